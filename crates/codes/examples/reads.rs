@@ -5,7 +5,7 @@
 
 use codes::{BlockIndex, Code, CodeSpec};
 
-/// The number of loss patterns tried for codes that are not MDS.
+/// The maximum number of loss patterns to try for codes that are not MDS.
 const MOST_SETS: usize = 300_000;
 
 fn mean_reads(code: &dyn Code) -> f64 {
@@ -17,7 +17,7 @@ fn mean_reads(code: &dyn Code) -> f64 {
     (0..n).map(read).sum::<f64>() / f64::from(n) / code.sub_blocks() as f64
 }
 
-/// Losses that are always repaired; with a plus where more could not be tried.
+/// Returns how many losses the code always repairs, with a plus sign if more could not be tried.
 fn tolerated(code: &dyn Code) -> String {
     let (n, m) = (code.blocks(), code.blocks() - code.data_blocks());
     if code.spec().is_mds() {

@@ -32,8 +32,8 @@ use crate::matrix::inverse_of;
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, SpecError, SubBlock};
 
-/// With α = 4096, 64 MiB blocks are cut into 16 KiB sub-blocks, and a recipe has about 10^5 terms per lost
-/// block; a larger α would be impractical.
+/// The maximum α. With α = 4096, 64 MiB blocks are cut into 16 KiB sub-blocks, and a recipe has about 10^5
+/// terms per lost block. A larger α would be impractical.
 const MAX_SUB_BLOCKS: usize = 4096;
 
 /// The coupling of a pair's two sub-blocks: the coefficients of C and C* in U, the node of higher x first.
@@ -49,12 +49,12 @@ impl Coupling {
     /// U = C + 2·C* for both nodes; products with 2 are cheapest.
     pub const SYMMETRIC: Self = Self { high: [1, 2], low: [1, 2] };
 
-    /// The coefficients in the order of the text form: o, p, o′, p′.
+    /// Returns the coefficients in the order of the text form: o, p, o′, p′.
     fn numbers(self) -> [u8; 4] {
         [self.high[0], self.high[1], self.low[0], self.low[1]]
     }
 
-    /// o·o′ + p·p′.
+    /// Returns the determinant of a pair's equations: o·o′ + p·p′.
     fn determinant(self) -> u8 {
         mul(self.high[0], self.low[0]) ^ mul(self.high[1], self.low[1])
     }
@@ -68,7 +68,7 @@ impl Coupling {
 /// The parameters in which Clay codes of the same n, k and d differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClayVariant {
-    /// The Reed-Solomon code of the planes.
+    /// The Reed-Solomon code that the uncoupled sub-blocks of each plane form.
     pub scalar: RsFamily,
     /// The coupling of pairs.
     pub coupling: Coupling,
@@ -78,8 +78,8 @@ impl ClayVariant {
     /// Mend's own variant, `clay-N-K-D`.
     pub const MEND: Self = Self { scalar: RsFamily::Cauchy, coupling: Coupling::SYMMETRIC };
 
-    /// The variants with a name. Mend's own has none; the others are those of Ceph's plug-ins, which couple a
-    /// pair by the plug-in's own code of two data and two parity blocks, solved for the data.
+    /// The variants with a name: those of Ceph's plug-ins. A plug-in couples a pair by its own code of two
+    /// data and two parity blocks, solved for the data. Mend's own variant has no name.
     const NAMED: [(&str, Self); 3] = [
         (
             "ceph-jerasure",
@@ -92,10 +92,10 @@ impl ClayVariant {
         ),
     ];
 
-    /// Parses the suffix of a Clay code's name; returns `None` if it names no variant.
+    /// Parses the suffix of a Clay code's name; returns `None` if the suffix is no variant.
     ///
     /// # Errors
-    /// If it names a Reed-Solomon family that does not exist.
+    /// If the suffix names a Reed-Solomon family that does not exist.
     pub(crate) fn parse(suffix: Option<&str>) -> Result<Option<Self>, SpecError> {
         let Some(suffix) = suffix else { return Ok(Some(Self::MEND)) };
         if let Some((_, variant)) = Self::NAMED.iter().find(|(name, _)| *name == suffix) {
@@ -115,7 +115,7 @@ impl ClayVariant {
 }
 
 impl fmt::Display for ClayVariant {
-    /// The suffix of the code's name after the numbers, with its hyphen.
+    /// Returns the suffix of the code's name after the numbers, with its hyphen.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::MEND {
             return Ok(());
@@ -159,13 +159,13 @@ pub(crate) fn check(n: usize, k: usize, d: usize, variant: ClayVariant) -> Resul
     scalar_spec(variant, n, k, d).check()
 }
 
-/// The Reed-Solomon code of the planes, whose data includes the virtual nodes.
+/// Returns the Reed-Solomon code of the planes, whose data includes the virtual nodes.
 fn scalar_spec(variant: ClayVariant, n: usize, k: usize, d: usize) -> CodeSpec {
     let nodes = Grid::new(n, k, d).nodes();
     CodeSpec::ReedSolomon { family: variant.scalar, n: nodes, k: nodes - (n - k) }
 }
 
-/// α = q^t, saturating.
+/// Returns α = q^t, or `usize::MAX` if the power overflows.
 pub(crate) fn sub_blocks(n: usize, k: usize, d: usize) -> usize {
     let grid = Grid::new(n, k, d);
     grid.width.saturating_pow(grid.height as u32)
@@ -185,12 +185,12 @@ impl Clay {
         Ok(Self { spec, n, k, d, grid, coupling, plane_code, encoding: OnceLock::new() })
     }
 
-    /// The node of a block; virtual nodes lie between data and parity.
+    /// Returns the node of a block; virtual nodes lie between data and parity.
     fn node(&self, block: usize) -> usize {
         if block < self.k { block } else { block + self.grid.nodes() - self.n }
     }
 
-    /// The block of a node, or `None` if the node is virtual.
+    /// Returns the block of a node, or `None` if the node is virtual.
     fn block(&self, node: usize) -> Option<usize> {
         let virtual_nodes = self.grid.nodes() - self.n;
         match node {
@@ -200,8 +200,8 @@ impl Clay {
         }
     }
 
-    /// The helpers that rebuild block `lost` with the fewest reads: all others of its row in the grid, and
-    /// further ones by preference. Returns `None` if not all of them are available.
+    /// Returns the d helpers that rebuild block `lost` with the fewest reads: all other blocks of its row in
+    /// the grid, then further blocks in order of preference. Returns `None` if not all of them are available.
     fn helpers(&self, lost: usize, erasure: &Erasure) -> Option<Vec<usize>> {
         let row = self.grid.row_of(self.node(lost));
         let in_row = |block: &usize| self.grid.row_of(self.node(*block)) == row;
@@ -212,7 +212,7 @@ impl Clay {
         Some(must.into_iter().chain(may).take(self.d).collect())
     }
 
-    /// Rebuilds the only lost block from the planes in which it is dotted.
+    /// Returns the recipe that rebuilds the only lost block from the planes in which it is dotted.
     fn repair_one(&self, erasure: &Erasure, lost: usize, helpers: &[usize]) -> Recipe {
         let node = self.node(lost);
         let row = self.grid.row_of(node);
@@ -243,7 +243,7 @@ impl Clay {
         self.recipe(erasure, &sources, &[sums])
     }
 
-    /// Rebuilds any losses from k blocks, plane by plane.
+    /// Returns the recipe that rebuilds any losses from k blocks. Solves all planes.
     fn decode(&self, erasure: &Erasure, sources: &[usize]) -> Recipe {
         let known = &sources[..self.k.min(sources.len())];
         if erasure.lost.is_empty() {
@@ -305,7 +305,7 @@ impl Grid {
         node / self.width
     }
 
-    /// The place value of row `row`'s digit in a plane's number; row 0 is the most significant.
+    /// Returns the place value of row `row`'s digit in a plane's number; row 0 is the most significant.
     fn weight(&self, row: usize) -> usize {
         self.width.pow((self.height - 1 - row) as u32)
     }
@@ -318,7 +318,8 @@ impl Grid {
         self.digit(plane, self.row_of(node)) == node % self.width
     }
 
-    /// The node and plane that this sub-block is coupled with; `None` if its node is dotted.
+    /// Returns the node and plane of the sub-block that `node`'s sub-block in `plane` is coupled with; `None`
+    /// if `node` is dotted.
     fn partner(&self, node: usize, plane: usize) -> Option<(usize, usize)> {
         let (x, row) = (node % self.width, self.row_of(node));
         let digit = self.digit(plane, row);
@@ -333,7 +334,7 @@ impl Grid {
 #[derive(Clone, Debug, Default)]
 struct Sum(Vec<(u32, u8)>);
 
-/// A dense accumulator, which adds a list in one pass over the list.
+/// A dense accumulator of coefficients. Adding a [`Sum`] takes a single pass over the terms of that sum.
 struct Accumulator {
     coefficients: Vec<u8>,
     touched: Vec<u32>,
@@ -358,7 +359,8 @@ impl Accumulator {
 
     /// Returns the sum and resets the accumulator to zero.
     fn take(&mut self) -> Sum {
-        // A source whose coefficient became zero in between was recorded twice; the second time it is zero.
+        // If a source's coefficient became zero in between, `touched` may contain the source twice. The
+        // second occurrence reads zero and is dropped.
         self.touched.sort_unstable();
         let terms = self
             .touched
@@ -374,7 +376,7 @@ struct Layers<'a> {
     coupling: Coupling,
     /// The unknown nodes, as many as the code has parities.
     unknown: Vec<usize>,
-    /// The position of each node in `unknown`.
+    /// The position of each node in `unknown`; `None` for known nodes.
     positions: Vec<Option<usize>>,
     /// The index of each node's first sub-block among the sources; `None` for virtual nodes.
     first_source: Vec<Option<u32>>,
@@ -404,9 +406,9 @@ impl<'a> Layers<'a> {
         layers
     }
 
-    /// Sorts planes by the number of unknown nodes dotted in them, which is a valid order. If the partner of
-    /// a known node is unknown, the computation needs U* from another plane. There, the partner is not dotted
-    /// but the known node is, so one unknown node less is dotted.
+    /// Sorts planes by the number of unknown nodes dotted in them. In this order each plane needs only
+    /// earlier planes. If the partner of a known node is unknown, the computation needs U* from another
+    /// plane. There, the partner is not dotted but the known node is, so one unknown node less is dotted.
     fn in_order(&self, planes: &[usize]) -> Vec<usize> {
         let mut planes = planes.to_vec();
         planes.sort_by_key(|&z| self.unknown.iter().filter(|&&node| self.grid.is_dotted(node, z)).count());
@@ -444,14 +446,14 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Adds `scale` times C of a known node. That is a source, or zero if the node is virtual.
+    /// Adds `scale` times C of a known node. C is a source, or zero if the node is virtual.
     fn add_stored(&self, accumulator: &mut Accumulator, node: usize, z: usize, scale: u8) {
         if let Some(first) = self.first_source[node] {
             accumulator.add_term(first + z as u32, scale);
         }
     }
 
-    /// C of an unknown node, once all planes are solved.
+    /// Returns C of an unknown node; all planes must be solved.
     fn coupled(&self, node: usize, z: usize) -> Sum {
         let own = &self.uncoupled[self.positions[node].expect("an unknown node")][z];
         let Some((partner, plane)) = self.grid.partner(node, z) else { return own.clone() };
@@ -471,19 +473,19 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// C* of a pair, given its stored C and its U in `uncoupled`: C* = (U + o·C) / p.
+    /// Returns C* of a pair, computed from the stored C and from U in `uncoupled`: C* = (U + o·C) / p.
     fn partner_of_known(&self, node: usize, partner: usize, z: usize, uncoupled: &Sum) -> Sum {
         let [own, of_star] = self.coefficients(node, partner);
         let scale = inverse_of(of_star);
         self.combination(uncoupled, scale, node, z, mul(scale, own))
     }
 
-    /// The coefficients of C and C* in a node's U.
+    /// Returns the coefficients of C and C* in a node's U.
     fn coefficients(&self, node: usize, partner: usize) -> [u8; 2] {
         if node > partner { self.coupling.high } else { self.coupling.low }
     }
 
-    /// `scale` · `sum` + `stored_scale` · C of a known node.
+    /// Returns `scale` · `sum` + `stored_scale` · C of a known node.
     fn combination(&self, sum: &Sum, scale: u8, node: usize, z: usize, stored_scale: u8) -> Sum {
         let stored = self.first_source[node].map(|first| (first + z as u32, 1));
         sum.plus(&Sum(stored.into_iter().collect()), scale, stored_scale)
@@ -491,7 +493,7 @@ impl<'a> Layers<'a> {
 }
 
 impl Sum {
-    /// `scale` · self + `other_scale` · other, merging two ascending lists.
+    /// Returns `scale` · self + `other_scale` · other, by merging two ascending lists.
     fn plus(&self, other: &Self, scale: u8, other_scale: u8) -> Self {
         let mut merged = Vec::with_capacity(self.0.len() + other.0.len());
         let mut others = other.0.iter().map(|&(source, c)| (source, mul(other_scale, c))).peekable();

@@ -20,14 +20,14 @@ impl fmt::Display for BlockIndex {
 /// One of the α equal, contiguous parts of a block; α = 1 for codes that are not sub-packetized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SubBlock {
-    /// The block it is part of.
+    /// The block that contains this sub-block.
     pub block: BlockIndex,
-    /// Its position in the block, `0..α`.
+    /// The sub-block's position in the block, `0..α`.
     pub sub: u16,
 }
 
 impl SubBlock {
-    /// The only sub-block of a block if α = 1, otherwise the first.
+    /// Returns the first sub-block of a block, which is the only one if α = 1.
     pub fn first(block: BlockIndex) -> Self {
         Self { block, sub: 0 }
     }
@@ -73,23 +73,23 @@ pub enum DecodeError {
 ///
 /// Implementations are immutable and cheap to query; a stripe's code is looked up once and shared.
 pub trait Code: Send + Sync + fmt::Debug {
-    /// The code's name and parameters, as stored in metadata and typed by users.
+    /// Returns the code's name and parameters, as stored in metadata and typed by users.
     fn spec(&self) -> &CodeSpec;
 
-    /// n: blocks in a stripe.
+    /// Returns n, the number of blocks in a stripe.
     fn blocks(&self) -> usize;
 
-    /// k: data blocks in a stripe.
+    /// Returns k, the number of data blocks in a stripe.
     fn data_blocks(&self) -> usize;
 
-    /// α: sub-blocks in a block.
+    /// Returns α, the number of sub-blocks in a block.
     fn sub_blocks(&self) -> usize;
 
-    /// The recipe for every parity sub-block from the data sub-blocks. Its sources are all k·α data
+    /// Returns the recipe for every parity sub-block from the data sub-blocks. Its sources are all k·α data
     /// sub-blocks in order; its outputs are all (n−k)·α parity sub-blocks in order.
     fn encoding(&self) -> &Recipe;
 
-    /// The recipe for all sub-blocks of the `wanted` blocks from `available` ones.
+    /// Returns the recipe for all sub-blocks of the `wanted` blocks from `available` ones.
     ///
     /// `available` is in order of preference: if the code leaves a choice, earlier blocks are read. A wanted
     /// block that is available is simply read. The recipe reads as little as the code allows (local groups,

@@ -26,12 +26,12 @@ impl Erasure {
         Ok(Self { wanted, lost, present, is_present })
     }
 
-    /// The wanted blocks that are available.
+    /// Returns the wanted blocks that are available.
     pub fn read_anyway(&self) -> &[usize] {
         &self.present[..self.wanted.len() - self.lost.len()]
     }
 
-    /// Whether every block of `blocks` but `lost` is available.
+    /// Whether all of `blocks` are available, not counting the block `lost`.
     pub fn has_all_but(&self, lost: usize, mut blocks: impl Iterator<Item = usize>) -> bool {
         blocks.all(|block| block == lost || self.is_present[block])
     }
@@ -40,11 +40,11 @@ impl Erasure {
         self.is_present[block]
     }
 
-    /// The first `needed` blocks in order of use, which decode everything in an MDS code; fewer if
-    /// nothing is lost.
+    /// Returns the first `needed` blocks in order of use, from which an MDS code decodes everything. Returns
+    /// more if more of the wanted blocks are available, and may return fewer if nothing is lost.
     ///
     /// # Errors
-    /// If something is lost and there are not that many.
+    /// If a wanted block is lost and fewer than `needed` blocks are available.
     pub fn any(&self, needed: usize) -> Result<&[usize], DecodeError> {
         let available = self.present.len();
         if !self.lost.is_empty() && available < needed {
@@ -54,7 +54,7 @@ impl Erasure {
     }
 }
 
-/// The indices without repetition, and a flag for each block of the stripe.
+/// Returns the indices without repetition, and for each block of the stripe whether it is among them.
 fn distinct(blocks: usize, indices: &[BlockIndex]) -> Result<(Vec<usize>, Vec<bool>), DecodeError> {
     let mut seen = vec![false; blocks];
     let mut distinct = Vec::with_capacity(indices.len());

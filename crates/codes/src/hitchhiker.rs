@@ -1,5 +1,5 @@
-//! Hitchhiker: two Reed-Solomon stripes a and b that share blocks. The parity of b also carries sums of a, so
-//! a lost block is rebuilt from half of most blocks.
+//! Hitchhiker: two Reed-Solomon stripes a and b that share blocks. The parity of b also contains sums of a,
+//! so the repair of a data block reads only half of most other blocks.
 //!
 //! A block consists of two halves, a and b. Each half is contiguous ("hop-and-couple" with a hop of half a
 //! block), so that reading one half is one disk read. Let f_j be the rows of a Reed-Solomon code and g_j a
@@ -13,8 +13,8 @@
 //! parity j ≥ 2  f_j(a)                     f_j(b) + g_j(a)
 //! ```
 //!
-//! Hadoop's own coder is XOR with other groups: all have the same size, and the remainder goes into the last
-//! one.
+//! Hadoop's own coder is the variant XOR with other groups: all have the same size, except the last, which
+//! also takes the remainder.
 //!
 //! XOR+ and nonXOR leave the last data block out of the groups. Its a half is rebuilt from parity 1's a half
 //! and all g_j together, because with these codes the sum of all g_j equals f_1 except for the last block.
@@ -40,7 +40,7 @@ pub enum HitchhikerVariant {
     Hadoop,
     /// Works over a Reed-Solomon code whose parity row 1 is all ones; sums of a are XORs.
     XorPlus,
-    /// Like XOR+ but over any Reed-Solomon code; the sums use the coefficients of its parity row 1.
+    /// Like XOR+ but over any Reed-Solomon code; the sums use the coefficients of that code's parity row 1.
     NonXor,
 }
 
@@ -52,7 +52,7 @@ impl HitchhikerVariant {
         matches!(self, Self::XorPlus | Self::NonXor)
     }
 
-    /// The rows f of the underlying Reed-Solomon code.
+    /// Returns the rows f of the underlying Reed-Solomon code.
     fn plain_rows(self, n: usize, k: usize) -> Result<Matrix, SpecError> {
         match self {
             Self::Xor | Self::Hadoop | Self::NonXor => RsFamily::Cauchy.parity_rows(n, k),
@@ -66,9 +66,9 @@ impl HitchhikerVariant {
         }
     }
 
-    /// The groups of data blocks whose a halves are carried by parity blocks 1, 2, … Groups are as even as
-    /// possible, larger ones last. In Hadoop all have the same size, except the last, which also takes the
-    /// remainder.
+    /// Returns the groups of data blocks whose a halves are carried by parity blocks 1, 2, … Groups are as
+    /// even as possible, larger ones last. In the variant Hadoop all groups have the same size, except the
+    /// last, which also takes the remainder.
     fn groups(self, n: usize, k: usize) -> Vec<std::ops::Range<usize>> {
         let grouped = if self.is_coupled() { k - 1 } else { k };
         let groups = n - k - 1;
@@ -122,8 +122,8 @@ impl Hitchhiker {
         Ok(Self { spec, groups, encoding: code.encoding(), code })
     }
 
-    /// The half blocks that rebuild data block `lost` if all others are available; `None` if plain decoding
-    /// reads no more than that.
+    /// Returns the (block, half) reads that rebuild data block `lost` if all other blocks are available;
+    /// `None` if plain decoding reads as little.
     fn saving_reads(&self, lost: usize) -> Option<Vec<(usize, usize)>> {
         let k = self.data_blocks();
         // The b halves of the other data blocks and of parity block 0 yield the lost b half, …
@@ -162,7 +162,7 @@ pub(crate) fn check(variant: HitchhikerVariant, n: usize, k: usize) -> Result<()
     Ok(())
 }
 
-/// The rows of the parity halves over the data halves.
+/// Returns the rows of the parity halves over the data halves.
 fn parity_rows(variant: HitchhikerVariant, plain: &Matrix, groups: &[std::ops::Range<usize>]) -> Matrix {
     let (parities, k) = (plain.rows(), plain.columns());
     let mut rows = Matrix::zero(parities * HALVES, k * HALVES);

@@ -1,17 +1,18 @@
 //! LESS: a code with few sub-blocks that rebuilds any single block, data or parity, from parts of the others.
 //!
 //! The n blocks of α sub-blocks are divided into α + 1 groups, whose sizes differ by at most one, larger ones
-//! first. There are α + 1 *extended sub-stripes*. Number z < α contains sub-block z of every block and all
-//! sub-blocks of group z. The last one contains all sub-blocks of the last group and sub-block z of the
-//! blocks of each group z < α. Each sub-block has its own element v, and each of the first α extended
-//! sub-stripes satisfies the n − k equations Σ v^e·b = 0, e < n − k. So does the last, since its equations
-//! are the sum of the others. All sub-blocks of a block are in the extended sub-stripe of its group, so the
-//! block is rebuilt from that sub-stripe alone.
+//! first. There are α + 1 *extended sub-stripes*. Extended sub-stripe z < α contains sub-block z of every
+//! block and all sub-blocks of group z. The last one contains all sub-blocks of the last group and sub-block
+//! z of the blocks of each group z < α. Each sub-block b has its own field element v. Each of the first α
+//! extended sub-stripes satisfies the n − k equations Σ v^e·b = 0, e < n − k. The last one satisfies them
+//! too, since its equations are the sum of the others. All sub-blocks of a block are in the extended
+//! sub-stripe of its group, so the block is rebuilt from that sub-stripe alone.
 //!
 //! Source: Cheng, Li, Li, Hu and Lee, "LESS is More for I/O-Efficient Repairs in Erasure-Coded Storage"
-//! (USENIX FAST 2026), section 3, with its elements: p to the power of (h·(α + 1) + g)·α + j for sub-block j
-//! of the h-th block of group g. The paper leaves p open, because not every primitive element makes the code
-//! MDS. Here it is 2^e for the smallest e that does, found by trying all losses, once for each code size.
+//! (USENIX FAST 2026), section 3. The elements v are the paper's: p to the power of (h·(α + 1) + g)·α + j for
+//! sub-block j of the h-th block of group g. The paper leaves p open, because not every primitive element
+//! makes the code MDS. Here p = 2^e for the smallest e that makes it MDS. A search finds e by trying every
+//! loss of n − k blocks, once for each code size.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -23,9 +24,10 @@ use crate::linear::{every_set, sets};
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError};
 
-/// The maximum number of losses tried to prove that a code is MDS; they take about 0.1 s.
+/// The maximum number of sets of lost blocks tried to prove that a code is MDS. Trying that many takes about
+/// 0.1 s.
 const MOST_LOSSES: f64 = 20_000.0;
-/// The number of non-zero elements.
+/// The number of non-zero elements of the field.
 const ELEMENTS: usize = 255;
 
 /// A LESS code; any k of its n blocks rebuild the others.
@@ -46,7 +48,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// The group of a block, and the block's position in it.
+    /// Returns the group of a block, and the block's position in it.
     fn group(self, block: usize) -> (usize, usize) {
         let (size, larger) = (self.n / (self.alpha + 1), self.n % (self.alpha + 1));
         match block.checked_sub(larger * (size + 1)) {
@@ -61,7 +63,7 @@ impl Layout {
         group == stripe || sub == stripe || (stripe == self.alpha && group == sub)
     }
 
-    /// The equations of the first α extended sub-stripes over all sub-blocks.
+    /// Returns the equations of the first α extended sub-stripes over all sub-blocks.
     fn check_matrix(self, primitive: u8) -> Matrix {
         let (m, alpha) = (self.n - self.k, self.alpha);
         Matrix::from_fn(m * alpha, self.n * alpha, |row, column| {
@@ -74,7 +76,7 @@ impl Layout {
         })
     }
 
-    /// The primitive element with which any n − k blocks can be lost; `None` if none exists, or if there are
+    /// Returns a primitive element that makes the code MDS. Returns `None` if there is none, or if there are
     /// too many losses to try.
     fn primitive(self) -> Option<u8> {
         let m = self.n - self.k;
@@ -82,7 +84,8 @@ impl Layout {
             return None;
         }
         let is_primitive = |e: &usize| ![3, 5, 17].iter().any(|&prime| e.is_multiple_of(prime));
-        // Squaring preserves sums and products, so 2^e and its squares are equivalent.
+        // Squaring preserves sums and products, so 2^e and the elements that repeated squaring makes of it
+        // are equivalent. Only the least exponent of each such class is tried.
         let is_least = |e: &usize| (1..8).all(|squarings| *e <= (e << squarings) % ELEMENTS);
         let exponents = (1..ELEMENTS).filter(is_primitive).filter(is_least);
         exponents.map(|e| pow(2, e as u32)).find(|&primitive| self.is_mds(primitive))
@@ -103,7 +106,7 @@ pub(crate) fn check(n: usize, k: usize, alpha: usize) -> Result<(), SpecError> {
     primitive(Layout { n, k, alpha }).map(drop)
 }
 
-/// The primitive element of a code, searched once per process.
+/// Returns the primitive element of a code, which is searched for only once per process.
 fn primitive(layout: Layout) -> Result<u8, SpecError> {
     static FOUND: Mutex<BTreeMap<Layout, Option<u8>>> = Mutex::new(BTreeMap::new());
     let Layout { n, k, alpha } = layout;
@@ -132,8 +135,8 @@ impl Less {
         Ok(Self { spec, layout, encoding: code.encoding(), code })
     }
 
-    /// The (block, sub-block) reads that rebuild a single lost block from its extended sub-stripe, preferred
-    /// ones first; `None` if too many are missing.
+    /// Returns the (block, sub-block) reads that rebuild a single lost block from its extended sub-stripe,
+    /// preferred ones first; `None` if too many sub-blocks are missing, or if full decoding reads no more.
     fn saving_reads(&self, lost: usize, erasure: &Erasure) -> Option<Vec<(usize, usize)>> {
         let Layout { n, k, alpha } = self.layout;
         let (stripe, _) = self.layout.group(lost);

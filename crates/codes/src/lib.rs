@@ -12,15 +12,15 @@
 //! let code = "lrc-12-2-2".parse::<CodeSpec>()?.build()?;
 //! let available: Vec<BlockIndex> = (1..16).map(BlockIndex).collect();
 //! let recipe = code.repair(&[BlockIndex(0)], &available)?;
-//! // The five others of its local group and that group's parity block; the plain sum of them.
+//! // It reads the five other data blocks of the local group and the group's parity block; b0 is their XOR.
 //! let read: Vec<u16> = recipe.sources().iter().map(|source| source.block.0).collect();
 //! assert_eq!(read, [1, 2, 3, 4, 5, 12]);
 //! assert!(recipe.row(0).iter().all(|&(_, coefficient)| coefficient == 1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each code has its own file. Four of them only define the parity and the reads and leave the coefficients
-//! to a shared solver; Clay solves its planes in their own order.
+//! Each code has its own file. Most codes only define their parity rows and choose what to read; the shared
+//! solver `Systematic` computes the coefficients. Clay has a solver of its own, which works plane by plane.
 
 #![forbid(unsafe_code)]
 

@@ -7,12 +7,13 @@ use gf::mul;
 
 use crate::{CodeSpec, Linear, Matrix, RsFamily, SpecError};
 
-/// A group's coefficients occupy one of the two nibbles of a byte, and are not zero.
+/// The limits of `nibble_rows`: each of two groups has one nibble of a byte for its coefficients, and none
+/// may be zero.
 const NIBBLE_GROUPS: usize = 2;
 const NIBBLE_GLOBALS: usize = 2;
 const NIBBLE_MAX_GROUP: usize = 15;
 
-/// Azure's LRC(k, l, g): data blocks, then l local parity blocks, then g global ones.
+/// Builds Azure's LRC(k, l, g): k data blocks, then l local parity blocks, then g global parity blocks.
 ///
 /// # Errors
 /// If the parameters are outside the code's limits.
@@ -23,7 +24,8 @@ pub(crate) fn azure(k: usize, l: usize, g: usize) -> Result<Linear, SpecError> {
     Ok(Linear::assemble(spec, parity, local_groups(k, l)))
 }
 
-/// LRC(k, l, g) plus the XOR of its global parity blocks, which thereby become a group.
+/// Builds LRC(k, l, g) plus one block, the XOR of the global parity blocks. The XOR and the global parity
+/// blocks form one more local group.
 ///
 /// # Errors
 /// If the parameters are outside the code's limits.
@@ -38,7 +40,7 @@ pub(crate) fn azure_plus_one(k: usize, l: usize, g: usize) -> Result<Linear, Spe
     Ok(Linear::assemble(spec, parity, groups))
 }
 
-/// Checks the limits of LRC(k, l, g), beyond those on the number of blocks.
+/// Checks the limits on the parameters of LRC(k, l, g), beyond those on the number of blocks.
 pub(crate) fn check(k: usize, l: usize, g: usize) -> Result<(), SpecError> {
     if l == 0 || !k.is_multiple_of(l) {
         return Err(SpecError::LrcGroups { k, l });
@@ -66,9 +68,10 @@ fn global_rows(k: usize, l: usize, g: usize) -> Result<Matrix, SpecError> {
     }
 }
 
-/// Azure's choice: group 0 has its coefficients in the low nibble, group 1 in the high one, and the second
-/// row squares the first. Sums within a group stay in its nibble, so sums of different groups are never
-/// equal, and every loss that is repairable by any code of this shape is repairable by this one.
+/// Returns the coefficients that Azure chose: group 0 has them in the low nibble, group 1 in the high one,
+/// and the second row contains the squares of the first. Sums within a group stay in that group's nibble, so
+/// sums of different groups are never equal. Therefore this code repairs every loss that any code of this
+/// layout can repair.
 fn nibble_rows(k: usize) -> Matrix {
     let size = k / NIBBLE_GROUPS;
     let coefficient = |data: usize| ((data % size + 1) << (4 * (data / size))) as u8;
@@ -78,8 +81,8 @@ fn nibble_rows(k: usize) -> Matrix {
     })
 }
 
-/// Rows 1 to g of jerasure's MDS matrix. Its row 0 is all ones, which is the sum of the local parity blocks.
-/// So together they repair every loss of g + 1 blocks.
+/// Returns rows 1 to g of jerasure's MDS matrix. Row 0 is all ones and thus equals the sum of the local
+/// parity blocks. So the local and global parity blocks together repair every loss of g + 1 blocks.
 fn jerasure_rows(k: usize, g: usize) -> Result<Matrix, SpecError> {
     let rows = RsFamily::Jerasure.parity_rows(k + g + 1, k)?;
     let without_first: Vec<usize> = (1..=g).collect();

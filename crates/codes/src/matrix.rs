@@ -1,7 +1,7 @@
 //! Dense matrices over GF(2^8): product, inverse, rank and solving.
 //!
-//! They are small (a code has at most 255 blocks), so clarity wins over blocking and vectorising;
-//! the bytes of blocks never pass through here.
+//! The matrices are small (a code has at most 255 blocks), so the code is kept simple instead of fast. The
+//! bytes of blocks are combined elsewhere (crate `gf`).
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
@@ -17,12 +17,12 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// A matrix of zeros.
+    /// Returns a matrix of zeros.
     pub fn zero(rows: usize, columns: usize) -> Self {
         Self { rows, columns, elements: vec![0; rows * columns] }
     }
 
-    /// The square matrix with ones on the diagonal.
+    /// Returns the square matrix with ones on the diagonal.
     pub fn identity(size: usize) -> Self {
         let mut identity = Self::zero(size, size);
         (0..size).for_each(|i| identity[(i, i)] = 1);
@@ -45,7 +45,7 @@ impl Matrix {
         matrix
     }
 
-    /// The matrix whose element in row `i`, column `j` is `element(i, j)`.
+    /// Returns the matrix whose element in row `i`, column `j` is `element(i, j)`.
     pub fn from_fn(rows: usize, columns: usize, element: impl Fn(usize, usize) -> u8) -> Self {
         let mut matrix = Self::zero(rows, columns);
         for i in 0..rows {
@@ -54,41 +54,41 @@ impl Matrix {
         matrix
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The number of columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Row `index`.
+    /// Returns row `index`.
     pub fn row(&self, index: usize) -> &[u8] {
         &self.elements[index * self.columns..(index + 1) * self.columns]
     }
 
-    /// Row `index`, mutable.
+    /// Returns row `index`, mutable.
     pub fn row_mut(&mut self, index: usize) -> &mut [u8] {
         &mut self.elements[index * self.columns..(index + 1) * self.columns]
     }
 
-    /// The matrix of the given rows, in the given order.
+    /// Returns the matrix of the given rows, in the given order.
     pub fn select_rows(&self, indices: &[usize]) -> Self {
         let elements = indices.iter().flat_map(|&index| self.row(index)).copied().collect();
         Self { rows: indices.len(), columns: self.columns, elements }
     }
 
-    /// The elements at the intersections of these rows and columns, in the given order.
+    /// Returns the elements at the intersections of these rows and columns, in the given order.
     pub fn select(&self, rows: &[usize], columns: &[usize]) -> Self {
         Self::from_fn(rows.len(), columns.len(), |i, j| self[(rows[i], columns[j])])
     }
 
-    /// This matrix with the rows of `below` under its own.
+    /// Returns this matrix, followed by the rows of `below`.
     ///
     /// # Panics
-    /// If they differ in the number of columns.
+    /// If the two matrices differ in the number of columns.
     pub fn stacked_on(mut self, below: &Self) -> Self {
         assert_eq!(self.columns, below.columns, "rows of one length");
         self.rows += below.rows;
@@ -96,12 +96,12 @@ impl Matrix {
         self
     }
 
-    /// The matrix with rows and columns exchanged.
+    /// Returns the matrix with rows and columns exchanged.
     pub fn transposed(&self) -> Self {
         Self::from_fn(self.columns, self.rows, |i, j| self[(j, i)])
     }
 
-    /// The matrix product `self · right`.
+    /// Returns the matrix product `self · right`.
     ///
     /// # Panics
     /// If the number of rows of `right` differs from the number of columns of `self`.
@@ -116,7 +116,7 @@ impl Matrix {
         product
     }
 
-    /// The inverse, or `None` if the matrix is singular.
+    /// Returns the inverse, or `None` if the matrix is singular.
     ///
     /// # Panics
     /// If the matrix is not square.
@@ -128,17 +128,18 @@ impl Matrix {
         (pivots.len() == size).then(|| Self::from_fn(size, size, |i, j| augmented[(i, size + j)]))
     }
 
-    /// The number of linearly independent rows.
+    /// Returns the number of linearly independent rows.
     pub fn rank(&self) -> usize {
         self.clone().reduce(self.columns).len()
     }
 
-    /// The rows that are not combinations of the rows above them.
+    /// Returns the indices of the rows that are not combinations of the rows above them.
     pub fn independent_rows(&self) -> Vec<usize> {
         self.transposed().reduce(self.rows)
     }
 
-    /// Coefficients `c`, one per row of `self`, with `c · self = target`; `None` if there are none.
+    /// Returns coefficients `c`, one per row of `self`, with `c · self = target`; `None` if `target` is no
+    /// combination of the rows.
     ///
     /// If there are several solutions, the first rows that suffice are used and the others get 0.
     ///
@@ -148,7 +149,8 @@ impl Matrix {
         self.solve_rows(&Self::from_rows([target])).ok().map(|solution| solution.elements)
     }
 
-    /// The matrix `C` with `C · self = targets`, computed by one elimination for all rows of `targets`.
+    /// Returns the matrix `C` with `C · self = targets`, computed by one elimination for all rows of
+    /// `targets`.
     ///
     /// If there are several solutions, the first rows of `self` that suffice are used and the others get 0.
     ///
@@ -156,7 +158,7 @@ impl Matrix {
     /// The index of the first row of `targets` that is not a combination of rows of `self`.
     ///
     /// # Panics
-    /// If the numbers of columns differ.
+    /// If `self` and `targets` differ in the number of columns.
     pub fn solve_rows(&self, targets: &Self) -> Result<Self, usize> {
         assert_eq!(self.columns, targets.columns, "targets are as long as rows");
         let unknowns = self.rows;
@@ -200,7 +202,8 @@ impl Matrix {
         pivots
     }
 
-    /// Subtracts multiples of row `pivot`, which has a 1 in `column`, so that all other rows have a 0 there.
+    /// Makes `column` zero in all rows but `pivot`, which has a 1 there, by subtracting multiples of that
+    /// row.
     fn clear_column(&mut self, column: usize, pivot: usize) {
         let pivot_row = self.row(pivot).to_vec();
         for i in (0..self.rows).filter(|&i| i != pivot) {
@@ -246,7 +249,7 @@ impl fmt::Debug for Matrix {
     }
 }
 
-/// `target += coefficient · source`, element by element.
+/// Computes `target += coefficient · source`, element by element.
 pub(crate) fn add_scaled(target: &mut [u8], source: &[u8], coefficient: u8) {
     match coefficient {
         0 => {}
@@ -261,7 +264,7 @@ fn scale(row: &mut [u8], coefficient: u8) {
     }
 }
 
-/// The inverse of an element that is non-zero by construction.
+/// Returns the inverse of an element that is non-zero by construction.
 pub(crate) fn inverse_of(element: u8) -> u8 {
     gf::inv(element).expect("only elements other than zero are inverted")
 }

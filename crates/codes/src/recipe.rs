@@ -4,7 +4,7 @@ use gf::mul;
 
 use crate::SubBlock;
 
-/// `outputs[i] = Σ c · sources[j]` over the terms `(j, c)` of `rows[i]`.
+/// Linear combinations of sub-blocks: `outputs[i] = Σ c · sources[j]` over the terms `(j, c)` of `rows[i]`.
 ///
 /// **Invariant:** sources are distinct and each is used by at least one row; `j` is in range; no coefficient
 /// is zero; the terms of a row ascend in `j`; there is one row per output.
@@ -49,22 +49,22 @@ impl Recipe {
         Self { outputs, sources: kept, rows }
     }
 
-    /// The sub-blocks it computes.
+    /// Returns the sub-blocks that the recipe computes.
     pub fn outputs(&self) -> &[SubBlock] {
         &self.outputs
     }
 
-    /// The sub-blocks it reads.
+    /// Returns the sub-blocks that the recipe reads.
     pub fn sources(&self) -> &[SubBlock] {
         &self.sources
     }
 
-    /// The terms `(source, coefficient)` of output `output`, ascending in source.
+    /// Returns the terms `(source, coefficient)` of output `output`, ascending in source.
     pub fn row(&self, output: usize) -> &[(u32, u8)] {
         &self.rows[output]
     }
 
-    /// The recipe restricted to some of its outputs; sources that are then unused are dropped.
+    /// Returns the recipe restricted to some of its outputs; sources that are then unused are dropped.
     pub fn only(&self, keep: impl Fn(SubBlock) -> bool) -> Self {
         let kept: Vec<usize> = (0..self.outputs.len()).filter(|&i| keep(self.outputs[i])).collect();
         Self::new(
@@ -77,7 +77,7 @@ impl Recipe {
     /// Computes the outputs byte by byte. This is the slow reference for all other implementations.
     ///
     /// # Panics
-    /// If the number of sources is wrong, or their lengths differ.
+    /// If the number of sources is wrong, or the sources differ in length.
     pub fn apply(&self, sources: &[&[u8]]) -> Vec<Vec<u8>> {
         assert_eq!(sources.len(), self.sources.len(), "one byte string per source");
         let bytes = sources.first().map_or(0, |source| source.len());

@@ -18,7 +18,7 @@ use crate::rs::powers_of_generator;
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, SpecError};
 
-/// With more rows, a read of one row is too short to be worth its seek.
+/// The maximum number of rows. With more, a read of one row would be too short to be worth its seek.
 const MAX_ROWS: usize = 16;
 
 /// A Rotated Reed-Solomon code of n blocks with r rows each.
@@ -52,8 +52,8 @@ impl Rotated {
         Ok(Self { spec, rows: r, encoding: code.encoding(), code })
     }
 
-    /// The two parity blocks whose equations, used alternately, rebuild data block `lost` with the fewest
-    /// reads; `None` if fewer than two are available.
+    /// Returns the two parity blocks whose equations, used alternately, rebuild data block `lost` with the
+    /// fewest reads; `None` if fewer than two are available.
     fn best_pair(&self, lost: usize, erasure: &Erasure) -> Option<(usize, usize)> {
         let k = self.data_blocks();
         let parities: Vec<usize> = erasure.present.iter().filter_map(|block| block.checked_sub(k)).collect();
@@ -64,12 +64,12 @@ impl Rotated {
         pairs.min_by_key(|&(first, second)| self.half_blocks_read(lost, first, second))
     }
 
-    /// Twice the number of blocks read if the rows of data block `lost` are rebuilt with parity blocks
-    /// `first` and `second` alternately.
+    /// Returns twice the number of blocks read if the rows of data block `lost` are rebuilt with parity
+    /// blocks `first` and `second` alternately.
     ///
-    /// The two shift a band of |t_first − t_second| data blocks differently. If a data block and the lost one
-    /// are on different sides of the band's edge, two neighbouring equations use the same row of that data
-    /// block, so only half of it is read.
+    /// The two parity blocks shift a band of |t_first − t_second| data blocks differently. If a data block
+    /// and the lost one are on different sides of the band's edge, two neighbouring equations use the same
+    /// row of that data block, so only half of it is read.
     fn half_blocks_read(&self, lost: usize, first: usize, second: usize) -> usize {
         let k = self.data_blocks();
         let (a, b) = (shifted(self.blocks(), k, first), shifted(self.blocks(), k, second));
@@ -77,8 +77,8 @@ impl Rotated {
         if band.contains(&lost) { k + band.len() } else { 2 * k - band.len() }
     }
 
-    /// Reads the sub-blocks that rebuild data block `lost`: even rows by the equations of one parity block,
-    /// odd rows by those of the other.
+    /// Returns the recipe that rebuilds data block `lost`: even rows by the equations of the pair's first
+    /// parity block, odd rows by those of the second.
     fn solve_with_pair(
         &self,
         erasure: &Erasure,
@@ -111,7 +111,7 @@ fn shifted(n: usize, k: usize, j: usize) -> usize {
     k * j / (n - k)
 }
 
-/// The coefficients e: the published (2^j)^i if they are MDS, otherwise those of a Cauchy matrix.
+/// Returns the coefficients e: the published (2^j)^i if they are MDS, otherwise those of a Cauchy matrix.
 fn plain_rows(n: usize, k: usize) -> Result<Matrix, SpecError> {
     if powers_are_mds(n - k, k) {
         Ok(powers_of_generator(n - k, k))

@@ -1,7 +1,7 @@
 //! Reed-Solomon with eight matrix families.
 //!
-//! All are MDS: any k blocks of a stripe rebuild the others. They differ only in the parity rows; a store's
-//! blocks decode only with the rows that they were written with.
+//! All families are MDS: any k blocks of a stripe rebuild the others. The families differ only in the parity
+//! rows. A store's blocks decode only with the rows that encoded them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,19 +16,19 @@ use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError};
 /// The primitive element used by all families.
 const GENERATOR: u8 = 2;
 const QFS_PARITIES: usize = 3;
-/// QFS has tables for this many data blocks; its rows are MDS at least up to here.
+/// The most data blocks that QFS has tables for. QFS's rows are MDS at least up to this number.
 const QFS_MAX_DATA: usize = 64;
-/// With this many parity blocks, the powers of the generator are MDS for any k.
+/// Up to this many parity blocks, the powers of the generator are MDS for any k.
 const ISAL_ANY_DATA_PARITIES: usize = 3;
-/// With one more parity block, they are MDS up to this many data blocks.
+/// With this many parity blocks, the powers of the generator are MDS for up to `ISAL_MAX_DATA` data blocks.
 const ISAL_MAX_PARITIES: usize = 4;
 const ISAL_MAX_DATA: usize = 21;
 
 /// The matrix family of a Reed-Solomon code's parity blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RsFamily {
-    /// `1 / (i xor j)` for parity block i and data block j: ISA-L's `gf_gen_cauchy1_matrix`, hence
-    /// Hadoop's native and Java coders.
+    /// `1 / (i xor j)` for parity block i and data block j: ISA-L's `gf_gen_cauchy1_matrix`, which Hadoop's
+    /// native and Java coders use as well.
     Cauchy,
     /// A Vandermonde matrix made systematic: klauspost/reedsolomon (SeaweedFS, MinIO) and Backblaze.
     Vandermonde,
@@ -36,14 +36,14 @@ pub enum RsFamily {
     Jerasure,
     /// The P, Q, R syndromes of the Quantcast File System; three parity blocks only.
     Qfs,
-    /// The remainder by a generator polynomial: HDFS-RAID, and `rs-legacy` in Hadoop.
+    /// The remainder of the data modulo a generator polynomial: HDFS-RAID, and `rs-legacy` in Hadoop.
     HdfsRaid,
-    /// `2^(i·j)`: ISA-L's `gf_gen_rs_matrix`, hence Ceph's isa plug-in with `reed_sol_van`, Swift's
+    /// `2^(i·j)`: ISA-L's `gf_gen_rs_matrix`, as in Ceph's isa plug-in with `reed_sol_van`, Swift's
     /// `isa_l_rs_vand`, and RAID-6; MDS only for few parity blocks.
     Isal,
     /// A Vandermonde matrix over 1, 2, 4, 8, … made systematic: Swift's `isa_l_rs_vand_inv`.
     IsalInverse,
-    /// The same over 0, 1, 2, 4, …, as in zfec, which Tahoe-LAFS uses.
+    /// A Vandermonde matrix over 0, 1, 2, 4, … made systematic: zfec, which Tahoe-LAFS uses.
     Zfec,
 }
 
@@ -60,7 +60,7 @@ impl RsFamily {
         Self::Zfec,
     ];
 
-    /// The rows of the n−k parity blocks over the k data blocks.
+    /// Returns the rows of the n−k parity blocks over the k data blocks.
     ///
     /// # Errors
     /// If the family has no code of this size.
@@ -142,8 +142,8 @@ fn cauchy(n: usize, k: usize) -> Matrix {
     Matrix::from_fn(n - k, k, |i, j| inverse_of((k + i) as u8 ^ j as u8))
 }
 
-/// Row r of a Vandermonde matrix is 1, x, x², … for the r-th point x; a change of basis makes its first k
-/// rows the identity.
+/// Returns the parity rows of a Vandermonde matrix made systematic. Row r of the matrix is 1, x, x², … for
+/// the r-th point x. A change of basis then makes the first k rows the identity.
 fn vandermonde(n: usize, k: usize, point: impl Fn(usize) -> u8) -> Matrix {
     let matrix = Matrix::from_fn(n, k, |i, j| pow(point(i), j as u32));
     let top: Vec<usize> = (0..k).collect();
@@ -153,8 +153,9 @@ fn vandermonde(n: usize, k: usize, point: impl Fn(usize) -> u8) -> Matrix {
     matrix.select_rows(&below).product(&to_systematic)
 }
 
-/// jerasure's matrix is an extended Vandermonde matrix, made systematic and then scaled: first the columns,
-/// to make the first parity row all ones, then the rows, to make the first column all ones.
+/// Returns the parity rows of jerasure's matrix: an extended Vandermonde matrix that is made systematic and
+/// then scaled. First the columns are scaled, to make the first parity row all ones, then the rows, to make
+/// the first column all ones.
 fn jerasure(n: usize, k: usize) -> Matrix {
     let mut extended = Matrix::from_fn(n, k, |i, j| pow(i as u8, j as u32));
     extended.row_mut(0).fill(0);
@@ -169,19 +170,20 @@ fn jerasure(n: usize, k: usize) -> Matrix {
     Matrix::from_fn(n - k, k, |i, j| mul(scaled_columns[(i, j)], inverse_of(scaled_columns[(i, 0)])))
 }
 
-/// Row i contains the powers of 2^i.
+/// Returns a matrix whose row i contains the powers of 2^i.
 pub(crate) fn powers_of_generator(rows: usize, columns: usize) -> Matrix {
     Matrix::from_fn(rows, columns, |i, j| pow(GENERATOR, (i * j) as u32))
 }
 
-/// Data block i is the coefficient of x^(m+i) of a polynomial divisible by g(x) = Π (x − 2^j), j < m. The
-/// parity blocks are its m lowest coefficients, that is, the remainder of the data part modulo g.
+/// Returns the parity rows of a cyclic code. Data block i is the coefficient of x^(m+i) in a polynomial that
+/// is divisible by g(x) = Π (x − 2^j), j < m. The parity blocks are the polynomial's m lowest coefficients,
+/// that is, the remainder of the data part modulo g.
 fn polynomial_remainders(n: usize, k: usize) -> Matrix {
     let parities = n - k;
     let divisor = generator_polynomial(parities);
     let mut parity = Matrix::zero(parities, k);
-    // The remainder of x^(m+i) follows from that of x^(m+i−1): multiply by x and subtract the leading term
-    // times g. The start is x^(m−1), which is its own remainder.
+    // The remainder of x^(m+i) follows from that of x^(m+i−1): multiply by x and subtract the leading
+    // coefficient times g. The loop starts from x^(m−1), which is its own remainder.
     let mut remainder = vec![0; parities];
     remainder[parities - 1] = 1;
     for data in 0..k {
@@ -194,7 +196,7 @@ fn polynomial_remainders(n: usize, k: usize) -> Matrix {
     parity
 }
 
-/// The coefficients of Π (x − 2^j) for j < `degree`, lowest first.
+/// Returns the coefficients of Π (x − 2^j) for j < `degree`, lowest first.
 fn generator_polynomial(degree: usize) -> Vec<u8> {
     let mut polynomial = vec![1];
     for j in 0..degree {
@@ -235,7 +237,7 @@ impl ReedSolomon {
         Ok(Self { spec, encoding: code.encoding(), code })
     }
 
-    /// The rows of the n−k parity blocks over the k data blocks.
+    /// Returns the rows of the n−k parity blocks over the k data blocks.
     pub fn parity_rows(&self) -> &Matrix {
         self.code.parity()
     }
@@ -277,7 +279,8 @@ mod tests {
         assert_eq!(rows, Matrix::from_rows(expected), "{family} ({n},{k})");
     }
 
-    /// Parity rows as printed by the systems' own libraries, for six data and three parity blocks.
+    /// The expected rows are those that the systems' own libraries print for six data and three parity
+    /// blocks.
     #[test]
     fn parity_rows_are_those_of_the_systems() {
         check(
@@ -326,7 +329,7 @@ mod tests {
     #[test]
     fn one_parity_block_works_in_every_family_that_allows_it() {
         check(RsFamily::Jerasure, 5, 4, &[&[1, 1, 1, 1]]);
-        // x^j mod (x − 1) is 1.
+        // All coefficients are 1, since x^j mod (x − 1) = 1.
         check(RsFamily::HdfsRaid, 5, 4, &[&[1, 1, 1, 1]]);
     }
 }

@@ -1,8 +1,8 @@
 //! The names of codes in metadata and on the command line.
 //!
 //! A name consists of the code, its parameters and any variant, joined by hyphens: `rs-14-10`,
-//! `rs-9-6-jerasure`. A parsed spec is within the code's limits; a spec constructed as a value is checked
-//! when it is built.
+//! `rs-9-6-jerasure`. A parsed spec is within the code's limits. A spec constructed as a value is checked
+//! when its code is built.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use crate::{
     ReedSolomon, Rotated, RsFamily, SpecError, clay, hitchhiker, less, lrc, rotated,
 };
 
-/// GF(2^8) has 255 non-zero elements, and the constructions assign one to each block.
+/// The maximum n: GF(2^8) has 255 non-zero elements, and the constructions assign one to each block.
 pub(crate) const MAX_BLOCKS: usize = 255;
 
 /// A code and its parameters. The text form is used for storage and input.
@@ -101,7 +101,7 @@ pub enum CodeSpec {
         k: usize,
         /// The number of helpers in a repair.
         d: usize,
-        /// The Reed-Solomon code of its planes, and the coupling.
+        /// The Reed-Solomon code of the planes, and the coupling.
         variant: ClayVariant,
     },
 }
@@ -226,12 +226,12 @@ fn hitchhiker_of(variant: HitchhikerVariant, n: usize, k: usize) -> CodeSpec {
 }
 
 impl CodeSpec {
-    /// Reed-Solomon with the Cauchy matrix of ISA-L and Hadoop.
+    /// Returns the spec of Reed-Solomon with the Cauchy matrix of ISA-L and Hadoop.
     pub fn reed_solomon(n: usize, k: usize) -> Self {
         Self::ReedSolomon { family: RsFamily::Cauchy, n, k }
     }
 
-    /// n: blocks in a stripe.
+    /// Returns n, the number of blocks in a stripe.
     pub fn blocks(&self) -> usize {
         match *self {
             Self::ReedSolomon { n, .. }
@@ -241,13 +241,13 @@ impl CodeSpec {
             | Self::Clay { n, .. } => n,
             Self::Linear(ref code) => code.blocks(),
             Self::Xor { k } => k.saturating_add(1),
-            // A saturated sum exceeds the limits in any case.
+            // Sums saturate instead of overflowing. A saturated sum exceeds the limits in any case.
             Self::Lrc { k, l, g } => k.saturating_add(l).saturating_add(g),
             Self::LrcPlusOne { k, l, g } => k.saturating_add(l).saturating_add(g).saturating_add(1),
         }
     }
 
-    /// k: data blocks in a stripe.
+    /// Returns k, the number of data blocks in a stripe.
     pub fn data_blocks(&self) -> usize {
         match *self {
             Self::ReedSolomon { k, .. }
@@ -262,7 +262,7 @@ impl CodeSpec {
         }
     }
 
-    /// α: sub-blocks in a block, for a spec that passes [`check`](Self::check).
+    /// Returns α, the number of sub-blocks in a block, for a spec that passes [`check`](Self::check).
     pub fn sub_blocks(&self) -> usize {
         match *self {
             Self::ReedSolomon { .. }
@@ -311,7 +311,7 @@ impl CodeSpec {
         }
     }
 
-    /// Builds the code, for shared use.
+    /// Builds the code; callers share it.
     ///
     /// # Errors
     /// The rule that the parameters violate.
@@ -367,7 +367,7 @@ impl fmt::Display for CodeSpec {
 impl FromStr for CodeSpec {
     type Err = SpecError;
 
-    /// Parses `rs-14-10`, and also `rs(14,10)`; case does not matter.
+    /// Parses a name such as `rs-14-10` or `rs(14,10)`. Case does not matter.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let parts = NameParts::of(text);
         let name =

@@ -45,7 +45,7 @@ pub enum SpecError {
         /// Blocks in a stripe.
         n: usize,
     },
-    /// QFS has exactly three parity blocks: P, Q and R.
+    /// The number of parity blocks is not three, as in QFS (P, Q and R).
     #[error("qfs has exactly 3 parity blocks, so n = k + 3; n = {n} and k = {k} make {}", n - k)]
     QfsParities {
         /// Blocks in a stripe.
@@ -58,7 +58,7 @@ pub enum SpecError {
     QfsData {
         /// Data blocks in a stripe.
         k: usize,
-        /// The maximum.
+        /// The maximum number of data blocks.
         max: usize,
     },
     /// ISA-L's powers of the generator are not MDS for this many parity blocks.
@@ -82,10 +82,10 @@ pub enum SpecError {
     IsalData {
         /// Data blocks in a stripe.
         k: usize,
-        /// The maximum.
+        /// The maximum number of data blocks.
         max: usize,
     },
-    /// A plain XOR has exactly one parity block.
+    /// The number of parity blocks is not one, as in a plain XOR.
     #[error("xor has exactly 1 parity block, so n = k + 1; n = {n} and k = {k} make {}", n - k)]
     XorParities {
         /// Blocks in a stripe.
@@ -131,7 +131,7 @@ pub enum SpecError {
         /// The number of losses that are always repairable.
         c: usize,
     },
-    /// The generator matrix is invalid, or its claim is wrong.
+    /// The generator matrix is invalid, or tolerates fewer losses than claimed.
     #[error(transparent)]
     Generator(crate::GeneratorError),
     /// LESS has no code with this number of sub-blocks.
@@ -162,7 +162,7 @@ pub enum SpecError {
     RotatedRows {
         /// Rows in a block.
         r: usize,
-        /// The maximum.
+        /// The maximum number of rows.
         max: usize,
     },
     /// The Hitchhiker code has no parity block to carry sums.
@@ -188,7 +188,7 @@ pub enum SpecError {
         /// k − (m − 1)·size.
         left: usize,
     },
-    /// The number of helpers saves nothing, or exceeds the number of other blocks.
+    /// With this number of helpers a repair saves nothing (d ≤ k), or there are fewer than d other blocks.
     #[error("d = {d} helpers must be more than k = {k} and less than n = {n}")]
     ClayHelpers {
         /// Blocks in a stripe.
@@ -211,7 +211,7 @@ pub enum SpecError {
         q: usize,
         /// t = ⌈n / q⌉.
         t: usize,
-        /// The maximum.
+        /// The maximum number of sub-blocks.
         max: usize,
     },
     /// The coupling is not invertible.

@@ -16,7 +16,8 @@ pub(crate) struct Systematic {
 }
 
 impl Systematic {
-    /// `parity` has α = `sub_blocks` rows for each parity block and α columns for each data block.
+    /// Creates the code with these parity rows. `parity` has α = `sub_blocks` rows for each parity block and
+    /// α columns for each data block.
     pub fn new(sub_blocks: usize, parity: Matrix) -> Self {
         assert!(parity.rows().is_multiple_of(sub_blocks) && parity.columns().is_multiple_of(sub_blocks));
         Self { sub_blocks, parity }
@@ -44,19 +45,20 @@ impl Systematic {
         )
     }
 
-    /// The recipe for the wanted blocks from all sub-blocks of `blocks`.
+    /// Returns the recipe that rebuilds the wanted blocks from all sub-blocks of `blocks`.
     ///
     /// # Errors
-    /// If these do not determine a lost block.
+    /// If the sub-blocks read do not determine a lost block.
     pub fn solve_from(&self, erasure: &Erasure, blocks: &[usize]) -> Result<Recipe, DecodeError> {
         let sources: Vec<usize> = blocks.iter().flat_map(|&block| self.indices(block)).collect();
         self.solve(erasure, &sources)
     }
 
-    /// The recipe for the wanted blocks from the sub-blocks of available blocks for which `reads` holds.
+    /// Returns the recipe that rebuilds the wanted blocks from those sub-blocks of available blocks for which
+    /// `reads` returns true.
     ///
     /// # Errors
-    /// If these do not determine a lost block.
+    /// If the sub-blocks read do not determine a lost block.
     pub fn solve_reading(
         &self,
         erasure: &Erasure,
@@ -96,8 +98,8 @@ impl Systematic {
     /// Expresses the targets, none of which is a source, in terms of the sources: one row of coefficients per
     /// target.
     ///
-    /// Only the data that are not sources are unknowns. So the work is the inversion of a matrix of the size
-    /// of the loss, independent of k.
+    /// Only data sub-blocks that are not sources are unknowns. So the matrix to invert has the size of the
+    /// loss, whatever k is.
     ///
     /// # Errors
     /// The position of a target that the sources do not determine.
@@ -121,8 +123,8 @@ impl Systematic {
         Ok(combined)
     }
 
-    /// For each target, the coefficients of the source parities that produce the target's part in the unknown
-    /// data.
+    /// Returns, for each target, the coefficients of the source parities whose sum contains the unknown data
+    /// in the same proportion as the target.
     fn solve_unknown(
         &self,
         targets: &[usize],
@@ -136,7 +138,7 @@ impl Systematic {
         equations.solve_rows(&Matrix::from_fn(targets.len(), unknown.len(), part))
     }
 
-    /// The coefficient of data sub-block `data` in sub-block `index`.
+    /// Returns the coefficient of data sub-block `data` in sub-block `index`.
     fn element(&self, index: usize, data: usize) -> u8 {
         match index.checked_sub(self.parity.columns()) {
             Some(parity) => self.parity[(parity, data)],
@@ -154,14 +156,14 @@ impl Systematic {
     }
 }
 
-/// The position of each of `size` indices in `sources`.
+/// Returns the position of each index below `size` in `sources`, or `None` if it is not there.
 fn positions(size: usize, sources: &[usize]) -> Vec<Option<usize>> {
     let mut position = vec![None; size];
     sources.iter().enumerate().for_each(|(source, &index)| position[index] = Some(source));
     position
 }
 
-/// The terms of a dense row, including zeros, which [`Recipe::new`] drops.
+/// Returns the terms of a dense row, including zeros, which [`Recipe::new`] drops.
 fn terms(row: &[u8]) -> Vec<(u32, u8)> {
     (0u32..).zip(row.iter().copied()).collect()
 }

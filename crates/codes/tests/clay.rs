@@ -50,10 +50,10 @@ fn helpers_beyond_the_grid_row_are_taken_by_preference() {
         let recipe = stripe.repair(&[0], &order).expect("a single loss");
         assert_eq!(recipe.sources().len(), 54);
         assert!(recipe.sources().iter().all(|source| usize::from(source.block.0) != aloof));
-        // The block that does not help may also be lost.
+        // The repair reads as little if the block that does not help is unavailable.
         assert_eq!(stripe.repair(&[0], &stripe.others(&[0, aloof])).expect("6 blocks").sources().len(), 54);
     }
-    // Without one block of its grid row, all of k blocks is read.
+    // If a block of the lost block's grid row is unavailable, the repair reads k whole blocks.
     assert_eq!(stripe.repair(&[0], &stripe.others(&[0, 1])).expect("6 blocks").sources().len(), 4 * 27);
 }
 
@@ -77,7 +77,8 @@ fn all_losses_of_small_codes_are_repaired() {
     }
 }
 
-/// Losses of large codes: the first blocks, the last ones, blocks spread over the grid rows, and random ones.
+/// Returns sampled losses for large codes: the first blocks, the last ones, blocks spread over the grid rows,
+/// and random ones.
 fn sampled_losses(n: usize, most: usize, samples: u64) -> Vec<Vec<usize>> {
     let mut losses =
         vec![(0..most).collect(), (n - most..n).collect(), (0..most).map(|i| i * n / most).collect()];
@@ -109,7 +110,7 @@ fn available_blocks_are_read_along_with_a_repair() {
     let everything: Vec<usize> = (0..8).collect();
     let recipe = stripe.repair(&everything, &everything).expect("nothing is lost");
     assert_eq!(recipe.sources().len(), 8 * 27);
-    // More than k blocks are wanted, and two of them are lost.
+    // All blocks are wanted, which is more than k, and two of them are lost.
     let recipe = stripe.repair(&everything, &everything[2..]).expect("6 blocks");
     assert_eq!(recipe.sources().len(), 6 * 27);
 }
@@ -127,7 +128,8 @@ fn recipes_of_single_repairs_are_sparse() {
     assert!(longest <= Some(4 * 12), "{longest:?}");
 }
 
-/// With any coupling and any code of the planes, repairs read equally little and any k blocks decode.
+/// Checks variants with different couplings and plane codes: all read equally little in a repair, and any k
+/// blocks decode.
 #[test]
 fn every_variant_repairs_alike() {
     for suffix in

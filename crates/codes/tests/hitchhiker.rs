@@ -6,7 +6,7 @@ use codes::{CodeSpec, DecodeError, HitchhikerVariant};
 use proptest::prelude::*;
 use stripe::{Stripe, subsets};
 
-/// Every variant that exists for these numbers of blocks.
+/// Returns a stripe of every variant that exists for these numbers of blocks.
 fn stripes(n: usize, k: usize) -> impl Iterator<Item = Stripe> {
     HitchhikerVariant::ALL
         .into_iter()
@@ -49,7 +49,7 @@ fn hadoop_puts_the_remainder_into_the_last_group() {
     check_reads("hitchhiker-xor-12-8-hadoop", &[10, 10, 10, 10, 12, 12, 12, 12]);
     check_reads("hitchhiker-xor-15-11-hadoop", &[14, 14, 14, 14, 14, 14, 16, 16, 16, 16, 16]);
     check_reads("hitchhiker-xor-15-10-hadoop", &[12, 12, 12, 12, 12, 12, 14, 14, 14, 14]);
-    // With a remainder of one, both are the same code.
+    // With a remainder of one, Hadoop's variant and XOR are the same code.
     let [ours, hadoop] = ["hitchhiker-xor-14-10", "hitchhiker-xor-14-10-hadoop"].map(Stripe::named);
     assert_eq!(ours.code.encoding(), hadoop.code.encoding());
 }
@@ -66,7 +66,8 @@ fn parameters_on_which_hadoop_fails_are_refused() {
     }
 }
 
-/// The average reads of a data block's repair, in thousandths of those of plain Reed-Solomon.
+/// Checks how much the repair of a data block reads on average, in thousandths of the reads of plain
+/// Reed-Solomon.
 #[test]
 fn average_fraction_of_reed_solomon() {
     for (name, thousandths) in [
@@ -98,8 +99,8 @@ fn half_blocks_are_first_or_second_halves() {
     let stripe = Stripe::named("hitchhiker-xorplus-14-10");
     let recipe = stripe.repair_lost(&[0]).expect("a single loss");
     let second_halves = recipe.sources().iter().filter(|source| source.sub == 1).count();
-    // The b halves of nine data blocks and two parity blocks, and the a halves of the two other members of
-    // its group.
+    // Reads the b halves of nine data blocks and two parity blocks, and the a halves of the two other members
+    // of block 0's group.
     assert_eq!((second_halves, recipe.sources().len()), (11, 13));
     let recipe = stripe.repair_lost(&[9]).expect("the block outside the groups");
     let first_halves: Vec<u16> =
@@ -134,7 +135,7 @@ fn without_the_blocks_of_its_repair_it_reads_k_blocks() {
         let recipe = stripe.repair(&[0], &stripe.others(&[0, missing])).expect("12 blocks");
         assert_eq!(recipe.sources().len(), 20, "without b{missing}");
     }
-    // Parity 3 belongs to another group.
+    // Block 13 (parity 3) belongs to another group, so the repair of block 0 does without it.
     assert_eq!(stripe.repair(&[0], &stripe.others(&[0, 13])).expect("12 blocks").sources().len(), 13);
 }
 

@@ -5,8 +5,8 @@ mod stripe;
 use codes::CodeSpec;
 use stripe::{Stripe, subsets};
 
-/// The minimum and maximum number of sub-blocks that single repairs read; the paper's formula is k + (α −
-/// 1)·|group|.
+/// Checks the minimum and maximum number of sub-blocks that single repairs read. The paper's formula is k +
+/// (α − 1)·|group|.
 #[test]
 fn every_block_reads_a_part_of_its_extended_sub_stripe() {
     for (name, least, most) in [

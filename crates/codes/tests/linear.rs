@@ -1,4 +1,5 @@
-//! Codes defined by their parity rows: detected local groups, valid refusals, and verified claims.
+//! Codes defined by their parity rows: detected local groups, valid refusals, and verified claims of
+//! tolerated losses.
 
 mod stripe;
 
@@ -9,7 +10,7 @@ fn spec_of(generator: Generator) -> CodeSpec {
     CodeSpec::Linear(LinearCode::Explicit(generator.into()))
 }
 
-/// A code's generator as a user would write it.
+/// Returns a code's generator as a user would write it.
 fn text_of(name: &str) -> String {
     let code = name.parse::<CodeSpec>().expect(name).build().expect(name);
     let k = code.data_blocks();
@@ -64,8 +65,8 @@ fn local_groups_of_wide_codes_are_found() {
 
 #[test]
 fn a_group_whose_block_another_group_rebuilds_is_enough() {
-    // b0 and the global parity block b4 of its group: with l = 3, each is in one of Ceph's groups, so
-    // rebuilding both needs the rest; the data block of the other group is repaired locally.
+    // b0 and b2 are in different local groups of three blocks and a local parity block, so each is rebuilt
+    // from the three other blocks of its group.
     let stripe = Stripe::named("ceph-lrc-8-4-3");
     let recipe = stripe.repair_lost(&[0, 2]).expect("one loss in each of two groups");
     assert_eq!(recipe.sources().len(), 6);
@@ -130,7 +131,7 @@ fn a_generator_is_its_name() {
     let spec: CodeSpec = "explicit-3-2-1-x0101".parse().expect("a code");
     assert_eq!(spec, spec_of(generator));
     assert_eq!(reads(&Stripe::of(&spec)), [2, 2, 2]);
-    // A suffix of digits only is not mistaken for a number.
+    // The `x` keeps a suffix of digits from being parsed as a number.
     assert_eq!("Explicit(3,2,1)-x0101".parse::<CodeSpec>().expect("a code"), spec);
 }
 
@@ -155,7 +156,7 @@ fn invalid_generators_are_refused() {
         let error = name.parse::<CodeSpec>().expect_err(name).to_string();
         assert!(error.starts_with(message), "{name}: {error}");
     }
-    // A claim that would take too long to verify is refused.
+    // Parsing fails if the claim would take too long to verify.
     let wide = format!("explicit-255-245-9-x{}", "01".repeat(2450));
     assert!(
         wide.parse::<CodeSpec>().expect_err("unchecked").to_string().contains("cannot be checked by trying")

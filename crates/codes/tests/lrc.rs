@@ -64,7 +64,8 @@ fn repair_sets_are_minimal() {
     }
 }
 
-/// The number of losses of this size that are repaired correctly; all others must be refused as undecodable.
+/// Counts the sets of `size` lost blocks that are repaired correctly. All other sets must be refused as
+/// undecodable.
 fn repaired(stripe: &Stripe, size: usize) -> usize {
     let k = stripe.code.data_blocks();
     let outcome = |lost: &Vec<usize>| match stripe.repair_lost(lost) {
@@ -90,7 +91,7 @@ fn as_many_losses_are_repaired_as_the_shape_allows() {
         ("lrc-10-2-2", &[14, 91, 364, 861]),
         ("lrc-10-2-3", &[15, 105, 455, 1365, 2744]),
         ("lrc1-12-2-2", &[17, 136, 680, 2307]),
-        // With other published rows, some losses that the shape allows are not repaired.
+        // With other published rows, some losses are not repaired that Azure's rows repair.
         ("lrc-12-2-2-cauchy", &[16, 120, 560, 1557]),
         ("lrc-6-2-2-cauchy", &[10, 45, 120, 179]),
         ("lrc-10-2-3-cauchy", &[15, 105, 455, 1365]),
@@ -124,7 +125,7 @@ fn losses_in_different_groups_are_repaired_locally() {
     let stripe = Stripe::named("lrc-12-2-2");
     let recipe = stripe.repair_lost(&[0, 6]).expect("both groups are intact");
     assert_eq!((recipe.row(0).len(), recipe.row(1).len(), recipe.sources().len()), (6, 6, 12));
-    // Only the wanted block counts; a loss elsewhere does not widen its repair.
+    // Blocks 6 and 14 are lost too but not wanted, so they do not widen the repair of block 0.
     let available: Vec<usize> = (1..16).filter(|&block| block != 6 && block != 14).collect();
     assert_eq!(stripe.repair(&[0], &available).expect("its group is intact").sources().len(), 6);
 }
@@ -136,7 +137,7 @@ fn a_broken_group_falls_back_to_all_the_data() {
     assert_eq!(recipe.sources().len(), 12);
     let recipe = stripe.repair(&[0], &stripe.others(&[0, 12])).expect("a global");
     assert_eq!(recipe.sources().len(), 12);
-    // A local repair in the same request shares its reads.
+    // Block 6 is repaired locally in the same request and adds no reads.
     let recipe = stripe.repair_lost(&[0, 1, 6]).expect("decodable");
     assert_eq!(recipe.sources().len(), 12);
 }

@@ -83,7 +83,7 @@ fn powers_of_the_generator_are_refused_beyond() {
         let spec = CodeSpec::ReedSolomon { family: RsFamily::Isal, n, k };
         assert_eq!(spec.check().is_ok(), is_taken, "({n}, {k})");
     }
-    // For the first refused parameters, there are losses of m blocks that the matrix cannot repair.
+    // For the smallest refused parameters, the matrix cannot repair some loss of m blocks.
     for (rows, data) in [([0, 1, 3], [0, 10, 21]), ([0, 3, 4], [0, 2, 5])] {
         let minor = codes::Matrix::from_fn(3, 3, |i, j| gf::pow(2, rows[i] * data[j]));
         assert!(minor.rank() < 3);
@@ -130,7 +130,8 @@ fn an_available_block_is_read_as_it_is() {
     let recipe = stripe.repair(&[3], &[4, 3]).expect("nothing to decode");
     assert_eq!(recipe.sources(), [SubBlock::first(BlockIndex(3))]);
     assert_eq!(recipe.row(0), [(0, 1)]);
-    // Together with a lost block it counts as one of the k blocks, so no further block is read.
+    // The wanted block that is available is one of the k blocks read for the lost one, so no further block is
+    // read.
     let recipe = stripe.repair(&[0, 8], &[1, 2, 3, 4, 5, 6, 7, 8]).expect("enough blocks");
     assert_eq!(recipe.sources().len(), 6);
     let everything: Vec<usize> = (0..9).collect();
@@ -165,7 +166,8 @@ struct Scene {
     available: Vec<usize>,
 }
 
-/// Any family, any size to 40 blocks (sometimes 255), any losses, any order of preference.
+/// Generates scenes with any family, up to 40 blocks (sometimes up to 255), any losses, and any order of
+/// preference.
 fn scene() -> impl Strategy<Value = Scene> {
     let size = prop_oneof![9 => 2..40_usize, 1 => 200..=255_usize];
     (size, prop::sample::select(RsFamily::ALL.to_vec()))

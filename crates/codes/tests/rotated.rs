@@ -6,7 +6,7 @@ use codes::BlockIndex;
 use proptest::prelude::*;
 use stripe::{Stripe, subsets};
 
-/// The data read for each lost block, in blocks.
+/// Returns for each block how much a repair of it reads, in blocks.
 fn blocks_read(stripe: &Stripe) -> Vec<f64> {
     let rows = stripe.code.sub_blocks() as f64;
     (0..stripe.blocks()).map(|lost| stripe.reads_for(lost) as f64 / rows).collect()
@@ -36,8 +36,8 @@ fn average_over_all_blocks_of_sixteen() {
     assert_eq!(reads.iter().sum::<f64>() / 16.0, 8.625);
 }
 
-/// The published example: blocks 0–2 use parities 0 and 1 alternately, 3–5 use 1 and 2, 6–8 use 2 and 3, 9–11
-/// use 0 and 3.
+/// The published example of parity blocks used alternately: blocks 0–2 use parities 0 and 1, 3–5 use 1 and 2,
+/// 6–8 use 2 and 3, 9–11 use 0 and 3.
 #[test]
 fn the_published_pairs_of_parity_blocks_are_used() {
     let stripe = Stripe::named("rotated-16-12-4");
@@ -51,8 +51,8 @@ fn the_published_pairs_of_parity_blocks_are_used() {
     }
 }
 
-/// The number of reads if the rows of `lost` are rebuilt with these parity blocks, counted from the
-/// definition.
+/// Counts, by the definition of the code, the sub-blocks read if row i of data block `lost` is rebuilt with
+/// parity block `choice[i]`.
 fn reads_of_choice(n: usize, k: usize, r: usize, lost: usize, choice: &[usize]) -> usize {
     let shift = |j: usize, i: usize| usize::from(i < k * j / (n - k));
     let mut read = std::collections::BTreeSet::new();
@@ -111,7 +111,7 @@ fn with_one_parity_block_left_it_reads_k_blocks() {
     let stripe = Stripe::named("rotated-9-6-4");
     let recipe = stripe.repair(&[0], &[1, 2, 3, 4, 5, 8]).expect("k blocks");
     assert_eq!(recipe.sources().len(), 6 * 4);
-    // With two of three parity blocks, the best pair may be missing, but the other pair still saves reads.
+    // Only two of the three parity blocks are available. They may not be the best pair, but still save reads.
     let recipe = stripe.repair(&[0], &[1, 2, 3, 4, 5, 6, 8]).expect("k + 1 blocks");
     assert!(recipe.sources().len() < 6 * 4);
 }

@@ -4,7 +4,7 @@ mod stripe;
 
 use codes::{CodeSpec, Recipe};
 
-/// FNV-1a over the dense rows of the encoding.
+/// Returns the FNV-1a hash of the dense rows of the encoding.
 fn fingerprint(encoding: &Recipe, columns: usize) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for output in 0..encoding.outputs().len() {
@@ -27,7 +27,7 @@ const CEPH_FINGERPRINTS: &[(&str, u64)] = &[
     ("clay-8-5-7-ceph-jerasure", 0xf56c8ecbebead498),
 ];
 
-/// Computed by an independent implementation of each construction.
+/// Fingerprints that an independent implementation of each construction computed.
 const FINGERPRINTS: &[(&str, u64)] = &[
     ("rs-14-10", 0xb0dd5d28ddb6620d),
     ("rs-14-10-vandermonde", 0x1482079770238fcd),

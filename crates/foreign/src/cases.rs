@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::ceph::Ceph;
 use crate::driver::Driver;
 
-/// One code of one encoder, for one choice of k and m.
+/// One code of an encoder, with k data and m parity blocks.
 #[derive(Clone)]
 pub struct Case {
     /// The encoder's name, as its driver and the printed table use it.
@@ -17,9 +17,9 @@ pub struct Case {
     pub spec: String,
     /// The name of the code's family in the printed table.
     pub family: String,
-    /// The profile; used by Ceph only.
+    /// Ceph's profile of the code; empty for other encoders.
     pub profile: String,
-    /// The shard position of each of Mend's blocks; used by Ceph only.
+    /// The shard number of each of Mend's blocks; used by Ceph only.
     pub shards: Vec<usize>,
 }
 
@@ -40,7 +40,7 @@ pub trait Encoder {
     fn encode(&mut self, case: &Case, random: &mut fastrand::Rng) -> Result<Encoded, String>;
 }
 
-/// The cases that one encoder process or program serves.
+/// An encoder, with all cases that it serves.
 pub struct Group {
     pub encoder: Box<dyn Encoder>,
     pub cases: Vec<Case>,
@@ -83,7 +83,8 @@ fn python(folder: &Path) -> Driver {
     native(folder, command)
 }
 
-/// Cases for several sizes. In `spec`, Mend's name, the letters N, K and M stand for the numbers.
+/// Returns cases for several sizes. `spec` is Mend's name of the code, in which the letters N, K and M stand
+/// for the numbers.
 fn cases(encoder: &'static str, spec: &str, sizes: &[(usize, usize)]) -> Vec<Case> {
     let case = |&(k, m): &(usize, usize)| Case {
         encoder,
@@ -110,7 +111,7 @@ fn java_cases() -> Vec<Case> {
         cases("hadoop-rs", "rs-N-K", &[&COMMON[..], &WIDE].concat()),
         cases("hadoop-rs-legacy", "rs-N-K-hdfs-raid", &COMMON),
         cases("hadoop-xor", "xor-N-K", &XOR),
-        // All sizes, to check that Mend rejects exactly those on which the encoder fails.
+        // All sizes are listed, to check that Mend rejects exactly the sizes on which the encoder fails.
         cases("hadoop-hhxor", "hitchhiker-xor-N-K-hadoop", &all(2..=16, 2..=6)),
         cases("ozone-rs", "rs-N-K", &COMMON),
         cases("ozone-xor", "xor-N-K", &XOR),
@@ -178,7 +179,8 @@ fn ceph_cases() -> Vec<Case> {
     .concat()
 }
 
-/// Cases of the plug-in lrc. It orders blocks by group, each with its data, global parity and local parity.
+/// Returns the cases of Ceph's plug-in lrc. The plug-in orders blocks by group, each with its data, global
+/// parity and local parity.
 fn lrc() -> Vec<Case> {
     let sizes = [(4, 2, 3), (2, 2, 2), (6, 3, 3), (8, 4, 3), (8, 4, 6), (10, 5, 3), (9, 3, 4)];
     let case = |&(k, m, l): &(usize, usize, usize)| {

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::cases::{Case, Encoded, Encoder};
 
-/// More than one, so that a shard consists of several chunks.
+/// The number of stripes in the object: more than one, so that a shard consists of several chunks.
 const STRIPES: usize = 3;
 
 /// The tool's installation folder and its working folder.

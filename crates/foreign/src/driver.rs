@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::cases::{Case, Encoded, Encoder};
 
-/// A multiple of every library's required block alignment.
+/// The block size in bytes: a multiple of the block alignment that every library requires.
 const BLOCK_BYTES: usize = 1536;
 
 /// A driver. It starts with the first request and ends when its input is closed.
@@ -60,7 +60,7 @@ impl Encoder for Driver {
         let data: Vec<Vec<u8>> =
             (0..case.k).map(|_| (0..BLOCK_BYTES).map(|_| random.u8(..)).collect()).collect();
         let parity = self.ask(case, &data).unwrap_or_else(|error| {
-            // If a driver dies, the test itself is at fault, so this is not an answer of the encoder.
+            // A driver that dies is a fault of the test, not a refusal by the encoder.
             panic!("{:?} does not answer: {error}", self.command);
         })?;
         Ok(Encoded { blocks: [data, parity].concat(), chunk_bytes: BLOCK_BYTES })

@@ -1,10 +1,10 @@
 //! Compares Mend's codes with the encoders of the systems whose blocks Mend repairs.
 //!
 //! Each encoder gets random data, and its parity must equal Mend's byte for byte. Every single loss is
-//! repaired from the encoder's blocks in three orders of preference. Larger losses are repaired too: all of
-//! them, or a sample if there are too many. As a control, a flipped bit must be detected both by the
-//! comparison and by a repair. `scripts/foreign` installs the encoders, `foreign/` contains the drivers, and
-//! `make test-foreign` runs everything.
+//! repaired from the encoder's blocks, with three orders of preference for the blocks to read. Larger losses
+//! are repaired too: all of them, or a sample if there are too many. As a control, both the comparison and a
+//! repair must detect a flipped bit. `scripts/foreign` installs the encoders, `foreign/` contains the
+//! drivers, and `make test-foreign` runs everything.
 
 #![forbid(unsafe_code)]
 

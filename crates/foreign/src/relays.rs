@@ -1,6 +1,6 @@
-//! Repairs a stripe that another system wrote, as a cluster would: by one plan for whole shards, however many
-//! chunks they have, executed by the relays of all nodes. Only sockets and disks are replaced; all other code
-//! is that of the helpers.
+//! Repairs a stripe that another system wrote, as a cluster would: with one plan for whole shards, however
+//! many chunks a shard has. The relays of all nodes execute the plan. Only sockets and disks are replaced;
+//! all other code is that of the helpers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -108,7 +108,7 @@ impl Node {
         Ok(Self { id, assignment, relay, gathering, has_finished: false })
     }
 
-    /// Carries out the relay's actions. Returns whether there were any.
+    /// Carries out all actions that the relay requests. Returns whether there were any.
     fn act(&mut self, blocks: &[Vec<u8>], wires: &mut Wires, rebuilt: &mut [u8]) -> bool {
         let mut has_moved = false;
         while let Some(action) = self.relay.poll() {
@@ -148,7 +148,7 @@ impl Node {
         has_moved
     }
 
-    /// Delivers the frames that the relay wants. Returns whether there were any.
+    /// Passes arrived frames to the relay as long as it accepts frames. Returns whether there were any.
     fn receive(&mut self, wires: &mut Wires) -> Result<bool, String> {
         let mut has_moved = false;
         for inlet in 0..self.assignment.inlets.len() {

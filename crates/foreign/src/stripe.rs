@@ -10,9 +10,10 @@ use repair::{Chunking, Scheme};
 use crate::cases::Encoded;
 use crate::relays;
 
-/// Larger losses are all tried if there are no more than this, and sampled otherwise.
+/// The maximum number of losses of several blocks to try. If more are possible, a random sample of this many
+/// is tried.
 const MOST_LOSSES: usize = 300;
-/// The limit for codes with many sub-blocks, whose recipes take milliseconds to compute.
+/// Like `MOST_LOSSES`, for codes with many sub-blocks, whose recipes take milliseconds to compute.
 const MOST_LOSSES_OF_MANY_SUB_BLOCKS: usize = 30;
 
 /// Counts of successful repairs, of flipped bits, and of detected flips.
@@ -60,7 +61,7 @@ impl Stripe {
         Ok(Self { code, chunking, blocks: encoded.blocks, sub_blocks })
     }
 
-    /// Compares the parity and repairs losses. Returns the numbers of trials.
+    /// Compares the parity with Mend's and repairs losses. Returns the numbers of trials.
     pub fn check(&self, seed: u64) -> Result<Trials, String> {
         self.compare_parity()?;
         let mut trials = Trials::default();
@@ -117,8 +118,8 @@ impl Stripe {
         Ok(trials)
     }
 
-    /// The control experiment: after flipping one bit, both the comparison and a repair that reads the bit
-    /// must fail.
+    /// Makes the control experiment: with one bit flipped in each sub-block of a parity block, both the
+    /// comparison and a repair that reads this block must fail.
     fn flip_a_bit(&self, random: &mut fastrand::Rng) -> Trials {
         let (n, k, alpha) = (self.code.blocks(), self.code.data_blocks(), self.code.sub_blocks());
         let block = random.usize(k..n);
@@ -129,7 +130,8 @@ impl Stripe {
             let at = random.usize(..bytes.len());
             bytes[at] ^= 1 << random.u8(..8);
         }
-        // This is the only parity block offered, so data blocks that it covers can be repaired only with it.
+        // `block` is the only parity block offered, so a data block that it covers can be repaired only with
+        // it.
         let is_found = (0..k).any(|lost| {
             let order: Vec<usize> = (0..k).filter(|&other| other != lost).chain([block]).collect();
             matches!(wrong.repair(&[lost], &order), Err(Failure::Differs(_)))
@@ -138,7 +140,7 @@ impl Stripe {
         Trials { repairs: 0, flips: 2, flips_found: found }
     }
 
-    /// The remaining blocks in ascending, descending and random order.
+    /// Returns the remaining blocks in ascending, descending and random order.
     fn orders(&self, lost: &[usize], random: &mut fastrand::Rng) -> [Vec<usize>; 3] {
         let ascending: Vec<usize> = (0..self.code.blocks()).filter(|block| !lost.contains(block)).collect();
         let descending = ascending.iter().rev().copied().collect();

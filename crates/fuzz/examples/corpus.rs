@@ -104,7 +104,8 @@ fn control() -> Result<()> {
         ("clay-4-2-3", Scheme::Pipelined),
     ] {
         let all = assignments(code, scheme)?;
-        // A requestor and a source; all other nodes resemble one of them.
+        // Takes the first and the last node, a requestor and a source, because all other nodes resemble one
+        // of these.
         let ends = [all.first(), all.last()].into_iter().flatten();
         for assignment in ends {
             down.add_json(&ToNode::Assign(Box::new(assignment.clone())))?;
@@ -229,7 +230,7 @@ fn to_node() -> Vec<ToNode> {
     ]
 }
 
-/// The assignments for a repair of block 1 to a node without a block of the stripe.
+/// Returns the assignments of a repair that rebuilds block 1 on a node without a block of the stripe.
 fn assignments(code: &str, scheme: Scheme) -> Result<Vec<Assignment>> {
     let code = code.parse::<CodeSpec>()?.build()?;
     let (n, block_bytes) = (code.blocks() as u32, 8192 * code.sub_blocks() as u64);
@@ -375,7 +376,7 @@ fn repair() -> views::RepairView {
     }
 }
 
-/// Blocks stored as by a helper, for their checksum files.
+/// Writes the checksum files of blocks that are stored as a helper stores them.
 fn disks() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let mut files = Folder::of("checksum_file")?;
@@ -398,7 +399,7 @@ fn disks() -> Result<()> {
     ["17.3", "a-B_c", "0"].iter().try_for_each(|name| names.add(name))
 }
 
-/// Files written by SeaweedFS 4.48, and names in its format.
+/// Writes files of SeaweedFS 4.48 and names in the format of its shards.
 fn seaweedfs() -> Result<()> {
     Folder::of("ecsum")?.add(include_bytes!("../../stores/seaweedfs/testdata/4.48.ecsum"))?;
     Folder::of("vif")?.add(include_bytes!("../../stores/seaweedfs/testdata/4.48.vif"))?;
@@ -406,7 +407,7 @@ fn seaweedfs() -> Result<()> {
     ["17.ec03", "pictures_17.ec31", "a_b_4294967295.ec00"].iter().try_for_each(|name| names.add(name))
 }
 
-/// Checksum files with the header of HDFS and one checksum, and names in its format.
+/// Writes checksum files with HDFS's header and one checksum, and names in the format of HDFS.
 fn hdfs() -> Result<()> {
     let mut files = Folder::of("hdfs_meta")?;
     for header in [[0, 1, 2, 0, 0, 2, 0], [0, 1, 1, 0, 0, 16, 0]] {
@@ -437,7 +438,7 @@ fn hdfs() -> Result<()> {
     answers.add(format!("{node}a 900 12\n{held}s 1 2 1\nx %2Fc+d no permission\n"))
 }
 
-/// A block's label.
+/// Returns a label that states what a block is.
 fn label() -> StripeLabel {
     StripeLabel {
         cluster: "0123456789abcdef0123456789abcdef".into(),
@@ -544,7 +545,7 @@ fn texts() -> Result<()> {
     Ok(())
 }
 
-/// The configuration and certificates of a cluster folder.
+/// Writes the configuration and certificates of a cluster folder.
 fn folder() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let options = InitOptions { helpers: 2, ..InitOptions::default() };
@@ -566,7 +567,7 @@ fn digest(sum: u32) -> Digest {
     Digest::of_u32("crc32c-list", sum)
 }
 
-/// A digest of the kind that `dir` uses today.
+/// Returns a digest of the kind that `dir` uses today.
 fn strong() -> Digest {
     Digest::new(store_api::DIGEST_KIND, &[7; 32]).expect("32 bytes")
 }

@@ -8,9 +8,10 @@ use repair::{Action, Assignment, Buffer, BufferPool, Gathering, Relay};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The maximum number of actions of a relay.
+/// The maximum number of actions that a relay may take for one input.
 const ACTIONS: usize = 200;
-/// The maximum buffer size of a relay: larger buffers find no more bugs than small ones.
+/// The maximum size of a relay's buffers, and of all bytes moved for one input. More bytes would find no more
+/// bugs.
 const BYTES: usize = 1 << 20;
 
 pub(crate) fn from_node(bytes: &[u8]) -> bool {
@@ -75,7 +76,7 @@ fn carry_out(assignment: &Assignment) {
     }
 }
 
-/// Sends frames, of which some are expected and some are not.
+/// Gives frames to the relay. The relay expects some of them and must reject the others.
 fn feed(assignment: &Assignment, relay: &mut Relay, moved: &mut usize) {
     let inlets = assignment.inlets.len().min(4);
     for inlet in (0..inlets).filter(|&inlet| relay.wants(inlet)).collect::<Vec<_>>() {

@@ -2,7 +2,7 @@
 
 use repair::wire::edge::{FrameHeader, GREETING_BYTES, Greeting, HEADER_BYTES, crc32c};
 
-/// The maximum payload size.
+/// The maximum payload size of a frame in bytes.
 const LIMIT: u32 = 1 << 20;
 
 pub(crate) fn greeting(bytes: &[u8]) -> bool {

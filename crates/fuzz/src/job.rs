@@ -9,18 +9,19 @@ use repair::{
     Report, Scheme, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
-/// The requestor, and one of the sources.
+/// The nodes that send the fuzzed report: the requestor, and one of the sources.
 const SPEAKERS: [NodeId; 2] = [NodeId(4), NodeId(0)];
-/// The number of honest reports before the fuzzed one: from the first plan to the read-back.
+/// The fuzzed report is delivered after 0, 1, … honest reports, fewer than this number. So it meets every
+/// phase, from the first plan to the read-back.
 const REPORTS_BEFORE: usize = 7;
-/// The step limit, after which the job counts as hung.
+/// The maximum number of time steps. A job that has not ended by then hangs.
 const STEPS: usize = 4000;
 const STEP: Duration = Duration::from_millis(250);
 fn digest() -> Digest {
     Digest::of_u32("crc32c", 17)
 }
 
-/// Decodes a helper's message; a report is delivered to the job.
+/// Decodes a helper's message. If it is a report, delivers it to a job in every phase.
 pub(crate) fn reports(bytes: &[u8]) -> bool {
     let Ok(FromNode::Report { report, .. }) = control::decode(bytes) else { return false };
     for before in 0..REPORTS_BEFORE {
@@ -76,7 +77,8 @@ impl Scene {
         Self { topology, job, now: Duration::ZERO }
     }
 
-    /// Runs the job to its end. Nodes report honestly, except for one decoded report of `speaker`.
+    /// Runs the job to its end. Nodes report honestly, except that `speaker` sends `report` after `before`
+    /// honest reports.
     fn play(&mut self, before: usize, speaker: NodeId, report: &Report) {
         let mut reports = 0;
         for _ in 0..STEPS {

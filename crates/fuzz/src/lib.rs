@@ -1,9 +1,9 @@
 //! Every decoder of external bytes, as a function of arbitrary bytes.
 //!
-//! A target decodes its input and checks the result: it must encode to the same bytes, respect its bounds,
-//! and be usable. The target panics otherwise, and returns whether the input was accepted. `fuzz/` passes
-//! these functions to cargo-fuzz. `tests/corpus.rs` runs them on `fuzz/seeds` and mutations of these, with
-//! any toolchain.
+//! A target decodes its input and checks the result: encoding and decoding the result again must reproduce
+//! it, its bounds must hold, and it must be usable. Otherwise the target panics. The target returns whether
+//! the input was accepted. `fuzz/` passes these functions to cargo-fuzz. `tests/corpus.rs` runs them on
+//! `fuzz/seeds` and on mutations of these seeds, with any toolchain.
 //!
 //! A target's behaviour depends only on its input: it uses no sockets, files or threads.
 #![forbid(unsafe_code)]
@@ -18,12 +18,13 @@ mod text;
 /// A decoder of external bytes.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// The name of its folder in `fuzz/seeds`, and of its file in `fuzz/fuzz_targets`.
+    /// The target's name, which is also that of the folder in `fuzz/seeds` and of the file in
+    /// `fuzz/fuzz_targets`.
     pub name: &'static str,
     /// Decodes the bytes; returns whether they were accepted.
     ///
     /// # Panics
-    /// If the decoder panics or its result is invalid; these are the bugs to find.
+    /// If the decoder panics or its result is invalid. Such panics are the bugs to find.
     pub run: fn(&[u8]) -> bool,
 }
 

@@ -59,12 +59,13 @@ pub(crate) fn hdfs_name(bytes: &[u8]) -> bool {
         .is_ok_and(|name| replicas::is_replica_name(name) | replicas::is_policy_name(name))
 }
 
-/// A DataNode's response to a read or a write of a block.
+/// Decodes a DataNode's response to a read or a write of a block.
 pub(crate) fn datanode_answer(bytes: &[u8]) -> bool {
     replicas::datanode_answer(bytes)
 }
 
-/// Lines of a response; every accepted group must be a valid stripe or empty.
+/// Decodes the lines of a response about a NameNode. Every accepted group must yield a stripe with all its
+/// blocks, or no stripe.
 pub(crate) fn namenode_answer(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut listing = hdfs::Listing::default();

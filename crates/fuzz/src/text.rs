@@ -10,11 +10,11 @@ use codes::CodeSpec;
 use repair::{Chunking, Scheme};
 use rustls_pki_types::CertificateDer;
 
-/// Larger codes are only parsed: building them is slow and uses no more of the input.
+/// Codes beyond these limits are parsed but not built. Building them is slow and tests no more of the parser.
 const MAX_BLOCKS: usize = 24;
 const MAX_SUB_BLOCKS: usize = 64;
 
-/// Checks that an accepted text prints as a text with the same value.
+/// Parses `text`. Checks that the value, printed and parsed again, is the same.
 fn round<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T> {
     let value: T = text.parse().ok()?;
     let shown = value.to_string();

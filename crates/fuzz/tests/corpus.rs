@@ -1,4 +1,4 @@
-//! Runs every target on its seeds, and on mutations of them with a fixed random seed.
+//! Runs every target on its seeds and on mutations of the seeds, with a fixed random seed.
 //!
 //! `MEND_FUZZ_RUNS` is the number of mutations for each target. A failure prints the input; add it to
 //! `fuzz/seeds` under a name that starts with `found-` to keep it as a regression test.

@@ -45,7 +45,7 @@ fn main() {
     }
 }
 
-/// Stripes on random nodes.
+/// Generates chunks whose stripes are on random nodes.
 fn chunks(seed: u64, count: usize, others: usize, needs: usize) -> Vec<Chunk> {
     let mut state = seed;
     let mut random = move |below: usize| {

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p sim --example seeds -- --seeds 0..1000000`
 //!
-//! Prints one line per piece of the range. For every seed that fails, prints its violation and the shortest
-//! script that still fails. Stops at the first failure unless `--keep-going` is given, and exits with 1 if
-//! anything failed.
+//! Prints one line for each piece (10,000 seeds by default) of the range. For every seed that fails, prints
+//! its violation and the shortest script that still fails. Stops at the first failure unless `--keep-going`
+//! is given, and exits with 1 if anything failed.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ struct Campaign {
     shrinks: bool,
 }
 
-/// Sums over the seeds of a piece that passed.
+/// Sums over those seeds of a piece that passed.
 #[derive(Default)]
 struct Totals {
     events: AtomicU64,

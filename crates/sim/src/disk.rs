@@ -83,7 +83,7 @@ impl Stored {
         Self::with(bytes, digest_of)
     }
 
-    /// A good block in a store that uses the digest function `digests`.
+    /// Returns a good block of a store that computes digests with `digests`.
     pub(crate) fn with(bytes: Vec<u8>, digests: Digests) -> Self {
         Self { corrupt_at: None, label: None, digest: digests(&bytes), bytes }
     }
@@ -93,8 +93,8 @@ impl Stored {
     }
 }
 
-/// Reads from `offset` on into `target`, with zeros beyond the end of the block. Fails if the range contains
-/// a corrupt byte.
+/// Fills `target` with the bytes from `offset` on, and with zeros beyond the end of the block. Fails if the
+/// range contains a corrupt byte.
 fn read_checked(
     bytes: &[u8],
     corrupt_at: Option<u64>,
@@ -118,7 +118,7 @@ impl Disk {
         Self { latency, rate, full: false, digests: digest_of, blocks, busy_until }
     }
 
-    /// A disk of the `dir` store.
+    /// Creates a disk of the `dir` store.
     pub(crate) fn of_dir(latency: Duration, rate: f64) -> Self {
         Self { digests: hash_of, ..Self::new(latency, rate) }
     }
@@ -175,7 +175,8 @@ impl Disk {
         }
     }
 
-    /// Computes the fingerprints of a delivery or a block: one for each sub-block, over `window` of it.
+    /// Computes the fingerprints of a delivery or a block: one for each sub-block, over the requested range
+    /// of the sub-block.
     pub(crate) fn fingerprints(
         &self,
         deliveries: &Deliveries,
@@ -213,12 +214,12 @@ impl Disk {
     }
 }
 
-/// The digest function of the simulated stores in scenarios of one stripe: a CRC32C.
+/// Computes a block's digest as the simulated stores in scenarios of one stripe do: a CRC32C.
 pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
     Digest::of_u32("crc32c", crc32c(&[bytes]))
 }
 
-/// The digest function of the `dir` store.
+/// Computes a block's digest as the `dir` store does.
 pub(crate) fn hash_of(bytes: &[u8]) -> Digest {
     let mut hash = BlockHash::default();
     hash.update(bytes);

@@ -3,11 +3,11 @@
 //! A state is the number of lost blocks of the stripe. Each node with a remaining block fails at a constant
 //! rate. A failure leads to the next state, or to data loss if the remaining blocks cannot be decoded. A
 //! repair rebuilds all lost blocks and leads back to the first state, also at a constant rate: the inverse of
-//! its mean duration. `docs/explanation/whole-nodes.md` has the formulas.
+//! the mean duration of a repair. `docs/explanation/whole-nodes.md` has the formulas.
 //!
-//! **Assumptions**: nodes fail independently of each other, and so do stripes. The latter makes the computed
-//! time of a cluster too short, never too long. Deliberately absent: bad sectors, silent corruption, failures
-//! of racks, human errors.
+//! **Assumptions**: nodes fail independently of each other, and stripes lose data independently of each
+//! other. The second assumption makes the computed time of a cluster too short, never too long. Deliberately
+//! absent: bad sectors, silent corruption, failures of racks, human errors.
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::Rates;
@@ -16,7 +16,8 @@ use crate::dice::Dice;
 use crate::recovery::{Cluster, Shape};
 
 const YEAR_SECONDS: f64 = 365.25 * 86400.0;
-/// Number of sets of lost blocks to try for each size; all of them if there are fewer.
+/// Number of random sets of lost blocks to try for each size. If there are no more sets than this, all are
+/// tried.
 const SETS_TRIED: u64 = 5_000;
 /// Recoveries of more blocks than this are extrapolated from a shorter simulation.
 const MOST_PLAYED: f64 = 2_000.0;
@@ -34,7 +35,7 @@ pub struct Durability {
     pub stripes: u64,
     /// Block size in bytes.
     pub block_bytes: u64,
-    /// The share of each node's links and disk that repairs may use.
+    /// Rates of each node's links and disk, as far as repairs may use them.
     pub rates: Rates,
     /// Fraction of all nodes that fail for good in a year.
     pub failing_in_a_year: f64,
@@ -84,9 +85,9 @@ impl Durability {
         Lifetime { stripe_years, cluster_years: stripe_years / self.stripes as f64, states }
     }
 
-    /// Mean number of seconds from the start of a repair until a block is rebuilt, over all stripes that have
-    /// lost `lost` blocks because as many nodes failed. These stripes are repaired before all others, and
-    /// each block counts separately.
+    /// Returns the mean number of seconds from the start of a repair until a block is rebuilt, over all
+    /// stripes that have lost `lost` blocks in the failure of `lost` nodes. These stripes are repaired before
+    /// all others. The simulation treats each lost block as if it belonged to a stripe of its own.
     fn rebuild_seconds(&self, blocks: usize, lost: usize) -> f64 {
         let on_lost =
             |nodes: f64, gone: usize| nodes * (blocks - gone) as f64 / f64::from(self.nodes - gone as u32);
@@ -106,15 +107,16 @@ impl Durability {
     }
 }
 
-/// Mean number of seconds until a stripe loses data. The stripe has `blocks` blocks, on nodes that fail
-/// `failures` times per second each.
+/// Returns the mean number of seconds until a stripe loses data. The stripe has `blocks` blocks, on nodes
+/// that fail `failures` times per second each.
 ///
-/// `fatal_at_first` is the probability that the first loss of a whole stripe is fatal. `states` are the
-/// states with lost blocks, from one lost block on; every loss in the last state must be fatal.
+/// `fatal_at_first` is the probability that the first lost block of an intact stripe makes data unreadable.
+/// `states` are the states with lost blocks, from one lost block on; every loss in the last state must be
+/// fatal.
 pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, states: &[Degraded]) -> f64 {
-    // From the state with i losses, it takes `seconds` on average until the stripe is whole or data is lost,
-    // the latter with probability `chance`. `chance` is summed up directly, because 1 minus the probability
-    // of survival would lose all precision.
+    // For the state with i lost blocks, `seconds` is the mean time until the stripe is whole or data is lost,
+    // and `chance` the probability that data is lost. `chance` is summed up directly, because 1 minus the
+    // probability of survival would lose all precision.
     let (mut seconds, mut chance) = (0.0, 1.0);
     for state in states.iter().rev() {
         let next = (blocks - state.lost) as f64 * failures;
@@ -127,7 +129,8 @@ pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, s
     round / (fatal_at_first + (1.0 - fatal_at_first) * chance)
 }
 
-/// Probability, by the number of lost blocks, that the next loss makes data unreadable. The last is 1.
+/// Returns, by the number of lost blocks, the probability that the next loss makes data unreadable. The last
+/// one is 1.
 fn fatal(code: &dyn Code) -> Vec<f64> {
     let (mut all, mut readable) = (Vec::new(), 1.0);
     for lost in 1..=code.blocks() - code.data_blocks() {
@@ -142,7 +145,7 @@ fn fatal(code: &dyn Code) -> Vec<f64> {
     all
 }
 
-/// Fraction of the sets of `lost` blocks whose loss leaves all data readable.
+/// Returns the fraction of the sets of `lost` blocks whose loss leaves all data readable.
 fn readable_part(code: &dyn Code, lost: usize) -> f64 {
     let blocks: Vec<BlockIndex> = (0..code.blocks() as u16).map(BlockIndex).collect();
     let is_readable = |lost: &[BlockIndex]| {
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     fn mirrors_match_the_textbook_formula() {
-        // Two copies: (3λ + μ) / 2λ². Without repairs: 3 / 2λ.
+        // The mean time to data loss with two copies is (3λ + μ) / 2λ²; without repairs, it is 3 / 2λ.
         let (failures, repairs): (f64, f64) = (1e-9, 1e-3);
         let found = mean_seconds_to_loss(2, failures, 0.0, &[degraded(1, 1.0, 1.0 / repairs)]);
         let known = (3.0 * failures + repairs) / (2.0 * failures * failures);
@@ -234,7 +237,7 @@ mod tests {
     fn fatal_losses_of_a_code_are_found() {
         let fatal = |name: &str| fatal(&*name.parse::<CodeSpec>().unwrap().build().unwrap());
         assert_eq!(fatal("rs-9-6"), [0.0, 0.0, 0.0, 1.0]);
-        // Any three of its ten blocks can be lost, and some sets of four.
+        // Data survives the loss of any three of the ten blocks, and of some sets of four.
         let lrc = fatal("lrc-6-2-2");
         assert_eq!((lrc.len(), lrc[0], lrc[1], lrc[4]), (5, 0.0, 0.0, 1.0));
         assert!(lrc[3] > 0.0 && lrc[3] < 1.0, "{lrc:?}");

@@ -104,7 +104,7 @@ impl Network {
         (!edge.silent).then_some(edge.last_arrival)
     }
 
-    /// The edges of `node` that are not closed.
+    /// Returns the edges of `node` that are not closed.
     pub(crate) fn live_edges_of(&self, node: NodeId) -> Vec<EdgeId> {
         let live = self.edges.iter().filter(|(id, edge)| !edge.closed && (id.from == node || id.to == node));
         live.map(|(&id, _)| id).collect()

@@ -25,7 +25,7 @@ pub(crate) enum Event {
     FromNode { node: NodeId, connection: u32, epoch: Epoch, report: Box<Report> },
     /// The coordinator loses the connection to a node: it broke, or pings were unanswered for too long.
     NodeLost { node: NodeId, connection: u32 },
-    /// A node has left pings unanswered since the pause number `pause`.
+    /// A paused node has left pings unanswered for too long. `pause` is the number of the node's pause.
     PingsUnanswered { node: NodeId, pause: u32 },
     /// A lost node registers at the coordinator again.
     Registers { node: NodeId },
@@ -35,7 +35,7 @@ pub(crate) enum Event {
     Restarts { node: NodeId },
     /// A paused process continues.
     Continues { node: NodeId, pause: u32 },
-    /// An event for a node's part of a job.
+    /// An event for a node's task in a job.
     Node { node: NodeId, job: JobId, what: NodeEvent },
     /// A frame arrives in the kernel of the receiving machine.
     Arrives { edge: EdgeId, frame: Vec<u8> },

@@ -97,8 +97,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The node that this fault makes unfit: for good, or so long that a job need not wait for it.
-    /// Connections that break once and bits that flip once make no node unfit. The effect of a cut link
+    /// Returns the node that this fault makes unfit, for good or for so long that a job need not wait for the
+    /// node. Connections that break once and bits that flip once make no node unfit. The effect of a cut link
     /// depends on the other links.
     pub(crate) fn unfit(&self) -> Option<NodeId> {
         match *self {
@@ -110,7 +110,7 @@ impl Fault {
         }
     }
 
-    /// The block that this fault makes unreadable or wrong.
+    /// Returns the block that this fault makes unreadable or wrong.
     pub(crate) fn bad_block(&self) -> Option<BlockIndex> {
         match *self {
             Self::Corrupt { block } | Self::Lie { block } | Self::Lose { block } => Some(block),
@@ -175,7 +175,7 @@ impl World<'_> {
             Fault::Cut { a, b } => self.scene.cut_data(a, b),
             Fault::DiskFull { node } => self.node(node).disk.full = true,
             Fault::Slow { node, factor } => {
-                // Of two slowdowns of one node, the stronger one counts.
+                // If a node is slowed down twice, the stronger slowdown applies.
                 let (link, disk) = (self.scenario.machines.rate, self.scenario.machines.disk_rate);
                 let port = self.scene.network.ports.get_mut(&node).expect("every node has a port");
                 port.rate = port.rate.min(link / f64::from(factor));
@@ -219,7 +219,7 @@ impl World<'_> {
         }
     }
 
-    /// Corrupts a byte of a block on its first holder.
+    /// Corrupts a byte of a block on the node that held the block at the start.
     fn harm(&mut self, block: BlockIndex, silently: bool) {
         let Some(holder) = self.scenario.holder(block) else { return };
         let node = self.nodes.get_mut(&holder).expect("holders are nodes");

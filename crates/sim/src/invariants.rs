@@ -77,7 +77,7 @@ impl World<'_> {
         wrong
     }
 
-    /// Whether the client has received the window of a block with the right bytes.
+    /// Whether the client has received the requested part of a block, with the right bytes.
     fn client_has(&self, block: BlockIndex) -> bool {
         let is_killed = |fault: &Fault| matches!(*fault, Fault::Kill { node: CLIENT, .. });
         if self.scenario.faults.iter().any(|(_, fault)| is_killed(fault)) {
@@ -108,7 +108,7 @@ impl World<'_> {
         }
     }
 
-    /// Why the job may fail, if there is a reason.
+    /// Why the job may fail; `None` if it must succeed.
     fn excuse(&self) -> Option<&'static str> {
         let scenario = self.scenario;
         let struck = || scenario.faults.iter().map(|(_, fault)| fault);
@@ -144,8 +144,8 @@ impl World<'_> {
         }
     }
 
-    /// Nodes that a job need not use: those that a fault stopped or slowed down, and the ends of cut links
-    /// around which no other node can relay.
+    /// Returns the nodes that a job need not use: those that a fault stopped or slowed down, and the ends of
+    /// cut links around which no other node can relay.
     fn unfit(&self) -> BTreeSet<NodeId> {
         let faults = || self.scenario.faults.iter().map(|(_, fault)| fault);
         let struck: BTreeSet<NodeId> = faults().filter_map(Fault::unfit).collect();
@@ -248,7 +248,7 @@ impl World<'_> {
         wrong
     }
 
-    /// Checks that a run without faults carries out its plan to the byte.
+    /// Checks that a run without faults moves exactly the bytes of its plan.
     fn judge_quiet(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let (Ok(plan), Some(Ok(outcome))) = (self.scenario.plan(), &self.driver.result) else {

@@ -1,8 +1,8 @@
 //! Drives one [`repair::Job`] without a coordinator: passes reports to the job and carries out its actions.
 //! The driver makes no decisions.
 //!
-//! A node counts as alive while it is connected. Published blocks are kept in a table, and everything else is
-//! recorded for the checks of invariants.
+//! A node is considered alive while it is connected. Published blocks are kept in a table, and everything
+//! else is recorded for the checks of invariants.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::scene::Scene;
 /// Interval between the job's ticks.
 pub(crate) const TICK_MS: u64 = 50;
 
-/// The driver of one job, with its records for the checks.
+/// The driver of one job, with records for the checks of invariants.
 #[derive(Debug)]
 pub(crate) struct JobDriver {
     pub(crate) job: Job,
@@ -25,7 +25,7 @@ pub(crate) struct JobDriver {
     /// The holder and digest of each published block.
     pub(crate) published: BTreeMap<BlockIndex, (NodeId, Option<Digest>)>,
     pub(crate) lost_blocks: Vec<(BlockIndex, BlockProblem)>,
-    /// Nodes that were sent a message, and whether the last message told them to forget the job.
+    /// Nodes that were sent a message, and whether the last message was the order to forget the job.
     pub(crate) told: BTreeMap<NodeId, bool>,
     pub(crate) result: Option<Result<Outcome, JobError>>,
     /// Nodes that the job reported as slow.
@@ -66,7 +66,7 @@ impl JobDriver {
         self.job.handle_node_lost(node, &self.topology, scene.now);
     }
 
-    /// Handles a node that registers again. It has no state of the job.
+    /// Handles a node that registers again. Such a node has no state of the job.
     pub(crate) fn register(&mut self, node: NodeId, scene: &mut Scene) {
         if self.topology.is_alive(node) {
             self.lose_node(node, scene);

@@ -2,16 +2,16 @@
 //! [`repair::Part`] over models of disks, links and control connections, and injects faults. One seed decides
 //! every choice.
 //!
-//! - [`system`] simulates whole systems around the coordinator's [`control::Control`]: clients, an operator,
-//!   recoveries of nodes, faults.
+//! - [`system`] simulates whole systems around the coordinator's [`control::Control`]: with clients, an
+//!   operator, node recoveries and faults.
 //! - [`run`] simulates a random [`Scenario`] of one job in a [`World`] and checks the invariants of
 //!   `invariants.rs`.
 //! - [`recovery`] computes the duration of recoveries of large clusters without moving bytes.
-//! - [`durability`] computes from these durations how long data lasts.
+//! - [`durability`] computes the mean time to data loss from these durations.
 //!
 //! A violation prints the command that replays it.
 //!
-//! Deliberately absent: any knowledge of how a repair works. The models only replace the surroundings of a
+//! Deliberately absent: any knowledge of how a repair works. The models only replace the environment of a
 //! daemon: sockets with bounded buffers, disks that complete operations in any order, messages with delays,
 //! processes that stop.
 

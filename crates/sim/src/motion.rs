@@ -1,5 +1,5 @@
-//! The sockets and the disk of a node's running plan: the surroundings that `helper` gives to
-//! [`repair::Part`], on virtual time.
+//! The sockets and the disk of a node that carries out a plan, on virtual time. In a daemon, the crate
+//! `helper` provides them to [`repair::Part`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(crate) struct Motion {
     settling: bool,
     /// Collects deliveries that are written together.
     gathering: Gathering,
-    /// Number of buffers of each slice that are outside the relay.
+    /// For each slice, the number of buffers that the relay has handed out and not got back.
     out: BTreeMap<u32, u32>,
 }
 
@@ -44,7 +44,8 @@ struct Inbound {
 struct Outbound {
     edge: EdgeId,
     queue: VecDeque<Frame>,
-    /// A frame that is larger than the kernel's buffers. It counts as written once the receiver has taken it.
+    /// A frame that is larger than the kernel's buffers. Its write completes only when the receiver has read
+    /// the frame.
     too_large: Option<(u32, Buffer)>,
     closed: Option<&'static str>,
 }
@@ -81,7 +82,7 @@ impl Motion {
         motion
     }
 
-    /// The node and the job that receive the events.
+    /// Returns the node and the job to which events are sent.
     fn owner(&self) -> (NodeId, JobId) {
         (self.node, self.assignment.job)
     }
@@ -99,7 +100,7 @@ impl Motion {
         scene.after_for(WATCH_EVERY, self.owner(), NodeEvent::Watch { task: self.id });
     }
 
-    // ---- actions of the part ----
+    // ---- actions of `Part` ----
 
     pub(crate) fn act(
         &mut self,
@@ -201,7 +202,7 @@ impl Motion {
         }
     }
 
-    /// The block that the read number `local` of a slice's task belongs to.
+    /// Returns the block that read number `local` of the slice's task reads.
     pub(crate) fn block_of(&self, slice: u32, local: u16) -> BlockId {
         let lane = usize::from(self.assignment.lane_of(slice));
         let task = self.assignment.lanes[lane].as_ref().expect("the relay asked for it");
@@ -212,7 +213,7 @@ impl Motion {
 
     // ---- sockets ----
 
-    /// Handles a change of an edge. The caller pumps afterwards.
+    /// Handles an edge that may be ready to send or to receive. The caller calls `pump` afterwards.
     pub(crate) fn edge_moved(&mut self, part: &mut Part, edge: EdgeId, scene: &mut Scene) {
         let Some(index) = self.outlets.iter().position(|outlet| outlet.edge == edge) else { return };
         part.handle_outlet_moved(index, scene.now);
@@ -295,7 +296,7 @@ impl Motion {
         moved
     }
 
-    /// Fails the part if an edge has closed that is still needed.
+    /// Fails the node's plan if an edge that is still needed has closed. Returns whether it did.
     pub(crate) fn notice_closed(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
         let inlet = self.inlets.iter().enumerate().find_map(|(index, inlet)| {
             let detail = inlet.closed.filter(|_| part.due_bytes(index).is_some())?;
@@ -312,10 +313,10 @@ impl Motion {
         broken.is_some()
     }
 
-    // ---- bounds ----
+    // ---- limits on the relay ----
 
     /// Counts a buffer that leaves the relay, and checks that the relay works on a bounded number of slices,
-    /// independent of the block's size. The bound is the documented maximum of the relay's window.
+    /// independent of the block's size. The limit is the documented maximum of the relay's window.
     fn take_out(&mut self, slice: u32, scene: &mut Scene) {
         *self.out.entry(slice).or_insert(0) += 1;
         let limit = match self.assignment.pacing {

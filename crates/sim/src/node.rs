@@ -1,4 +1,4 @@
-//! A helper or a client: its process, which may be paused or killed, its disk, and its task of one job.
+//! A helper or a client: its process, which may be paused or killed, its disk, and its task in one job.
 
 use repair::NodeId;
 use repair::wire::control::ToNode;
@@ -12,9 +12,9 @@ use crate::task::JobTask;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
-    /// Stopped by SIGSTOP. Its kernel still runs.
+    /// The process is stopped by SIGSTOP. The machine's kernel still runs.
     Paused,
-    /// Killed. Its memory is lost.
+    /// The process is killed, and its memory is lost.
     Dead,
 }
 
@@ -58,8 +58,8 @@ impl Node {
         self.task.knows_job()
     }
 
-    /// Ends the process. Its kernel closes its edges, unless `unheard`: then the whole machine vanishes
-    /// silently.
+    /// Ends the process. The kernel closes the process's edges. If `unheard`, the whole machine vanishes
+    /// instead, and the other ends of the edges are not notified.
     pub(crate) fn die(&mut self, scene: &mut Scene, unheard: bool) {
         self.state = State::Dead;
         self.registered = false;
@@ -78,7 +78,7 @@ impl Node {
         self.task.take(message, &mut self.disk, scene);
     }
 
-    /// Handles an event. The process is running.
+    /// Handles an event. The process must be running.
     pub(crate) fn handle(&mut self, event: NodeEvent, scene: &mut Scene) {
         self.task.handle(event, &mut self.disk, scene);
     }

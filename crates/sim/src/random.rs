@@ -169,7 +169,7 @@ fn random_code(dice: &mut Dice) -> CodeSpec {
     name.parse().expect("a code within its limits")
 }
 
-/// Mostly one block per node, as in real stores; sometimes fewer nodes than blocks.
+/// Returns the number of holders: mostly one per block, as in real stores, and sometimes fewer.
 fn random_holders(code: &CodeSpec, dice: &mut Dice) -> u32 {
     let n = code.blocks() as u64;
     (if dice.one_in(8) { dice.between(1, n) } else { n }) as u32

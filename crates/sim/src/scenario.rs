@@ -28,12 +28,12 @@ pub enum Kind {
     },
     /// The wanted blocks are rebuilt in the store.
     Repair {
-        /// If true, on their original nodes; otherwise on spare nodes.
+        /// Whether the blocks are rebuilt on their original nodes; otherwise on spare nodes.
         in_place: bool,
     },
     /// A client puts a stripe: the client holds the data blocks, and every block goes to a helper.
     Put,
-    /// The wanted blocks, which are not lost, move to spare nodes.
+    /// The wanted blocks, which are not lost, are moved to spare nodes.
     Migrate,
 }
 
@@ -48,7 +48,7 @@ pub struct Checks {
     pub reread: bool,
 }
 
-/// Links, disks, control connections and memory. All nodes have the same.
+/// Links, disks, control connections and memory, alike on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machines {
     /// Rate of each link in bytes per second.
@@ -63,7 +63,7 @@ pub struct Machines {
     pub disk_rate: f64,
     /// The longest delay of a control message, except where a fault changes it.
     pub control_delay: Duration,
-    /// Time after which the coordinator gives up on a node that does not answer.
+    /// Time after which the coordinator treats a node that does not answer pings as lost.
     pub ping_limit: Duration,
     /// Memory for slices in a relay, in bytes.
     pub budget_bytes: usize,
@@ -72,7 +72,7 @@ pub struct Machines {
 }
 
 impl Default for Machines {
-    /// Links of 10 MB/s, faster disks, prompt messages.
+    /// Returns machines with links of 10 MB/s, faster disks and prompt messages.
     fn default() -> Self {
         Self {
             rate: 10e6,
@@ -101,7 +101,7 @@ pub struct Scenario {
     pub chunk_bytes: Option<u64>,
     /// Size of the last data block in bytes, without padding.
     pub tail_bytes: u64,
-    /// Number of nodes that hold the stripe's blocks. The blocks are placed on them in turn.
+    /// Number of nodes that hold the stripe's blocks. The blocks are placed on these nodes in turn.
     pub holders: u32,
     /// Number of spare nodes, which hold no block of the stripe.
     pub spares: u32,
@@ -122,8 +122,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A scenario without faults: `scheme` repairs block 0 onto a spare node with all checks. Blocks have 256
-    /// KiB, slices 4 KiB, links 10 MB/s.
+    /// Returns a scenario without faults, in which `scheme` repairs block 0 onto a spare node with all
+    /// checks. Blocks have 256 KiB, slices 4 KiB, links 10 MB/s.
     pub fn repair(code: CodeSpec, scheme: Scheme) -> Self {
         let wanted = vec![BlockIndex(0)];
         Self {
@@ -151,7 +151,7 @@ impl Scenario {
         self
     }
 
-    /// The job's first plan.
+    /// Returns the job's first plan.
     ///
     /// # Errors
     /// [`PlanError`] if the request cannot be planned.
@@ -172,8 +172,8 @@ impl Scenario {
         repair::plan(&request.stripe, &plan_request, topology)
     }
 
-    /// The predicted duration of the best plan, if the planner had known from the start that the links and
-    /// the disk of node `slow` are slower by `factor`.
+    /// Returns the predicted duration of the best plan, if the planner had known from the start that the
+    /// links and the disk of node `slow` are slower by `factor`.
     ///
     /// # Errors
     /// [`PlanError`] if the request cannot be planned.
@@ -195,7 +195,7 @@ impl Scenario {
         }
     }
 
-    /// The name of a block in the store.
+    /// Returns the name of a block in the store.
     pub fn block_id(block: BlockIndex) -> BlockId {
         BlockId(format!("s.{}", block.0))
     }
@@ -205,29 +205,29 @@ impl Scenario {
         matches!(self.kind, Kind::Read { .. } | Kind::Put)
     }
 
-    /// Whether deliveries become blocks of the store.
+    /// Whether delivered blocks are published in the store. Only those of a read are not.
     pub fn publishes(&self) -> bool {
         !matches!(self.kind, Kind::Read { .. })
     }
 
-    /// All nodes.
+    /// Returns all nodes: holders, spare nodes, and the client if there is one.
     pub fn node_ids(&self) -> Vec<NodeId> {
         let helpers = (1..=self.holders + self.spares).map(NodeId);
         helpers.chain(self.has_client().then_some(CLIENT)).collect()
     }
 
-    /// The size of a block in bytes, without padding.
+    /// Returns the size of a block in bytes, without padding.
     pub fn bytes_of(&self, block: BlockIndex) -> u64 {
         let is_last = usize::from(block.0) + 1 == self.code.data_blocks();
         if is_last { self.tail_bytes } else { self.block_bytes }
     }
 
-    /// The node to which a block belongs.
+    /// Returns the node that should hold a block.
     pub fn home(&self, block: BlockIndex) -> NodeId {
         NodeId(1 + u32::from(block.0) % self.holders)
     }
 
-    /// The node that holds a block at the start.
+    /// Returns the node that holds a block at the start.
     pub fn holder(&self, block: BlockIndex) -> Option<NodeId> {
         match self.kind {
             Kind::Put => (usize::from(block.0) < self.code.data_blocks()).then_some(CLIENT),
@@ -235,7 +235,7 @@ impl Scenario {
         }
     }
 
-    /// The first requestor of the wanted block at `position`.
+    /// Returns the first requestor of the wanted block at `position`.
     pub fn requestor(&self, position: usize) -> NodeId {
         let home = self.home(self.wanted[position]);
         let spare = || (position < self.spares as usize).then(|| NodeId(self.holders + 1 + position as u32));
@@ -246,8 +246,8 @@ impl Scenario {
         }
     }
 
-    /// The rate of one connection as the coordinator would measure it. It is limited by the window per round
-    /// trip.
+    /// Returns the rate of one connection as the coordinator would measure it, in bytes per second: at most
+    /// one window per round trip.
     fn link_rate(&self) -> f64 {
         let round_trip = self.machines.delay * 2 + Duration::from_micros(200);
         self.machines.rate.min(self.machines.window.min(4096) as f64 / round_trip.as_secs_f64())
@@ -268,8 +268,8 @@ impl Scenario {
         topology
     }
 
-    /// The stripe, with recorded digests only for the wanted blocks. Sources have none, because a simulated
-    /// disk that corrupts data silently also has a matching digest.
+    /// Returns the stripe, with recorded digests only for the wanted blocks. Digests of other blocks would
+    /// reveal nothing, because a simulated disk that corrupts data silently still reports the right digest.
     fn stripe(&self, code: Arc<dyn Code>, digests: &[Digest]) -> Stripe {
         let recorded = |index: &BlockIndex| self.checks.digests && self.wanted.contains(index);
         let block = |index: BlockIndex| StripeBlock {
@@ -282,7 +282,7 @@ impl Scenario {
         Stripe { id: StripeId("s".into()), chunking: self.chunking(&*code), code, blocks, label: None }
     }
 
-    /// The layout of sub-blocks in a block.
+    /// Returns the layout of sub-blocks in a block.
     pub(crate) fn chunking(&self, code: &dyn Code) -> Chunking {
         Chunking::of(code, self.block_bytes, self.chunk_bytes).expect("the dice keep to what divides")
     }

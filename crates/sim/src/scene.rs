@@ -1,5 +1,5 @@
-//! The state that nodes and coordinator share: the time, the future events, the network, the random choices
-//! and the trace.
+//! The state that the nodes and the coordinator of a simulation share: the time, the future events, the
+//! network, the random choices and the trace.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub(crate) struct Scene {
     pub(crate) network: Network,
     pub(crate) control: Control,
     pub(crate) trace: Trace,
-    /// Number of slices written to sinks so far, over all plans. Faults may wait for it.
+    /// Number of slices written to sinks so far, over all plans. A fault may strike at a given number.
     pub(crate) slices_delivered: u32,
-    /// Reports of parts, if the world transports them itself.
+    /// Reports of nodes that await transport. `None` if the scene itself sends reports to the coordinator.
     pub(crate) reports: Option<Vec<(NodeId, FromNode)>>,
     /// The violated invariants.
     pub(crate) violations: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Scene {
 /// The control connections. Messages of one node stay in order; each has a random delay.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    /// The longest delay of a message, for nodes that differ from `usual`.
+    /// The longest delay of a message to or from a node, for nodes where it is not `usual`.
     pub(crate) slow: BTreeMap<NodeId, Duration>,
     pub(crate) usual: Duration,
     /// Whether messages are encoded and decoded again on their way.
@@ -111,7 +111,7 @@ impl Scene {
         self.agenda.add(at, Event::ToNode { node, connection, message: Box::new(message) });
     }
 
-    /// Sends a report of a part to the coordinator.
+    /// Sends a node's report to the coordinator.
     pub(crate) fn report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
         if let Some(reports) = &mut self.reports {
             return reports.push((node, FromNode::Report { job, epoch, report }));
@@ -130,7 +130,7 @@ impl Scene {
 
     // ---- data plane ----
 
-    /// One end opens an edge. The connection is established once both ends have done so.
+    /// Opens an edge at one end. The connection is established once both ends have opened the edge.
     pub(crate) fn edge_known(&mut self, id: EdgeId, node: NodeId) {
         let is_cut = self.network.is_cut(id);
         let edge = self.network.edges.entry(id).or_default();
@@ -221,7 +221,7 @@ impl Scene {
     }
 }
 
-/// Encodes and decodes a message.
+/// Encodes and decodes a message, and returns the decoded one.
 pub(crate) fn through_the_wire<M: Serialize + DeserializeOwned>(message: &M) -> M {
     let bytes = control::encode(message);
     let length: [u8; 4] = bytes[..4].try_into().expect("four bytes");

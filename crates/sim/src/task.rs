@@ -1,7 +1,7 @@
-//! A node's part of one job with its sockets and its disk, on virtual time: the counterpart of `JobTask` in
-//! `helper`.
+//! A node's task in one job with its sockets and its disk, on virtual time: the counterpart of `JobTask` in
+//! the crate `helper`.
 //!
-//! As in a helper, all decisions are made by [`repair::Part`].
+//! As in a helper, [`repair::Part`] makes all decisions.
 
 use repair::wire::control::ToNode;
 use repair::{
@@ -13,7 +13,7 @@ use crate::event::{NodeEvent, TaskId};
 use crate::motion::Motion;
 use crate::scene::Scene;
 
-/// A node's part of one job.
+/// A node's task in one job.
 #[derive(Debug)]
 pub(crate) struct JobTask {
     node: NodeId,
@@ -93,13 +93,13 @@ impl JobTask {
         self.part.get_or_insert_with(|| Part::new(job, budget_bytes, BufferPool::default()))
     }
 
-    /// Handles an event. The process is running.
+    /// Handles an event. The process must be running.
     pub(crate) fn handle(&mut self, event: NodeEvent, disk: &mut Disk, scene: &mut Scene) {
         let Some(part) = &mut self.part else { return };
         let now = scene.now;
         if let NodeEvent::DiskDone { ask, report } = event {
-            // The result of a request from before a restart of the process is ignored; `asked` has another
-            // number then.
+            // Ignore the result of a request from before a restart of the process, whose number differs from
+            // `asked`.
             if ask == self.asked {
                 part.handle_answer(*report, now);
             }
@@ -135,7 +135,7 @@ impl JobTask {
         self.pump(disk, scene);
     }
 
-    /// Makes progress until nothing is ready.
+    /// Carries out everything that is ready, until nothing is.
     fn pump(&mut self, disk: &mut Disk, scene: &mut Scene) {
         loop {
             let mut moved = self.moves(scene, Motion::take_frames);
@@ -153,7 +153,7 @@ impl JobTask {
         }
     }
 
-    /// Lets slices move by `way` if the part is moving. Returns whether any did.
+    /// Calls `way` to move slices, if the node's plan is moving slices. Returns whether any slice moved.
     fn moves(&mut self, scene: &mut Scene, way: fn(&mut Motion, &mut Part, &mut Scene) -> bool) -> bool {
         match (&mut self.part, &mut self.motion) {
             (Some(part), Some(motion)) if part.is_moving() => way(motion, part, scene),
@@ -205,7 +205,7 @@ impl JobTask {
         scene.after_for(delay, (self.node, assignment.job), NodeEvent::Begun { task });
     }
 
-    /// Starts a disk request, which is reported when it completes.
+    /// Carries out a disk request. Its result is reported after the time that the disk takes.
     fn ask(&mut self, errand: Errand, disk: &mut Disk, scene: &mut Scene) {
         let Some(job) = self.part.as_ref().map(Part::job) else { return };
         let deliveries = &mut self.deliveries;

@@ -17,7 +17,7 @@ use crate::scenario::{CLIENT, Scenario};
 use crate::scene::{Control, Scene, Trace, Tracing};
 use crate::stripe;
 
-/// Time limit of a run: many times the sum of all time limits within a job.
+/// Time limit of a run: many times the sum of a job's timeouts.
 const TIME_LIMIT: Duration = Duration::from_secs(3600);
 /// Time for messages in flight to arrive after the end of the job.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Payload bytes sent over all edges.
+    /// Returns the payload bytes sent over all edges.
     pub fn network_bytes(&self) -> u64 {
         self.edges.values().sum()
     }
@@ -236,8 +236,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Continues a paused process. If the coordinator has given up on the node, the process finds its
-    /// connection closed, drops its state and registers again.
+    /// Continues a paused process. If the coordinator has treated the node as lost meanwhile, the process
+    /// finds the connection closed, drops all state of the job and registers again.
     fn continue_node(&mut self, id: NodeId, pause: u32) {
         let node = self.nodes.get_mut(&id).expect("it is a node");
         if node.state != State::Paused || node.pauses != pause {

@@ -1,5 +1,5 @@
-//! Every scheme with a helper that dies, stalls or finds a corrupt byte in the middle of a repair; and
-//! scenarios in which random runs once found bugs in the job.
+//! Repairs by every scheme in which a helper dies, stalls or finds a corrupt byte. Also scenarios in which
+//! random runs once found bugs in the job.
 
 use std::time::Duration;
 
@@ -20,10 +20,11 @@ const DECODING: [Scheme; 10] = [
     Scheme::PipeS,
 ];
 
-/// A third of the 64 slices of a block. No helper can have sent all slices by then.
+/// The moment when about a third of a block's 64 slices is delivered. No helper can have sent all slices by
+/// then.
 const MIDDLE: When = When::Delivered(20);
 
-/// The repair of one block of RS(9,6), with windows so small that no node can run far ahead.
+/// Returns a repair of one block of RS(9,6), with windows so small that no node can run far ahead.
 fn repair_by(scheme: Scheme) -> Scenario {
     let mut scenario = Scenario::repair(CodeSpec::reed_solomon(9, 6), scheme);
     (scenario.machines.window, scenario.machines.budget_bytes) = (10_000, 1);
@@ -40,12 +41,12 @@ fn play(scenario: &Scenario) -> (Ended, Outcome) {
     (ended, outcome)
 }
 
-/// Network bytes of the repair without faults.
+/// Returns the network bytes of the repair without faults.
 fn quiet_bytes(scenario: &Scenario) -> u64 {
     scenario.plan().expect("it can be planned").cost().network_bytes
 }
 
-/// A node that reads for the first plan and is not a requestor.
+/// Returns a node that reads a block in the first plan and is not a requestor.
 fn a_helper(scenario: &Scenario) -> NodeId {
     let plan = scenario.plan().expect("it can be planned");
     let helper = plan.tasks().find(|task| !task.reads.is_empty() && task.delivers.is_empty());
@@ -143,7 +144,8 @@ fn silent_corruption_read_before_a_failure_is_still_found() {
     play(&scenario);
 }
 
-/// With one spare block, silent corruption is noticed but cannot be located: nothing is published.
+/// With one spare block, the parity check notices silent corruption but cannot locate it, so nothing is
+/// published.
 #[test]
 fn silent_corruption_that_cannot_be_located_fails_the_job() {
     let mut scenario = Scenario::repair(CodeSpec::reed_solomon(8, 6), Scheme::Pipelined);
@@ -154,7 +156,7 @@ fn silent_corruption_that_cannot_be_located_fails_the_job() {
     assert!(matches!(ended.result, Some(Err(repair::JobError::Contradiction { .. }))), "{:?}", ended.result);
 }
 
-/// A client's read of block 0.
+/// Returns a client's read of block 0.
 fn read_by(scheme: Scheme) -> Scenario {
     let mut scenario = repair_by(scheme);
     let window = 0..scenario.block_bytes;
@@ -162,7 +164,7 @@ fn read_by(scheme: Scheme) -> Scenario {
     scenario
 }
 
-/// Helper and client wait for each other. Such a read once hung forever.
+/// A cut link makes the helper and the client wait for each other. Such a read once hung forever.
 #[test]
 fn a_silent_connection_to_a_client_does_not_hang_the_read() {
     for scheme in DECODING {
@@ -184,8 +186,8 @@ fn a_client_may_pause_while_its_connection_lives() {
     assert!(ended.after > Duration::from_secs(8));
 }
 
-/// RS(6, 4) with one spare block. The repair needs all remaining helpers but one, and can avoid any two links
-/// between helpers.
+/// With RS(6, 4), the repair needs four of the five remaining helpers. It can avoid any two links between
+/// helpers.
 #[test]
 fn plans_route_around_two_cut_links_between_helpers() {
     for scheme in [Scheme::Auto, Scheme::Pipelined] {
@@ -215,7 +217,7 @@ fn plans_route_around_two_cut_links_between_helpers() {
     }
 }
 
-/// A connection that breaks once costs a helper, but not the requestor with its delivered slices.
+/// After a connection broke, the job may replace the helper, but not the requestor, which has slices already.
 #[test]
 fn a_broken_connection_does_not_cost_a_requestor() {
     let mut scenario = repair_by(Scheme::Pipelined);
@@ -253,7 +255,8 @@ fn a_put_survives_a_helper_that_dies_while_the_others_commit() {
     }
 }
 
-/// The slices that a node received for one block must not count for another block that it is assigned later.
+/// Slices that a node received for one block must not be taken for slices of another block that the node is
+/// assigned later.
 #[test]
 fn a_replaced_requestor_starts_over_with_another_block() {
     let mut scenario = repair_by(Scheme::Auto);

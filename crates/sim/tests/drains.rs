@@ -1,5 +1,5 @@
-//! A drain by copies and rebuilds together is no slower than by copies alone or by rebuilds alone, except for
-//! some drains by stars (`MOST_BY_STARS`).
+//! A drain that combines copies and rebuilds is no slower than one by copies alone or by rebuilds alone,
+//! except for some drains by stars (`MOST_BY_STARS`).
 //!
 //! Times are in virtual time and therefore the same in every run. `MEND_DRAIN_SEEDS=20 cargo test -p sim
 //! --test drains -- --nocapture` runs more seeds and prints every case.
@@ -8,11 +8,11 @@ use recovery::{Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
 use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Loss, Shape};
 
-/// Limit on the duration of a combined drain, as a fraction of the faster single way. Rounding to whole
-/// blocks delays a small drain slightly.
+/// Limit on the duration of a combined drain, relative to the faster of copies alone and rebuilds alone.
+/// Rounding to whole blocks delays a small drain slightly.
 const MOST: f64 = 1.02;
-/// The limit for drains by stars. Their first stars start before it is known how much each requestor will
-/// receive.
+/// The limit for drains by stars. The first stars start before the scheduler knows how much each requestor
+/// will receive.
 const MOST_BY_STARS: f64 = 1.11;
 const FROM: NodeId = NodeId(0);
 
@@ -25,7 +25,8 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
     1..=std::env::var("MEND_DRAIN_SEEDS").map_or(3, |text| text.parse().expect("a number of seeds"))
 }
 
-/// A cluster of `nodes` nodes and `standbys` empty ones. If there are standbys, only they receive blocks.
+/// Returns a cluster of `nodes` nodes and `standbys` empty ones. If there are standbys, only they receive
+/// blocks.
 fn cluster(code: &str, (nodes, stripes): (u32, u32), standbys: u32) -> Cluster {
     let requestors = (nodes..nodes + standbys).map(NodeId).collect();
     let spec = RepairSpec { requestors, ..RepairSpec::default() };
@@ -38,7 +39,8 @@ fn drain(cluster: &Cluster, kind: Kind) -> Finish {
     finish
 }
 
-/// Checks for each seed the duration of a combined drain against the faster single way.
+/// Checks for each seed that a combined drain takes hardly longer than the faster of copies alone and
+/// rebuilds alone.
 fn check(name: &str, cluster: &Cluster) {
     for seed in seeds() {
         let cluster = Cluster { seed, ..cluster.clone() };

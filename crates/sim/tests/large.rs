@@ -23,7 +23,7 @@ fn run(cluster: &Cluster) -> Finish {
     finish
 }
 
-/// RS(9,6), 16 lost blocks of 16 MiB, 13 survivors, links of 100 Mb/s.
+/// Returns a cluster with RS(9,6), 16 lost blocks of 16 MiB, 13 survivors, and links of 100 Mb/s.
 fn sixteen_blocks() -> Cluster {
     Cluster {
         all_on_node: true,
@@ -138,7 +138,7 @@ fn a_thousand_nodes() {
     assert!(finish.of_bound() > 0.8, "few stripes are harder to even out than many");
 }
 
-/// Three clients read with RS(8,6); one read in 31 is of a lost block.
+/// Simulates three clients that read with RS(8,6). One read in 31 is of a lost block.
 fn reads(scheme: Scheme, pacing: Option<Pacing>) -> ReadTimes {
     let rates = Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 };
     let (code, block_bytes) = ("rs-8-6".parse().unwrap(), 64 << 20);
@@ -171,7 +171,7 @@ fn rounds_are_slower_than_slices_and_utilization_is_reported() {
     let slices = run(&ppr);
     let rounds = run(&Cluster { pacing: Some(Pacing::WholeBlock), ..ppr });
     assert!(rounds.seconds > slices.seconds * 1.2);
-    // 10 blocks are sent six times each, by 19 nodes.
+    // Each of the 10 repairs sends six blocks; 19 nodes share this work.
     let sent = 60.0 * f64::from(64 << 20) / (19.0 * 125e6 * rounds.seconds);
     assert!(
         (rounds.up.mean / sent - 1.0).abs() < 1e-6 && rounds.up.most >= rounds.up.mean,

@@ -1,4 +1,4 @@
-//! Replays one run and prints all of its events.
+//! Replays one run and prints all events.
 
 use sim::{Scenario, Tracing, World};
 

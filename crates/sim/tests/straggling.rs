@@ -7,12 +7,12 @@ use codes::CodeSpec;
 use repair::{NodeId, Scheme};
 use sim::{Ended, Fault, Scenario, Tracing, When, World};
 
-/// The factor of the slowdown: as of a failing disk, or of a port that fell back to a tenth of its rate.
+/// The factor of the slowdown, as with a failing disk or a port that fell back to a tenth of its rate.
 const FACTOR: u32 = 10;
 /// Limit on the duration, as a multiple of the prediction for the best plan with known rates.
 const MOST: f64 = 1.5;
 
-/// The repair of a block of 32 MiB over links of 10 MB/s, which takes about three seconds.
+/// Returns a repair of a block of 32 MiB over links of 10 MB/s, which takes about three seconds.
 fn repair_of(code: &str, scheme: Scheme) -> Scenario {
     let bytes = 32 << 20;
     let mut scenario = Scenario::repair(code.parse::<CodeSpec>().expect("a code"), scheme);
@@ -38,7 +38,7 @@ fn ratio(scenario: &Scenario, node: NodeId, slices: u32) -> (f64, Vec<String>) {
     ratio_by(FACTOR, scenario, node, slices)
 }
 
-/// The same for another factor.
+/// Like `ratio`, for a slowdown by `factor`.
 fn ratio_by(factor: u32, scenario: &Scenario, node: NodeId, slices: u32) -> (f64, Vec<String>) {
     let predicted = scenario.predicted_knowing(node, factor).expect("a plan");
     let ended = play(&scenario.clone().with(When::Delivered(slices), Fault::Slow { node, factor }));
@@ -46,7 +46,7 @@ fn ratio_by(factor: u32, scenario: &Scenario, node: NodeId, slices: u32) -> (f64
     (ended.after.as_secs_f64() / predicted.as_secs_f64(), outcome.replanned)
 }
 
-/// Any helper may become slow at any time.
+/// Each helper in turn becomes slow, early, in the middle or late in the repair.
 #[test]
 fn a_repair_replaces_a_helper_that_becomes_slow() {
     // Without `cyclic`, which takes more than twice its prediction here even without faults.
@@ -64,8 +64,8 @@ fn a_repair_replaces_a_helper_that_becomes_slow() {
     }
 }
 
-/// A helper with half or a third of its known rate, from the start or soon after, is detected. It gets as
-/// much work as it can do, possibly none.
+/// A helper with half or a third of its known rate, from the start or soon after, is detected. The helper
+/// then gets as much work as it can do, possibly none.
 #[test]
 fn a_repair_gives_less_work_to_a_helper_slower_than_known() {
     for scheme in [Scheme::Auto, Scheme::Scatter] {

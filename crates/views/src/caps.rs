@@ -13,10 +13,10 @@ pub struct CapsView {
     pub cluster: Option<u64>,
     /// Caps by helper name. Each applies to the bytes sent and, separately, to the bytes received.
     pub nodes: BTreeMap<String, u64>,
-    /// Caps by helper name on the bytes read from and written to its disk.
+    /// Caps by helper name on the bytes read from and written to the helper's disk.
     pub disks: BTreeMap<String, u64>,
-    /// Caps by rack name on the total of its helpers. Each applies to the bytes sent and, separately, to the
-    /// bytes received.
+    /// Caps by rack name on the total of the rack's helpers. Each applies to the bytes sent and, separately,
+    /// to the bytes received.
     pub racks: BTreeMap<String, u64>,
 }
 
@@ -24,15 +24,15 @@ pub struct CapsView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CapsRequest {
-    /// Removes all caps that this request does not name.
+    /// Whether to remove all caps that this request does not name.
     pub none: bool,
     /// Cap on the bytes that all helpers together send.
     pub cluster: Option<u64>,
     /// Caps by helper name. Each applies to the bytes sent and, separately, to the bytes received.
     pub nodes: BTreeMap<String, u64>,
-    /// Caps by helper name on the bytes read from and written to its disk.
+    /// Caps by helper name on the bytes read from and written to the helper's disk.
     pub disks: BTreeMap<String, u64>,
-    /// Caps by rack name on the total of its helpers. Each applies to the bytes sent and, separately, to the
-    /// bytes received.
+    /// Caps by rack name on the total of the rack's helpers. Each applies to the bytes sent and, separately,
+    /// to the bytes received.
     pub racks: BTreeMap<String, u64>,
 }

@@ -46,13 +46,13 @@ pub trait Endpoint {
 
 /// The type of a path parameter.
 pub trait PathParameter: Sized + Send {
-    /// Parses the parameter from the path; `text` is `None` if the path has no parameter.
+    /// Parses the parameter. `text` is the parameter in the path, or `None` if the path has none.
     ///
     /// # Errors
     /// Returns the text if it does not parse as this type.
     fn read(text: Option<String>) -> Result<Self, String>;
 
-    /// The parameter as text; `None` if the path has no parameter.
+    /// Returns the parameter as text, or `None` if the path has no parameter.
     fn text(&self) -> Option<String>;
 }
 
@@ -105,12 +105,12 @@ pub struct NoQuery {}
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct FilesQuery {
-    /// Only files whose names start with this prefix.
+    /// Lists only files whose names start with this prefix.
     #[serde(default)]
     pub prefix: String,
 }
 
-/// Query for a repair: how long to wait, and which of its stripes to list.
+/// How long to wait for a repair, and which of its stripes to list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct RepairQuery {
@@ -121,7 +121,7 @@ pub struct RepairQuery {
     pub since: Option<u64>,
     /// The maximum number of stripes in the answer; all if absent.
     pub items: Option<usize>,
-    /// Only stripes whose names come after this name.
+    /// Lists only stripes whose names come after this name.
     pub items_after: Option<String>,
 }
 
@@ -268,8 +268,8 @@ endpoints! {
         409 "It is up, or holds blocks that the catalog needs",
         503 "It cannot be carried out now";
 
-    /// Begins the maintenance of a helper or changes its end. Until then the helper's blocks are not rebuilt
-    /// elsewhere.
+    /// Begins the maintenance of a helper, or changes the end of its maintenance. Until that end the helper's
+    /// blocks are not rebuilt elsewhere.
     Maintain maintain = Put put "/v1/nodes/{node}/maintenance"
         at "node": String "The helper's name",
         body MaintenanceRequest,
@@ -284,7 +284,7 @@ endpoints! {
         404 "There is nothing of this name or number",
         409 "It is not in maintenance";
 
-    /// Queues a repair that moves all blocks which a helper holds, or held, to another helper.
+    /// Queues a repair that moves all blocks of a helper to another helper, or rebuilds them there.
     ReplaceNode replace_node = Post post "/v1/nodes/{node}/replace"
         at "node": String "The name of the helper that leaves",
         body ReplaceRequest,
@@ -300,7 +300,7 @@ endpoints! {
         400 "The request can never be carried out",
         404 "There is nothing of this name or number";
 
-    /// Checks whether helpers may be removed for good: no stripe may have a block there.
+    /// Checks whether helpers may be removed for good: no stripe may have a block on these helpers.
     SafeToRemove safe_to_remove = Get get "/v1/checks/safe-to-remove"
         query NodesQuery,
         answer SafetyView "Whether they may, and why not",
@@ -317,7 +317,7 @@ endpoints! {
     GetSettings settings = Get get "/v1/settings"
         answer SettingsView "The settings as they are now";
 
-    /// Changes the settings of automatic repair. They stay in force until they are changed again.
+    /// Changes the settings of automatic repair. The new settings stay in force until they are changed again.
     ChangeSettings change_settings = Patch patch "/v1/settings"
         body SettingsRequest,
         answer SettingsView "The settings as they are now",
@@ -345,7 +345,7 @@ endpoints! {
         answer FileView "The file",
         404 "There is nothing of this name or number";
 
-    /// Begins a put. The client then stores its stripes over a control connection.
+    /// Begins a put. The client then stores the file's stripes over a control connection.
     BeginPut begin_put = Post post "/v1/puts"
         body PutRequest,
         answer PutView "The put, and how the file is cut",
@@ -353,7 +353,7 @@ endpoints! {
         409 "The name is taken",
         503 "Too few helpers are up";
 
-    /// Commits a put: makes its file visible atomically.
+    /// Commits a put: makes the file visible atomically.
     CommitPut commit_put = Post post "/v1/puts/{put}/commit"
         at "put": u64 "The put's number",
         answer FileView "The file",
@@ -384,7 +384,7 @@ endpoints! {
         404 "There is nothing of this name or number";
 
     /// Lists the stripes whose blocks contradict each other. Plug-ins keep their own system from rebuilding
-    /// blocks from these.
+    /// blocks from these stripes.
     ListContradictions contradictions = Get get "/v1/contradictions"
         answer ContradictoryStripes "Their names";
 
@@ -444,7 +444,7 @@ endpoints! {
     GetCaps caps = Get get "/v1/caps"
         answer CapsView "The caps";
 
-    /// Changes bandwidth caps, even while repairs run. Caps that the request does not name stay.
+    /// Changes bandwidth caps, even while repairs run. Caps that the request does not name stay unchanged.
     ChangeCaps change_caps = Post post "/v1/caps"
         body CapsRequest,
         answer CapsView "The caps from now on",
@@ -461,7 +461,7 @@ endpoints! {
         answer ProbeView "The measurement",
         404 "Nothing was measured since the coordinator was started";
 
-    /// Begins a measurement of links: one helper at a time sends to another as in a repair.
+    /// Begins a measurement of links: one helper at a time sends to another, as it would in a repair.
     StartProbes probe = Post post "/v1/probes"
         body ProbeRequest,
         answer ProbeView "The measurement",
@@ -488,7 +488,7 @@ endpoints! {
         answer ScrubView "The scrub",
         409 "One runs that does not check parity";
 
-    /// A scrub that is running or has run last.
+    /// The state of a scrub, which must be the running or the most recent one.
     GetScrub scrub_state = Get get "/v1/scrubs/{scrub}"
         at "scrub": u64 "The scrub's number",
         answer ScrubView "The scrub",
@@ -507,14 +507,14 @@ endpoints! {
         500 "The coordinator's own disk fails, or the catalog is damaged";
 
     /// Accepts the catalog although some helpers hold newer blocks, which become orphans. With `reject`,
-    /// ignores the claims of one helper instead.
+    /// ignores instead what one helper reports about newer blocks.
     AcceptCatalog accept_catalog = Post post "/v1/catalog/accept"
         body AcceptRequest,
         answer AcceptedView "What was decided",
         404 "There is no such helper";
 
-    /// Begins to remove orphans: blocks that belong to no known stripe. Only those are removed that carry
-    /// this cluster's identity, are older than the catalog, and provably have no reference left.
+    /// Begins to remove orphans: blocks that belong to no known stripe. An orphan is removed only if it
+    /// carries this cluster's identity, is older than the catalog, and provably has no reference left.
     RemoveOrphans remove_orphans = Post post "/v1/orphans/remove"
         answer OrphansView "How many there are",
         409 "It contradicts what is there",
@@ -525,7 +525,7 @@ endpoints! {
         answer Value "The document";
 }
 
-/// The OpenAPI document of the API, as JSON text.
+/// Returns the OpenAPI document of the API, as JSON text.
 pub fn openapi() -> String {
     let mut text = Document::openapi().to_pretty_json().expect("a document has string keys");
     text.push('\n');

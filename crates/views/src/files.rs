@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::StripeView;
 
-/// A file in a list.
+/// A stored file, without its layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileView {
     /// The file's name.
@@ -39,14 +39,14 @@ pub struct FileLayout {
     pub layout: Vec<FileStripe>,
 }
 
-/// One stripe of a file. Its data block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
+/// One stripe of a file. Data block `i < k` holds the file's bytes from `file_offset + i · block_bytes` on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileStripe {
     /// The stripe's position in the file, from 0.
     pub position: u64,
     /// Offset in the file of the stripe's first byte.
     pub file_offset: u64,
-    /// Number of the file's bytes in this stripe. Its data blocks are padded with zeros beyond them.
+    /// Number of the file's bytes in this stripe. The rest of the stripe's data blocks is filled with zeros.
     pub data_bytes: u64,
     /// The stripe.
     #[serde(flatten)]
@@ -75,7 +75,7 @@ pub struct PutRequest {
 }
 
 /// A put that has begun. The client stores each stripe with a `PutStripe` request on a control connection,
-/// then commits the put. If that connection ends before the commit, the put is aborted.
+/// then commits the put. If the control connection ends before the commit, the put is aborted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PutView {
     /// The put's number.
@@ -92,14 +92,14 @@ pub struct PutView {
     pub stripes: Vec<PutStripe>,
 }
 
-/// One stripe of a put. Its data block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
+/// One stripe of a put. Data block `i < k` holds the file's bytes from `file_offset + i · block_bytes` on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PutStripe {
     /// The stripe's position in the file, from 0.
     pub position: u64,
     /// Offset in the file of the stripe's first byte.
     pub file_offset: u64,
-    /// Number of the file's bytes in this stripe. Its data blocks are padded with zeros beyond them.
+    /// Number of the file's bytes in this stripe. The rest of the stripe's data blocks is filled with zeros.
     pub data_bytes: u64,
     /// Size of each block of this stripe in bytes.
     pub block_bytes: u64,

@@ -34,14 +34,14 @@ pub enum HistoryEvent {
         node: String,
         /// Number of blocks on the helper.
         blocks: u64,
-        /// The cause, as far as it is known.
+        /// The cause, if known.
         why: String,
     },
     /// A helper has returned.
     NodeBack {
         /// The helper's name.
         node: String,
-        /// Duration of its absence in milliseconds.
+        /// Duration of the helper's absence in milliseconds.
         away_ms: u64,
     },
     /// A helper was removed from the cluster.
@@ -49,7 +49,8 @@ pub enum HistoryEvent {
         /// The helper's name.
         node: String,
     },
-    /// The maintenance of a helper has begun; its blocks are not rebuilt elsewhere until it ends.
+    /// The maintenance of a helper has begun. Until the maintenance ends, the helper's blocks are not rebuilt
+    /// elsewhere.
     MaintenanceBegun {
         /// The helper's name.
         node: String,
@@ -65,9 +66,9 @@ pub enum HistoryEvent {
     BlocksLost {
         /// The helper's name.
         node: String,
-        /// Number of these blocks.
+        /// Number of bad or missing blocks.
         blocks: u64,
-        /// Names of some of these blocks.
+        /// Names of some of the bad or missing blocks.
         first: Vec<String>,
         /// The defect of the first block.
         problem: String,
@@ -81,7 +82,8 @@ pub enum HistoryEvent {
         /// The operation that found the contradiction.
         found_by: FoundBy,
     },
-    /// A contradiction is resolved: parity holds again over every block of the stripe that counts as good.
+    /// A contradiction is resolved: a parity check over all blocks of the stripe that are considered good has
+    /// succeeded.
     ContradictionSettled {
         /// The stripe's name.
         stripe: String,
@@ -124,7 +126,7 @@ pub enum HistoryEvent {
     },
 }
 
-/// A reason why stripes of a repair were not repaired, with all stripes that failed for it.
+/// A reason why stripes of a repair were not repaired, with all stripes that failed for this reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RepairReason {
     /// The obstacle.

@@ -1,7 +1,7 @@
 //! Request and response types of the coordinator's API. Units are part of the field names.
 //!
-//! A separate crate because both the coordinator and the client need these types, and neither may import the
-//! other. `docs/reference/openapi.json` is generated from the same definitions.
+//! The types have a crate of their own because both the coordinator and the client need them, and neither may
+//! import the other. `docs/reference/openapi.json` is generated from the same definitions.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ use utoipa::ToSchema;
 pub struct UnjudgedStripe {
     /// The stripe's name.
     pub stripe: String,
-    /// The reason why its state is unknown.
+    /// The reason why the stripe's state is unknown.
     pub why: String,
     /// The suggested next step.
     pub next_step: String,
@@ -50,7 +50,7 @@ pub struct WaitingStripes {
     pub survives: u32,
     /// Number of these stripes.
     pub stripes: u64,
-    /// Milliseconds until the first of them is repaired.
+    /// Milliseconds until the first repair of these stripes starts.
     pub starts_in_ms: u64,
     /// These facts as a sentence for people.
     pub text: String,
@@ -106,10 +106,10 @@ pub struct UnreadablePart {
     pub stripe: String,
     /// The unreadable bytes of the file.
     pub ranges: Vec<FileRange>,
-    /// Helpers that are down, each of which would make this part readable again by its return.
+    /// Helpers that are down. The return of any one of these helpers would make this part readable again.
     pub any_of: Vec<String>,
-    /// If no single helper suffices: helpers that would make this part readable by returning together. Empty
-    /// if no set of helpers would.
+    /// If no single helper suffices: a set of helpers that would make this part readable by returning
+    /// together. Empty if no set of helpers would.
     pub together: Vec<String>,
 }
 
@@ -131,18 +131,18 @@ pub struct ContradictoryStripes {
 }
 
 /// A stripe whose blocks contradict each other: some block is wrong although its own checksums match. The
-/// entry is removed once a parity check over all blocks that count as good succeeds.
+/// entry is removed once a parity check over all blocks that are considered good succeeds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContradictionView {
     /// The stripe's name.
     pub stripe: String,
-    /// The name of its file; absent if the stripe belongs to no file.
+    /// The name of the stripe's file; absent if the stripe belongs to no file.
     pub file: Option<String>,
     /// The blocks in the equations that failed.
     pub blocks: Vec<String>,
-    /// The operation that found the contradiction first.
+    /// The operation that first found the contradiction.
     pub found_by: FoundBy,
-    /// Time of that discovery, in milliseconds since 1970.
+    /// Time at which the contradiction was first found, in milliseconds since 1970.
     pub since_unix_ms: u64,
     /// The suggested next step.
     pub next_step: String,
@@ -163,8 +163,8 @@ pub struct Census {
     /// helper. If the shared helper fails, all of these blocks are lost together.
     #[serde(default)]
     pub misplaced: u64,
-    /// Stripes grouped by the number of further helpers that they can lose and stay readable in any case,
-    /// fewest first.
+    /// Stripes grouped by the number of further helpers, whichever they are, that they can lose and stay
+    /// readable; fewest first.
     pub redundancy: Vec<Redundancy>,
     /// Stripes that cannot be read now.
     pub unreadable: u64,
@@ -211,8 +211,8 @@ pub struct NewerBlocks {
     /// Names of some of these blocks.
     #[serde(default)]
     pub first: Vec<String>,
-    /// Whether another helper holds blocks of one of these stripes, too. If so, nothing is changed until an
-    /// operator decides.
+    /// Whether another helper also holds newer blocks of one of these stripes. If so, nothing is changed
+    /// until an operator decides.
     #[serde(default)]
     pub confirmed: bool,
 }
@@ -220,8 +220,8 @@ pub struct NewerBlocks {
 /// The operator's decision about a catalog that is older than blocks on some helpers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptRequest {
-    /// A helper whose claims to hold newer blocks are ignored from now on; claims of other helpers are kept.
-    /// If absent, the catalog is accepted and all newer blocks become orphans.
+    /// A helper whose reports of newer blocks are ignored from now on; reports of other helpers are kept. If
+    /// absent, the catalog is accepted and all newer blocks become orphans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reject: Option<String>,
 }
@@ -229,9 +229,9 @@ pub struct AcceptRequest {
 /// The outcome of a decision about blocks that are newer than the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptedView {
-    /// Number of newer blocks, which are orphans from now on.
+    /// Number of blocks that were newer than the catalog and are orphans from now on.
     pub blocks: u64,
-    /// The helpers that held these blocks.
+    /// The helpers that hold these blocks.
     #[serde(default)]
     pub claims: Vec<NewerBlocks>,
 }
@@ -239,12 +239,12 @@ pub struct AcceptedView {
 /// Orphans that are being checked for removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrphansView {
-    /// Number of blocks that belong to no known stripe. An orphan is removed only if it is proven that
-    /// nothing refers to it.
+    /// Number of blocks that belong to no known stripe. An orphan is removed only if it provably has no
+    /// reference left.
     pub orphans: u64,
 }
 
-/// A block found bad.
+/// A block that was found bad.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LostBlock {
     /// The block's name.
@@ -306,7 +306,7 @@ pub struct StripeView {
     /// Further blocks that the stripe can lose, whichever they are.
     pub survives: u32,
     /// Further helpers that the stripe can lose, whichever they are. Less than `survives` if some helper
-    /// holds several of its blocks.
+    /// holds several blocks of the stripe.
     #[serde(default)]
     pub helpers: u32,
     /// The blocks, by index.
@@ -329,7 +329,8 @@ pub struct BlockView {
     /// The block's digest as `kind:hexadecimal`; absent until the block is stored, and in stores without
     /// digests.
     pub digest: Option<String>,
-    /// Further helpers with a copy of the block, in stores that allow copies. Any good copy will do.
+    /// Further helpers with a copy of the block, in stores that allow copies. Any good copy can be read
+    /// instead of the block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaView>,
 }
@@ -361,7 +362,7 @@ pub struct GivenStripe {
     pub stripe: String,
     /// The code of the stripe.
     pub code: String,
-    /// Size in bytes that every block has for the code; shorter blocks are padded with zeros.
+    /// Size of a full block in bytes. The code pads shorter blocks with zeros.
     pub block_bytes: u64,
     /// Size in bytes of the chunks in which blocks are encoded, each cut into the code's sub-blocks; if
     /// absent, each block is a single chunk.
@@ -377,12 +378,13 @@ pub struct GivenStripe {
 pub struct GivenBlock {
     /// The name by which the helper finds the block.
     pub block: String,
-    /// The block's size in bytes, at most the stripe's `block_bytes`. For the code it is padded with zeros.
+    /// The block's size in bytes, at most the stripe's `block_bytes`. The code pads a shorter block with
+    /// zeros.
     pub bytes: u64,
     /// The helper that holds the block; absent if the block is lost.
     pub node: Option<String>,
-    /// The block's digest as `kind:hexadecimal`, if that system has digests. A helper whose block has another
-    /// digest is not read.
+    /// The block's digest as `kind:hexadecimal`, if the other system has digests. A block with another digest
+    /// is not read.
     pub digest: Option<String>,
 }
 
@@ -447,7 +449,7 @@ pub struct RepairView {
     pub policy: String,
     /// The state of the repair.
     pub state: RepairState,
-    /// Its counters.
+    /// The repair's counters.
     #[serde(flatten)]
     pub counts: RepairCounts,
     /// Time of the request, in milliseconds since 1970.
@@ -459,8 +461,8 @@ pub struct RepairView {
     /// The reasons why some stripes were not repaired, the most frequent first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<RepairReason>,
-    /// A number that changes with the state and the counters of the repair, but not with its estimates. Pass
-    /// it as `since` to wait for a change.
+    /// A number that changes with the state and the counters of the repair, but not with the estimates of its
+    /// duration. Pass the number as `since` to wait for a change.
     #[serde(default)]
     pub version: u64,
     /// The stripes of the repair, by name; omitted in lists.
@@ -532,12 +534,12 @@ pub struct PlanRequestView {
     pub scheme: Option<String>,
     /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
-    /// Indices of blocks to treat as lost, in addition to those that are lost. Wanted blocks always count as
-    /// lost.
+    /// Indices of blocks to treat as lost, in addition to those that are lost. Wanted blocks are always
+    /// treated as lost.
     #[serde(default)]
     pub lost: Vec<u16>,
-    /// The helper that receives the wanted blocks, or `client` for a reading client. If absent, the helpers
-    /// that a repair would choose.
+    /// The helper that receives the wanted blocks, or `client` for a reading client. If absent, the planner
+    /// uses the helpers that a repair would choose.
     pub requestor: Option<String>,
 }
 
@@ -571,7 +573,7 @@ pub struct PlanRates {
     pub slowest_disk: u64,
     /// The fastest disk.
     pub fastest_disk: u64,
-    /// Number of nodes without a configured link rate, for which 1 Gb/s is assumed.
+    /// Number of nodes without a configured link rate. The planner assumes 1 Gb/s for these nodes.
     pub assumed_links: u64,
 }
 
@@ -594,7 +596,7 @@ pub struct ScrubView {
     pub started_unix_ms: u64,
     /// End of the scrub, in milliseconds since 1970.
     pub ended_unix_ms: Option<u64>,
-    /// Helpers that were not checked, or only in part, because they are down or do not answer.
+    /// Helpers that were not checked, or checked only in part, because they are down or do not answer.
     pub skipped: Vec<SkippedNode>,
     /// Bad blocks that were found.
     pub findings: Vec<Finding>,
@@ -619,7 +621,7 @@ pub struct ParityScrubView {
     pub contradictory: Vec<ContradictoryStripe>,
 }
 
-/// Stripes whose parity could not be checked for one reason.
+/// Stripes whose parity could not be checked, all for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UncheckedStripes {
     /// The reason.
@@ -635,7 +637,7 @@ pub struct UncheckedStripes {
 pub struct ContradictoryStripe {
     /// The stripe's name.
     pub stripe: String,
-    /// The blocks among which some are wrong.
+    /// The blocks that may be wrong; at least one of them is.
     pub suspects: Vec<SuspectBlock>,
 }
 
@@ -648,12 +650,12 @@ pub struct SuspectBlock {
     pub node: String,
 }
 
-/// A helper that a scrub could not check, or only in part.
+/// A helper that a scrub could not check, or could check only in part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedNode {
     /// The helper's name.
     pub node: String,
-    /// Number of its blocks that were not checked.
+    /// Number of the helper's blocks that were not checked.
     pub blocks: u64,
     /// The reason.
     #[serde(default)]
@@ -665,7 +667,7 @@ pub struct SkippedNode {
 pub struct Finding {
     /// The block's name.
     pub block: String,
-    /// The name of its stripe.
+    /// The name of the block's stripe.
     pub stripe: String,
     /// The helper that holds the block.
     pub node: String,

@@ -1,4 +1,4 @@
-//! Helpers: their state, the recovery of absent helpers, and checks before stopping or removing one.
+//! Helpers: their state, the recovery of absent helpers, and checks before a helper is stopped or removed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,7 +17,8 @@ pub struct NodeView {
     pub has_helper: bool,
     /// Whether the helper is connected.
     pub up: bool,
-    /// Whether the node's server serves its blocks; absent in stores that do not report this.
+    /// Whether the store's server on the node serves the blocks there; absent in stores that do not report
+    /// this.
     #[serde(default)]
     pub serves: Option<bool>,
     /// Current or last known address of the data port.
@@ -28,7 +29,7 @@ pub struct NodeView {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Free space for blocks in bytes, if the helper is up.
     pub free_bytes: Option<u64>,
-    /// Number of tasks the helper is working on, if it is up.
+    /// Number of tasks that the helper is working on, if the helper is up.
     pub tasks: Option<u32>,
     /// Number of blocks that the catalog places on the node.
     pub blocks: u64,
@@ -67,20 +68,21 @@ pub struct FullNode {
     pub full: bool,
 }
 
-/// A helper that is not connected, and the recovery of its blocks.
+/// A helper that is not connected, and the recovery of the helper's blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GoneNode {
     /// The helper's name.
     pub node: String,
-    /// Start of its absence, in milliseconds since 1970.
+    /// Start of the helper's absence, in milliseconds since 1970.
     pub since_unix_ms: u64,
     /// Number of blocks that the catalog places on the helper.
     pub blocks: u64,
     /// The state of the recovery of these blocks.
     pub recovery: RecoveryState,
-    /// Milliseconds until their repair starts automatically; absent if it will not.
+    /// Milliseconds until the repair of these blocks starts automatically; absent if no automatic repair is
+    /// due.
     pub starts_in_ms: Option<u64>,
-    /// The number of their repair while it runs.
+    /// The number of the repair of these blocks, while it runs.
     pub repair: Option<u64>,
     /// The state as text for people, with the suggested next step.
     pub text: String,
@@ -111,15 +113,15 @@ pub struct SafetyView {
     pub nodes: Vec<String>,
     /// Number of readable stripes with blocks on these helpers.
     pub stripes: u64,
-    /// Number of those stripes that would be unreadable without these helpers.
+    /// Number of the stripes counted in `stripes` that would be unreadable without these helpers.
     pub unreadable: u64,
     /// Names of stripes that would be unreadable. The list may be truncated.
     pub unreadable_stripes: Vec<String>,
     /// Number of readable stripes on these helpers whose blocks contradict each other.
     #[serde(default)]
     pub contradictory: u64,
-    /// The number of further helpers that each of the other stripes could lose in addition to these helpers.
-    /// Absent if there are no other stripes.
+    /// The minimum number of further helpers that a stripe which stays readable could lose, in addition to
+    /// these helpers. Absent if no stripe stays readable.
     pub survives: Option<u32>,
     /// The result as text for people.
     pub text: String,
@@ -151,7 +153,7 @@ pub struct SettingsRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RebalanceRequest {
-    /// Only list the moves without carrying them out.
+    /// Whether to only list the moves, without carrying them out.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -161,7 +163,8 @@ pub struct RebalanceRequest {
 pub struct RebalanceView {
     /// The number of the repair that moves the blocks; absent for a dry run and if there are no moves.
     pub repair: Option<u64>,
-    /// The best moves at this time. The target of a block is decided when its move starts, so it may differ.
+    /// The best moves at this time. The final target of a block is decided when its move starts, so it may
+    /// differ.
     pub moves: Vec<BlockMove>,
     /// Total size of the moved blocks in bytes.
     pub bytes: u64,

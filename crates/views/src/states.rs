@@ -34,7 +34,7 @@ macro_rules! states {
         }
     )+
 
-    /// The schema and the texts of each type.
+    /// Returns the schema and the texts of each type.
     #[cfg(test)]
     fn schemas() -> Vec<(serde_json::Value, Vec<&'static str>)> {
         vec![$((schema::<$name>(), $name::ALL.iter().map(|state| state.name()).collect())),+]
@@ -46,9 +46,9 @@ states! {
     BlockState {
         /// As far as is known, the block is good and can be read.
         Healthy = "healthy",
-        /// Its helper does not have the block.
+        /// The helper that should hold the block does not have it.
         Missing = "missing",
-        /// Its helper found that the block's bytes do not match their checksums.
+        /// The helper found that the block's bytes do not match their checksums.
         Corrupt = "corrupt",
         /// The block was good, but its helper is down.
         Down = "down",
@@ -120,7 +120,7 @@ states! {
         Cancelled = "cancelled",
         /// Automatic repairs are on hold: too many helpers are down, or the catalog is older than the blocks.
         Held = "held",
-        /// No helper has room for any of the blocks. Their repair begins when one has.
+        /// No helper has room for any of the blocks. The repair begins when some helper has.
         NoRoom = "no-room",
         /// A repair did not restore all blocks and will be retried.
         Failed = "failed",

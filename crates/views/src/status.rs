@@ -17,13 +17,15 @@ pub struct Status {
     pub severity: Severity,
     /// The answer to "am I safe?" in one line.
     pub summary: String,
-    /// Automatic repairs, and what the operator could do, one sentence each.
+    /// Advice for the operator, one sentence each: which repairs start automatically, and what the operator
+    /// could do.
     pub advice: Vec<String>,
-    /// Whether the coordinator has just started and still expects helpers; repairs wait for them for a moment.
+    /// Whether the coordinator has just started and waits for helpers to register. Repairs start after a
+    /// short wait.
     pub settling: bool,
     /// Stripes by the losses that they can still survive.
     pub stripes: Census,
-    /// Files in numbers.
+    /// The number and size of files.
     #[serde(flatten)]
     pub totals: FileTotals,
     /// Helpers.
@@ -74,7 +76,8 @@ pub struct HelperStates {
 /// Lost and wrong data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Damage {
-    /// Stripes at risk: their repair begins before that of the helpers that they miss.
+    /// Stripes with little redundancy left. Their repair begins earlier than that of the other blocks of
+    /// absent helpers.
     #[serde(default)]
     pub waiting: Vec<WaitingStripes>,
     /// Parts of files that cannot be read now. The list may be truncated.
@@ -103,11 +106,12 @@ pub struct Work {
 /// The catalog, compared with the blocks on helpers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CatalogState {
-    /// Why the catalog cannot be written now. Until it can, nothing is stored, repaired or removed.
+    /// Why the catalog cannot be written now. Until it can be written, nothing is stored, repaired or
+    /// removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_fault: Option<String>,
-    /// Helpers with blocks of stripes that are newer than the catalog, as after an old catalog was restored. Nothing is
-    /// stored, removed or repaired until an operator decides what to do.
+    /// Helpers that hold blocks newer than the catalog, for example after an old catalog was restored. If an
+    /// entry is `confirmed`, nothing is stored, removed or repaired until an operator decides what to do.
     pub newer: Vec<NewerBlocks>,
     /// Blocks on helpers that belong to no stripe; they are never removed automatically.
     pub orphans: Vec<OrphanView>,
@@ -123,10 +127,10 @@ pub struct StoreState {
     /// Names of servers without a helper: their blocks are neither read nor repaired there.
     #[serde(default)]
     pub servers_without_helper: Vec<String>,
-    /// What keeps Mend from its work, one sentence each; also expiring certificates.
+    /// Problems that keep Mend from its work and certificates that expire soon, one sentence each.
     #[serde(default)]
     pub troubles: Vec<String>,
-    /// Stripes whose state the store does not tell; they are in no other count.
+    /// Stripes whose state the store does not report; no other count includes them.
     #[serde(default)]
     pub unjudged: Vec<UnjudgedStripe>,
     /// Remarks on the store that call for no action, one sentence each.
@@ -140,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// A status without the keys that may be absent.
+    /// Returns a status without the keys that may be absent.
     fn least() -> Value {
         json!({
             "healthy": true, "severity": "ok", "summary": "safe", "advice": [], "settling": false,

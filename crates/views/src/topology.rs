@@ -25,15 +25,15 @@ pub struct NodeRates {
     pub up: bool,
     /// The helper's rack, if known.
     pub rack: Option<String>,
-    /// The region of its rack, if known.
+    /// The region of the helper's rack, if known.
     pub region: Option<String>,
     /// Rate at which the helper can send.
     pub uplink: RateView,
     /// Rate at which the helper can receive.
     pub downlink: RateView,
-    /// Rate at which its disk reads.
+    /// Rate at which the helper's disk reads.
     pub disk_read: RateView,
-    /// Rate at which its disk writes.
+    /// Rate at which the helper's disk writes.
     pub disk_write: RateView,
     /// Highest rate of slices on the uplink in the last hour, in bytes per second: a lower bound on the rate
     /// of the uplink.
@@ -76,11 +76,13 @@ pub struct PlaceView {
     pub name: String,
     /// The region that a rack belongs to, if known.
     pub region: Option<String>,
-    /// Rate in bytes per second at which its nodes together can send to outside; absent if unlimited.
+    /// Rate in bytes per second at which all nodes inside together can send to nodes outside; absent if
+    /// unlimited.
     pub up_bytes_per_s: Option<u64>,
-    /// Rate in bytes per second at which its nodes together can receive from outside; absent if unlimited.
+    /// Rate in bytes per second at which all nodes inside together can receive from nodes outside; absent if
+    /// unlimited.
     pub down_bytes_per_s: Option<u64>,
-    /// Names of its helpers.
+    /// Names of the helpers inside.
     pub nodes: Vec<String>,
 }
 
@@ -89,7 +91,7 @@ pub struct PlaceView {
 pub struct LinkView {
     /// The sender: a helper, `client`, a rack or a region.
     pub from: String,
-    /// The receiving helper.
+    /// The receiver: a helper, `client`, a rack or a region.
     pub to: String,
     /// The rate of the link.
     pub rate: RateView,

@@ -25,7 +25,7 @@ pub(super) fn parity_rows(k: usize, m: usize, l: usize) -> Result<Matrix, SpecEr
     Ok(globals.stacked_on(&sums.product(&all)))
 }
 
-/// The members of each group: data, global parity blocks, and the local parity block.
+/// Returns the members of each group: data, global parity blocks, and the local parity block.
 pub(super) fn groups(k: usize, m: usize, l: usize) -> Vec<Vec<usize>> {
     let groups = (k + m) / l;
     let part = |group: usize, of: usize| group * of / groups..(group + 1) * of / groups;

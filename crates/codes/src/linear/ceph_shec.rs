@@ -1,9 +1,9 @@
 //! Ceph's shec plug-in: a shingled code, in which each parity block covers a part of the data.
 //!
 //! Its matrix is jerasure's `reed_sol_van` with some elements replaced by zeros. The m parity blocks are
-//! divided into m₁ and m₂ = m − m₁. Parity block r of the first part covers a share c₁/m₁ of the data,
-//! starting at ⌊r·k/m₁⌋; those of the second part likewise, with c₁ + c₂ = c. The plug-in takes the first
-//! such division that minimizes the average number of blocks read to repair one.
+//! divided into two sets of m₁ and m₂ = m − m₁. Parity block r of the first set covers a share c₁/m₁ of the
+//! data, starting at ⌊r·k/m₁⌋. The second set is built alike from m₂ and c₂ = c − c₁. The plug-in uses the
+//! first m₁ and c₁ that minimize the average number of blocks read to repair one block.
 
 use std::ops::Range;
 
@@ -16,7 +16,8 @@ pub(super) fn check(k: usize, m: usize, c: usize) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Evenly spread parity blocks: `count` of them, with each data block covered by `covers` of them.
+/// `count` parity blocks spread evenly over the data; each data block is covered by `covers` of these parity
+/// blocks.
 #[derive(Clone, Copy)]
 struct Shingles {
     count: usize,
@@ -24,7 +25,7 @@ struct Shingles {
 }
 
 impl Shingles {
-    /// The data covered by parity block `row`, before reduction modulo k.
+    /// Returns the data covered by parity block `row`, before reduction modulo k.
     fn range(self, row: usize, k: usize) -> Range<usize> {
         row * k / self.count..(row + self.covers) * k / self.count
     }
@@ -64,7 +65,7 @@ fn best(k: usize, m: usize, c: usize) -> [Shingles; 2] {
     best.expect("all parity blocks spread alike exist").1
 }
 
-/// The number of blocks that single-block repairs read, summed over all blocks.
+/// Returns the number of blocks that single-block repairs read, summed over all blocks.
 fn reads(k: usize, pair: &[Shingles; 2]) -> usize {
     let rows = || pair.iter().flat_map(|&shingles| (0..shingles.count).map(move |row| (shingles, row)));
     let size = |(shingles, row): (Shingles, usize)| shingles.range(row, k).len();

@@ -11,11 +11,11 @@ use super::groups::{sets, tolerates};
 use crate::Matrix;
 use crate::spec::MAX_BLOCKS;
 
-/// The maximum number of losses tried to verify a claim. They take a few milliseconds, since metadata is
-/// verified when it is read.
+/// The maximum number of sets of lost blocks tried to verify how many losses a matrix tolerates. Trying that
+/// many takes a few milliseconds; metadata is verified whenever it is read, so more would take too long.
 const MOST_LOSSES: f64 = 50_000.0;
 
-/// A generator matrix and the number of losses that it claims to decode.
+/// A generator matrix, and the number of lost blocks that it always tolerates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Generator {
     parity: Matrix,
@@ -73,7 +73,7 @@ pub enum GeneratorError {
         /// Data blocks.
         k: usize,
     },
-    /// The claim is wrong.
+    /// The matrix does not decode every loss of the claimed number of blocks.
     #[error(
         "the matrix does not decode every loss of {claimed} blocks, as is claimed; it decodes every loss of {found}"
     )]
@@ -83,7 +83,7 @@ pub enum GeneratorError {
         /// The number of losses that are decodable.
         found: usize,
     },
-    /// The claim is too expensive to verify.
+    /// Verifying the claimed number of losses would take too many trials.
     #[error(
         "that every loss of {claimed} of {n} blocks is decoded cannot be checked by trying; claim {checkable}"
     )]
@@ -92,7 +92,7 @@ pub enum GeneratorError {
         claimed: usize,
         /// Blocks in a stripe.
         n: usize,
-        /// The number of losses for which it could be verified.
+        /// The largest number of losses whose claim could be verified.
         checkable: usize,
     },
 }
@@ -114,7 +114,7 @@ impl Generator {
     /// `#` is a comment.
     ///
     /// # Errors
-    /// If the text is malformed or its claim is wrong.
+    /// If the text is malformed, or the matrix tolerates fewer losses than claimed.
     pub fn from_text(text: &str) -> Result<Self, GeneratorError> {
         let mut rows: Vec<Vec<u8>> = Vec::new();
         let mut claimed = None;
@@ -152,7 +152,7 @@ impl Generator {
         }
     }
 
-    /// Parses the parity rows of a name. The claim is verified by [`check`](Self::check).
+    /// Parses the parity rows in a code's name. Does not verify `tolerates`; [`check`](Self::check) does.
     pub(crate) fn from_hex(n: usize, k: usize, tolerates: usize, hex: &str) -> Result<Self, GeneratorError> {
         check_shape(n, k)?;
         let m = n - k;
@@ -164,22 +164,22 @@ impl Generator {
         Ok(Self { parity: Matrix::from_fn(m, k, element), tolerates })
     }
 
-    /// n: blocks in a stripe.
+    /// Returns n, the number of blocks in a stripe.
     pub fn blocks(&self) -> usize {
         self.parity.rows() + self.parity.columns()
     }
 
-    /// k: data blocks in a stripe.
+    /// Returns k, the number of data blocks in a stripe.
     pub fn data_blocks(&self) -> usize {
         self.parity.columns()
     }
 
-    /// The rows of the parity blocks over the data blocks.
+    /// Returns the rows of the parity blocks over the data blocks.
     pub fn parity_rows(&self) -> &Matrix {
         &self.parity
     }
 
-    /// The number of losses that are always decodable, whichever blocks are lost.
+    /// Returns the number of losses that are always decodable, whichever blocks are lost.
     pub fn tolerates(&self) -> usize {
         self.tolerates
     }

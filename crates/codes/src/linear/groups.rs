@@ -1,8 +1,8 @@
 //! Finds a code's local groups, and the number of losses that it always survives, from its parity rows alone.
 //!
-//! Both follow from the parity-check matrix H, that is, the parity rows with an identity appended. A set of
-//! blocks is a group if some combination of H's rows is zero everywhere else. A loss is decodable if the lost
-//! blocks' columns of H are independent.
+//! Both follow from the parity-check matrix H, which consists of the parity rows with an identity appended. A
+//! set of blocks is a group if some combination of H's rows is zero everywhere else. A loss is decodable if
+//! the lost blocks' columns of H are independent.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use gf::mul;
 use crate::Matrix;
 use crate::matrix::{add_scaled, inverse_of};
 
-/// The maximum number of sets of columns tried one by one; beyond it, groups are searched at random.
+/// The maximum number of sets of columns to try one by one. If there are more, groups are searched at random.
 const MOST_SETS: f64 = 20_000.0;
-/// The number of random block orders tried beyond that; each order reveals as many groups as there are parity
-/// blocks.
+/// The number of random block orders that the random search tries. Each order reveals as many groups as there
+/// are parity blocks.
 const RANDOM_ORDERS: usize = 64;
 
-/// The local groups, smallest first: sets of blocks in which each block is a combination of the others, and
-/// which are smaller than the reads of a general decoding. The list is complete for small codes; for wide
-/// ones it contains those that a random search finds.
+/// Returns the local groups, smallest first. A local group is a set of at most k blocks in which each block
+/// is a combination of the others. The list is complete for small codes; for wide codes it contains the
+/// groups that a random search finds.
 pub(crate) fn find_groups(parity: &Matrix) -> Vec<Vec<usize>> {
     let (m, k) = (parity.rows(), parity.columns());
     let check = check_matrix(parity);
@@ -60,13 +60,13 @@ fn check_matrix(parity: &Matrix) -> Matrix {
     Matrix::from_fn(m, m + k, |i, j| if j < k { parity[(i, j)] } else { u8::from(i == j - k) })
 }
 
-/// The number of subsets of `size` among `n` things.
+/// Returns the number of subsets with `size` elements of a set of `n`.
 pub(crate) fn sets(n: usize, size: usize) -> f64 {
     (0..size).map(|i| (n - i.min(n)) as f64 / (i + 1) as f64).product()
 }
 
-/// Whether `holds` is true for every subset of `size` of `0..n`; tries them in lexicographic order up to the
-/// first failure.
+/// Whether `holds` returns true for every subset of `0..n` with `size` elements. Tries the subsets in
+/// lexicographic order, up to the first failure.
 pub(crate) fn every_set(n: usize, size: usize, mut holds: impl FnMut(&[usize]) -> bool) -> bool {
     let mut set: Vec<usize> = (0..size).collect();
     if size > n {
@@ -80,11 +80,11 @@ pub(crate) fn every_set(n: usize, size: usize, mut holds: impl FnMut(&[usize]) -
     false
 }
 
-/// A combination of the rows that is zero in these columns; all zeros if it is not unique.
+/// Returns the combination of the rows that is zero in `columns`, or all zeros if it is not unique.
 fn vanishing_on(check: &Matrix, columns: &[usize]) -> Vec<u8> {
     let rows: Vec<usize> = (0..check.rows()).collect();
     let inside = check.select(&rows, columns);
-    // The row that depends on those above it vanishes if that combination is subtracted.
+    // One row depends on the rows above it. Subtracting their combination makes it zero in `columns`.
     let independent = inside.independent_rows();
     let dependent: Vec<usize> = rows.into_iter().filter(|row| !independent.contains(row)).collect();
     let &[dependent] = &dependent[..] else { return vec![0; check.columns()] };
@@ -97,8 +97,8 @@ fn vanishing_on(check: &Matrix, columns: &[usize]) -> Vec<u8> {
     sum
 }
 
-/// The rows after elimination with the columns in this order: in each row's leading column, all other rows
-/// are zero.
+/// Returns the rows after Gauss-Jordan elimination that picks pivot columns in the given order: in each row's
+/// pivot column, all other rows are zero.
 fn reduced_in_order(check: &Matrix, order: &[usize]) -> Matrix {
     let mut reduced = check.clone();
     let mut top = 0;
@@ -118,7 +118,7 @@ fn reduced_in_order(check: &Matrix, order: &[usize]) -> Matrix {
     reduced
 }
 
-/// A deterministic shuffle of `0..n`: results must not differ between processes.
+/// Returns a deterministic shuffle of `0..n`: results must not differ between processes.
 fn shuffled(n: usize, seed: u64) -> Vec<usize> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut order: Vec<usize> = (0..n).collect();
@@ -143,7 +143,8 @@ fn without_supersets(groups: impl Iterator<Item = Vec<usize>>) -> Vec<Vec<usize>
     kept
 }
 
-/// Whether every way to add `left` of the vectors from `from` on to `reduced` keeps them all independent.
+/// Whether the vectors in `reduced` stay linearly independent together with any `left` of the `vectors` from
+/// index `from` on. Each vector in `reduced` comes with its pivot, where it has a 1.
 fn all_independent(vectors: &Matrix, left: usize, from: usize, reduced: &mut Vec<(usize, Vec<u8>)>) -> bool {
     if left == 0 {
         return true;

@@ -1,7 +1,7 @@
 //! Codes without sub-blocks, defined by their parity rows.
 //!
 //! Local groups are detected in the rows, so that a single loss reads as few blocks as the rows allow. A loss
-//! that its groups cannot rebuild is solved with as many independent blocks as necessary.
+//! that local groups cannot rebuild is solved with as many independent blocks as necessary.
 
 mod ceph_lrc;
 mod ceph_shec;
@@ -23,7 +23,7 @@ use crate::erasure::Erasure;
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError, lrc};
 
-/// A code of this kind; each has its rows in its own file.
+/// A code that is defined by its parity rows. A file in this folder constructs the rows of each variant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LinearCode {
     /// Any generator matrix, `explicit-N-K-T-xHEX`.
@@ -53,7 +53,8 @@ pub enum LinearCode {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// Azure's shape with other published global rows, `lrc-K-L-G-powers` and `lrc-K-L-G-cauchy`.
+    /// The block layout of Azure's LRC with other published global rows, `lrc-K-L-G-powers` and
+    /// `lrc-K-L-G-cauchy`.
     PublishedLrc {
         /// The coefficients of the global parity blocks.
         globals: LrcGlobals,
@@ -76,7 +77,7 @@ pub enum LinearCode {
 }
 
 impl LinearCode {
-    /// n: blocks in a stripe.
+    /// Returns n, the number of blocks in a stripe.
     pub(crate) fn blocks(&self) -> usize {
         match *self {
             Self::Explicit(ref generator) => generator.blocks(),
@@ -92,7 +93,7 @@ impl LinearCode {
         }
     }
 
-    /// k: data blocks in a stripe.
+    /// Returns k, the number of data blocks in a stripe.
     pub(crate) fn data_blocks(&self) -> usize {
         match *self {
             Self::Explicit(ref generator) => generator.data_blocks(),
@@ -109,7 +110,7 @@ impl LinearCode {
         matches!(self, Self::Explicit(generator) if generator.tolerates() == self.blocks() - self.data_blocks())
     }
 
-    /// Checks the limits beyond those on n and k.
+    /// Checks the limits on the parameters, beyond those on n and k.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         match *self {
             Self::Explicit(ref generator) => generator.check().map_err(SpecError::Generator),
@@ -121,7 +122,7 @@ impl LinearCode {
         }
     }
 
-    /// The rows of the parity blocks over the data blocks.
+    /// Returns the rows of the parity blocks over the data blocks.
     fn parity_rows(&self) -> Result<Matrix, SpecError> {
         match *self {
             Self::Explicit(ref generator) => Ok(generator.parity_rows().clone()),
@@ -133,7 +134,7 @@ impl LinearCode {
         }
     }
 
-    /// The groups, if they are known from the construction.
+    /// Returns the local groups, if the construction of the code gives them.
     fn known_groups(&self) -> Option<Vec<Vec<usize>>> {
         match *self {
             Self::CephLrc { k, m, l } => Some(ceph_lrc::groups(k, m, l)),
@@ -162,7 +163,7 @@ impl fmt::Display for LinearCode {
 pub struct Linear {
     spec: CodeSpec,
     code: Systematic,
-    /// Sets of blocks in which each block is a combination of the others.
+    /// The local groups, smallest first. In a local group each block is a combination of the others.
     groups: Vec<Vec<usize>>,
     encoding: Recipe,
 }
@@ -187,23 +188,24 @@ impl Linear {
         Self { spec, encoding: code.encoding(), code, groups }
     }
 
-    /// The rows of the parity blocks over the data blocks.
+    /// Returns the rows of the parity blocks over the data blocks.
     pub fn parity_rows(&self) -> &Matrix {
         self.code.parity()
     }
 
-    /// The local groups, smallest first: in each, any block is a combination of the others.
+    /// Returns the local groups, smallest first. In a local group each block is a combination of the others.
     pub fn groups(&self) -> &[Vec<usize>] {
         &self.groups
     }
 
-    /// The blocks to read for local repairs, and whether groups suffice for all losses. A group may need a
-    /// block that another group rebuilds first.
+    /// Returns which blocks to read for local repairs, and whether groups suffice for all losses. A group may
+    /// need a block that another group rebuilds first.
     fn read_by_groups(&self, erasure: &Erasure) -> (Vec<bool>, bool) {
         let n = self.blocks();
         let mut group_of: Vec<Option<&Vec<usize>>> = vec![None; n];
         let mut is_known: Vec<bool> = (0..n).map(|block| erasure.is_present(block)).collect();
-        // Smallest groups first, and blocks that can be read before blocks that must be rebuilt.
+        // Rebuild one block at a time, from the smallest group that lacks no other block. Each rebuilt block
+        // may complete other groups.
         while let Some((block, group)) = self.next_by_group(&is_known) {
             group_of[block] = Some(group);
             is_known[block] = true;
@@ -228,7 +230,7 @@ impl Linear {
         (is_read, all)
     }
 
-    /// The smallest group with exactly one unknown block, and that block.
+    /// Returns the smallest group with exactly one unknown block, and that block.
     fn next_by_group(&self, is_known: &[bool]) -> Option<(usize, &Vec<usize>)> {
         self.groups.iter().find_map(|group| {
             let mut unknown = group.iter().copied().filter(|&block| !is_known[block]);
@@ -239,8 +241,9 @@ impl Linear {
         })
     }
 
-    /// The blocks to read: wanted blocks that are available; blocks that local groups need to rebuild their
-    /// losses; and, for losses that no group rebuilds, linearly independent blocks in order of preference.
+    /// Returns the blocks to read: wanted blocks that are available; blocks that local groups need to rebuild
+    /// their losses; and, for losses that no group rebuilds, linearly independent blocks in order of
+    /// preference.
     fn sources(&self, erasure: &Erasure) -> Vec<usize> {
         let (is_read, all) = self.read_by_groups(erasure);
         let is_first = |block: &usize| erasure.read_anyway().contains(block) || is_read[*block];
@@ -293,7 +296,8 @@ impl Code for Linear {
         let solved = self.code.solve_from(&erasure, &self.sources(&erasure));
         let (needed, available) = (self.data_blocks(), erasure.present.len());
         solved.map_err(|error| match error {
-            // A group could have done with fewer blocks, but it is broken, and a global solution needs k.
+            // Intact local groups would repair with fewer than k blocks. Here they do not suffice, and any
+            // other repair reads k.
             DecodeError::Undecodable { .. } if available < needed => {
                 DecodeError::NotEnoughBlocks { needed, available }
             }

@@ -1,6 +1,6 @@
 //! The matrix of PAR1 files: parity block i over data block j is (j + 1)^i.
 //!
-//! It is MDS only for up to three parity blocks. It is kept for existing stripes (klauspost's
+//! The matrix is MDS only for up to three parity blocks. It is supported for existing stripes (klauspost's
 //! `WithPAR1Matrix`).
 
 use gf::pow;

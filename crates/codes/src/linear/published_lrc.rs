@@ -1,8 +1,8 @@
-//! Azure's shape of code with other published global rows, kept for existing stripes.
+//! The block layout of Azure's LRC with other published global rows, supported for existing stripes.
 //!
-//! The order of blocks is that of `lrc`: data, the XOR of each group, global parity. Neither set of rows
-//! repairs everything that the shape could. The powers repeat in every group, and therefore do not even
-//! repair all losses of g + 1 blocks. New stripes should use `lrc`.
+//! The order of blocks is that of `lrc`: data, the XOR of each group, global parity. With either set of rows,
+//! some losses are not repairable that other rows in this layout could repair. The powers repeat in every
+//! group, and therefore do not even repair all losses of g + 1 blocks. New stripes should use `lrc`.
 
 use gf::{inv, pow};
 
@@ -11,14 +11,16 @@ use crate::{Matrix, lrc};
 /// The coefficients of the global parity blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LrcGlobals {
-    /// Row i over the data block at position p of its group: (i + 2)^p, as in OpenEC's WASLRC.
+    /// (i + 2)^p in global parity block i (from 0) for the data block at position p of its group, as in
+    /// OpenEC's WASLRC.
     Powers,
-    /// The block of index i over data block j: 1 / (i xor j), as in AzureLRC of OpenEC's successors.
+    /// 1 / (i xor j) for data block j in the global parity block with index i in the stripe, as in AzureLRC
+    /// of OpenEC's successors.
     Cauchy,
 }
 
 impl LrcGlobals {
-    /// The suffix after the numbers of the code's name.
+    /// Returns the suffix after the numbers of the code's name.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Powers => "powers",

@@ -3,7 +3,7 @@
 //! The first g rows of a Cauchy matrix of g + 1 rows form the global parity blocks. The k + g blocks are
 //! divided into l groups, as evenly as possible. A group's local parity block is the sum of its data, with
 //! the coefficients of the last row, and of its global parity blocks. So the sum of all local and global
-//! parity blocks equals that last row.
+//! parity blocks equals the block that the last row defines.
 //!
 //! Order of blocks: data, global parity, local parity. Source: Kadekodi, Silas, Clausen and Merchant,
 //! "Practical Design Considerations for Wide Locally Recoverable Codes (LRCs)" (USENIX FAST 2023).
@@ -34,7 +34,7 @@ pub(super) fn parity_rows(k: usize, l: usize, g: usize) -> Result<Matrix, SpecEr
     Ok(globals.stacked_on(&sums.product(&all)))
 }
 
-/// The data and global parity blocks of a group.
+/// Returns the data and global parity blocks of a group.
 fn members(k: usize, l: usize, g: usize, group: usize) -> Range<usize> {
     group * (k + g) / l..(group + 1) * (k + g) / l
 }

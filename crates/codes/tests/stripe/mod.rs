@@ -13,7 +13,7 @@ pub struct Stripe {
 }
 
 impl Stripe {
-    /// A stripe of pseudo-random data, a few bytes per sub-block.
+    /// Encodes a stripe of pseudo-random data, with a few bytes per sub-block.
     pub fn of(spec: &CodeSpec) -> Self {
         Self::with_sub_block_bytes(spec, 3)
     }
@@ -44,12 +44,12 @@ impl Stripe {
         self.code.blocks()
     }
 
-    /// All blocks but these, in order.
+    /// Returns all blocks but those in `lost`, in order.
     pub fn others(&self, lost: &[usize]) -> Vec<usize> {
         (0..self.blocks()).filter(|block| !lost.contains(block)).collect()
     }
 
-    /// Requests the recipe for these blocks, applies it, and compares the result with the stripe.
+    /// Requests the recipe for the wanted blocks, applies it, and compares the result with the stripe.
     pub fn repair(&self, wanted: &[usize], available: &[usize]) -> Result<Recipe, DecodeError> {
         let recipe = self.code.repair(&indices(wanted), &indices(available))?;
         let name = self.code.spec();
@@ -71,12 +71,12 @@ impl Stripe {
         Ok(recipe)
     }
 
-    /// Repairs these blocks from all others.
+    /// Repairs the blocks `lost` from all other blocks.
     pub fn repair_lost(&self, lost: &[usize]) -> Result<Recipe, DecodeError> {
         self.repair(lost, &self.others(lost))
     }
 
-    /// The number of sub-blocks read by a repair of this block alone.
+    /// Returns the number of sub-blocks that a repair of block `lost` alone reads.
     pub fn reads_for(&self, lost: usize) -> usize {
         self.repair_lost(&[lost]).expect("a single loss is repairable").sources().len()
     }
@@ -98,7 +98,7 @@ pub fn indices(blocks: &[usize]) -> Vec<BlockIndex> {
     blocks.iter().map(|&block| BlockIndex(block as u16)).collect()
 }
 
-/// Every subset of `size` elements of `0..n`, in lexicographic order.
+/// Returns every subset of `size` elements of `0..n`, in lexicographic order.
 pub fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
     fn extend(n: usize, size: usize, chosen: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
         if chosen.len() == size {
@@ -116,7 +116,7 @@ pub fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// `0..n` in an order determined by the seed.
+/// Returns `0..n` in an order determined by the seed.
 pub fn shuffled(n: usize, seed: u64) -> Vec<usize> {
     let mut state = seed;
     let mut order: Vec<(u64, usize)> = Vec::new();

@@ -21,7 +21,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// The value with this number, in depth-first order.
+/// Returns the value with the number `wanted`, counted in depth-first order.
 fn nth<'a>(value: &'a mut Value, wanted: usize, next: &mut usize) -> Option<&'a mut Value> {
     if *next == wanted {
         return Some(value);

@@ -1,4 +1,4 @@
-//! Mutated inputs: seeds with changed, cut, repeated and spliced bytes, numbers and tokens.
+//! Mutated inputs: seeds in which bytes, numbers and tokens are changed, cut, repeated or spliced in.
 
 mod json;
 
@@ -113,7 +113,7 @@ impl Mutator {
         input.splice(start..start + length, token.iter().copied());
     }
 
-    /// A random range within `length`, mostly a short one.
+    /// Returns a random range within `0..length`, mostly a short one.
     fn part(&mut self, length: usize) -> std::ops::Range<usize> {
         let start = self.below(length + 1);
         let most = if self.below(4) == 0 { length } else { 16 };

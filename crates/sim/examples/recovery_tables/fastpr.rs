@@ -35,7 +35,7 @@ pub fn stripes() {
     }
 }
 
-/// Means over seeds.
+/// The results of simulated drains, as means over seeds.
 struct Drain {
     model: Model,
     needs: usize,
@@ -93,7 +93,8 @@ pub fn numbers_of_sets() {
     }
 }
 
-/// The number of sets without the paper's exchanges: each set takes all remaining chunks that fit, in order.
+/// Returns the number of sets without the paper's exchanges. Each set gets all remaining chunks that fit, in
+/// order.
 fn filled_in_turn(chunks: &[Chunk]) -> usize {
     let mut rest = chunks.to_vec();
     let mut number = 0;

@@ -32,7 +32,7 @@ fn main() {
     }
 }
 
-/// Limits on the work in flight: `jobs` jobs per node, and the usual number of bytes.
+/// Returns limits on the work in flight: `jobs` jobs per node, and the default number of bytes.
 fn jobs(jobs: u64) -> Concurrency {
     Concurrency { jobs, ..Concurrency::default() }
 }
@@ -82,7 +82,7 @@ fn cases() -> [(&'static str, Cluster); 6] {
     ]
 }
 
-/// The mean of `of` over seeds, and the last run.
+/// Returns the mean of `of` over the runs with different seeds.
 fn mean(cluster: &Cluster, of: impl Fn(&Finish) -> f64) -> f64 {
     let run = |seed| {
         let finish = Cluster { seed, ..cluster.clone() }.run();

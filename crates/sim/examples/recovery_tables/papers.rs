@@ -15,14 +15,14 @@ pub const CRR: &str = "Three clients, one read of a lost block to 30 others, (8,
 const CONVENTIONAL: Shape = Shape::Scheme(Scheme::Conventional);
 const CHAINS: Shape = Shape::Scheme(Scheme::Pipelined);
 
-/// Mean duration in seconds with this helper policy and shape.
+/// Returns the mean duration in seconds with the given helper policy and shape.
 fn seconds(base: &Cluster, helpers: HelperPolicy, shape: Shape) -> f64 {
     let spec = RepairSpec { helpers, ..base.spec.clone() };
     mean(&Cluster { spec, shape, ..base.clone() }, |finish| finish.seconds)
 }
 
-/// A dead node among 17 had `blocks` blocks. They are rebuilt on `beside` additional nodes, or on the 16
-/// others if `beside` is 0.
+/// Returns a cluster of 17 nodes, one of them dead with `blocks` blocks. The blocks are rebuilt on `beside`
+/// additional nodes, or on the 16 other nodes if `beside` is 0.
 fn seventeen(code: &str, blocks: u32, beside: u32) -> Cluster {
     let requestors = (17..17 + beside).map(NodeId).collect();
     let spec = RepairSpec { requestors, ..RepairSpec::default() };
@@ -44,8 +44,8 @@ pub fn requestors() {
     }
 }
 
-/// PUSH rebuilds block by block, on one node (Rep) or on all nodes (Sur). For comparison, chains of slices do
-/// the same.
+/// Compares PUSH, which rebuilds block by block on one node (Rep) or on all nodes (Sur), with chains of
+/// slices and with dealt chains.
 pub fn push() {
     println!(
         "| blocks under way on a node | one: PUSH | one: slices | one: dealt | all: PUSH | all: slices | all: dealt |"
@@ -67,7 +67,8 @@ pub fn push() {
     }
 }
 
-/// HDFS runs two reconstructions at a time on a node. The other schemes use the default limits.
+/// Compares stars, as in HDFS, with chains. HDFS runs two reconstructions at a time on a node; the other
+/// columns use the default limits.
 pub fn hdfs() {
     println!(
         "| code | one: stars, two at once | one: stars | one: chains | ratio | all: stars, two at once | all: stars | all: dealt | ratio |"
@@ -88,7 +89,7 @@ pub fn hdfs() {
     }
 }
 
-/// All repairs start at once, as in the paper.
+/// Compares m-PPR with other schemes. All repairs start at once, as in the paper.
 pub fn m_ppr() {
     println!(
         "| blocks lost | stars | stars by m-PPR's weights | m-PPR in rounds | less than stars | m-PPR in slices | less | dealt | less |"
@@ -136,7 +137,7 @@ pub fn crr() {
     }
 }
 
-/// Mean read times over seeds.
+/// Returns the mean read times over seeds.
 fn reads(scheme: Scheme, pacing: Option<Pacing>) -> ReadTimes {
     let run = |seed| {
         let rates = Rates { up: 125e6, down: 125e6, read: 600e6, write: 600e6 };

@@ -7,11 +7,11 @@ use super::{Chunk, Set};
 #[derive(Clone, Debug)]
 pub(super) struct Group<'a> {
     chunks: &'a [Chunk],
-    /// The chunk that each node helps.
+    /// The chunk that each node helps to rebuild.
     helps: Vec<Option<usize>>,
     members: Vec<usize>,
     free: usize,
-    /// The last search that visited each node.
+    /// The number of the last search that visited each node.
     seen: Vec<u64>,
     searches: u64,
     /// Changes since the current insertion began: nodes and the chunks that they helped before.
@@ -62,7 +62,8 @@ impl<'a> Group<'a> {
         self.free += self.chunks[chunk].needs;
     }
 
-    /// Finds one more helper for the chunk. Other chunks may switch to different helpers to free one.
+    /// Finds one more helper for the chunk. To free a node, other chunks may switch to different helpers.
+    /// Returns whether one was found.
     fn augment(&mut self, chunk: usize) -> bool {
         let nodes = &self.chunks[chunk].nodes;
         if let Some(&free) = nodes.iter().find(|&&node| self.helps[node].is_none()) {

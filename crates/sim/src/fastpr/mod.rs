@@ -28,12 +28,12 @@ pub struct Chunk {
 /// A reconstruction set: chunks and their helpers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
-    /// The numbers of the chunks, each with its helpers, `needs` of them. No node helps twice.
+    /// The numbers of the chunks, each with its `needs` helpers. No node helps twice.
     pub chunks: Vec<(usize, Vec<usize>)>,
 }
 
 impl Set {
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub fn len(&self) -> usize {
         self.chunks.len()
     }

@@ -15,38 +15,40 @@ pub struct Model {
     pub disk: f64,
     /// Link rate in bytes per second.
     pub link: f64,
-    /// Number of hot standbys that take all repaired chunks. `None` if any healthy node may take them.
+    /// Number of hot standbys, which receive all repaired chunks. `None` if any healthy node may receive
+    /// chunks.
     pub standbys: Option<usize>,
 }
 
 impl Model {
-    /// Seconds to copy a chunk.
+    /// Returns the seconds to copy a chunk.
     pub fn migration(&self) -> f64 {
         2.0 * self.chunk_bytes / self.disk + self.chunk_bytes / self.link
     }
 
-    /// Seconds to rebuild a set of `chunks` chunks, each from `needs` others.
+    /// Returns the seconds to rebuild a set of `chunks` chunks, each from `needs` chunks of other nodes.
     pub fn reconstruction(&self, chunks: f64, needs: usize) -> f64 {
         let at_once = self.standbys.map_or(1.0, |standbys| chunks / standbys as f64);
         let received = needs as f64 * self.chunk_bytes / self.link;
         self.chunk_bytes / self.disk + at_once * (received + self.chunk_bytes / self.disk)
     }
 
-    /// Seconds per chunk if copying and rebuilding are always busy and sets have the maximum size.
+    /// Returns the seconds per chunk if copying and rebuilding go on all the time and sets have the maximum
+    /// size.
     pub fn optimum(&self, needs: usize) -> f64 {
         1.0 / (1.0 / self.migration() + 1.0 / self.reactive(needs))
     }
 
-    /// Seconds per chunk if all chunks are rebuilt, in sets of the maximum size.
+    /// Returns the seconds per chunk if all chunks are rebuilt, in sets of the maximum size.
     pub fn reactive(&self, needs: usize) -> f64 {
         let at_once = (self.nodes - 1) as f64 / needs as f64;
         self.reconstruction(at_once, needs) / at_once
     }
 
-    /// The maximum number of chunks in a set.
+    /// Returns the maximum number of chunks in a set.
     ///
-    /// With hot standbys this number is rounded down to a multiple of the standbys that take rebuilt chunks.
-    /// One standby takes the copied chunks.
+    /// With hot standbys this number is rounded down to a multiple of the number of standbys that receive
+    /// rebuilt chunks, which is all but one. That one receives the copied chunks.
     pub fn largest_set(&self, needs: usize) -> usize {
         let most = (self.nodes - 1) / needs;
         match self.standbys {
@@ -56,13 +58,14 @@ impl Model {
     }
 }
 
-/// The order in which sets are rebuilt. The last sets are copied.
+/// The order in which sets are rebuilt. Chunks of the last sets are copied meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundOrder {
     /// Largest sets first (the paper's Algorithm 2).
     Size,
-    /// Highest rate first, counting the chunks repaired per second while the set is rebuilt. The paper uses
-    /// this order for LRC, where sets of local and of global chunks take different times.
+    /// Highest rate first. The rate counts all chunks repaired per second while the set is rebuilt, also by
+    /// copying. The paper uses this order for LRC, where sets of local and of global chunks take different
+    /// times.
     Weight,
 }
 
@@ -77,8 +80,8 @@ pub struct Round {
     pub seconds: f64,
 }
 
-/// The paper's Algorithm 2. `migration` is the time to copy a chunk and `reconstruction` the time to rebuild
-/// a set, both in seconds.
+/// Schedules rounds by the paper's Algorithm 2. `migration` is the time to copy a chunk and `reconstruction`
+/// the time to rebuild a set, both in seconds.
 pub fn schedule(
     mut sets: Vec<Set>,
     order: RoundOrder,
@@ -115,7 +118,7 @@ pub fn schedule(
 }
 
 /// Chooses a healthy node for each chunk of a round. Each node takes at most one chunk, and none takes a
-/// chunk of a stripe that it already holds a block of. `None` for chunks without a free node.
+/// chunk if it already holds a block of the chunk's stripe. Returns `None` for chunks without a free node.
 ///
 /// `holders` returns the nodes with a block of the chunk's stripe.
 pub fn destinations(
@@ -139,8 +142,9 @@ pub fn destinations(
     all.into_iter().zip(found).collect()
 }
 
-/// Chooses a hot standby for each chunk of a round. The first standby takes the copied chunks, and the others
-/// take the rebuilt ones in turn. If the round has only one kind of chunks, all standbys take them in turn.
+/// Chooses a hot standby for each chunk of a round. The first standby receives the copied chunks, and the
+/// other standbys receive the rebuilt ones in turn. If the round has only one kind of chunks, all standbys
+/// receive them in turn.
 pub fn hot_standbys(round: &Round, standbys: usize) -> Vec<(usize, usize)> {
     let rebuilt = round.rebuilt.chunks.iter().map(|&(chunk, _)| chunk);
     let mixed = standbys > 1 && !round.rebuilt.is_empty() && !round.migrated.is_empty();

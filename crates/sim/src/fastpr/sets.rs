@@ -1,14 +1,14 @@
 //! Reconstruction sets: the paper's algorithm, and ours.
 //!
-//! The paper's algorithm fills one set after another. While an exchange of a member for a chunk outside lets
-//! further chunks into the set, the algorithm makes this exchange. To find the best exchange, it tries all
-//! pairs of a member and a chunk outside, and for each pair all other chunks.
+//! The paper's algorithm fills one set after another. As long as an exchange of a member for a chunk outside
+//! lets further chunks into the set, the algorithm makes such an exchange. To find the best exchange, it
+//! tries all pairs of a member and a chunk outside, and for each pair all other chunks.
 //!
-//! Our algorithm does the same with two changes. First, while many chunks are left, it considers only the
-//! next few and makes the first exchange that helps, because other exchanges can follow later. Second, it
-//! finally dissolves the smallest sets, as in bin packing: each of their chunks goes into another set, or
-//! replaces a chunk that moves to a third set. If all chunks are within the look-ahead, the algorithm starts
-//! from the paper's sets and never ends with more of them.
+//! Our algorithm differs in two ways. First, while many chunks are left, it considers only the next few and
+//! makes the first exchange that helps, because other exchanges can follow later. Second, in the end it
+//! dissolves the smallest sets, as in bin packing: each of their chunks goes into another set, or replaces a
+//! chunk that moves to a third set. If all chunks are within the look-ahead, the algorithm starts from the
+//! paper's sets and never ends with more sets.
 
 use super::matching::Group;
 use super::{Chunk, Set};
@@ -18,7 +18,7 @@ const TRIES_PER_CHUNK: usize = 300;
 /// Number of chunks to look at for an exchange.
 const LOOKED_AT: usize = 100;
 
-/// Our algorithm. `most` is the maximum number of chunks in a set.
+/// Finds reconstruction sets by our algorithm. `most` is the maximum number of chunks in a set.
 pub fn sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
     let mut groups = Vec::new();
     let mut rest: Vec<usize> = (0..chunks.len()).collect();
@@ -40,7 +40,7 @@ pub fn sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
     groups.into_iter().map(Group::into_set).collect()
 }
 
-/// The paper's Algorithm 1. It takes minutes for a thousand chunks.
+/// Finds reconstruction sets by the paper's Algorithm 1, which takes minutes for a thousand chunks.
 pub fn published_sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
     let mut sets = Vec::new();
     let mut rest: Vec<usize> = (0..chunks.len()).collect();
@@ -69,7 +69,7 @@ fn greedy<'a>(chunks: &'a [Chunk], nodes: usize, most: usize, rest: &[usize]) ->
     group
 }
 
-/// Which of the helpful exchanges is made.
+/// The exchange to make if several help.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     /// The first helpful exchange.
@@ -135,7 +135,8 @@ impl Packing {
         }
     }
 
-    /// Puts a chunk into one of the groups. Another chunk may move to a third group for it.
+    /// Puts a chunk into one of the groups. Another chunk may move to a third group to make room. Returns
+    /// whether there was room.
     fn put(&mut self, chunk: usize, groups: &mut [Group]) -> bool {
         if (0..groups.len()).any(|at| self.insert(chunk, &mut groups[at])) {
             return true;
@@ -173,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Chunks whose stripes have blocks on random nodes.
+    /// Generates chunks whose stripes have blocks on random nodes.
     fn chunks(nodes: usize, needs: usize, others: usize, count: usize) -> impl Strategy<Value = Vec<Chunk>> {
         let holders = prop::sample::subsequence((0..nodes).collect::<Vec<_>>(), others);
         prop::collection::vec(holders.prop_map(move |nodes| Chunk { needs, nodes }), count)
@@ -197,7 +198,7 @@ mod tests {
         Ok(())
     }
 
-    /// The minimum number of sets, by exhaustive search.
+    /// Returns the minimum number of sets, by exhaustive search.
     fn fewest(chunks: &[Chunk], nodes: usize, most: usize) -> usize {
         fn place(chunk: usize, chunks: &[Chunk], most: usize, groups: &mut Vec<Group>, limit: usize) -> bool {
             if chunk == chunks.len() {

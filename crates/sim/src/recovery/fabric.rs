@@ -9,7 +9,7 @@ use super::flows::{Flows, Ports, ResourceNo};
 use super::large::Cluster;
 use super::sharing::Sharing;
 
-/// Events within this many seconds count as simultaneous.
+/// Events within this many seconds are treated as simultaneous.
 const NOW: f64 = 1e-9;
 
 /// The links and disks of a large cluster.
@@ -47,12 +47,12 @@ impl Fabric {
         }
     }
 
-    /// The time of the next adjustment of the cap's shares, if there is a cap.
+    /// Returns the time of the next adjustment of the cap's shares, if there is a cap.
     pub fn deals_at(&self) -> Option<f64> {
         self.sharing.as_ref().map(Sharing::due)
     }
 
-    /// Seconds until the next jobs end, and the numbers of these jobs.
+    /// Returns the seconds until the next jobs end, and the numbers of these jobs.
     pub fn next_ends(&mut self) -> Option<(f64, Vec<u64>)> {
         self.flows.next_ends()
     }
@@ -68,7 +68,7 @@ impl Fabric {
         }
     }
 
-    /// Starts the transfers of a job, which takes at least `least_seconds`.
+    /// Starts the transfers of a job. The job takes at least `least_seconds`, however fast the links are.
     pub fn start(&mut self, job: u64, loads: &Loads, least_seconds: f64) {
         self.flows.start(job, self.uses(loads), least_seconds);
     }

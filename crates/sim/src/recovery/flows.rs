@@ -1,9 +1,10 @@
 //! A fluid model of jobs that share links and disks: rates only, no bytes.
 //!
-//! A job uses its resources in fixed proportions, because its slices pass all its nodes at one pace: its
-//! slowest link sets the pace of all. Rates are max-min fair. The paces of all jobs grow equally until some
-//! resource is saturated; the jobs that use this resource keep their pace, and the others continue to grow. A
-//! job that runs in rounds has a minimum duration even without competitors, and therefore a maximum pace.
+//! A job uses its resources in fixed proportions, because its slices pass all its nodes at one pace: the
+//! slowest link sets the pace of the whole job. Rates are max-min fair. The paces of all jobs grow equally
+//! until some resource is saturated; the jobs that use this resource keep their pace, and the others continue
+//! to grow. A job that runs in rounds has a minimum duration even without competitors, and therefore a
+//! maximum pace.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -62,7 +63,7 @@ impl Flows {
         self.rates[resource] = rate;
     }
 
-    /// The bytes per second that jobs use of each resource.
+    /// Returns the bytes per second that all jobs together move over each resource.
     pub fn used(&mut self) -> Vec<f64> {
         self.settle();
         let mut used = vec![0.0; self.rates.len()];
@@ -72,7 +73,7 @@ impl Flows {
         used
     }
 
-    /// The seconds until the next jobs end, and the numbers of these jobs.
+    /// Returns the seconds until the next jobs end, and the numbers of these jobs.
     pub fn next_ends(&mut self) -> Option<(f64, Vec<u64>)> {
         self.settle();
         let time = |flow: &Flow| flow.left / flow.pace;
@@ -115,12 +116,13 @@ impl Ports {
         self.0.push([rates.up, rates.down, rates.disk()].map(|rate| flows.add_resource(rate)));
     }
 
-    /// The uplink of each node.
+    /// Returns the uplink of each node.
     pub fn uplinks(&self) -> Vec<ResourceNo> {
         self.0.iter().map(|&[up, ..]| up).collect()
     }
 
-    /// The bytes that a job moves over each port. The numbers of its nodes are indices into the ports.
+    /// Returns the bytes that a job moves over each port. The node numbers in `loads` are indices into the
+    /// ports.
     pub fn uses(&self, loads: &Loads) -> Vec<(ResourceNo, f64)> {
         let used = |load: &recovery::NodeLoad| {
             let bytes = [load.sent_bytes, load.received_bytes, load.read_bytes + load.stored_bytes];
@@ -131,19 +133,20 @@ impl Ports {
     }
 }
 
-/// Max-min fair sharing by progressive filling: saturates one resource after another, in the order of their
-/// paces.
+/// Max-min fair sharing by progressive filling: saturates one resource after another, in the order of the
+/// paces at which they become full.
 struct Filling<'a> {
     flows: Vec<&'a Flow>,
     paces: Vec<Option<f64>>,
     room: Vec<f64>,
-    /// For each resource, the bytes per unit of pace of the jobs that still grow.
+    /// For each resource, the bytes per unit of pace, summed over the jobs whose pace is not fixed yet.
     weights: Vec<f64>,
     users: Vec<Vec<u32>>,
     queue: BinaryHeap<Level>,
 }
 
-/// The pace at which a resource is saturated. An outdated entry is recomputed and queued again.
+/// An entry of the queue: the pace at which a resource is saturated. An outdated entry is recomputed and
+/// queued again.
 struct Level {
     pace: f64,
     resource: ResourceNo,
@@ -194,7 +197,8 @@ impl<'a> Filling<'a> {
                 continue;
             }
             let now = self.pace(resource);
-            // Paces only grow: jobs that are limited elsewhere leave more to the rest.
+            // The pace of a queued resource can only grow: jobs that are limited elsewhere leave more of the
+            // resource to the others.
             if now > pace * (1.0 + NOTHING) {
                 self.queue.push(Level { pace: now, resource });
                 continue;
@@ -235,7 +239,7 @@ impl PartialOrd for Level {
 }
 
 impl Ord for Level {
-    /// Reversed, because the heap returns the greatest entry first.
+    /// Compares in reverse, because the heap returns the greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.pace.total_cmp(&self.pace).then(other.resource.cmp(&self.resource))
     }

@@ -1,12 +1,12 @@
-//! Recoveries and drains of nodes in large clusters, without bytes. The coordinator's scheduler and planner
-//! run as they are; their jobs are modelled as fluids.
+//! Recoveries and drains of nodes in large clusters, without bytes. The coordinator's real scheduler and
+//! planner run here; jobs are modelled as fluids.
 //!
 //! A job moves the bytes of its plan ([`Loads`]) and shares links and disks with all other jobs
 //! ([`Flows`](super::flows::Flows)). A node is lost or drained at the start, and the clock jumps from the end
 //! of one job to the next. Simulating a thousand nodes takes seconds.
 //!
-//! **Invariants**, which are checked: every delivered block was lost or on the drained node, and goes to a
-//! node without a block of its stripe. At the end, every repairable stripe is repaired.
+//! **Invariants**, which every run checks: a delivered block was lost or on the drained node, and goes to a
+//! node without a block of the same stripe. At the end, every repairable stripe is repaired.
 //!
 //! Deliberately absent: slices, control messages, and faults other than a death. The scheduler and the
 //! planner decide; this module lets time pass between their decisions.
@@ -38,13 +38,14 @@ pub struct Bottlenecks {
     /// Number of racks, and the rate of each rack's trunk in bytes per second. Nodes are assigned to racks in
     /// turn.
     pub racks: Option<(u32, f64)>,
-    /// Rate from one node to another in bytes per second, for pairs that are slower than their links.
+    /// Rate from one node to another in bytes per second, for pairs that are slower than the nodes' own
+    /// links.
     pub pairs: BTreeMap<(u32, u32), f64>,
     /// Cap in bytes per second on the total sending rate of all nodes.
     pub cap: Option<f64>,
 }
 
-/// Limits on the work that repairs have in flight on a node. The coordinator's limits by default.
+/// Limits on the work that repairs have in flight on a node. The defaults are the coordinator's limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Concurrency {
     /// Maximum number of jobs that involve the node.
@@ -59,7 +60,7 @@ impl Default for Concurrency {
     }
 }
 
-/// A large cluster with the loss of a node.
+/// A large cluster in which node 0 is lost or drained.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// The seed of the placement of blocks.
@@ -70,11 +71,11 @@ pub struct Cluster {
     pub nodes: u32,
     /// Number of these nodes that hold no blocks at first.
     pub standbys: u32,
-    /// Number of stripes. Those with a block on the node are repaired.
+    /// Number of stripes. Only stripes with a block on node 0 are repaired.
     pub stripes: u32,
-    /// Whether every stripe has a block on the node.
+    /// Whether every stripe has a block on node 0.
     pub all_on_node: bool,
-    /// The nodes that hold the blocks of each stripe; number 0 is the node that is lost. Random if `None`.
+    /// For each stripe, the nodes that hold its blocks, by number. Random nodes if `None`.
     pub homes: Option<Vec<Vec<u32>>>,
     /// Block size in bytes.
     pub block_bytes: u64,
@@ -86,7 +87,7 @@ pub struct Cluster {
     pub concurrency: Concurrency,
     /// The repair's specification.
     pub spec: RepairSpec,
-    /// The fate of the node.
+    /// What happens to node 0.
     pub loss: Loss,
     /// How blocks are rebuilt.
     pub shape: Shape,
@@ -94,23 +95,24 @@ pub struct Cluster {
     pub pacing: Option<Pacing>,
 }
 
-/// The fate of the node.
+/// What happens to node 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// The node is dead.
     Dead,
-    /// The node is drained by items of this kind.
+    /// The scheduler drains the node by repairs of this kind.
     Drained(Kind),
-    /// The node is drained by items of this kind and dies after this many seconds.
+    /// The scheduler drains the node by repairs of this kind, and the node dies after this many seconds.
     DiesDrained(Kind, f64),
 }
 
 /// How blocks are rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Along the chains that the scheduler deals, if it does; otherwise pipelined.
+    /// Along the chains that the scheduler has computed for the proposal; by a single chain if there are
+    /// none.
     Dealt,
-    /// By the planner with this scheme.
+    /// By a plan of the planner with this scheme.
     Scheme(Scheme),
 }
 
@@ -121,7 +123,7 @@ pub struct Finish {
     pub seconds: f64,
     /// Mean number of seconds until a block was restored.
     pub mean_seconds: f64,
-    /// Lower bound on the duration if the node is dead.
+    /// Lower bound on the duration, computed as if the node were dead from the start.
     pub bound: Bound,
     /// Number of jobs that were started.
     pub jobs: u64,
@@ -152,14 +154,14 @@ pub struct Share {
 }
 
 impl Finish {
-    /// The fraction of the maximum speed that was reached.
+    /// Returns the bound divided by the duration; 1 if the run was as fast as possible.
     pub fn of_bound(&self) -> f64 {
         self.bound.seconds / self.seconds
     }
 }
 
 impl Cluster {
-    /// A cluster with one dead node: 64 MiB blocks, 1 Gb/s links, fast disks.
+    /// Returns a cluster with one dead node: 64 MiB blocks, 1 Gb/s links, fast disks.
     pub fn new(code: &str, nodes: u32, stripes: u32) -> Self {
         Self {
             seed: 1,
@@ -180,12 +182,12 @@ impl Cluster {
         }
     }
 
-    /// Above this number of lost blocks a simulation takes long. Durations are proportional to the number of
-    /// blocks.
+    /// The most lost blocks that are worth simulating. Durations are proportional to the number of blocks, so
+    /// fewer blocks show as much.
     pub const MOST_LOST: u32 = 5_000;
 
-    /// A cluster with one dead node that held one block of each of `lost` stripes: the first block of the
-    /// first stripe, the second block of the next, and so on. The other blocks are placed at random.
+    /// Returns a cluster with one dead node that held one block of each of `lost` stripes: the first block of
+    /// the first stripe, the second block of the next, and so on. The other blocks are placed at random.
     ///
     /// # Panics
     /// If the code exceeds its limits or needs more nodes than there are.
@@ -203,7 +205,7 @@ impl Cluster {
         Self { homes: Some(homes), stripes: lost, code, ..Self::new("rs-3-2", nodes, lost) }
     }
 
-    /// The same cluster without limits on the work in flight.
+    /// Returns the cluster without limits on the work in flight.
     pub fn all_at_once(self) -> Self {
         Self { concurrency: Concurrency { jobs: 1 << 20, seconds: 1e6 }, ..self }
     }
@@ -211,7 +213,7 @@ impl Cluster {
     /// Checks that the planner can rebuild the lost blocks in this shape.
     ///
     /// # Errors
-    /// [`PlanError`] if it cannot. [`run`](Self::run) would panic then.
+    /// [`PlanError`] if the planner cannot. [`run`](Self::run) would panic then.
     ///
     /// # Panics
     /// If the code exceeds its limits or needs more nodes than there are.
@@ -239,7 +241,7 @@ struct Run<'a> {
     scheduler: Scheduler,
     topology: Topology,
     fabric: Fabric,
-    /// The nodes of each stripe that has a block on the node.
+    /// For each stripe that had a block on node 0 at the start, the nodes of its blocks.
     homes: Vec<Vec<NodeId>>,
     running: BTreeMap<u64, Job>,
     death: Option<f64>,
@@ -286,7 +288,8 @@ impl Tally {
         }
     }
 
-    /// The utilization of a resource over `seconds`, if each survivor's resource has the rate `rate`.
+    /// Returns the utilization of a resource over `seconds`, where `rate` is its rate on each survivor in
+    /// bytes per second.
     fn share(&self, resource: usize, rate: f64, seconds: f64) -> Share {
         let survivors = &self.moved[1..];
         let part = |bytes: u64| bytes as f64 / (rate * seconds);
@@ -491,8 +494,8 @@ impl<'a> Run<'a> {
         self.tally.at_once = self.tally.at_once.max(self.running.len());
     }
 
-    /// Checks that a delivered block was lost or leaves the node, and goes to a node without a block of its
-    /// stripe.
+    /// Checks that each wanted block was lost or is to leave node 0, and goes to a node without a block of
+    /// the stripe.
     fn check(&mut self, proposal: &Proposal) {
         let homes = &self.homes[stripe_of(proposal)];
         for wanted in &proposal.wanted {
@@ -505,7 +508,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The loads of a proposal, and its minimum duration if its plan runs in rounds.
+    /// Returns the loads of a proposal, and its minimum duration in seconds, which is 0 unless its plan runs
+    /// in rounds.
     fn loads(&self, proposal: &Proposal) -> (Loads, f64) {
         let scheme = match (self.cluster.shape, proposal.kind) {
             (_, Kind::Migrate { .. }) => Scheme::Migration,
@@ -588,7 +592,7 @@ impl<'a> Run<'a> {
         self.scheduler.handle_done(proposal.item, self.clock());
     }
 
-    /// Lets the drained node die. Jobs that involve it fail.
+    /// Lets the drained node die. Jobs that involve the node fail.
     fn die(&mut self) {
         self.dead = true;
         self.scheduler.handle_node(NODE, false);
@@ -605,8 +609,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The minimum duration of a plan that waits between rounds. A pipelined plan is limited only by links and
-/// disks.
+/// Returns the minimum duration of a plan in seconds. It is 0 for a pipelined plan, which is limited only by
+/// links and disks, and the predicted duration for a plan that waits between rounds.
 pub(super) fn least_seconds(plan: &Plan, topology: &Topology) -> f64 {
     match plan.pacing() {
         Pacing::Pipelined => 0.0,
@@ -618,7 +622,7 @@ fn stripe_of(proposal: &Proposal) -> usize {
     proposal.stripe.0.parse().expect("stripes are numbers")
 }
 
-/// The nodes of the stripes that have a block on the node.
+/// Returns the nodes of each stripe that has a block on node 0.
 fn homes(cluster: &Cluster, blocks: usize) -> Vec<Vec<NodeId>> {
     let of_numbers = |homes: &Vec<u32>| homes.iter().copied().map(NodeId).collect::<Vec<_>>();
     let all = match &cluster.homes {

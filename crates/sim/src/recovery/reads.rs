@@ -1,7 +1,7 @@
 //! Clients that read whole blocks one after the other. Some blocks are lost and are rebuilt for the read
 //! only.
 //!
-//! Every read is a plan of the real planner. All reads share links and disks as in [`Flows`].
+//! The real planner plans every read. [`Flows`] models how concurrent reads share links and disks.
 //!
 //! Deliberately absent: caches, and recoveries at the same time.
 
@@ -62,7 +62,7 @@ struct Ended {
 #[derive(Clone, Copy)]
 struct Reading {
     began: f64,
-    /// Number of blocks that the client has read, including this one.
+    /// Number of blocks that the client has read, including the current one.
     number: u32,
     is_lost: bool,
 }
@@ -167,7 +167,7 @@ impl Run<'_> {
         Reading { began: self.now, number, is_lost }
     }
 
-    /// A randomly placed stripe, whose first block is read.
+    /// Returns a stripe on random nodes. The client reads the first block.
     fn stripe(&mut self, is_lost: bool) -> Stripe {
         let mut nodes: Vec<u32> = (0..self.reads.nodes).collect();
         self.dice.shuffle(&mut nodes);

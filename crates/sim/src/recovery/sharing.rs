@@ -1,4 +1,4 @@
-//! A cap on the total sending rate of all nodes, shared among them in the same way as by the coordinator.
+//! A cap on the total sending rate of all nodes, which is shared among the nodes as the coordinator does it.
 
 use recovery::{Caps, Dealer, Scheduler, Unused};
 use repair::{NodeId, Topology};
@@ -8,7 +8,7 @@ use super::flows::{Flows, ResourceNo};
 /// Interval between adjustments of the shares, in seconds.
 const DEAL_EVERY: f64 = 1.0;
 
-/// The shares of the cap.
+/// The cap, and the share of each node.
 #[derive(Debug)]
 pub(super) struct Sharing {
     cap: f64,
@@ -44,7 +44,7 @@ impl Sharing {
         self.set_rates(flows);
     }
 
-    /// The time of the next adjustment in seconds.
+    /// Returns the time of the next adjustment, in seconds since the start.
     pub fn due(&self) -> f64 {
         self.began + DEAL_EVERY
     }
@@ -57,7 +57,7 @@ impl Sharing {
         }
     }
 
-    /// Adjusts the shares if it is time to.
+    /// Adjusts the shares if an adjustment is due.
     pub fn deal(&mut self, now: f64, scheduler: &Scheduler, flows: &mut Flows) {
         if now < self.due() {
             return;

@@ -40,7 +40,7 @@ struct Open {
 }
 
 impl Requests {
-    /// Number of requests without an answer.
+    /// Returns the number of requests without an answer.
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }

@@ -1,8 +1,8 @@
 //! The system under test: the coordinator, helpers and clients as processes, their control connections and
 //! the network between them, and the truth about what they store.
 //!
-//! The system transports messages and acts as the coordinator's driver. Decisions of people are made
-//! elsewhere: clients, the operator and the faults of the script act on the system.
+//! The system transports messages and acts as the coordinator's driver. It decides nothing for people:
+//! clients, the operator and the faults of the script act on it from outside.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) struct System {
     pub(crate) processes: Processes,
     pub(crate) requests: Requests,
     pub(crate) truth: Truth,
-    /// Faults in effect that will end.
+    /// Faults in effect that end after some time.
     pub(crate) struck: Vec<Fault>,
 }
 
@@ -92,7 +92,7 @@ impl System {
         true
     }
 
-    /// Handles the end of a batch in the storage.
+    /// Handles the storage's answers to a batch.
     pub(crate) fn storage_done(&mut self) {
         let (events, answers) = self.coordinator.storage_done();
         answers.into_iter().for_each(|answer| self.answer(answer));
@@ -150,7 +150,7 @@ impl System {
         self.wires.disconnect(connection, &mut self.scene);
     }
 
-    /// Tells the coordinator that a connection has ended.
+    /// Notifies the coordinator that a connection has ended.
     pub(crate) fn left(&mut self, connection: ConnectionId, why: &str) {
         if self.coordinator.running.is_some() {
             self.coordinator.forget_connection(connection);
@@ -159,7 +159,7 @@ impl System {
     }
 
     /// Transports the messages between the coordinator and the processes, and schedules the coordinator's
-    /// next steps. Returns whether the storage was given a batch.
+    /// next steps. Returns whether the storage got a batch.
     pub(crate) fn settle(&mut self) -> bool {
         loop {
             let mut moved = self.carry_out();
@@ -186,8 +186,8 @@ impl System {
         fed.is_some()
     }
 
-    /// Handles the end of the coordinator's process and schedules its restart. If `quietly`, its connections
-    /// become silent instead of closed.
+    /// Handles the end of the coordinator's process and schedules its restart. If `quietly`, the process's
+    /// connections fall silent instead of being closed.
     pub(crate) fn coordinator_ended(
         &mut self,
         open: Option<BTreeSet<RequestId>>,
@@ -221,7 +221,7 @@ impl System {
         }
     }
 
-    /// Handles a request whose connection broke.
+    /// Handles a request whose connection broke: its sender gets no answer.
     fn unanswered(&mut self, request: RequestId) {
         Requests::send_answer(request, None, &mut self.scene);
     }
@@ -277,7 +277,7 @@ impl System {
         }
     }
 
-    /// Passes an event to the task of its node.
+    /// Passes an event of a node's task or of an edge to the process concerned.
     pub(crate) fn notice(&mut self, event: Event) {
         match event {
             Event::Node { node, job, what } => {
@@ -305,7 +305,7 @@ impl System {
         });
     }
 
-    /// Starts a request outside of jobs on a helper.
+    /// Starts a request that belongs to no job on a helper.
     pub(crate) fn begin_chore(&mut self, id: ProcessId, connection: ConnectionId, chore: ToNode) {
         let delay = self.processes.get_mut(id).chore_takes(&chore, &mut self.scene);
         self.after(delay, Happening::ChoreDone { process: id, connection, chore: Box::new(chore) });
@@ -313,13 +313,13 @@ impl System {
 
     // ---- stored blocks ----
 
-    /// The good blocks of a stripe: where the catalog places them, with the right bytes, on helpers that have
-    /// not left for good.
+    /// Returns the good blocks of a stripe with their holders. A good block is where the catalog places it,
+    /// has the right bytes, and is on a helper that has not left for good.
     pub(crate) fn good_blocks(&self, stripe: &StripeRecord) -> Vec<(BlockIndex, ProcessId)> {
         self.processes.good_blocks(stripe, &self.truth)
     }
 
-    /// Whether these blocks suffice to read a stripe.
+    /// Whether the blocks `good` suffice to read a stripe.
     pub(crate) fn decodes(&self, stripe: &StripeRecord, good: &[BlockIndex]) -> bool {
         let all = (0..stripe.blocks.len() as u16).map(BlockIndex);
         let lost: Vec<BlockIndex> = all.filter(|index| !good.contains(index)).collect();

@@ -1,8 +1,8 @@
 //! Clients. Like the client library, they put files stripe by stripe, read them and remove them.
 //!
-//! A put begins and commits through the API; its stripes are stored over the control connection. A stripe
-//! counts as stored if the helpers report the right digests. A read requests the layout, then all data blocks
-//! of each stripe, and checks each block against its recorded digest.
+//! A put begins and commits through the API; its stripes are stored over the control connection. A stripe is
+//! stored if the helpers report the right digests. A read requests the layout, then all data blocks of each
+//! stripe, and checks each block against its recorded digest.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,7 +28,8 @@ use crate::stripe::encode_data;
 
 /// Time after which a client gives up an operation.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time for which a file stays readable after a reader has requested its layout, even if it is replaced.
+/// Time for which a file stays readable after a reader has requested the file's layout, even if the file is
+/// replaced.
 const LEASE: Duration = Duration::from_secs(20);
 /// The pause before a failed step is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
@@ -227,7 +228,7 @@ impl Clients {
         }
     }
 
-    /// Opens a request on the control connection, or retries later if there is no connection.
+    /// Sends a request on the control connection, or retries later if there is no connection.
     fn open(
         &mut self,
         process: ProcessId,
@@ -245,7 +246,7 @@ impl Clients {
         system.say(connection, FromNode::Open { tag, request });
     }
 
-    /// Retries a step after a pause, unless the operation has taken too long.
+    /// Retries a step after a pause. Gives the operation up if it has taken too long.
     fn later(&mut self, process: ProcessId, number: u64, system: &mut System) {
         let (now, life) = (system.scene.now, system.processes.get(process).life);
         let Some(flow) = self.client(process).flows.get(&number) else { return };
@@ -307,7 +308,7 @@ impl Clients {
         }
     }
 
-    /// Ends a change of a file. With `is`, the file is known to have these contents; otherwise the outcome is
+    /// Ends a change of a file. `is` contains the contents of the file, or is `None` if the outcome is
     /// unknown.
     fn end_change(
         &mut self,
@@ -390,8 +391,8 @@ impl Clients {
         }
     }
 
-    /// Checks the received data blocks of a stripe. Wrong bytes are a violation, unless the client can detect
-    /// them by the digest.
+    /// Checks the received data blocks of a stripe. Wrong bytes are a violation, unless a fault forged the
+    /// stripe and the digest reveals them.
     fn take_stripe(&mut self, process: ProcessId, number: u64, received: &Deliveries, system: &mut System) {
         let Some(Flow { what: What::Read { layout: Some(layout), next, .. }, .. }) =
             self.client(process).flows.get(&number)
@@ -453,7 +454,7 @@ impl Clients {
         self.check_read(process, number, Some(bytes), system);
     }
 
-    /// Checks that the contents of a file, or its absence, are possible.
+    /// Checks that a read had a possible result: possible contents of the file, or no file (`None`).
     fn check_read(&mut self, process: ProcessId, number: u64, got: Option<Vec<u8>>, system: &mut System) {
         let Some(Flow { file, what: What::Read { before, .. }, .. }) =
             self.client(process).flows.remove(&number)
@@ -478,7 +479,7 @@ impl Clients {
     // ---- tasks ----
 
     /// Handles an assignment for a client. Returns `false` if the assignment belongs to no request of the
-    /// client. For a put, the client provides the data blocks.
+    /// client. For a put, puts the data blocks on the client's disk, from which they are sent.
     pub(crate) fn assigned(
         &mut self,
         process: ProcessId,
@@ -532,8 +533,8 @@ impl Clients {
         }
     }
 
-    /// Handles the loss of a client's session. All its requests are lost: reads are retried, changes are
-    /// given up.
+    /// Handles the loss of a client's session. All requests of the client are lost: reads are retried,
+    /// changes are given up.
     pub(crate) fn lost_session(&mut self, process: ProcessId, system: &mut System) {
         let requests = std::mem::take(&mut self.client(process).requests);
         for request in requests.into_values() {
@@ -547,7 +548,7 @@ impl Clients {
         }
     }
 
-    /// Handles the death of a client's process, which ends all its operations.
+    /// Handles the death of a client's process, which ends all operations of the client.
     pub(crate) fn died(&mut self, process: ProcessId, system: &mut System) {
         let client = self.client(process);
         client.requests.clear();
@@ -561,7 +562,7 @@ impl Clients {
         system.processes.get_mut(process).disk.blocks.clear();
     }
 
-    /// Handles a message to a client outside of jobs.
+    /// Handles a message to a client that belongs to no job.
     pub(crate) fn hears(&mut self, process: ProcessId, message: ToNode, system: &mut System) {
         if let ToNode::Closed { tag, result } = message {
             self.closed(process, tag, result, system);
@@ -569,8 +570,8 @@ impl Clients {
     }
 }
 
-/// A request to read all data blocks of a stripe. With `dice`, by a random scheme and possibly as if a block
-/// were lost.
+/// Returns a request to read all data blocks of a stripe. With `dice`, the request names a random scheme and
+/// may pretend that a block is lost.
 fn read_request(stripe: &FileStripe, k: usize, alpha: usize, dice: Option<&mut Dice>) -> ClientRequest {
     let (mut scheme, mut verify, mut pretend_lost) = (Scheme::Auto, false, Vec::new());
     if let Some(dice) = dice {

@@ -1,8 +1,8 @@
 //! The coordinator's process: the real [`Control`] over the real catalog, with a model of its driver.
 //!
-//! As in the driver, the storage processes one batch at a time. A batch's transaction takes effect at random
-//! either when the batch is handed over or when it is answered. A coordinator that dies in between has
-//! therefore stored it or not.
+//! As in the driver, the storage processes one batch at a time. At random, a batch's transaction takes effect
+//! either when the batch is handed over or when it is answered. So if the coordinator dies in between, the
+//! batch may have been stored or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,14 +23,14 @@ use crate::dice::Dice;
 
 pub(crate) const CLUSTER: &str = "00000000000000000000000000000001";
 const CATALOG: &str = "catalog.redb";
-/// A day in 2026.
+/// The wall clock at the start of a run: a day in 2026.
 const START_UNIX_MS: u64 = 1_790_000_000_000;
 /// Maximum number of requests in a batch.
 const TOGETHER: usize = 256;
 /// Time until a coordinator that could not start is restarted.
 pub(crate) const START_AGAIN: Duration = Duration::from_secs(2);
 
-/// The longest duration of a batch, except where a fault changes it.
+/// The longest time that the storage takes for a batch, except where a fault changes it.
 pub(crate) const STORAGE_DELAY: Duration = Duration::from_millis(3);
 
 /// The coordinator's process and the catalog's medium.
@@ -41,7 +41,7 @@ pub(crate) struct Coordinator {
     pub(crate) running: Option<Running>,
     /// The error of the wall clock in seconds.
     pub(crate) skew_s: i64,
-    /// The longest duration of a batch.
+    /// The longest time that the storage takes for a batch.
     pub(crate) storage_delay: Duration,
     settings: Settings,
 }
@@ -63,9 +63,9 @@ pub(crate) struct Running {
 }
 
 enum Batch {
-    /// Carried out, but not answered yet.
+    /// The batch is carried out, but not answered yet.
     Done(Vec<Event>, Vec<Answer>),
-    /// Not carried out yet.
+    /// The batch is not carried out yet.
     Waiting(Vec<Ask>),
 }
 
@@ -120,7 +120,7 @@ impl Coordinator {
         opened.map_err(|error| error.to_string())
     }
 
-    /// Kills the process. With `power`, its machine loses power, and unsynced writes may be lost. Returns the
+    /// Kills the process. With `power`, the machine loses power, and unsynced writes may be lost. Returns the
     /// requests that are not answered.
     pub(crate) fn die(&mut self, power: bool, dice: &mut Dice) -> Option<BTreeSet<RequestId>> {
         let running = self.running.take()?;
@@ -135,7 +135,7 @@ impl Coordinator {
         (START_UNIX_MS + now.as_millis() as u64).saturating_add_signed(self.skew_s * 1000)
     }
 
-    /// The time as the process sees it.
+    /// Returns the time on the process's own clocks.
     fn clock(&self, now: Duration) -> Now {
         let started = self.running.as_ref().map_or(now, |running| running.started);
         Now { since_start: now.saturating_sub(started), unix_ms: self.unix_ms(now) }
@@ -192,7 +192,7 @@ impl Coordinator {
         }
     }
 
-    /// The time of the next tick, if it must be scheduled.
+    /// Returns the time of the next tick, if the tick must be scheduled.
     pub(crate) fn next_tick(&mut self, now: Duration) -> Option<Duration> {
         let running = self.running.as_mut()?;
         let due = (running.started + running.ticked + running.control.tick()).max(now);
@@ -203,8 +203,8 @@ impl Coordinator {
         Some(due)
     }
 
-    /// Hands a batch to the storage, if there is one and the previous batch is answered. Returns the time of
-    /// its answer.
+    /// Hands a batch to the storage, if there is one and the previous batch is answered. Returns the time at
+    /// which the storage will answer the batch.
     pub(crate) fn feed(&mut self, now: Duration, dice: &mut Dice) -> Option<Duration> {
         let delay = self.storage_delay;
         let running = self.running.as_mut().filter(|running| running.batch.is_none())?;
@@ -219,7 +219,7 @@ impl Coordinator {
         Some(now + dice.up_to(delay))
     }
 
-    /// Returns the storage's answers to its batch.
+    /// Completes the storage's batch and returns the answers to it.
     pub(crate) fn storage_done(&mut self) -> (Vec<Event>, Vec<Answer>) {
         let Some(running) = &mut self.running else { return Default::default() };
         match running.batch.take() {
@@ -252,7 +252,7 @@ impl Coordinator {
         Some(running.open)
     }
 
-    /// The number of files and of unfinished puts in the catalog.
+    /// Returns the numbers of files and of unfinished puts in the catalog.
     pub(crate) fn files(&self) -> (u64, u64) {
         let (mut files, mut puts) = (0, 0);
         if let Some(running) = &self.running {
@@ -273,8 +273,8 @@ impl Coordinator {
         snapshot.write_on(copy.handle()).ok().map(|()| copy)
     }
 
-    /// The stripes in the catalog, whether a process runs or not. The flag tells whether the stripe belongs
-    /// to a file.
+    /// Returns the stripes in the catalog, even while no process runs. The flag is true if the stripe belongs
+    /// to a file, and false if its put is unfinished.
     pub(crate) fn stripes(&self) -> Vec<(StripeRecord, bool)> {
         let mut stripes = Vec::new();
         let mut visit = |stripe, is_pending: bool| stripes.push((stripe, !is_pending));

@@ -42,7 +42,7 @@ pub(crate) enum Happening {
     Heartbeat {
         connection: ConnectionId,
     },
-    /// A helper has completed a request outside of jobs, which came on this connection.
+    /// A helper has completed a request that belongs to no job. The request came on this connection.
     ChoreDone {
         process: ProcessId,
         connection: ConnectionId,
@@ -65,7 +65,7 @@ pub(crate) enum Happening {
     },
     /// An operation of the script begins.
     Operation(usize),
-    /// A fault of the script becomes due.
+    /// A fault of the script is due: it strikes now or starts to wait for its trigger.
     Arms(usize),
     /// A fault strikes. If it waited for a trigger at a helper, it strikes that helper.
     Fault {
@@ -77,6 +77,6 @@ pub(crate) enum Happening {
     Copies,
     /// All faults end.
     Calm,
-    /// The operator looks at the system.
+    /// The operator checks the system.
     Look,
 }

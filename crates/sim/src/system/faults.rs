@@ -27,7 +27,7 @@ pub(crate) struct Copy {
     changes: BTreeMap<String, u64>,
 }
 
-/// Faults that concern clients or the judge.
+/// Faults that also concern the clients or the judge.
 impl World {
     /// Handles a fault that is due: it strikes now or waits for its trigger.
     pub(crate) fn arm(&mut self, number: usize) {
@@ -37,8 +37,8 @@ impl World {
         }
     }
 
-    /// Handles a trigger at a helper. Faults that waited for it strike soon, while the helper's work is in
-    /// progress.
+    /// Handles a trigger at a helper. Faults that waited for this trigger strike soon, while the helper's
+    /// work is in progress.
     pub(crate) fn pull(&mut self, trigger: Trigger, helper: Option<ProcessId>) {
         let is_due = |&mut (on, _): &mut (Trigger, usize)| on == trigger;
         for (_, number) in self.armed.extract_if(.., is_due).collect::<Vec<_>>() {
@@ -113,8 +113,8 @@ impl World {
         }
     }
 
-    /// Stops the coordinator, restores a backup of its catalog and starts it again. Later changes of files
-    /// are lost.
+    /// Stops the coordinator, restores a backup of its catalog and starts it again. Changes of files since
+    /// the backup are lost.
     fn restore_catalog(&mut self, age: Duration, back_after: Duration) {
         let system = &mut self.system;
         let before = system.scene.now.saturating_sub(age);
@@ -129,7 +129,7 @@ impl World {
 }
 
 impl System {
-    /// Starts a fault that concerns only the system.
+    /// Starts a fault that concerns only the system under test.
     fn begin_fault(&mut self, fault: Fault) {
         match fault {
             Fault::CoordinatorDies { power, back_after } => {
@@ -219,7 +219,7 @@ impl System {
         }
     }
 
-    /// The block that a fault strikes, and its helper.
+    /// Returns the block that a fault strikes, with its helper, or `None` if the fault strikes no block.
     fn struck(&self, fault: Fault) -> Option<(ProcessId, BlockId)> {
         let (Fault::BlockLost { helper, nth }
         | Fault::BlockCorrupt { helper, nth }

@@ -3,9 +3,9 @@
 //! **Always**: a stripe has at most one job that publishes; every request is answered once; a read returns
 //! the stored bytes; queues are bounded.
 //!
-//! **In the end**, when all faults have ceased: everything is repaired within a bounded time, and the status
-//! confirms it. Then, after a scrub, every block of every file is intact, where the catalog places it, on a
-//! helper that is up. Every file reads as one of its possible contents, and nothing is in flight.
+//! **In the end**, after all faults: everything is repaired within a bounded time, and the status confirms
+//! it. Then, after a scrub, every block of every file is intact, where the catalog places it, on a helper
+//! that is up. Every file reads as one of its possible contents, and nothing is in flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use super::client::Clients;
 use super::event::{Happening, ProcessId};
 use super::operator::{Operator, Wanted};
 
-/// Interval between the operator's looks at the status.
+/// Interval between the operator's checks of the system.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Time limit for all repairs: many times the sum of the coordinator's timeouts and retry delays.
 const BOUND: Duration = Duration::from_secs(3600);
-/// Limits on concurrent jobs and on waiting writes.
+/// The maximum numbers of concurrent jobs and of waiting writes.
 const MOST_JOBS: usize = 512;
 const MOST_WRITES: usize = 4096 + 64;
 
@@ -47,7 +47,7 @@ pub(crate) enum Phase {
 /// The judge's observations and progress.
 pub(crate) struct Judge {
     pub(crate) phase: Phase,
-    /// The time at which all faults had ceased.
+    /// The time at which all faults had ended.
     calm_since: Option<Duration>,
     /// Summary of the coordinator's last status, or a list of unfinished work, for the message of a
     /// violation.
@@ -68,12 +68,13 @@ impl Judge {
         self.calm_since.is_some()
     }
 
-    /// Handles a start of the coordinator, which keeps only stored facts from the previous run.
+    /// Handles a start of the coordinator. Reports to the previous run are dropped, since the coordinator
+    /// keeps only what was stored.
     pub(crate) fn coordinator_starts(&mut self) {
         self.told_bad.clear();
     }
 
-    /// Drops earlier reports about a block, because a fault strikes it.
+    /// Drops earlier reports about a block that a fault is about to strike.
     pub(crate) fn forget_told(&mut self, block: &BlockId, holder: ProcessId) {
         self.told_bad.remove(&(block.clone(), holder));
     }
@@ -114,7 +115,7 @@ impl Judge {
         system.after(LOOK_EVERY, Happening::Look);
     }
 
-    /// Lets the operator look at the system, as the phase requires.
+    /// Makes the operator's next check of the system, as the phase requires.
     pub(crate) fn look(&mut self, clients: &Clients, system: &mut System) {
         if self.calm_since.is_some_and(|since| system.scene.now > since + BOUND) {
             let phase = self.phase;
@@ -179,8 +180,8 @@ impl Judge {
         };
     }
 
-    /// Called when the status reports that all is well: checks that no block counts as good that was reported
-    /// as bad.
+    /// Called when the status reports that all is well. Checks that every block that was reported as bad is
+    /// good again.
     fn judge_told(&self, system: &mut System) {
         let mut wrong = Vec::new();
         for (stripe, is_of_a_file) in system.coordinator.stripes() {
@@ -235,7 +236,7 @@ fn judge_counts(status: &Status, system: &mut System) {
     }
 }
 
-/// Called when the status reports that all is well: checks that every block of every file is good where the
+/// Called when the status reports that all is well. Checks that every block of every file is good where the
 /// catalog places it.
 fn judge_blocks(system: &mut System) {
     let mut wrong = Vec::new();
@@ -254,7 +255,7 @@ fn judge_blocks(system: &mut System) {
     wrong.into_iter().for_each(|wrong| system.scene.violate(wrong));
 }
 
-/// Blocks on live helpers that neither the catalog nor the status mentions.
+/// Returns the blocks on live helpers that neither the catalog nor the status mentions.
 fn untidy(status: &Status, system: &System) -> Vec<String> {
     let mut placed = BTreeSet::new();
     for (stripe, _) in system.coordinator.stripes() {

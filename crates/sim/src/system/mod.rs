@@ -3,14 +3,14 @@
 //! One seed decides every choice.
 //!
 //! [`check`] simulates the [`Script`] of a seed and checks the invariants of `judge.rs`. A violation prints
-//! the command that replays it. The replay ends with the shortest version of the script that still fails.
+//! the command that replays it. The replay also prints the shortest version of the script that still fails.
 //!
-//! `world.rs` routes events. The state is split: the system under test with its coordinator, processes and
-//! wires (`assembly.rs`), the clients, the operator, and the judge.
+//! `world.rs` routes events. The state is split into four parts: the system under test with its coordinator,
+//! processes and control connections (`assembly.rs`), the clients, the operator, and the judge.
 //!
-//! Deliberately absent: any knowledge of what the coordinator should do. The simulation only provides its
-//! surroundings: connections that break or become silent, storage that is slow or fails, disks, and requests
-//! of people.
+//! Deliberately absent: any knowledge of what the coordinator should do. The simulation only provides the
+//! coordinator's environment: connections that break or become silent, storage that is slow or fails, disks,
+//! and requests of people.
 
 mod api;
 mod assembly;

@@ -20,7 +20,7 @@ use super::event::ProcessId;
 use super::process::name_of;
 use super::script::Operation;
 
-/// The operator's use of an answer.
+/// The purpose for which the operator wants an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// The answer is ignored.
@@ -45,7 +45,7 @@ impl<'s> Operator<'s> {
         Self { system }
     }
 
-    /// Carries out an operation of the script, unless a client does so.
+    /// Carries out an operation of the script, if it is the operator's. Ignores operations of clients.
     pub(crate) fn operate(&mut self, operation: Operation) {
         match operation {
             Operation::Put { .. } | Operation::Read { .. } | Operation::Remove { .. } => {}
@@ -84,7 +84,8 @@ impl<'s> Operator<'s> {
         }
     }
 
-    /// A repair by a random scheme and helper policy; in half of the cases by the defaults.
+    /// Returns a repair request with a random scheme and helper policy, or in half of the cases with the
+    /// defaults.
     fn any_way(&mut self) -> RepairRequest {
         let dice = &mut self.system.scene.dice;
         if dice.one_in(2) {

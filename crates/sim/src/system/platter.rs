@@ -1,5 +1,5 @@
-//! The medium of the coordinator's catalog, as a storage backend of redb. Synced writes are durable, others
-//! may be lost on a power failure, and writes may fail.
+//! The medium of the coordinator's catalog, as a storage backend of redb. Synced writes are durable, other
+//! writes may be lost in a power failure, and any write may fail.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ struct Medium {
     unsynced: Vec<Unsynced>,
     /// Number of processes so far. Handles of earlier processes are invalid.
     life: u32,
-    /// Number of writes and syncs that succeed before the next one fails, and whether only that one fails.
+    /// Number of writes and syncs that still succeed before one fails, and whether only that one fails.
     fails_after: Option<(u32, bool)>,
 }
 
@@ -50,7 +50,7 @@ impl Platter {
         Handle { platter: self.clone(), life }
     }
 
-    /// Handles the end of the process. Its writes are kept.
+    /// Handles the end of the process. All writes of the process are kept.
     pub(crate) fn let_go(&self) {
         self.medium().life += 1;
     }
@@ -71,8 +71,8 @@ impl Platter {
         }
     }
 
-    /// Lets a write or sync fail after a number of others, only once (`true`) or with all that follow. `None`
-    /// ends the failures.
+    /// Makes a write or sync fail after the given number of successful ones. If the flag is true, later ones
+    /// succeed again; otherwise they fail as well. `None` ends the failures.
     pub(crate) fn fail_after(&self, writes: Option<(u32, bool)>) {
         self.medium().fails_after = writes;
     }
@@ -97,7 +97,7 @@ impl Medium {
         }
     }
 
-    /// Fails if a write has to fail.
+    /// Returns an error if the write or sync must fail.
     fn check_write(&mut self) -> io::Result<()> {
         match &mut self.fails_after {
             None => Ok(()),

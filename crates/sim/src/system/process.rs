@@ -1,5 +1,5 @@
-//! Helpers and clients: their sessions with the coordinator, their tasks of jobs, and a helper's requests
-//! outside of jobs.
+//! Helpers and clients: their sessions with the coordinator, their tasks in jobs, and a helper's answers to
+//! requests that belong to no job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +43,8 @@ pub(crate) struct Process {
     pub(crate) node: Option<NodeId>,
     pub(crate) tasks: BTreeMap<JobId, JobTask>,
     numbers: TaskId,
-    /// Deliveries of finished jobs to a client, whose tasks do not keep them any longer.
+    /// Blocks that finished jobs have delivered to a client. The tasks of these jobs no longer keep the
+    /// blocks.
     received: BTreeMap<JobId, Deliveries>,
 }
 
@@ -65,7 +66,7 @@ impl Session {
     }
 }
 
-/// The name of a helper or client.
+/// Returns the name of a helper or client.
 pub(crate) fn name_of(process: ProcessId) -> String {
     match process.0.checked_sub(FIRST_CLIENT) {
         Some(client) => format!("c{client}"),
@@ -107,7 +108,7 @@ impl Process {
         matches!(self.session, Session::Up(_))
     }
 
-    /// The first message on a connection.
+    /// Returns the first message that the process sends on a connection.
     pub(crate) fn hello(&self) -> FromNode {
         match self.is_client() {
             true => FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None },
@@ -140,7 +141,7 @@ impl Process {
         FromNode::Pong { free_bytes: self.free_bytes(), tasks: self.tasks.len() as u32 }
     }
 
-    /// Ends the process. If `unheard`, its machine vanishes without closing connections.
+    /// Ends the process. If `unheard`, the whole machine vanishes without closing connections.
     pub(crate) fn die(&mut self, scene: &mut Scene, unheard: bool) {
         (self.alive, self.life, self.session) = (false, self.life + 1, Session::None);
         if let Some(node) = self.node {
@@ -177,8 +178,8 @@ impl Process {
         }
     }
 
-    /// Saves the deliveries that a client's task has dropped, and removes the task once it has no state of
-    /// the job.
+    /// Saves the blocks delivered to a client whose task has dropped them. Removes the task once it has no
+    /// state of the job.
     fn after(&mut self, job: JobId) {
         let Some(task) = self.tasks.get_mut(&job) else { return };
         let (is_client, is_known) = (self.id.0 >= FIRST_CLIENT, task.knows_job());
@@ -190,13 +191,13 @@ impl Process {
         }
     }
 
-    /// Takes the deliveries of a job to a client.
+    /// Removes and returns the blocks that a job has delivered to this client.
     pub(crate) fn take_received(&mut self, job: JobId) -> Deliveries {
         let delivered = || self.tasks.get(&job).map(|task| task.deliveries.clone()).unwrap_or_default();
         self.received.remove(&job).unwrap_or_else(delivered)
     }
 
-    /// The duration of a request outside of jobs.
+    /// Returns how long a request takes that belongs to no job.
     pub(crate) fn chore_takes(&mut self, chore: &ToNode, scene: &mut Scene) -> Duration {
         let bytes = match chore {
             ToNode::Verify { block, .. } => {
@@ -207,7 +208,7 @@ impl Process {
         self.disk.takes(bytes as u64, scene)
     }
 
-    /// Carries out a request outside of jobs and returns the answer.
+    /// Carries out a request that belongs to no job, and returns the answer.
     pub(crate) fn chore(&mut self, chore: ToNode) -> Option<FromNode> {
         Some(match chore {
             ToNode::Remove { block } => {
@@ -269,7 +270,7 @@ impl Processes {
         self.all.keys().copied().collect()
     }
 
-    /// The process with a node number.
+    /// Returns the process with a node number.
     pub(crate) fn of_node(&self, node: NodeId) -> Option<&Process> {
         self.all.get(self.ids.get(&node)?)
     }
@@ -305,8 +306,8 @@ impl Processes {
         }
     }
 
-    /// The good blocks of a stripe: where the catalog places them, with the right bytes, on helpers that have
-    /// not left for good.
+    /// Returns the good blocks of a stripe with their holders. A good block is where the catalog places it,
+    /// has the right bytes, and is on a helper that has not left for good.
     pub(crate) fn good_blocks(&self, stripe: &StripeRecord, truth: &Truth) -> Vec<(BlockIndex, ProcessId)> {
         let good = (0..).map(BlockIndex).zip(&stripe.blocks).filter_map(|(index, block)| {
             let process = self.of_node(block.node?)?;

@@ -9,7 +9,7 @@ use repair::wire::control::{FromNode, ToNode};
 use super::event::ProcessId;
 use crate::dice::Dice;
 
-/// Time within which operations and faults start.
+/// Length of the period in which operations and faults start.
 const BUSY: Duration = Duration::from_secs(60);
 /// The number of the first client.
 pub(crate) const FIRST_CLIENT: u32 = 1000;
@@ -33,7 +33,7 @@ const RECOVERED: [&str; 4] = ["rs-4-2", "rs-6-4", "rs-9-6", "lrc-4-2-2"];
 /// The script of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// The seed of all delays, bytes and choices.
+    /// The seed that decides all delays, bytes and choices.
     pub seed: u64,
     /// The code of all puts.
     pub code: CodeSpec,
@@ -72,24 +72,25 @@ pub struct When {
     pub on: Option<Trigger>,
 }
 
-/// A moment in the middle of an activity. A fault that names a helper strikes the helper of this activity.
+/// An activity in the middle of which a waiting fault strikes. A fault that names a helper then strikes the
+/// helper of this activity instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     /// A helper registers.
     Registers,
     /// A helper receives its tasks of a plan.
     Assigned,
-    /// A helper is told to commit its deliveries.
+    /// The coordinator orders a helper to commit its deliveries.
     Commits,
     /// A helper has committed its deliveries.
     Committed,
-    /// A helper is told to read a block back.
+    /// The coordinator orders a helper to read a block back.
     Rereads,
-    /// A helper is told to remove a block.
+    /// The coordinator orders a helper to remove a block.
     Removes,
-    /// A helper is told to verify a block.
+    /// The coordinator orders a helper to verify a block.
     Verifies,
-    /// A helper is told to describe its blocks.
+    /// The coordinator orders a helper to describe its blocks.
     Describes,
     /// A helper reports a bad block.
     FindsBad,
@@ -111,7 +112,7 @@ impl Trigger {
         Self::Stores,
     ];
 
-    /// The trigger for an order to a helper, if there is one.
+    /// Returns the trigger that an order to a helper sets off, if any.
     pub(crate) fn of_order(message: &ToNode) -> Option<Self> {
         Some(match message {
             ToNode::Registered { .. } => Self::Registers,
@@ -125,7 +126,7 @@ impl Trigger {
         })
     }
 
-    /// The trigger for a report of a helper, if there is one.
+    /// Returns the trigger that a helper's report sets off, if any.
     pub(crate) fn of_report(message: &FromNode) -> Option<Self> {
         match message {
             FromNode::Report { report: Report::Committed, .. } => Some(Self::Committed),
@@ -205,13 +206,13 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the field names are self-explanatory")]
 pub enum Fault {
-    /// The coordinator's process is killed. If `power`, its machine loses power, and unsynced writes may be
+    /// The coordinator's process is killed. If `power`, the machine loses power, and unsynced writes may be
     /// lost.
     CoordinatorDies { power: bool, back_after: Duration },
     /// The coordinator is shut down properly and restarted.
     CoordinatorRestarts { back_after: Duration },
-    /// A helper's process is killed. If `unheard`, its machine vanishes without closing connections. Without
-    /// `back_after` the helper and its disk leave for good.
+    /// A helper's process is killed. If `unheard`, the whole machine vanishes without closing connections.
+    /// Without `back_after` the helper and its disk leave for good.
     HelperDies { helper: ProcessId, unheard: bool, back_after: Option<Duration> },
     /// A client's process is killed and restarted.
     ClientDies { client: ProcessId, back_after: Duration },
@@ -227,8 +228,8 @@ pub enum Fault {
     FlipFrame { from: ProcessId },
     /// The links and the disk of a helper become slow.
     Slow { helper: ProcessId, factor: u32, lasts: Duration },
-    /// The catalog's medium fails a write or a sync after `after_writes` others: once, or with all that
-    /// follow.
+    /// A write or sync to the catalog's medium fails after `after_writes` successful ones. If `once`, later
+    /// ones succeed; otherwise they fail as well.
     StorageFails { after_writes: u32, once: bool, lasts: Duration },
     /// The catalog's medium becomes slow.
     StorageSlow { limit: Duration, lasts: Duration },
@@ -240,7 +241,7 @@ pub enum Fault {
     BlockCorrupt { helper: ProcessId, nth: u32 },
     /// A block of a helper is corrupted silently: its checksums match the wrong bytes.
     BlockForged { helper: ProcessId, nth: u32 },
-    /// The catalog is replaced by a backup of at least this age, or by the oldest one.
+    /// The catalog is replaced by the newest backup of at least this age, or by the oldest backup.
     CatalogRestored { age: Duration, back_after: Duration },
     /// The coordinator's wall clock jumps.
     ClockJumps { by_s: i32 },
@@ -335,7 +336,7 @@ impl Script {
         script
     }
 
-    /// A script in which one of twelve helpers dies and is recovered, without other faults.
+    /// Returns a script in which one of twelve helpers dies and is recovered, without other faults.
     pub fn one_node(stripes: u64) -> Self {
         let base = Self::in_weather(0, Weather::Calm);
         let mut script = Self {
@@ -366,22 +367,22 @@ impl Script {
         }
     }
 
-    /// The time at which all faults end. All operations have started by then.
+    /// Returns the time at which all faults end. All operations have started by then.
     pub fn calm_at(&self) -> Duration {
         BUSY + Duration::from_secs(10)
     }
 
-    /// All helpers.
+    /// Returns the ids of all helpers.
     pub fn helper_ids(&self) -> impl Iterator<Item = ProcessId> + use<> {
         (0..self.helpers).map(ProcessId)
     }
 
-    /// All clients.
+    /// Returns the ids of all clients.
     pub fn client_ids(&self) -> impl Iterator<Item = ProcessId> + use<> {
         (0..self.clients).map(|client| ProcessId(FIRST_CLIENT + client))
     }
 
-    /// Whether all processes exist that the operations and faults name.
+    /// Whether all processes that the operations and faults name exist.
     pub(crate) fn is_possible(&self) -> bool {
         let is_there = |process: ProcessId| match process.0.checked_sub(FIRST_CLIENT) {
             Some(client) => client < self.clients,
@@ -392,14 +393,14 @@ impl Script {
         operations.chain(faults).all(is_there)
     }
 
-    /// A random time shortly after another operation has started.
+    /// Returns a random time shortly after the start of another operation.
     fn soon_after_another(&self, dice: &mut Dice) -> Duration {
         let other = self.operations[dice.below(self.operations.len() as u64) as usize].0;
         let soon = Duration::from_millis(dice.pick(&[10, 100, 1_000, 10_000]));
         other + dice.up_to(soon)
     }
 
-    /// A random time for a fault, mostly shortly after another operation or fault.
+    /// Returns a random time for a fault, mostly shortly after another operation or fault.
     fn moment(&self, dice: &mut Dice) -> When {
         let at = match dice.below(4) {
             0 => Duration::from_secs(3) + dice.up_to(BUSY),
@@ -412,7 +413,7 @@ impl Script {
         When { at, on: dice.one_in(2).then(|| self.trigger(dice)) }
     }
 
-    /// A random trigger. Often the discovery of a bad block, if some fault makes blocks bad.
+    /// Returns a random trigger: often the discovery of a bad block, if some fault makes blocks bad.
     fn trigger(&self, dice: &mut Dice) -> Trigger {
         match self.faults.iter().any(|(_, fault)| fault.spoils()) && dice.one_in(2) {
             true => Trigger::FindsBad,
@@ -434,8 +435,8 @@ impl Script {
         ProcessId(FIRST_CLIENT + dice.below(self.clients.into()) as u32)
     }
 
-    /// In half of the scripts, most operations and faults concern one helper and two files, which makes
-    /// collisions likely.
+    /// In half of the scripts, returns the helper that most operations and faults concern. These scripts also
+    /// use fewer files. Both make collisions likely.
     fn focus(&self) -> Option<ProcessId> {
         (self.seed / 8)
             .is_multiple_of(2)
@@ -453,7 +454,7 @@ impl Script {
 
     fn operation(&self, dice: &mut Dice, weather: Weather) -> Operation {
         let (client, file, helper) = (self.client(dice), self.file(dice), self.helper(dice));
-        // Drains only helpers that the stripes can do without.
+        // Only the first few helpers are drained, so that n others remain for the blocks of each stripe.
         let drained = ProcessId(dice.below(u64::from(self.helpers) - self.code.blocks() as u64) as u32);
         let operates = weather > Weather::Calm || dice.one_in(2);
         match dice.below(if operates { 28 } else { 14 }) {
@@ -538,7 +539,7 @@ impl Operation {
 }
 
 impl Fault {
-    /// The duration of the fault, if it ends.
+    /// Returns the duration of the fault, if it ends.
     pub(crate) fn lasts(&self) -> Option<Duration> {
         match *self {
             Self::Partition { lasts, .. }
@@ -557,7 +558,7 @@ impl Fault {
         matches!(self, Self::BlockLost { .. } | Self::BlockCorrupt { .. } | Self::BlockForged { .. })
     }
 
-    /// Directs the fault at another helper, if it concerns one.
+    /// Directs the fault at another helper, if the fault concerns a helper.
     pub(crate) fn aimed_at(mut self, id: ProcessId) -> Self {
         match &mut self {
             Self::HelperDies { helper, .. }

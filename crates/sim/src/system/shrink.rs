@@ -20,7 +20,7 @@ pub fn shrink(violation: Violation) -> Violation {
     }
 }
 
-/// All scripts with one element less.
+/// Returns all scripts with one element less.
 fn shorter_than(script: &Script) -> Vec<Script> {
     let mut shorter = Vec::new();
     for at in (0..script.faults.len()).rev() {

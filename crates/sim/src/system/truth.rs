@@ -22,10 +22,10 @@ pub(crate) struct FileTruth {
     /// Whether the catalog was once restored to a state before a change of this file. The file may then be
     /// missing or incomplete.
     pub(crate) is_forgotten: bool,
-    /// Whether such a restore happened during the change in flight. The answer to the change is then no
-    /// evidence.
+    /// Whether such a restore happened while a change was in flight. The answer to that change then proves
+    /// nothing.
     forgets_change: bool,
-    /// Number of changes so far. A reader compares the numbers before and after.
+    /// Number of changes so far. A reader compares the numbers before and after its read.
     pub(crate) changes: u64,
 }
 
@@ -61,7 +61,7 @@ impl Truth {
         is_free
     }
 
-    /// Adds possible contents of a file.
+    /// Records that a file may have these contents from now on.
     pub(crate) fn may_be(&mut self, file: &str, bytes: Option<Bytes>) {
         let file = self.files.get_mut(file).expect("its change has begun");
         file.changes += 1;
@@ -72,7 +72,7 @@ impl Truth {
         }
     }
 
-    /// Ends a change. With `is`, the file is known to have these contents.
+    /// Ends a change of a file. `is` contains the contents of the file if they are known.
     pub(crate) fn end(&mut self, file: &str, is: Option<Option<Bytes>>) {
         let file = self.files.get_mut(file).expect("its change has begun");
         file.writers -= 1;
@@ -83,7 +83,7 @@ impl Truth {
         }
     }
 
-    /// Whether these are a block's bytes, apart from zeros at its end.
+    /// Whether `bytes` are the true bytes of a block. Zeros at the end of the block may be missing.
     pub(crate) fn is_block(&self, block: &BlockId, bytes: &[u8]) -> bool {
         self.block(block).is_some_and(|truth| {
             truth.get(..bytes.len()) == Some(bytes) && truth[bytes.len()..].iter().all(|&byte| byte == 0)
@@ -106,7 +106,7 @@ impl Truth {
         self.files.get(file).cloned().unwrap_or_default()
     }
 
-    /// The true bytes of a block.
+    /// Returns the true bytes of a block.
     pub(crate) fn block(&self, block: &BlockId) -> Option<&[u8]> {
         let (stripe, index) = block.0.rsplit_once('.')?;
         let blocks = self.stripes.get(&StripeId(stripe.to_owned()))?;

@@ -1,8 +1,8 @@
 //! Control connections. Messages stay in order in each direction and have delays. A partition may block one
 //! direction or both.
 //!
-//! Like TCP, which retransmits until one end gives up, a partition only holds messages back. The ends give up
-//! as the daemons do: the coordinator after 5 s of silence, helpers and clients after 6 s.
+//! A partition only delays messages, because TCP retransmits until one end closes the connection. The ends
+//! close it as the daemons do: the coordinator after 5 s of silence, helpers and clients after 6 s.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::scene::{Scene, through_the_wire};
 
 /// Time after which the coordinator closes the connection of a silent node.
 pub(crate) const NODE_SILENCE: Duration = Duration::from_secs(5);
-/// Time after which a node gives up a silent coordinator.
+/// Time after which a node closes its connection to a silent coordinator.
 pub(crate) const COORDINATOR_SILENCE: Duration = Duration::from_secs(6);
-/// Interval of pings. The daemon pings twice as often, but in the simulation pings would be most of the
+/// Interval of pings. The daemon pings twice as often, but then pings would be most of the simulation's
 /// events.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(2);
-/// Maximum number of messages that wait for a connection. One more closes it.
+/// Maximum number of messages that wait to arrive on a connection. One more message closes the connection.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;
 
 /// A direction.
@@ -49,7 +49,7 @@ pub(crate) enum Carried {
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) process: ProcessId,
-    /// Whether the coordinator's end is open. `process_open` is the same for the process's end.
+    /// Whether the coordinator's end is open.
     pub(crate) coordinator_open: bool,
     pub(crate) process_open: bool,
     /// Time at which each end last received a message.
@@ -62,7 +62,7 @@ pub(crate) struct Wire {
 struct Lane {
     queue: VecDeque<Carried>,
     last_arrival: Duration,
-    /// Number of messages that a partition holds back.
+    /// Number of due messages that a partition holds back.
     held: u32,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Wires {
     pub(crate) all: BTreeMap<ConnectionId, Wire>,
     /// Directions that a partition blocks.
     cut: BTreeSet<(ProcessId, Way)>,
-    /// The longest delay of a message, for processes that differ from `usual`.
+    /// The longest delay of a message to or from a process, for processes where it is not `usual`.
     slow: BTreeMap<ProcessId, Duration>,
     /// The longest delay of a message to or from all other processes.
     usual: Duration,
@@ -135,7 +135,8 @@ impl Wires {
         self.tidy(connection);
     }
 
-    /// Closes the process's end of a connection. If `quietly`, the coordinator notices only the silence.
+    /// Closes the process's end of a connection. If `quietly`, the coordinator gets no notice and detects
+    /// only the silence.
     pub(crate) fn hang_up(&mut self, connection: ConnectionId, quietly: bool, scene: &mut Scene) {
         let Some(wire) = self.all.get_mut(&connection) else { return };
         wire.process_open = false;
@@ -145,8 +146,8 @@ impl Wires {
         self.tidy(connection);
     }
 
-    /// Closes all connections because the coordinator's process has ended. If `quietly`, the processes notice
-    /// only the silence.
+    /// Closes all connections because the coordinator's process has ended. If `quietly`, the other ends get
+    /// no notice and detect only the silence.
     pub(crate) fn drop_all(&mut self, quietly: bool, scene: &mut Scene) {
         for connection in self.all.keys().copied().collect::<Vec<_>>() {
             let wire = self.all.get_mut(&connection).expect("it was just listed");
@@ -157,7 +158,8 @@ impl Wires {
         }
     }
 
-    /// Returns the next message of a connection, which arrives now; `None` if a partition holds it back.
+    /// Returns the next message of a connection, which arrives now. Returns `None` if a partition holds the
+    /// message back.
     pub(crate) fn arrive(&mut self, connection: ConnectionId, way: Way) -> Option<Carried> {
         let wire = self.all.get_mut(&connection)?;
         let lane = &mut wire.lanes[way as usize];
@@ -168,7 +170,7 @@ impl Wires {
         lane.queue.pop_front()
     }
 
-    /// Blocks a direction between a process and the coordinator.
+    /// Blocks messages in one direction between a process and the coordinator.
     pub(crate) fn cut(&mut self, process: ProcessId, way: Way) {
         self.cut.insert((process, way));
     }

@@ -27,7 +27,7 @@ pub(crate) struct World {
     pub(crate) judge: Judge,
     /// Backups of the catalog, oldest first.
     pub(crate) copies: Vec<Copy>,
-    /// Faults that wait for a trigger.
+    /// Faults that wait for a trigger, by number.
     pub(crate) armed: Vec<(Trigger, usize)>,
     /// Number of commit orders to helpers.
     pub(crate) commits: u64,
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// Handles an answer of the API, or the end of its connection.
+    /// Handles the API's answer to a request, or the end of the request's connection (`None`).
     fn answered(&mut self, request: RequestId, answer: Option<Answer>) {
         let system = &mut self.system;
         match system.requests.close(request) {
@@ -322,7 +322,7 @@ impl World {
         processes.register(id, connection, node, scene);
     }
 
-    /// Handles a message for the task of a job.
+    /// Handles a message to a process's task in a job.
     fn task_hears(&mut self, id: ProcessId, message: ToNode) {
         let job = message.job().expect("it is for a task");
         let is_wanted = match &message {
