@@ -1,4 +1,5 @@
-//! The helper's seam: the blocks on one node, opened for reading as [`Sources`] and for writing as [`Sinks`].
+//! The helper's interface to a store: the blocks on one node, opened for reading as [`Sources`] and for
+//! writing as [`Sinks`].
 
 use std::io;
 use std::ops::Range;
@@ -204,7 +205,7 @@ pub trait BlockReader: Send + Sync {
     fn digest(&self) -> Option<Digest>;
 }
 
-/// A block in memory.
+/// Reads a block that is in memory.
 impl BlockReader for Vec<u8> {
     fn bytes(&self) -> u64 {
         self.len() as u64

@@ -1,4 +1,4 @@
-//! Sources and sinks of bytes: the seam between the engine of a helper or client and its storage.
+//! Sources and sinks of bytes: the interface between the engine of a helper or client and its storage.
 //!
 //! [`Sources`] opens the blocks that an assignment reads, [`Sinks`] the destinations to which it delivers. A
 //! node's store implements both ([`Blocks`] extends them); a client's request implements one of the two. An
@@ -26,8 +26,8 @@ use repair::{Digest, LocalBlock, Sink};
 
 use crate::{BlockError, BlockReader, Gate};
 
-/// A boxed future. It is polled on a runtime with sockets and timers; disk I/O belongs on a thread that may
-/// block.
+/// A boxed future. It is polled on an async runtime with sockets and timers, so it must move disk I/O to a
+/// thread that may block.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Opens the blocks that an assignment reads. Called on threads that may block, except where noted.
@@ -133,7 +133,7 @@ pub trait HandOver: BlockWriter {
     /// [`BlockError::Process`].
     fn prepare(&mut self) -> Later<'_, Result<(), BlockError>>;
 
-    /// The process that accepts the block, and the timeout of the hand-over.
+    /// Returns the name of the process that accepts the block, and the timeout of the hand-over.
     fn terms(&self) -> HandOverTerms;
 
     /// Hands the sealed block over. Completes when the process has confirmed that all readers of the store

@@ -76,14 +76,14 @@ pub struct PutRecord {
     pub begun_unix_ms: u64,
 }
 
-/// What a helper says that it holds, from which a lost catalog is rebuilt.
+/// The blocks that a helper reports. A lost catalog is rebuilt from the inventories of all helpers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
     /// The helper's name.
     pub node: String,
-    /// The address from which it answered.
+    /// The address from which the helper answered.
     pub address: String,
-    /// Its blocks.
+    /// The helper's blocks.
     pub blocks: Vec<Description>,
 }
 
@@ -95,14 +95,14 @@ impl FileRecord {
 }
 
 impl PutRecord {
-    /// A new put; its blocks are labelled with its number, and the time is left out.
+    /// Creates the record of a put whose blocks are labelled with the put's number. `begun_unix_ms` is 0.
     pub fn new(id: PutId, name: &str, bytes: u64, code: &CodeSpec, size: BlockSize, replace: bool) -> Self {
         let BlockSize { block_bytes, chunk_bytes } = size;
         let (name, code, name_of_put) = (name.to_owned(), code.clone(), id.to_string());
         Self { id, name, bytes, code, block_bytes, chunk_bytes, replace, name_of_put, begun_unix_ms: 0 }
     }
 
-    /// The file that a commit makes of these stripes.
+    /// Converts the put into the record of its committed file, which consists of these stripes.
     pub fn into_file(self, stripes: Vec<StripeId>, created_unix_ms: u64) -> FileRecord {
         let Self { name, bytes, code, block_bytes, chunk_bytes, .. } = self;
         FileRecord { name, bytes, code, block_bytes, chunk_bytes, stripes, created_unix_ms }

@@ -1,10 +1,10 @@
-//! The seams between Mend and storage systems. This crate imports no store and uses no disk, socket or
-//! thread.
+//! The interfaces ("seams") between Mend and storage systems. This crate imports no store and uses no disk,
+//! socket or thread.
 //!
 //! **Helper side.** [`Blocks`] is the set of blocks on one node. [`Sources`] opens blocks for reading,
 //! [`Sinks`] for writing. A [`Delivery`] determines how a written block is published.
 //!
-//! **Coordinator side.** Three seams, which a store implements independently of each other:
+//! **Coordinator side.** Three traits, which a store implements independently of each other:
 //!
 //! | seam | holds | implementations |
 //! |---|---|---|

@@ -52,7 +52,7 @@ impl Era {
 pub struct Key(pub u64);
 
 impl Key {
-    /// The key for the next count.
+    /// Returns the key of a new stripe, after checking that the count fits into a key.
     ///
     /// # Errors
     /// [`CatalogError::NumbersUsedUp`] after 2^34 stripes.
@@ -121,7 +121,7 @@ impl Key {
         (key.block(index) == *block).then_some((key, index))
     }
 
-    /// The range of keys of all stripes with this count. Serves users who omit the era.
+    /// The range of keys of all stripes with this count. Used when a user omits the era.
     pub fn all_of(count: u64) -> RangeInclusive<u64> {
         let first = Self::without_era(count).0;
         first..=first | ((1 << ERA_BITS) - 1)

@@ -10,13 +10,14 @@ use crate::{
     Snapshot, StoreChange, StoreError, StorePolicy, StripeRecord, Term, Transaction, Write,
 };
 
-/// Records that the storage shares with a catalog, which stores notes of its own in them.
+/// Records that the storage shares with a catalog, which adds records of its own.
 pub type SharedRecords = Arc<Mutex<dyn Records>>;
 
 /// All storage of a coordinator: any catalog, with or without files, over any records.
 ///
-/// Seams on one medium are written in one transaction (see [`of_one_medium`](Self::of_one_medium)). Otherwise
-/// each write goes to its own seam, in the order of the batch, after the records have confirmed the term.
+/// If one medium stores all three, each batch of writes is one transaction (see
+/// [`of_one_medium`](Self::of_one_medium)). Otherwise each write goes to the catalog, the files or the
+/// records, in the order of the batch, after the records have confirmed that the term is current.
 pub struct Storage {
     name: &'static str,
     policy: StorePolicy,
@@ -53,7 +54,8 @@ impl Storage {
         Self { files: Some(Box::new(files)), ..self }
     }
 
-    /// Adds transactions, for a medium that stores all seams: each batch of writes becomes one transaction.
+    /// Adds transactions, for a medium that stores catalog, files and records: each batch of writes becomes
+    /// one transaction.
     #[must_use]
     pub fn with_transaction(self, transaction: impl Transaction + 'static) -> Self {
         Self { transaction: Some(Box::new(transaction)), ..self }
@@ -151,8 +153,8 @@ impl Storage {
         };
         let discards: Vec<RecordWrite> = done.changes.iter().filter_map(to_remove).collect();
         if !discards.is_empty() {
-            // The files were already changed. If the note is lost, the block is found as an orphan when its
-            // helper lists it.
+            // The files were already changed. If this record is lost, the block is found as an orphan when
+            // its helper lists it.
             drop(self.records.write_records(term, &discards));
         }
         Ok(done)

@@ -1,7 +1,7 @@
 //! [`AttachedCatalog`]: makes a store that others own usable as a coordinator's catalog.
 //!
-//! Files and stripes belong to the store. Mend's own notes about them are kept in a [`Ledger`]. Calls to the
-//! store's servers run off the storage thread.
+//! Files and stripes belong to the store. Mend's own records about them are kept in a [`Ledger`]. Calls to
+//! the store's servers run off the storage thread.
 
 use std::fmt;
 use std::io;
@@ -30,7 +30,7 @@ pub trait System: Send + Sync + 'static {
     /// All known stripes.
     fn stripes(&self) -> Vec<StripeRecord>;
 
-    /// Reports the complete current state, for a new listener.
+    /// Reports the complete current state to a new listener.
     fn tell_everything(&self);
 
     /// Records the states of copies.
@@ -39,7 +39,8 @@ pub trait System: Send + Sync + 'static {
     /// [`StoreError`] if they cannot be recorded; nothing has changed then.
     fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError>;
 
-    /// The stripe that a write concerns, if the write calls the store's servers; otherwise `None`.
+    /// Returns the stripe that a write concerns, if the write requires calls to the store's servers;
+    /// otherwise `None`.
     fn asks_about(&self, write: &Write) -> Option<StripeId>;
 
     /// Sends the calls that a write requires to the store's servers. The caller stores the coordinator's own
@@ -112,7 +113,7 @@ impl<S: System> Drop for AttachedCatalog<S> {
 }
 
 impl<S: System> AttachedCatalog<S> {
-    /// Starts the threads.
+    /// Starts the catalog's threads.
     ///
     /// # Errors
     /// [`StartError`].
@@ -131,7 +132,7 @@ impl<S: System> AttachedCatalog<S> {
         Ok(Self { system, teller, aside: Aside::default(), runtime: Some(runtime) })
     }
 
-    /// The store.
+    /// Returns the store's system.
     pub fn system(&self) -> &Arc<S> {
         &self.system
     }
@@ -146,13 +147,14 @@ impl<S: System> AttachedCatalog<S> {
         Storage::new(S::NAME, self.system.policy(), self, records)
     }
 
-    /// Makes the calls of a write and waits for the result.
+    /// Sends the calls that a write requires to the store's servers and waits for the result.
     fn ask_now(&self, term: Term, write: Write) -> Result<Done, StoreError> {
         self.runtime().block_on(Arc::clone(&self.system).ask(term, write))
     }
 }
 
-/// Makes the calls of a write, then stores the record if the write is one.
+/// Sends the calls that a write requires to the store's servers. If the write changes a record, writes the
+/// record afterwards.
 async fn ask_and_keep<S: System>(system: Arc<S>, term: Term, write: Write) -> Result<Done, StoreError> {
     let done = Arc::clone(&system).ask(term, write.clone()).await?;
     match write {

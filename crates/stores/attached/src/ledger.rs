@@ -1,5 +1,5 @@
-//! The coordinator's records about a store that others own: nodes, notes of the store's crate, and copies
-//! that were found bad.
+//! The coordinator's records about a store that others own: nodes, records of the store's crate, and copies
+//! of blocks that were found missing or corrupt.
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -19,7 +19,7 @@ pub type CopyState = (StripeId, BlockIndex, NodeId, BlockState);
 pub struct Ledger {
     records: SharedRecords,
     term: Term,
-    /// The key prefix of bad copies.
+    /// The key prefix of the records of missing or corrupt copies.
     prefix: String,
 }
 
@@ -81,7 +81,7 @@ impl Ledger {
         self.write_all(term, &[write]).pop().expect("one write has one answer")
     }
 
-    /// The copies that were found bad, including those found by earlier coordinators.
+    /// Returns the copies that were found missing or corrupt, including those found by earlier coordinators.
     ///
     /// # Errors
     /// [`CatalogError`].

@@ -59,10 +59,10 @@ pub enum Wait {
     AsLongAsItTakes,
 }
 
-/// Fills `buffer`. Returns `false` if that would have meant to wait against `wait`.
+/// Fills `buffer`. Returns `false` if some bytes are not cached and `wait` forbids waiting for the disk.
 ///
 /// # Errors
-/// Errors of reading, from reads that may wait only.
+/// I/O errors, but only if the read may wait.
 pub fn read_exact(file: &File, buffer: &mut [u8], offset: u64, wait: Wait) -> io::Result<bool> {
     match wait {
         Wait::Never => Ok(read_exact_cached(file, buffer, offset)),

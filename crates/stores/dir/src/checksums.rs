@@ -20,7 +20,7 @@ const VERSION: u32 = 2;
 pub(super) const LIST_KIND: &str = "crc32c-list";
 const HEADER_BYTES: usize = 24;
 
-/// CRC32C (Castagnoli) of some bytes.
+/// Returns the CRC32C (Castagnoli) of `bytes`.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     narrow(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
 }
@@ -56,7 +56,7 @@ pub(super) enum ChecksumsError {
 }
 
 impl Checksums {
-    /// A list with unknown checksums, to be filled in.
+    /// Creates a list whose checksums are still unknown; the caller sets them.
     pub(super) fn unknown(block_bytes: u64, label: Label) -> Self {
         let chunks = usize::try_from(chunk_count(block_bytes)).expect("blocks are bounded");
         Self { block_bytes, chunks: vec![0; chunks], label }
@@ -98,7 +98,7 @@ impl Checksums {
         &self.chunks[chunks]
     }
 
-    /// CRC32C over the block's length and the list of checksums.
+    /// Returns the CRC32C over the block's length and the list of checksums.
     pub(super) fn digest(&self) -> u32 {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.block_bytes.to_be_bytes());

@@ -52,12 +52,12 @@ impl Folder {
         Place::of(&self.root, block)
     }
 
-    /// A number that no other writer uses for its files.
+    /// Returns a number that no other writer uses in the names of its files.
     pub(super) fn next_generation(&self) -> u64 {
         self.generation.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Locks the names in a subfolder.
+    /// Locks the file names in a subfolder.
     pub(super) fn lock_shard(&self, shard: u8) -> MutexGuard<'_, ()> {
         // The lock guards names on disk, which are consistent even if its holder panicked.
         self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,7 +102,7 @@ fn checksums_of(block: &str) -> String {
     format!("{block}{CHECKSUMS_SUFFIX}")
 }
 
-/// The block and its length; `None` if the block was removed after its name was read.
+/// Returns the block and its length; `None` if the block was removed after its name was listed.
 fn measure(folder: &Path, name: &str) -> Result<Option<HeldBlock>, BlockError> {
     let bytes = file_bytes(&folder.join(name))?;
     Ok(bytes.map(|bytes| HeldBlock { id: BlockId(name.to_owned()), bytes }))
@@ -138,7 +138,7 @@ fn clean(root: &Path, folder: &Path) -> Result<(), BlockError> {
     remove_all(folder, leftovers(&names(folder)?))
 }
 
-/// Temporary files, and checksum files without a block.
+/// Returns the names of temporary files, and of checksum files without a block.
 fn leftovers(names: &BTreeSet<String>) -> impl Iterator<Item = &String> {
     names.iter().filter(|name| {
         let orphan = name

@@ -38,8 +38,8 @@ pub(super) struct Windows {
     interest: Arc<()>,
 }
 
-/// The results of windows that were read back: the hash, if the block's digest is made of hashes, or the
-/// error.
+/// The number of each window that was read back, with its hash (if the block's digest is made of hashes) or
+/// the error.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
 /// Durable windows to be read back now, on a thread that may block.
@@ -86,9 +86,9 @@ impl Windows {
         self.waiting.is_empty() && self.reading.is_empty()
     }
 
-    /// Takes the waiting windows of which all chunks are `known`, or `None` if there are none. The caller
-    /// must sync them before they are read, and must pass the result to [`take`](Self::take) before the next
-    /// call.
+    /// Takes the waiting windows whose chunk checksums are all `known`; returns `None` if there is no such
+    /// window. The caller must sync them before they are read, and must pass the result to
+    /// [`take`](Self::take) before the next call.
     pub(super) fn read(
         &mut self,
         place: &Place,
@@ -112,8 +112,8 @@ impl Windows {
         })
     }
 
-    /// Receives the results of a read-back; `None` if it did not run. Returns the hashes of the windows that
-    /// are intact.
+    /// Processes the results of a read-back; `found` is `None` if the read-back did not run. Returns the
+    /// hashes of the windows that are intact.
     ///
     /// # Errors
     /// The first error, unless the window was overwritten meanwhile.

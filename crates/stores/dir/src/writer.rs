@@ -31,8 +31,8 @@ pub(super) struct DirWriter {
     checksums: Checksums,
     known: Vec<bool>,
     draft: Draft<()>,
-    /// The digest so far; `None` if the catalog has recorded a digest of the checksum list, as old versions
-    /// did.
+    /// The window hashes from which the digest is computed; `None` if the catalog has recorded a digest of
+    /// the checksum list, as old versions did.
     tree: Option<Tree>,
     /// The windows to be read back; `None` if the block is not read back while it is being written.
     windows: Option<Windows>,
@@ -244,7 +244,7 @@ impl Committed {
         Ok(reader.digest())
     }
 
-    /// Reads back the windows that the thread has not.
+    /// Reads back the windows that the sync thread has not read back.
     fn read_rest(&mut self) -> Result<(), BlockError> {
         let writer = &mut *self.0;
         writer.join()?;

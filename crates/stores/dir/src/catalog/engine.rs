@@ -17,14 +17,15 @@ use super::{DirCatalog, remedy};
 /// The key of the transaction counter.
 pub(super) const MARK: &str = "mark";
 
-/// The marks that the file may have after a reopen.
+/// The transaction counters ("marks") that the file may contain after a reopen.
 #[derive(Default)]
 pub(super) struct Marks {
     /// The mark of the last successful commit.
     known: u64,
     /// The highest mark ever used; marks are never reused.
     tried: u64,
-    /// The marks of commits that failed since then; true if the commit includes the transaction in doubt.
+    /// The marks of commits that failed since the last success. The value is true if the file contains the
+    /// transaction in doubt when it has this mark.
     failed: BTreeMap<u64, bool>,
 }
 

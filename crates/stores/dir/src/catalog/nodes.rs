@@ -8,7 +8,7 @@ use super::stripes::keep;
 use super::tables::{NODE_NAMES, NODES};
 
 impl DirCatalog {
-    /// The number of a node. A new node gets one.
+    /// Returns the number of a node; assigns a number to a new node.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].

@@ -115,7 +115,7 @@ impl DirCatalog {
     }
 }
 
-/// Draws an era at random.
+/// Draws at random the era that this coordinator includes in the names of its stripes.
 pub(super) fn new_era() -> Era {
     Era::of_number(rand::random_range(1..1 << ERA_BITS))
 }

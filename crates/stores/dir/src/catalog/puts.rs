@@ -23,11 +23,11 @@ pub(super) const NEXT_PUT: &str = "next-put";
 /// The key of the time of the newest put.
 pub(super) const LAST_BEGUN: &str = "last-begun";
 
-/// The longest name of a file.
+/// The largest length of a file name, in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
 
 impl DirCatalog {
-    /// A file by name.
+    /// Returns the file with this name.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -98,7 +98,7 @@ impl DirCatalog {
         Ok(puts)
     }
 
-    /// An open put.
+    /// Returns the record of an open put.
     ///
     /// # Errors
     /// [`PutError::NoSuchPut`].

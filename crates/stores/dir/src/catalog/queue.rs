@@ -37,7 +37,7 @@ impl DirCatalog {
         Ok(records)
     }
 
-    /// Reserves `count` numbers for jobs, larger than all earlier ones. Returns the first.
+    /// Reserves `count` numbers for jobs, larger than all earlier job numbers. Returns the first.
     ///
     /// # Errors
     /// [`CatalogError`].
