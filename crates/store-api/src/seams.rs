@@ -60,7 +60,8 @@ pub trait Catalog: Send {
         Ok(())
     }
 
-    /// Called after a record was written.
+    /// Called after a record was written, so that the catalog can update its own state, for example when a
+    /// node was removed.
     fn heed(&mut self, write: &RecordWrite, done: &Done) {
         let _ = (write, done);
     }

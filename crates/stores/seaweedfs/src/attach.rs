@@ -123,7 +123,7 @@ fn index_folders(
     Ok(folders)
 }
 
-/// One helper for each server that reports its folders.
+/// Returns one helper for each server that reports its folders.
 fn new_helpers(
     found: &[Found],
     index_folders: &BTreeMap<String, PathBuf>,
@@ -163,7 +163,7 @@ fn folders(status: &ServerStatus) -> Vec<PathBuf> {
     status.folders.iter().map(|(folder, _)| PathBuf::from(folder)).collect()
 }
 
-/// Notes for the operator.
+/// Returns notes for the operator, one sentence each.
 fn notes(found: &[Found], scripts: &str) -> Vec<String> {
     let mut notes = Vec::new();
     for Found { id, shards, status, .. } in found {

@@ -1,4 +1,5 @@
-//! Connections to servers, in plain text or over TLS. Errors tell whether the wrong one was used.
+//! Connections to servers, in plain text or over TLS. Errors report whether the wrong one of the two was
+//! used.
 
 use std::io;
 use std::pin::Pin;

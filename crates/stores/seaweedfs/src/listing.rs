@@ -25,13 +25,13 @@ impl fmt::Display for ServerId {
 pub struct Server {
     /// The server's address.
     pub address: ServerAddress,
-    /// Its data centre.
+    /// The server's data centre.
     pub data_center: String,
-    /// Its rack, unique within its data centre.
+    /// The server's rack; the name is unique within the data centre.
     pub rack: String,
-    /// Its disks by number.
+    /// The server's disks by number.
     pub disks: BTreeMap<u32, Disk>,
-    /// The number of further volumes that fit, over all disks.
+    /// The number of further volumes that fit on all disks together.
     pub free_volumes: i64,
 }
 

@@ -38,7 +38,7 @@ struct Inner {
 /// Maintenance that the masters run automatically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maintenance {
-    /// The shell commands that they run, one per line; empty if none.
+    /// The shell commands that the masters run, one per line; empty if none.
     pub scripts: String,
     /// The interval between runs.
     pub every: Duration,

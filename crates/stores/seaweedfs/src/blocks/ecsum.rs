@@ -129,7 +129,8 @@ impl Ecsum {
         self.ratio
     }
 
-    /// 0 for files made by `ec.encode`; only SeaweedFS's paid edition uses higher numbers.
+    /// Returns the generation number: 0 for files made by `ec.encode`; only SeaweedFS's paid edition uses
+    /// higher numbers.
     pub fn generation(&self) -> u32 {
         self.generation
     }
@@ -146,7 +147,7 @@ impl Ecsum {
 }
 
 impl ShardSums {
-    /// Checksums computed from a shard's bytes.
+    /// Creates the list of checksums that were computed from a shard's bytes.
     pub(super) fn new(bytes: u64, block_bytes: u32, blocks: Vec<u32>) -> Self {
         debug_assert_eq!(blocks.len() as u64, bytes.div_ceil(u64::from(block_bytes)), "one for each block");
         Self { bytes, block_bytes, blocks }
@@ -162,7 +163,7 @@ impl ShardSums {
         self.block_bytes.into()
     }
 
-    /// CRC32C of each block.
+    /// Returns the CRC32C of each block.
     pub fn blocks(&self) -> &[u32] {
         &self.blocks
     }
@@ -183,12 +184,13 @@ impl ShardSums {
     }
 }
 
-/// CRC32C of some bytes.
+/// Returns the CRC32C of `bytes`.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     narrow(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
 }
 
-/// CRC32C of a concatenation, from the checksums of both parts and the length of the second.
+/// Returns the CRC32C of a concatenation, computed from the checksums of both parts and the length of the
+/// second.
 pub(super) fn crc32c_joined(first: u32, second: u32, bytes: u64) -> u32 {
     narrow(crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), bytes))
 }
@@ -233,7 +235,7 @@ fn check_head(payload: &Payload) -> Result<(), EcsumError> {
     Ok(())
 }
 
-/// The shards in order. Each must be present exactly once.
+/// Returns the checksums of all shards in order. Each shard must be present exactly once.
 fn shards(payload: &Payload, ratio: Ratio) -> Result<Vec<ShardSums>, EcsumError> {
     let mut shards = vec![None; usize::from(ratio.total())];
     for shard in &payload.shards {

@@ -15,7 +15,8 @@ use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES};
 use super::name::{ShardName, VolumeName};
 use super::vif::VolumeInfo;
 
-/// Mend's own files end in this. SeaweedFS ignores them: none ends in `.ec` and digits.
+/// The suffix of Mend's own files. SeaweedFS ignores such files, because their names do not end in `.ec` and
+/// digits.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 const TAKEN: &str = "another helper uses this folder: start one helper for each volume server";
 const MAX_VIF_BYTES: u64 = 1 << 20;
@@ -25,7 +26,8 @@ const MAX_VIF_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Folders {
     data: Vec<PathBuf>,
-    /// All folders that may contain small files: the data folders and that of `-dir.idx`.
+    /// All folders that may contain a volume's metadata files (`.vif`, `.ecsum`, `.ecx`, `.ecj`): the data
+    /// folders and the `-dir.idx` folder.
     small: Vec<PathBuf>,
     own_names: OwnNames,
     _locks: Vec<FolderLock>,
@@ -53,7 +55,7 @@ impl Folders {
         existing(self.data.iter().map(|folder| folder.join(shard.to_string())))
     }
 
-    /// The shard's file that SeaweedFS would mount, which is the first.
+    /// Returns the shard's file that SeaweedFS would mount: the first in the order of the folders.
     pub(super) fn find(&self, shard: &ShardName) -> Result<PathBuf, BlockError> {
         let missing = || {
             let folders: Vec<_> = self.data.iter().map(|folder| folder.display().to_string()).collect();
@@ -112,7 +114,8 @@ impl Folders {
     }
 
     /// Copies `.vif` and `.ecsum` from the server's other folders if `folder`, which is about to get a shard,
-    /// has none. SeaweedFS mounts a shard without `.vif` under encoding 0, which was never made.
+    /// has none. Without `.vif`, SeaweedFS would mount the shard under encoding 0 instead of the volume's
+    /// encoding.
     pub(super) fn complete(&self, volume: &VolumeName, folder: &Path) -> Result<(), BlockError> {
         for extension in [".vif", ".ecsum"] {
             if self.has(volume, extension, folder)? {
@@ -178,7 +181,8 @@ impl Folders {
         first.map_or(Ok(None), Err)
     }
 
-    /// The IDs of deleted needles from the volume's journals on all disks, in ascending order.
+    /// Returns the IDs of deleted needles (stored objects) from the volume's journals on all disks, in
+    /// ascending order.
     pub(super) fn deleted(&self, volume: &VolumeName) -> Result<Vec<u64>, BlockError> {
         let mut ids = Vec::new();
         for path in self.small(volume, ".ecj", &self.small[0])? {
@@ -230,7 +234,7 @@ fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, BlockError> {
     fs::read(path).map_err(fault(path))
 }
 
-/// The error for a damaged small file; the shard itself may be intact.
+/// Returns the error for a damaged metadata file (`.vif` or `.ecsum`); the shard itself may be intact.
 fn damaged(path: &Path, why: impl std::fmt::Display) -> BlockError {
     let text = format!(
         "{why}; copy it from another server (VolumeEcShardsCopy), or delete it to continue without it"

@@ -115,7 +115,7 @@ impl Known {
     }
 }
 
-/// CRC32C of a range, and of each of its chunks.
+/// Computes the CRC32C of a range, and of each of its chunks.
 pub(super) fn sum_chunks(file: &File, range: Range<u64>) -> io::Result<(u32, Vec<u32>)> {
     let mut buffer = vec![0; CHUNK_BYTES as usize];
     let (mut sum, mut chunks) = (crc32c(&[]), Vec::new());
@@ -129,13 +129,13 @@ pub(super) fn sum_chunks(file: &File, range: Range<u64>) -> io::Result<(u32, Vec
     Ok((sum, chunks))
 }
 
-/// Checksums of the shards that were read last.
+/// The checksums of the shards that were read most recently.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<Vec<(Identity, Arc<Known>)>>);
 
 impl Memory {
-    /// The entry for an open file with these expected checksums; a new entry if the file is unknown or has
-    /// changed.
+    /// Returns the entry for an open file with these expected checksums. Creates a new entry if the file is
+    /// unknown or has changed.
     pub(super) fn of(&self, file: &File, sums: &ShardSums) -> io::Result<Arc<Known>> {
         let identity = identify(file)?;
         let mut kept = locked(&self.0);

@@ -34,7 +34,7 @@ pub struct ShardName {
 pub struct NotAShard(pub String);
 
 impl VolumeName {
-    /// A volume name; `None` if it is not valid in a file name.
+    /// Creates a volume name; `None` if it is not valid in a file name.
     pub fn new(collection: &str, id: u32) -> Option<Self> {
         let fits = collection.len() <= MAX_COLLECTION_BYTES && !collection.contains(['/', '\0']);
         (fits && id > 0).then(|| Self { collection: collection.to_owned(), id })

@@ -31,7 +31,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// A ratio of these numbers; `None` if SeaweedFS does not support them.
+    /// Creates a ratio of these numbers; `None` if SeaweedFS does not support them.
     pub fn new(data: u32, parity: u32) -> Option<Self> {
         let total = data.checked_add(parity)?;
         let possible = data > 0 && parity > 0 && total <= u32::from(MAX_SHARDS);
@@ -55,7 +55,7 @@ impl Ratio {
 }
 
 impl Default for Ratio {
-    /// SeaweedFS's default ratio, which it also assumes for a `.vif` without a ratio.
+    /// Returns the default ratio, which SeaweedFS also assumes for a `.vif` without a ratio.
     fn default() -> Self {
         Self { data: DEFAULT_DATA, parity: DEFAULT_PARITY }
     }

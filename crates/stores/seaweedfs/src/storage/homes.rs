@@ -76,7 +76,7 @@ impl State {
                         self.homes.0.insert(id, record);
                     }
                 }
-                Some(None) => {} // It is unknown which encoding is current.
+                Some(None) => {} // It is unknown which encoding is current, so the record stays.
                 None if self.homes.0.remove(&id).is_some() => {
                     writes.push(RecordWrite::Remove(key));
                 }

@@ -1,7 +1,8 @@
-//! Compares the small files of a volume (`.vif`, `.ecsum`, `.ecx`) across the servers that hold its shards.
+//! Compares the metadata files of a volume (`.vif`, `.ecsum`, `.ecx`) across the servers that hold its
+//! shards.
 //!
-//! The majority is right: a copy that differs, is damaged or is missing is reported and replaced by one of
-//! the majority's. Without a majority no copy is replaced.
+//! The majority is assumed to be right: a copy that differs, is damaged or is missing is reported and
+//! replaced by a copy from the majority. Without a majority no copy is replaced.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +27,7 @@ pub(super) enum Problem {
     Missing,
     /// The copy cannot be parsed.
     Damaged(String),
-    /// The copy differs from the majority's.
+    /// The copy differs from the copies of the majority.
     Differs,
 }
 
@@ -134,8 +135,8 @@ impl Copies {
         }
     }
 
-    /// Compares the next window of each server's index; [`add`](Self::add) took the first. A server without a
-    /// window has stopped answering and is left out.
+    /// Compares the next window of each server's index; [`add`](Self::add) has compared the first. A server
+    /// without a window has stopped answering and is left out.
     pub fn compare_next(&mut self, mut windows: BTreeMap<ServerId, Vec<u8>>) {
         for (_, servers) in std::mem::take(&mut self.groups) {
             let first = self.groups.len();
@@ -155,7 +156,7 @@ impl Copies {
         }
     }
 
-    /// Whether servers have different contents.
+    /// Whether the readable copies differ between servers.
     pub fn is_split(&self) -> bool {
         self.groups.len() > 1
     }
