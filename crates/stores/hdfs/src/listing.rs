@@ -87,7 +87,7 @@ pub enum Phase {
 pub struct DataNode {
     /// The DataNode's permanent identifier.
     pub uuid: String,
-    /// The address at which it serves blocks, `IP:PORT`.
+    /// The address at which the DataNode serves blocks, `IP:PORT`.
     pub address: String,
     /// The DataNode's state; `None` in answers about a single group.
     pub standing: Option<Standing>,

@@ -50,7 +50,7 @@ impl ChecksumKind {
         }
     }
 
-    /// The code of the CRC in checksum files and messages.
+    /// Returns the code by which checksum files and messages identify the CRC.
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Crc32 => 1,
@@ -58,7 +58,7 @@ impl ChecksumKind {
         }
     }
 
-    /// The name of the digest. HDFS calls the CRC of all bytes of a block its composite CRC.
+    /// Returns the digest's name. HDFS calls the CRC of all bytes of a block its composite CRC.
     fn digest_kind(self) -> &'static str {
         match self {
             Self::Crc32 => "composite-crc32",
@@ -66,12 +66,13 @@ impl ChecksumKind {
         }
     }
 
-    /// The CRC of some bytes.
+    /// Returns the CRC of `bytes`.
     pub(super) fn sum(self, bytes: &[u8]) -> u32 {
         narrow(crc_fast::checksum(self.algorithm(), bytes))
     }
 
-    /// The CRC of two concatenated pieces, the second of which has `bytes` bytes.
+    /// Combines the CRCs of two pieces into the CRC of their concatenation; the second piece has `bytes`
+    /// bytes.
     fn joined(self, first: u32, second: u32, bytes: u64) -> u32 {
         narrow(crc_fast::checksum_combine(self.algorithm(), first.into(), second.into(), bytes))
     }
@@ -89,8 +90,8 @@ impl Default for ChecksumFormat {
 }
 
 impl ChecksumFormat {
-    /// A checksum for each `chunk_bytes` bytes (`dfs.bytes-per-checksum`); `None` if HDFS could not use this
-    /// size.
+    /// Creates a format with one checksum for each `chunk_bytes` bytes (`dfs.bytes-per-checksum`); `None` if
+    /// HDFS could not use this size.
     pub fn new(kind: ChecksumKind, chunk_bytes: u32) -> Option<Self> {
         (1..=MAX_CHUNK_BYTES).contains(&chunk_bytes).then_some(Self { kind, chunk_bytes })
     }
@@ -150,7 +151,7 @@ impl ChecksumFormat {
         start..(start + self.chunk_bytes()).min(block_bytes)
     }
 
-    /// The checksums of bytes that begin at the start of a chunk, encoded as in the file.
+    /// Computes the checksums of bytes that begin at the start of a chunk, encoded as in the file.
     pub(super) fn sums<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = [u8; SUM_BYTES]> + use<'a> {
         let kind = self.kind;
         bytes.chunks(self.chunk_bytes as usize).map(move |chunk| kind.sum(chunk).to_be_bytes())
@@ -170,7 +171,7 @@ pub(super) struct Composite {
 }
 
 impl Composite {
-    /// A composite CRC of a block of `block_bytes` bytes, before its first chunk.
+    /// Starts the composite CRC of a block of `block_bytes` bytes; no chunk is added yet.
     pub(super) fn new(format: ChecksumFormat, block_bytes: u64) -> Self {
         let bits: [u32; 32] =
             std::array::from_fn(|bit| format.kind.joined(1 << bit, 0, format.chunk_bytes()));
@@ -239,7 +240,8 @@ mod tests {
             header[bit / 8] ^= 1 << (bit % 8);
             match ChecksumFormat::decode(&header, whole) {
                 Err(error) => assert_eq!(error, MetaError::Header),
-                // Then the file has the wrong length, or its checksums do not match the block.
+                // If the header is still valid, the file has the wrong length, or its checksums do not match
+                // the block.
                 Ok(other) => {
                     assert!(other.file_bytes(70_000) != whole || other.sums(&block).ne(sums.clone()))
                 }

@@ -13,7 +13,7 @@ pub const MAX_BLOCKS_IN_GROUP: u16 = 16;
 
 /// The name of a replica in Mend, such as `blk_-9223372036854775792_1001`: the block's number and generation
 /// stamp, as HDFS writes them. A block that is rewritten after a failure gets a higher stamp, so leftovers of
-/// an earlier writer are never mistaken for it.
+/// an earlier writer are never mistaken for the new block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaName {
     block: i64,
@@ -28,12 +28,13 @@ pub struct ReplicaName {
 pub struct NotAReplica(pub String);
 
 impl ReplicaName {
-    /// The replica of a block. Returns `None` if the stamp does not fit into 63 bits.
+    /// Creates the name of a block's replica. Returns `None` if the stamp does not fit into 63 bits.
     pub fn new(block: i64, stamp: u64) -> Option<Self> {
         i64::try_from(stamp).is_ok().then_some(Self { block, stamp })
     }
 
-    /// The internal block `index` of the group `group`; `None` if the number or the index is invalid.
+    /// Creates the name of the internal block `index` of the group `group`; `None` if the number or the index
+    /// is invalid.
     pub fn internal(group: i64, stamp: u64, index: BlockIndex) -> Option<Self> {
         let fits = group < 0 && group & INDEX_MASK == 0 && index.0 < MAX_BLOCKS_IN_GROUP;
         Self::new(group | i64::from(index.0), stamp).filter(|_| fits)
@@ -61,7 +62,7 @@ impl ReplicaName {
         self.block != other.block && group(self).is_some() && group(self) == group(other)
     }
 
-    /// The name as a block id.
+    /// Returns the name as a block id.
     pub fn block_id(&self) -> BlockId {
         BlockId(self.to_string())
     }

@@ -79,7 +79,7 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// A policy with these parameters; `cell_bytes` must be a multiple of 1 KiB.
+    /// Creates a policy with these parameters; `cell_bytes` must be a multiple of 1 KiB.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -187,7 +187,7 @@ pub struct BlockGroup {
 pub struct GroupStripe {
     /// The policy's code, shortened if the group has empty data blocks.
     pub code: CodeSpec,
-    /// Length of a block in coding.
+    /// Length of a block for the code; shorter blocks are padded with zeros.
     pub block_bytes: u64,
     /// The non-empty blocks, data first. The position in this list is the block's index in the stripe.
     pub blocks: Vec<GroupBlock>,
@@ -200,7 +200,7 @@ pub struct GroupBlock {
     pub name: ReplicaName,
     /// The block's index in the group, as in HDFS.
     pub index: BlockIndex,
-    /// The block's length; coding pads it with zeros.
+    /// The block's length; a shorter block is padded with zeros for the code.
     pub bytes: u64,
 }
 
@@ -226,10 +226,11 @@ impl BlockGroup {
     }
 }
 
-/// The code of a group in which only the first `data` data blocks are non-empty.
+/// Returns the code of a group in which only the first `data` data blocks are non-empty.
 ///
-/// Its parity rows are those of the policy's code without the columns of the empty blocks. It tolerates the
-/// same number of losses: any loss that it could not decode, the policy's code could not decode either.
+/// The code's parity rows are those of the policy's code without the columns of the empty blocks. The code
+/// tolerates as many losses as the policy's code, because the empty blocks of the policy's code cannot be
+/// lost.
 fn shortened(policy: &Policy, data: usize) -> CodeSpec {
     let family = match policy.code() {
         code if code.data_blocks() == data => return code,
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(group(6 * 1024 - 1).stripe().expect("a stripe").code, policy.code());
     }
 
-    /// The bytes of each data block, distributed cell by cell.
+    /// Returns the bytes of each data block, after distributing the file cell by cell.
     fn dealt(policy: &Policy, file: &[u8]) -> Vec<Vec<u8>> {
         let mut blocks = vec![Vec::new(); policy.data.into()];
         for (cell, bytes) in file.chunks(policy.cell_bytes as usize).enumerate() {

@@ -69,7 +69,7 @@ pub(super) struct ReplicaWriter {
     meta: File,
     format: ChecksumFormat,
     draft: Draft<Digest>,
-    /// The chunks that some write covered only partly.
+    /// The indices of chunks that some write covered only partly.
     ragged: Extents,
     committed: bool,
 }
@@ -165,7 +165,7 @@ impl ReplicaWriter {
         self.meta.sync_all().map_err(block_fault(&self.block, &self.temporary.meta))
     }
 
-    /// The digest of the sealed replica; an error if it is not sealed.
+    /// Returns the digest of the sealed replica; an error if the replica is not sealed.
     pub(super) fn check_sealed(&self) -> Result<Digest, BlockError> {
         self.draft.sealed().copied()
     }
@@ -213,7 +213,7 @@ impl ReplicaWriter {
         self.committed = renamed.is_ok();
         let done = renamed.and_then(|()| sync_folder(&folder));
         if done.is_err() && !replaces {
-            self.remove_own(); // A rename that may not be durable counts as failed.
+            self.remove_own(); // A rename that may not be durable is treated as failed.
         }
         done.map(|()| replaces)
     }
@@ -251,7 +251,7 @@ impl ReplicaWriter {
         self.draft.bytes()
     }
 
-    /// The request that asks the DataNode to adopt the renamed files.
+    /// Returns the request by which the DataNode's plug-in adopts the renamed files.
     pub(super) fn adoption(&self) -> String {
         let name = &self.place.name;
         format!("adopt {} {} {} {}\n", self.pool(), name.block(), name.stamp(), self.bytes())
