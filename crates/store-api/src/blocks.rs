@@ -166,7 +166,7 @@ pub trait Blocks: Sources + Sinks {
         Ok(Description { id: any.id, bytes: reader.bytes(), digest: reader.digest(), label: None })
     }
 
-    /// Free space for blocks, in bytes.
+    /// Returns the free space for blocks, in bytes.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -175,7 +175,7 @@ pub trait Blocks: Sources + Sinks {
 
 /// An open block. Reads return only bytes that match the store's checksums.
 pub trait BlockReader: Send + Sync {
-    /// Length of the block in bytes.
+    /// Returns the length of the block in bytes.
     fn bytes(&self) -> u64;
 
     /// Reads exactly `buffer.len()` bytes at `offset`.
@@ -200,8 +200,8 @@ pub trait BlockReader: Send + Sync {
         let _ = bytes;
     }
 
-    /// The block's digest, computed from its stored checksums without reading the block; `None` if the store
-    /// has none.
+    /// Returns the block's digest, computed from its stored checksums without reading the block; `None` if
+    /// the store has none.
     fn digest(&self) -> Option<Digest>;
 }
 

@@ -81,8 +81,8 @@ pub trait Intake: Send {
         true
     }
 
-    /// A reader of the bytes written so far, or of the sealed block if this is a [`BlockWriter`]. Parity
-    /// checks use it.
+    /// Returns a reader of the bytes written so far, or of the sealed block if this is a [`BlockWriter`].
+    /// Parity checks use it.
     ///
     /// # Errors
     /// [`BlockError`]; [`Corrupt`](BlockError::Corrupt) if the block was written to after it was sealed.
@@ -180,7 +180,7 @@ impl Delivery {
         }
     }
 
-    /// A reader of the bytes; see [`Intake::reader`].
+    /// Returns a reader of the bytes; see [`Intake::reader`].
     ///
     /// # Errors
     /// [`BlockError`].
@@ -192,7 +192,7 @@ impl Delivery {
         }
     }
 
-    /// The block that is being written; `None` if nothing is stored.
+    /// Returns the block that is being written; `None` if nothing is stored.
     pub fn block(&mut self) -> Option<&mut dyn BlockWriter> {
         match self {
             Self::Taken(_) => None,
@@ -201,7 +201,7 @@ impl Delivery {
         }
     }
 
-    /// The terms of the hand-over; `None` if the block is not handed over.
+    /// Returns the terms of the hand-over; `None` if the block is not handed over.
     pub fn terms(&self) -> Option<HandOverTerms> {
         match self {
             Self::HandedOver(writer) => Some(writer.terms()),

@@ -88,7 +88,7 @@ pub struct Inventory {
 }
 
 impl FileRecord {
-    /// The size of the file's blocks, except in the last stripe.
+    /// Returns the size of the file's blocks, except in the last stripe.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
     }
@@ -108,12 +108,12 @@ impl PutRecord {
         FileRecord { name, bytes, code, block_bytes, chunk_bytes, stripes, created_unix_ms }
     }
 
-    /// The size of the file's blocks, except in the last stripe.
+    /// Returns the size of the file's blocks, except in the last stripe.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
     }
 
-    /// The part of the file that is stored in the stripe at this position.
+    /// Returns the part of the file that is stored in the stripe at this position.
     pub fn part(&self, position: u32) -> FilePart {
         FilePart {
             name: self.name.clone(),
@@ -126,13 +126,13 @@ impl PutRecord {
         }
     }
 
-    /// Number of stripes that the file needs; 0 for an empty file.
+    /// Returns the number of stripes that the file needs; 0 for an empty file.
     pub fn stripes(&self) -> u64 {
         stripe_count(self.bytes, &self.code, self.block_bytes)
     }
 }
 
-/// Number of stripes of a file of `bytes` bytes.
+/// Returns the number of stripes of a file of `bytes` bytes.
 pub fn stripe_count(bytes: u64, code: &CodeSpec, block_bytes: u64) -> u64 {
     let stripe_bytes = u128::from(block_bytes) * code.data_blocks() as u128;
     u128::from(bytes).div_ceil(stripe_bytes.max(1)) as u64

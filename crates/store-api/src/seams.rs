@@ -66,8 +66,8 @@ pub trait Catalog: Send {
         let _ = (write, done);
     }
 
-    /// Why an attached store has not been listed yet, as a message for operators; `None` after the first
-    /// listing.
+    /// Returns why an attached store has not been listed yet, as a message for operators; `None` after the
+    /// first listing.
     fn unlisted(&self) -> Option<String> {
         None
     }
@@ -129,7 +129,7 @@ pub trait Records: Send {
     /// [`CatalogError`].
     fn each_record(&self, visit: &mut dyn FnMut(StoreChange)) -> Result<(), CatalogError>;
 
-    /// The records whose keys begin with `prefix`, sorted by key.
+    /// Returns the records whose keys begin with `prefix`, sorted by key.
     ///
     /// # Errors
     /// [`CatalogError`].

@@ -37,7 +37,7 @@ impl fmt::Debug for Storage {
 }
 
 impl Storage {
-    /// A store that does not own files. `name` is the store's name in messages.
+    /// Creates the storage of a store that does not own files. `name` is the store's name in messages.
     pub fn new(
         name: &'static str,
         policy: StorePolicy,
@@ -61,7 +61,7 @@ impl Storage {
         Self { transaction: Some(Box::new(transaction)), ..self }
     }
 
-    /// A store whose catalog, files and records share one medium.
+    /// Creates a storage whose catalog, files and records share one medium.
     pub fn of_one_medium<M>(name: &'static str, policy: StorePolicy, medium: Arc<Mutex<M>>) -> Self
     where
         M: Catalog + Files + Records + Transaction + 'static,
@@ -70,7 +70,7 @@ impl Storage {
         combined.with_files(Arc::clone(&medium)).with_transaction(medium)
     }
 
-    /// How this kind of store differs from others.
+    /// Returns how this kind of store differs from others.
     pub fn policy(&self) -> StorePolicy {
         self.policy
     }

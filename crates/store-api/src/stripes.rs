@@ -42,12 +42,12 @@ impl fmt::Display for BlockSize {
 }
 
 impl BlockSize {
-    /// The size of blocks that are one chunk.
+    /// Creates the size of blocks that consist of one chunk.
     pub fn whole(block_bytes: u64) -> Self {
         Self { block_bytes, chunk_bytes: None }
     }
 
-    /// The layout of sub-blocks in blocks of this size under a code.
+    /// Returns the layout of sub-blocks in blocks of this size under a code.
     ///
     /// # Errors
     /// [`ChunkingError`] if no block of the code can have this layout.
@@ -80,12 +80,12 @@ impl StripeRecord {
         Self { id, code, block_bytes, chunk_bytes, blocks, file: None }
     }
 
-    /// The size of the stripe's blocks.
+    /// Returns the size of the stripe's blocks.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
     }
 
-    /// The label of the stripe's blocks in this cluster; `None` if the blocks carry no label.
+    /// Returns the label of the stripe's blocks in this cluster; `None` if the blocks carry no label.
     pub fn label(&self, cluster: &str) -> Option<StripeLabel> {
         let (cluster, file) = (cluster.to_owned(), self.file.clone()?);
         let (stripe, code) = (self.id.clone(), self.code.clone());
@@ -125,7 +125,7 @@ pub struct Replica {
 }
 
 impl BlockRecord {
-    /// A block that is allocated on a node and not stored yet.
+    /// Creates the record of a block that is allocated on a node and not stored yet.
     pub fn new(id: BlockId, bytes: u64, node: NodeId) -> Self {
         let (node, state) = (Some(node), BlockState::NotStored);
         Self { id, bytes, node, state, replicas: Vec::new(), digest: None }
@@ -143,7 +143,7 @@ impl BlockRecord {
         home.into_iter().chain(self.replicas.iter().copied())
     }
 
-    /// The block's state on a node; `None` if the node is not a recorded holder.
+    /// Returns the block's state on a node; `None` if the node is not a recorded holder.
     pub fn state_on(&self, node: NodeId) -> Option<BlockState> {
         self.holders().find(|holder| holder.node == node).map(|holder| holder.state)
     }

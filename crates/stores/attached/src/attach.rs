@@ -28,7 +28,7 @@ pub struct BesideArgs {
     pub coordinator_port: u16,
 }
 
-/// The local address of this machine on the route to `to`.
+/// Returns the local address of this machine on the route to `to`.
 ///
 /// # Errors
 /// [`KindError`] if there is no route.

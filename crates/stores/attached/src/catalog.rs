@@ -27,7 +27,7 @@ pub trait System: Send + Sync + 'static {
     /// Runs `work` on the ledger.
     fn with_ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T;
 
-    /// All known stripes.
+    /// Returns all known stripes.
     fn stripes(&self) -> Vec<StripeRecord>;
 
     /// Reports the complete current state to a new listener.
@@ -66,7 +66,7 @@ pub trait System: Send + Sync + 'static {
     /// See [`Catalog::heed`].
     fn heed(&self, write: &RecordWrite, done: &Done);
 
-    /// How this kind of store differs from others.
+    /// Returns how this kind of store differs from others.
     fn policy(&self) -> StorePolicy;
 
     /// See [`Catalog::unlisted`].
@@ -137,7 +137,7 @@ impl<S: System> AttachedCatalog<S> {
         &self.system
     }
 
-    /// The runtime for background work. Do not block on it from inside another runtime.
+    /// Returns the runtime for background work. Do not block on it from inside another runtime.
     pub fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("the runtime exists until the catalog is dropped")
     }

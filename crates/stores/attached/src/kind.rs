@@ -13,7 +13,7 @@ use store_api::{Blocks, SharedRecords, Storage};
 /// A kind of store that others own. Its crate implements this trait, and the table in the crate `stores`
 /// lists it.
 pub trait Kind: Sync {
-    /// The kind's name: `kind` in `[store]` of `mend.toml`, and the subcommand of `mend attach`.
+    /// Returns the kind's name: `kind` in `[store]` of `mend.toml`, and the subcommand of `mend attach`.
     fn name(&self) -> &'static str;
 
     /// Reads and checks the settings in `[store]`. Returns the coordinator's automatic reaction to
@@ -42,7 +42,7 @@ pub trait Kind: Sync {
     /// [`KindError`].
     fn blocks(&self, cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError>;
 
-    /// The command line of `mend attach NAME`.
+    /// Returns the command line of `mend attach NAME`.
     fn command(&self) -> Command;
 
     /// Runs `mend attach NAME`: creates a cluster folder, still without records, for a running system.
@@ -85,7 +85,7 @@ pub struct KindError {
 }
 
 impl KindError {
-    /// An error with this message.
+    /// Creates an error with this message.
     pub fn new(message: impl Display) -> Self {
         Self { message: message.to_string(), help: None, is_unreachable: false }
     }

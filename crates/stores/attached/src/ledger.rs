@@ -24,12 +24,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger of the store with this name.
+    /// Creates the ledger of the store with this name.
     pub(super) fn new(records: SharedRecords, name: &str) -> Self {
         Self { records, term: Term(0), prefix: format!("{}/bad/", name.to_lowercase()) }
     }
 
-    /// The current coordinator's term.
+    /// Returns the current coordinator's term.
     pub fn term(&self) -> Term {
         self.term
     }
@@ -38,7 +38,7 @@ impl Ledger {
         self.term = term;
     }
 
-    /// The records whose keys begin with `prefix`.
+    /// Returns the records whose keys begin with `prefix`.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -46,7 +46,7 @@ impl Ledger {
         Records::list(&self.records, prefix)
     }
 
-    /// All registered nodes.
+    /// Returns all registered nodes.
     ///
     /// # Errors
     /// [`CatalogError`].

@@ -30,7 +30,7 @@ impl<T> Draft<T> {
         Self { block, path, bytes, written: Extents::default(), sealed: None, broken: false }
     }
 
-    /// The length of the complete block.
+    /// Returns the length of the complete block.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -88,7 +88,7 @@ impl<T> Draft<T> {
         self.sealed = Some(result);
     }
 
-    /// The result of the seal.
+    /// Returns the result of the seal.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] if the block was not sealed after the last write.
@@ -97,7 +97,7 @@ impl<T> Draft<T> {
         self.sealed.as_ref().ok_or_else(unsealed)
     }
 
-    /// The error for a block with wrong bytes.
+    /// Returns the error for a block with wrong bytes.
     pub fn corrupt(&self, detail: String) -> BlockError {
         corrupt(&self.block, &self.path, detail)
     }

@@ -32,7 +32,7 @@ pub fn fault(path: &Path) -> impl Fn(io::Error) -> BlockError + '_ {
     move |source| BlockError::Io { path: path.display().to_string(), source }
 }
 
-/// The error for a block with wrong bytes.
+/// Returns the error for a block with wrong bytes.
 pub fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
     BlockError::Corrupt { block: block.clone(), path: path.display().to_string(), detail }
 }
@@ -60,7 +60,7 @@ pub fn open_file(path: &Path, missing: impl FnOnce() -> BlockError) -> Result<Fi
     })
 }
 
-/// The error for a block whose file does not exist.
+/// Returns the error for a block whose file does not exist.
 pub fn missing(block: &BlockId, path: &Path) -> BlockError {
     BlockError::Missing { block: block.clone(), path: path.display().to_string() }
 }

@@ -42,12 +42,12 @@ impl Folder {
         Ok(Self { root: root.to_owned(), shards, generation: AtomicU64::new(1), _lock: lock })
     }
 
-    /// The path of the folder.
+    /// Returns the path of the folder.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The paths of a block's files, whether or not the block exists.
+    /// Returns the paths of a block's files, whether or not the block exists.
     pub(super) fn place(&self, block: &BlockId) -> Result<Place, BlockError> {
         Place::of(&self.root, block)
     }
@@ -82,7 +82,7 @@ impl Folder {
         }
     }
 
-    /// All blocks that have both their files, sorted by name.
+    /// Returns all blocks that have both their files, sorted by name.
     pub(super) fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         let mut held = Vec::new();
         for folder in shard_folders(&self.root)? {
@@ -117,7 +117,7 @@ fn create_root(root: &Path) -> Result<(), BlockError> {
     root.parent().map_or(Ok(()), sync_folder)
 }
 
-/// The existing subfolders, sorted.
+/// Returns the existing subfolders, sorted.
 fn shard_folders(root: &Path) -> Result<Vec<PathBuf>, BlockError> {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_shard = |name: &String| name.len() == 2 && name.bytes().all(is_hex);

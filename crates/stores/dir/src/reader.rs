@@ -132,7 +132,7 @@ impl DirReader {
         Ok((ours.dev(), ours.ino()) == (other.dev(), other.ino()))
     }
 
-    /// The block's checksums.
+    /// Returns the block's checksums.
     pub(super) fn checksums(&self) -> &Checksums {
         &self.checksums
     }

@@ -70,7 +70,7 @@ enum Hashing {
 }
 
 impl Windows {
-    /// All windows of a block of `chunks` chunks.
+    /// Starts with all windows of a block of `chunks` chunks waiting to be read back.
     pub(super) fn new(chunks: usize, gate: Arc<dyn Gate>) -> Self {
         let waiting = numbers(&(0..chunks)).collect();
         Self { gate, waiting, reading: Vec::new(), interest: Arc::default() }
@@ -134,12 +134,12 @@ impl Windows {
     }
 }
 
-/// The windows that contain some of these chunks.
+/// Returns the windows that contain some of these chunks.
 pub(super) fn numbers(chunks: &Range<usize>) -> Range<usize> {
     if chunks.is_empty() { 0..0 } else { chunks.start / WINDOW_CHUNKS..chunks.end.div_ceil(WINDOW_CHUNKS) }
 }
 
-/// The chunks of a window.
+/// Returns the chunks of a window.
 fn chunks_of(number: usize, checksums: &Checksums) -> Range<usize> {
     number * WINDOW_CHUNKS..checksums.len().min((number + 1) * WINDOW_CHUNKS)
 }
@@ -218,7 +218,7 @@ impl Window {
         }
     }
 
-    /// The first chunk of a piece that differs from its checksum.
+    /// Returns the first chunk of a piece that differs from its checksum.
     fn first_wrong(&self, piece: &Range<u64>, bytes: &[u8]) -> Option<Range<u64>> {
         let first = ((piece.start - self.bytes.start) / CHUNK_BYTES as u64) as usize;
         let mut chunks = bytes.chunks(CHUNK_BYTES).zip(&self.checksums[first..]);

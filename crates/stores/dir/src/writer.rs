@@ -264,7 +264,7 @@ impl Drop for DirWriter {
     }
 }
 
-/// The chunks that a range touches.
+/// Returns the chunks that a range touches.
 fn touched(range: &Range<u64>) -> Range<usize> {
     if range.is_empty() {
         return 0..0;

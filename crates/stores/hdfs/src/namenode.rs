@@ -404,7 +404,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell script in place of `java`; it gets the JVM's arguments and plays the given answers.
+    /// Creates a `NameNode` that runs a shell script in place of `java`. The script plays the JVM's part.
     ///
     /// A separate process writes the script. If this process wrote it, a child that another test forks at
     /// that moment would inherit the open file, and the system refuses to run a file that is open for writing

@@ -41,7 +41,7 @@ impl ServerAddress {
         format!("{}:{}", self.host, self.grpc_port)
     }
 
-    /// The host, as written.
+    /// Returns the host, as written.
     pub fn host(&self) -> &str {
         &self.host
     }

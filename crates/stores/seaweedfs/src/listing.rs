@@ -80,7 +80,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// The number of shards in the listing.
+    /// Returns the number of shards in the listing.
     pub fn shard_count(&self) -> usize {
         self.volumes.values().flatten().map(|holding| holding.shards.len()).sum()
     }

@@ -98,7 +98,7 @@ impl Lock {
         Err(run_out())
     }
 
-    /// The time at which the lease expires unless it is renewed.
+    /// Returns the time at which the lease expires unless it is renewed.
     pub fn held_until(&self) -> Instant {
         self.state.get()
     }

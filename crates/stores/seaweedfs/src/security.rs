@@ -87,7 +87,7 @@ impl Security {
             .map_or_else(|| Ok(Self::plain()), |named| config(&named).map(|tls| Self(Some(tls))))
     }
 
-    /// The TLS configuration; `None` for plain text.
+    /// Returns the TLS configuration; `None` for plain text.
     pub(crate) fn tls(&self) -> Option<&Arc<ClientConfig>> {
         self.0.as_ref()
     }

@@ -92,7 +92,7 @@ impl SmallFile {
         }
     }
 
-    /// The file's name for a volume.
+    /// Returns the file's name for a volume.
     pub fn of(self, volume: &VolumeName) -> String {
         format!("{volume}{}", self.extension())
     }
@@ -109,7 +109,7 @@ impl VolumeServer {
         Ok(Self { address: address.clone(), client })
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub fn address(&self) -> &ServerAddress {
         &self.address
     }
@@ -193,7 +193,8 @@ impl VolumeServer {
         self.ask("VolumeEcShardsCopy", COPY_LIMIT, client.volume_ec_shards_copy(request)).await.map(drop)
     }
 
-    /// The shards of a volume that the server has mounted; empty if it does not know the volume.
+    /// Returns the shards of a volume that the server has mounted; empty if the server does not know the
+    /// volume.
     ///
     /// # Errors
     /// [`AskError`].
@@ -219,7 +220,7 @@ impl VolumeServer {
         Ok(MountedShards { shards: shards.collect::<Result<_, _>>()?, ratio: ratio.transpose()? })
     }
 
-    /// The server's status.
+    /// Returns the server's status.
     ///
     /// # Errors
     /// [`AskError`].

@@ -55,7 +55,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The volume that a change belongs to; `None` for changes of servers.
+    /// Returns the volume that a change belongs to; `None` for changes of servers.
     pub fn volume(&self) -> Option<u32> {
         match self {
             Self::ServerCame(_) | Self::ServerWent(_) => None,
@@ -173,17 +173,17 @@ impl Volumes {
         }
     }
 
-    /// The connected servers.
+    /// Returns the connected servers.
     pub fn servers(&self) -> &BTreeMap<ServerId, Server> {
         &self.listed.servers
     }
 
-    /// All volumes in the order of their IDs.
+    /// Returns all volumes in the order of their IDs.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Volume)> {
         self.volumes.iter().map(|(&id, volume)| (id, volume))
     }
 
-    /// The volume with this ID.
+    /// Returns the volume with this ID.
     pub fn get(&self, volume: u32) -> Option<&Volume> {
         self.volumes.get(&volume)
     }
@@ -221,7 +221,7 @@ impl Volumes {
         elsewhere.count() >= usize::from(ratio.data())
     }
 
-    /// The locations where a shard of the current encoding is listed.
+    /// Returns the locations where a shard of the current encoding is listed.
     pub(crate) fn homes(&self, volume: u32, shard: u8) -> Vec<Home> {
         let known = self.known(volume);
         known.and_then(|(_, _, generation)| generation.homes.get(&shard).cloned()).unwrap_or_default()
@@ -245,7 +245,7 @@ impl Volumes {
         self.get(volume).is_some_and(|volume| volume.all_homes().any(|home| home.server == *server))
     }
 
-    /// The number of shards of all volumes on a server.
+    /// Returns the number of shards of all volumes on a server.
     pub(crate) fn shards_at(&self, server: &ServerId) -> usize {
         let homes = self.volumes.values().flat_map(Volume::all_homes);
         homes.filter(|home| home.server == *server).count()
@@ -310,7 +310,7 @@ impl Volume {
         self.generations.values().flat_map(Generation::all_homes)
     }
 
-    /// The volume's state.
+    /// Returns the volume's state.
     pub fn standing(&self) -> Standing {
         let Some((encoding, generation)) = self.current() else {
             return Standing::Mixed(self.generations.keys().copied().collect());

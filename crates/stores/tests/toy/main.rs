@@ -19,7 +19,7 @@ use store_api::{Storage, StorePolicy};
 
 const HELPERS: u16 = 5;
 
-/// A port that was free at the time of the call.
+/// Returns a port that was free at the time of the call.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

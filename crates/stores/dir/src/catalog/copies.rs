@@ -93,7 +93,7 @@ impl CatalogSnapshot {
         })
     }
 
-    /// The keys of the stripes of open puts.
+    /// Returns the keys of the stripes of open puts.
     fn pending(&self) -> Result<BTreeSet<u64>, CatalogError> {
         let mut pending = BTreeSet::new();
         View::over(&self.transaction, &self.path).each(PUT_STRIPES, (0, 0).., |_, key: names::Key| {
@@ -112,7 +112,7 @@ impl CatalogSnapshot {
         draft.as_file().sync_all().map_err(|source| OpenError::Io { path: to.to_owned(), source })
     }
 
-    /// The path of the catalog that the snapshot was taken of.
+    /// Returns the path of the catalog from which the snapshot was taken.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

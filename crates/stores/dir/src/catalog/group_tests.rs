@@ -51,7 +51,7 @@ fn commit(put: u64) -> Write {
     Write::Files(FileWrite::CommitPut(PutId(put)))
 }
 
-/// Everything that is stored, as reported at startup.
+/// Returns everything that is stored, as reported at startup.
 fn everything(catalog: &DirCatalog) -> Vec<StoreChange> {
     let mut all = Vec::new();
     catalog.each_stripe(&mut |stripe, pending| all.push(StoreChange::Stripe(stripe, pending))).unwrap();

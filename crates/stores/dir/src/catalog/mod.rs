@@ -122,7 +122,7 @@ fn block_index(index: usize) -> BlockIndex {
     BlockIndex(u16::try_from(index).expect("a stripe has at most 255 blocks"))
 }
 
-/// The operator's next step for a damaged or missing catalog.
+/// Returns the operator's next step for a damaged or missing catalog.
 fn remedy(path: &Path) -> String {
     let copy = copy_path(path);
     let restore = match fs::exists(&copy) {
@@ -137,7 +137,7 @@ fn remedy(path: &Path) -> String {
     )
 }
 
-/// The path of the last good copy of a catalog.
+/// Returns the path of the last good copy of a catalog.
 fn copy_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".last-good");

@@ -65,7 +65,7 @@ impl DirCatalog {
         })
     }
 
-    /// All nodes, sorted by number.
+    /// Returns all nodes, sorted by number.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].

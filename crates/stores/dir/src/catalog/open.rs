@@ -184,7 +184,7 @@ pub(super) fn io_open_fault(path: PathBuf, source: io::Error) -> OpenError {
     }
 }
 
-/// The error for a file that is not a catalog or is damaged.
+/// Returns the error for a file that is not a catalog or is damaged.
 fn damaged(path: &Path, detail: &dyn std::fmt::Display) -> OpenError {
     OpenError::Damaged { path: path.to_owned(), detail: detail.to_string(), remedy: remedy(path) }
 }

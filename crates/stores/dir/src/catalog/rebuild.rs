@@ -267,7 +267,7 @@ fn settle(heard: Heard, strangers: &mut Strangers<'_>) -> Found {
     Found { label, blocks }
 }
 
-/// Of contradicting descriptions of a stripe, keeps the one that most helpers report.
+/// If helpers describe a stripe differently, keeps the description that most helpers report.
 fn most_told(stripes: Vec<(Key, Found)>, strangers: &mut Strangers<'_>) -> BTreeMap<Key, Found> {
     let weight = |found: &Found| (witnesses(found.blocks.values()), found.blocks.len());
     let mut best: BTreeMap<Key, Found> = BTreeMap::new();
@@ -352,12 +352,12 @@ fn record(key: Key, mut found: Found) -> StripeRecord {
     StripeRecord { id, code, block_bytes, chunk_bytes, blocks, file: Some(file) }
 }
 
-/// Number of blocks of a stripe that were found.
+/// Returns the number of blocks of a stripe that were found.
 fn held(stripe: &StripeRecord) -> usize {
     stripe.blocks.iter().filter(|block| block.node.is_some()).count()
 }
 
-/// The number of each stripe, with the number of helpers that report it.
+/// Returns the number of each stripe, with the number of helpers that report it.
 fn stripe_numbers(stripes: &Stripes) -> impl Iterator<Item = (u64, usize)> {
     stripes.values().map(|(key, stripe)| (key.count(), witnesses(stripe.blocks.iter())))
 }
@@ -368,7 +368,7 @@ fn put_number((part, stripes): &(FilePart, Stripes)) -> Option<(u64, usize)> {
     Some((Key::of(&StripeId(part.put.clone()))?.count(), fewest_witnesses(stripes)))
 }
 
-/// The smallest number of helpers that hold blocks of one stripe.
+/// Returns the number of helpers that hold blocks of a stripe, for the stripe with the fewest.
 fn fewest_witnesses(stripes: &Stripes) -> usize {
     stripe_numbers(stripes).map(|(_, witnesses)| witnesses).min().unwrap_or(0)
 }

@@ -222,7 +222,7 @@ impl DirCatalog {
     }
 }
 
-/// The record of a new stripe without published blocks.
+/// Returns the record of a new stripe without published blocks.
 pub(super) fn new_stripe(
     key: Key,
     put: &PutRecord,

@@ -58,7 +58,7 @@ pub(super) fn fault(path: &Path, error: impl Into<redb::Error>) -> CatalogError 
     }
 }
 
-/// The error for a catalog whose bytes differ from those written.
+/// Returns the error for a catalog whose bytes differ from those written.
 fn damaged(path: &Path, detail: &dyn fmt::Display) -> CatalogError {
     let (place, detail) = (path.display().to_string(), detail.to_string());
     CatalogError::Damaged { place, detail, remedy: remedy(path) }
@@ -172,12 +172,12 @@ impl<'c> View<'c> {
         Self { transaction: Held::Lent(transaction), path }
     }
 
-    /// A view inside a write transaction, including its changes so far.
+    /// Returns a view inside a write transaction, which includes the transaction's changes so far.
     pub(super) fn changing(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
         Self { transaction: Held::Changing(transaction), path }
     }
 
-    /// The raw bytes of a key's value.
+    /// Returns the raw bytes of a key's value.
     pub(super) fn bytes<K: Key + 'static>(
         &self,
         table: TableDefinition<'_, K, Json>,
@@ -189,7 +189,7 @@ impl<'c> View<'c> {
         })
     }
 
-    /// The value of a key; `None` if the key or the table does not exist.
+    /// Returns the value of a key; `None` if the key or the table does not exist.
     pub(super) fn get<K: Key + 'static, T: DeserializeOwned>(
         &self,
         table: TableDefinition<'_, K, Json>,

@@ -70,7 +70,7 @@ impl DirCatalog {
     }
 }
 
-/// The blocks that a node holds or held last.
+/// Returns the blocks that a node holds or held last.
 fn blocks_of(catalog: &DirCatalog, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
     let mut found = Vec::new();
     let mut visit = |stripe: StripeRecord, _| {
@@ -90,7 +90,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A catalog with five nodes.
+    /// Creates a catalog with five nodes.
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("catalog.redb");
@@ -627,7 +627,7 @@ fn a_copy_taken_without_closing_is_consistent() {
     assert_eq!(blocks_of(&copied, scene.nodes[0]).len(), 2);
 }
 
-/// The inventories that the helpers would report, in the order of the nodes.
+/// Returns the inventories that the helpers would report, in the order of the nodes.
 fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     let of = |node: &NodeRecord| {
         let blocks = blocks_of(catalog, node.id).into_iter().map(|(stripe, index)| {
@@ -645,7 +645,7 @@ fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     catalog.nodes().expect("readable").iter().map(of).collect()
 }
 
-/// The catalog rebuilt from these inventories, and the report.
+/// Returns the catalog rebuilt from these inventories, and the report.
 fn rebuilt(inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("catalog.redb");
@@ -807,7 +807,7 @@ fn a_single_lying_helper_cannot_take_a_name_or_damage_a_stripe() {
     assert!(put.is_ok(), "its time is not believed: {put:?}");
 }
 
-/// The description of the only block of a file that a helper invents, with a time in the far future.
+/// Returns the description of the only block of a file that a helper invents, with a time in the far future.
 fn invented(real: &Description, stripe: &str, name: &str) -> Description {
     let mut forged = Description { id: block(&format!("{stripe}.0")), ..real.clone() };
     let (_, label) = forged.label.as_mut().expect("labelled");

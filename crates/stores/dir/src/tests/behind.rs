@@ -58,7 +58,7 @@ fn flip(file: &File, offset: u64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).expect("inside");
 }
 
-/// A block that is being written and read back through a gate.
+/// Returns a block that is being written and read back through a gate.
 fn making(scene: &Scene, length: usize) -> (Box<dyn Publish>, Arc<Watched>) {
     let mut writer = scene.blocks.create(&sink(&id("a"), length as u64)).expect("space");
     let gate = Arc::new(Watched::default());
@@ -82,7 +82,7 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("there")
 }
 
-/// The file of a writer's bytes.
+/// Returns the file of a writer's bytes.
 fn temporary(scene: &Scene) -> File {
     let names = scene.files();
     let name = names.iter().find(|name| name.starts_with(".tmp-") && !name.ends_with(".crc"));

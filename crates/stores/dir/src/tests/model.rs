@@ -29,7 +29,7 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     prop::collection::vec(piece, 0..12)
 }
 
-/// The byte range of a piece, rounded to chunk boundaries if `aligned`.
+/// Returns the byte range of a piece, rounded to chunk boundaries if `aligned`.
 fn range(piece: &Piece, bytes: usize) -> std::ops::Range<usize> {
     let mut start = (piece.start * bytes as f64) as usize;
     let mut end = (start + (piece.length * (bytes - start) as f64) as usize).min(bytes);
@@ -40,14 +40,14 @@ fn range(piece: &Piece, bytes: usize) -> std::ops::Range<usize> {
     start..end
 }
 
-/// The expected digest.
+/// Returns the expected digest.
 fn digest(bytes: &[u8]) -> Option<repair::Digest> {
     let mut hash = BlockHash::default();
     hash.update(bytes);
     Some(hash.finish())
 }
 
-/// The digest that old versions recorded: that of the checksum list.
+/// Returns the digest that old versions recorded: the digest of the checksum list.
 fn list_digest(bytes: &[u8]) -> Option<repair::Digest> {
     let label = Label::of(&sink(&id("a"), 0)); // The digest does not depend on the label.
     let mut checksums = Checksums::unknown(bytes.len() as u64, label);

@@ -96,12 +96,12 @@ impl ChecksumFormat {
         (1..=MAX_CHUNK_BYTES).contains(&chunk_bytes).then_some(Self { kind, chunk_bytes })
     }
 
-    /// The kind of CRC.
+    /// Returns the kind of CRC.
     pub fn kind(&self) -> ChecksumKind {
         self.kind
     }
 
-    /// Number of bytes per checksum; the block's last chunk may be shorter.
+    /// Returns the number of bytes per checksum; the block's last chunk may be shorter.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes.into()
     }
@@ -130,22 +130,22 @@ impl ChecksumFormat {
         [v0, v1, self.kind.code(), c0, c1, c2, c3]
     }
 
-    /// Number of chunks of a block.
+    /// Returns the number of chunks of a block.
     pub(super) fn chunks(&self, block_bytes: u64) -> u64 {
         block_bytes.div_ceil(self.chunk_bytes())
     }
 
-    /// Length of a block's checksum file in bytes.
+    /// Returns the length of a block's checksum file in bytes.
     pub(super) fn file_bytes(&self, block_bytes: u64) -> u64 {
         HEADER_BYTES + self.chunks(block_bytes) * SUM_BYTES as u64
     }
 
-    /// The position of a chunk's checksum in the file.
+    /// Returns the offset of a chunk's checksum in the file.
     pub(super) fn sums_at(&self, first_chunk: u64) -> u64 {
         HEADER_BYTES + first_chunk * SUM_BYTES as u64
     }
 
-    /// The byte range of a chunk in a block of `block_bytes` bytes.
+    /// Returns the byte range of a chunk in a block of `block_bytes` bytes.
     pub(super) fn chunk(&self, index: u64, block_bytes: u64) -> Range<u64> {
         let start = index * self.chunk_bytes();
         start..(start + self.chunk_bytes()).min(block_bytes)
@@ -203,7 +203,7 @@ impl Composite {
         bytes.fold(0, |sum, (byte, row)| sum ^ row[usize::from(byte)])
     }
 
-    /// The digest of the block, after all chunks were added.
+    /// Returns the digest of the block, after all chunks were added.
     pub(super) fn digest(&self) -> Digest {
         assert_eq!(self.chunks, self.format.chunks(self.block_bytes), "all chunks are known");
         Digest::of_u32(self.format.kind.digest_kind(), self.sum)

@@ -40,17 +40,18 @@ impl ReplicaName {
         Self::new(group | i64::from(index.0), stamp).filter(|_| fits)
     }
 
-    /// The block's number.
+    /// Returns the block's number.
     pub fn block(&self) -> i64 {
         self.block
     }
 
-    /// The block's generation stamp.
+    /// Returns the block's generation stamp.
     pub fn stamp(&self) -> u64 {
         self.stamp
     }
 
-    /// The number of the block's group, and its index in the group; `None` if the block is not striped.
+    /// Returns the number of the block's group, and its index in the group; `None` if the block is not
+    /// striped.
     pub fn place(&self) -> Option<(i64, BlockIndex)> {
         let index = BlockIndex((self.block & INDEX_MASK) as u16);
         (self.block < 0).then_some((self.block & !INDEX_MASK, index))
@@ -67,12 +68,12 @@ impl ReplicaName {
         BlockId(self.to_string())
     }
 
-    /// The name of the file with the block's bytes.
+    /// Returns the name of the file with the block's bytes.
     pub(super) fn file(&self) -> String {
         format!("blk_{}", self.block)
     }
 
-    /// The name of the checksum file.
+    /// Returns the name of the checksum file.
     pub(super) fn meta_file(&self) -> String {
         format!("{self}.meta")
     }
@@ -82,7 +83,7 @@ impl ReplicaName {
         name.strip_suffix(".meta")?.parse().ok()
     }
 
-    /// The numbers of the two nested folders that contain the replica.
+    /// Returns the numbers of the two nested folders that contain the replica.
     pub(super) fn folders(&self) -> [u8; 2] {
         [16, 8].map(|shift| (self.block >> shift & 0x1f) as u8)
     }

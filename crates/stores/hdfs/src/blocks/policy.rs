@@ -99,22 +99,22 @@ impl Policy {
         checked.map_err(|source| PolicyError::Code { policy: policy.to_string(), source }).map(|()| policy)
     }
 
-    /// Number of data blocks in a group.
+    /// Returns the number of data blocks in a group.
     pub fn data_blocks(&self) -> u16 {
         self.data
     }
 
-    /// Number of blocks in a group.
+    /// Returns the number of blocks in a group.
     pub fn blocks(&self) -> u16 {
         self.data + self.parity
     }
 
-    /// Length of a cell in bytes.
+    /// Returns the length of a cell in bytes.
     pub fn cell_bytes(&self) -> u64 {
         self.cell_bytes.into()
     }
 
-    /// The code of a group without empty blocks.
+    /// Returns the code of a group without empty blocks.
     pub fn code(&self) -> CodeSpec {
         let (n, k) = (usize::from(self.blocks()), usize::from(self.data));
         match self.codec {
@@ -124,7 +124,7 @@ impl Policy {
         }
     }
 
-    /// The length of each internal block of a group that stores `group_bytes` bytes of a file.
+    /// Returns the length of each internal block of a group that stores `group_bytes` bytes of a file.
     pub fn lengths(&self, group_bytes: u64) -> Vec<u64> {
         let round = self.cell_bytes() * u64::from(self.data);
         let (rounds, rest) = (group_bytes / round, group_bytes % round);
@@ -205,13 +205,13 @@ pub struct GroupBlock {
 }
 
 impl BlockGroup {
-    /// The group's name in Mend, such as `group_-9223372036854775792_1001`: number and generation stamp. HDFS
-    /// itself uses the name of block 0 for the group.
+    /// Returns the group's name in Mend, such as `group_-9223372036854775792_1001`: number and generation
+    /// stamp. HDFS itself uses the name of block 0 for the group.
     pub fn stripe_id(&self) -> StripeId {
         StripeId(format!("group_{}_{}", self.number, self.stamp))
     }
 
-    /// The group as a stripe; `None` if the group is empty or has an invalid number.
+    /// Converts the group into a stripe; `None` if the group is empty or has an invalid number.
     pub fn stripe(&self) -> Option<GroupStripe> {
         let lengths = self.policy.lengths(self.bytes);
         let present = (0..).zip(&lengths).filter(|&(_, &bytes)| bytes > 0);

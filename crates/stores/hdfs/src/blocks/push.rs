@@ -140,7 +140,7 @@ pub(super) struct PushedWriter {
 }
 
 impl PushedWriter {
-    /// `permit` is a block token, if HDFS uses them.
+    /// Creates a writer. `permit` is a block token, if HDFS uses block tokens.
     pub(super) fn new(writer: ReplicaWriter, pusher: Pusher, permit: Option<Permit>) -> Self {
         Self { writer: Box::new(writer), pusher, permit }
     }

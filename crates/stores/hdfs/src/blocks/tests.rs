@@ -59,14 +59,14 @@ impl DataNode {
         fs::write(self.path(disk, &replica.meta_file()), meta(format, bytes)).expect("written");
     }
 
-    /// The names of all replicas' files on both disks.
+    /// Returns the names of all replicas' files on both disks.
     fn open_names(&self) -> Vec<String> {
         let mut names = [self.names("a"), self.names("b")].concat();
         names.retain(|name| !name.starts_with('.'));
         names
     }
 
-    /// The names of all files of the block pool on a disk, in any folder.
+    /// Returns the names of all files of the block pool on a disk, in any folder.
     fn names(&self, disk: &str) -> Vec<String> {
         let (mut names, mut folders) =
             (Vec::new(), vec![self.root.path().join(disk).join("current").join(POOL)]);
@@ -98,7 +98,7 @@ fn meta(format: ChecksumFormat, bytes: &[u8]) -> Vec<u8> {
     meta
 }
 
-/// A slow reference implementation of the two CRCs.
+/// Computes a CRC with a slow reference implementation.
 fn slow_crc(kind: ChecksumKind, bytes: &[u8]) -> u32 {
     let polynomial = if kind == ChecksumKind::Crc32c { 0x82f6_3b78 } else { 0xedb8_8320_u32 };
     let step = |crc: u32| crc >> 1 ^ if crc & 1 == 1 { polynomial } else { 0 };

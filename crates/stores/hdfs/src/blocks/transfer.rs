@@ -214,7 +214,7 @@ impl Wanted {
 pub(super) struct Transfer<S>(S);
 
 impl Transfer<TcpStream> {
-    /// Connects. `patience` is the timeout for this and for each later read or write.
+    /// Connects to a DataNode. `patience` is the timeout for connecting and for each later read or write.
     pub(super) fn open(address: SocketAddr, patience: Duration) -> Result<Self, TransferError> {
         let stream = TcpStream::connect_timeout(&address, patience).map_err(TransferError::Io)?;
         let bounded = stream.set_read_timeout(Some(patience));

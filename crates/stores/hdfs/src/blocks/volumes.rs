@@ -58,7 +58,7 @@ impl Volume {
         self.pool.join("current/finalized")
     }
 
-    /// The folder of the DataNode's unfinished files. The DataNode empties it at startup.
+    /// Returns the folder of the DataNode's unfinished files. The DataNode empties it at startup.
     fn unfinished(&self) -> PathBuf {
         self.pool.join("tmp")
     }
@@ -68,7 +68,7 @@ impl Volume {
         self.finalized().join(format!("subdir{outer}/subdir{inner}"))
     }
 
-    /// The paths of a replica's files, whether or not they exist.
+    /// Returns the paths of a replica's files, whether or not they exist.
     pub(super) fn files(&self, name: &ReplicaName) -> Files {
         let folder = self.folder(name);
         Files { bytes: folder.join(name.file()), meta: folder.join(name.meta_file()) }
@@ -118,7 +118,7 @@ impl Volume {
         if remove_file(&current.join(REPLICA_LIST))? { sync_folder(&current) } else { Ok(()) }
     }
 
-    /// Free space in bytes.
+    /// Returns the free space in bytes.
     pub(super) fn free_bytes(&self) -> Result<u64, BlockError> {
         free_bytes(&self.pool)
     }
@@ -148,7 +148,7 @@ impl Volumes {
         Ok(Self { pool, volumes, own_names: OwnNames::default(), _locks: locks })
     }
 
-    /// The name of the block pool.
+    /// Returns the name of the block pool.
     pub(super) fn pool(&self) -> &str {
         &self.pool
     }

@@ -226,27 +226,27 @@ impl ReplicaWriter {
         remove_if(&files.meta, &self.meta);
     }
 
-    /// The replica's name as a block id.
+    /// Returns the replica's name as a block id.
     pub(super) fn block(&self) -> &BlockId {
         &self.block
     }
 
-    /// The folders of the DataNode.
+    /// Returns the folders of the DataNode.
     pub(super) fn volumes(&self) -> &Volumes {
         &self.shared.volumes
     }
 
-    /// The name of the block pool.
+    /// Returns the name of the block pool.
     pub(super) fn pool(&self) -> &str {
         self.volumes().pool()
     }
 
-    /// The replica's name.
+    /// Returns the replica's name.
     pub(super) fn name(&self) -> ReplicaName {
         self.place.name
     }
 
-    /// Length of the complete replica in bytes.
+    /// Returns the length of the complete replica in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.draft.bytes()
     }

@@ -52,7 +52,7 @@ impl DataNodes {
         standings.all(|standing| !standing.live || standing.reported != 0)
     }
 
-    /// The state of a DataNode; `None` if the NameNode does not list it.
+    /// Returns the state of a DataNode; `None` if the NameNode does not list it.
     pub fn standing(&self, node: NodeId) -> Option<&Standing> {
         self.nodes.get(&node)?.standing.as_ref()
     }

@@ -69,7 +69,7 @@ impl Held {
         self.asked >= self.settles || indices.all(|index| has(index) || self.last_home(index).is_some())
     }
 
-    /// The last DataNode that held a lost block, and the time since which the block is lost.
+    /// Returns the last DataNode that held a lost block, and the time since which the block is lost.
     pub fn last_home(&self, index: u8) -> Option<(NodeId, Duration)> {
         self.former.iter().find(|&&(other, ..)| other == index).map(|&(_, node, since)| (node, since))
     }
@@ -161,7 +161,7 @@ impl Groups {
         self.groups.remove(&number);
     }
 
-    /// The numbers of all groups.
+    /// Returns the numbers of all groups.
     pub fn numbers(&self) -> Vec<i64> {
         self.groups.keys().copied().collect()
     }
@@ -171,7 +171,7 @@ impl Groups {
         self.groups.get(&number)
     }
 
-    /// The last listing of a stripe's group.
+    /// Returns the last listing of a stripe's group.
     pub fn listed(&self, stripe: &StripeId) -> Option<&Listed> {
         let listed = &self.get(group_number(stripe)?)?.listed;
         (listed.group.stripe_id() == *stripe).then_some(listed)

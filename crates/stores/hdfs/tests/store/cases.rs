@@ -31,7 +31,7 @@ pub fn every_internal_block_is_read(world: &mut World) {
     assert!(shortened > 0);
 }
 
-/// The bytes of each data block, distributed cell by cell.
+/// Returns the bytes of each data block, distributed cell by cell.
 fn dealt(group: &Group) -> Vec<Vec<u8>> {
     let mut blocks = vec![Vec::new(); group.policy.data_blocks().into()];
     for (cell, bytes) in group.content.chunks(group.policy.cell_bytes() as usize).enumerate() {
@@ -134,7 +134,7 @@ pub fn a_restarted_namenode(world: &mut World) {
     world.assert_files();
 }
 
-/// The first group of a policy's largest file.
+/// Returns the first group of a policy's largest file.
 pub fn largest(world: &mut World, policy: &str) -> Group {
     let groups = world.groups().into_iter().filter(|group| group.policy.to_string() == policy);
     groups.max_by_key(|group| group.content.len()).expect("a group")

@@ -31,7 +31,7 @@ impl Counted {
     }
 }
 
-/// All metrics of a DataNode, as JSON.
+/// Returns all metrics of a DataNode, as JSON.
 fn beans(world: &World, node: usize) -> String {
     let mut stream = TcpStream::connect(world.cluster.nodes()[node].http_address()).expect("it listens");
     // With HTTP/1.0, the response is not split into chunks.

@@ -92,7 +92,7 @@ fn address(world: &World, node: usize) -> SocketAddr {
     world.cluster.nodes()[node].address().parse().expect("an address")
 }
 
-/// The names in the `tmp` folders of the block pools.
+/// Returns the names in the `tmp` folders of the block pools.
 fn unfinished(folder: &Path) -> Vec<String> {
     let pools = fs::read_dir(folder.join("current")).expect("a folder");
     let tmp = pools.map(|pool| pool.expect("an entry").path().join("tmp")).filter(|tmp| tmp.is_dir());

@@ -75,7 +75,7 @@ impl World {
         self.await_whole();
     }
 
-    /// All groups of all files, as the NameNode lists them.
+    /// Returns all groups of all files, as the NameNode lists them.
     pub fn groups(&mut self) -> Vec<Group> {
         let mut groups = Vec::new();
         for file in self.cluster.console().fsck("/") {
@@ -99,7 +99,7 @@ impl World {
         groups
     }
 
-    /// The blocks of a DataNode.
+    /// Returns the blocks of a DataNode.
     pub fn blocks(&self, node: usize) -> &HdfsBlocks {
         self.blocks[node].as_ref().expect("opened")
     }
@@ -131,7 +131,7 @@ impl World {
         self.cluster.restart_with([settings(false), vec![token]].concat());
     }
 
-    /// The paths of both files of a replica.
+    /// Returns the paths of both files of a replica.
     pub fn replica(&self, node: usize, name: &ReplicaName) -> [PathBuf; 2] {
         let files = self.cluster.nodes()[node].replica(name.block(), &name.to_string());
         files.unwrap_or_else(|| panic!("{name} on node {node}"))
@@ -184,7 +184,7 @@ impl Group {
         }
     }
 
-    /// The bytes of a block on its DataNode, padded with zeros as in coding.
+    /// Returns the bytes of a block on its DataNode, padded with zeros as for the code.
     pub fn padded(&self, world: &World, at: usize) -> Vec<u8> {
         let node = self.holders[at].expect("it is held");
         let reader = world.blocks(node).open_block(&self.stripe.blocks[at].name.block_id()).expect("there");
@@ -195,7 +195,7 @@ impl Group {
     }
 }
 
-/// HDFS settings, with HDFS's own repair enabled or disabled.
+/// Returns HDFS settings, with HDFS's own repair enabled or disabled.
 fn settings(repairs: bool) -> Vec<String> {
     let streams = if repairs { 2 } else { 0 };
     vec![

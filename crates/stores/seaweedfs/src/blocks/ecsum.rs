@@ -124,7 +124,7 @@ impl Ecsum {
         Ok(Self { ratio, generation: payload.generation, encode_uuid: payload.encode_uuid, shards })
     }
 
-    /// The volume's numbers of data and parity shards.
+    /// Returns the volume's numbers of data and parity shards.
     pub fn ratio(&self) -> Ratio {
         self.ratio
     }
@@ -135,12 +135,12 @@ impl Ecsum {
         self.generation
     }
 
-    /// A random ID of the run that made the file.
+    /// Returns a random ID of the run that made the file.
     pub fn encode_uuid(&self) -> &[u8] {
         &self.encode_uuid
     }
 
-    /// The checksums of a shard; `None` if the volume has no such shard.
+    /// Returns the checksums of a shard; `None` if the volume has no such shard.
     pub fn shard(&self, shard: u8) -> Option<&ShardSums> {
         self.shards.get(usize::from(shard))
     }
@@ -153,12 +153,12 @@ impl ShardSums {
         Self { bytes, block_bytes, blocks }
     }
 
-    /// Length of the shard in bytes.
+    /// Returns the length of the shard in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The size of the block that each checksum covers; the last block may be shorter.
+    /// Returns the size of the block that each checksum covers; the last block may be shorter.
     pub fn block_bytes(&self) -> u64 {
         self.block_bytes.into()
     }
@@ -168,13 +168,13 @@ impl ShardSums {
         &self.blocks
     }
 
-    /// The range of bytes in a block.
+    /// Returns the byte range in the shard that a checksum covers.
     pub fn range(&self, block: usize) -> Range<u64> {
         let start = block as u64 * self.block_bytes();
         start..(start + self.block_bytes()).min(self.bytes)
     }
 
-    /// A digest of the shard's content: CRC32C over its length and its checksums.
+    /// Returns a digest of the shard's content: CRC32C over its length and its checksums.
     pub fn digest(&self) -> repair::Digest {
         let mut digest = crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.bytes.to_be_bytes());
@@ -275,7 +275,7 @@ fn sums(shard: &Shard, block_bytes: u32) -> Result<ShardSums, EcsumError> {
 pub(super) mod made {
     use super::*;
 
-    /// The `.ecsum` file of shards with these bytes.
+    /// Returns the `.ecsum` file of shards with these bytes.
     pub fn ecsum(ratio: Ratio, block_bytes: u32, shards: &[Vec<u8>]) -> Vec<u8> {
         let shards = shards.iter().enumerate().map(|(id, bytes)| Shard {
             shard_id: id as u32,

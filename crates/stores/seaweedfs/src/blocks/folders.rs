@@ -45,12 +45,12 @@ impl Folders {
         Ok(Self { data, small, own_names: OwnNames::default(), _locks: locks })
     }
 
-    /// The folders that contain shards.
+    /// Returns the folders that contain shards.
     pub(super) fn data(&self) -> &[PathBuf] {
         &self.data
     }
 
-    /// All files of a shard; several if it is on several disks.
+    /// Returns all files of a shard; there are several if the shard is on several disks.
     pub(super) fn copies(&self, shard: &ShardName) -> Result<Vec<PathBuf>, BlockError> {
         existing(self.data.iter().map(|folder| folder.join(shard.to_string())))
     }
@@ -64,7 +64,7 @@ impl Folders {
         self.copies(shard)?.into_iter().next().ok_or_else(missing)
     }
 
-    /// The volume's files with this extension, starting with the folder `first`.
+    /// Returns the volume's files with this extension, starting with the folder `first`.
     fn small(&self, volume: &VolumeName, extension: &str, first: &Path) -> Result<Vec<PathBuf>, BlockError> {
         let others = self.small.iter().map(PathBuf::as_path).filter(|&folder| folder != first);
         existing([first].into_iter().chain(others).map(|folder| folder.join(volume.file(extension))))
@@ -151,7 +151,8 @@ impl Folders {
         sync_folder(folder)
     }
 
-    /// The content of the volume's `.vif`, preferably the one in `folder`; `None` if the server has none.
+    /// Returns the content of the volume's `.vif`, preferably of the copy in `folder`; `None` if the server
+    /// has no `.vif`.
     pub(super) fn info(&self, volume: &VolumeName, folder: &Path) -> Result<Option<VolumeInfo>, BlockError> {
         let mut first = None;
         for path in self.small(volume, ".vif", folder)? {
@@ -167,7 +168,7 @@ impl Folders {
         first.map_or(Ok(None), Err)
     }
 
-    /// The volume's checksums, preferably those in `folder`; `None` if the server has none.
+    /// Returns the volume's checksums, preferably from the copy in `folder`; `None` if the server has none.
     ///
     /// A damaged file is skipped if another disk has a good one.
     pub(super) fn ecsum(&self, volume: &VolumeName, folder: &Path) -> Result<Option<Ecsum>, BlockError> {
@@ -195,7 +196,7 @@ impl Folders {
         Ok(ids)
     }
 
-    /// All shards in order of their names.
+    /// Returns all shards in order of their names.
     pub(super) fn shards(&self) -> Result<Vec<ShardName>, BlockError> {
         let mut shards = Vec::new();
         for folder in &self.data {
@@ -206,7 +207,7 @@ impl Folders {
         Ok(shards)
     }
 
-    /// A unique temporary name in `folder`, which SeaweedFS ignores.
+    /// Returns a unique temporary name in `folder`, which SeaweedFS ignores.
     pub(super) fn temporary(&self, folder: &Path, shard: &ShardName) -> PathBuf {
         self.temporary_named(folder, &shard.to_string())
     }

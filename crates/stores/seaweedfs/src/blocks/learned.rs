@@ -68,17 +68,17 @@ impl Known {
         Arc::new(Self { sums, blocks: Mutex::new(blocks), learning: Mutex::new(()) })
     }
 
-    /// The expected checksums from `.ecsum`.
+    /// Returns the expected checksums from `.ecsum`.
     pub(super) fn sums(&self) -> &ShardSums {
         &self.sums
     }
 
-    /// The block that contains a byte.
+    /// Returns the number of the block that contains a byte.
     pub(super) fn block_of(&self, offset: u64) -> usize {
         (offset / self.sums.block_bytes()) as usize
     }
 
-    /// The learned checksum of the chunk that starts at `offset`, if its block was verified.
+    /// Returns the learned checksum of the chunk that starts at `offset`, if its block was verified.
     pub(super) fn chunk(&self, offset: u64) -> Option<u32> {
         let block = self.block_of(offset);
         let at = (offset % self.sums.block_bytes()) / CHUNK_BYTES;

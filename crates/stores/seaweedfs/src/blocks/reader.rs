@@ -149,8 +149,8 @@ impl ShardReader {
         read_exact(&self.file, buffer, offset, wait).map_err(block_fault(&self.block, &self.path))
     }
 
-    /// The range that must be read to return `bytes`: whole blocks of `.ecsum` where a block was not verified
-    /// yet.
+    /// Returns the range that must be read to return `bytes`: whole blocks of `.ecsum` where a block was not
+    /// verified yet.
     fn reach(&self, bytes: Range<u64>) -> Range<u64> {
         let Check::Ecsum(known) = &self.check else { return bytes };
         let size = known.sums().block_bytes();
@@ -192,7 +192,8 @@ impl BlockReader for ShardReader {
 }
 
 impl StoredBlock for ShardReader {
-    /// Without `.ecsum`, this only shows that the bytes can be read, not that they are correct.
+    /// Verifies all bytes of the shard. Without `.ecsum`, this only shows that the bytes can be read, not
+    /// that they are correct.
     fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
         // Drop the page cache, so that the disk is read. If that fails, this checks the cached bytes, which
         // readers would get too.

@@ -108,7 +108,7 @@ impl ShardBlocks {
         Ok(ShardFacts { bytes: reader.bytes(), ratio, encoding, protection })
     }
 
-    /// The content of the volume's `.vif`; `None` if the server has none.
+    /// Returns the content of the volume's `.vif`; `None` if the server has none.
     ///
     /// # Errors
     /// [`BlockError::Io`] if the file cannot be read or is damaged.
@@ -133,7 +133,8 @@ impl ShardBlocks {
         self.shared.folders.deleted(volume)
     }
 
-    /// All files of a shard in the order of the server's folders; several if it is on several disks.
+    /// Returns all files of a shard in the order of the server's folders; there are several if the shard is
+    /// on several disks.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -183,7 +184,7 @@ impl ShardBlocks {
 }
 
 impl Shared {
-    /// The checksums of a shard in `folder`; `None` if the volume has none that match.
+    /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match.
     ///
     /// Checksums of another ratio or generation do not belong to this volume; SeaweedFS ignores them too.
     pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
@@ -246,7 +247,7 @@ impl Blocks for ShardBlocks {
         Ok(held)
     }
 
-    /// The free bytes of the disk with the most free space.
+    /// Returns the free bytes of the disk with the most free space.
     fn free_bytes(&self) -> Result<u64, BlockError> {
         let mut free = self.shared.folders.data().iter().map(|folder| free_bytes(folder));
         free.try_fold(0, |most, free| Ok(most.max(free?)))

@@ -38,17 +38,17 @@ impl Ratio {
         possible.then_some(Self { data: data as u8, parity: parity as u8 })
     }
 
-    /// The number of data shards.
+    /// Returns the number of data shards.
     pub fn data(self) -> u8 {
         self.data
     }
 
-    /// The number of parity shards.
+    /// Returns the number of parity shards.
     pub fn parity(self) -> u8 {
         self.parity
     }
 
-    /// The number of all shards.
+    /// Returns the number of all shards.
     pub fn total(self) -> u8 {
         self.data + self.parity
     }

@@ -96,7 +96,7 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// The checksums of all chunks, after [`learn_the_rest`](Self::learn_the_rest).
+    /// Returns the checksums of all chunks, after [`learn_the_rest`](Self::learn_the_rest).
     fn learned(&self) -> Vec<u32> {
         self.chunks.iter().map(|crc| crc.expect("all chunks have been read")).collect()
     }

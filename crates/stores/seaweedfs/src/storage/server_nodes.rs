@@ -32,12 +32,12 @@ impl ServerNodes {
         self.nodes.retain(|_, other| *other != node);
     }
 
-    /// The server with this node ID.
+    /// Returns the server with this node ID.
     pub fn server(&self, node: NodeId) -> Option<&ServerId> {
         self.nodes.iter().find(|(_, other)| **other == node).map(|(server, _)| server)
     }
 
-    /// The node ID of a server.
+    /// Returns the node ID of a server.
     pub fn node(&self, server: &ServerId) -> Option<NodeId> {
         self.nodes.get(server).copied()
     }

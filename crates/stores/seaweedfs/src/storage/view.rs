@@ -43,7 +43,7 @@ impl View {
         &self.volumes
     }
 
-    /// The parsed `.vif` and `.ecsum` files of the encodings.
+    /// Returns the parsed `.vif` and `.ecsum` files of the encodings.
     pub fn files(&self) -> &EncodingFiles {
         &self.files
     }
@@ -103,20 +103,20 @@ impl View {
         self.files.note_unread(volume, encoding, why)
     }
 
-    /// The facts that a server must report about a mounted shard of this volume.
+    /// Returns the facts that a server must report about a mounted shard of this volume.
     pub fn expected(&self, volume: u32) -> Option<Expected> {
         let (encoding, ratio, _) = self.volumes.known(volume)?;
         let shard_bytes = self.files.get(volume, encoding)?.shard_bytes;
         Some(Expected { encoding, ratio, shard_bytes })
     }
 
-    /// A volume's name and the facts that servers must report about its shards.
+    /// Returns a volume's name and the facts that servers must report about its shards.
     pub fn named(&self, volume: u32) -> Option<(VolumeName, Expected)> {
         let collection = &self.volumes.get(volume)?.collection;
         Some((VolumeName::new(collection, volume)?, self.expected(volume)?))
     }
 
-    /// The volume ID of a stripe.
+    /// Returns the volume ID of a stripe.
     pub fn volume_of(&self, stripe: &StripeId) -> Option<u32> {
         let name: VolumeName = stripe.0.parse().ok()?;
         let there = self.volumes.get(name.id())?;

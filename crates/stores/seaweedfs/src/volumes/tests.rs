@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::listing::Disk;
 
-/// A listing of servers `a`, `b`, … in one rack, with shards written as `server/disk:volume@encoding.shard`.
+/// Returns a listing of servers `a`, `b`, … in one rack, with shards written as
+/// `server/disk:volume@encoding.shard`.
 fn listing(servers: &str, shards: &str) -> Listing {
     let mut listing = Listing::default();
     for name in servers.split_whitespace() {

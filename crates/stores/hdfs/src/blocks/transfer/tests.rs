@@ -56,7 +56,7 @@ fn wanted(bytes: u64) -> Wanted {
     Wanted { pool: "BP".to_owned(), name: ReplicaName::new(-1, 5).expect("a name"), bytes, permit: None }
 }
 
-/// The replica with the token `tok`. A DataNode parses only the fields of a token.
+/// Returns the replica with the token `tok`. A DataNode parses only the fields of a token.
 fn permitted(bytes: u64) -> Wanted {
     Wanted { permit: Some(Permit::new(b"tok".to_vec()).expect("short")), ..wanted(bytes) }
 }

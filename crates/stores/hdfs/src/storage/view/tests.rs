@@ -17,7 +17,7 @@ fn group(bytes: u64) -> BlockGroup {
     BlockGroup { number: -160, stamp: 7, bytes, policy: "RS-3-2-1k".parse().expect("a policy") }
 }
 
-/// A group of five blocks, with block I on node I + 1, without the blocks of these indices.
+/// Returns a group of five blocks, with block I on node I + 1, without the blocks of these indices.
 fn listed(without: &[u8]) -> Listed {
     let homes = (0..5).filter(|index| !without.contains(index));
     let homes = homes.map(|index| (index, NodeId(u32::from(index) + 1))).collect();
@@ -52,7 +52,7 @@ impl Scene {
         self.view.tell(self.now, changed)
     }
 
-    /// The holder and state of block 2.
+    /// Returns the holder and state of block 2.
     fn block(&mut self) -> (Option<u32>, BlockState) {
         let stripes = self.view.stripes(self.now);
         let block = &stripes[0].blocks[2];
@@ -194,7 +194,7 @@ fn a_file_in_a_folder_and_a_snapshot_is_queried_in_the_folder() {
     assert!(asked_for(&scene));
 }
 
-/// Another group, in a file of this phase, of which block 2 was never listed.
+/// Returns another group, in a file of this phase, whose block 2 was never listed.
 fn written(phase: Phase) -> Listed {
     Listed { phase, group: BlockGroup { number: -320, ..group(9000) }, ..listed(&[2]) }
 }

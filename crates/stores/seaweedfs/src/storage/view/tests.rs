@@ -29,7 +29,7 @@ fn listing(servers: &str, shards: &str) -> Listing {
     listing
 }
 
-/// A view in which servers `a`, `b` and `c` are nodes 0, 1 and 2.
+/// Returns a view in which servers `a`, `b` and `c` are nodes 0, 1 and 2.
 fn view(servers: &str, shards: &str) -> View {
     let mut view = View::default();
     for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
@@ -42,7 +42,7 @@ fn view(servers: &str, shards: &str) -> View {
     view
 }
 
-/// The reported stripe as text: for each shard `node:state`, with several copies joined by `+`.
+/// Returns the reported stripe as text: for each shard `node:state`, with several copies joined by `+`.
 fn told(view: &View) -> String {
     let Some(stripe) = view.stripe(5) else { return "nothing".to_owned() };
     let holder = |holder: Replica| format!("{}:{:?}", holder.node.0, holder.state);
