@@ -260,7 +260,7 @@ mod tests {
     use crate::label::Label;
 
     const WINDOWS: usize = 4;
-    /// The last window is short.
+    /// Number of chunks of the block; the last window is short.
     const CHUNKS: usize = WINDOWS * WINDOW_CHUNKS - 100;
 
     /// A window, the step of its last write at the time of the read, and whether its bytes were intact.
@@ -273,7 +273,7 @@ mod tests {
         Rot(usize),
         Read,
         Take,
-        /// The read-back could not run.
+        /// Reports that the read-back could not run.
         Fail,
     }
 

@@ -406,9 +406,9 @@ mod tests {
 
     /// Creates a `NameNode` that runs a shell script in place of `java`. The script plays the JVM's part.
     ///
-    /// A separate process writes the script. If this process wrote it, a child that another test forks at
-    /// that moment would inherit the open file, and the system refuses to run a file that is open for writing
-    /// ("Text file busy").
+    /// A separate process writes the script. If this process wrote the script, a child process that another
+    /// test forks at that moment would inherit the open file, and the system refuses to run a file that is
+    /// open for writing ("Text file busy").
     fn namenode(folder: &std::path::Path, script: &str) -> NameNode {
         let (text, java) = (folder.join("text"), folder.join("java"));
         fs::write(&text, format!("#!/bin/sh\n{script}")).unwrap();

@@ -1,4 +1,5 @@
-//! Read-back during writing: every byte is read back, and no block that reads back wrong is published.
+//! Tests of reading a block back while it is still being written: every byte is read back, and no block that
+//! reads back wrong is published.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,15 +14,15 @@ use store_api::{Closed, Gate, Publish};
 use super::*;
 
 const MIB: usize = 1 << 20;
-/// Long enough that some bytes are read back before the last byte is written.
+/// The length of a block: long enough that some bytes are read back before the last byte is written.
 const LENGTH: usize = 19 * MIB + 5000;
 
-/// Counts the bytes that pass, and can change the medium first.
+/// A gate that counts the bytes that are read back, and can corrupt a byte on the medium first.
 #[derive(Default)]
 struct Watched {
     passed: AtomicU64,
     closed: AtomicBool,
-    /// A byte of a file that is changed before the next piece is read.
+    /// A byte of a file to corrupt before the next piece is read.
     rot: Mutex<Option<(File, u64)>>,
 }
 
@@ -166,7 +167,7 @@ fn a_closed_gate_ends_the_read_back() {
     assert_eq!(scene.open(&id("a")).expect("there").verify(&OpenGate).expect("whole"), digest);
 }
 
-/// Blocks all reads until it is opened.
+/// A gate that blocks all reads until a test sets `open`.
 #[derive(Default)]
 struct Shut {
     asked: AtomicU64,

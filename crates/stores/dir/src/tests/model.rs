@@ -1,4 +1,4 @@
-//! Bytes written in any order read back as from a plain byte vector.
+//! Compares blocks with a plain byte vector: bytes written in any order must read back the same.
 
 use proptest::prelude::*;
 use store_api::{BlockHash, BlockReader};
@@ -40,7 +40,7 @@ fn range(piece: &Piece, bytes: usize) -> std::ops::Range<usize> {
     start..end
 }
 
-/// Returns the expected digest.
+/// Returns the digest that the store must report for a block of these bytes.
 fn digest(bytes: &[u8]) -> Option<repair::Digest> {
     let mut hash = BlockHash::default();
     hash.update(bytes);
@@ -124,7 +124,8 @@ proptest! {
     }
 }
 
-/// A rebuilt block must be comparable with a digest that an old version recorded.
+/// A rebuilt block must get the same kind of digest as the catalog has recorded, even if an old version
+/// recorded that digest.
 #[test]
 fn a_rebuilt_block_gets_the_recorded_kind_of_digest() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Reconstruction commands of the NameNode, as counted by DataNodes.
+//! Tests that DataNodes count the NameNode's reconstruction commands correctly.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -49,8 +49,8 @@ fn number(beans: &str, key: &str) -> i64 {
     rest[..end].parse().expect("a number")
 }
 
-/// The plug-in takes a command over but cannot carry it out, since it has no certificate. HDFS then carries
-/// it out, and counts each task and its transfers once.
+/// The plug-in takes over a command but cannot execute it, since it has no certificate. HDFS then executes
+/// the command, and counts the task and its transfers once.
 pub fn a_command_that_falls_back(world: &mut World) {
     let group = largest(world, "RS-6-3-1024k");
     let (node, block) = (group.holders[4].expect("held"), &group.stripe.blocks[4]);
