@@ -138,7 +138,8 @@ pub trait Blocks: Sources + Sinks {
     fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError>;
 
     /// Reads a block through the store's own process, as the store's clients do, within a time limit. Returns
-    /// `None` if the store has no such process; its files are [verified](Self::verify) instead.
+    /// `None` if the store has no such process; the caller then [verifies](Self::verify) the block's files
+    /// instead.
     fn read_back(&self, block: &BlockId) -> Option<Later<'static, Result<Option<Digest>, BlockError>>> {
         let _ = block;
         None

@@ -44,8 +44,8 @@ impl Eras {
         }
     }
 
-    /// Writes off the eras of these blocks: [`may_be_lost`](Self::may_be_lost) returns `false` for all their
-    /// blocks from now on.
+    /// Writes off the eras of these blocks: [`may_be_lost`](Self::may_be_lost) returns `false` for all names
+    /// from these eras from now on.
     pub fn disclaim(&mut self, blocks: &BTreeSet<BlockId>) {
         self.disclaimed.extend(blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.era())));
     }

@@ -20,7 +20,7 @@ pub struct FileRecord {
     pub code: CodeSpec,
     /// Length of a block in all stripes but the last, whose blocks may be shorter.
     pub block_bytes: u64,
-    /// Length of a chunk of those blocks; `None` if each block is one chunk.
+    /// Length of a chunk of the file's blocks; `None` if each block is one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
     /// The file's stripes in file order. Each stripe but the last stores k · `block_bytes` bytes of the file.
@@ -64,7 +64,7 @@ pub struct PutRecord {
     pub code: CodeSpec,
     /// Length of a block in all stripes but the last.
     pub block_bytes: u64,
-    /// Length of a chunk of those blocks; `None` if each block is one chunk.
+    /// Length of a chunk of the file's blocks; `None` if each block is one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
     /// Whether the commit may replace an existing file of this name.

@@ -6,11 +6,11 @@
 //!
 //! **Coordinator side.** Three traits, which a store implements independently of each other:
 //!
-//! | seam | holds | implementations |
+//! | trait | stores | implementations |
 //! |---|---|---|
 //! | [`Catalog`] | stripes and their holders; *publish* | `dir`, `attached` (under `hdfs` and `seaweedfs`) |
 //! | [`Files`] | files that are put through Mend | `dir` |
-//! | [`Records`] | nodes, queue, notes, numbers | redb in `dir`; etcd may follow |
+//! | [`Records`] | nodes, repair queue, pending removals, counters | redb in `dir`; etcd may follow |
 //!
 //! A [`Storage`] combines the three: any catalog, with or without files, over any records. A [`StorePolicy`]
 //! describes how one kind of store differs from the others. `crates/stores/tests/toy` is a complete store in

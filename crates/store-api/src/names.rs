@@ -23,7 +23,7 @@ const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// The highest count that fits into a key.
 pub const MAX_COUNT: u64 = u64::MAX >> ERA_BITS;
 
-/// The era of a name: a random number that is constant from the start of a coordinator to its end.
+/// The era of a name: a random number that identifies one run of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Era(u32);
 
@@ -128,7 +128,7 @@ impl Key {
     }
 }
 
-/// Parses the count in a name without an era.
+/// Parses a stripe's name that consists of the count alone, without an era.
 pub fn parse_count(text: &str) -> Option<u64> {
     let count: u64 = text.parse().ok()?;
     (count <= MAX_COUNT && count.to_string() == text).then_some(count)

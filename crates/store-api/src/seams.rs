@@ -39,7 +39,7 @@ pub trait Catalog: Send {
     /// Begins a write that would block the storage thread, such as a write that contacts remote servers, and
     /// returns at once. Another thread calls `done` with the outcome. Writes that were begun for the same
     /// stripe keep their order. Returns `done` unused if the write does not block; the storage thread then
-    /// carries it out.
+    /// carries the write out.
     fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {
         let _ = (term, write);
         Some(done)

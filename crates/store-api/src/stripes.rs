@@ -136,8 +136,8 @@ impl BlockRecord {
         (self.node, self.state, self.digest) = (Some(node), BlockState::Healthy, digest);
     }
 
-    /// Returns all nodes that hold the block or held it last, each with the state of its copy; the home node
-    /// first.
+    /// Returns all nodes that hold the block or held it last, each with the state of its copy; the home
+    /// (`node`) comes first.
     pub fn holders(&self) -> impl Iterator<Item = Replica> + '_ {
         let home = self.node.map(|node| Replica { node, state: self.state });
         home.into_iter().chain(self.replicas.iter().copied())

@@ -19,7 +19,7 @@ use super::{Aside, CopyState, Ledger, Teller};
 /// One thread follows the store's changes, the other serves requests.
 const THREADS: usize = 2;
 
-/// A store that others own, as [`AttachedCatalog`] uses it.
+/// The operations that [`AttachedCatalog`] needs of a store that others own.
 pub trait System: Send + Sync + 'static {
     /// The store's name in messages.
     const NAME: &'static str;

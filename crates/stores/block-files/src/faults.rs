@@ -52,7 +52,7 @@ pub fn range_end(path: &Path, offset: u64, length: usize, block_bytes: u64) -> R
 /// Opens a file for reading.
 ///
 /// # Errors
-/// `missing` if it does not exist, otherwise [`BlockError::Io`].
+/// `missing` if the file does not exist, otherwise [`BlockError::Io`].
 pub fn open_file(path: &Path, missing: impl FnOnce() -> BlockError) -> Result<File, BlockError> {
     File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => missing(),

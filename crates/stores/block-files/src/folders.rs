@@ -1,4 +1,4 @@
-//! Folders of block files: their lock, their names, and what is removed from them.
+//! Folders of block files: their locks, the names of files in them, and the removal of files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -15,14 +15,15 @@ pub const OWN_PREFIX: &str = ".mend-";
 /// The name of the lock file that Mend creates in a folder of another system.
 pub const OWN_LOCK: &str = ".mend-lock";
 
-/// An exclusive lock on a folder. The system releases it when this is dropped or the process ends.
+/// An exclusive lock on a folder. The system releases the lock when this value is dropped or the process
+/// ends.
 #[derive(Debug)]
 pub struct FolderLock {
     _file: File,
 }
 
 impl FolderLock {
-    /// Locks `folder` by its file `name`, which is created if necessary.
+    /// Locks `folder` by a lock on the file `name` in it, which is created if necessary.
     ///
     /// # Errors
     /// [`BlockError::Io`]; the error text is `taken` if another process holds the lock.

@@ -59,7 +59,7 @@ impl Folder {
 
     /// Locks the file names in a subfolder.
     pub(super) fn lock_shard(&self, shard: u8) -> MutexGuard<'_, ()> {
-        // The lock guards names on disk, which are consistent even if its holder panicked.
+        // The lock guards names on disk, which are consistent even if the holder of the lock panicked.
         self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 

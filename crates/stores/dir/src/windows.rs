@@ -42,7 +42,7 @@ pub(super) struct Windows {
 /// the error.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
-/// Durable windows to be read back now, on a thread that may block.
+/// Windows that are durable and will be read back next, on a thread that may block.
 pub(super) struct Reading {
     block: BlockId,
     path: PathBuf,
@@ -62,7 +62,7 @@ struct Window {
 
 /// How the bytes of a window are hashed, in addition to the comparison with the checksums.
 enum Hashing {
-    /// Not hashed: the block's digest is that of its checksum list.
+    /// The window is not hashed, because the block's digest is computed from its checksum list.
     None,
     /// The window is hashed, as part of a block of `chunks` chunks. If the hash is `known`, the result must
     /// be equal.
@@ -87,7 +87,7 @@ impl Windows {
     }
 
     /// Takes the waiting windows whose chunk checksums are all `known`; returns `None` if there is no such
-    /// window. The caller must sync them before they are read, and must pass the result to
+    /// window. The caller must sync the file before it reads these windows, and must pass the result to
     /// [`take`](Self::take) before the next call.
     pub(super) fn read(
         &mut self,

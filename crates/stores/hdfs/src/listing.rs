@@ -93,7 +93,7 @@ pub struct DataNode {
     pub standing: Option<Standing>,
     /// The DataNode's folders, `dfs.datanode.data.dir`; empty in answers that omit them.
     pub folders: Vec<PathBuf>,
-    /// Why the DataNode does not report its folders.
+    /// Why the DataNode does not report its folders; `None` if it reports them or was not asked.
     pub silent: Option<String>,
 }
 

@@ -20,7 +20,7 @@ use crate::address::ServerAddress;
 use crate::error::{AskError, causes, is_tls};
 use crate::security::Security;
 
-/// Timeout for connecting; a server that exceeds it counts as unreachable.
+/// Timeout for connecting; a server that exceeds it is treated as unreachable.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Interval of keep-alive pings. SeaweedFS closes connections that ping more often than every 20 s.
 const PING_EVERY: Duration = Duration::from_secs(25);

@@ -155,7 +155,7 @@ struct Lease {
 }
 
 impl Lease {
-    /// Takes or renews the lease. Returns the time until which it is held.
+    /// Takes or renews the lease. Returns the time until which the lease is held.
     async fn renew(&mut self) -> Result<Instant, AskError> {
         let call = "LeaseAdminToken";
         let token = self.token.unwrap_or_default();

@@ -37,7 +37,7 @@ pub struct VolumeServer {
 /// The metadata files of a volume: all its files other than shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SmallFile {
-    /// The sorted index of needles.
+    /// The index of needles (stored objects), sorted by ID.
     Ecx,
     /// The journal of deleted needles.
     Ecj,

@@ -375,7 +375,7 @@ impl Generation {
     }
 
     /// Whether this encoding may have enough shards to be read, including shards that are not listed at the
-    /// moment. If its ratio is unknown, that of `other` is assumed.
+    /// moment. If its ratio is unknown, the ratio of `other` is assumed.
     fn may_be_readable(&self, other: &Self) -> bool {
         let shards = self.homes.len() + self.former.len(); // No shard is in both.
         self.ratio.or(other.ratio).is_none_or(|ratio| shards >= usize::from(ratio.data()))

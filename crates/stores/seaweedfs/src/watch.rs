@@ -101,7 +101,7 @@ impl From<Dropped> for Ended {
     }
 }
 
-/// Follows one stream until it ends.
+/// Follows a master's stream of changes until the stream ends.
 async fn follow(
     master: &MasterClient,
     list_every: Duration,

@@ -2,8 +2,8 @@
 //!
 //! After an I/O error, redb refuses all requests until the file is reopened, and the transaction in flight
 //! may or may not be durable. Each transaction therefore carries a mark, which increases by one. After a
-//! reopen, the mark is either that of the last successful commit or that of a failed one. With any other
-//! mark, the file is not what this coordinator wrote, and the coordinator must stop.
+//! reopen, the file must contain the mark of the last successful commit or of a commit that failed since.
+//! With any other mark, the file is not what this coordinator wrote, and the coordinator must stop.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ impl DirCatalog {
 
     fn close(&mut self, error: CatalogError) {
         let closed = std::mem::replace(&mut self.engine, Engine::Failed(error));
-        // After an I/O error, closing writes nothing; with damaged pages, it may panic.
+        // After an I/O error, closing the database writes nothing; with damaged pages, closing may panic.
         let _ = guard(&self.path, || {
             drop(closed);
             Ok::<_, CatalogError>(())

@@ -96,7 +96,7 @@ impl DirCatalog {
                 Some(group) => Change::shared(group, &self.path),
                 None => Change::of(self.engine.database()?, &self.path)?,
             };
-            let result = work(&change)?; // On an error, dropping the change aborts its own transaction.
+            let result = work(&change)?; // An error drops `change`, which aborts a new transaction.
             if self.group.is_none() {
                 change.put(META, MARK, &mark)?;
             }

@@ -48,7 +48,8 @@ impl DirCatalog {
         })
     }
 
-    /// Removes a node for good; no stripe may place a block on it. The number is not reused.
+    /// Removes a node's record permanently; the node's number is not reused. The caller makes sure that no
+    /// stripe places a block on the node.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].

@@ -6,10 +6,11 @@
 //! recovered.
 //!
 //! A helper may return false labels, so the rebuild counts helpers, not blocks. Each stripe of a put is
-//! stored on some number of helpers; the smallest of these numbers is the put's number of *witnesses*. A put
-//! never takes the name of a file with more witnesses than the put would have if all silent helpers confirmed
-//! it. Such a put is stored under another name. Numbers and times that only one helper reports barely affect
-//! the [counters](super::counters).
+//! stored on some number of helpers; the smallest of these numbers is the put's number of *witnesses*. A
+//! helper that does not answer (a silent helper) might confirm a put. If a file has more witnesses than a put
+//! of the same name would have with all silent helpers, the put does not replace the file, but is stored
+//! under another name. Numbers and times that only one helper reports barely affect the
+//! [counters](super::counters).
 //!
 //! The report names everything that did not become a file.
 
@@ -48,7 +49,7 @@ pub struct Rebuilt {
     pub rivals: Vec<Rival>,
     /// Puts that did not become a file, because they are older or incomplete: name and number of blocks.
     pub left: Vec<(String, usize)>,
-    /// Readable files that only one helper reports, which may have invented them.
+    /// Readable files that only one helper reports; the helper may have invented them.
     pub unconfirmed: Vec<Unconfirmed>,
     /// Blocks without a label, with a label or bytes that contradict other blocks of the stripe, or from
     /// another cluster.
@@ -83,7 +84,7 @@ pub struct Unconfirmed {
 pub struct Stranger {
     /// The block's name.
     pub block: BlockId,
-    /// The helper that holds it.
+    /// The helper that holds the block.
     pub helper: String,
     /// The file that the label names; `None` without a label of this cluster.
     pub file: Option<String>,
@@ -98,8 +99,8 @@ impl Rebuilt {
         mentioned.filter(|name| !files.contains(name)).collect()
     }
 
-    /// Whether every file name in a label has a readable file that several helpers report, and no put or
-    /// block contradicts it.
+    /// Whether every file name in a label has a readable file that several helpers report, and no other put
+    /// or block contradicts these files.
     pub fn is_clear(&self) -> bool {
         self.unreadable.is_empty()
             && self.rivals.is_empty()
@@ -146,14 +147,14 @@ struct Found {
 /// The stripes of one put, by position.
 type Stripes = BTreeMap<u32, (Key, StripeRecord)>;
 
-/// A put that may become the file of its name.
+/// A put that may become the file with the name that the put claims.
 struct Candidate {
     part: FilePart,
     stripes: Stripes,
     /// The number of helpers that hold blocks of a stripe, for the stripe with the fewest.
     witnesses: usize,
-    /// The number of witnesses that the put would have if all silent helpers confirmed it. For a put with a
-    /// single witness, equal to `witnesses`.
+    /// The number of witnesses that the put would have if all silent helpers (those that did not answer)
+    /// confirmed it. For a put with a single witness, equal to `witnesses`.
     reach: usize,
     readable: bool,
     whole: bool,
@@ -244,8 +245,8 @@ fn gather(
 }
 
 /// Chooses one copy of each block. A helper normally holds one block of a stripe, so a helper that reports
-/// fewer blocks of the stripe is trusted more. If equally trusted copies differ, the block counts as corrupt;
-/// it can be repaired from the other blocks of the stripe.
+/// fewer blocks of the stripe is trusted more. If equally trusted copies differ, the block is recorded as
+/// corrupt, so that it is repaired from the other blocks of the stripe.
 fn settle(heard: Heard, strangers: &mut Strangers<'_>) -> Found {
     let Heard { label, copies } = heard;
     let mut held: BTreeMap<Option<NodeId>, usize> = BTreeMap::new();
@@ -362,8 +363,8 @@ fn stripe_numbers(stripes: &Stripes) -> impl Iterator<Item = (u64, usize)> {
     stripes.values().map(|(key, stripe)| (key.count(), witnesses(stripe.blocks.iter())))
 }
 
-/// Returns a put's number together with its witnesses: the smallest number of helpers that hold blocks of one
-/// of its stripes.
+/// Returns a put's number, and its number of witnesses: how many helpers hold blocks of the stripe that the
+/// fewest helpers hold.
 fn put_number((part, stripes): &(FilePart, Stripes)) -> Option<(u64, usize)> {
     Some((Key::of(&StripeId(part.put.clone()))?.count(), fewest_witnesses(stripes)))
 }

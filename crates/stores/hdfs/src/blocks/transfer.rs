@@ -193,7 +193,7 @@ pub(super) struct Wanted {
     pub(super) pool: String,
     pub(super) name: ReplicaName,
     pub(super) bytes: u64,
-    /// A block token, if HDFS uses them.
+    /// A block token; `None` if HDFS does not use block tokens.
     pub(super) permit: Option<Permit>,
 }
 

@@ -85,8 +85,8 @@ impl Volume {
         Ok(folder)
     }
 
-    /// Whether the replica is in this volume, intact or not: its bytes exist, and the block's checksum file
-    /// is this replica's or missing.
+    /// Whether the replica is in this volume, intact or not: the file with its bytes exists, and so does its
+    /// checksum file, unless the block has no checksum file at all.
     pub(super) fn has(&self, name: &ReplicaName) -> Result<bool, BlockError> {
         let files = self.files(name);
         Ok(exists(&files.bytes)? && (exists(&files.meta)? || self.stamps(name)?.is_empty()))

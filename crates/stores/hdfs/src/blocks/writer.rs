@@ -176,7 +176,7 @@ impl ReplicaWriter {
     }
 
     /// Refuses a replica that would conflict with others on the DataNode. Of two replicas of the same block,
-    /// a DataNode keeps one by its own rules; and it may have only one block of a group.
+    /// a DataNode keeps one by its own rules, and a DataNode may have only one block of a group.
     pub(super) fn check_others(&self) -> Result<(), BlockError> {
         self.shared.volumes.check_group(&self.place.name)?;
         for volume in self.shared.volumes.with(&self.place.name)? {

@@ -1,4 +1,4 @@
-//! The DataNodes as the NameNode lists them. Pure, as [`view`](super::view) is.
+//! The DataNodes as the NameNode lists them. Pure: this module sends no queries and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

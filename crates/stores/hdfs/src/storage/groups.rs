@@ -1,4 +1,5 @@
-//! The block groups as the NameNode lists them, and the last homes of their blocks. Pure, as [`view`](super::view) is.
+//! The block groups as the NameNode lists them, and the last holders of their blocks. Pure: this module sends
+//! no queries and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

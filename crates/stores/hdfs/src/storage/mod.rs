@@ -1,7 +1,7 @@
 //! An HDFS cluster as a coordinator's catalog.
 //!
 //! The stripes are the block groups that the NameNode lists. Mend records only additional facts, such as
-//! copies that it found bad. HDFS owns the files, and removes surplus copies itself. Without a NameNode, the
+//! missing or corrupt copies. HDFS owns the files, and removes surplus copies itself. Without a NameNode, the
 //! only stripes are those that plug-ins describe to the coordinator.
 //!
 //! **Invariants:** everything reported about a group has the same generation stamp. The group is queried

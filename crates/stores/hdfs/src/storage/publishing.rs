@@ -26,8 +26,8 @@ const GONE: &str = "its file was removed or is being written";
 
 impl Shared {
     /// Checks that a group is unchanged, and that these nodes can receive these blocks. Returns the block
-    /// tokens that DataNodes require for pushed blocks. Before it returns, it queries the NameNode for the
-    /// group and records the answer.
+    /// tokens that DataNodes require for pushed blocks. Also records the NameNode's current answer about the
+    /// group.
     pub async fn claim(
         self: &Arc<Self>,
         stripe: &StripeId,

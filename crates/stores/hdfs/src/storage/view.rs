@@ -4,9 +4,9 @@
 //! Pure: it sends no queries and stores nothing. Time is an argument, counted from the opening of the
 //! storage.
 //!
-//! The NameNode lists only healthy replicas, not the former places of lost ones. The view therefore remembers
-//! the last holder of each block. If a block is no longer listed, it is missing if that DataNode is live;
-//! otherwise the whole DataNode is down.
+//! The NameNode lists only healthy replicas, not the former holders of lost replicas. The view therefore
+//! remembers the last holder of each block. If a block is no longer listed, it is missing if that DataNode is
+//! live; otherwise the whole DataNode is down.
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
 //! are reported. A group that lacks such a block is *unsettled*, and is reported only after a later answer
@@ -26,8 +26,8 @@ use super::groups::{Groups, Held, Listed, group_number};
 use crate::blocks::GroupBlock;
 use crate::listing::Standing;
 
-/// A block of a live DataNode counts as missing after being unlisted for this long, because a block report
-/// consists of several messages.
+/// A block of a live DataNode is treated as missing after being unlisted for this long, because a block
+/// report consists of several messages.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The last report about a group.

@@ -29,7 +29,7 @@ struct Identity {
     changed: (i64, i64),
 }
 
-/// A shard's checksums: the expected ones of `.ecsum` and the learned ones of its chunks.
+/// A shard's checksums: the expected checksums from `.ecsum`, and the learned checksums of its chunks.
 #[derive(Debug)]
 pub(super) struct Known {
     sums: ShardSums,

@@ -40,8 +40,8 @@ struct Claims {
 }
 
 impl Shared {
-    /// Takes the lock if necessary, and prepares these nodes for shards of a volume. Before it returns, it
-    /// lists the volume again under the lock.
+    /// Takes the lock if necessary, and prepares these nodes for shards of a volume. Also lists the volume
+    /// again while the lock is held.
     ///
     /// # Errors
     /// [`StoreError::Taken`] if another client holds the lock, [`StoreError::Unfit`] if a server cannot be
@@ -69,8 +69,8 @@ impl Shared {
         ready
     }
 
-    /// Takes the lock if necessary, to fix the files or mounts of a volume's servers. Before it returns, it
-    /// lists the volume again under the lock.
+    /// Takes the lock if necessary, to fix the files or mounts of a volume's servers. Also lists the volume
+    /// again while the lock is held.
     ///
     /// # Errors
     /// [`StoreError::Taken`] if another client holds the lock.

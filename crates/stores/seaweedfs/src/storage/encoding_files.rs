@@ -1,4 +1,5 @@
-//! The parsed `.vif` and `.ecsum` files of the encodings. Pure, like [`view`](super::view).
+//! The parsed `.vif` and `.ecsum` files of the encodings. Pure: this module calls no server and stores
+//! nothing.
 
 use std::collections::BTreeMap;
 

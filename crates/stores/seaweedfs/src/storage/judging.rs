@@ -1,5 +1,5 @@
 //! Finds volumes that need an operator: volumes whose state is unknown, and volumes of which servers also
-//! serve shards of an outdated encoding. Pure, as [`view`](super::view) is.
+//! serve shards of an outdated encoding. Pure: this module calls no server and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The node numbers of volume servers. Pure, as [`view`](super::view) is.
+//! The node numbers of volume servers. Pure: this module calls no server and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -17,7 +17,7 @@ use crate::server::SmallFile;
 /// whole entries.
 pub(super) const ENTRY_BYTES: usize = 16;
 const SIZE_BYTES: usize = 4;
-/// The size that marks a deleted needle. A deletion may be marked in the indexes of some servers only.
+/// The size that marks a deleted needle. Only some servers' indexes may contain the mark.
 const TOMBSTONE: [u8; SIZE_BYTES] = [0xff; SIZE_BYTES];
 
 /// The defect of a server's copy of a file.
@@ -45,7 +45,7 @@ pub(super) struct Copies {
 pub(super) struct Verdict {
     /// Servers whose copy agrees with the majority.
     pub good: Vec<ServerId>,
-    /// Servers whose copy is bad.
+    /// Servers whose copy is bad, with the problem.
     pub bad: BTreeMap<ServerId, Problem>,
 }
 
@@ -126,7 +126,7 @@ fn indexes_agree(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl Copies {
-    /// Adds a server's copy of the file; an empty file counts as missing.
+    /// Adds a server's copy of the file; an empty file is treated as missing.
     pub fn add(&mut self, file: SmallFile, server: ServerId, bytes: Option<Vec<u8>>) {
         let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return self.missing.push(server) };
         match Content::decode(file, bytes) {

@@ -16,7 +16,7 @@ use crate::server::SmallFile;
 
 /// The largest `.vif` or `.ecsum` file that is compared, in bytes.
 const MAX_COMPARED: usize = 64 << 20;
-/// Indexes are compared in windows of this size, since they may exceed the memory.
+/// Indexes are compared in windows of this many bytes, since an index may be larger than the memory.
 const WINDOW_BYTES: usize = ENTRY_BYTES << 16;
 /// Timeouts for reading a server's copy of a file, and for reading one window of an index.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
 //! Maps volumes to stripes, from the master's listing, the volumes' own files, and the copies that were found
-//! bad.
+//! missing or corrupt.
 //!
 //! Pure: this module calls no server and stores nothing.
 

@@ -6,7 +6,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * The window of a block that is being received: slices arrive in any order, and are handed out in order as
- * soon as all before them are complete.
+ * soon as all earlier slices are complete.
  *
  * <p>Invariant: a slice that was handed out is never modified again, and every frame that contributed to it
  * had a valid checksum.

@@ -29,7 +29,7 @@ public final class Settings {
 
   /**
    * Creates the settings for a cluster whose coordinator listens on {@code api} and {@code control}. Both are
-   * {@code HOST:PORT}, as in {@code [coordinator]} of its mend.toml.
+   * {@code HOST:PORT}, as in {@code [coordinator]} of the cluster's mend.toml.
    *
    * @throws IllegalArgumentException if an address is invalid
    */
@@ -58,7 +58,7 @@ public final class Settings {
 
   /**
    * Sets this machine's rack, as named in mend.toml. Plans then account for the links between racks; by
-   * default the client counts as outside all racks.
+   * default the client is treated as outside all racks.
    */
   public Settings withRack(String name) {
     return new Settings(api, control, credentials, scheme, allowsPlainEdges, patience, name);

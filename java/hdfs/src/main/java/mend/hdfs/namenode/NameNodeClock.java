@@ -16,7 +16,7 @@ final class NameNodeClock {
   }
 
   /**
-   * Whether a time is less than {@code limitMs} ago. Before any contact is recorded, every time counts as
+   * Whether a time is less than {@code limitMs} ago. Before any contact is recorded, every time is treated as
    * recent.
    */
   boolean isWithin(long limitMs, long atMs) {

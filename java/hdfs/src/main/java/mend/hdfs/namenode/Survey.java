@@ -142,7 +142,7 @@ final class Survey {
     for (String folder : folders) {
       walk(folder, false);
     }
-    // Last, because a file that is deleted during the walk is then found in its snapshot.
+    // Snapshots come last, so that a file that is deleted during the walk is found in its snapshot.
     Snapshots snapshots = new Snapshots(files, lines, this::tellProgress);
     snapshots.eachDeleted(folders, path -> walk(path, true));
   }

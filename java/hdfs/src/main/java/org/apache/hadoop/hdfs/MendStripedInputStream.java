@@ -18,8 +18,8 @@ import org.apache.hadoop.util.Time;
  * A stream of a striped file whose positional reads get lost data through Mend. Mend fetches only the
  * requested bytes, while HDFS would fetch k times as many and decode.
  *
- * <p>A block counts as lost if the NameNode knows no holder of it, or if this stream could reach none of the
- * known holders. Sequential reads fetch complete rows of cells anyway and stay with HDFS.
+ * <p>A block is treated as lost if the NameNode knows no holder of it, or if this stream could reach none of
+ * the known holders. Sequential reads fetch complete rows of cells anyway and are left to HDFS.
  */
 final class MendStripedInputStream extends DFSStripedInputStream {
   private final ErasureCodingPolicy policy;
