@@ -82,7 +82,7 @@ pub trait Catalog: Send {
     fn flush(&self) {}
 }
 
-/// Files that are put, read and removed through Mend. Only stores that own their files implement this seam.
+/// Files that are put, read and removed through Mend. Only stores that own their files implement this trait.
 pub trait Files: Send {
     /// Calls `visit` with every file, every open put and the number of the next stripe.
     ///

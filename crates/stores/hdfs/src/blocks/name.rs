@@ -57,7 +57,7 @@ impl ReplicaName {
         (self.block < 0).then_some((self.block & !INDEX_MASK, index))
     }
 
-    /// Whether the two are different blocks of the same group.
+    /// Whether the two names denote different blocks of the same group.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         let group = |name: &Self| name.place().map(|(group, _)| group);
         self.block != other.block && group(self).is_some() && group(self) == group(other)

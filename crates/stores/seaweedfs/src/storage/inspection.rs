@@ -31,7 +31,7 @@ const REST: u32 = 9;
 /// Timeouts for a server that copies a file from another one.
 const BRING_LIMIT: Duration = Duration::from_secs(60);
 const BRING_INDEX_LIMIT: Duration = Duration::from_secs(600);
-/// Number of attempts, and their interval, to mount shards again that were unmounted briefly.
+/// Number of attempts, and their interval, to mount shards again after they were unmounted briefly.
 const MOUNT_TRIES: usize = 5;
 const MOUNT_AGAIN: Duration = Duration::from_millis(200);
 /// The files in the order in which they are compared and copied: SeaweedFS needs the index first.
