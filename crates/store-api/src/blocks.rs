@@ -1,4 +1,5 @@
-//! The helper's seam: the blocks on one node, opened for reading as [`Sources`] and for writing as [`Sinks`].
+//! The helper's interface to a store: the blocks on one node, opened for reading as [`Sources`] and for
+//! writing as [`Sinks`].
 
 use std::io;
 use std::ops::Range;
@@ -137,7 +138,8 @@ pub trait Blocks: Sources + Sinks {
     fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError>;
 
     /// Reads a block through the store's own process, as the store's clients do, within a time limit. Returns
-    /// `None` if the store has no such process; its files are [verified](Self::verify) instead.
+    /// `None` if the store has no such process; the caller then [verifies](Self::verify) the block's files
+    /// instead.
     fn read_back(&self, block: &BlockId) -> Option<Later<'static, Result<Option<Digest>, BlockError>>> {
         let _ = block;
         None
@@ -165,7 +167,7 @@ pub trait Blocks: Sources + Sinks {
         Ok(Description { id: any.id, bytes: reader.bytes(), digest: reader.digest(), label: None })
     }
 
-    /// Free space for blocks, in bytes.
+    /// Returns the free space for blocks, in bytes.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -174,7 +176,7 @@ pub trait Blocks: Sources + Sinks {
 
 /// An open block. Reads return only bytes that match the store's checksums.
 pub trait BlockReader: Send + Sync {
-    /// Length of the block in bytes.
+    /// Returns the length of the block in bytes.
     fn bytes(&self) -> u64;
 
     /// Reads exactly `buffer.len()` bytes at `offset`.
@@ -199,12 +201,12 @@ pub trait BlockReader: Send + Sync {
         let _ = bytes;
     }
 
-    /// The block's digest, computed from its stored checksums without reading the block; `None` if the store
-    /// has none.
+    /// Returns the block's digest, computed from its stored checksums without reading the block; `None` if
+    /// the store has none.
     fn digest(&self) -> Option<Digest>;
 }
 
-/// A block in memory.
+/// Reads a block that is in memory.
 impl BlockReader for Vec<u8> {
     fn bytes(&self) -> u64 {
         self.len() as u64

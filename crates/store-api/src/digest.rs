@@ -25,7 +25,7 @@ impl BlockHash {
         self.0.update(bytes);
     }
 
-    /// The digest of all bytes appended so far.
+    /// Returns the digest of all bytes appended so far.
     pub fn finish(&self) -> Digest {
         Digest::new(DIGEST_KIND, self.0.finalize().as_bytes()).expect("32 bytes are a digest")
     }

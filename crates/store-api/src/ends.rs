@@ -1,4 +1,4 @@
-//! Sources and sinks of bytes: the seam between the engine of a helper or client and its storage.
+//! Sources and sinks of bytes: the interface between the engine of a helper or client and its storage.
 //!
 //! [`Sources`] opens the blocks that an assignment reads, [`Sinks`] the destinations to which it delivers. A
 //! node's store implements both ([`Blocks`] extends them); a client's request implements one of the two. An
@@ -26,8 +26,8 @@ use repair::{Digest, LocalBlock, Sink};
 
 use crate::{BlockError, BlockReader, Gate};
 
-/// A boxed future. It is polled on a runtime with sockets and timers; disk I/O belongs on a thread that may
-/// block.
+/// A boxed future. It is polled on an async runtime with sockets and timers, so it must move disk I/O to a
+/// thread that may block.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Opens the blocks that an assignment reads. Called on threads that may block, except where noted.
@@ -81,8 +81,8 @@ pub trait Intake: Send {
         true
     }
 
-    /// A reader of the bytes written so far, or of the sealed block if this is a [`BlockWriter`]. Parity
-    /// checks use it.
+    /// Returns a reader of the bytes written so far, or of the sealed block if this is a [`BlockWriter`].
+    /// Parity checks use it.
     ///
     /// # Errors
     /// [`BlockError`]; [`Corrupt`](BlockError::Corrupt) if the block was written to after it was sealed.
@@ -133,7 +133,7 @@ pub trait HandOver: BlockWriter {
     /// [`BlockError::Process`].
     fn prepare(&mut self) -> Later<'_, Result<(), BlockError>>;
 
-    /// The process that accepts the block, and the timeout of the hand-over.
+    /// Returns the name of the process that accepts the block, and the timeout of the hand-over.
     fn terms(&self) -> HandOverTerms;
 
     /// Hands the sealed block over. Completes when the process has confirmed that all readers of the store
@@ -180,7 +180,7 @@ impl Delivery {
         }
     }
 
-    /// A reader of the bytes; see [`Intake::reader`].
+    /// Returns a reader of the bytes; see [`Intake::reader`].
     ///
     /// # Errors
     /// [`BlockError`].
@@ -192,7 +192,7 @@ impl Delivery {
         }
     }
 
-    /// The block that is being written; `None` if nothing is stored.
+    /// Returns the block that is being written; `None` if nothing is stored.
     pub fn block(&mut self) -> Option<&mut dyn BlockWriter> {
         match self {
             Self::Taken(_) => None,
@@ -201,7 +201,7 @@ impl Delivery {
         }
     }
 
-    /// The terms of the hand-over; `None` if the block is not handed over.
+    /// Returns the terms of the hand-over; `None` if the block is not handed over.
     pub fn terms(&self) -> Option<HandOverTerms> {
         match self {
             Self::HandedOver(writer) => Some(writer.terms()),

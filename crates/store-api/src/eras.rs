@@ -1,10 +1,12 @@
-//! The eras in which the coordinators of a catalog have named stripes. [`Era`] explains the term.
+//! The record of the eras in which the coordinators of a catalog have named stripes. An [`Era`] is a random
+//! number that each coordinator draws when it starts; it is part of the names of the coordinator's stripes.
 //!
-//! A block with a name from a recorded era that belongs to no stripe is left over from a file that was
-//! removed or never committed. Puts that are open when a coordinator starts are the exception: the catalog may
-//! be an old copy, in whose original they were committed. A block from an unknown era may belong to a stripe that was lost when an older
-//! copy of the catalog was restored. Copies of the catalog omit this record, because a put that was open when
-//! the copy was taken may have been committed since.
+//! The record distinguishes leftover blocks from blocks of lost stripes. If a block belongs to no stripe but
+//! its name has a recorded era, it is left over from a file that was removed or never committed. There is one
+//! exception: if the file's put was open when a coordinator started, the catalog may be an old copy, and the
+//! put may have been committed in the original. If the era is not recorded, the block may belong to a stripe
+//! that was lost when an older copy of the catalog was restored. Copies of the catalog omit this record,
+//! because a put that was open when the copy was taken may have been committed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,19 +18,20 @@ use crate::names::{Era, Key};
 /// The current era and the earlier eras of a catalog; see the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eras {
-    /// The current era and the first count used in it.
+    /// The current era and the count of its first stripe.
     now: Option<(u64, u64)>,
-    /// Each earlier era with the range of counts used in it, as (first, end).
+    /// Each earlier era with the range of its stripe counts, as (first, end).
     past: BTreeMap<u64, (u64, u64)>,
     /// Eras whose lost stripes the operator has written off.
     disclaimed: BTreeSet<u64>,
-    /// Counts of stripes whose put was open at a start: each first count with the end of its range.
+    /// Counts of stripes whose put was open when a coordinator started, as ranges: the first count and the
+    /// end.
     #[serde(default)]
     left: BTreeMap<u64, u64>,
 }
 
 impl Eras {
-    /// Starts an era, unless it is the current one; `next` is the first count in it.
+    /// Starts an era, unless it is the current one; `next` is the count of its first stripe.
     pub fn begin(&mut self, era: Era, next: u64) {
         let era = era.number();
         if let Some((before, first)) = self.now.filter(|&(now, _)| now != era)
@@ -41,12 +44,13 @@ impl Eras {
         }
     }
 
-    /// Writes off the eras of these blocks: their stripes no longer count as possibly lost.
+    /// Writes off the eras of these blocks: [`may_be_lost`](Self::may_be_lost) returns `false` for all names
+    /// from these eras from now on.
     pub fn disclaim(&mut self, blocks: &BTreeSet<BlockId>) {
         self.disclaimed.extend(blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.era())));
     }
 
-    /// Notes a stripe whose put was open at the start of a coordinator. The put may have been committed in a
+    /// Records a stripe whose put was open when a coordinator started. The put may have been committed in a
     /// newer copy of the catalog.
     pub fn leave(&mut self, stripe: Key) {
         let count = stripe.count();
@@ -64,8 +68,8 @@ impl Eras {
         self.left.range(..=count).next_back().is_some_and(|(_, &end)| count < end)
     }
 
-    /// Whether the block may belong to a stripe of a lost catalog. Never true for the current era, whose
-    /// stripes are all recorded.
+    /// Whether the block may belong to a stripe that this catalog has lost. Never true for the current era,
+    /// whose stripes are all recorded.
     pub fn may_be_lost(&self, block: &BlockId) -> bool {
         let era = Key::of_block(block).map(|(key, _)| key.era());
         era.is_some_and(|era| self.now.is_none_or(|(now, _)| now != era) && !self.disclaimed.contains(&era))

@@ -20,7 +20,7 @@ pub struct FileRecord {
     pub code: CodeSpec,
     /// Length of a block in all stripes but the last, whose blocks may be shorter.
     pub block_bytes: u64,
-    /// Length of a chunk of those blocks; `None` if each block is one chunk.
+    /// Length of a chunk of the file's blocks; `None` if each block is one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
     /// The file's stripes in file order. Each stripe but the last stores k · `block_bytes` bytes of the file.
@@ -64,7 +64,7 @@ pub struct PutRecord {
     pub code: CodeSpec,
     /// Length of a block in all stripes but the last.
     pub block_bytes: u64,
-    /// Length of a chunk of those blocks; `None` if each block is one chunk.
+    /// Length of a chunk of the file's blocks; `None` if each block is one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
     /// Whether the commit may replace an existing file of this name.
@@ -76,44 +76,44 @@ pub struct PutRecord {
     pub begun_unix_ms: u64,
 }
 
-/// What a helper says that it holds, from which a lost catalog is rebuilt.
+/// The blocks that a helper reports. A lost catalog is rebuilt from the inventories of all helpers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
     /// The helper's name.
     pub node: String,
-    /// The address from which it answered.
+    /// The address from which the helper answered.
     pub address: String,
-    /// Its blocks.
+    /// The helper's blocks.
     pub blocks: Vec<Description>,
 }
 
 impl FileRecord {
-    /// The size of the file's blocks, except in the last stripe.
+    /// Returns the size of the file's blocks, except in the last stripe.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
     }
 }
 
 impl PutRecord {
-    /// A new put; its blocks are labelled with its number, and the time is left out.
+    /// Creates the record of a put whose blocks are labelled with the put's number. `begun_unix_ms` is 0.
     pub fn new(id: PutId, name: &str, bytes: u64, code: &CodeSpec, size: BlockSize, replace: bool) -> Self {
         let BlockSize { block_bytes, chunk_bytes } = size;
         let (name, code, name_of_put) = (name.to_owned(), code.clone(), id.to_string());
         Self { id, name, bytes, code, block_bytes, chunk_bytes, replace, name_of_put, begun_unix_ms: 0 }
     }
 
-    /// The file that a commit makes of these stripes.
+    /// Converts the put into the record of its committed file, which consists of these stripes.
     pub fn into_file(self, stripes: Vec<StripeId>, created_unix_ms: u64) -> FileRecord {
         let Self { name, bytes, code, block_bytes, chunk_bytes, .. } = self;
         FileRecord { name, bytes, code, block_bytes, chunk_bytes, stripes, created_unix_ms }
     }
 
-    /// The size of the file's blocks, except in the last stripe.
+    /// Returns the size of the file's blocks, except in the last stripe.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
     }
 
-    /// The part of the file that is stored in the stripe at this position.
+    /// Returns the part of the file that is stored in the stripe at this position.
     pub fn part(&self, position: u32) -> FilePart {
         FilePart {
             name: self.name.clone(),
@@ -126,13 +126,13 @@ impl PutRecord {
         }
     }
 
-    /// Number of stripes that the file needs; 0 for an empty file.
+    /// Returns the number of stripes that the file needs; 0 for an empty file.
     pub fn stripes(&self) -> u64 {
         stripe_count(self.bytes, &self.code, self.block_bytes)
     }
 }
 
-/// Number of stripes of a file of `bytes` bytes.
+/// Returns the number of stripes of a file of `bytes` bytes.
 pub fn stripe_count(bytes: u64, code: &CodeSpec, block_bytes: u64) -> u64 {
     let stripe_bytes = u128::from(block_bytes) * code.data_blocks() as u128;
     u128::from(bytes).div_ceil(stripe_bytes.max(1)) as u64

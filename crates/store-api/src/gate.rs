@@ -19,7 +19,7 @@ pub trait Gate: Send + Sync {
 pub struct Closed;
 
 impl Closed {
-    /// The error for a cancelled scan of `block`.
+    /// Returns the error for a cancelled scan of `block`.
     pub fn of(self, block: &BlockId) -> BlockError {
         BlockError::GivenUp(block.clone())
     }

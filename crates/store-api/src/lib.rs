@@ -1,16 +1,16 @@
-//! The seams between Mend and storage systems. This crate imports no store and uses no disk, socket or
-//! thread.
+//! The interfaces ("seams") between Mend and storage systems. This crate imports no store and uses no disk,
+//! socket or thread.
 //!
 //! **Helper side.** [`Blocks`] is the set of blocks on one node. [`Sources`] opens blocks for reading,
 //! [`Sinks`] for writing. A [`Delivery`] determines how a written block is published.
 //!
-//! **Coordinator side.** Three seams, which a store implements independently of each other:
+//! **Coordinator side.** Three traits, which a store implements independently of each other:
 //!
-//! | seam | holds | implementations |
+//! | trait | stores | implementations |
 //! |---|---|---|
 //! | [`Catalog`] | stripes and their holders; *publish* | `dir`, `attached` (under `hdfs` and `seaweedfs`) |
 //! | [`Files`] | files that are put through Mend | `dir` |
-//! | [`Records`] | nodes, queue, notes, numbers | redb in `dir`; etcd may follow |
+//! | [`Records`] | nodes, repair queue, pending removals, counters | redb in `dir`; etcd may follow |
 //!
 //! A [`Storage`] combines the three: any catalog, with or without files, over any records. A [`StorePolicy`]
 //! describes how one kind of store differs from the others. `crates/stores/tests/toy` is a complete store in

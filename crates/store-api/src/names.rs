@@ -23,7 +23,7 @@ const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// The highest count that fits into a key.
 pub const MAX_COUNT: u64 = u64::MAX >> ERA_BITS;
 
-/// The era of a name: a random number that is constant from the start of a coordinator to its end.
+/// The era of a name: a random number that identifies one run of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Era(u32);
 
@@ -31,12 +31,12 @@ impl Era {
     /// The era of names that show no era; for tests.
     pub const NONE: Self = Self(0);
 
-    /// The era as a number, from 0 to 2^30 − 1.
+    /// Returns the era as a number, from 0 to 2^30 − 1.
     pub fn number(self) -> u64 {
         self.0.into()
     }
 
-    /// The era with a number from 1 to 2^30 − 1.
+    /// Converts a number from 1 to 2^30 − 1 into an era.
     ///
     /// # Panics
     /// If the number is out of range.
@@ -52,7 +52,7 @@ impl Era {
 pub struct Key(pub u64);
 
 impl Key {
-    /// The key for the next count.
+    /// Returns the key of a new stripe, after checking that the count fits into a key.
     ///
     /// # Errors
     /// [`CatalogError::NumbersUsedUp`] after 2^34 stripes.
@@ -63,7 +63,7 @@ impl Key {
         Ok(Self::new(count, era))
     }
 
-    /// The key of a count and an era.
+    /// Combines a count and an era into a key.
     ///
     /// # Panics
     /// If the count is above [`MAX_COUNT`].
@@ -75,22 +75,22 @@ impl Key {
         Self(count << ERA_BITS | u64::from(era.0))
     }
 
-    /// The key of a stripe whose name has no era.
+    /// Returns the key of a stripe whose name has no era.
     pub fn without_era(count: u64) -> Self {
         Self::new(count, Era::NONE)
     }
 
-    /// The key's count.
+    /// Returns the key's count.
     pub fn count(self) -> u64 {
         self.0 >> ERA_BITS
     }
 
-    /// The number of the key's era.
+    /// Returns the number of the key's era.
     pub fn era(self) -> u64 {
         self.0 & ((1 << ERA_BITS) - 1)
     }
 
-    /// The stripe's name, such as `17-k3f9x2`.
+    /// Returns the stripe's name, such as `17-k3f9x2`.
     pub fn stripe(self) -> StripeId {
         if self.era() == 0 {
             return StripeId(self.count().to_string());
@@ -100,7 +100,7 @@ impl Key {
         StripeId(format!("{}-{era}", self.count()))
     }
 
-    /// The name of one block of the stripe, such as `17-k3f9x2.3`.
+    /// Returns the name of one block of the stripe, such as `17-k3f9x2.3`.
     pub fn block(self, index: BlockIndex) -> BlockId {
         BlockId(format!("{}.{}", self.stripe(), index.0))
     }
@@ -121,14 +121,14 @@ impl Key {
         (key.block(index) == *block).then_some((key, index))
     }
 
-    /// The range of keys of all stripes with this count. Serves users who omit the era.
+    /// Returns the range of keys of all stripes with this count. Used when a user omits the era.
     pub fn all_of(count: u64) -> RangeInclusive<u64> {
         let first = Self::without_era(count).0;
         first..=first | ((1 << ERA_BITS) - 1)
     }
 }
 
-/// Parses the count in a name without an era.
+/// Parses a stripe's name that consists of the count alone, without an era.
 pub fn parse_count(text: &str) -> Option<u64> {
     let count: u64 = text.parse().ok()?;
     (count <= MAX_COUNT && count.to_string() == text).then_some(count)

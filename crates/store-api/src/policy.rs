@@ -81,7 +81,8 @@ impl StorePolicy {
         self.service == Service::ReportedByStore
     }
 
-    /// Whether a stripe is claimed before its blocks are created.
+    /// Whether a stripe is [claimed](crate::StripeWrite::Claim), that is locked, before its blocks are
+    /// created.
     pub fn claims_stripes(&self) -> bool {
         self.writers == Writers::Others
     }

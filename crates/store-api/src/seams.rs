@@ -1,7 +1,8 @@
-//! The coordinator's seams: [`Catalog`], [`Files`] and [`Records`], which are implemented independently.
+//! The coordinator's interfaces to storage: [`Catalog`], [`Files`] and [`Records`], which are implemented
+//! independently.
 //!
-//! All calls are synchronous, on the thread that owns the storage. A seam that must contact remote servers
-//! does so on another thread and answers later ([`Catalog::begin`]).
+//! All calls are synchronous, on the thread that owns the storage. An implementation that must contact remote
+//! servers does so on another thread and answers later ([`Catalog::begin`]).
 
 use std::fmt;
 use std::fs::File;
@@ -38,7 +39,7 @@ pub trait Catalog: Send {
     /// Begins a write that would block the storage thread, such as a write that contacts remote servers, and
     /// returns at once. Another thread calls `done` with the outcome. Writes that were begun for the same
     /// stripe keep their order. Returns `done` unused if the write does not block; the storage thread then
-    /// carries it out.
+    /// carries the write out.
     fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {
         let _ = (term, write);
         Some(done)
@@ -59,13 +60,14 @@ pub trait Catalog: Send {
         Ok(())
     }
 
-    /// Called after a record was written.
+    /// Called after a record was written, so that the catalog can update its own state, for example when a
+    /// node was removed.
     fn heed(&mut self, write: &RecordWrite, done: &Done) {
         let _ = (write, done);
     }
 
-    /// Why an attached store has not been listed yet, as a message for operators; `None` after the first
-    /// listing.
+    /// Returns why an attached store has not been listed yet, as a message for operators; `None` after the
+    /// first listing.
     fn unlisted(&self) -> Option<String> {
         None
     }
@@ -80,7 +82,7 @@ pub trait Catalog: Send {
     fn flush(&self) {}
 }
 
-/// Files that are put, read and removed through Mend. Only stores that own their files implement this seam.
+/// Files that are put, read and removed through Mend. Only stores that own their files implement this trait.
 pub trait Files: Send {
     /// Calls `visit` with every file, every open put and the number of the next stripe.
     ///
@@ -95,13 +97,13 @@ pub trait Files: Send {
     fn write_files(&mut self, term: Term, write: &FileWrite) -> Result<Done, StoreError>;
 }
 
-/// The coordinator's own records: the registry of nodes, the repair queue, blocks to be removed, eras,
-/// numbers, settings.
+/// The coordinator's own records: the registry of nodes, the repair queue, blocks to be removed, the
+/// [eras](crate::Eras) of stripe names, counters, settings.
 ///
 /// The implementation today is redb (`dir::DirCatalog`). The trait does not assume a single machine: it could
 /// be implemented over etcd, with [`check_term`](Self::check_term) to fence off a deposed coordinator.
 pub trait Records: Send {
-    /// Begins a term higher than all earlier terms.
+    /// Begins a term higher than all earlier terms, which fences off earlier coordinators.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -113,20 +115,21 @@ pub trait Records: Send {
     /// [`StoreError::Fenced`] if one has.
     fn check_term(&self, term: Term) -> Result<(), StoreError>;
 
-    /// The record of the node of this name; assigns a number to a new node. Numbers are never reused, so a
-    /// deposed coordinator may call this too, and no term is needed.
+    /// Returns the record of the node with this name; assigns a number to a new node. Numbers are never
+    /// reused, so even a deposed coordinator may call this, and no term is needed.
     ///
     /// # Errors
     /// [`CatalogError`].
     fn number_node(&mut self, name: &str) -> Result<NodeRecord, CatalogError>;
 
-    /// Calls `visit` with every node, every block that a node must remove, and the eras.
+    /// Calls `visit` with every node, every block that a node must remove, and the [eras](crate::Eras) of
+    /// stripe names.
     ///
     /// # Errors
     /// [`CatalogError`].
     fn each_record(&self, visit: &mut dyn FnMut(StoreChange)) -> Result<(), CatalogError>;
 
-    /// The records whose keys begin with `prefix`, sorted by key.
+    /// Returns the records whose keys begin with `prefix`, sorted by key.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -145,14 +148,14 @@ pub trait Records: Send {
     /// to these records again.
     fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError>;
 
-    /// A copy of these records, and of everything else on their medium, as of now.
+    /// Takes a snapshot of these records, and of everything else on their medium, as of now.
     ///
     /// # Errors
     /// [`CatalogError`].
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError>;
 }
 
-/// Writes to several seams in one transaction, if one medium stores them all.
+/// Writes stripes, files and records in one transaction, if one medium stores them all.
 pub trait Transaction: Send {
     /// Carries out writes durably and in order, each completely or not at all, preferably in one commit.
     /// Returns the results in the same order.
@@ -175,8 +178,8 @@ pub trait Snapshot: fmt::Debug + Send {
     fn file(&self) -> Result<File, OpenError>;
 }
 
-/// Locks an object that several seams, or a catalog and the storage, share. Ignores poisoning: a transaction
-/// that panicked has changed nothing.
+/// Locks an object that implements several of these traits, or that a catalog and the storage share. Ignores
+/// poisoning: a transaction that panicked has changed nothing.
 fn locked<T: ?Sized>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

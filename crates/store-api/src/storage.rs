@@ -10,13 +10,14 @@ use crate::{
     Snapshot, StoreChange, StoreError, StorePolicy, StripeRecord, Term, Transaction, Write,
 };
 
-/// Records that the storage shares with a catalog, which stores notes of its own in them.
+/// Records that the storage shares with a catalog, which adds records of its own.
 pub type SharedRecords = Arc<Mutex<dyn Records>>;
 
 /// All storage of a coordinator: any catalog, with or without files, over any records.
 ///
-/// Seams on one medium are written in one transaction (see [`of_one_medium`](Self::of_one_medium)). Otherwise
-/// each write goes to its own seam, in the order of the batch, after the records have confirmed the term.
+/// If one medium stores all three, each batch of writes is one transaction (see
+/// [`of_one_medium`](Self::of_one_medium)). Otherwise each write goes to the catalog, the files or the
+/// records, in the order of the batch, after the records have confirmed that the term is current.
 pub struct Storage {
     name: &'static str,
     policy: StorePolicy,
@@ -36,7 +37,7 @@ impl fmt::Debug for Storage {
 }
 
 impl Storage {
-    /// A store that does not own files. `name` is the store's name in messages.
+    /// Creates the storage of a store that does not own files. `name` is the store's name in messages.
     pub fn new(
         name: &'static str,
         policy: StorePolicy,
@@ -53,13 +54,14 @@ impl Storage {
         Self { files: Some(Box::new(files)), ..self }
     }
 
-    /// Adds transactions, for a medium that stores all seams: each batch of writes becomes one transaction.
+    /// Adds transactions, for a medium that stores catalog, files and records: each batch of writes becomes
+    /// one transaction.
     #[must_use]
     pub fn with_transaction(self, transaction: impl Transaction + 'static) -> Self {
         Self { transaction: Some(Box::new(transaction)), ..self }
     }
 
-    /// A store whose catalog, files and records share one medium.
+    /// Creates a storage whose catalog, files and records share one medium.
     pub fn of_one_medium<M>(name: &'static str, policy: StorePolicy, medium: Arc<Mutex<M>>) -> Self
     where
         M: Catalog + Files + Records + Transaction + 'static,
@@ -68,7 +70,7 @@ impl Storage {
         combined.with_files(Arc::clone(&medium)).with_transaction(medium)
     }
 
-    /// How this kind of store differs from others.
+    /// Returns how this kind of store differs from others.
     pub fn policy(&self) -> StorePolicy {
         self.policy
     }
@@ -151,8 +153,8 @@ impl Storage {
         };
         let discards: Vec<RecordWrite> = done.changes.iter().filter_map(to_remove).collect();
         if !discards.is_empty() {
-            // The files were already changed. If the note is lost, the block is found as an orphan when its
-            // helper lists it.
+            // The files were already changed. If this record is lost, the block is found as an orphan when
+            // its helper lists it.
             drop(self.records.write_records(term, &discards));
         }
         Ok(done)

@@ -13,7 +13,7 @@ pub struct StripeRecord {
     pub id: StripeId,
     /// The stripe's code.
     pub code: CodeSpec,
-    /// Length of a block in coding; shorter blocks are padded.
+    /// Length of a block for the code; shorter blocks are padded with zeros.
     pub block_bytes: u64,
     /// Length of the chunks in which the blocks are encoded; `None` if each block is one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub struct StripeRecord {
 /// The length of blocks and of their chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
-    /// Length of a block in coding; shorter blocks are padded.
+    /// Length of a block for the code; shorter blocks are padded with zeros.
     pub block_bytes: u64,
     /// Length of the chunks in which a block is encoded; `None` if the block is one chunk.
     pub chunk_bytes: Option<u64>,
@@ -42,12 +42,12 @@ impl fmt::Display for BlockSize {
 }
 
 impl BlockSize {
-    /// The size of blocks that are one chunk.
+    /// Creates the size of blocks that consist of one chunk.
     pub fn whole(block_bytes: u64) -> Self {
         Self { block_bytes, chunk_bytes: None }
     }
 
-    /// The layout of sub-blocks in blocks of this size under a code.
+    /// Returns the layout of sub-blocks in blocks of this size under a code.
     ///
     /// # Errors
     /// [`ChunkingError`] if no block of the code can have this layout.
@@ -67,7 +67,8 @@ impl BlockSize {
 }
 
 impl StripeRecord {
-    /// A new stripe of no file, of whose blocks none is stored yet; each gets a name and a node.
+    /// Creates the record of a stripe that belongs to no file. `blocks` gives the name and node of each
+    /// block; no block is stored yet.
     pub fn new(
         id: StripeId,
         code: CodeSpec,
@@ -79,12 +80,12 @@ impl StripeRecord {
         Self { id, code, block_bytes, chunk_bytes, blocks, file: None }
     }
 
-    /// The size of the stripe's blocks.
+    /// Returns the size of the stripe's blocks.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
     }
 
-    /// The label of the stripe's blocks in this cluster; `None` if the blocks carry no label.
+    /// Returns the label of the stripe's blocks in this cluster; `None` if the blocks carry no label.
     pub fn label(&self, cluster: &str) -> Option<StripeLabel> {
         let (cluster, file) = (cluster.to_owned(), self.file.clone()?);
         let (stripe, code) = (self.id.clone(), self.code.clone());
@@ -98,7 +99,8 @@ impl StripeRecord {
 pub struct BlockRecord {
     /// The block's name.
     pub id: BlockId,
-    /// The block's length; at most the stripe's `block_bytes`. Coding pads the block with zeros.
+    /// The block's length; at most the stripe's `block_bytes`. A shorter block is padded with zeros for the
+    /// code.
     pub bytes: u64,
     /// The node that holds the block or was its last holder; `None` if no holder is known.
     pub node: Option<NodeId>,
@@ -123,24 +125,25 @@ pub struct Replica {
 }
 
 impl BlockRecord {
-    /// A block that is allocated on a node and not stored yet.
+    /// Creates the record of a block that is allocated on a node and not stored yet.
     pub fn new(id: BlockId, bytes: u64, node: NodeId) -> Self {
         let (node, state) = (Some(node), BlockState::NotStored);
         Self { id, bytes, node, state, replicas: Vec::new(), digest: None }
     }
 
-    /// Records the block as healthy on a node, which becomes its home.
+    /// Records the block as healthy on a node, which becomes the block's home.
     pub fn publish(&mut self, node: NodeId, digest: Option<Digest>) {
         (self.node, self.state, self.digest) = (Some(node), BlockState::Healthy, digest);
     }
 
-    /// All nodes that hold the block or held it last, with its state there; the home node first.
+    /// Returns all nodes that hold the block or held it last, each with the state of its copy; the home
+    /// (`node`) comes first.
     pub fn holders(&self) -> impl Iterator<Item = Replica> + '_ {
         let home = self.node.map(|node| Replica { node, state: self.state });
         home.into_iter().chain(self.replicas.iter().copied())
     }
 
-    /// The block's state on a node; `None` if the node is not a recorded holder.
+    /// Returns the block's state on a node; `None` if the node is not a recorded holder.
     pub fn state_on(&self, node: NodeId) -> Option<BlockState> {
         self.holders().find(|holder| holder.node == node).map(|holder| holder.state)
     }

@@ -1,4 +1,5 @@
-//! The record that the stripes of a catalog are still to be compared with their parity.
+//! A record stating that the stripes of a rebuilt or restored catalog must still be checked against their
+//! parity.
 
 use repair::StripeId;
 use serde::{Deserialize, Serialize};
@@ -6,13 +7,15 @@ use serde::{Deserialize, Serialize};
 /// The key of the record among [`Records`](crate::Records).
 pub const UNPROVEN: &str = "unproven";
 
-/// A catalog that was rebuilt or restored has lost the findings about wrong blocks. Until parity has been
-/// compared, nothing proves that the blocks of a stripe belong together.
+/// The progress of the parity check of a rebuilt or restored catalog. Such a catalog has lost the record of
+/// blocks that were found wrong. Until its parity is checked, nothing proves that the blocks of a stripe
+/// belong together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unproven {
     /// The operation that replaced the catalog.
     pub since: Replaced,
-    /// The first stripe that has not been compared, in the order of names; `None` if none has been.
+    /// The first stripe that has not been checked, in the order of names; `None` if no stripe has been
+    /// checked.
     pub from: Option<StripeId>,
 }
 
@@ -22,7 +25,7 @@ pub struct Unproven {
 pub enum Replaced {
     /// The catalog was made from the labels of blocks.
     Rebuilt,
-    /// A copy took the place of the catalog.
+    /// The catalog was replaced by a copy.
     Restored,
 }
 

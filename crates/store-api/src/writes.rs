@@ -73,8 +73,8 @@ pub enum StripeWrite {
 }
 
 impl StripeWrite {
-    /// The stripe, if the change is one for which a store's own servers may have to be called: a publication, a claim, a
-    /// release.
+    /// Returns the stripe of a publication, claim or release, which may require calls to the store's own
+    /// servers; `None` for other changes.
     pub fn stripe(&self) -> Option<&StripeId> {
         match self {
             Self::Publish { stripe, .. } | Self::Claim { stripe, .. } | Self::Release(stripe) => Some(stripe),
@@ -138,17 +138,18 @@ pub enum RecordWrite {
     Put(String, Value),
     /// Removes the record of a key.
     Remove(String),
-    /// Reserves this many unused numbers; the answer is the first.
+    /// Reserves this many unused job numbers; the answer is the first.
     Numbers(u64),
     /// Records that a node must remove a block that no stripe places there.
     Discard(NodeId, BlockId),
-    /// Removes that record, because the node no longer has the block.
+    /// Removes the [`Discard`](Self::Discard) record of a block that the node no longer has.
     Discarded(NodeId, BlockId),
-    /// Writes off the eras of these blocks, which are newer than the catalog; see [`Eras::disclaim`].
+    /// Writes off the eras in the names of these blocks, which are newer than the catalog; see
+    /// [`Eras::disclaim`].
     Disclaim(BTreeSet<BlockId>),
 }
 
-/// The answer to a [`Write`] that was carried out; by default without a value, and nothing has changed.
+/// The answer to a [`Write`] that was carried out. The default has no value and no changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Done {
     /// The return value.
@@ -158,12 +159,12 @@ pub struct Done {
 }
 
 impl Done {
-    /// Changes without a value.
+    /// Creates an answer with changes and without a value.
     pub fn changed(changes: impl IntoIterator<Item = StoreChange>) -> Self {
         Self { value: Answer::Nothing, changes: changes.into_iter().collect() }
     }
 
-    /// A value with changes.
+    /// Creates an answer with a value and changes.
     pub fn with(value: Answer, changes: impl IntoIterator<Item = StoreChange>) -> Self {
         Self { value, changes: changes.into_iter().collect() }
     }
@@ -217,7 +218,7 @@ pub enum StoreChange {
     NodeGone(NodeId),
     /// The number of the next stripe.
     Counted(u64),
-    /// The eras in which stripes were named so far.
+    /// The eras in which stripes were named so far: random numbers that are part of the names.
     Eras(Eras),
     /// Whether the store serves the blocks on a node, in stores that [report
     /// service](crate::StorePolicy::reports_service).

@@ -18,12 +18,12 @@ use store_api::{Blocks, Inventory, OpenError, Storage};
 /// All kinds of store that `[store]` in `mend.toml` and `mend attach` accept.
 pub const KINDS: &[&dyn Kind] = &[&seaweedfs::Seaweedfs, &hdfs::Hdfs];
 
-/// The kind with this name.
+/// Returns the kind of store with this name.
 pub fn kind(name: &str) -> Option<&'static dyn Kind> {
     KINDS.iter().copied().find(|kind| kind.name() == name)
 }
 
-/// The kind that `mend.toml` names; `None` for the embedded default.
+/// Returns the kind of store that `mend.toml` names; `None` for the embedded default.
 fn kind_of(cluster: &Cluster) -> Result<Option<&'static dyn Kind>, KindError> {
     let Some(store) = &cluster.config().store else { return Ok(None) };
     kind(&store.kind).map(Some).ok_or_else(|| {
@@ -34,8 +34,7 @@ fn kind_of(cluster: &Cluster) -> Result<Option<&'static dyn Kind>, KindError> {
     })
 }
 
-/// The coordinator's automatic reaction to damage. Reads, and thereby checks, all settings in
-/// `[store]`.
+/// Checks all settings of the store in `mend.toml` by reading them.
 ///
 /// # Errors
 /// [`KindError`]: a kind, key or value that is not known.
@@ -44,7 +43,7 @@ pub fn check(cluster: &Cluster) -> Result<(), KindError> {
     servers(cluster).map(drop)
 }
 
-/// What a coordinator does about damage without being asked.
+/// Returns how a coordinator reacts to damage automatically.
 ///
 /// # Errors
 /// As [`check`].
@@ -52,7 +51,7 @@ pub fn own_repair(cluster: &Cluster) -> Result<OwnRepair, KindError> {
     kind_of(cluster)?.map_or(Ok(OwnRepair::Auto), |kind| kind.own_repair(cluster))
 }
 
-/// The names of helpers, by the addresses of the store's servers on the same machines.
+/// Returns the names of the helpers, each by the address of the store's server on the same machine.
 ///
 /// # Errors
 /// As [`check`].
@@ -107,7 +106,8 @@ pub fn create(cluster: &Cluster) -> Result<(), OpenError> {
     DirCatalog::create(catalog_path(cluster), &id(cluster)).map(drop)
 }
 
-/// Replaces the records by a copy. No coordinator may run. Returns the path at which the previous records are kept.
+/// Replaces the records by a copy. No coordinator may be running. Returns the path at which the previous
+/// records are kept.
 ///
 /// # Errors
 /// [`OpenError`]; nothing has changed then.
@@ -115,8 +115,8 @@ pub fn restore(cluster: &Cluster, copy: &Path) -> Result<Option<PathBuf>, OpenEr
     DirCatalog::restore(copy, &catalog_path(cluster), &id(cluster))
 }
 
-/// Rebuilds the embedded store's catalog from what helpers hold; `silent` helpers did not answer. No coordinator may run.
-/// It may wait.
+/// Rebuilds the embedded store's catalog from the blocks that helpers report; `silent` is the number of
+/// helpers that did not answer. No coordinator may be running. May block.
 ///
 /// # Errors
 /// [`OpenError`]; nothing has changed then.
@@ -124,7 +124,7 @@ pub fn rebuild(cluster: &Cluster, held: &[Inventory], silent: usize) -> Result<R
     DirCatalog::rebuild(&catalog_path(cluster), &id(cluster), held, silent)
 }
 
-/// The file of the coordinator's records, and of the embedded store's catalog.
+/// Returns the path of the file that stores the coordinator's records and the embedded store's catalog.
 pub fn catalog_path(cluster: &Cluster) -> PathBuf {
     cluster.role_folder(&Role::Coordinator).join("catalog.redb")
 }

@@ -1,11 +1,11 @@
-//! Checks the statements in CONTRIBUTING.md about a new store: it is a crate with a line in the table and a
-//! page of documentation, and no crate of the program names a kind of store.
+//! Checks the statements in CONTRIBUTING.md about a new store: a store is a crate with a line in the table
+//! and a page of documentation, and no crate of the program depends on a store.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates in this folder that are not a kind of `[store]`.
+/// Crates in `crates/stores` that are not a kind of `[store]` in `mend.toml`.
 const SUPPORT: [&str; 3] = ["attached", "block-files", "dir"];
 /// The crates of the program. Tests and benchmarks may name a store.
 const PROGRAM: [&str; 9] =

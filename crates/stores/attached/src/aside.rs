@@ -43,7 +43,7 @@ impl Aside {
         runtime.spawn(async move {
             let _under_way = under_way;
             if let Some(before) = before {
-                let _ = before.await; // Waits for its end, not for its success.
+                let _ = before.await; // Waits for the end of the earlier call, even if it failed.
             }
             let result = work.await;
             teller.then(move || done(result));

@@ -28,7 +28,7 @@ pub struct BesideArgs {
     pub coordinator_port: u16,
 }
 
-/// The local address of this machine on the route to `to`.
+/// Returns the local address of this machine on the route to `to`.
 ///
 /// # Errors
 /// [`KindError`] if there is no route.
@@ -46,7 +46,7 @@ pub fn own_address(to: &str) -> Result<IpAddr, KindError> {
     Ok(address.ip())
 }
 
-/// Options for a cluster without helpers; `code` is written to `[defaults]`.
+/// Returns the options for creating a cluster without helpers; `code` is written to `[defaults]`.
 pub fn options(host: IpAddr, code: &str, args: &BesideArgs) -> InitOptions {
     InitOptions {
         helpers: 0,
@@ -71,8 +71,8 @@ pub fn name(prefix: &str, server: &str) -> Option<Name> {
     text.chars().take(63).collect::<String>().trim_end_matches('-').parse().ok()
 }
 
-/// The systemd unit that runs `mend` with the subcommand `what`; `user` is the usual account of the store's
-/// daemons.
+/// Returns the text of a systemd unit that runs `mend` with the subcommand `what`; `user` is the usual
+/// account of the store's daemons.
 pub fn unit(what: &str, user: &str, folder: &Path) -> String {
     format!(
         "[Unit]\nDescription=Mend {what}\nAfter=network-online.target\nWants=network-online.target\n\n[Service]\n\

@@ -1,4 +1,5 @@
-//! The copies that were found bad, in memory. The [`Ledger`](crate::Ledger) records them across restarts.
+//! The copies of blocks that were found missing or corrupt, in memory. The [`Ledger`](crate::Ledger) records
+//! them across restarts.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +10,16 @@ use store_api::BlockState;
 /// A copy of a block: its stripe, its index, and its node.
 pub type CopyId = (StripeId, BlockIndex, NodeId);
 
-/// See the module's documentation.
+/// The states of all copies that are not healthy.
 #[derive(Debug, Default)]
 pub struct BadCopies {
     states: BTreeMap<StripeId, BTreeMap<(BlockIndex, NodeId), BlockState>>,
-    /// Copies that no longer exist, until their records are dropped.
+    /// Copies that no longer exist and whose records the caller must still delete.
     gone: Vec<CopyId>,
 }
 
 impl BadCopies {
-    /// Sets the state of a copy. A healthy one is not kept.
+    /// Sets the state of a copy. A healthy copy has no entry.
     pub fn set(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId, state: BlockState) {
         match state {
             BlockState::Healthy => {
@@ -30,7 +31,7 @@ impl BadCopies {
         }
     }
 
-    /// The state of a copy.
+    /// Returns the state of a copy; a copy without an entry is healthy.
     pub fn state(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> BlockState {
         let copies = self.states.get(stripe);
         copies.and_then(|copies| copies.get(&(index, node))).copied().unwrap_or(BlockState::Healthy)
@@ -52,7 +53,7 @@ impl BadCopies {
         self.retain(stripe, |_, _| false);
     }
 
-    /// Returns the forgotten copies, whose records are to be dropped, once.
+    /// Returns the copies forgotten since the last call, so that the caller can delete their records.
     pub fn take_gone(&mut self) -> Vec<CopyId> {
         std::mem::take(&mut self.gone)
     }

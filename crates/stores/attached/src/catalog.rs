@@ -1,7 +1,7 @@
 //! [`AttachedCatalog`]: makes a store that others own usable as a coordinator's catalog.
 //!
-//! Files and stripes belong to the store. Mend's own notes about them are kept in a [`Ledger`]. Calls to the
-//! store's servers run off the storage thread.
+//! Files and stripes belong to the store. Mend's own records about them are kept in a [`Ledger`]. Calls to
+//! the store's servers run off the storage thread.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,7 @@ use super::{Aside, CopyState, Ledger, Teller};
 /// One thread follows the store's changes, the other serves requests.
 const THREADS: usize = 2;
 
-/// A store that others own, as [`AttachedCatalog`] uses it.
+/// The operations that [`AttachedCatalog`] needs of a store that others own.
 pub trait System: Send + Sync + 'static {
     /// The store's name in messages.
     const NAME: &'static str;
@@ -27,10 +27,10 @@ pub trait System: Send + Sync + 'static {
     /// Runs `work` on the ledger.
     fn with_ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T;
 
-    /// All known stripes.
+    /// Returns all known stripes.
     fn stripes(&self) -> Vec<StripeRecord>;
 
-    /// Reports the complete current state, for a new listener.
+    /// Reports the complete current state to a new listener.
     fn tell_everything(&self);
 
     /// Records the states of copies.
@@ -39,7 +39,8 @@ pub trait System: Send + Sync + 'static {
     /// [`StoreError`] if they cannot be recorded; nothing has changed then.
     fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError>;
 
-    /// The stripe that a write concerns, if the write calls the store's servers; otherwise `None`.
+    /// Returns the stripe that a write concerns, if the write requires calls to the store's servers;
+    /// otherwise `None`.
     fn asks_about(&self, write: &Write) -> Option<StripeId>;
 
     /// Sends the calls that a write requires to the store's servers. The caller stores the coordinator's own
@@ -65,7 +66,7 @@ pub trait System: Send + Sync + 'static {
     /// See [`Catalog::heed`].
     fn heed(&self, write: &RecordWrite, done: &Done);
 
-    /// How this kind of store differs from others.
+    /// Returns how this kind of store differs from others.
     fn policy(&self) -> StorePolicy;
 
     /// See [`Catalog::unlisted`].
@@ -112,7 +113,7 @@ impl<S: System> Drop for AttachedCatalog<S> {
 }
 
 impl<S: System> AttachedCatalog<S> {
-    /// Starts the threads.
+    /// Starts the catalog's threads.
     ///
     /// # Errors
     /// [`StartError`].
@@ -131,12 +132,12 @@ impl<S: System> AttachedCatalog<S> {
         Ok(Self { system, teller, aside: Aside::default(), runtime: Some(runtime) })
     }
 
-    /// The store.
+    /// Returns the store's system.
     pub fn system(&self) -> &Arc<S> {
         &self.system
     }
 
-    /// The runtime for background work. Do not block on it from inside another runtime.
+    /// Returns the runtime for background work. Do not block on it from inside another runtime.
     pub fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("the runtime exists until the catalog is dropped")
     }
@@ -146,13 +147,14 @@ impl<S: System> AttachedCatalog<S> {
         Storage::new(S::NAME, self.system.policy(), self, records)
     }
 
-    /// Makes the calls of a write and waits for the result.
+    /// Sends the calls that a write requires to the store's servers and waits for the result.
     fn ask_now(&self, term: Term, write: Write) -> Result<Done, StoreError> {
         self.runtime().block_on(Arc::clone(&self.system).ask(term, write))
     }
 }
 
-/// Makes the calls of a write, then stores the record if the write is one.
+/// Sends the calls that a write requires to the store's servers. If the write changes a record, writes the
+/// record afterwards.
 async fn ask_and_keep<S: System>(system: Arc<S>, term: Term, write: Write) -> Result<Done, StoreError> {
     let done = Arc::clone(&system).ask(term, write.clone()).await?;
     match write {

@@ -1,4 +1,4 @@
-//! [`Kind`]: the binary's interface to a kind of store: settings, opening, `mend attach`.
+//! [`Kind`]: how the binary reads the settings of a kind of store, opens the store and runs `mend attach`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use store_api::{Blocks, SharedRecords, Storage};
 /// A kind of store that others own. Its crate implements this trait, and the table in the crate `stores`
 /// lists it.
 pub trait Kind: Sync {
-    /// The kind's name: `kind` in `[store]` of `mend.toml`, and the subcommand of `mend attach`.
+    /// Returns the kind's name: `kind` in `[store]` of `mend.toml`, and the subcommand of `mend attach`.
     fn name(&self) -> &'static str;
 
     /// Reads and checks the settings in `[store]`. Returns the coordinator's automatic reaction to
@@ -23,11 +23,11 @@ pub trait Kind: Sync {
     /// [`KindError`] for an unknown key or value.
     fn own_repair(&self, cluster: &Cluster) -> Result<OwnRepair, KindError>;
 
-    /// Reads the settings in each `[[helper]]`. Returns the helpers' names by the addresses of the store's servers on the same
-    /// machines.
+    /// Reads the settings in each `[[helper]]`. Returns the helpers' names, each by the address of the
+    /// store's server on the same machine.
     ///
     /// # Errors
-    /// [`KindError`]: a key or value that is not known.
+    /// [`KindError`] for an unknown key or value.
     fn servers(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, KindError>;
 
     /// Opens the coordinator's storage over these records, on a thread that may block.
@@ -42,7 +42,7 @@ pub trait Kind: Sync {
     /// [`KindError`].
     fn blocks(&self, cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError>;
 
-    /// The command line of `mend attach NAME`.
+    /// Returns the command line of `mend attach NAME`.
     fn command(&self) -> Command;
 
     /// Runs `mend attach NAME`: creates a cluster folder, still without records, for a running system.
@@ -50,7 +50,7 @@ pub trait Kind: Sync {
     fn attach<'a>(&'a self, folder: Option<PathBuf>, args: &'a ArgMatches) -> Attaching<'a>;
 }
 
-/// The settings of a helper that the crate of the kind reads.
+/// Reads the settings of a helper that belong to this kind of store.
 ///
 /// # Errors
 /// [`KindError`], also if the helper was removed from `mend.toml`.
@@ -68,7 +68,7 @@ pub struct Attached {
     pub cluster: Cluster,
     /// Findings and next steps as text for the operator.
     pub text: String,
-    /// The same as JSON.
+    /// The findings and next steps as JSON.
     pub facts: serde_json::Value,
 }
 
@@ -85,7 +85,7 @@ pub struct KindError {
 }
 
 impl KindError {
-    /// An error with this message.
+    /// Creates an error with this message.
     pub fn new(message: impl Display) -> Self {
         Self { message: message.to_string(), help: None, is_unreachable: false }
     }
@@ -96,7 +96,7 @@ impl KindError {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// Marks the system as unreachable.
+    /// Marks the error as caused by a system that cannot be reached.
     #[must_use]
     pub fn unreachable(self) -> Self {
         Self { is_unreachable: true, ..self }

@@ -1,5 +1,5 @@
-//! The coordinator's records about a store that others own: nodes, notes of the store's crate, and copies
-//! that were found bad.
+//! The coordinator's records about a store that others own: nodes, records of the store's crate, and copies
+//! of blocks that were found missing or corrupt.
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -19,17 +19,17 @@ pub type CopyState = (StripeId, BlockIndex, NodeId, BlockState);
 pub struct Ledger {
     records: SharedRecords,
     term: Term,
-    /// The key prefix of bad copies.
+    /// The key prefix of the records of missing or corrupt copies.
     prefix: String,
 }
 
 impl Ledger {
-    /// The ledger of the store with this name.
+    /// Creates the ledger of the store with this name.
     pub(super) fn new(records: SharedRecords, name: &str) -> Self {
         Self { records, term: Term(0), prefix: format!("{}/bad/", name.to_lowercase()) }
     }
 
-    /// The current coordinator's term.
+    /// Returns the current coordinator's term.
     pub fn term(&self) -> Term {
         self.term
     }
@@ -38,7 +38,7 @@ impl Ledger {
         self.term = term;
     }
 
-    /// The records whose keys begin with `prefix`.
+    /// Returns the records whose keys begin with `prefix`.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -46,7 +46,7 @@ impl Ledger {
         Records::list(&self.records, prefix)
     }
 
-    /// All registered nodes.
+    /// Returns all registered nodes.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -81,7 +81,7 @@ impl Ledger {
         self.write_all(term, &[write]).pop().expect("one write has one answer")
     }
 
-    /// The copies that were found bad, including those found by earlier coordinators.
+    /// Returns the copies that were found missing or corrupt, including those found by earlier coordinators.
     ///
     /// # Errors
     /// [`CatalogError`].

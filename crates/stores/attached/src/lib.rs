@@ -1,5 +1,5 @@
-//! The parts that are common to all stores that others own. [`AttachedCatalog`] drives a [`System`], sends
-//! its changes in order through a [`Teller`], and keeps notes in a [`Ledger`]. This crate imports no store
+//! The parts that are common to all stores that others own. [`AttachedCatalog`] drives a [`System`], reports
+//! its changes in order through a [`Teller`], and keeps records in a [`Ledger`]. This crate imports no store
 //! and works with any records.
 
 #![forbid(unsafe_code)]

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use repair::NodeId;
 use store_api::StoreChange;
 
-/// See the module's documentation.
+/// The nodes from which the store serves blocks, as last reported.
 #[derive(Debug, Default)]
 pub struct ServiceReport(BTreeSet<NodeId>);
 
 impl ServiceReport {
-    /// Reports the nodes that entered or left service since the last report.
+    /// Returns the nodes that entered or left service since the last report, and stores `now` as reported.
     pub fn update(&mut self, now: BTreeSet<NodeId>) -> Vec<StoreChange> {
         let came = now.difference(&self.0).map(|&node| StoreChange::Service(node, true));
         let went = self.0.difference(&now).map(|&node| StoreChange::Service(node, false));
@@ -24,17 +24,18 @@ impl ServiceReport {
         self.0.insert(node)
     }
 
-    /// Removes a node without a report.
+    /// Removes a node without reporting that it left service.
     pub fn forget(&mut self, node: NodeId) {
         self.0.remove(&node);
     }
 
-    /// Reports everything again next time, for a new listener.
+    /// Forgets all nodes, so that the next [`update`](Self::update) returns every node in service to a new
+    /// listener.
     pub fn reset(&mut self) {
         self.0.clear();
     }
 
-    /// Reports all nodes as they were last reported.
+    /// Returns all nodes in service, as last reported.
     pub fn repeat(&self) -> Vec<StoreChange> {
         self.0.iter().map(|&node| StoreChange::Service(node, true)).collect()
     }

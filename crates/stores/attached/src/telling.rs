@@ -57,7 +57,7 @@ impl Teller {
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
         self.then(move || {
-            let _ = done.send(()); // The receiver is below.
+            let _ = done.send(()); // Cannot fail: the receiver is in use below.
         });
         let _ = wait.recv();
     }

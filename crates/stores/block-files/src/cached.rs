@@ -11,7 +11,7 @@ use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, fadvise, openat2};
 use rustix::io::{ReadWriteFlags, preadv2};
 
 /// Bytes per read-ahead request. Linux may drop the part of a larger request beyond the device's
-/// `read_ahead_kb` (128 by default) or its largest I/O request, whichever is greater.
+/// `read_ahead_kb` (128 by default) or the device's largest I/O request, whichever is greater.
 const ASKED_AT_ONCE_BYTES: u64 = 128 << 10;
 
 /// Asks the system to drop cached pages of `bytes` bytes from `offset` on (`None`: to the end of the file),
@@ -30,7 +30,7 @@ pub fn forget_all(file: &File) {
 pub fn read_ahead(file: &File, bytes: Range<u64>) {
     for offset in bytes.clone().step_by(ASKED_AT_ONCE_BYTES as usize) {
         let length = NonZeroU64::new(ASKED_AT_ONCE_BYTES.min(bytes.end - offset));
-        // Advice only: where the system ignores it, reads wait as before.
+        // Advice only: if the system ignores it, later reads wait for the medium.
         let _ = fadvise(file, offset, length, Advice::WillNeed);
     }
 }
@@ -59,10 +59,10 @@ pub enum Wait {
     AsLongAsItTakes,
 }
 
-/// Fills `buffer`. Returns `false` if that would have meant to wait against `wait`.
+/// Fills `buffer`. Returns `false` if some bytes are not cached and `wait` forbids waiting for the disk.
 ///
 /// # Errors
-/// Errors of reading, from reads that may wait only.
+/// I/O errors, but only if the read may wait.
 pub fn read_exact(file: &File, buffer: &mut [u8], offset: u64, wait: Wait) -> io::Result<bool> {
     match wait {
         Wait::Never => Ok(read_exact_cached(file, buffer, offset)),

@@ -1,12 +1,12 @@
-//! Reading a range of a block whose checksums cover chunks.
+//! Reads any range of a block that can only be read in whole chunks, since each checksum covers one chunk.
 
 use store_api::BlockError;
 
-/// Reads `buffer.len()` bytes from `offset` on, which lie within the block, through a function that reads whole chunks
-/// only. A chunk that the range covers in part is read into memory of its own.
+/// Reads `buffer.len()` bytes of a block at `offset` with a function that reads only whole chunks. A chunk
+/// that is only partly in the range is read into a separate buffer.
 ///
-/// `read` gets the offset of the first chunk and a buffer of whole chunks; the block's last chunk may be short. It
-/// returns `false` if it could not read without waiting, and so does this.
+/// `read` gets the offset of the first chunk and a buffer of whole chunks; the block's last chunk may be
+/// short. If `read` returns `false` because it would have to wait, this function returns `false` too.
 ///
 /// # Errors
 /// The first error of `read`.

@@ -8,7 +8,7 @@ use store_api::BlockError;
 
 use crate::{Extents, corrupt, range_end};
 
-/// See the module's documentation. `T` is what a seal yields, such as the block's digest.
+/// A block under construction. `T` is the result of a seal, such as the block's digest.
 #[derive(Debug)]
 pub struct Draft<T> {
     block: BlockId,
@@ -16,35 +16,36 @@ pub struct Draft<T> {
     path: PathBuf,
     bytes: u64,
     written: Extents,
-    /// `None` after every write.
+    /// The result of the seal; `None` if there was a write since.
     sealed: Option<T>,
-    /// Whether a write or a sync failed. The system reports a failed write once, so a second sync would lie.
+    /// Whether a write or a sync failed. The system reports a failed write only once, so a second sync would
+    /// wrongly succeed.
     broken: bool,
 }
 
 impl<T> Draft<T> {
-    /// A block of `bytes` bytes of which none has arrived, in the file `path`.
+    /// Creates the state of a block of `bytes` bytes in the file `path`; no byte has arrived yet.
     pub fn new(block: BlockId, path: &Path, bytes: u64) -> Self {
         let path = path.to_owned();
         Self { block, path, bytes, written: Extents::default(), sealed: None, broken: false }
     }
 
-    /// The length of the complete block.
+    /// Returns the length of the complete block.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Begins a write: a seal is void from now on. Returns the range of the write.
+    /// Begins a write, which invalidates the seal. Returns the range of the write.
     ///
     /// # Errors
-    /// [`BlockError::Io`] if the range is not in the block; then nothing has changed.
+    /// [`BlockError::Io`] if the range exceeds the block; nothing has changed then.
     pub fn begin_write(&mut self, offset: u64, length: usize) -> Result<Range<u64>, BlockError> {
         let end = range_end(&self.path, offset, length, self.bytes)?;
         self.sealed = None;
         Ok(offset..end)
     }
 
-    /// Ends a write that succeeded.
+    /// Records the range of a write that succeeded.
     pub fn end_write(&mut self, range: Range<u64>) {
         self.written.insert(range);
     }
@@ -82,12 +83,12 @@ impl<T> Draft<T> {
         self.sealed.is_some()
     }
 
-    /// Seals the block.
+    /// Records the result of a seal.
     pub fn seal(&mut self, result: T) {
         self.sealed = Some(result);
     }
 
-    /// The result of the seal.
+    /// Returns the result of the seal.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] if the block was not sealed after the last write.
@@ -96,7 +97,7 @@ impl<T> Draft<T> {
         self.sealed.as_ref().ok_or_else(unsealed)
     }
 
-    /// The error for a block with wrong bytes.
+    /// Returns the error for a block with wrong bytes.
     pub fn corrupt(&self, detail: String) -> BlockError {
         corrupt(&self.block, &self.path, detail)
     }

@@ -26,12 +26,12 @@ impl Extents {
         (end >= range.start).then_some((start, end))
     }
 
-    /// The ranges in ascending order.
+    /// Returns the ranges in ascending order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.iter().map(|(&start, &end)| start..end)
     }
 
-    /// The first range below `bytes` that is not in the set.
+    /// Returns the first range below `bytes` that is not in the set.
     pub fn first_gap(&self, bytes: u64) -> Option<Range<u64>> {
         let mut ranges = self.0.iter();
         let covered = match ranges.next() {

@@ -32,7 +32,7 @@ pub fn fault(path: &Path) -> impl Fn(io::Error) -> BlockError + '_ {
     move |source| BlockError::Io { path: path.display().to_string(), source }
 }
 
-/// The error for a block with wrong bytes.
+/// Returns the error for a block with wrong bytes.
 pub fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
     BlockError::Corrupt { block: block.clone(), path: path.display().to_string(), detail }
 }
@@ -52,7 +52,7 @@ pub fn range_end(path: &Path, offset: u64, length: usize, block_bytes: u64) -> R
 /// Opens a file for reading.
 ///
 /// # Errors
-/// `missing` if it does not exist, otherwise [`BlockError::Io`].
+/// `missing` if the file does not exist, otherwise [`BlockError::Io`].
 pub fn open_file(path: &Path, missing: impl FnOnce() -> BlockError) -> Result<File, BlockError> {
     File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => missing(),
@@ -60,7 +60,7 @@ pub fn open_file(path: &Path, missing: impl FnOnce() -> BlockError) -> Result<Fi
     })
 }
 
-/// The error for a block whose file does not exist.
+/// Returns the error for a block whose file does not exist.
 pub fn missing(block: &BlockId, path: &Path) -> BlockError {
     BlockError::Missing { block: block.clone(), path: path.display().to_string() }
 }

@@ -1,4 +1,4 @@
-//! Folders of block files: their lock, their names, and what is removed from them.
+//! Folders of block files: their locks, the names of files in them, and the removal of files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -12,20 +12,21 @@ use crate::fault;
 
 /// The prefix of the names of Mend's own files in the folders of another system.
 pub const OWN_PREFIX: &str = ".mend-";
-/// The file by which such a folder is locked.
+/// The name of the lock file that Mend creates in a folder of another system.
 pub const OWN_LOCK: &str = ".mend-lock";
 
-/// An exclusive lock on a folder. The system releases it when this is dropped or the process ends.
+/// An exclusive lock on a folder. The system releases the lock when this value is dropped or the process
+/// ends.
 #[derive(Debug)]
 pub struct FolderLock {
     _file: File,
 }
 
 impl FolderLock {
-    /// Locks `folder` by its file `name`, which is created if necessary.
+    /// Locks `folder` by a lock on the file `name` in it, which is created if necessary.
     ///
     /// # Errors
-    /// [`BlockError::Io`]; with the text `taken` if another process holds the lock.
+    /// [`BlockError::Io`]; the error text is `taken` if another process holds the lock.
     pub fn take(folder: &Path, name: &str, taken: &'static str) -> Result<Self, BlockError> {
         let path = folder.join(name);
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
@@ -45,7 +46,7 @@ impl FolderLock {
 pub struct OwnNames(AtomicU64);
 
 impl OwnNames {
-    /// A beginning of names that no other writer uses.
+    /// Returns a prefix for file names that no other writer uses.
     pub fn next_prefix(&self) -> String {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         format!("{OWN_PREFIX}{number:08x}-")

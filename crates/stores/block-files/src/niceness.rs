@@ -4,7 +4,7 @@
 //! If processors are scarce, such a thread would otherwise delay a slice at one node, and with it the whole
 //! chain.
 
-/// The niceness of these threads.
+/// The niceness of low-priority threads.
 const NICE: i32 = 10;
 
 /// Lowers the priority of the current thread for the rest of its life; raising it again requires privileges.

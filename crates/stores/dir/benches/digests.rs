@@ -21,7 +21,7 @@ fn block() -> Vec<u8> {
     (0..BLOCK_BYTES).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
 }
 
-/// The CPU time that this process spends in `work`, on all threads.
+/// Runs `work` `times` times. Returns the CPU time that all threads of this process spent meanwhile.
 fn processors<T>(times: u64, mut work: impl FnMut() -> T) -> Duration {
     let spent = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("it is positive");
     let before = spent();
@@ -46,7 +46,7 @@ fn hashes(c: &mut Criterion) {
     group.bench_function("crc32c of each 4 KiB", |b| b.iter_custom(|times| processors(times, crc32c)));
 }
 
-/// Everything that a helper does with a block before the commit: write, sync, hash, seal.
+/// Measures everything that a helper does with a block before the commit: write, sync, hash, seal.
 fn seals(c: &mut Criterion) {
     let block = block();
     let folder = tempfile::tempdir().expect("a folder");

@@ -20,7 +20,7 @@ const VERSION: u32 = 2;
 pub(super) const LIST_KIND: &str = "crc32c-list";
 const HEADER_BYTES: usize = 24;
 
-/// CRC32C (Castagnoli) of some bytes.
+/// Returns the CRC32C (Castagnoli) of `bytes`.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     narrow(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
 }
@@ -56,28 +56,28 @@ pub(super) enum ChecksumsError {
 }
 
 impl Checksums {
-    /// A list with unknown checksums, to be filled in.
+    /// Creates a list whose checksums are still unknown; the caller sets them.
     pub(super) fn unknown(block_bytes: u64, label: Label) -> Self {
         let chunks = usize::try_from(chunk_count(block_bytes)).expect("blocks are bounded");
         Self { block_bytes, chunks: vec![0; chunks], label }
     }
 
-    /// The block's label.
+    /// Returns the block's label.
     pub(super) fn label(&self) -> &Label {
         &self.label
     }
 
-    /// Length of the block in bytes.
+    /// Returns the length of the block in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         self.block_bytes
     }
 
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub(super) fn len(&self) -> usize {
         self.chunks.len()
     }
 
-    /// The byte range of a chunk in the block.
+    /// Returns the byte range of a chunk in the block.
     pub(super) fn chunk(&self, index: usize) -> Range<u64> {
         let start = (index * CHUNK_BYTES) as u64;
         start..self.block_bytes.min(start + CHUNK_BYTES as u64)
@@ -93,12 +93,12 @@ impl Checksums {
         self.chunks[index] == crc32c(chunk)
     }
 
-    /// The checksums of a range of chunks.
+    /// Returns the checksums of a range of chunks.
     pub(super) fn of(&self, chunks: Range<usize>) -> &[u32] {
         &self.chunks[chunks]
     }
 
-    /// CRC32C over the block's length and the list of checksums.
+    /// Returns the CRC32C over the block's length and the list of checksums.
     pub(super) fn digest(&self) -> u32 {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.block_bytes.to_be_bytes());
@@ -106,8 +106,8 @@ impl Checksums {
         narrow(digest.finalize())
     }
 
-    /// The block's digest as recorded in the catalog: the digest in the label or, for blocks of old versions
-    /// without one, the digest of the [list](Self::digest).
+    /// Returns the digest that the catalog records for the block: the digest in the label, or the digest of
+    /// the [list](Self::digest) for blocks of old versions, whose labels contain none.
     pub(super) fn block_digest(&self) -> repair::Digest {
         self.label.digest.unwrap_or_else(|| repair::Digest::of_u32(LIST_KIND, self.digest()))
     }
@@ -185,7 +185,7 @@ const fn chunk_count(block_bytes: u64) -> u64 {
     block_bytes.div_ceil(CHUNK_BYTES as u64)
 }
 
-/// Length of a block's checksum file in bytes.
+/// Returns the length of a block's checksum file in bytes.
 pub(super) const fn encoded_bytes(block_bytes: u64, label_bytes: usize) -> u64 {
     HEADER_BYTES as u64 + 4 * chunk_count(block_bytes) + 4 + label_bytes as u64 + 4
 }

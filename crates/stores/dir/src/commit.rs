@@ -36,7 +36,7 @@ impl Step {
     }
 }
 
-/// Commits the files of a writer. The caller holds the lock of the block's shard.
+/// Commits the files of a writer. The caller holds the lock of the block's subfolder.
 pub(super) fn run(place: &Place, temporary: &Temporary) -> Result<(), BlockError> {
     let replacing = replaces(place)?;
     let steps = if replacing { replace_steps(place, temporary) } else { create_steps(place, temporary) };
@@ -52,7 +52,7 @@ fn replaces(place: &Place) -> Result<bool, BlockError> {
     Ok(there(&place.block)? || there(&place.checksums)?)
 }
 
-/// The steps that create a block.
+/// Returns the steps that create a block.
 pub(super) fn create_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
     vec![
         Step::Rename(temporary.checksums.clone(), place.checksums.clone()),
@@ -61,7 +61,8 @@ pub(super) fn create_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
     ]
 }
 
-/// The steps that replace a block. The second step decides the replacement.
+/// Returns the steps that replace a block. Once the second step is done, a crash no longer prevents the
+/// replacement.
 pub(super) fn replace_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
     let sync = || Step::Sync(place.folder.clone());
     vec![
@@ -82,7 +83,8 @@ fn undo_create(place: &Place) {
     let _ = fs::remove_file(&place.checksums);
 }
 
-/// Withdraws the intent if the block was not renamed yet; otherwise the next start completes the replacement.
+/// Cancels the replacement by removing its intent file, if the block was not renamed yet. Otherwise the next
+/// start completes the replacement.
 fn undo_replace(place: &Place, temporary: &Temporary) {
     if fs::exists(&temporary.block).unwrap_or(false) {
         let _ = fs::remove_file(&temporary.intent);

@@ -42,24 +42,24 @@ impl Folder {
         Ok(Self { root: root.to_owned(), shards, generation: AtomicU64::new(1), _lock: lock })
     }
 
-    /// The path of the folder.
+    /// Returns the path of the folder.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The paths of a block's files, whether or not the block exists.
+    /// Returns the paths of a block's files, whether or not the block exists.
     pub(super) fn place(&self, block: &BlockId) -> Result<Place, BlockError> {
         Place::of(&self.root, block)
     }
 
-    /// A number that no other writer uses for its files.
+    /// Returns a number that no other writer uses in the names of its files.
     pub(super) fn next_generation(&self) -> u64 {
         self.generation.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Locks the names in a subfolder.
+    /// Locks the file names in a subfolder.
     pub(super) fn lock_shard(&self, shard: u8) -> MutexGuard<'_, ()> {
-        // The lock guards names on disk, which are consistent even if its holder panicked.
+        // The lock guards names on disk, which are consistent even if the holder of the lock panicked.
         self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +82,7 @@ impl Folder {
         }
     }
 
-    /// All blocks that have both their files, sorted by name.
+    /// Returns all blocks that have both their files, sorted by name.
     pub(super) fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         let mut held = Vec::new();
         for folder in shard_folders(&self.root)? {
@@ -102,7 +102,7 @@ fn checksums_of(block: &str) -> String {
     format!("{block}{CHECKSUMS_SUFFIX}")
 }
 
-/// The block and its length; `None` if the block was removed after its name was read.
+/// Returns the block and its length; `None` if the block was removed after its name was listed.
 fn measure(folder: &Path, name: &str) -> Result<Option<HeldBlock>, BlockError> {
     let bytes = file_bytes(&folder.join(name))?;
     Ok(bytes.map(|bytes| HeldBlock { id: BlockId(name.to_owned()), bytes }))
@@ -117,7 +117,7 @@ fn create_root(root: &Path) -> Result<(), BlockError> {
     root.parent().map_or(Ok(()), sync_folder)
 }
 
-/// The existing subfolders, sorted.
+/// Returns the existing subfolders, sorted.
 fn shard_folders(root: &Path) -> Result<Vec<PathBuf>, BlockError> {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_shard = |name: &String| name.len() == 2 && name.bytes().all(is_hex);
@@ -138,7 +138,7 @@ fn clean(root: &Path, folder: &Path) -> Result<(), BlockError> {
     remove_all(folder, leftovers(&names(folder)?))
 }
 
-/// Temporary files, and checksum files without a block.
+/// Returns the names of temporary files, and of checksum files without a block.
 fn leftovers(names: &BTreeSet<String>) -> impl Iterator<Item = &String> {
     names.iter().filter(|name| {
         let orphan = name

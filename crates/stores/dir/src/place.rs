@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The paths for block `id` below `root`, whether or not the block exists.
+    /// Returns the paths for block `id` below `root`, whether or not the block exists.
     pub(super) fn of(root: &Path, id: &BlockId) -> Result<Self, BlockError> {
         if !is_block_name(&id.0) {
             return Err(BlockError::BadName(id.0.clone()));
@@ -44,7 +44,7 @@ impl Place {
         Ok(Self { id: id.clone(), shard, folder, block, checksums })
     }
 
-    /// The temporary files of one writer.
+    /// Returns the temporary files of one writer.
     pub(super) fn temporary(&self, generation: u64) -> Temporary {
         let block = self.folder.join(format!("{TEMPORARY_PREFIX}{generation:016x}"));
         let checksums = self.folder.join(format!("{TEMPORARY_PREFIX}{generation:016x}{CHECKSUMS_SUFFIX}"));

@@ -125,14 +125,14 @@ impl DirReader {
         Err(self.corrupt(format!("bytes {} to {} do not match their checksum", range.start, range.end)))
     }
 
-    /// Whether the block's bytes are in this file.
+    /// Whether `file` is the file from which this reader reads the block.
     pub(super) fn is_of(&self, file: &File) -> Result<bool, BlockError> {
         let (ours, other) = (self.file.metadata(), file.metadata());
         let (ours, other) = (ours.map_err(fault(&self.path))?, other.map_err(fault(&self.path))?);
         Ok((ours.dev(), ours.ino()) == (other.dev(), other.ino()))
     }
 
-    /// The block's checksums.
+    /// Returns the block's checksums.
     pub(super) fn checksums(&self) -> &Checksums {
         &self.checksums
     }

@@ -50,7 +50,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The tree of a block of `chunks` chunks; no hash is known yet.
+    /// Creates the tree of a block of `chunks` chunks; no hash is known yet.
     pub(super) fn new(chunks: usize) -> Self {
         Self { sums: vec![None; chunks.div_ceil(WINDOW_CHUNKS)] }
     }
@@ -64,17 +64,17 @@ impl Tree {
         self.sums[number] = Some(sum);
     }
 
-    /// The hash of a window, if known.
+    /// Returns the hash of a window, if known.
     pub(super) fn sum(&self, number: usize) -> Option<Sum> {
         self.sums[number]
     }
 
-    /// The windows without a known hash.
+    /// Returns the windows without a known hash.
     pub(super) fn unknown(&self) -> Vec<usize> {
         (0..self.sums.len()).filter(|&number| self.sums[number].is_none()).collect()
     }
 
-    /// The block's digest.
+    /// Returns the block's digest.
     ///
     /// # Panics
     /// If the hash of a window is unknown.
@@ -91,8 +91,8 @@ impl Tree {
     }
 }
 
-/// The hash of the subtree over several windows. The recursion depth is the tree's: at most 17, for the
-/// largest block.
+/// Returns the hash of the subtree over several windows. The recursion is as deep as the tree: at most 17
+/// levels, for the largest block.
 fn merged(sums: &[Sum]) -> Sum {
     match sums {
         [only] => *only,
@@ -103,7 +103,7 @@ fn merged(sums: &[Sum]) -> Sum {
     }
 }
 
-/// Number of windows in the left subtree: the largest power of two below `windows`.
+/// Returns the number of windows in the left subtree: the largest power of two below `windows`.
 fn left_windows(windows: usize) -> usize {
     windows.next_power_of_two() / 2
 }

@@ -38,11 +38,11 @@ pub(super) struct Windows {
     interest: Arc<()>,
 }
 
-/// The results of windows that were read back: the hash, if the block's digest is made of hashes, or the
-/// error.
+/// The number of each window that was read back, with its hash (if the block's digest is made of hashes) or
+/// the error.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
-/// Durable windows to be read back now, on a thread that may block.
+/// Windows that are durable and will be read back next, on a thread that may block.
 pub(super) struct Reading {
     block: BlockId,
     path: PathBuf,
@@ -62,7 +62,7 @@ struct Window {
 
 /// How the bytes of a window are hashed, in addition to the comparison with the checksums.
 enum Hashing {
-    /// Not hashed: the block's digest is that of its checksum list.
+    /// The window is not hashed, because the block's digest is computed from its checksum list.
     None,
     /// The window is hashed, as part of a block of `chunks` chunks. If the hash is `known`, the result must
     /// be equal.
@@ -70,7 +70,7 @@ enum Hashing {
 }
 
 impl Windows {
-    /// All windows of a block of `chunks` chunks.
+    /// Starts with all windows of a block of `chunks` chunks waiting to be read back.
     pub(super) fn new(chunks: usize, gate: Arc<dyn Gate>) -> Self {
         let waiting = numbers(&(0..chunks)).collect();
         Self { gate, waiting, reading: Vec::new(), interest: Arc::default() }
@@ -86,9 +86,9 @@ impl Windows {
         self.waiting.is_empty() && self.reading.is_empty()
     }
 
-    /// Takes the waiting windows of which all chunks are `known`, or `None` if there are none. The caller
-    /// must sync them before they are read, and must pass the result to [`take`](Self::take) before the next
-    /// call.
+    /// Takes the waiting windows whose chunk checksums are all `known`; returns `None` if there is no such
+    /// window. The caller must sync the file before it reads these windows, and must pass the result to
+    /// [`take`](Self::take) before the next call.
     pub(super) fn read(
         &mut self,
         place: &Place,
@@ -112,8 +112,8 @@ impl Windows {
         })
     }
 
-    /// Receives the results of a read-back; `None` if it did not run. Returns the hashes of the windows that
-    /// are intact.
+    /// Processes the results of a read-back; `found` is `None` if the read-back did not run. Returns the
+    /// hashes of the windows that are intact.
     ///
     /// # Errors
     /// The first error, unless the window was overwritten meanwhile.
@@ -134,12 +134,12 @@ impl Windows {
     }
 }
 
-/// The windows that contain some of these chunks.
+/// Returns the windows that contain some of these chunks.
 pub(super) fn numbers(chunks: &Range<usize>) -> Range<usize> {
     if chunks.is_empty() { 0..0 } else { chunks.start / WINDOW_CHUNKS..chunks.end.div_ceil(WINDOW_CHUNKS) }
 }
 
-/// The chunks of a window.
+/// Returns the chunks of a window.
 fn chunks_of(number: usize, checksums: &Checksums) -> Range<usize> {
     number * WINDOW_CHUNKS..checksums.len().min((number + 1) * WINDOW_CHUNKS)
 }
@@ -218,7 +218,7 @@ impl Window {
         }
     }
 
-    /// The first chunk of a piece that differs from its checksum.
+    /// Returns the first chunk of a piece that differs from its checksum.
     fn first_wrong(&self, piece: &Range<u64>, bytes: &[u8]) -> Option<Range<u64>> {
         let first = ((piece.start - self.bytes.start) / CHUNK_BYTES as u64) as usize;
         let mut chunks = bytes.chunks(CHUNK_BYTES).zip(&self.checksums[first..]);
@@ -260,7 +260,7 @@ mod tests {
     use crate::label::Label;
 
     const WINDOWS: usize = 4;
-    /// The last window is short.
+    /// Number of chunks of the block; the last window is short.
     const CHUNKS: usize = WINDOWS * WINDOW_CHUNKS - 100;
 
     /// A window, the step of its last write at the time of the read, and whether its bytes were intact.
@@ -273,7 +273,7 @@ mod tests {
         Rot(usize),
         Read,
         Take,
-        /// The read-back could not run.
+        /// Reports that the read-back could not run.
         Fail,
     }
 

@@ -31,8 +31,8 @@ pub(super) struct DirWriter {
     checksums: Checksums,
     known: Vec<bool>,
     draft: Draft<()>,
-    /// The digest so far; `None` if the catalog has recorded a digest of the checksum list, as old versions
-    /// did.
+    /// The window hashes from which the digest is computed; `None` if the catalog has recorded a digest of
+    /// the checksum list, as old versions did.
     tree: Option<Tree>,
     /// The windows to be read back; `None` if the block is not read back while it is being written.
     windows: Option<Windows>,
@@ -118,7 +118,7 @@ impl DirWriter {
     }
 
     /// Starts a thread that syncs the bytes written so far and reads back the complete windows. After the
-    /// last write, it only syncs, since the seal would have to wait for the reads.
+    /// last write, the thread only syncs, since the seal would have to wait for the reads.
     fn write_out(&mut self) -> Result<(), BlockError> {
         self.join()?;
         let reading = if self.draft.is_complete() { None } else { self.reading() };
@@ -244,7 +244,7 @@ impl Committed {
         Ok(reader.digest())
     }
 
-    /// Reads back the windows that the thread has not.
+    /// Reads back the windows that the sync thread has not read back.
     fn read_rest(&mut self) -> Result<(), BlockError> {
         let writer = &mut *self.0;
         writer.join()?;
@@ -264,7 +264,7 @@ impl Drop for DirWriter {
     }
 }
 
-/// The chunks that a range touches.
+/// Returns the chunks that a range touches.
 fn touched(range: &Range<u64>) -> Range<usize> {
     if range.is_empty() {
         return 0..0;

@@ -1,5 +1,5 @@
-//! A disk that fills up. The only test in its process: a child process of another test could briefly inherit
-//! the lock of a folder.
+//! Tests a disk that fills up. This file must contain no second test: a child process started by another test
+//! could briefly inherit the lock on the folder.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ fn pattern(seed: usize, length: usize) -> Vec<u8> {
 struct TinyDisk(TempDir);
 
 impl TinyDisk {
-    /// Returns `None` and prints the reason if file systems cannot be mounted.
+    /// Mounts the file system. Returns `None` and prints the reason if this process may not mount one.
     fn mount() -> Option<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut mount = Command::new("mount");

@@ -123,7 +123,7 @@ fn store(args: &AttachArgs) -> HdfsConfig {
     HdfsConfig::new(namenode, repair)
 }
 
-/// One helper for each DataNode that reports its folders.
+/// Returns one helper for each DataNode that reports its folders.
 fn new_helpers(nodes: &[DataNode], args: &AttachArgs) -> Result<Vec<(HelperConfig, HdfsHelper)>, KindError> {
     let mut ports: BTreeMap<&str, u16> = BTreeMap::new();
     let mut helpers = Vec::new();
@@ -153,7 +153,7 @@ fn new_helpers(nodes: &[DataNode], args: &AttachArgs) -> Result<Vec<(HelperConfi
     Ok(helpers)
 }
 
-/// Notes for the operator.
+/// Returns notes for the operator, one sentence each.
 fn notes(nodes: &[DataNode], snapshots: &Snapshots) -> Vec<String> {
     let silent = nodes.iter().filter(|node| node.folders.is_empty());
     let silent = silent.map(|node| {

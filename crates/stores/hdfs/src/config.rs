@@ -44,19 +44,19 @@ pub(crate) struct NameNodeConfig {
     pub paths: Vec<String>,
 }
 
-/// The DataNode beside which a helper works.
+/// A helper's settings: the DataNode on the same machine, and the DataNode's folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct HdfsHelper {
-    /// The `IP:PORT` by which the NameNode knows it (`dfs.datanode.address`).
+    /// The `IP:PORT` under which the DataNode is registered with the NameNode (`dfs.datanode.address`).
     pub datanode: Option<String>,
-    /// How it adopts rebuilt blocks.
+    /// How the DataNode adopts rebuilt blocks.
     pub adopt: Adopt,
-    /// The port of its plug-in (`mend.datanode.port`), if not the default.
+    /// The port of the DataNode's plug-in (`mend.datanode.port`), if it is not the default.
     pub plugin_port: Option<u16>,
-    /// The block pool, if it serves several NameNodes.
+    /// The block pool, if the DataNode serves several NameNodes.
     pub pool: Option<String>,
-    /// Its folders in its own order: `dfs.datanode.data.dir`.
+    /// The DataNode's folders (`dfs.datanode.data.dir`), in the DataNode's order.
     pub folders: Vec<PathBuf>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct HdfsHelper {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Adopt {
-    /// The helper writes the files in place and tells the DataNode's plug-in.
+    /// The helper writes the files in place and notifies the DataNode's plug-in.
     #[default]
     Plugin,
     /// The helper sends the block over HDFS's write protocol; no plug-in is needed.
@@ -79,7 +79,7 @@ impl HelperSettings for HdfsHelper {
 }
 
 impl HdfsHelper {
-    /// The keys in `[[helper]]` of `mend.toml`.
+    /// Renders the keys of these settings in `[[helper]]` of `mend.toml`.
     pub(crate) fn to_table(&self) -> Table {
         let mut table = Table::new();
         if let Some(datanode) = &self.datanode {
@@ -111,7 +111,7 @@ fn everything() -> Vec<String> {
 }
 
 impl HdfsConfig {
-    /// Settings of a cluster with this NameNode.
+    /// Creates the settings of a cluster with this NameNode.
     pub(crate) fn new(namenode: NameNodeConfig, repair: OwnRepair) -> Self {
         Self { namenode: Some(namenode), repair, ..Self::default() }
     }
@@ -129,7 +129,7 @@ impl HdfsConfig {
 }
 
 impl NameNodeConfig {
-    /// A NameNode with this class path and default settings.
+    /// Creates default settings with this class path.
     pub(crate) fn new(classpath: String) -> Self {
         Self { classpath, uri: None, java: usual_java(), settings: Vec::new(), paths: everything() }
     }

@@ -70,7 +70,7 @@ fn config(cluster: &Cluster) -> Result<HdfsConfig, KindError> {
     Ok(cluster.store_settings()?.unwrap_or_default())
 }
 
-/// How to query a NameNode.
+/// Converts the configuration into the settings for queries to a NameNode.
 fn settings(config: NameNodeConfig) -> NameNodeSettings {
     NameNodeSettings {
         java: config.java,
@@ -98,7 +98,7 @@ fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, K
     }))
 }
 
-/// The address at which the DataNode accepts blocks.
+/// Returns the address at which the DataNode accepts blocks.
 fn datanode(helper: &Name, settings: &HdfsHelper) -> Result<SocketAddr, KindError> {
     let address = settings.datanode.as_deref().unwrap_or_default();
     address.parse().map_err(|_| {

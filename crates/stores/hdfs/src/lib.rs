@@ -2,9 +2,9 @@
 //! NameNode.
 //!
 //! [`HdfsBlocks`] reads and writes replicas. [`NameNode`] lists block groups, their holders and the DataNodes
-//! in service. It uses Hadoop's own client in a JVM that it starts and restarts (`docs/decisions/0027`).
-//! [`open`] builds a coordinator's storage from these. `docs/reference/hdfs.md` documents the HDFS internals
-//! that Mend relies on.
+//! in service. `NameNode` uses Hadoop's own client in a JVM, which it starts and restarts
+//! (`docs/decisions/0027`). [`open`] builds a coordinator's storage from these. `docs/reference/hdfs.md`
+//! documents the HDFS internals that Mend relies on.
 
 #![forbid(unsafe_code)]
 

@@ -87,13 +87,13 @@ pub enum Phase {
 pub struct DataNode {
     /// The DataNode's permanent identifier.
     pub uuid: String,
-    /// The address at which it serves blocks, `IP:PORT`.
+    /// The address at which the DataNode serves blocks, `IP:PORT`.
     pub address: String,
     /// The DataNode's state; `None` in answers about a single group.
     pub standing: Option<Standing>,
     /// The DataNode's folders, `dfs.datanode.data.dir`; empty in answers that omit them.
     pub folders: Vec<PathBuf>,
-    /// Why the DataNode does not report its folders.
+    /// Why the DataNode does not report its folders; `None` if it reports them or was not asked.
     pub silent: Option<String>,
 }
 

@@ -93,7 +93,7 @@ pub enum AskError {
     Line(#[from] BadLine),
 }
 
-/// A handle for queries to a NameNode. Clones share the JVM, which is killed with the last of them.
+/// A handle for queries to a NameNode. Clones share the JVM, which is killed when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct NameNode(Arc<Inner>);
 
@@ -136,8 +136,7 @@ impl NameNode {
         self.jvm().await.map(drop)
     }
 
-    /// Lists all DataNodes, and all groups of all files below these folders. `heard` is called with the
-    /// progress.
+    /// Lists all DataNodes, and all groups of all files below these folders. Calls `heard` with the progress.
     ///
     /// # Errors
     /// [`AskError`].
@@ -165,8 +164,8 @@ impl NameNode {
         self.ask("volumes", SILENCE_LIMIT).await
     }
 
-    /// Queries the group that starts at offset `start` of a file. The answer has no group if it no longer
-    /// exists.
+    /// Queries the group that starts at offset `start` of a file. If the group no longer exists, the answer
+    /// contains no group.
     ///
     /// # Errors
     /// [`AskError`].
@@ -176,9 +175,9 @@ impl NameNode {
         Ok(listing)
     }
 
-    /// Requests a block token for each of these blocks of the group, with which its DataNode accepts the
-    /// block from Mend. Returns none if HDFS does not use block tokens. Only HDFS's superuser may request the
-    /// keys from which tokens are made.
+    /// Requests a block token for each of these blocks of the group. With the token, a DataNode accepts the
+    /// block from Mend. Returns no tokens if HDFS does not use block tokens. Only HDFS's superuser may
+    /// request the keys from which tokens are made.
     ///
     /// # Errors
     /// [`AskError`].
@@ -323,7 +322,7 @@ impl Jvm {
         }
     }
 
-    /// The error for a JVM that has exited. Waits a moment for its last error output.
+    /// Waits a moment for the last error output of a JVM that has exited. Returns the error.
     async fn ended(&self) -> AskError {
         tokio::time::sleep(Duration::from_millis(200)).await;
         AskError::Ended { said: self.last_words() }
@@ -405,11 +404,11 @@ mod tests {
 
     use super::*;
 
-    /// A shell script in place of `java`; it gets the JVM's arguments and plays the given answers.
+    /// Creates a `NameNode` that runs a shell script in place of `java`. The script plays the JVM's part.
     ///
-    /// A separate process writes the script. If this process wrote it, a child that another test forks at
-    /// that moment would inherit the open file, and the system refuses to run a file that is open for writing
-    /// ("Text file busy").
+    /// A separate process writes the script. If this process wrote the script, a child process that another
+    /// test forks at that moment would inherit the open file, and the system refuses to run a file that is
+    /// open for writing ("Text file busy").
     fn namenode(folder: &std::path::Path, script: &str) -> NameNode {
         let (text, java) = (folder.join("text"), folder.join("java"));
         fs::write(&text, format!("#!/bin/sh\n{script}")).unwrap();

@@ -21,7 +21,7 @@ pub struct ServerAddress {
 pub struct BadAddress(pub String);
 
 impl ServerAddress {
-    /// An address with this gRPC port; 0 means the default port, as in SeaweedFS's messages.
+    /// Parses an address and sets this gRPC port; 0 means the default port, as in SeaweedFS's messages.
     pub(crate) fn listed(text: &str, grpc_port: u32) -> Result<Self, BadAddress> {
         let address: Self = text.parse()?;
         match u16::try_from(grpc_port) {
@@ -31,17 +31,17 @@ impl ServerAddress {
         }
     }
 
-    /// Host and port of HTTP, which operators use to name the server.
+    /// Returns host and port of HTTP, which operators use to name the server.
     pub fn http(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Host and port of gRPC.
+    /// Returns host and port of gRPC.
     pub fn grpc(&self) -> String {
         format!("{}:{}", self.host, self.grpc_port)
     }
 
-    /// The host, as written.
+    /// Returns the host, as written.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -69,7 +69,7 @@ impl FromStr for ServerAddress {
 }
 
 impl fmt::Display for ServerAddress {
-    /// With the gRPC port, in the form that SeaweedFS parses.
+    /// Writes the address with the gRPC port, in the form that SeaweedFS parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}.{}", self.host, self.port, self.grpc_port)
     }

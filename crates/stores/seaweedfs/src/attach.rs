@@ -103,7 +103,7 @@ fn store(args: &AttachArgs) -> SeaweedfsConfig {
     SeaweedfsConfig::new(masters, args.security.as_ref().map(absolute), repair)
 }
 
-/// The `-dir.idx` folders, keyed by the server names that masters list.
+/// Returns the `-dir.idx` folders, keyed by the server names that masters list.
 fn index_folders(
     told: &[(String, PathBuf)],
     found: &[Found],
@@ -123,7 +123,7 @@ fn index_folders(
     Ok(folders)
 }
 
-/// One helper for each server that reports its folders.
+/// Returns one helper for each server that reports its folders.
 fn new_helpers(
     found: &[Found],
     index_folders: &BTreeMap<String, PathBuf>,
@@ -153,7 +153,8 @@ fn new_helpers(
     Ok(helpers)
 }
 
-/// The listen address of a helper: the server's IP address, or all interfaces if the server has a host name.
+/// Returns the listen address of a helper: the server's IP address, or all interfaces if the server has a
+/// host name.
 fn listen(address: &ServerAddress, port: u16) -> SocketAddr {
     let host: Option<IpAddr> = address.host().trim_matches(['[', ']']).parse().ok();
     SocketAddr::new(host.unwrap_or(IpAddr::from([0, 0, 0, 0])), port)
@@ -163,7 +164,7 @@ fn folders(status: &ServerStatus) -> Vec<PathBuf> {
     status.folders.iter().map(|(folder, _)| PathBuf::from(folder)).collect()
 }
 
-/// Notes for the operator.
+/// Returns notes for the operator, one sentence each.
 fn notes(found: &[Found], scripts: &str) -> Vec<String> {
     let mut notes = Vec::new();
     for Found { id, shards, status, .. } in found {

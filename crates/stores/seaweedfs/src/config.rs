@@ -11,7 +11,7 @@ use toml_edit::{Array, Table, value};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SeaweedfsConfig {
-    /// Read by the registry of store kinds.
+    /// The kind of store. The registry of store kinds reads this key.
     #[serde(default, rename = "kind")]
     _kind: IgnoredAny,
     /// The cluster's masters, `HOST:PORT` or `HOST:PORT.GRPC_PORT`; one suffices.
@@ -25,22 +25,22 @@ pub(crate) struct SeaweedfsConfig {
     pub repair: OwnRepair,
 }
 
-/// The volume server beside which a helper works.
+/// A helper's settings: the volume server on the same machine, and the server's folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct SeaweedfsHelper {
-    /// Its `HOST:PORT` or `-id`.
+    /// The volume server's `HOST:PORT` or `-id`.
     pub volume_server: Option<String>,
-    /// Its folders in its own order: `-dir`.
+    /// The volume server's `-dir` folders, in the server's order.
     pub folders: Vec<PathBuf>,
-    /// Its `-dir.idx` folder, if it has one.
+    /// The volume server's `-dir.idx` folder, if the server has one.
     pub index_folder: Option<PathBuf>,
 }
 
 impl HelperSettings for SeaweedfsHelper {}
 
 impl SeaweedfsHelper {
-    /// The keys in `[[helper]]` of `mend.toml`.
+    /// Renders the keys of these settings in `[[helper]]` of `mend.toml`.
     pub(crate) fn to_table(&self) -> Table {
         let mut table = Table::new();
         if let Some(server) = &self.volume_server {
@@ -58,7 +58,7 @@ impl SeaweedfsHelper {
 }
 
 impl SeaweedfsConfig {
-    /// A configuration with these masters.
+    /// Creates a configuration with these masters.
     pub(crate) fn new(masters: Vec<String>, security: Option<PathBuf>, repair: OwnRepair) -> Self {
         Self { _kind: IgnoredAny, masters, security, repair }
     }

@@ -1,4 +1,5 @@
-//! Connections to servers, in plain text or over TLS. Errors tell whether the wrong one was used.
+//! Connections to servers, in plain text or over TLS. Errors report whether the wrong one of the two was
+//! used.
 
 use std::io;
 use std::pin::Pin;
@@ -19,7 +20,7 @@ use crate::address::ServerAddress;
 use crate::error::{AskError, causes, is_tls};
 use crate::security::Security;
 
-/// Timeout for connecting; a server that exceeds it counts as unreachable.
+/// Timeout for connecting; a server that exceeds it is treated as unreachable.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Interval of keep-alive pings. SeaweedFS closes connections that ping more often than every 20 s.
 const PING_EVERY: Duration = Duration::from_secs(25);

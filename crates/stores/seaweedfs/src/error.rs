@@ -111,7 +111,7 @@ impl AskError {
             Code::PermissionDenied | Code::Unauthenticated => Self::NotAllowed { address, call, why },
             Code::DeadlineExceeded | Code::Cancelled => Self::TimedOut { address, call },
             Code::Unavailable => Self::Unreachable { address, why: cause() },
-            // SeaweedFS sends its own errors without a code.
+            // SeaweedFS's own errors have no specific gRPC code, so they are recognised by their text.
             _ if why.contains("Not current leader") => Self::NotLeader { address, leader: None },
             _ if why.starts_with("already locked by") => Self::Locked { holder: why },
             Code::Unknown if status.source().is_some() => Self::Unreachable { address, why: cause() },

@@ -25,13 +25,13 @@ impl fmt::Display for ServerId {
 pub struct Server {
     /// The server's address.
     pub address: ServerAddress,
-    /// Its data centre.
+    /// The server's data centre.
     pub data_center: String,
-    /// Its rack, unique within its data centre.
+    /// The server's rack; the name is unique within the data centre.
     pub rack: String,
-    /// Its disks by number.
+    /// The server's disks by number.
     pub disks: BTreeMap<u32, Disk>,
-    /// The number of further volumes that fit, over all disks.
+    /// The number of further volumes that fit on all disks together.
     pub free_volumes: i64,
 }
 
@@ -80,7 +80,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// The number of shards in the listing.
+    /// Returns the number of shards in the listing.
     pub fn shard_count(&self) -> usize {
         self.volumes.values().flatten().map(|holding| holding.shards.len()).sum()
     }

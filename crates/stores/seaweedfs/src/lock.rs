@@ -24,8 +24,8 @@ pub const LOCK_NAME: &str = "shell";
 
 const RENEW_EVERY: Duration = Duration::from_secs(3);
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// The lease as Mend counts it. The master's lease of 10 s starts when it receives the request; Mend counts
-/// from the time of sending and ends one second earlier.
+/// How long Mend relies on a lease, counted from the time at which the request was sent. The master's lease
+/// of 10 s starts later, when the master receives the request.
 const LEASE: Duration = Duration::from_secs(9);
 
 /// The holder of the lock, as the master reports it.
@@ -98,7 +98,7 @@ impl Lock {
         Err(run_out())
     }
 
-    /// The time at which the lease expires unless it is renewed.
+    /// Returns the time at which the lease expires unless it is renewed.
     pub fn held_until(&self) -> Instant {
         self.state.get()
     }
@@ -155,7 +155,7 @@ struct Lease {
 }
 
 impl Lease {
-    /// Takes or renews the lease. Returns the time until which it is held.
+    /// Takes or renews the lease. Returns the time until which the lease is held.
     async fn renew(&mut self) -> Result<Instant, AskError> {
         let call = "LeaseAdminToken";
         let token = self.token.unwrap_or_default();

@@ -38,7 +38,7 @@ struct Inner {
 /// Maintenance that the masters run automatically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maintenance {
-    /// The shell commands that they run, one per line; empty if none.
+    /// The shell commands that the masters run, one per line; empty if none.
     pub scripts: String,
     /// The interval between runs.
     pub every: Duration,
@@ -53,7 +53,7 @@ impl MasterClient {
         Self(Arc::new(Inner { masters, security, leader: Mutex::default() }))
     }
 
-    /// The address of the leading master.
+    /// Returns the address of the leading master.
     ///
     /// # Errors
     /// [`AskError`] of the last master that was contacted.
@@ -94,7 +94,7 @@ impl MasterClient {
         listing.map_err(|what| AskError::Nonsense { address, call, what })
     }
 
-    /// The servers of each shard of a volume; empty if the master does not know such an EC volume.
+    /// Returns the servers of each shard of a volume; empty if the master knows no EC volume with this ID.
     ///
     /// # Errors
     /// [`AskError`].
@@ -120,7 +120,7 @@ impl MasterClient {
         Ok(shards?.into_iter().filter(|(_, holders)| !holders.is_empty()).collect())
     }
 
-    /// The current holder of the lock; `None` if it is free.
+    /// Returns the current holder of the lock; `None` if it is free.
     ///
     /// # Errors
     /// [`AskError`].
@@ -136,7 +136,7 @@ impl MasterClient {
         Ok(answer.is_locked.then_some(LockHolder { client: answer.client_name, message: answer.message }))
     }
 
-    /// The maintenance that the masters run automatically, according to their `master.toml`.
+    /// Returns the maintenance that the masters run automatically, according to their `master.toml`.
     ///
     /// # Errors
     /// [`AskError`].

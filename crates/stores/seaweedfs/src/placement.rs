@@ -2,8 +2,8 @@
 //!
 //! SeaweedFS spreads a volume's shards evenly: first over racks, then over the servers of a rack, then over
 //! their disks. Its `ec.balance` moves shards that break that rule. This module follows the same rule with
-//! one preference: a shard's former server gets it back if that server stays within its even share, since the
-//! caches of other servers still name it.
+//! one preference: a shard's former server gets it back if that server stays within its even share, since
+//! other servers still have that location of the shard in their caches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct Place {
     pub disk: Option<u32>,
 }
 
-/// No server can take the shard.
+/// No server can store the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
     /// No usable server is connected.
@@ -32,7 +32,7 @@ pub enum NoPlace {
     Full,
 }
 
-/// Numbers of the volume's shards by rack, by server and by disk.
+/// How many of the volume's shards each rack, server and disk has.
 #[derive(Default)]
 struct Spread<'a> {
     racks: BTreeMap<Rack<'a>, usize>,

@@ -65,13 +65,14 @@ struct Named {
 }
 
 impl Security {
-    /// Plain text without TLS.
+    /// Returns the setting for plain text without TLS.
     pub fn plain() -> Self {
         Self(None)
     }
 
-    /// Reads the sections `[grpc]` and `[grpc.client]` of a `security.toml`. Relative paths start at its
-    /// folder. If the file names no certificates, connections are in plain text, as in SeaweedFS.
+    /// Reads the sections `[grpc]` and `[grpc.client]` of a `security.toml`. Relative paths in the file start
+    /// at the file's folder. If the file names no certificates, connections are in plain text, as in
+    /// SeaweedFS.
     ///
     /// # Errors
     /// [`SecurityError`].
@@ -86,7 +87,7 @@ impl Security {
             .map_or_else(|| Ok(Self::plain()), |named| config(&named).map(|tls| Self(Some(tls))))
     }
 
-    /// The TLS configuration; `None` for plain text.
+    /// Returns the TLS configuration; `None` for plain text.
     pub(crate) fn tls(&self) -> Option<&Arc<ClientConfig>> {
         self.0.as_ref()
     }
@@ -104,7 +105,7 @@ fn named(path: &Path, file: &DocumentMut) -> Result<Option<Named>, SecurityError
         let text = section?.get(key)?.as_str()?;
         (!text.is_empty()).then(|| folder.join(text))
     };
-    // A certificate for clients only takes precedence over the common one.
+    // A certificate that is only for clients (`client_cert`) takes precedence over the common one (`cert`).
     let own = (value(client, "client_cert"), value(client, "client_key"));
     let (cert, key) = match own {
         (Some(cert), Some(key)) => (Some(cert), Some(key)),

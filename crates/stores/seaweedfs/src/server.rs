@@ -21,9 +21,9 @@ use crate::security::Security;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Timeout for a copy between servers; one call copies the whole index of a large volume.
 const COPY_LIMIT: Duration = Duration::from_secs(600);
-/// Upper limit of one message; no piece of a file is larger.
+/// Upper limit of one message in bytes; servers send files in smaller pieces.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
-/// Timeout for reading a whole small file.
+/// Timeout for reading a whole metadata file.
 const SMALL_FILE_LIMIT: Duration = Duration::from_secs(60);
 const COPY_FILE: &str = "CopyFile";
 
@@ -34,10 +34,10 @@ pub struct VolumeServer {
     client: VolumeServerClient<Channel>,
 }
 
-/// The files of a volume other than its shards.
+/// The metadata files of a volume: all its files other than shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SmallFile {
-    /// The sorted index of needles.
+    /// The index of needles (stored objects), sorted by ID.
     Ecx,
     /// The journal of deleted needles.
     Ecj,
@@ -47,7 +47,7 @@ pub enum SmallFile {
     Ecsum,
 }
 
-/// A stream of a small file; back-pressure stops the server until the next window is read.
+/// A stream of a metadata file; back-pressure stops the server until the next window is read.
 #[derive(Debug)]
 pub struct SmallFileReader {
     server: VolumeServer,
@@ -62,18 +62,19 @@ pub struct SmallFileReader {
 pub struct MountedShards {
     /// The shards with their lengths in bytes.
     pub shards: BTreeMap<u8, u64>,
-    /// The volume's ratio; servers before 4.48 do not report it. The encoding is listed only by the master.
+    /// The volume's ratio; `None` if the server is older than 4.48. Servers do not report the encoding; only
+    /// the master lists it.
     pub ratio: Option<Ratio>,
 }
 
-/// A server's status, as it reports it.
+/// The status that a server reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
     /// The version, such as `4.48`.
     pub version: String,
-    /// Its data centre.
+    /// The server's data centre.
     pub data_center: String,
-    /// Its rack.
+    /// The server's rack.
     pub rack: String,
     /// The `-dir` folders in the server's order, with the free bytes of each.
     pub folders: Vec<(String, u64)>,
@@ -91,7 +92,7 @@ impl SmallFile {
         }
     }
 
-    /// The file's name for a volume.
+    /// Returns the file's name for a volume.
     pub fn of(self, volume: &VolumeName) -> String {
         format!("{volume}{}", self.extension())
     }
@@ -108,7 +109,7 @@ impl VolumeServer {
         Ok(Self { address: address.clone(), client })
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub fn address(&self) -> &ServerAddress {
         &self.address
     }
@@ -147,7 +148,7 @@ impl VolumeServer {
     }
 
     /// Deletes the files of shards from all disks of the server. Deleting the last shard of a volume deletes
-    /// its small files too. Unmount the shards first.
+    /// the volume's metadata files too. Unmount the shards first.
     ///
     /// # Errors
     /// [`AskError`].
@@ -163,8 +164,8 @@ impl VolumeServer {
             .map(drop)
     }
 
-    /// Makes the server copy small files of a volume from another server. `disk` 0 lets the server choose the
-    /// disk. If the source has no `.ecsum`, that file is skipped.
+    /// Makes the server copy metadata files of a volume from another server. `disk` 0 lets the server choose
+    /// the disk. If the source has no `.ecsum`, that file is skipped.
     ///
     /// Existing files are overwritten, except that the journal is appended to.
     ///
@@ -192,7 +193,8 @@ impl VolumeServer {
         self.ask("VolumeEcShardsCopy", COPY_LIMIT, client.volume_ec_shards_copy(request)).await.map(drop)
     }
 
-    /// The shards of a volume that the server has mounted; empty if it does not know the volume.
+    /// Returns the shards of a volume that the server has mounted; empty if the server does not know the
+    /// volume.
     ///
     /// # Errors
     /// [`AskError`].
@@ -218,7 +220,7 @@ impl VolumeServer {
         Ok(MountedShards { shards: shards.collect::<Result<_, _>>()?, ratio: ratio.transpose()? })
     }
 
-    /// The server's status.
+    /// Returns the server's status.
     ///
     /// # Errors
     /// [`AskError`].
@@ -235,7 +237,8 @@ impl VolumeServer {
         })
     }
 
-    /// Reads a small file of a volume, of at most `most` bytes; `None` if the server does not have it.
+    /// Reads a metadata file of a volume, of at most `most` bytes; `None` if the server does not have the
+    /// file.
     ///
     /// # Errors
     /// [`AskError`].
@@ -259,7 +262,7 @@ impl VolumeServer {
         AskError::Nonsense { address: self.address.clone(), call: COPY_FILE, what }
     }
 
-    /// Opens a small file of any length, to be read in windows.
+    /// Opens a metadata file of any length, to be read in windows.
     ///
     /// # Errors
     /// [`AskError`].
@@ -286,8 +289,8 @@ impl VolumeServer {
         tokio::time::timeout(SMALL_FILE_LIMIT, pulled).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    /// Reads a small file's first `stop` bytes into `kept`. Returns the number of bytes received, or `None`
-    /// if the server does not have the file.
+    /// Reads the first `stop` bytes of a metadata file into `kept`. Returns the number of bytes received, or
+    /// `None` if the server does not have the file.
     async fn pull_pieces(
         &self,
         volume: &VolumeName,
@@ -311,8 +314,8 @@ impl VolumeServer {
         }
     }
 
-    /// Streams a small file's first `stop` bytes; `None` if the server does not have the file, although some
-    /// servers report that only with the first piece.
+    /// Streams the first `stop` bytes of a metadata file. Returns `None` if the server reports at once that
+    /// it does not have the file; some servers report that only in place of the first piece.
     async fn pieces(
         &self,
         volume: &VolumeName,
@@ -394,8 +397,8 @@ impl VolumeServer {
 }
 
 impl SmallFileReader {
-    /// The next `bytes` of the file, or the rest of it; empty at its end, or if the server does not have the
-    /// file.
+    /// Returns the next `bytes` bytes of the file, or all that are left. The result is empty at the end of
+    /// the file, or if the server does not have the file.
     ///
     /// # Errors
     /// [`AskError`].

@@ -36,7 +36,7 @@ pub enum Change {
         encoding: Encoding,
         /// The shard's number.
         shard: u8,
-        /// Its new location.
+        /// The shard's new location.
         home: Home,
     },
     /// A shard is no longer listed at a location.
@@ -47,15 +47,15 @@ pub enum Change {
         encoding: Encoding,
         /// The shard's number.
         shard: u8,
-        /// Its former location.
+        /// The shard's former location.
         home: Home,
-        /// Whether its server is still connected.
+        /// Whether the former server is still connected.
         server_is_up: bool,
     },
 }
 
 impl Change {
-    /// The volume that a change belongs to; `None` for changes of servers.
+    /// Returns the volume that a change belongs to; `None` for changes of servers.
     pub fn volume(&self) -> Option<u32> {
         match self {
             Self::ServerCame(_) | Self::ServerWent(_) => None,
@@ -81,9 +81,10 @@ pub struct Generation {
 /// A volume with all its encodings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// Its collection.
+    /// The volume's collection.
     pub collection: String,
-    /// Its encodings. There are several only during a new encoding, or if an old one was left behind.
+    /// The volume's encodings. There are several only while the volume is being encoded again, or if shards
+    /// of an old encoding were left behind.
     pub generations: BTreeMap<Encoding, Generation>,
 }
 
@@ -99,7 +100,7 @@ pub enum Standing {
     Known {
         /// The current encoding.
         encoding: Encoding,
-        /// Its numbers of data and parity shards.
+        /// The numbers of data and parity shards.
         ratio: Ratio,
         /// Shards that are listed nowhere.
         missing: Vec<u8>,
@@ -149,7 +150,8 @@ impl Volumes {
         changes
     }
 
-    /// The last listing, with these volumes and all servers replaced by those of a later, partial listing.
+    /// Returns the last listing, in which these volumes and all servers are replaced by those of a later,
+    /// partial listing.
     pub(crate) fn with(&self, volumes: &[u32], part: Listing) -> Listing {
         let mut whole = self.listed.clone();
         whole.volumes.retain(|volume, _| !volumes.contains(volume));
@@ -158,7 +160,7 @@ impl Volumes {
         whole
     }
 
-    /// Keeps recorded locations of an encoding's shards until the encoding is listed.
+    /// Stores the recorded locations of an encoding's shards until the encoding is listed.
     pub(crate) fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
         self.kept.insert((volume, encoding), kept);
     }
@@ -171,43 +173,45 @@ impl Volumes {
         }
     }
 
-    /// The connected servers.
+    /// Returns the connected servers.
     pub fn servers(&self) -> &BTreeMap<ServerId, Server> {
         &self.listed.servers
     }
 
-    /// All volumes in the order of their IDs.
+    /// Returns all volumes in the order of their IDs.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Volume)> {
         self.volumes.iter().map(|(&id, volume)| (id, volume))
     }
 
-    /// The volume with this ID.
+    /// Returns the volume with this ID.
     pub fn get(&self, volume: u32) -> Option<&Volume> {
         self.volumes.get(&volume)
     }
 
-    /// The encoding of a volume that counts, its ratio and its shards, if that is known.
+    /// Returns the current encoding of a volume, with its ratio and shards; `None` if encoding or ratio is
+    /// unknown.
     pub(crate) fn known(&self, volume: u32) -> Option<(Encoding, Ratio, &Generation)> {
         let volume = self.get(volume)?;
         let Standing::Known { encoding, ratio, .. } = volume.standing() else { return None };
         Some((encoding, ratio, &volume.generations[&encoding]))
     }
 
-    /// The encodings with which a server is listed for a shard.
+    /// Returns the encodings under which a server is listed for a shard.
     pub(crate) fn encodings_at(&self, volume: u32, shard: u8, server: &ServerId) -> Vec<Encoding> {
         let generations = self.get(volume).into_iter().flat_map(|volume| &volume.generations);
         let at_server = generations.filter(|(_, generation)| generation.is_at(shard, server));
         at_server.map(|(&encoding, _)| encoding).collect()
     }
 
-    /// Connected servers that hold shards of the current encoding.
+    /// Returns the connected servers that hold shards of the current encoding.
     pub(crate) fn holders_of(&self, volume: u32) -> Vec<ServerId> {
         let Some((_, _, generation)) = self.known(volume) else { return Vec::new() };
         let servers: BTreeSet<&ServerId> = generation.all_homes().map(|home| &home.server).collect();
         servers.into_iter().filter(|server| self.servers().contains_key(*server)).cloned().collect()
     }
 
-    /// Whether a volume stays readable without a server's copy of one shard, or without all its copies.
+    /// Whether a volume stays readable without a server's copy of `shard`. If `shard` is `None`: without all
+    /// shards on the server.
     pub(crate) fn can_spare(&self, volume: u32, shard: Option<u8>, server: &ServerId) -> bool {
         let Some((_, ratio, generation)) = self.known(volume) else { return false };
         let elsewhere = generation.homes.iter().filter(|&(&other, homes)| {
@@ -217,7 +221,7 @@ impl Volumes {
         elsewhere.count() >= usize::from(ratio.data())
     }
 
-    /// The locations where a shard of the current encoding is listed.
+    /// Returns the locations where a shard of the current encoding is listed.
     pub(crate) fn homes(&self, volume: u32, shard: u8) -> Vec<Home> {
         let known = self.known(volume);
         known.and_then(|(_, _, generation)| generation.homes.get(&shard).cloned()).unwrap_or_default()
@@ -241,7 +245,7 @@ impl Volumes {
         self.get(volume).is_some_and(|volume| volume.all_homes().any(|home| home.server == *server))
     }
 
-    /// The number of shards of all volumes on a server.
+    /// Returns the number of shards of all volumes on a server.
     pub(crate) fn shards_at(&self, server: &ServerId) -> usize {
         let homes = self.volumes.values().flat_map(Volume::all_homes);
         homes.filter(|home| home.server == *server).count()
@@ -301,12 +305,12 @@ impl Volume {
         }
     }
 
-    /// The homes of all its shards, of all encodings.
+    /// Returns the locations of all shards of all encodings.
     fn all_homes(&self) -> impl Iterator<Item = &Home> {
         self.generations.values().flat_map(Generation::all_homes)
     }
 
-    /// The volume's state.
+    /// Returns the volume's state.
     pub fn standing(&self) -> Standing {
         let Some((encoding, generation)) = self.current() else {
             return Standing::Mixed(self.generations.keys().copied().collect());
@@ -325,8 +329,8 @@ impl Volume {
         }
     }
 
-    /// The current encoding: the only one, or the only readable one, provided that no other encoding may be
-    /// readable.
+    /// Returns the current encoding. That is the only encoding, or the only readable one if no other encoding
+    /// may be readable.
     pub(crate) fn current(&self) -> Option<(Encoding, &Generation)> {
         if self.generations.len() == 1 {
             return self.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));
@@ -338,7 +342,7 @@ impl Volume {
 }
 
 impl Generation {
-    /// The homes of all its shards.
+    /// Returns the locations of all shards.
     fn all_homes(&self) -> impl Iterator<Item = &Home> {
         self.homes.values().flatten()
     }
@@ -348,7 +352,7 @@ impl Generation {
         self.homes.get(&shard).is_some_and(|homes| homes.iter().any(|home| home.server == *server))
     }
 
-    /// Notes the original servers of shards that now exist on other servers only.
+    /// Records the original servers of shards that now exist only on other servers.
     fn note_moves(&mut self, before: BTreeMap<u8, Home>) {
         for (shard, home) in before {
             let stays = |homes: &Vec<Home>| homes.iter().any(|other| other.server == home.server);
@@ -371,7 +375,7 @@ impl Generation {
     }
 
     /// Whether this encoding may have enough shards to be read, including shards that are not listed at the
-    /// moment. If its ratio is unknown, that of `other` is assumed.
+    /// moment. If its ratio is unknown, the ratio of `other` is assumed.
     fn may_be_readable(&self, other: &Self) -> bool {
         let shards = self.homes.len() + self.former.len(); // No shard is in both.
         self.ratio.or(other.ratio).is_none_or(|ratio| shards >= usize::from(ratio.data()))

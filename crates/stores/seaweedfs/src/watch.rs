@@ -47,14 +47,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching a cluster. The whole cluster is listed at least at this interval, unless a list takes
-    /// more than a twentieth of it.
+    /// Starts watching a cluster. The whole cluster is listed at least at this interval, unless a listing
+    /// takes more than a twentieth of the interval.
     pub fn start(master: MasterClient, list_every: Duration) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         Self { events, task: tokio::spawn(watch(master, list_every, sender)) }
     }
 
-    /// The next event. A slow receiver gets lists late, but never an incomplete one.
+    /// Waits for the next event. A slow receiver gets listings late, but never an incomplete one.
     pub async fn next(&mut self) -> Event {
         self.events.recv().await.expect("the watch continues until it is dropped")
     }
@@ -101,7 +101,7 @@ impl From<Dropped> for Ended {
     }
 }
 
-/// Follows one stream until it ends.
+/// Follows a master's stream of changes until the stream ends.
 async fn follow(
     master: &MasterClient,
     list_every: Duration,

@@ -1,6 +1,6 @@
-//! A store is one crate: `store.rs` is a complete store with its own catalog, files and blocks, over separate
-//! records. The real coordinator, helpers and client put a file into it, lose a block, repair the block and
-//! read the file.
+//! Tests that a store can be one crate: `store.rs` is a complete store with its own catalog, files and
+//! blocks; the coordinator's records are in redb. The real coordinator, helpers and client put a file into
+//! it, lose a block, repair the block and read the file.
 
 mod store;
 
@@ -19,7 +19,7 @@ use store_api::{Storage, StorePolicy};
 
 const HELPERS: u16 = 5;
 
-/// A port that was free at the time of the call.
+/// Returns a port that was free at the time of the call.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -52,7 +52,7 @@ async fn help(cluster: Cluster, config: HelperConfig, blocks: ToyBlocks) {
     Daemon::bind(options).await.unwrap().run(|| ()).await.unwrap();
 }
 
-/// Polls a condition for up to a minute.
+/// Polls a condition for up to a minute; panics if it does not become true.
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..600 {
         if is_so().await {

@@ -1,4 +1,5 @@
-//! A complete store in memory: a catalog with its own files, and blocks. The records are separate.
+//! A complete store in memory: a catalog with its own files, and blocks. The coordinator's records are stored
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -34,7 +35,7 @@ impl Toy {
         self.counted
     }
 
-    /// Removes stripes, and has their nodes remove the blocks.
+    /// Removes stripes. Returns the changes, which make the nodes remove the blocks.
     fn remove_stripes(&mut self, stripes: impl IntoIterator<Item = StripeId>) -> Vec<StoreChange> {
         let mut changes = Vec::new();
         for stripe in stripes.into_iter().filter_map(|id| self.stripes.remove(&id)) {

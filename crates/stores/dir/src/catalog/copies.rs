@@ -23,8 +23,8 @@ use super::{DirCatalog, copy_path};
 /// catalog continues to change.
 ///
 /// A written copy omits open puts and blocks to be removed. By the time the copy is restored, these puts may
-/// have become files, and the blocks to be removed may be the only ones of their name. After a restore, all
-/// these blocks are orphans.
+/// have become files, and the blocks to be removed may be the only copies. After a restore, all these blocks
+/// are orphans.
 pub struct CatalogSnapshot {
     transaction: ReadTransaction,
     path: PathBuf,
@@ -62,7 +62,7 @@ impl DirCatalog {
         if !fs::exists(copy).map_err(io_fault)? {
             return Err(io_fault(io::ErrorKind::NotFound.into()));
         }
-        // Opening a catalog may write to it, so a second copy is opened.
+        // Opening a catalog may write to it, so this opens a copy of the copy.
         fs::copy(copy, draft.path()).map_err(io_fault)?;
         let whole = Self::open(draft.path(), cluster_id)?;
         let clean = draft_beside(path)?;
@@ -93,7 +93,7 @@ impl CatalogSnapshot {
         })
     }
 
-    /// The keys of the stripes of open puts.
+    /// Returns the keys of the stripes of open puts.
     fn pending(&self) -> Result<BTreeSet<u64>, CatalogError> {
         let mut pending = BTreeSet::new();
         View::over(&self.transaction, &self.path).each(PUT_STRIPES, (0, 0).., |_, key: names::Key| {
@@ -112,7 +112,7 @@ impl CatalogSnapshot {
         draft.as_file().sync_all().map_err(|source| OpenError::Io { path: to.to_owned(), source })
     }
 
-    /// The path of the catalog that the snapshot was taken of.
+    /// Returns the path of the catalog from which the snapshot was taken.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -121,8 +121,9 @@ impl CatalogSnapshot {
     pub(super) fn copy_into(&self, database: &Database, to: &Path) -> Result<(), OpenError> {
         let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
         copy.change.set_two_phase_commit(true);
-        // A copy must not be mistaken for its original, so it gets no mark. It cannot list all assigned
-        // names, so it gets no eras.
+        // A copy must not be mistaken for its original, so the transaction counter (`MARK`) is omitted. The
+        // coordinator may assign more names after this copy, so the record of assigned names (`ERAS`) is
+        // omitted too.
         copy.table(META, |key| *key != MARK && *key != ERAS)?;
         copy.table(NODES, |_| true)?;
         copy.table(NODE_NAMES, |_| true)?;
@@ -187,7 +188,7 @@ impl Copying<'_> {
     }
 }
 
-/// Records that no stripe of a replaced catalog is proven by parity.
+/// Records that all stripes of a replaced catalog must still be checked against their parity.
 pub(super) fn mark_unproven(change: &Change<'_>, since: Replaced) -> Result<(), CatalogError> {
     change.put(QUEUE, UNPROVEN, &Unproven { since, from: None })
 }
@@ -203,7 +204,7 @@ pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// A temporary file in the folder of `path`.
+/// Creates a temporary file in the folder of `path`.
 pub(super) fn draft_beside(path: &Path) -> Result<NamedTempFile, OpenError> {
     NamedTempFile::with_prefix_in(".catalog-", folder_of(path))
         .map_err(|source| OpenError::Io { path: path.to_owned(), source })
@@ -224,7 +225,7 @@ pub(super) fn install(draft: NamedTempFile, path: &Path) -> Result<Option<PathBu
     Ok(aside)
 }
 
-/// A name for a catalog that is being replaced.
+/// Returns the path to which a catalog is moved when it is replaced.
 fn aside(path: &Path) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let mut name = path.as_os_str().to_owned();

@@ -1,21 +1,23 @@
-//! The counters that a rebuilt catalog continues from.
+//! The values at which the counters of a rebuilt catalog continue.
 //!
-//! A helper may report blocks with any number and any time, so a report of a single helper counts only as far
-//! as honest interruptions explain it. Names stay unique all the same, because each coordinator names stripes
-//! and puts in an era of its own. The counters must leave numbers for later stripes, and they decide which
-//! blocks count as newer than the catalog.
+//! A faulty helper may report blocks with arbitrary numbers and times. A number that only one helper reports
+//! is therefore used only if an interrupted put can explain it. A wrong counter does not cause duplicate
+//! names, because each coordinator adds a random number of its own to the names of stripes and puts (its
+//! era). But a counter that is too high leaves too few numbers for later stripes, and a block whose number is
+//! above the counter is treated as newer than the catalog.
 
 use std::iter;
 
 use store_api::names::{FAR, MAX_COUNT};
 
-/// An interrupted put may leave a block on one helper only. A number that one helper reports therefore counts
-/// if it is at most this far above the numbers that several helpers report.
+/// An interrupted put may leave a block on only one helper. A number that only one helper reports is
+/// therefore accepted if it is at most this far above the numbers that several helpers report.
 const NEAR: u64 = 1 << 20;
-/// The clock of the machine that ran the coordinator before may have been this much ahead.
+/// The largest time by which the clock of the previous coordinator's machine is assumed to have been ahead.
 const CLOCKS_DIFFER_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// The number to continue from, given the numbers in use, each with the number of helpers that report it.
+/// Returns the next unused number. `reported` lists the numbers in use, each with the number of helpers that
+/// report it.
 pub(super) fn next_number(reported: impl Iterator<Item = (u64, usize)>) -> u64 {
     let (confirmed, others): (Vec<_>, Vec<_>) = reported.partition(|&(_, helpers)| helpers > 1);
     let last = before_free_run(confirmed.into_iter().map(|(number, _)| number).collect());
@@ -23,7 +25,8 @@ pub(super) fn next_number(reported: impl Iterator<Item = (u64, usize)>) -> u64 {
     near.max().map_or(last, |number| number.max(last)) + 1
 }
 
-/// The number in use before the first run of [`FAR`] free numbers. If there is no such run, before the longest.
+/// Returns the number in use that precedes the first run of at least [`FAR`] free numbers, or the longest run
+/// if none is so long.
 fn before_free_run(mut used: Vec<u64>) -> u64 {
     used.sort_unstable();
     let starts = iter::once(0).chain(used.iter().copied());
@@ -33,7 +36,8 @@ fn before_free_run(mut used: Vec<u64>) -> u64 {
     long.or_else(|| runs.iter().max_by_key(|(_, length)| *length)).map_or(0, |&(start, _)| start)
 }
 
-/// The time of the newest put, given the times of all puts, each with the number of helpers that report it.
+/// Returns the time of the newest put that several helpers report, but at most one day after `now`.
+/// `reported` lists the times of all puts, each with the number of helpers that report it.
 pub(super) fn last_begun(reported: impl Iterator<Item = (u64, usize)>, now: u64) -> u64 {
     let confirmed = reported.filter(|&(_, helpers)| helpers > 1).map(|(begun, _)| begun);
     confirmed.max().unwrap_or(0).min(now + CLOCKS_DIFFER_MS)

@@ -2,8 +2,8 @@
 //!
 //! After an I/O error, redb refuses all requests until the file is reopened, and the transaction in flight
 //! may or may not be durable. Each transaction therefore carries a mark, which increases by one. After a
-//! reopen, the mark is either that of the last successful commit or that of a failed one. With any other
-//! mark, the file is not what this coordinator wrote, and the coordinator must stop.
+//! reopen, the file must contain the mark of the last successful commit or of a commit that failed since.
+//! With any other mark, the file is not what this coordinator wrote, and the coordinator must stop.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,15 @@ use super::{DirCatalog, remedy};
 /// The key of the transaction counter.
 pub(super) const MARK: &str = "mark";
 
-/// The marks that the file may have after a reopen.
+/// The transaction counters ("marks") that the file may contain after a reopen.
 #[derive(Default)]
 pub(super) struct Marks {
     /// The mark of the last successful commit.
     known: u64,
     /// The highest mark ever used; marks are never reused.
     tried: u64,
-    /// The marks of commits that failed since then; true if the commit includes the transaction in doubt.
+    /// The marks of commits that failed since the last success. The value is true if the file contains the
+    /// transaction in doubt when it has this mark.
     failed: BTreeMap<u64, bool>,
 }
 
@@ -86,7 +87,7 @@ impl DirCatalog {
 
     fn close(&mut self, error: CatalogError) {
         let closed = std::mem::replace(&mut self.engine, Engine::Failed(error));
-        // After an I/O error, closing writes nothing; with damaged pages, it may panic.
+        // After an I/O error, closing the database writes nothing; with damaged pages, closing may panic.
         let _ = guard(&self.path, || {
             drop(closed);
             Ok::<_, CatalogError>(())

@@ -1,4 +1,5 @@
-//! The record of eras in the catalog.
+//! The catalog's record of eras: the random numbers that coordinators draw and include in the names of their
+//! stripes.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +11,10 @@ use super::DirCatalog;
 use super::stripes::NEXT_STRIPE;
 use super::tables::{Change, META};
 
-/// The key of the record.
+/// The key of the record of eras.
 pub(super) const ERAS: &str = "eras";
 
-/// Starts this era; the next stripe is the first in it.
+/// Records that this era starts with the next stripe.
 pub(super) fn begin_era(change: &Change<'_>, era: Era) -> Result<(), CatalogError> {
     let mut eras: Eras = change.get(META, ERAS)?.unwrap_or_default();
     eras.begin(era, change.get(META, NEXT_STRIPE)?.unwrap_or(1));
@@ -21,8 +22,8 @@ pub(super) fn begin_era(change: &Change<'_>, era: Era) -> Result<(), CatalogErro
 }
 
 impl DirCatalog {
-    /// Writes off the eras of these blocks. The blocks then count as unknown to the catalog, no longer as
-    /// newer than the catalog.
+    /// Writes off the eras in the names of these blocks. From then on, the blocks are treated as unknown to
+    /// the catalog instead of newer than the catalog.
     ///
     /// # Errors
     /// [`CatalogError`].

@@ -1,4 +1,4 @@
-//! Many changes in one transaction, so that all pending writes share one fsync.
+//! Carries out many changes in one transaction, so that all pending writes share one fsync.
 //!
 //! redb cannot roll back a part of a transaction. If a change is refused, the transaction is dropped and
 //! repeated without that change: the changes before it have the same results again, and the reason for the

@@ -1,4 +1,4 @@
-//! Groups of writes, and terms.
+//! Tests of groups of writes in one transaction, and of the fencing of deposed coordinators by terms.
 
 use codes::{BlockIndex, CodeSpec};
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn commit(put: u64) -> Write {
     Write::Files(FileWrite::CommitPut(PutId(put)))
 }
 
-/// Everything that is stored, as reported at startup.
+/// Returns everything that is stored, as reported at startup.
 fn everything(catalog: &DirCatalog) -> Vec<StoreChange> {
     let mut all = Vec::new();
     catalog.each_stripe(&mut |stripe, pending| all.push(StoreChange::Stripe(stripe, pending))).unwrap();
@@ -76,7 +76,7 @@ fn a_refused_write_does_not_affect_the_rest_of_its_group() {
         begin("f"),
         allocate(1),
         publish("1", 2),
-        commit(1), // One block is not stored. The commit fails halfway.
+        commit(1), // One block is not stored, so the commit fails halfway.
         publish("9", 1),
         Write::Records(RecordWrite::Put("repair/1".into(), json!(1))),
         Write::Files(FileWrite::RemoveFile("none".into())),
@@ -181,8 +181,8 @@ impl Told {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// However writes are divided into groups, the answers are the same, the reported changes add up to the
-    /// stored state, and the stored state is the same except for timestamps.
+    /// The same writes, alone or in any groups, get the same answers and lead to the same stored state,
+    /// except for timestamps. The reported changes add up to that state.
     #[test]
     fn grouping_does_not_change_results(
         writes in proptest::collection::vec(write(), 1..25),
@@ -217,7 +217,8 @@ proptest! {
     }
 }
 
-/// Makes the catalog believe that its last commit failed with these answers in doubt, and closes it.
+/// Sets the catalog's state as if its last commit had failed and might be durable (with the answers `done`),
+/// and closes the catalog.
 fn fail_after(catalog: &mut DirCatalog, known: u64, tried: u64, done: Vec<Done>) {
     catalog.marks = Marks::from(known);
     while catalog.marks.next() < tried {}

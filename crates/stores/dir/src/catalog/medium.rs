@@ -1,7 +1,7 @@
 //! The medium of a catalog: a file, or a storage backend that the caller provides.
 //!
-//! A simulation keeps the catalog in memory, drops unsynced writes, and makes writes fail. The code above the
-//! medium is the same.
+//! A simulation provides a backend in memory that drops unsynced writes and makes writes fail. All other code
+//! of the catalog is the same as in production.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,8 @@
 //! [`DirCatalog`]: stripes, files and the coordinator's records in one redb file.
 //!
 //! Each method that changes the catalog is one transaction, durable when the method returns. Writes that are
-//! carried out together share one transaction (`group`). `seams` implements the coordinator's seams.
+//! carried out together share one transaction (`group`). `seams` implements the traits of `store-api` that
+//! the coordinator uses.
 
 mod copies;
 mod counters;
@@ -60,7 +61,7 @@ use tables::{Change, META, View};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DirCatalog {
-    /// The path of the file, or the name of another medium.
+    /// The path of the catalog's file, or the name of another medium.
     path: PathBuf,
     medium: Medium,
     /// The file that is open; `None` for another medium.
@@ -70,7 +71,7 @@ pub struct DirCatalog {
     marks: Marks,
     /// The answers of a transaction that failed but may be durable.
     in_doubt: Option<Vec<Done>>,
-    /// The era of the names that are assigned from now on.
+    /// The era (a random number) in all names that this coordinator assigns.
     era: Era,
     /// The open transaction, while a group of writes is carried out.
     group: Option<WriteTransaction>,
@@ -85,8 +86,8 @@ impl std::fmt::Debug for DirCatalog {
 }
 
 impl DirCatalog {
-    /// Runs `work` in a transaction of its own, or as a part of the open group. On an error, a transaction of
-    /// its own is rolled back, and the caller must give up the group.
+    /// Runs `work` in the open group's transaction, or in a new transaction if no group is open. On an error,
+    /// a new transaction is rolled back; the caller must drop the group's transaction.
     fn change<T, E: From<CatalogError>>(
         &mut self,
         work: impl FnOnce(&Change<'_>) -> Result<T, E>,
@@ -97,7 +98,7 @@ impl DirCatalog {
                 Some(group) => Change::shared(group, &self.path),
                 None => Change::of(self.engine.database()?, &self.path)?,
             };
-            let result = work(&change)?; // On an error, dropping the change aborts its own transaction.
+            let result = work(&change)?; // An error drops `change`, which aborts a new transaction.
             if self.group.is_none() {
                 change.put(META, MARK, &mark)?;
             }
@@ -123,7 +124,7 @@ fn block_index(index: usize) -> BlockIndex {
     BlockIndex(u16::try_from(index).expect("a stripe has at most 255 blocks"))
 }
 
-/// The operator's next step for a damaged or missing catalog.
+/// Returns the operator's next step for a damaged or missing catalog.
 fn remedy(path: &Path) -> String {
     let copy = copy_path(path);
     let restore = match fs::exists(&copy) {
@@ -138,7 +139,7 @@ fn remedy(path: &Path) -> String {
     )
 }
 
-/// The path of the last good copy of a catalog.
+/// Returns the path of the last good copy of a catalog.
 fn copy_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".last-good");

@@ -8,7 +8,7 @@ use super::stripes::keep;
 use super::tables::{NODE_NAMES, NODES};
 
 impl DirCatalog {
-    /// The number of a node. A new node gets one.
+    /// Returns the number of a node; assigns a number to a new node.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -48,7 +48,8 @@ impl DirCatalog {
         })
     }
 
-    /// Removes a node for good; no stripe may place a block on it. The number is not reused.
+    /// Removes a node's record permanently; the node's number is not reused. The caller makes sure that no
+    /// stripe places a block on the node.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -65,7 +66,7 @@ impl DirCatalog {
         })
     }
 
-    /// All nodes, sorted by number.
+    /// Returns all nodes, sorted by number.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].

@@ -116,7 +116,7 @@ impl DirCatalog {
     }
 }
 
-/// Draws an era at random.
+/// Draws at random the era that this coordinator includes in the names of its stripes.
 pub(super) fn new_era() -> Era {
     Era::of_number(rand::random_range(1..1 << ERA_BITS))
 }
@@ -185,7 +185,7 @@ pub(super) fn io_open_fault(path: PathBuf, source: io::Error) -> OpenError {
     }
 }
 
-/// The error for a file that is not a catalog or is damaged.
+/// Returns the error for a file that is not a catalog or is damaged.
 fn damaged(path: &Path, detail: &dyn std::fmt::Display) -> OpenError {
     OpenError::Damaged { path: path.to_owned(), detail: detail.to_string(), remedy: remedy(path) }
 }

@@ -23,11 +23,11 @@ pub(super) const NEXT_PUT: &str = "next-put";
 /// The key of the time of the newest put.
 pub(super) const LAST_BEGUN: &str = "last-begun";
 
-/// The longest name of a file.
+/// The largest length of a file name, in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
 
 impl DirCatalog {
-    /// A file by name.
+    /// Returns the file with this name.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -35,7 +35,7 @@ impl DirCatalog {
         self.look(|view| view.get(FILES, name))
     }
 
-    /// The files whose names begin with `prefix`, sorted by name.
+    /// Returns the files whose names begin with `prefix`, sorted by name.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -88,7 +88,7 @@ impl DirCatalog {
         })
     }
 
-    /// The open puts, oldest first.
+    /// Returns the open puts, oldest first.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -98,7 +98,7 @@ impl DirCatalog {
         Ok(puts)
     }
 
-    /// An open put.
+    /// Returns the record of an open put.
     ///
     /// # Errors
     /// [`PutError::NoSuchPut`].
@@ -260,7 +260,7 @@ fn move_stripe(
     Ok(new)
 }
 
-/// The positions and keys of a put's stripes, sorted by position.
+/// Returns the positions and keys of a put's stripes, sorted by position.
 fn stripes_of(change: &Change<'_>, put: PutId) -> Result<Vec<(u32, Key)>, CatalogError> {
     let mut stripes = Vec::new();
     change.each(PUT_STRIPES, (put.0, 0)..=(put.0, u32::MAX), |(_, position), key| {
@@ -319,7 +319,7 @@ fn take_stripe(change: &Change<'_>, key: Key) -> Result<(), CatalogError> {
     Ok(())
 }
 
-/// The time in milliseconds since 1970.
+/// Returns the time in milliseconds since 1970.
 pub(super) fn unix_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)

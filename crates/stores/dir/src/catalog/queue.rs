@@ -25,7 +25,7 @@ impl DirCatalog {
         self.change(|change| change.remove(QUEUE, key))
     }
 
-    /// The coordinator's records whose keys begin with `prefix`, sorted by key.
+    /// Returns the coordinator's records whose keys begin with `prefix`, sorted by key.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -37,7 +37,7 @@ impl DirCatalog {
         Ok(records)
     }
 
-    /// Reserves `count` numbers for jobs, larger than all earlier ones. Returns the first.
+    /// Reserves `count` numbers for jobs, larger than all earlier job numbers. Returns the first.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -45,7 +45,7 @@ impl DirCatalog {
         self.change(|change| change.count("next-job", count))
     }
 
-    /// The blocks that a node must remove, sorted by name.
+    /// Returns the blocks that a node must remove, sorted by name.
     ///
     /// While a running job delivers a block to that node, the block must not be removed. Read this list again
     /// after the job has ended: publishing the block takes it off the list.

@@ -6,10 +6,11 @@
 //! recovered.
 //!
 //! A helper may return false labels, so the rebuild counts helpers, not blocks. Each stripe of a put is
-//! stored on some number of helpers; the smallest of these numbers is the put's number of *witnesses*. A put
-//! never takes the name of a file with more witnesses than the put would have if all silent helpers confirmed
-//! it. Such a put is stored under another name. Numbers and times that only one helper reports barely affect
-//! the [counters](super::counters).
+//! stored on some number of helpers; the smallest of these numbers is the put's number of *witnesses*. A
+//! helper that does not answer (a silent helper) might confirm a put. If a file has more witnesses than a put
+//! of the same name would have with all silent helpers, the put does not replace the file, but is stored
+//! under another name. Numbers and times that only one helper reports barely affect the
+//! [counters](super::counters).
 //!
 //! The report names everything that did not become a file.
 
@@ -34,7 +35,7 @@ use super::stripes::NEXT_STRIPE;
 use super::tables::{Change, FILES, META, NODE_NAMES, NODES, STRIPES, guard};
 use super::{DirCatalog, block_index};
 
-/// Bytes reserved for the suffix of a rival's name.
+/// Bytes reserved for the suffix `.rival-N` of a file name.
 const RIVAL_BYTES: usize = 32;
 
 /// The result of a rebuild.
@@ -44,11 +45,11 @@ pub struct Rebuilt {
     pub files: Vec<String>,
     /// The names of files with too many missing blocks; these may be on helpers that did not answer.
     pub unreadable: Vec<String>,
-    /// Puts that claim the name of a file but have too few witnesses.
+    /// Readable puts that claim the name of a file, and became files under other names.
     pub rivals: Vec<Rival>,
     /// Puts that did not become a file, because they are older or incomplete: name and number of blocks.
     pub left: Vec<(String, usize)>,
-    /// Readable files that only one helper reports, which may have invented them.
+    /// Readable files that only one helper reports; the helper may have invented them.
     pub unconfirmed: Vec<Unconfirmed>,
     /// Blocks without a label, with a label or bytes that contradict other blocks of the stripe, or from
     /// another cluster.
@@ -57,7 +58,8 @@ pub struct Rebuilt {
     pub replaced: Option<PathBuf>,
 }
 
-/// A readable put that claims the name of a file with at least as many witnesses.
+/// A readable put that claims the name of a file but may not replace it. Either fewer helpers hold its
+/// blocks, or it is older than a file that only one helper reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
     /// The claimed name.
@@ -82,14 +84,14 @@ pub struct Unconfirmed {
 pub struct Stranger {
     /// The block's name.
     pub block: BlockId,
-    /// The helper that holds it.
+    /// The helper that holds the block.
     pub helper: String,
     /// The file that the label names; `None` without a label of this cluster.
     pub file: Option<String>,
 }
 
 impl Rebuilt {
-    /// The names that blocks of this cluster mention and that no file has.
+    /// Returns the file names in labels of this cluster for which no file was rebuilt.
     pub fn without_file(&self) -> BTreeSet<&str> {
         let left = self.left.iter().map(|(name, _)| name.as_str());
         let mentioned = left.chain(self.strangers.iter().filter_map(|stranger| stranger.file.as_deref()));
@@ -97,7 +99,8 @@ impl Rebuilt {
         mentioned.filter(|name| !files.contains(name)).collect()
     }
 
-    /// Whether every name has a readable file that several helpers report, and nothing contradicts it.
+    /// Whether every file name in a label has a readable file that several helpers report, and no other put
+    /// or block contradicts these files.
     pub fn is_clear(&self) -> bool {
         self.unreadable.is_empty()
             && self.rivals.is_empty()
@@ -119,7 +122,7 @@ impl Strangers<'_> {
         self.found.push(Stranger { block, helper, file: file.map(|part| part.name.clone()) });
     }
 
-    /// Adds the blocks of a stripe that helpers hold.
+    /// Adds the blocks of a stripe, except those that no helper holds.
     fn add_all<'b>(&mut self, blocks: impl IntoIterator<Item = &'b BlockRecord>, file: Option<&FilePart>) {
         for block in blocks {
             if let Some(node) = block.node {
@@ -144,14 +147,14 @@ struct Found {
 /// The stripes of one put, by position.
 type Stripes = BTreeMap<u32, (Key, StripeRecord)>;
 
-/// A put that may become the file of its name.
+/// A put that may become the file with the name that the put claims.
 struct Candidate {
     part: FilePart,
     stripes: Stripes,
-    /// The smallest number of helpers that hold blocks of one stripe.
+    /// The number of helpers that hold blocks of a stripe, for the stripe with the fewest.
     witnesses: usize,
-    /// The number of witnesses if silent helpers confirmed the put. A put with a single witness gets no such
-    /// credit.
+    /// The number of witnesses that the put would have if all silent helpers (those that did not answer)
+    /// confirmed it. For a put with a single witness, equal to `witnesses`.
     reach: usize,
     readable: bool,
     whole: bool,
@@ -215,7 +218,7 @@ fn gather(
     nodes: &[(NodeId, &Inventory)],
     strangers: &mut Strangers<'_>,
 ) -> BTreeMap<Key, Found> {
-    // Grouped by label too, since some blocks may contradict others about their stripe.
+    // The key includes the label, since blocks may disagree about their stripe.
     let mut stripes: BTreeMap<(Key, String), Heard> = BTreeMap::new();
     for &(node, inventory) in nodes {
         for block in &inventory.blocks {
@@ -241,9 +244,9 @@ fn gather(
     most_told(settled, strangers)
 }
 
-/// Chooses one copy of each block. A helper normally holds one block of a stripe, so a helper with fewer
-/// blocks is trusted more. If equally trusted copies differ, the block counts as corrupt; it can be repaired
-/// from the other blocks of the stripe.
+/// Chooses one copy of each block. A helper normally holds one block of a stripe, so a helper that reports
+/// fewer blocks of the stripe is trusted more. If equally trusted copies differ, the block is recorded as
+/// corrupt, so that it is repaired from the other blocks of the stripe.
 fn settle(heard: Heard, strangers: &mut Strangers<'_>) -> Found {
     let Heard { label, copies } = heard;
     let mut held: BTreeMap<Option<NodeId>, usize> = BTreeMap::new();
@@ -265,7 +268,7 @@ fn settle(heard: Heard, strangers: &mut Strangers<'_>) -> Found {
     Found { label, blocks }
 }
 
-/// Of contradicting descriptions of a stripe, keeps the one that most helpers report.
+/// If helpers describe a stripe differently, keeps the description that most helpers report.
 fn most_told(stripes: Vec<(Key, Found)>, strangers: &mut Strangers<'_>) -> BTreeMap<Key, Found> {
     let weight = |found: &Found| (witnesses(found.blocks.values()), found.blocks.len());
     let mut best: BTreeMap<Key, Found> = BTreeMap::new();
@@ -281,7 +284,7 @@ fn most_told(stripes: Vec<(Key, Found)>, strangers: &mut Strangers<'_>) -> BTree
     best
 }
 
-/// Number of helpers that hold these blocks.
+/// Returns the number of helpers that hold these blocks.
 fn witnesses<'b>(blocks: impl Iterator<Item = &'b BlockRecord>) -> usize {
     blocks.filter_map(|block| block.node).collect::<BTreeSet<_>>().len()
 }
@@ -290,7 +293,8 @@ fn as_text(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("labels have string keys and go to memory")
 }
 
-/// The position of a block, if its label agrees with its name and length.
+/// Returns the stripe's key, the index and the label of a block, if the label agrees with the block's name
+/// and length.
 fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex, &'b StripeLabel)> {
     let (index, label) = block.label.as_ref()?;
     let (key, named) = Key::of_block(&block.id)?;
@@ -349,22 +353,23 @@ fn record(key: Key, mut found: Found) -> StripeRecord {
     StripeRecord { id, code, block_bytes, chunk_bytes, blocks, file: Some(file) }
 }
 
-/// Number of blocks of a stripe that were found.
+/// Returns the number of blocks of a stripe that were found.
 fn held(stripe: &StripeRecord) -> usize {
     stripe.blocks.iter().filter(|block| block.node.is_some()).count()
 }
 
-/// The number of each stripe, with the number of helpers that report it.
+/// Returns the number of each stripe, with the number of helpers that report it.
 fn stripe_numbers(stripes: &Stripes) -> impl Iterator<Item = (u64, usize)> {
     stripes.values().map(|(key, stripe)| (key.count(), witnesses(stripe.blocks.iter())))
 }
 
-/// The number of a put, with its number of witnesses.
+/// Returns a put's number, and its number of witnesses: how many helpers hold blocks of the stripe that the
+/// fewest helpers hold.
 fn put_number((part, stripes): &(FilePart, Stripes)) -> Option<(u64, usize)> {
     Some((Key::of(&StripeId(part.put.clone()))?.count(), fewest_witnesses(stripes)))
 }
 
-/// The smallest number of helpers that hold blocks of one stripe.
+/// Returns the number of helpers that hold blocks of a stripe, for the stripe with the fewest.
 fn fewest_witnesses(stripes: &Stripes) -> usize {
     stripe_numbers(stripes).map(|(_, witnesses)| witnesses).min().unwrap_or(0)
 }
@@ -390,8 +395,8 @@ impl Candidate {
     }
 }
 
-/// Chooses the put that becomes the file of each name. Rivals become files under other names. No file is
-/// newer than `now`, whatever its label says.
+/// Chooses for each name the put that becomes the file. Other puts that may be the right ones (rivals) become
+/// files under other names. No file gets a creation time after `now`, whatever its label says.
 fn choose(
     puts: BTreeMap<String, (FilePart, Stripes)>,
     (silent, now): (usize, u64),
@@ -412,7 +417,7 @@ fn choose(
         };
         let older = puts.split_off(at + 1);
         let chosen = puts.pop().expect("a put was picked");
-        let disputed = chosen.witnesses < 2; // Then the file has no more support than the older puts.
+        let disputed = chosen.witnesses < 2; // A file with one witness has no more support than older puts.
         for (put, is_rival) in
             puts.into_iter().map(|put| (put, true)).chain(older.into_iter().map(|put| (put, disputed)))
         {
@@ -453,7 +458,7 @@ fn pick(puts: &[Candidate], some_are_silent: bool) -> Option<usize> {
     }
 }
 
-/// An unused file name for a put that may not have its own name.
+/// Returns an unused file name for a put that may not have the name that it claims.
 fn own_name(part: &FilePart, taken: &mut BTreeSet<String>) -> String {
     let mut most = MAX_NAME_BYTES - RIVAL_BYTES;
     while !part.name.is_char_boundary(most.min(part.name.len())) {
@@ -466,7 +471,7 @@ fn own_name(part: &FilePart, taken: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// The file of a put under another name than it claims.
+/// Converts a put into a file called `name` instead of the name that the put claims.
 fn kept_apart(put: Candidate, name: String, now: u64) -> (FileRecord, Stripes) {
     let mut stripes = put.stripes;
     for (_, stripe) in stripes.values_mut() {

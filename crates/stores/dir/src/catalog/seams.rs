@@ -1,5 +1,5 @@
-//! Implements the coordinator's three seams for [`DirCatalog`]. Each write here is a transaction of its own;
-//! [`Transaction`] combines several writes into one.
+//! Implements the traits `Catalog`, `Files` and `Records` for [`DirCatalog`]. Each write here is a
+//! transaction of its own; [`Transaction`] combines several writes into one.
 
 use repair::{BlockId, NodeId};
 use serde_json::Value;

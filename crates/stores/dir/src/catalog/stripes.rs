@@ -77,7 +77,7 @@ impl DirCatalog {
         })
     }
 
-    /// The stripes of uncommitted puts.
+    /// Returns the keys of the stripes of uncommitted puts.
     fn pending_keys(&self) -> Result<BTreeSet<Key>, CatalogError> {
         let mut pending = BTreeSet::new();
         self.look(|view| {
@@ -88,7 +88,7 @@ impl DirCatalog {
         Ok(pending)
     }
 
-    /// The only stripe with this count, for users who omit the era.
+    /// Returns the stripe with this count if there is only one; used when a user omits the era from the name.
     ///
     /// # Errors
     /// [`CatalogError::Ambiguous`] if several stripes have this count.
@@ -105,7 +105,7 @@ impl DirCatalog {
     }
 }
 
-/// The stripe with this key.
+/// Returns the stripe with this key.
 pub(super) fn stored(change: &Change<'_>, key: Key) -> Result<StripeRecord, CatalogError> {
     change.get(STRIPES, key.0)?.ok_or_else(|| CatalogError::NoSuchStripe(key.stripe()))
 }
@@ -149,8 +149,8 @@ fn publish(change: &Change<'_>, stripe: &mut StripeRecord, news: &Published) -> 
     Ok(())
 }
 
-/// Moves a block to another node. The old node must remove its copy, if it has one; the new node must keep
-/// its own.
+/// Records that a block moves to another node: marks the copy on the old node for removal, and cancels a
+/// removal on the new node.
 pub(super) fn move_block(
     change: &Change<'_>,
     block: &mut BlockRecord,
@@ -163,7 +163,7 @@ pub(super) fn move_block(
     keep(change, node, &block.id)
 }
 
-/// Marks a block for removal from its node, if it has one.
+/// Marks a block for removal from its node, if the record names a node.
 pub(super) fn discard(change: &Change<'_>, block: &BlockRecord) -> Result<(), CatalogError> {
     block.node.map_or(Ok(()), |node| discard_from(change, node, &block.id))
 }
@@ -183,7 +183,7 @@ pub(super) fn keep(change: &Change<'_>, node: NodeId, block: &BlockId) -> Result
 }
 
 impl DirCatalog {
-    /// A stripe by name.
+    /// Returns the stripe with this name. The name may omit the era if only one stripe has the count.
     ///
     /// # Errors
     /// [`CatalogError::NoSuchStripe`].
@@ -215,13 +215,14 @@ impl DirCatalog {
         match write {
             StripeWrite::Publish { stripe, blocks } => self.publish_all(stripe, blocks),
             StripeWrite::SetStates(states) => self.set_states(states),
-            // Mend is the only writer, and stores no files next to blocks except their checksums.
+            // Nothing to do: Mend is the only writer, and stores no files next to blocks except their
+            // checksums.
             StripeWrite::Claim { .. } | StripeWrite::Release(_) | StripeWrite::Inspect => Ok(()),
         }
     }
 }
 
-/// The record of a new stripe without published blocks.
+/// Returns the record of a new stripe without published blocks.
 pub(super) fn new_stripe(
     key: Key,
     put: &PutRecord,

@@ -37,9 +37,9 @@ pub(super) const PUTS: TableDefinition<u64, Json> = TableDefinition::new("puts")
 pub(super) const PUT_STRIPES: TableDefinition<(u64, u32), Json> = TableDefinition::new("put-stripes");
 /// `StripeRecord` by the stripe's key: the count in the high bits, the era in the low bits.
 pub(super) const STRIPES: TableDefinition<u64, Json> = TableDefinition::new("stripes");
-/// `null` by node and block: the blocks that a node must remove.
+/// The blocks that a node must remove: `null` by the node's number and the block's name.
 pub(super) const DISCARDS: TableDefinition<(u32, &str), Json> = TableDefinition::new("discards");
-/// The coordinator's own records, by the coordinator's keys.
+/// The coordinator's own records, by keys that the coordinator chooses.
 pub(super) const QUEUE: TableDefinition<&str, Json> = TableDefinition::new("queue");
 
 /// Converts a database error into a catalog error with the file and the next step.
@@ -58,7 +58,7 @@ pub(super) fn fault(path: &Path, error: impl Into<redb::Error>) -> CatalogError 
     }
 }
 
-/// The error for a catalog whose bytes differ from those written.
+/// Returns the error for a catalog whose bytes differ from those written.
 fn damaged(path: &Path, detail: &dyn fmt::Display) -> CatalogError {
     let (place, detail) = (path.display().to_string(), detail.to_string());
     CatalogError::Damaged { place, detail, remedy: remedy(path) }
@@ -172,12 +172,12 @@ impl<'c> View<'c> {
         Self { transaction: Held::Lent(transaction), path }
     }
 
-    /// A view inside a write transaction, including its changes so far.
+    /// Returns a view inside a write transaction, which includes the transaction's changes so far.
     pub(super) fn changing(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
         Self { transaction: Held::Changing(transaction), path }
     }
 
-    /// The raw bytes of a key's value.
+    /// Returns the raw bytes of a key's value.
     pub(super) fn bytes<K: Key + 'static>(
         &self,
         table: TableDefinition<'_, K, Json>,
@@ -189,7 +189,7 @@ impl<'c> View<'c> {
         })
     }
 
-    /// The value of a key; `None` if the key or the table does not exist.
+    /// Returns the value of a key; `None` if the key or the table does not exist.
     pub(super) fn get<K: Key + 'static, T: DeserializeOwned>(
         &self,
         table: TableDefinition<'_, K, Json>,
@@ -270,12 +270,12 @@ impl<'c> Change<'c> {
         Ok(Self { transaction, path, told: RefCell::default() })
     }
 
-    /// A part of a transaction that the caller commits.
+    /// Returns a change in a transaction that the caller commits.
     pub(super) fn shared(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
         Self { transaction: Open::Shared(transaction), path, told: RefCell::default() }
     }
 
-    /// Adds a change to the report.
+    /// Adds a change to the list that [`commit`](Self::commit) returns.
     pub(super) fn tell(&self, change: StoreChange) {
         self.told.borrow_mut().push(change);
     }
@@ -341,7 +341,8 @@ impl<'c> Change<'c> {
         Ok(next)
     }
 
-    /// A number that is at least `least` and higher than all earlier numbers under this name.
+    /// Returns a number that is at least `least` and higher than all earlier numbers under this name, and
+    /// stores it.
     pub(super) fn later(&self, name: &str, least: u64) -> Result<u64, CatalogError> {
         let last: u64 = self.get(META, name)?.unwrap_or(0);
         let next = least.max(last.saturating_add(1));

@@ -1,4 +1,4 @@
-//! Files, stripes and nodes in a catalog, across restarts.
+//! Tests of files, stripes and nodes in a catalog, across restarts.
 
 use codes::BlockIndex;
 use codes::CodeSpec;
@@ -70,7 +70,7 @@ impl DirCatalog {
     }
 }
 
-/// The blocks that a node holds or held last.
+/// Returns the blocks that a node holds or held last.
 fn blocks_of(catalog: &DirCatalog, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
     let mut found = Vec::new();
     let mut visit = |stripe: StripeRecord, _| {
@@ -90,7 +90,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A catalog with five nodes.
+    /// Creates a catalog with five nodes.
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("catalog.redb");
@@ -266,7 +266,7 @@ fn repeated_allocation_moves_the_blocks_of_a_stripe() {
     assert_eq!((scene.discards(1), scene.blocks_of(1)), (vec!["1.1".to_owned()], vec![]));
     assert!(matches!(scene.catalog.commit_put(put), Err(PutError::Unpublished { .. })));
 
-    // The block moved back to its first node, so it must no longer be removed from there.
+    // The block moved back to its first node, so that node must no longer remove it.
     let back = scene.allocate(put, 0, [0, 1, 2]);
     assert_eq!((scene.discards(1), scene.discards(3)), (vec![], vec!["1.1".to_owned()]));
     scene.publish(&back);
@@ -381,7 +381,7 @@ fn a_repaired_block_moves_and_its_old_copy_is_discarded() {
     assert_eq!((scene.discards(1), scene.blocks_of(1)), (vec!["1.1".to_owned()], vec![]));
     assert_eq!(scene.blocks_of(4), ["1.1"]);
 
-    // The block returns to the node that was told to remove it.
+    // The block returns to the node that should have removed it.
     scene.catalog.publish(&id, BlockIndex(1), scene.nodes[1], digest(1001)).expect("published");
     assert_eq!((scene.discards(1), scene.discards(4)), (vec![], vec!["1.1".to_owned()]));
 }
@@ -609,7 +609,7 @@ fn files_that_are_not_catalogs_are_refused() {
     }
 }
 
-/// A process that is killed leaves such a file: all commits, but no clean shutdown.
+/// Copying the open file stands for a killed process: the file contains all commits, but no clean shutdown.
 #[test]
 fn a_copy_taken_without_closing_is_consistent() {
     let mut scene = Scene::new();
@@ -627,7 +627,7 @@ fn a_copy_taken_without_closing_is_consistent() {
     assert_eq!(blocks_of(&copied, scene.nodes[0]).len(), 2);
 }
 
-/// The inventories that the helpers would report, in the order of the nodes.
+/// Returns the inventories that the helpers would report, in the order of the nodes.
 fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     let of = |node: &NodeRecord| {
         let blocks = blocks_of(catalog, node.id).into_iter().map(|(stripe, index)| {
@@ -645,7 +645,7 @@ fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     catalog.nodes().expect("readable").iter().map(of).collect()
 }
 
-/// The catalog rebuilt from these inventories, and the report.
+/// Returns the catalog rebuilt from these inventories, and the report.
 fn rebuilt(inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("catalog.redb");
@@ -679,7 +679,8 @@ fn an_ambiguous_short_name_lists_its_stripes() {
     let mut scene = Scene::new();
     let mut stripes = Vec::new();
     for name in ["a", "b"] {
-        // A restored old catalog counts again from an earlier number, in another era.
+        // Simulates the restore of an old catalog: stripes are counted again from an earlier number, but in
+        // another era.
         scene.catalog.change(|change| change.put(META, NEXT_STRIPE, &17)).expect("written");
         scene.catalog.era = super::open::new_era();
         stripes.extend(scene.file(name, 1).stripes);
@@ -763,14 +764,14 @@ fn a_rebuilt_catalog_has_all_files() {
         }
     }
     assert!(catalog.is_from_the_future(&block("6.0")).expect("readable"), "counted on from stripe 5");
-    // With one of three inventories missing, its block has no holder.
+    // If one of the three inventories is missing, that helper's block has no holder.
     held.remove(1);
     let (catalog, said) = rebuilt(&held, true);
     assert_eq!(said.files, ["a", "dir/b"]);
     let stripe = catalog.stripe(&a.stripes[0]).expect("there");
     assert_eq!((stripe.blocks[1].node, stripe.blocks[1].digest), (None, None));
-    // With two of three inventories missing, no file is readable. The names are kept only if helpers are
-    // known to be silent.
+    // If two of the three inventories are missing, no file is readable. The rebuild keeps the files' names
+    // only if some helpers did not answer.
     held.remove(1);
     assert_eq!(rebuilt(&held, false).1.unreadable, ["a", "dir/b"]);
     assert_eq!(rebuilt(&held, true).1.unreadable, [""; 0]);
@@ -807,7 +808,7 @@ fn a_single_lying_helper_cannot_take_a_name_or_damage_a_stripe() {
     assert!(put.is_ok(), "its time is not believed: {put:?}");
 }
 
-/// The description of the only block of a file that a helper invents, with a time in the far future.
+/// Returns a false description of a block: the only block of an invented file, with a time in the far future.
 fn invented(real: &Description, stripe: &str, name: &str) -> Description {
     let mut forged = Description { id: block(&format!("{stripe}.0")), ..real.clone() };
     let (_, label) = forged.label.as_mut().expect("labelled");
@@ -840,7 +841,7 @@ fn numbers_and_times_of_a_single_helper_do_not_displace_later_files() {
         let (catalog, said) = rebuilt(&inventories(&scene.catalog), true);
         assert_eq!((said.files.len(), said.strangers), (4, vec![]));
         assert_eq!(catalog.file("c").expect("readable").expect("there").stripes, c.stripes);
-        // The same, after the numbers above have been used up.
+        // The same must hold when stripe numbers are almost used up.
         let mut scene = Scene { catalog, ..scene };
         scene.catalog.change(|change| change.put(META, NEXT_STRIPE, &MAX_COUNT)).expect("written");
         scene.catalog.era = Era::NONE;
@@ -893,8 +894,8 @@ fn contradicting_blocks_are_counted_as_strangers() {
     let mut scene = Scene::new();
     let file = scene.file("a", 1);
     let mut held = inventories(&scene.catalog);
-    // Two differing copies leave the block without a holder. Blocks of other clusters and blocks without a
-    // label are ignored.
+    // Two differing copies leave a block without a holder. Blocks of other clusters and blocks without a
+    // label become part of no stripe.
     let mut copy = held[0].blocks[0].clone();
     copy.digest = digest(1);
     let mut foreign = held[1].blocks[0].clone();
@@ -957,7 +958,7 @@ fn a_copy_taken_during_a_put_does_not_harm_the_later_file() {
     drop(scene.catalog);
     DirCatalog::restore(&copy, &path, CLUSTER).expect("restored");
     let catalog = DirCatalog::open(&path, CLUSTER).expect("whole");
-    // Blocks that would have been removed by an abort or an earlier note stay on the helpers as orphans.
+    // Open puts and pending removals are not restored; their blocks stay on the helpers as orphans.
     assert_eq!(catalog.puts().expect("readable"), []);
     assert!(scene.nodes.iter().all(|&node| catalog.discards(node).expect("readable").is_empty()));
     assert!(catalog.stripe(&stripe.id).is_err());
@@ -967,7 +968,7 @@ fn a_copy_taken_during_a_put_does_not_harm_the_later_file() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A flipped bit causes an error that names the remedy, or hits unused space.
+    /// A flipped bit either causes an error that names the remedy, or is in unused space and has no effect.
     #[test]
     fn a_flipped_bit_never_loses_data_silently(at in 0.0..1.0f64, bit in 0..8u32, clean in any::<bool>()) {
         let mut scene = Scene::new();

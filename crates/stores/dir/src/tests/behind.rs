@@ -1,4 +1,5 @@
-//! Read-back during writing: every byte is read back, and no block that reads back wrong is published.
+//! Tests of reading a block back while it is still being written: every byte is read back, and no block that
+//! reads back wrong is published.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,15 +14,15 @@ use store_api::{Closed, Gate, Publish};
 use super::*;
 
 const MIB: usize = 1 << 20;
-/// Long enough that some bytes are read back before the last byte is written.
+/// The length of a block: long enough that some bytes are read back before the last byte is written.
 const LENGTH: usize = 19 * MIB + 5000;
 
-/// Counts the bytes that pass, and can change the medium first.
+/// A gate that counts the bytes that are read back, and can corrupt a byte on the medium first.
 #[derive(Default)]
 struct Watched {
     passed: AtomicU64,
     closed: AtomicBool,
-    /// A byte of a file that is changed before the next piece is read.
+    /// A byte of a file to corrupt before the next piece is read.
     rot: Mutex<Option<(File, u64)>>,
 }
 
@@ -58,7 +59,7 @@ fn flip(file: &File, offset: u64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).expect("inside");
 }
 
-/// A block that is being written and read back through a gate.
+/// Returns a block that is being written and read back through a gate.
 fn making(scene: &Scene, length: usize) -> (Box<dyn Publish>, Arc<Watched>) {
     let mut writer = scene.blocks.create(&sink(&id("a"), length as u64)).expect("space");
     let gate = Arc::new(Watched::default());
@@ -82,7 +83,7 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("there")
 }
 
-/// The file of a writer's bytes.
+/// Returns the file of a writer's bytes.
 fn temporary(scene: &Scene) -> File {
     let names = scene.files();
     let name = names.iter().find(|name| name.starts_with(".tmp-") && !name.ends_with(".crc"));
@@ -166,7 +167,7 @@ fn a_closed_gate_ends_the_read_back() {
     assert_eq!(scene.open(&id("a")).expect("there").verify(&OpenGate).expect("whole"), digest);
 }
 
-/// Blocks all reads until it is opened.
+/// A gate that blocks all reads until a test sets `open`.
 #[derive(Default)]
 struct Shut {
     asked: AtomicU64,

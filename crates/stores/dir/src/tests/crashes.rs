@@ -1,4 +1,5 @@
-//! Crashes between the steps of a commit leave the old block, the new block, or none.
+//! Tests of crashes between the steps of a commit: afterwards the old block, the new block or no block
+//! exists.
 
 use std::fs;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ fn a_new_block_is_complete_or_absent() {
     }
 }
 
-/// A file system may make the second rename durable but not the first.
+/// After a crash, the second rename may be durable although the first is not.
 #[test]
 fn a_new_block_without_checksums_is_detected() {
     let scene = Scene::new();

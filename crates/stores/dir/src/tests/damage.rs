@@ -1,4 +1,4 @@
-//! Every changed byte, missing byte and missing file is detected.
+//! Tests that every changed byte, missing byte and missing file is detected.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

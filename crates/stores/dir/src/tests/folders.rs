@@ -1,4 +1,4 @@
-//! The folder: its lock, its lists, and a full disk.
+//! Tests of the folder of a helper's blocks: the lock, the list of blocks, and a full disk.
 
 use repair::wire::control::HeldBlock;
 

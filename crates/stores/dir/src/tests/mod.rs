@@ -56,7 +56,7 @@ impl Scene {
         self.blocks.open_block(block)
     }
 
-    /// All bytes of a block.
+    /// Returns all bytes of a block.
     fn load(&self, block: &BlockId) -> Result<Vec<u8>, BlockError> {
         let reader = self.open(block)?;
         let mut bytes = vec![0; reader.bytes() as usize];
@@ -65,7 +65,7 @@ impl Scene {
         Ok(bytes)
     }
 
-    /// The names of all files below the folder, except the lock file.
+    /// Returns the names of all files below the folder, except the lock file.
     fn files(&self) -> Vec<String> {
         let mut names = Vec::new();
         for shard in std::fs::read_dir(self.folder.path()).expect("readable") {
@@ -82,7 +82,7 @@ impl Scene {
     }
 }
 
-/// A sink for a block without a stripe.
+/// Returns a sink for a block without a stripe.
 fn sink(id: &BlockId, bytes: u64) -> Sink {
     Sink {
         index: BlockIndex(0),
@@ -97,7 +97,7 @@ fn id(name: &str) -> BlockId {
     BlockId(name.to_owned())
 }
 
-/// Pseudo-random bytes that differ between chunks and between seeds.
+/// Returns pseudo-random bytes that differ between chunks and between seeds.
 fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

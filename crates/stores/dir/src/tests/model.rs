@@ -1,4 +1,4 @@
-//! Bytes written in any order read back as from a plain byte vector.
+//! Compares blocks with a plain byte vector: bytes written in any order must read back the same.
 
 use proptest::prelude::*;
 use store_api::{BlockHash, BlockReader};
@@ -29,7 +29,7 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     prop::collection::vec(piece, 0..12)
 }
 
-/// The byte range of a piece, rounded to chunk boundaries if `aligned`.
+/// Returns the byte range of a piece, rounded to chunk boundaries if `aligned`.
 fn range(piece: &Piece, bytes: usize) -> std::ops::Range<usize> {
     let mut start = (piece.start * bytes as f64) as usize;
     let mut end = (start + (piece.length * (bytes - start) as f64) as usize).min(bytes);
@@ -40,14 +40,14 @@ fn range(piece: &Piece, bytes: usize) -> std::ops::Range<usize> {
     start..end
 }
 
-/// The expected digest.
+/// Returns the digest that the store must report for a block of these bytes.
 fn digest(bytes: &[u8]) -> Option<repair::Digest> {
     let mut hash = BlockHash::default();
     hash.update(bytes);
     Some(hash.finish())
 }
 
-/// The digest that old versions recorded: that of the checksum list.
+/// Returns the digest that old versions recorded: the digest of the checksum list.
 fn list_digest(bytes: &[u8]) -> Option<repair::Digest> {
     let label = Label::of(&sink(&id("a"), 0)); // The digest does not depend on the label.
     let mut checksums = Checksums::unknown(bytes.len() as u64, label);
@@ -124,7 +124,8 @@ proptest! {
     }
 }
 
-/// A rebuilt block must be comparable with a digest that an old version recorded.
+/// A rebuilt block must get the same kind of digest as the catalog has recorded, even if an old version
+/// recorded that digest.
 #[test]
 fn a_rebuilt_block_gets_the_recorded_kind_of_digest() {
     let scene = Scene::new();

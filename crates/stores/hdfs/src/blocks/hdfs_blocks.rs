@@ -19,8 +19,8 @@ use super::writer::{Place, ReplicaWriter, Shared};
 
 /// The finalized replicas of one block pool, in the folders of one DataNode.
 ///
-/// Blocks have HDFS's names of replicas, such as `blk_-9223372036854775792_1001`. A running DataNode must be
-/// told about replicas that are created or removed in its folders (`docs/reference/hdfs.md`).
+/// Blocks have HDFS's names of replicas, such as `blk_-9223372036854775792_1001`. Whoever creates or removes
+/// replicas in the folders of a running DataNode must notify the DataNode (`docs/reference/hdfs.md`).
 #[derive(Debug)]
 pub struct HdfsBlocks {
     shared: Arc<Shared>,
@@ -48,8 +48,8 @@ impl HdfsBlocks {
         Ok(Self { shared: Arc::new(shared), made: ChecksumFormat::default(), adopter: None })
     }
 
-    /// Sets the checksum format of new blocks. A block that replaces another keeps the format of the other.
-    /// All blocks of a group need the same format.
+    /// Sets the checksum format of new blocks. A block that replaces another one keeps the format of the
+    /// replaced block. All blocks of a group need the same format.
     #[must_use]
     pub fn with_checksums(self, made: ChecksumFormat) -> Self {
         Self { made, ..self }
@@ -62,8 +62,9 @@ impl HdfsBlocks {
         Self { adopter: Some(Adopter::Plugin(Plugin(address))), ..self }
     }
 
-    /// Pushes new blocks to the DataNode with HDFS's own write protocol; `address` is the DataNode's address
-    /// in the NameNode. This needs no plug-in, but writes each block a second time.
+    /// Pushes new blocks to the DataNode with HDFS's own write protocol; `address` is the address under which
+    /// the DataNode is registered with the NameNode. This needs no plug-in, but each block is written to disk
+    /// twice.
     #[must_use]
     pub fn with_pushes(self, address: SocketAddr) -> Self {
         Self { adopter: Some(Adopter::Push(Pusher::new(address))), ..self }
@@ -76,7 +77,8 @@ impl HdfsBlocks {
         }
     }
 
-    /// The reason why there is no such replica.
+    /// Returns the error for a replica that does not exist. The error says if the block exists with another
+    /// generation stamp.
     fn not_here(&self, name: &ReplicaName) -> Result<BlockError, BlockError> {
         let block = name.block_id();
         if let Some(volume) = self.shared.volumes.with(name)?.first() {
@@ -88,8 +90,8 @@ impl HdfsBlocks {
         Ok(BlockError::Missing { block, path: paths.join(", ") })
     }
 
-    /// Chooses the volume for a new replica: the one that already has the block, or else the one with the
-    /// most free space.
+    /// Chooses the volume for a new replica: the volume that already has the block, or else the volume with
+    /// the most free space.
     fn volume_for(&self, name: &ReplicaName) -> Result<usize, BlockError> {
         let volumes = self.shared.volumes.all();
         if let Some(&has) = self.shared.volumes.with(name)?.first() {
@@ -119,8 +121,8 @@ impl HdfsBlocks {
     }
 
     /// Creates a writer for a replica. Its files have temporary names that the DataNode ignores.
-    /// [`commit`](Publish::commit) renames them without telling the DataNode. Dropping the writer earlier
-    /// removes them.
+    /// [`commit`](Publish::commit) renames the files without notifying the DataNode. Dropping the writer
+    /// earlier removes the files.
     ///
     /// # Errors
     /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) if the volume already has too little free space;
@@ -129,7 +131,7 @@ impl HdfsBlocks {
         Ok(Box::new(self.writer(block)?))
     }
 
-    /// Like [`create`](Self::create), for writers that hand the replica over.
+    /// Like [`create`](Self::create), but returns the type that the hand-over writers wrap.
     pub(super) fn writer(&self, block: &Sink) -> Result<ReplicaWriter, BlockError> {
         let name = replica(&block.id)?;
         self.shared.volumes.check_group(&name)?;
@@ -177,7 +179,7 @@ impl Blocks for HdfsBlocks {
         self.open_block(block)?.verify(gate)
     }
 
-    /// Removes the replica from all disks of the DataNode. A running DataNode must be told.
+    /// Removes the replica from all disks of the DataNode. The caller must notify a running DataNode.
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
         self.shared.volumes.remove(&replica(block)?)
     }
@@ -188,7 +190,8 @@ impl Blocks for HdfsBlocks {
         Ok(replicas.map(|(name, bytes)| HeldBlock { id: name.block_id(), bytes }).collect())
     }
 
-    /// Free space on the disk with the most. Ignores the reserve `dfs.datanode.du.reserved`.
+    /// Returns the free bytes of the disk with the most free space. Does not subtract the reserve
+    /// `dfs.datanode.du.reserved`.
     fn free_bytes(&self) -> Result<u64, BlockError> {
         let mut free = self.shared.volumes.all().iter().map(|volume| volume.free_bytes());
         free.try_fold(0, |most, free| Ok(most.max(free?)))

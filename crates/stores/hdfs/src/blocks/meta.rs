@@ -50,7 +50,7 @@ impl ChecksumKind {
         }
     }
 
-    /// The code of the CRC in checksum files and messages.
+    /// Returns the code by which checksum files and messages identify the CRC.
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Crc32 => 1,
@@ -58,7 +58,7 @@ impl ChecksumKind {
         }
     }
 
-    /// The name of the digest. HDFS calls the CRC of all bytes of a block its composite CRC.
+    /// Returns the digest's name. HDFS calls the CRC of all bytes of a block its composite CRC.
     fn digest_kind(self) -> &'static str {
         match self {
             Self::Crc32 => "composite-crc32",
@@ -66,12 +66,13 @@ impl ChecksumKind {
         }
     }
 
-    /// The CRC of some bytes.
+    /// Returns the CRC of `bytes`.
     pub(super) fn sum(self, bytes: &[u8]) -> u32 {
         narrow(crc_fast::checksum(self.algorithm(), bytes))
     }
 
-    /// The CRC of two concatenated pieces, the second of which has `bytes` bytes.
+    /// Combines the CRCs of two pieces into the CRC of their concatenation; the second piece has `bytes`
+    /// bytes.
     fn joined(self, first: u32, second: u32, bytes: u64) -> u32 {
         narrow(crc_fast::checksum_combine(self.algorithm(), first.into(), second.into(), bytes))
     }
@@ -89,18 +90,18 @@ impl Default for ChecksumFormat {
 }
 
 impl ChecksumFormat {
-    /// A checksum for each `chunk_bytes` bytes (`dfs.bytes-per-checksum`); `None` if HDFS could not use this
-    /// size.
+    /// Creates a format with one checksum for each `chunk_bytes` bytes (`dfs.bytes-per-checksum`); `None` if
+    /// HDFS could not use this size.
     pub fn new(kind: ChecksumKind, chunk_bytes: u32) -> Option<Self> {
         (1..=MAX_CHUNK_BYTES).contains(&chunk_bytes).then_some(Self { kind, chunk_bytes })
     }
 
-    /// The kind of CRC.
+    /// Returns the kind of CRC.
     pub fn kind(&self) -> ChecksumKind {
         self.kind
     }
 
-    /// Number of bytes per checksum; the block's last chunk may be shorter.
+    /// Returns the number of bytes per checksum; the block's last chunk may be shorter.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes.into()
     }
@@ -129,28 +130,28 @@ impl ChecksumFormat {
         [v0, v1, self.kind.code(), c0, c1, c2, c3]
     }
 
-    /// Number of chunks of a block.
+    /// Returns the number of chunks of a block.
     pub(super) fn chunks(&self, block_bytes: u64) -> u64 {
         block_bytes.div_ceil(self.chunk_bytes())
     }
 
-    /// Length of a block's checksum file in bytes.
+    /// Returns the length of a block's checksum file in bytes.
     pub(super) fn file_bytes(&self, block_bytes: u64) -> u64 {
         HEADER_BYTES + self.chunks(block_bytes) * SUM_BYTES as u64
     }
 
-    /// The position of a chunk's checksum in the file.
+    /// Returns the offset of a chunk's checksum in the file.
     pub(super) fn sums_at(&self, first_chunk: u64) -> u64 {
         HEADER_BYTES + first_chunk * SUM_BYTES as u64
     }
 
-    /// The byte range of a chunk in a block of `block_bytes` bytes.
+    /// Returns the byte range of a chunk in a block of `block_bytes` bytes.
     pub(super) fn chunk(&self, index: u64, block_bytes: u64) -> Range<u64> {
         let start = index * self.chunk_bytes();
         start..(start + self.chunk_bytes()).min(block_bytes)
     }
 
-    /// The checksums of bytes that begin at the start of a chunk, encoded as in the file.
+    /// Computes the checksums of bytes that begin at the start of a chunk, encoded as in the file.
     pub(super) fn sums<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = [u8; SUM_BYTES]> + use<'a> {
         let kind = self.kind;
         bytes.chunks(self.chunk_bytes as usize).map(move |chunk| kind.sum(chunk).to_be_bytes())
@@ -170,7 +171,7 @@ pub(super) struct Composite {
 }
 
 impl Composite {
-    /// A composite CRC of a block of `block_bytes` bytes, before its first chunk.
+    /// Starts the composite CRC of a block of `block_bytes` bytes; no chunk is added yet.
     pub(super) fn new(format: ChecksumFormat, block_bytes: u64) -> Self {
         let bits: [u32; 32] =
             std::array::from_fn(|bit| format.kind.joined(1 << bit, 0, format.chunk_bytes()));
@@ -202,7 +203,7 @@ impl Composite {
         bytes.fold(0, |sum, (byte, row)| sum ^ row[usize::from(byte)])
     }
 
-    /// The digest of the block, after all chunks were added.
+    /// Returns the digest of the block, after all chunks were added.
     pub(super) fn digest(&self) -> Digest {
         assert_eq!(self.chunks, self.format.chunks(self.block_bytes), "all chunks are known");
         Digest::of_u32(self.format.kind.digest_kind(), self.sum)
@@ -239,7 +240,8 @@ mod tests {
             header[bit / 8] ^= 1 << (bit % 8);
             match ChecksumFormat::decode(&header, whole) {
                 Err(error) => assert_eq!(error, MetaError::Header),
-                // Then the file has the wrong length, or its checksums do not match the block.
+                // If the header is still valid, the file has the wrong length, or its checksums do not match
+                // the block.
                 Ok(other) => {
                     assert!(other.file_bytes(70_000) != whole || other.sums(&block).ne(sums.clone()))
                 }

@@ -13,7 +13,7 @@ pub const MAX_BLOCKS_IN_GROUP: u16 = 16;
 
 /// The name of a replica in Mend, such as `blk_-9223372036854775792_1001`: the block's number and generation
 /// stamp, as HDFS writes them. A block that is rewritten after a failure gets a higher stamp, so leftovers of
-/// an earlier writer are never mistaken for it.
+/// an earlier writer are never mistaken for the new block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaName {
     block: i64,
@@ -28,50 +28,52 @@ pub struct ReplicaName {
 pub struct NotAReplica(pub String);
 
 impl ReplicaName {
-    /// The replica of a block. Returns `None` if the stamp does not fit into 63 bits.
+    /// Creates the name of a block's replica. Returns `None` if the stamp does not fit into 63 bits.
     pub fn new(block: i64, stamp: u64) -> Option<Self> {
         i64::try_from(stamp).is_ok().then_some(Self { block, stamp })
     }
 
-    /// The internal block `index` of the group `group`; `None` if the number or the index is invalid.
+    /// Creates the name of the internal block `index` of the group `group`; `None` if the number or the index
+    /// is invalid.
     pub fn internal(group: i64, stamp: u64, index: BlockIndex) -> Option<Self> {
         let fits = group < 0 && group & INDEX_MASK == 0 && index.0 < MAX_BLOCKS_IN_GROUP;
         Self::new(group | i64::from(index.0), stamp).filter(|_| fits)
     }
 
-    /// The block's number.
+    /// Returns the block's number.
     pub fn block(&self) -> i64 {
         self.block
     }
 
-    /// The block's generation stamp.
+    /// Returns the block's generation stamp.
     pub fn stamp(&self) -> u64 {
         self.stamp
     }
 
-    /// The number of the block's group, and its index in the group; `None` if the block is not striped.
+    /// Returns the number of the block's group, and its index in the group; `None` if the block is not
+    /// striped.
     pub fn place(&self) -> Option<(i64, BlockIndex)> {
         let index = BlockIndex((self.block & INDEX_MASK) as u16);
         (self.block < 0).then_some((self.block & !INDEX_MASK, index))
     }
 
-    /// Whether the two are different blocks of the same group.
+    /// Whether the two names denote different blocks of the same group.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         let group = |name: &Self| name.place().map(|(group, _)| group);
         self.block != other.block && group(self).is_some() && group(self) == group(other)
     }
 
-    /// The name as a block id.
+    /// Returns the name as a block id.
     pub fn block_id(&self) -> BlockId {
         BlockId(self.to_string())
     }
 
-    /// The name of the file with the block's bytes.
+    /// Returns the name of the file with the block's bytes.
     pub(super) fn file(&self) -> String {
         format!("blk_{}", self.block)
     }
 
-    /// The name of the checksum file.
+    /// Returns the name of the checksum file.
     pub(super) fn meta_file(&self) -> String {
         format!("{self}.meta")
     }
@@ -81,7 +83,7 @@ impl ReplicaName {
         name.strip_suffix(".meta")?.parse().ok()
     }
 
-    /// The numbers of the two nested folders that contain the replica.
+    /// Returns the numbers of the two nested folders that contain the replica.
     pub(super) fn folders(&self) -> [u8; 2] {
         [16, 8].map(|shift| (self.block >> shift & 0x1f) as u8)
     }

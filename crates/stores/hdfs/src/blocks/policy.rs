@@ -79,7 +79,7 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// A policy with these parameters; `cell_bytes` must be a multiple of 1 KiB.
+    /// Creates a policy with these parameters; `cell_bytes` must be a multiple of 1 KiB.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -99,22 +99,22 @@ impl Policy {
         checked.map_err(|source| PolicyError::Code { policy: policy.to_string(), source }).map(|()| policy)
     }
 
-    /// Number of data blocks in a group.
+    /// Returns the number of data blocks in a group.
     pub fn data_blocks(&self) -> u16 {
         self.data
     }
 
-    /// Number of blocks in a group.
+    /// Returns the number of blocks in a group.
     pub fn blocks(&self) -> u16 {
         self.data + self.parity
     }
 
-    /// Length of a cell in bytes.
+    /// Returns the length of a cell in bytes.
     pub fn cell_bytes(&self) -> u64 {
         self.cell_bytes.into()
     }
 
-    /// The code of a group without empty blocks.
+    /// Returns the code of a group without empty blocks.
     pub fn code(&self) -> CodeSpec {
         let (n, k) = (usize::from(self.blocks()), usize::from(self.data));
         match self.codec {
@@ -124,7 +124,7 @@ impl Policy {
         }
     }
 
-    /// The length of each internal block of a group that stores `group_bytes` bytes of a file.
+    /// Returns the length of each internal block of a group that stores `group_bytes` bytes of a file.
     pub fn lengths(&self, group_bytes: u64) -> Vec<u64> {
         let round = self.cell_bytes() * u64::from(self.data);
         let (rounds, rest) = (group_bytes / round, group_bytes % round);
@@ -187,7 +187,7 @@ pub struct BlockGroup {
 pub struct GroupStripe {
     /// The policy's code, shortened if the group has empty data blocks.
     pub code: CodeSpec,
-    /// Length of a block in coding.
+    /// Length of a block for the code; shorter blocks are padded with zeros.
     pub block_bytes: u64,
     /// The non-empty blocks, data first. The position in this list is the block's index in the stripe.
     pub blocks: Vec<GroupBlock>,
@@ -200,18 +200,18 @@ pub struct GroupBlock {
     pub name: ReplicaName,
     /// The block's index in the group, as in HDFS.
     pub index: BlockIndex,
-    /// The block's length; coding pads it with zeros.
+    /// The block's length; a shorter block is padded with zeros for the code.
     pub bytes: u64,
 }
 
 impl BlockGroup {
-    /// The group's name in Mend, such as `group_-9223372036854775792_1001`: number and generation stamp. HDFS
-    /// itself uses the name of block 0 for the group.
+    /// Returns the group's name in Mend, such as `group_-9223372036854775792_1001`: number and generation
+    /// stamp. HDFS itself uses the name of block 0 for the group.
     pub fn stripe_id(&self) -> StripeId {
         StripeId(format!("group_{}_{}", self.number, self.stamp))
     }
 
-    /// The group as a stripe; `None` if the group is empty or has an invalid number.
+    /// Converts the group into a stripe; `None` if the group is empty or has an invalid number.
     pub fn stripe(&self) -> Option<GroupStripe> {
         let lengths = self.policy.lengths(self.bytes);
         let present = (0..).zip(&lengths).filter(|&(_, &bytes)| bytes > 0);
@@ -226,10 +226,11 @@ impl BlockGroup {
     }
 }
 
-/// The code of a group in which only the first `data` data blocks are non-empty.
+/// Returns the code of a group in which only the first `data` data blocks are non-empty.
 ///
-/// Its parity rows are those of the policy's code without the columns of the empty blocks. It tolerates the
-/// same number of losses: any loss that it could not decode, the policy's code could not decode either.
+/// The code's parity rows are those of the policy's code without the columns of the empty blocks. The code
+/// tolerates as many losses as the policy's code, because the empty blocks of the policy's code cannot be
+/// lost.
 fn shortened(policy: &Policy, data: usize) -> CodeSpec {
     let family = match policy.code() {
         code if code.data_blocks() == data => return code,
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(group(6 * 1024 - 1).stripe().expect("a stripe").code, policy.code());
     }
 
-    /// The bytes of each data block, distributed cell by cell.
+    /// Returns the bytes of each data block, after distributing the file cell by cell.
     fn dealt(policy: &Policy, file: &[u8]) -> Vec<Vec<u8>> {
         let mut blocks = vec![Vec::new(); policy.data.into()];
         for (cell, bytes) in file.chunks(policy.cell_bytes as usize).enumerate() {

@@ -23,7 +23,7 @@ use super::writer::ReplicaWriter;
 
 /// Timeout for each step. A DataNode may wait for a disk, and syncs the whole block in the last step.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Timeout for the whole hand-over, in addition to the time for the bytes.
+/// Timeout for the whole hand-over, not including the time to transfer the bytes at [`SLOWEST_BYTES_PER_S`].
 const LIMIT: Duration = Duration::from_secs(180);
 /// The lowest expected throughput. The bytes are read, sent, checked, written and synced on one machine,
 /// possibly on a single busy disk.
@@ -69,8 +69,8 @@ impl Pusher {
         Transfer::open(self.address, self.patience)
     }
 
-    /// Asks whether the DataNode serves a replica. The question makes the DataNode forget a replica whose
-    /// files are missing.
+    /// Finds out whether the DataNode serves a replica, by requesting the replica's last byte. The request
+    /// makes the DataNode forget a replica whose files are missing.
     fn ask(&self, wanted: &Wanted) -> Result<Held, BlockError> {
         match self.open().and_then(|transfer| transfer.read_last_byte(wanted)) {
             Ok(()) => Ok(Held::Served),
@@ -123,7 +123,7 @@ impl Pusher {
     }
 }
 
-/// The kind of error of a socket timeout differs between steps.
+/// Whether this is a socket timeout, which the system reports as one of two kinds of error.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
@@ -140,7 +140,7 @@ pub(super) struct PushedWriter {
 }
 
 impl PushedWriter {
-    /// `permit` is a block token, if HDFS uses them.
+    /// Creates a writer. `permit` is a block token, if HDFS uses block tokens.
     pub(super) fn new(writer: ReplicaWriter, pusher: Pusher, permit: Option<Permit>) -> Self {
         Self { writer: Box::new(writer), pusher, permit }
     }
@@ -163,12 +163,12 @@ impl PushedWriter {
         }
         let replaces = self.writer.volumes().remove(&wanted.name)?;
         if replaces || knows_lost_files(&held) {
-            held = self.pusher.ask(&wanted)?; // This makes the DataNode notice that the files are missing.
+            held = self.pusher.ask(&wanted)?; // This request makes the DataNode notice missing files.
         }
         match self.write(&wanted, sealed, &held) {
             Err(error) if replaces => {
-                // The removed replica was of some use, so the new one replaces it directly; the DataNode
-                // finds it there.
+                // The push failed after the old replica was removed. Move the new files to the old replica's
+                // place, where the DataNode finds them at its next scan.
                 self.writer.give_names()?;
                 Err(error)
             }
@@ -205,15 +205,15 @@ impl PushedWriter {
         }
     }
 
-    /// Whether the DataNode's folders contain the sealed block. With `read_through`, all its bytes are
-    /// verified, since it may be an older file.
+    /// Whether the DataNode's folders contain the sealed block. With `read_through`, this verifies all bytes
+    /// of the files, since they may be older than the push.
     fn finds(&self, wanted: &Wanted, sealed: Digest, read_through: bool) -> Result<bool, BlockError> {
         let is_it = |files: Files| {
             let found = ReplicaReader::open(&wanted.name, files)?;
             let digest = if read_through { found.verify(&OpenGate)? } else { found.digest() };
             Ok::<_, BlockError>(found.bytes() == wanted.bytes && digest == Some(sealed))
         };
-        // A replica that cannot be read does not count.
+        // A replica that cannot be read is not the sealed block.
         let found = self.writer.volumes().find(&wanted.name)?;
         Ok(found.into_iter().any(|files| is_it(files).unwrap_or(false)))
     }
@@ -241,7 +241,8 @@ impl BlockWriter for PushedWriter {
 }
 
 impl HandOver for PushedWriter {
-    /// Also detects whether the DataNode requires tokens or protected connections.
+    /// Requests the replica from the DataNode, which also shows whether the DataNode requires tokens or
+    /// protected connections.
     fn prepare(&mut self) -> Later<'_, Result<(), BlockError>> {
         let (pusher, wanted) = (self.pusher, self.wanted());
         Box::pin(async move { waiting(move || pusher.ask(&wanted)).await.map(drop) })

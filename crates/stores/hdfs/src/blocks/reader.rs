@@ -96,7 +96,7 @@ impl ReplicaReader {
         corrupt(&self.block, &self.files.bytes, detail)
     }
 
-    /// The format of the replica's checksums.
+    /// Returns the format of the replica's checksums.
     pub(super) fn format(&self) -> ChecksumFormat {
         self.format
     }

@@ -1,4 +1,5 @@
-//! Replicas in the folders of a DataNode: intact, corrupt, truncated, outdated and unfinished.
+//! Tests of replicas in the folders of a DataNode: intact, corrupt, truncated, outdated and unfinished
+//! replicas.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -59,14 +60,14 @@ impl DataNode {
         fs::write(self.path(disk, &replica.meta_file()), meta(format, bytes)).expect("written");
     }
 
-    /// The names of all replicas' files on both disks.
+    /// Returns the names of all replicas' files on both disks.
     fn open_names(&self) -> Vec<String> {
         let mut names = [self.names("a"), self.names("b")].concat();
         names.retain(|name| !name.starts_with('.'));
         names
     }
 
-    /// The names of all files of the block pool on a disk, in any folder.
+    /// Returns the names of all files of the block pool on a disk, in any folder.
     fn names(&self, disk: &str) -> Vec<String> {
         let (mut names, mut folders) =
             (Vec::new(), vec![self.root.path().join(disk).join("current").join(POOL)]);
@@ -98,7 +99,7 @@ fn meta(format: ChecksumFormat, bytes: &[u8]) -> Vec<u8> {
     meta
 }
 
-/// A slow reference implementation of the two CRCs.
+/// Computes a CRC with a slow reference implementation.
 fn slow_crc(kind: ChecksumKind, bytes: &[u8]) -> u32 {
     let polynomial = if kind == ChecksumKind::Crc32c { 0x82f6_3b78 } else { 0xedb8_8320_u32 };
     let step = |crc: u32| crc >> 1 ^ if crc & 1 == 1 { polynomial } else { 0 };
@@ -186,7 +187,7 @@ fn cached_bytes_are_read_without_waiting() {
     node.put("b", NAME, ChecksumFormat::default(), &bytes);
     let blocks = node.open();
     read(&blocks, NAME, 0, 70_000).expect("whole");
-    // Some file systems cannot determine what is cached; then nothing counts as cached.
+    // Some file systems cannot determine which bytes are cached. Mend then treats no byte as cached.
     let local = LocalBlock { index: BlockIndex(0), id: id(NAME), bytes: 70_000, digest: None };
     let Some(reader) = blocks.open_if_cached(&local) else { return };
     let mut buffer = vec![0; 1000];
@@ -473,7 +474,7 @@ proptest! {
         let format = ChecksumFormat::new(ChecksumKind::Crc32c, chunk).expect("possible");
         let blocks = node.open().with_checksums(format);
         let mut writer = blocks.create(&sink(NAME, bytes.len())).expect("room");
-        // First writes wrong bytes and seals them, then overwrites all bytes in pieces.
+        // Writes wrong bytes and seals them first, then overwrites all bytes in pieces.
         writer.write_at(0, &vec![0xee; bytes.len()]).expect("written");
         writer.seal().expect("sealed");
         let mut rest: Vec<_> = (0..bytes.len()).step_by(700).map(|start| start..(start + 700).min(bytes.len())).collect();

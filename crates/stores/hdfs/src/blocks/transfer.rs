@@ -40,7 +40,7 @@ const SUCCESS: i32 = 0;
 const ERROR_ACCESS_TOKEN: i32 = 5;
 /// The client's name in the DataNode's log. An empty name would mean another DataNode.
 const READER: &str = "mend";
-/// Bytes per packet, as with other senders.
+/// Bytes per packet; HDFS's own senders use the same size.
 const PACKET_BYTES: u64 = 64 << 10;
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 /// Length of the longest varint.
@@ -193,7 +193,7 @@ pub(super) struct Wanted {
     pub(super) pool: String,
     pub(super) name: ReplicaName,
     pub(super) bytes: u64,
-    /// A block token, if HDFS uses them.
+    /// A block token; `None` if HDFS does not use block tokens.
     pub(super) permit: Option<Permit>,
 }
 
@@ -214,7 +214,7 @@ impl Wanted {
 pub(super) struct Transfer<S>(S);
 
 impl Transfer<TcpStream> {
-    /// Connects. `patience` is the timeout for this and for each later read or write.
+    /// Connects to a DataNode. `patience` is the timeout for connecting and for each later read or write.
     pub(super) fn open(address: SocketAddr, patience: Duration) -> Result<Self, TransferError> {
         let stream = TcpStream::connect_timeout(&address, patience).map_err(TransferError::Io)?;
         let bounded = stream.set_read_timeout(Some(patience));
@@ -232,8 +232,9 @@ pub fn is_answer(bytes: &[u8]) -> bool {
 }
 
 impl<S: Read + Write> Transfer<S> {
-    /// Asks to read the last byte of a replica. Returns whether the DataNode would send it. A DataNode that
-    /// lists a replica with missing files notices this, forgets the replica and tells the NameNode.
+    /// Requests the last byte of a replica. Returns `Ok` if the DataNode agrees to send the byte, which is
+    /// then not read. If the DataNode lists the replica but its files are missing, the request makes the
+    /// DataNode notice that, forget the replica and notify the NameNode.
     pub(super) fn read_last_byte(mut self, wanted: &Wanted) -> Result<(), TransferError> {
         let offset = wanted.bytes.saturating_sub(1);
         let message = ReadBlock { header: wanted.header(READER), offset, bytes: wanted.bytes - offset };
@@ -322,8 +323,8 @@ fn write_block(wanted: &Wanted, format: ChecksumFormat) -> WriteBlock {
     }
 }
 
-/// A packet with these bytes; an empty packet is the last. The last packet makes the DataNode sync both files
-/// and their folder.
+/// Encodes a packet with these bytes; an empty packet is the last. The last packet makes the DataNode sync
+/// both files and their folder.
 fn packet(number: i64, offset: u64, format: ChecksumFormat, bytes: &[u8]) -> Vec<u8> {
     let header = PacketHeader {
         offset: offset.cast_signed(),

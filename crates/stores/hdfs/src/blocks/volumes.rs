@@ -19,7 +19,7 @@ const FOLDERS: u8 = 32;
 /// The list of replicas that a stopped DataNode keeps, to avoid a scan at its next start.
 const REPLICA_LIST: &str = "replicas";
 
-/// A block pool's part of one folder of a DataNode.
+/// The part of one DataNode folder that belongs to the block pool.
 #[derive(Debug)]
 pub(super) struct Volume {
     /// The path of `current/BP-…`.
@@ -58,7 +58,7 @@ impl Volume {
         self.pool.join("current/finalized")
     }
 
-    /// The folder of the DataNode's unfinished files. The DataNode empties it at startup.
+    /// Returns the folder of the DataNode's unfinished files. The DataNode empties it at startup.
     fn unfinished(&self) -> PathBuf {
         self.pool.join("tmp")
     }
@@ -68,7 +68,7 @@ impl Volume {
         self.finalized().join(format!("subdir{outer}/subdir{inner}"))
     }
 
-    /// The paths of a replica's files, whether or not they exist.
+    /// Returns the paths of a replica's files, whether or not they exist.
     pub(super) fn files(&self, name: &ReplicaName) -> Files {
         let folder = self.folder(name);
         Files { bytes: folder.join(name.file()), meta: folder.join(name.meta_file()) }
@@ -85,23 +85,23 @@ impl Volume {
         Ok(folder)
     }
 
-    /// Whether the replica is in this volume, intact or not: its bytes exist, and no checksum file assigns
-    /// them to another stamp.
+    /// Whether the replica is in this volume, intact or not: the file with its bytes exists, and so does its
+    /// checksum file, unless the block has no checksum file at all.
     pub(super) fn has(&self, name: &ReplicaName) -> Result<bool, BlockError> {
         let files = self.files(name);
         Ok(exists(&files.bytes)? && (exists(&files.meta)? || self.stamps(name)?.is_empty()))
     }
 
-    /// The generation stamps of all checksum files in the folder for the block of `name`.
+    /// Returns the generation stamps of all checksum files of this block.
     pub(super) fn stamps(&self, name: &ReplicaName) -> Result<Vec<u64>, BlockError> {
         let replicas = replicas(&self.folder(name))?;
         let same = replicas.iter().filter(|replica| replica.block() == name.block());
         Ok(same.map(ReplicaName::stamp).collect())
     }
 
-    /// Another block of the same group in this volume, if its bytes and checksums exist.
+    /// Returns another block of the same group in this volume, if the bytes and checksums of one exist.
     fn beside(&self, name: &ReplicaName) -> Result<Option<ReplicaName>, BlockError> {
-        let folder = self.folder(name); // The same for all blocks of a group.
+        let folder = self.folder(name); // All blocks of a group have the same folder.
         for other in replicas(&folder)?.into_iter().filter(|other| other.is_beside(name)) {
             if exists(&folder.join(other.file()))? {
                 return Ok(Some(other));
@@ -110,14 +110,15 @@ impl Volume {
         Ok(None)
     }
 
-    /// Deletes the list of replicas, so that a stopped DataNode scans its folders at the next start. It would
-    /// otherwise trust the list for five minutes. A running DataNode has no list.
+    /// Deletes the list of replicas, so that a stopped DataNode scans its folders at the next start.
+    /// Otherwise the DataNode would use the list if it is at most five minutes old. A running DataNode has no
+    /// list.
     pub(super) fn forget_list(&self) -> Result<(), BlockError> {
         let current = self.pool.join("current");
         if remove_file(&current.join(REPLICA_LIST))? { sync_folder(&current) } else { Ok(()) }
     }
 
-    /// Free space in bytes.
+    /// Returns the free space in bytes.
     pub(super) fn free_bytes(&self) -> Result<u64, BlockError> {
         free_bytes(&self.pool)
     }
@@ -147,7 +148,7 @@ impl Volumes {
         Ok(Self { pool, volumes, own_names: OwnNames::default(), _locks: locks })
     }
 
-    /// The name of the block pool.
+    /// Returns the name of the block pool.
     pub(super) fn pool(&self) -> &str {
         &self.pool
     }
@@ -156,7 +157,7 @@ impl Volumes {
         &self.volumes
     }
 
-    /// The volumes that have the bytes of the block, of any generation.
+    /// Returns the volumes that have bytes of the block, with any generation stamp.
     pub(super) fn with(&self, name: &ReplicaName) -> Result<Vec<&Volume>, BlockError> {
         let mut found = Vec::new();
         for volume in &self.volumes {
@@ -178,7 +179,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// The files of a replica. If several disks have it, the first disk comes first.
+    /// Returns the files of a replica on each disk that has the replica, in the order of the disks.
     pub(super) fn find(&self, name: &ReplicaName) -> Result<Vec<Files>, BlockError> {
         let mut found = Vec::new();
         for volume in &self.volumes {
@@ -206,14 +207,14 @@ impl Volumes {
         Ok(was_there)
     }
 
-    /// Temporary names in `volume`, unique among writers. The DataNode removes such files at startup.
+    /// Returns temporary names in `volume`, unique among writers. The DataNode removes such files at startup.
     pub(super) fn temporary(&self, volume: &Volume, name: &ReplicaName) -> Files {
         let prefix = self.own_names.next_prefix();
         let file = |name: String| volume.unfinished().join(format!("{prefix}{name}"));
         Files { bytes: file(name.file()), meta: file(name.meta_file()) }
     }
 
-    /// All replicas that have both files, sorted by name, with their lengths.
+    /// Lists all replicas that have both files, with their lengths, sorted by name.
     pub(super) fn list(&self) -> Result<Vec<(ReplicaName, u64)>, BlockError> {
         let mut found = Vec::new();
         for volume in &self.volumes {
@@ -232,7 +233,7 @@ impl Volumes {
     }
 }
 
-/// The replicas that have a checksum file in a folder; none if the folder does not exist.
+/// Returns the replicas that have a checksum file in a folder; none if the folder does not exist.
 fn replicas(folder: &Path) -> Result<Vec<ReplicaName>, BlockError> {
     Ok(names_if_any(folder)?.iter().filter_map(|name| ReplicaName::of_meta_file(name)).collect())
 }

@@ -69,7 +69,7 @@ pub(super) struct ReplicaWriter {
     meta: File,
     format: ChecksumFormat,
     draft: Draft<Digest>,
-    /// The chunks that some write covered only partly.
+    /// The indices of chunks that some write covered only partly.
     ragged: Extents,
     committed: bool,
 }
@@ -165,7 +165,7 @@ impl ReplicaWriter {
         self.meta.sync_all().map_err(block_fault(&self.block, &self.temporary.meta))
     }
 
-    /// The digest of the sealed replica; an error if it is not sealed.
+    /// Returns the digest of the sealed replica; an error if the replica is not sealed.
     pub(super) fn check_sealed(&self) -> Result<Digest, BlockError> {
         self.draft.sealed().copied()
     }
@@ -176,7 +176,7 @@ impl ReplicaWriter {
     }
 
     /// Refuses a replica that would conflict with others on the DataNode. Of two replicas of the same block,
-    /// a DataNode keeps one by its own rules; and it may have only one block of a group.
+    /// a DataNode keeps one by its own rules, and a DataNode may have only one block of a group.
     pub(super) fn check_others(&self) -> Result<(), BlockError> {
         self.shared.volumes.check_group(&self.place.name)?;
         for volume in self.shared.volumes.with(&self.place.name)? {
@@ -213,7 +213,7 @@ impl ReplicaWriter {
         self.committed = renamed.is_ok();
         let done = renamed.and_then(|()| sync_folder(&folder));
         if done.is_err() && !replaces {
-            self.remove_own(); // A rename that may not be durable counts as failed.
+            self.remove_own(); // A rename that may not be durable is treated as failed.
         }
         done.map(|()| replaces)
     }
@@ -226,32 +226,32 @@ impl ReplicaWriter {
         remove_if(&files.meta, &self.meta);
     }
 
-    /// The replica's name as a block id.
+    /// Returns the replica's name as a block id.
     pub(super) fn block(&self) -> &BlockId {
         &self.block
     }
 
-    /// The folders of the DataNode.
+    /// Returns the folders of the DataNode.
     pub(super) fn volumes(&self) -> &Volumes {
         &self.shared.volumes
     }
 
-    /// The name of the block pool.
+    /// Returns the name of the block pool.
     pub(super) fn pool(&self) -> &str {
         self.volumes().pool()
     }
 
-    /// The replica's name.
+    /// Returns the replica's name.
     pub(super) fn name(&self) -> ReplicaName {
         self.place.name
     }
 
-    /// Length of the complete replica in bytes.
+    /// Returns the length of the complete replica in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.draft.bytes()
     }
 
-    /// The request that asks the DataNode to adopt the renamed files.
+    /// Returns the request by which the DataNode's plug-in adopts the renamed files.
     pub(super) fn adoption(&self) -> String {
         let name = &self.place.name;
         format!("adopt {} {} {} {}\n", self.pool(), name.block(), name.stamp(), self.bytes())

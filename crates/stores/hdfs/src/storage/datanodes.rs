@@ -1,4 +1,4 @@
-//! The DataNodes as the NameNode lists them. Pure, as [`view`](super::view) is.
+//! The DataNodes as the NameNode lists them. Pure: this module sends no queries and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use store_api::StoreChange;
 
 use crate::listing::{Service, Standing};
 
-/// See the module's documentation.
+/// The states of all DataNodes, and the DataNodes last reported as in service.
 #[derive(Default)]
 pub(super) struct DataNodes {
     nodes: BTreeMap<NodeId, DataNode>,
@@ -18,11 +18,11 @@ pub(super) struct DataNodes {
 
 #[derive(Default)]
 struct DataNode {
-    /// `None` while the NameNode does not list it.
+    /// `None` while the NameNode does not list the DataNode.
     standing: Option<Standing>,
     /// The time from which the DataNode is live and its blocks are known.
     up_since: Option<Duration>,
-    /// The time of its last block report when it was last seen down.
+    /// The time of the last block report, as listed when the DataNode was last seen down.
     reported: u64,
 }
 
@@ -52,12 +52,12 @@ impl DataNodes {
         standings.all(|standing| !standing.live || standing.reported != 0)
     }
 
-    /// The state of a DataNode; `None` if the NameNode does not list it.
+    /// Returns the state of a DataNode; `None` if the NameNode does not list it.
     pub fn standing(&self, node: NodeId) -> Option<&Standing> {
         self.nodes.get(&node)?.standing.as_ref()
     }
 
-    /// Since when a DataNode lives and its blocks are known.
+    /// Returns the time since which a DataNode is live and its blocks are known.
     pub fn up_since(&self, node: NodeId) -> Option<Duration> {
         self.nodes.get(&node)?.up_since
     }
@@ -67,7 +67,8 @@ impl DataNodes {
         self.standing(node).is_some_and(|standing| standing.live && standing.service == Service::Normal)
     }
 
-    /// Whether a DataNode is in service. One in maintenance is, as for HDFS.
+    /// Whether a DataNode is in service. As in HDFS, a DataNode in maintenance is in service even while it is
+    /// down.
     pub fn serves(&self, node: NodeId) -> bool {
         self.standing(node).is_some_and(|standing| standing.live || standing.service == Service::Maintenance)
     }
@@ -78,18 +79,19 @@ impl DataNodes {
         self.service.forget(node);
     }
 
-    /// Takes a node that registered before anything was listed to be in service.
+    /// Assumes that a node is in service if it registers before the first listing. Returns the change to be
+    /// reported.
     pub fn assume_service(&mut self, node: NodeId) -> Option<StoreChange> {
         (self.nodes.is_empty() && self.service.insert(node)).then_some(StoreChange::Service(node, true))
     }
 
-    /// Reports the DataNodes that entered or left service since the last report.
+    /// Returns the DataNodes that entered or left service since the last report.
     pub fn tell_service(&mut self) -> Vec<StoreChange> {
         let now: BTreeSet<NodeId> = self.nodes.keys().copied().filter(|&node| self.serves(node)).collect();
         self.service.update(now)
     }
 
-    /// Reports the service of all DataNodes, for a new listener.
+    /// Returns all DataNodes in service, for a new listener.
     pub fn everything(&mut self) -> Vec<StoreChange> {
         if self.nodes.is_empty() {
             return self.service.repeat();
@@ -104,7 +106,7 @@ impl DataNode {
         if !standing.live {
             (self.up_since, self.reported) = (None, standing.reported);
         } else if standing.reported == 0 {
-            self.up_since = None; // The NameNode was restarted and has forgotten.
+            self.up_since = None; // The NameNode was restarted and has no report yet.
         } else if self.up_since.is_none() {
             // A DataNode that starts is live before it has reported its blocks.
             self.up_since = (standing.reported != self.reported).then_some(now);

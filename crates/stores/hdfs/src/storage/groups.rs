@@ -1,4 +1,5 @@
-//! The block groups as the NameNode lists them, and the last homes of their blocks. Pure, as [`view`](super::view) is.
+//! The block groups as the NameNode lists them, and the last holders of their blocks. Pure: this module sends
+//! no queries and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,12 +10,13 @@ use repair::{NodeId, StripeId};
 use crate::blocks::{BlockGroup, GroupBlock};
 use crate::listing::{FileRef, Phase};
 
-/// A block that was never listed counts as missing this long after its file was first seen closed.
+/// A block that was never listed is treated as missing this long after its file was first seen closed.
 pub(super) const SETTLING: Duration = Duration::from_secs(10);
-/// The same for an open file, from the time at which the group was first seen. By then the writer has moved
-/// on to a later group.
+/// In a file that is still open, a block that was never listed is treated as missing this long after its
+/// group was first seen. By then, the writer has moved on to a later group.
 pub(super) const OPEN_SETTLING: Duration = Duration::from_secs(60);
-/// A group that this many listings in a row leave out is gone: a folder that is moved during a listing is left out once.
+/// A group is dropped after this many consecutive listings without it. One is not enough, because a listing
+/// misses a folder that is moved at the same time.
 const MISSED_LISTINGS: u8 = 2;
 
 /// A group as listed, with DataNodes by number.
@@ -31,21 +33,22 @@ pub(super) struct Listed {
 /// A group with its history.
 pub(super) struct Held {
     pub listed: Listed,
-    /// The time at which the query was sent.
+    /// The time at which the query for the last answer was sent.
     asked: Duration,
     /// Answers to queries sent from this time on list all blocks that exist.
     pub settles: Duration,
-    /// The last holders of blocks that are no longer listed, and since when.
+    /// Blocks that are no longer listed: index in the group, last holder, and the time at which the loss was
+    /// seen.
     former: Vec<(u8, NodeId, Duration)>,
     /// Number of consecutive listings without this group.
     missed: u8,
 }
 
-/// See the module's documentation.
+/// All listed block groups, by number.
 #[derive(Default)]
 pub(super) struct Groups {
     groups: BTreeMap<i64, Held>,
-    /// Whether a complete listing was taken in.
+    /// Whether a complete listing was recorded.
     is_listed: bool,
 }
 
@@ -60,19 +63,19 @@ impl Held {
         Self { listed, asked, settles, former: Vec::new(), missed: 0 }
     }
 
-    /// Whether every block was listed at some time, or has had enough time to be.
+    /// Whether every block was listed at some time, or DataNodes have had enough time to report the blocks.
     pub fn is_settled(&self, blocks: &[GroupBlock]) -> bool {
         let has = |index: u8| self.listed.homes.iter().any(|&(other, _)| other == index);
         let mut indices = blocks.iter().map(|block| block.index.0 as u8);
         self.asked >= self.settles || indices.all(|index| has(index) || self.last_home(index).is_some())
     }
 
-    /// The last DataNode that held a lost block, and the time since which the block is lost.
+    /// Returns the last DataNode that held a lost block, and the time since which the block is lost.
     pub fn last_home(&self, index: u8) -> Option<(NodeId, Duration)> {
         self.former.iter().find(|&&(other, ..)| other == index).map(|&(_, node, since)| (node, since))
     }
 
-    /// Takes in a later listing of the same group; returns whether it differs.
+    /// Records a later listing of the same group; returns whether it differs from the last.
     fn take(&mut self, now: Duration, asked: Duration, listed: Listed) -> bool {
         (self.asked, self.missed) = (asked, 0);
         if self.listed.phase == Phase::Open && listed.phase != Phase::Open {
@@ -98,8 +101,9 @@ impl Held {
 }
 
 impl Groups {
-    /// Takes in groups, all that there are or some, which were asked for at `asked`. `all_reported` says whether the NameNode
-    /// knows the blocks of all DataNodes. Returns the groups that differ.
+    /// Records the groups in the answer to a query sent at `asked`. `all` is true if the answer lists all
+    /// groups, `all_reported` if the NameNode knows the blocks of all DataNodes. Returns the groups that have
+    /// changed.
     pub fn take(
         &mut self,
         now: Duration,
@@ -158,28 +162,28 @@ impl Groups {
         self.groups.remove(&number);
     }
 
-    /// The numbers of all groups.
+    /// Returns the numbers of all groups.
     pub fn numbers(&self) -> Vec<i64> {
         self.groups.keys().copied().collect()
     }
 
-    /// A group by its number.
+    /// Returns the group with this number.
     pub fn get(&self, number: i64) -> Option<&Held> {
         self.groups.get(&number)
     }
 
-    /// The last listing of a stripe's group.
+    /// Returns the last listing of a stripe's group.
     pub fn listed(&self, stripe: &StripeId) -> Option<&Listed> {
         let listed = &self.get(group_number(stripe)?)?.listed;
         (listed.group.stripe_id() == *stripe).then_some(listed)
     }
 
-    /// A group, if it was queried at `asked` or later.
+    /// Returns a group, if its last answer belongs to a query sent at `asked` or later.
     pub fn fresh(&self, number: i64, asked: Duration) -> Option<&Listed> {
         self.get(number).filter(|held| held.asked >= asked).map(|held| &held.listed)
     }
 
-    /// The number of blocks with which each DataNode is listed.
+    /// Returns the number of listed blocks of each DataNode.
     pub fn block_counts(&self) -> BTreeMap<NodeId, usize> {
         let mut counts = BTreeMap::new();
         for &(_, node) in self.groups.values().flat_map(|held| &held.listed.homes) {
@@ -188,14 +192,14 @@ impl Groups {
         counts
     }
 
-    /// The index in the group of a stripe's block.
+    /// Converts a block's index in the stripe into its index in the HDFS group.
     pub fn index_in_group(&self, stripe: &StripeId, at: BlockIndex) -> Option<u8> {
         let shape = self.listed(stripe)?.group.stripe()?;
         Some(shape.blocks.get(usize::from(at.0))?.index.0 as u8)
     }
 }
 
-/// The number of a stripe's group.
+/// Parses the group's number from the stripe's name.
 pub(super) fn group_number(stripe: &StripeId) -> Option<i64> {
     stripe.0.strip_prefix("group_")?.split_once('_')?.0.parse().ok()
 }

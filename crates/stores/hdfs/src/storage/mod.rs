@@ -1,11 +1,12 @@
 //! An HDFS cluster as a coordinator's catalog.
 //!
 //! The stripes are the block groups that the NameNode lists. Mend records only additional facts, such as
-//! copies that it found bad. HDFS owns the files, and removes surplus copies itself. Without a NameNode, the
+//! missing or corrupt copies. HDFS owns the files, and removes surplus copies itself. Without a NameNode, the
 //! only stripes are those that plug-ins describe to the coordinator.
 //!
 //! **Invariants:** everything reported about a group has the same generation stamp. The group is queried
-//! again before one of its blocks is rebuilt. A block counts as repaired once the NameNode lists it.
+//! again before one of its blocks is rebuilt. A block is reported as repaired only once the NameNode lists
+//! it.
 
 mod datanodes;
 mod groups;
@@ -89,7 +90,7 @@ impl System for Shared {
         Ok(Done::default())
     }
 
-    /// Refuses to discard replicas: the NameNode removes surplus ones itself.
+    /// Refuses to remove replicas: the NameNode removes surplus replicas itself.
     fn prepare(&self, _: Term, write: &RecordWrite) -> Result<(), StoreError> {
         match write {
             RecordWrite::Discard(..) => Err(StoreError::OwnFiles(Self::NAME)),

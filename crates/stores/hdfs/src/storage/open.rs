@@ -13,18 +13,19 @@ use crate::namenode::{NameNode, NameNodeSettings};
 /// The cluster to attach to, and its helpers.
 #[derive(Clone, Debug)]
 pub struct Attachment {
-    /// How to query the NameNode; `None` for no queries.
+    /// How to query the NameNode; `None` if the NameNode is not queried.
     pub namenode: Option<NameNodeSettings>,
     /// The folders whose files are repaired.
     pub paths: Vec<String>,
-    /// The names of the helpers, by the addresses of their DataNodes.
+    /// The helpers' names by the addresses of their DataNodes.
     pub helpers: BTreeMap<String, String>,
     /// Whether some helper pushes rebuilt blocks to its DataNode, which may require block tokens.
     pub pushes: bool,
 }
 
 impl Attachment {
-    /// The name of a DataNode's node: that of its helper, or the DataNode's address if it has none.
+    /// Returns the node name of a DataNode: the name of its helper, or the DataNode's address if it has no
+    /// helper.
     pub(super) fn name_of<'a>(&'a self, address: &'a str) -> &'a str {
         self.helpers.get(address).map_or(address, String::as_str)
     }

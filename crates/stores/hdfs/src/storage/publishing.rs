@@ -25,9 +25,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const GONE: &str = "its file was removed or is being written";
 
 impl Shared {
-    /// Checks that a group is unchanged, and that these nodes can receive these blocks. Returns the permits
-    /// that DataNodes require for pushed blocks. On return, the recorded state of the group is no older than
-    /// the claim.
+    /// Checks that a group is unchanged, and that these nodes can receive these blocks. Returns the block
+    /// tokens that DataNodes require for pushed blocks. Also records the NameNode's current answer about the
+    /// group.
     pub async fn claim(
         self: &Arc<Self>,
         stripe: &StripeId,
@@ -47,8 +47,8 @@ impl Shared {
     }
 
     /// Requests a block token for each of these blocks, if blocks are pushed and HDFS uses tokens. Tokens are
-    /// requested for each claim, since keys rotate and a restarted NameNode has new keys. A token does not
-    /// depend on the DataNode, so the target of a block may change later.
+    /// requested before each repair, since keys rotate and a restarted NameNode has new keys. A token does
+    /// not depend on the DataNode, so the target of a block may change later.
     async fn permits(
         &self,
         stripe: &StripeId,
@@ -164,7 +164,7 @@ impl Shared {
         loop {
             let found = match self.look_up(known).await {
                 Ok(found) => found.ok_or_else(|| GONE.to_owned())?,
-                // The NameNode may be restarting; the DataNode reports the block again when it is back.
+                // The NameNode may be restarting; the DataNode then reports the block to it again.
                 Err(_) if Instant::now() < until => {
                     tokio::time::sleep(LOOK_AGAIN).await;
                     continue;

@@ -32,7 +32,7 @@ pub struct Shared {
 pub(super) struct State {
     pub ledger: Ledger,
     pub view: View,
-    /// The numbers of nodes, by name.
+    /// The nodes' numbers by name.
     numbers: BTreeMap<String, NodeId>,
     /// Current problems, by the task that found them.
     troubles: BTreeMap<&'static str, Vec<String>>,
@@ -48,12 +48,12 @@ impl State {
         self.teller.tell(changes);
     }
 
-    /// All current problems, for a new listener.
+    /// Returns all current problems as a report.
     pub fn troubles(&self) -> StoreChange {
         StoreChange::Troubles(self.troubles.values().flatten().cloned().collect())
     }
 
-    /// All current remarks, for a new listener.
+    /// Returns all current remarks as a report.
     pub fn remarks(&self) -> StoreChange {
         StoreChange::Remarks(self.remarks.values().flatten().cloned().collect())
     }
@@ -78,7 +78,7 @@ impl State {
         self.tell(vec![self.troubles()]);
     }
 
-    /// The numbers of these DataNodes. New DataNodes get a number and are reported.
+    /// Returns the node numbers of these DataNodes. Assigns numbers to new DataNodes and reports them.
     fn number(&mut self, attachment: &Attachment, nodes: &[DataNode]) -> Result<Vec<NodeId>, CatalogError> {
         let mut numbers = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -96,7 +96,7 @@ impl State {
         Ok(numbers)
     }
 
-    /// Removes the records of bad copies that are no longer listed.
+    /// Removes the records of missing or corrupt copies that the NameNode no longer lists.
     fn forget_marks(&mut self) -> Result<(), CatalogError> {
         self.ledger.forget(self.view.take_gone())
     }
@@ -125,12 +125,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time since the storage was opened.
+    /// Returns the time since the storage was opened.
     pub(super) fn now(&self) -> Duration {
         self.opened.elapsed()
     }
 
-    /// Loads the registered nodes, and the copies that earlier coordinators found bad.
+    /// Loads the registered nodes, and the copies that earlier coordinators found missing or corrupt.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -203,7 +203,7 @@ impl Shared {
         state.forget_marks()
     }
 
-    /// Why HDFS has not been listed yet; `None` once it has.
+    /// Returns why HDFS has not been listed yet; `None` after the first listing.
     pub(super) fn unlisted(&self) -> Option<String> {
         self.state().unlisted.clone()
     }

@@ -1,12 +1,12 @@
 //! Block groups as stripes. Derives what to report about each group from the NameNode's listings, the states
-//! of DataNodes, and copies that were found bad.
+//! of DataNodes, and copies that were found missing or corrupt.
 //!
 //! Pure: it sends no queries and stores nothing. Time is an argument, counted from the opening of the
 //! storage.
 //!
-//! The NameNode lists only healthy replicas, not the former places of lost ones. The view therefore remembers
-//! the last holder of each block. If a block is no longer listed, it is missing if that DataNode is live;
-//! otherwise the whole DataNode is down.
+//! The NameNode lists only healthy replicas, not the former holders of lost replicas. The view therefore
+//! remembers the last holder of each block. If a block is no longer listed, it is missing if that DataNode is
+//! live; otherwise the whole DataNode is down.
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
 //! are reported. A group that lacks such a block is *unsettled*, and is reported only after a later answer
@@ -26,8 +26,8 @@ use super::groups::{Groups, Held, Listed, group_number};
 use crate::blocks::GroupBlock;
 use crate::listing::Standing;
 
-/// A block of a live DataNode counts as missing after being unlisted for this long, because a block report
-/// consists of several messages.
+/// A block of a live DataNode is treated as missing after being unlisted for this long, because a block
+/// report consists of several messages.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The last report about a group.
@@ -42,7 +42,7 @@ struct Told {
 pub(super) struct View {
     groups: Groups,
     nodes: DataNodes,
-    /// Copies that were found bad, by the block's index in the stripe.
+    /// Copies that were found missing or corrupt, by the block's index in the stripe.
     bad: BadCopies,
     /// The last report about each group, by the group's number.
     told: BTreeMap<i64, Told>,
@@ -53,17 +53,17 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The groups.
+    /// Returns the block groups.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
 
-    /// The DataNodes.
+    /// Returns the DataNodes.
     pub fn nodes(&self) -> &DataNodes {
         &self.nodes
     }
 
-    /// Takes in how DataNodes are, and reports which of them entered or left service.
+    /// Records the states of DataNodes. Returns the DataNodes that entered or left service.
     pub fn take_nodes(&mut self, now: Duration, standings: Vec<(NodeId, Standing)>) -> Vec<StoreChange> {
         self.nodes.take(now, standings);
         self.nodes.tell_service()
@@ -98,24 +98,25 @@ impl View {
         self.groups.remove(number);
     }
 
-    /// Number of groups that are not reported yet.
+    /// Returns the number of groups that are not reported yet.
     pub fn unsettled(&self) -> usize {
         self.unsettled.len()
     }
 
-    /// Unsettled groups to be queried again, because their DataNodes have had time to report.
+    /// Returns up to `most` unsettled groups to query again, because their DataNodes have had time to report.
     pub fn due(&self, now: Duration, most: usize) -> Vec<Listed> {
         let held = self.unsettled.iter().filter_map(|&number| self.groups.get(number));
         let due = held.filter(|held| held.settles <= now);
         due.take(most).map(|held| held.listed.clone()).collect()
     }
 
-    /// Whether a copy was found bad.
+    /// Whether a copy was found missing or corrupt.
     pub fn is_bad(&self, stripe: &StripeId, at: BlockIndex, node: NodeId) -> bool {
         self.bad.state(stripe, at, node) != BlockState::Healthy
     }
 
-    /// A group as a stripe; `None` if the group is empty or unsettled.
+    /// Returns a group as a stripe; `None` if the group is empty or unsettled (some of its blocks may be
+    /// unreported).
     fn stripe(&mut self, now: Duration, number: i64) -> Option<StripeRecord> {
         self.unsettled.remove(&number);
         let held = self.groups.get(number)?;
@@ -153,8 +154,8 @@ impl View {
         })
     }
 
-    /// The holder of a block, or its last holder, and the block's state there. The flag is true if this may
-    /// change without a new listing.
+    /// Returns the holder of a block, or its last holder, and the block's state there. The flag is true if
+    /// the result may change without a new listing.
     fn holder(
         &self,
         now: Duration,
@@ -174,7 +175,7 @@ impl View {
         }
         let Some((node, since)) = held.last_home(index) else { return (None, false) };
         if !self.nodes.serves(node) {
-            return (Some((node, BlockState::Healthy)), true); // The node is down, with the block.
+            return (Some((node, BlockState::Healthy)), true); // The block is on a node that is down.
         }
         // After a DataNode comes up, the NameNode lists it as live before its blocks are reported.
         let known = self.nodes.up_since(node).map(|up| up.max(since));
@@ -188,7 +189,8 @@ impl View {
         let mut changes = Vec::new();
         for number in groups {
             let stripe = self.stripe(now, number);
-            // Also if the report is unchanged: the listed copy may be another one.
+            // Needed even if the report is unchanged: a copy other than the reported one may have
+            // disappeared.
             stripe.iter().for_each(|stripe| self.forget_marks(stripe, number));
             let before = self.told.get(&number);
             let is_same = |(before, stripe): (&Told, &StripeRecord)| {
@@ -223,7 +225,7 @@ impl View {
         });
     }
 
-    /// The complete current state, for a new listener.
+    /// Returns the complete current state, for a new listener.
     pub fn everything(&mut self, now: Duration) -> Vec<StoreChange> {
         self.told.clear();
         let mut changes = self.nodes.everything();
@@ -231,7 +233,7 @@ impl View {
         changes
     }
 
-    /// All stripes.
+    /// Returns all stripes.
     pub fn stripes(&mut self, now: Duration) -> Vec<StripeRecord> {
         self.groups.numbers().into_iter().filter_map(|number| self.stripe(now, number)).collect()
     }

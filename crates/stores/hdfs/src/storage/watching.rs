@@ -1,6 +1,6 @@
 //! Background tasks that follow the cluster. DataNodes are queried every few seconds, which is cheap. All
-//! groups are listed repeatedly, with pauses that bound the share of the NameNode's time, and also when a
-//! DataNode comes or goes.
+//! groups are listed repeatedly, with pauses that bound the load on the NameNode, and also when a DataNode
+//! comes or goes.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -18,7 +18,7 @@ const NODES_EVERY: Duration = Duration::from_secs(2);
 /// duration.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 const PEACE_TIMES: u32 = 20;
-/// Maximum number of unsettled groups per round of queries.
+/// Maximum number of groups with unreported blocks that are queried again per round.
 const DUE_AT_ONCE: usize = 64;
 
 /// Follows the DataNodes until the storage is dropped.
@@ -32,7 +32,7 @@ pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
     }
 }
 
-/// Queries groups again that may have unreported blocks.
+/// Queries the NameNode again for groups with blocks that may be unreported.
 async fn settle(shared: &Shared) {
     let due = shared.state().view.due(shared.now(), DUE_AT_ONCE);
     for group in due {
@@ -62,7 +62,8 @@ fn unsettled(groups: &str, count: &str) -> String {
 /// Follows the block groups until the storage is dropped.
 pub(super) async fn watch_groups(storage: Weak<Shared>, namenode: NameNode) {
     loop {
-        // Starts the JVM first, so that its startup time does not count as the NameNode's.
+        // Starts the JVM first, because its startup is not load on the NameNode and must not lengthen the
+        // pause.
         let _ = namenode.start().await; // The listing below reports the error.
         let began = Instant::now();
         {
@@ -77,7 +78,7 @@ pub(super) async fn watch_groups(storage: Weak<Shared>, namenode: NameNode) {
     }
 }
 
-/// Lists everything.
+/// Lists all DataNodes and block groups, and records the answer.
 async fn list(shared: &Shared, namenode: &NameNode) {
     let asked = shared.now();
     let heard = |progress| shared.note_progress(progress);
@@ -109,7 +110,7 @@ fn take(shared: &Shared, listing: Listing, asked: Option<Duration>) -> Result<()
     Ok(())
 }
 
-/// Problems: snapshots whose deleted files cannot be listed.
+/// Returns the problems with snapshots whose deleted files cannot be listed.
 fn uncovered(snapshots: &Snapshots) -> Vec<String> {
     let line = |(folder, why): &(String, String)| {
         format!(
@@ -120,7 +121,7 @@ fn uncovered(snapshots: &Snapshots) -> Vec<String> {
     snapshots.uncovered.iter().map(line).collect()
 }
 
-/// A remark on deleted files that exist only in snapshots.
+/// Returns a remark on deleted files that exist only in snapshots.
 fn held(snapshots: &Snapshots) -> Vec<String> {
     match snapshots.files {
         0 => Vec::new(),
@@ -132,7 +133,7 @@ fn held(snapshots: &Snapshots) -> Vec<String> {
     }
 }
 
-/// Problems: DataNodes without a helper, and helpers without a DataNode.
+/// Returns the problems with DataNodes without a helper, and with helpers without a DataNode.
 fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
     let state = shared.state();
     let counts = state.view.groups().block_counts();

@@ -1,4 +1,4 @@
-//! The test cases. Each one leaves the cluster intact.
+//! The test cases. Each case leaves the cluster intact.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use testbed::eventually;
 
 use crate::world::{Group, World};
 
-/// Every block that HDFS wrote has the expected bytes, and no unexpected block exists.
+/// Checks that every block that HDFS wrote has the expected bytes, and that no other block exists.
 pub fn every_internal_block_is_read(world: &mut World) {
     let groups = world.groups();
     let mut listed: usize =
@@ -31,7 +31,7 @@ pub fn every_internal_block_is_read(world: &mut World) {
     assert!(shortened > 0);
 }
 
-/// The bytes of each data block, distributed cell by cell.
+/// Returns the bytes of each data block, distributed cell by cell.
 fn dealt(group: &Group) -> Vec<Vec<u8>> {
     let mut blocks = vec![Vec::new(); group.policy.data_blocks().into()];
     for (cell, bytes) in group.content.chunks(group.policy.cell_bytes() as usize).enumerate() {
@@ -62,7 +62,7 @@ pub fn a_rotten_block(world: &mut World) {
 }
 
 /// Removes data and parity blocks from a stopped DataNode and rebuilds them. The DataNode finds the rebuilt
-/// blocks when it starts, although it has stored a list of its replicas.
+/// blocks when it starts, although it stored a list of its replicas when it stopped.
 pub fn a_stopped_datanode(world: &mut World) {
     let group = largest(world, "RS-6-3-1024k");
     for at in [0, 8] {
@@ -101,7 +101,8 @@ pub fn a_dead_datanode(world: &mut World) {
     for group in &groups {
         let Some(at) = group.holders.iter().position(|&holder| holder == Some(dead)) else { continue };
         let free = |node: &usize| *node != dead && !group.holders.contains(&Some(*node));
-        // The NameNode ignores a second block of a group on a disk, so RS-10-4 must wait for its node.
+        // The NameNode ignores a second block of a group on the same DataNode. A full group of RS-10-4 has a
+        // block on every DataNode, so it is skipped.
         let Some(target) = (0..world.cluster.nodes().len()).find(free) else { continue };
         group.rebuild(world, at, &[at], target).expect("made and told");
         moved.push((target, group.stripe.blocks[at].name));
@@ -134,7 +135,7 @@ pub fn a_restarted_namenode(world: &mut World) {
     world.assert_files();
 }
 
-/// The first group of a policy's largest file.
+/// Returns the first group of a policy's largest file.
 pub fn largest(world: &mut World, policy: &str) -> Group {
     let groups = world.groups().into_iter().filter(|group| group.policy.to_string() == policy);
     groups.max_by_key(|group| group.content.len()).expect("a group")

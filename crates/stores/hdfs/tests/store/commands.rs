@@ -1,4 +1,4 @@
-//! Reconstruction commands of the NameNode, as counted by DataNodes.
+//! Tests that DataNodes count the NameNode's reconstruction commands correctly.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ impl Counted {
     }
 }
 
-/// All metrics of a DataNode, as JSON.
+/// Returns all metrics of a DataNode, as JSON.
 fn beans(world: &World, node: usize) -> String {
     let mut stream = TcpStream::connect(world.cluster.nodes()[node].http_address()).expect("it listens");
     // With HTTP/1.0, the response is not split into chunks.
@@ -49,8 +49,8 @@ fn number(beans: &str, key: &str) -> i64 {
     rest[..end].parse().expect("a number")
 }
 
-/// The plug-in takes a command over but cannot carry it out, since it has no certificate. HDFS then carries
-/// it out, and counts each task and its transfers once.
+/// The plug-in takes over a command but cannot execute it, since it has no certificate. HDFS then executes
+/// the command, and counts the task and its transfers once.
 pub fn a_command_that_falls_back(world: &mut World) {
     let group = largest(world, "RS-6-3-1024k");
     let (node, block) = (group.holders[4].expect("held"), &group.stripe.blocks[4]);

@@ -1,5 +1,5 @@
-//! Tests `stores::hdfs` with a real cluster, which is started once. Mend reads what HDFS wrote and computes
-//! the same parity, and HDFS accepts what Mend writes.
+//! Tests the crate `hdfs` with a real cluster, which is started once. Mend must read the blocks that HDFS
+//! wrote and compute the same parity, and HDFS must accept the blocks that Mend writes.
 //!
 //! The suite fails if no cluster can be started; `MEND_SKIP=hdfs` skips it.
 
@@ -15,7 +15,7 @@ use testbed::hdfs::run_hdfs_cases;
 
 use crate::world::World;
 
-/// The cases run in this order, on one cluster that each of them leaves intact.
+/// The cases, in the order in which they run on one cluster. Each case leaves the cluster intact.
 const CASES: &[(&str, Case<World>)] = &[
     ("every_internal_block_is_read_and_its_parity_is_mends", cases::every_internal_block_is_read),
     ("a_rotten_block_is_found_and_replaced_while_its_datanode_runs", cases::a_rotten_block),

@@ -1,4 +1,4 @@
-//! Blocks that are pushed to a DataNode without a plug-in.
+//! Tests of pushing blocks to a DataNode without a plug-in.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use crate::world::{Group, World};
 
 const POLICY: &str = "RS-6-3-1024k";
 
-/// A block of a group, and the DataNode that holds it, which runs without the plug-in during the test.
+/// A block of a group, and its DataNode, which runs without the plug-in during the test.
 struct Subject {
     group: Group,
     at: usize,
@@ -61,7 +61,7 @@ impl Subject {
         self.group.rebuild(world, self.at, &[self.at], self.node)
     }
 
-    /// HDFS considers the block intact, by all available checks.
+    /// Checks with all of HDFS's own tools that the block is intact, and that no temporary file is left.
     fn assert_whole(&self, world: &mut World) {
         world.await_whole();
         world.verify_meta(self.node, &self.name());
@@ -92,7 +92,7 @@ fn address(world: &World, node: usize) -> SocketAddr {
     world.cluster.nodes()[node].address().parse().expect("an address")
 }
 
-/// The names in the `tmp` folders of the block pools.
+/// Returns the file names in the `tmp` folders of the block pools.
 fn unfinished(folder: &Path) -> Vec<String> {
     let pools = fs::read_dir(folder.join("current")).expect("a folder");
     let tmp = pools.map(|pool| pool.expect("an entry").path().join("tmp")).filter(|tmp| tmp.is_dir());
@@ -149,7 +149,8 @@ fn proxy_that_cuts(to: SocketAddr, after: usize) -> (SocketAddr, JoinHandle<usiz
     (address, running)
 }
 
-/// Forwards one connection, up to `limit` bytes from the caller. Returns the number of bytes forwarded.
+/// Forwards one connection, but closes it after about `limit` bytes from the caller. Returns the number of
+/// bytes forwarded from the caller.
 fn forward(listener: &TcpListener, to: SocketAddr, limit: usize) -> usize {
     let (mut caller, _) = listener.accept().expect("called");
     let mut called = TcpStream::connect(to).expect("it listens");
@@ -172,7 +173,8 @@ fn forward(listener: &TcpListener, to: SocketAddr, limit: usize) -> usize {
     carried
 }
 
-/// Deletes or corrupts files of a running DataNode. It refuses the block until it has noticed.
+/// Deletes or corrupts files of a replica that a running DataNode lists, then pushes the block. The DataNode
+/// refuses the block until it notices the damage, so the push must make it notice.
 pub fn what_it_believes_to_have(world: &mut World) {
     let subject = Subject::lose(world, 2);
     let name = subject.name();
@@ -196,8 +198,8 @@ pub fn what_it_believes_to_have(world: &mut World) {
     subject.end(world);
 }
 
-/// Pushes a block twice, with no effect the second time. A DataNode also refuses a second copy in another
-/// folder.
+/// Pushes a block twice; the second push must have no effect. The DataNode also refuses the block if the
+/// helper knows only other folders of the DataNode.
 pub fn a_block_that_is_there(world: &mut World) {
     let subject = Subject::lose(world, 3);
     subject.push(world).expect("taken");
@@ -219,7 +221,8 @@ pub fn a_block_that_is_there(world: &mut World) {
     subject.end(world);
 }
 
-/// A push without a token is refused before any byte is sent. The plug-in adopts blocks without tokens.
+/// Enables block tokens. A push without a token is refused before any byte of the block is sent, while the
+/// plug-in adopts a block without a token.
 pub fn block_tokens(world: &mut World) {
     world.want_tokens();
     world.await_whole();

@@ -18,13 +18,14 @@ const NODES: usize = 14;
 const POLICIES: &[&str] =
     &["RS-6-3-1024k", "RS-10-4-1024k", "XOR-2-1-1024k", "RS-LEGACY-6-3-1024k", "RS-4-2-64k"];
 /// Lengths of the test files. An internal block has at most 4 MiB, so the longest file has several groups
-/// with the narrower policies.
+/// under policies with few data blocks.
 const LENGTHS: &[usize] = &[1, 65_537, 1_500_001, 6 << 20, 27_000_011];
 
 pub struct World {
     pub cluster: Cluster,
     pub files: StoredFiles,
-    /// The blocks of each DataNode, opened as its helper does, whether or not the DataNode is running.
+    /// The blocks of each DataNode, opened in the same way as by its helper, whether or not the DataNode is
+    /// running.
     blocks: Vec<Option<HdfsBlocks>>,
     runtime: Runtime,
 }
@@ -35,15 +36,16 @@ pub struct Group {
     pub stripe: GroupStripe,
     /// The holder of each block of the stripe.
     pub holders: Vec<Option<usize>>,
-    /// The bytes of the file that the group stores.
+    /// The part of the file's bytes that the group stores.
     pub content: Vec<u8>,
 }
 
 impl World {
     pub fn boot(hadoop: Hadoop) -> Self {
-        // HDFS scans its folders only every six hours, so it knows new blocks only if it was told.
+        // DataNodes scan their folders only every six hours, so they find new blocks only if Mend notifies
+        // them.
         let settings = settings(false);
-        // It takes commands over although it can carry none out.
+        // At this address is no coordinator, so the plug-in takes over commands but can execute none.
         let plugin = Plugin::new(&hadoop, vec!["mend.coordinator.api=127.0.0.1:1".to_owned()]);
         let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -75,7 +77,7 @@ impl World {
         self.await_whole();
     }
 
-    /// All groups of all files, as the NameNode lists them.
+    /// Returns all groups of all files, as the NameNode lists them.
     pub fn groups(&mut self) -> Vec<Group> {
         let mut groups = Vec::new();
         for file in self.cluster.console().fsck("/") {
@@ -99,14 +101,14 @@ impl World {
         groups
     }
 
-    /// The blocks of a DataNode.
+    /// Returns the blocks of a DataNode.
     pub fn blocks(&self, node: usize) -> &HdfsBlocks {
         self.blocks[node].as_ref().expect("opened")
     }
 
     /// Reopens the blocks of a DataNode, with or without hand-over to its plug-in (`told`).
     pub fn reopen(&mut self, node: usize, told: bool) {
-        self.blocks[node] = None; // The folders allow only one at a time.
+        self.blocks[node] = None; // Only one helper may have the folders open at a time.
         let datanode = &self.cluster.nodes()[node];
         let blocks = HdfsBlocks::open(datanode.folders(), None).expect("a DataNode's folders");
         let address = datanode.plugin_address();
@@ -131,7 +133,7 @@ impl World {
         self.cluster.restart_with([settings(false), vec![token]].concat());
     }
 
-    /// The paths of both files of a replica.
+    /// Returns the paths of both files of a replica.
     pub fn replica(&self, node: usize, name: &ReplicaName) -> [PathBuf; 2] {
         let files = self.cluster.nodes()[node].replica(name.block(), &name.to_string());
         files.unwrap_or_else(|| panic!("{name} on node {node}"))
@@ -184,7 +186,7 @@ impl Group {
         }
     }
 
-    /// The bytes of a block on its DataNode, padded with zeros as in coding.
+    /// Returns the bytes of a block on its DataNode, padded with zeros as for the code.
     pub fn padded(&self, world: &World, at: usize) -> Vec<u8> {
         let node = self.holders[at].expect("it is held");
         let reader = world.blocks(node).open_block(&self.stripe.blocks[at].name.block_id()).expect("there");
@@ -195,7 +197,7 @@ impl Group {
     }
 }
 
-/// HDFS settings, with HDFS's own repair enabled or disabled.
+/// Returns HDFS settings, with HDFS's own repair enabled or disabled.
 fn settings(repairs: bool) -> Vec<String> {
     let streams = if repairs { 2 } else { 0 };
     vec![
@@ -205,7 +207,7 @@ fn settings(repairs: bool) -> Vec<String> {
     ]
 }
 
-/// A policy whose cell size and number of blocks differ from all built-in ones.
+/// A policy whose cell size and number of blocks differ from those of all built-in policies.
 const ADDED_POLICIES: &str = r#"<?xml version="1.0"?>
 <configuration>
   <layoutversion>1</layoutversion>

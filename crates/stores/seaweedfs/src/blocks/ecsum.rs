@@ -124,56 +124,57 @@ impl Ecsum {
         Ok(Self { ratio, generation: payload.generation, encode_uuid: payload.encode_uuid, shards })
     }
 
-    /// The volume's numbers of data and parity shards.
+    /// Returns the volume's numbers of data and parity shards.
     pub fn ratio(&self) -> Ratio {
         self.ratio
     }
 
-    /// 0 for files made by `ec.encode`; only SeaweedFS's paid edition uses higher numbers.
+    /// Returns the generation number: 0 for files made by `ec.encode`; only SeaweedFS's paid edition uses
+    /// higher numbers.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// A random ID of the run that made the file.
+    /// Returns a random ID of the run that made the file.
     pub fn encode_uuid(&self) -> &[u8] {
         &self.encode_uuid
     }
 
-    /// The checksums of a shard; `None` if the volume has no such shard.
+    /// Returns the checksums of a shard; `None` if the volume has no such shard.
     pub fn shard(&self, shard: u8) -> Option<&ShardSums> {
         self.shards.get(usize::from(shard))
     }
 }
 
 impl ShardSums {
-    /// Checksums computed from a shard's bytes.
+    /// Creates the list of checksums that were computed from a shard's bytes.
     pub(super) fn new(bytes: u64, block_bytes: u32, blocks: Vec<u32>) -> Self {
         debug_assert_eq!(blocks.len() as u64, bytes.div_ceil(u64::from(block_bytes)), "one for each block");
         Self { bytes, block_bytes, blocks }
     }
 
-    /// Length of the shard in bytes.
+    /// Returns the length of the shard in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The size of the block that each checksum covers; the last block may be shorter.
+    /// Returns the size of the block that each checksum covers; the last block may be shorter.
     pub fn block_bytes(&self) -> u64 {
         self.block_bytes.into()
     }
 
-    /// CRC32C of each block.
+    /// Returns the CRC32C of each block.
     pub fn blocks(&self) -> &[u32] {
         &self.blocks
     }
 
-    /// The range of bytes in a block.
+    /// Returns the byte range in the shard that a checksum covers.
     pub fn range(&self, block: usize) -> Range<u64> {
         let start = block as u64 * self.block_bytes();
         start..(start + self.block_bytes()).min(self.bytes)
     }
 
-    /// A digest of the shard's content: CRC32C over its length and its checksums.
+    /// Returns a digest of the shard's content: CRC32C over its length and its checksums.
     pub fn digest(&self) -> repair::Digest {
         let mut digest = crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.bytes.to_be_bytes());
@@ -183,12 +184,13 @@ impl ShardSums {
     }
 }
 
-/// CRC32C of some bytes.
+/// Returns the CRC32C of `bytes`.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     narrow(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
 }
 
-/// CRC32C of a concatenation, from the checksums of both parts and the length of the second.
+/// Returns the CRC32C of a concatenation, computed from the checksums of both parts and the length of the
+/// second.
 pub(super) fn crc32c_joined(first: u32, second: u32, bytes: u64) -> u32 {
     narrow(crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), bytes))
 }
@@ -233,7 +235,7 @@ fn check_head(payload: &Payload) -> Result<(), EcsumError> {
     Ok(())
 }
 
-/// The shards in order. Each must be present exactly once.
+/// Returns the checksums of all shards in order. Each shard must be present exactly once.
 fn shards(payload: &Payload, ratio: Ratio) -> Result<Vec<ShardSums>, EcsumError> {
     let mut shards = vec![None; usize::from(ratio.total())];
     for shard in &payload.shards {
@@ -273,7 +275,7 @@ fn sums(shard: &Shard, block_bytes: u32) -> Result<ShardSums, EcsumError> {
 pub(super) mod made {
     use super::*;
 
-    /// The `.ecsum` file of shards with these bytes.
+    /// Returns the `.ecsum` file of shards with these bytes.
     pub fn ecsum(ratio: Ratio, block_bytes: u32, shards: &[Vec<u8>]) -> Vec<u8> {
         let shards = shards.iter().enumerate().map(|(id, bytes)| Shard {
             shard_id: id as u32,

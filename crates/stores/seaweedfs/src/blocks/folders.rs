@@ -15,7 +15,8 @@ use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES};
 use super::name::{ShardName, VolumeName};
 use super::vif::VolumeInfo;
 
-/// Mend's own files end in this. SeaweedFS ignores them: none ends in `.ec` and digits.
+/// The suffix of Mend's own files. SeaweedFS ignores such files, because their names do not end in `.ec` and
+/// digits.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 const TAKEN: &str = "another helper uses this folder: start one helper for each volume server";
 const MAX_VIF_BYTES: u64 = 1 << 20;
@@ -25,7 +26,8 @@ const MAX_VIF_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Folders {
     data: Vec<PathBuf>,
-    /// All folders that may contain small files: the data folders and that of `-dir.idx`.
+    /// All folders that may contain a volume's metadata files (`.vif`, `.ecsum`, `.ecx`, `.ecj`): the data
+    /// folders and the `-dir.idx` folder.
     small: Vec<PathBuf>,
     own_names: OwnNames,
     _locks: Vec<FolderLock>,
@@ -43,17 +45,17 @@ impl Folders {
         Ok(Self { data, small, own_names: OwnNames::default(), _locks: locks })
     }
 
-    /// The folders that contain shards.
+    /// Returns the folders that contain shards.
     pub(super) fn data(&self) -> &[PathBuf] {
         &self.data
     }
 
-    /// All files of a shard; several if it is on several disks.
+    /// Returns all files of a shard; there are several if the shard is on several disks.
     pub(super) fn copies(&self, shard: &ShardName) -> Result<Vec<PathBuf>, BlockError> {
         existing(self.data.iter().map(|folder| folder.join(shard.to_string())))
     }
 
-    /// The shard's file that SeaweedFS would mount, which is the first.
+    /// Returns the shard's file that SeaweedFS would mount: the first in the order of the folders.
     pub(super) fn find(&self, shard: &ShardName) -> Result<PathBuf, BlockError> {
         let missing = || {
             let folders: Vec<_> = self.data.iter().map(|folder| folder.display().to_string()).collect();
@@ -62,7 +64,7 @@ impl Folders {
         self.copies(shard)?.into_iter().next().ok_or_else(missing)
     }
 
-    /// The volume's files with this extension, starting with the folder `first`.
+    /// Returns the volume's files with this extension, starting with the folder `first`.
     fn small(&self, volume: &VolumeName, extension: &str, first: &Path) -> Result<Vec<PathBuf>, BlockError> {
         let others = self.small.iter().map(PathBuf::as_path).filter(|&folder| folder != first);
         existing([first].into_iter().chain(others).map(|folder| folder.join(volume.file(extension))))
@@ -112,7 +114,8 @@ impl Folders {
     }
 
     /// Copies `.vif` and `.ecsum` from the server's other folders if `folder`, which is about to get a shard,
-    /// has none. SeaweedFS mounts a shard without `.vif` under encoding 0, which was never made.
+    /// has none. Without `.vif`, SeaweedFS would mount the shard under encoding 0 instead of the volume's
+    /// encoding.
     pub(super) fn complete(&self, volume: &VolumeName, folder: &Path) -> Result<(), BlockError> {
         for extension in [".vif", ".ecsum"] {
             if self.has(volume, extension, folder)? {
@@ -148,7 +151,8 @@ impl Folders {
         sync_folder(folder)
     }
 
-    /// The content of the volume's `.vif`, preferably the one in `folder`; `None` if the server has none.
+    /// Returns the content of the volume's `.vif`, preferably of the copy in `folder`; `None` if the server
+    /// has no `.vif`.
     pub(super) fn info(&self, volume: &VolumeName, folder: &Path) -> Result<Option<VolumeInfo>, BlockError> {
         let mut first = None;
         for path in self.small(volume, ".vif", folder)? {
@@ -164,7 +168,7 @@ impl Folders {
         first.map_or(Ok(None), Err)
     }
 
-    /// The volume's checksums, preferably those in `folder`; `None` if the server has none.
+    /// Returns the volume's checksums, preferably from the copy in `folder`; `None` if the server has none.
     ///
     /// A damaged file is skipped if another disk has a good one.
     pub(super) fn ecsum(&self, volume: &VolumeName, folder: &Path) -> Result<Option<Ecsum>, BlockError> {
@@ -178,7 +182,8 @@ impl Folders {
         first.map_or(Ok(None), Err)
     }
 
-    /// The IDs of deleted needles from the volume's journals on all disks, in ascending order.
+    /// Returns the IDs of deleted needles (stored objects) from the volume's journals on all disks, in
+    /// ascending order.
     pub(super) fn deleted(&self, volume: &VolumeName) -> Result<Vec<u64>, BlockError> {
         let mut ids = Vec::new();
         for path in self.small(volume, ".ecj", &self.small[0])? {
@@ -191,7 +196,7 @@ impl Folders {
         Ok(ids)
     }
 
-    /// All shards in order of their names.
+    /// Returns all shards in order of their names.
     pub(super) fn shards(&self) -> Result<Vec<ShardName>, BlockError> {
         let mut shards = Vec::new();
         for folder in &self.data {
@@ -202,7 +207,7 @@ impl Folders {
         Ok(shards)
     }
 
-    /// A unique temporary name in `folder`, which SeaweedFS ignores.
+    /// Returns a unique temporary name in `folder`, which SeaweedFS ignores.
     pub(super) fn temporary(&self, folder: &Path, shard: &ShardName) -> PathBuf {
         self.temporary_named(folder, &shard.to_string())
     }
@@ -230,7 +235,7 @@ fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, BlockError> {
     fs::read(path).map_err(fault(path))
 }
 
-/// The error for a damaged small file; the shard itself may be intact.
+/// Returns the error for a damaged metadata file (`.vif` or `.ecsum`); the shard itself may be intact.
 fn damaged(path: &Path, why: impl std::fmt::Display) -> BlockError {
     let text = format!(
         "{why}; copy it from another server (VolumeEcShardsCopy), or delete it to continue without it"

@@ -29,7 +29,7 @@ struct Identity {
     changed: (i64, i64),
 }
 
-/// A shard's checksums: the expected ones of `.ecsum` and the learned ones of its chunks.
+/// A shard's checksums: the expected checksums from `.ecsum`, and the learned checksums of its chunks.
 #[derive(Debug)]
 pub(super) struct Known {
     sums: ShardSums,
@@ -68,17 +68,17 @@ impl Known {
         Arc::new(Self { sums, blocks: Mutex::new(blocks), learning: Mutex::new(()) })
     }
 
-    /// The expected checksums from `.ecsum`.
+    /// Returns the expected checksums from `.ecsum`.
     pub(super) fn sums(&self) -> &ShardSums {
         &self.sums
     }
 
-    /// The block that contains a byte.
+    /// Returns the number of the block that contains a byte.
     pub(super) fn block_of(&self, offset: u64) -> usize {
         (offset / self.sums.block_bytes()) as usize
     }
 
-    /// The learned checksum of the chunk that starts at `offset`, if its block was verified.
+    /// Returns the learned checksum of the chunk that starts at `offset`, if its block was verified.
     pub(super) fn chunk(&self, offset: u64) -> Option<u32> {
         let block = self.block_of(offset);
         let at = (offset % self.sums.block_bytes()) / CHUNK_BYTES;
@@ -115,7 +115,7 @@ impl Known {
     }
 }
 
-/// CRC32C of a range, and of each of its chunks.
+/// Computes the CRC32C of a range, and of each of its chunks.
 pub(super) fn sum_chunks(file: &File, range: Range<u64>) -> io::Result<(u32, Vec<u32>)> {
     let mut buffer = vec![0; CHUNK_BYTES as usize];
     let (mut sum, mut chunks) = (crc32c(&[]), Vec::new());
@@ -129,13 +129,13 @@ pub(super) fn sum_chunks(file: &File, range: Range<u64>) -> io::Result<(u32, Vec
     Ok((sum, chunks))
 }
 
-/// Checksums of the shards that were read last.
+/// The checksums of the shards that were read most recently.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<Vec<(Identity, Arc<Known>)>>);
 
 impl Memory {
-    /// The entry for an open file with these expected checksums; a new entry if the file is unknown or has
-    /// changed.
+    /// Returns the entry for an open file with these expected checksums. Creates a new entry if the file is
+    /// unknown or has changed.
     pub(super) fn of(&self, file: &File, sums: &ShardSums) -> io::Result<Arc<Known>> {
         let identity = identify(file)?;
         let mut kept = locked(&self.0);

@@ -34,23 +34,23 @@ pub struct ShardName {
 pub struct NotAShard(pub String);
 
 impl VolumeName {
-    /// A volume name; `None` if it is not valid in a file name.
+    /// Creates a volume name; `None` if it is not valid in a file name.
     pub fn new(collection: &str, id: u32) -> Option<Self> {
         let fits = collection.len() <= MAX_COLLECTION_BYTES && !collection.contains(['/', '\0']);
         (fits && id > 0).then(|| Self { collection: collection.to_owned(), id })
     }
 
-    /// The volume's collection; empty for the unnamed one.
+    /// Returns the volume's collection; empty for the unnamed one.
     pub fn collection(&self) -> &str {
         &self.collection
     }
 
-    /// The volume's ID, which is unique in the cluster.
+    /// Returns the volume's ID, which is unique in the cluster.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// The name of one of the volume's files, given its extension, such as `.ecx` or `.vif`.
+    /// Returns the name of one of the volume's files, given its extension, such as `.ecx` or `.vif`.
     pub(super) fn file(&self, extension: &str) -> String {
         format!("{self}{extension}")
     }
@@ -81,7 +81,7 @@ impl FromStr for VolumeName {
 }
 
 impl ShardName {
-    /// The shard's block ID, which is its file name.
+    /// Returns the shard's block ID, which is its file name.
     pub fn block_id(&self) -> BlockId {
         BlockId(self.to_string())
     }

@@ -17,7 +17,7 @@ use super::ecsum::crc32c;
 use super::learned::{CHUNK_BYTES, Fault, Known, sum_chunks};
 use super::name::ShardName;
 
-/// Bytes to read between two checks of the gate if the volume has no checksums.
+/// Number of bytes that are read per call of the gate (the rate limiter) if the volume has no checksums.
 const VERIFY_BYTES: NonZeroU64 = NonZeroU64::new(16 * CHUNK_BYTES).unwrap();
 
 /// The checks that apply to the bytes of a shard.
@@ -87,7 +87,7 @@ impl ShardReader {
         })
     }
 
-    /// Reads whole chunks, each against its checksum.
+    /// Reads whole chunks and compares each with its checksum.
     fn read_chunks(
         &self,
         known: &Known,
@@ -123,7 +123,7 @@ impl ShardReader {
         }
         match wait {
             _ if crc32c(chunk) == learned => Ok(true),
-            Wait::Never => Ok(false), // A later read that may block finds the reason.
+            Wait::Never => Ok(false), // A later read that may block reports the reason.
             Wait::AsLongAsItTakes => self.read_changed(known, start, chunk),
         }
     }
@@ -149,8 +149,8 @@ impl ShardReader {
         read_exact(&self.file, buffer, offset, wait).map_err(block_fault(&self.block, &self.path))
     }
 
-    /// The range that must be read to return `bytes`: whole blocks of `.ecsum` where a block was not verified
-    /// yet.
+    /// Returns the range that must be read to return `bytes`: whole blocks of `.ecsum` where a block was not
+    /// verified yet.
     fn reach(&self, bytes: Range<u64>) -> Range<u64> {
         let Check::Ecsum(known) = &self.check else { return bytes };
         let size = known.sums().block_bytes();
@@ -182,7 +182,7 @@ impl BlockReader for ShardReader {
         read_ahead(&self.file, self.reach(bytes));
     }
 
-    /// `None` if the volume has no `.ecsum`.
+    /// Returns the digest computed from `.ecsum`; `None` if the volume has no such file.
     fn digest(&self) -> Option<Digest> {
         match &self.check {
             Check::Ecsum(known) => Some(known.sums().digest()),
@@ -192,10 +192,11 @@ impl BlockReader for ShardReader {
 }
 
 impl StoredBlock for ShardReader {
-    /// Without `.ecsum`, this only shows that the bytes can be read, not that they are correct.
+    /// Verifies all bytes of the shard. Without `.ecsum`, this only shows that the bytes can be read, not
+    /// that they are correct.
     fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
-        // Drop the page cache, so that the disk is read. If that fails, the cached bytes are checked, as any
-        // reader gets them.
+        // Drop the page cache, so that the disk is read. If that fails, this checks the cached bytes, which
+        // readers would get too.
         forget_all(&self.file);
         self.check_length()?;
         match &self.check {

@@ -41,21 +41,21 @@ pub enum Protection {
         /// Identifies the shard's content: equal digests mean equal bytes.
         digest: Digest,
     },
-    /// None: the volume was encoded without checksums, or the server has none that match. Only parity can
+    /// No checksums: the volume was encoded without them, or the server has none that match. Only parity can
     /// reveal wrong bytes.
     Unprotected,
 }
 
-/// Facts about a shard from its files.
+/// Facts about a shard from the volume's metadata files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardFacts {
     /// Length of the file in bytes.
     pub bytes: u64,
     /// The volume's numbers of data and parity shards.
     pub ratio: Ratio,
-    /// The encoding of the volume that the server keeps.
+    /// The encoding that the server's `.vif` of the volume contains.
     pub encoding: Encoding,
-    /// The checksums that protect its bytes.
+    /// The checksums that protect the shard's bytes.
     pub protection: Protection,
 }
 
@@ -94,7 +94,7 @@ impl ShardBlocks {
         Ok(Box::new(ShardWriter::create(Arc::clone(&self.shared), shard, &folder, block.bytes)?))
     }
 
-    /// Facts about a shard from its files, without reading the shard itself.
+    /// Returns facts about a shard from the volume's metadata files, without reading the shard itself.
     ///
     /// # Errors
     /// [`BlockError`]; [`Corrupt`](BlockError::Corrupt) if the file's length contradicts the volume's files.
@@ -108,7 +108,7 @@ impl ShardBlocks {
         Ok(ShardFacts { bytes: reader.bytes(), ratio, encoding, protection })
     }
 
-    /// The content of the volume's `.vif`; `None` if the server has none.
+    /// Returns the content of the volume's `.vif`; `None` if the server has none.
     ///
     /// # Errors
     /// [`BlockError::Io`] if the file cannot be read or is damaged.
@@ -124,7 +124,8 @@ impl ShardBlocks {
         self.shared.folders.has_index(volume)
     }
 
-    /// The IDs of deleted needles from the server's journals of the volume, in ascending order.
+    /// Returns the IDs of deleted needles (stored objects) from the server's journals of the volume, in
+    /// ascending order.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -132,7 +133,8 @@ impl ShardBlocks {
         self.shared.folders.deleted(volume)
     }
 
-    /// All files of a shard in the order of the server's folders; several if it is on several disks.
+    /// Returns all files of a shard in the order of the server's folders; there are several if the shard is
+    /// on several disks.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -140,8 +142,8 @@ impl ShardBlocks {
         self.shared.folders.copies(shard)
     }
 
-    /// Volumes that have shards on the server but no index in any configured folder. The `-dir.idx` folder
-    /// may be missing in the configuration.
+    /// Returns the volumes that have shards on the server but no index in any configured folder. The
+    /// `-dir.idx` folder is then probably missing in the configuration.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -182,7 +184,7 @@ impl ShardBlocks {
 }
 
 impl Shared {
-    /// The checksums of a shard in `folder`; `None` if the volume has none that match.
+    /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match.
     ///
     /// Checksums of another ratio or generation do not belong to this volume; SeaweedFS ignores them too.
     pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
@@ -211,7 +213,7 @@ impl Sources for ShardBlocks {
     }
 }
 
-/// Writes shards as files only; the server must be told separately to mount them.
+/// Only writes the files of shards; the coordinator must then make the server mount them.
 impl Sinks for ShardBlocks {
     fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
         self.create(sink).map(Delivery::Published)
@@ -245,7 +247,7 @@ impl Blocks for ShardBlocks {
         Ok(held)
     }
 
-    /// The free bytes of the disk with the most free space.
+    /// Returns the free bytes of the disk with the most free space.
     fn free_bytes(&self) -> Result<u64, BlockError> {
         let mut free = self.shared.folders.data().iter().map(|folder| free_bytes(folder));
         free.try_fold(0, |most, free| Ok(most.max(free?)))

@@ -16,8 +16,8 @@ use super::*;
 const BLOCK: u32 = 1 << 20;
 const BYTES: usize = (2 << 20) + 70_000;
 
-/// A server with two folders and a volume of 2 + 1 shards: `p_5.ec00` and the small files are in the first
-/// folder, `p_5.ec01` is in the second.
+/// A server with two folders and a volume of 2 + 1 shards: `p_5.ec00` and the volume's metadata files
+/// (`.ecx`, `.ecj`, `.vif`, `.ecsum`) are in the first folder, `p_5.ec01` is in the second.
 struct Server {
     root: TempDir,
     shards: Vec<Vec<u8>>,
@@ -166,7 +166,7 @@ fn a_flipped_bit_spoils_its_block_and_no_other() {
     is_corrupt(blocks.open_block(&id("p_5.ec00")).expect("opens").verify(&OpenGate), "1048576 to 2097152");
 }
 
-/// A verified block may rot later, even while a reader is open.
+/// A block may rot after it was verified, even while a reader is open.
 #[test]
 fn a_bit_that_flips_after_the_check_is_found() {
     let server = Server::new();
@@ -270,8 +270,8 @@ fn a_committed_shard_is_whole_and_in_the_folder_of_the_index() {
     assert_eq!(fs::read(server.folder("a/p_5.ec02")).expect("there"), server.shards[2]);
 }
 
-/// With `-dir.idx`, the index is in another folder than the shards. SeaweedFS identifies a shard by its
-/// `.vif`.
+/// With `-dir.idx`, the index is in another folder than the shards. SeaweedFS takes a shard's encoding from
+/// the `.vif` in the shard's folder.
 #[test]
 fn a_new_shard_goes_to_the_folder_of_its_vif() {
     let server = Server::new();
@@ -290,7 +290,8 @@ fn a_new_shard_goes_to_the_folder_of_its_vif() {
     assert!(blocks.volumes_without_index().expect("readable").is_empty());
 }
 
-/// A shard that replaces a copy on a disk without small files gets copies of these files.
+/// If a rebuilt shard replaces a copy on a disk that lacks the volume's `.vif` and `.ecsum`, these files are
+/// copied to that disk too.
 #[test]
 fn small_files_are_copied_to_the_folder_of_a_new_shard() {
     let server = Server::new();
@@ -347,7 +348,7 @@ fn temporary_files_of_a_crash_are_removed_at_the_next_start() {
     assert_eq!(names.len(), 9, "what is SeaweedFS's, or nobody knows whose, stays: {names:?}");
 }
 
-/// A file that replaces another is checked again, even if its modification time is the same.
+/// A shard file that replaces another is checked again, even if it has the same modification time.
 #[test]
 fn a_replaced_file_is_checked_again() {
     let server = Server::new();

@@ -31,31 +31,31 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// A ratio of these numbers; `None` if SeaweedFS does not support them.
+    /// Creates a ratio of these numbers; `None` if SeaweedFS does not support them.
     pub fn new(data: u32, parity: u32) -> Option<Self> {
         let total = data.checked_add(parity)?;
         let possible = data > 0 && parity > 0 && total <= u32::from(MAX_SHARDS);
         possible.then_some(Self { data: data as u8, parity: parity as u8 })
     }
 
-    /// The number of data shards.
+    /// Returns the number of data shards.
     pub fn data(self) -> u8 {
         self.data
     }
 
-    /// The number of parity shards.
+    /// Returns the number of parity shards.
     pub fn parity(self) -> u8 {
         self.parity
     }
 
-    /// The number of all shards.
+    /// Returns the number of all shards.
     pub fn total(self) -> u8 {
         self.data + self.parity
     }
 }
 
 impl Default for Ratio {
-    /// SeaweedFS's default ratio, which it also assumes for a `.vif` without a ratio.
+    /// Returns the default ratio, which SeaweedFS also assumes for a `.vif` without a ratio.
     fn default() -> Self {
         Self { data: DEFAULT_DATA, parity: DEFAULT_PARITY }
     }

@@ -28,7 +28,8 @@ pub(super) struct ShardWriter {
     folder: PathBuf,
     temporary: PathBuf,
     file: SteadyFile,
-    /// Its seal is the checksums that it agreed with; `None` if its volume has none.
+    /// The state of the write. The result of the seal is the checksums that the bytes have matched; `None` if
+    /// the volume has no checksums.
     draft: Draft<Option<Arc<Known>>>,
     chunks: Vec<Option<u32>>,
     committed: bool,
@@ -95,7 +96,7 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// The checksums of all chunks, after [`learn_the_rest`](Self::learn_the_rest).
+    /// Returns the checksums of all chunks, after [`learn_the_rest`](Self::learn_the_rest).
     fn learned(&self) -> Vec<u32> {
         self.chunks.iter().map(|crc| crc.expect("all chunks have been read")).collect()
     }
@@ -115,8 +116,8 @@ impl ShardWriter {
         ShardSums::new(self.draft.bytes(), block_bytes, blocks.collect())
     }
 
-    /// Compares the written bytes with the expected checksums, and returns these; `None` if the volume has
-    /// none.
+    /// Compares the written bytes with the expected checksums. Returns the checksums; `None` if the volume
+    /// has none.
     fn agreed(&self) -> Result<Option<ShardSums>, BlockError> {
         let Some(expected) = self.shared.sums(&self.shard, &self.folder)? else {
             return Ok(None);
@@ -193,17 +194,18 @@ impl BlockWriter for ShardWriter {
 impl Publish for ShardWriter {
     fn commit(mut self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
         let sealed = self.draft.sealed()?.as_ref();
-        // The small files may have been copied or replaced since sealing.
+        // The volume's `.vif` and `.ecsum` may have been copied or replaced since sealing.
         if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed.map(|known| known.sums()) {
             return Err(self.draft.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
         }
         self.check_other_disks()?;
-        // If a crash follows, the small files remain and do no harm.
+        // If a crash follows, these copies of `.vif` and `.ecsum` remain and do no harm.
         self.shared.folders.complete(&self.shard.volume, &self.folder)?;
         let path = self.folder.join(self.shard.to_string());
         fs::rename(&self.temporary, &path).map_err(fault(&path))?;
         self.committed = true;
-        // The rename must be durable before SeaweedFS mounts the file, so an error of the sync removes it.
+        // The rename must be durable before SeaweedFS mounts the file, so the file is removed if the sync
+        // fails.
         sync_folder(&self.folder).inspect_err(|_| drop(fs::remove_file(&path)))?;
         Ok(None)
     }

@@ -26,7 +26,7 @@ fn ratio(data: u32, parity: u32) -> Ratio {
     Ratio::new(data, parity).expect("possible")
 }
 
-/// Parses `r0s0/1 …`: the server and disk of shard 0, 1, …; `-` if the shard is lost.
+/// Parses a list such as `r0s0/1 -`: the server and disk of shards 0, 1, …, or `-` for a lost shard.
 fn spread(homes: &str) -> Generation {
     let homes = homes.split_whitespace().enumerate().filter(|(_, home)| *home != "-");
     let homes = homes.map(|(shard, text)| {
@@ -46,7 +46,8 @@ fn a_shard_goes_back_where_it_was() {
     let mut generation = spread("r0s0/0 r1s0/0 - r0s1/0");
     generation.former.insert(2, home("r1s1", 1));
     assert_eq!(at(place(&generation, ratio(2, 2), 2, &servers(&[2, 2]), |_| true)), "r1s1/1");
-    // Unless the former server has no helper, or already has another shard while some server has none.
+    // The shard goes elsewhere if the former server has no helper, or if it has another shard while some
+    // server has none.
     assert_eq!(at(place(&generation, ratio(2, 2), 2, &servers(&[2, 2]), |id| id.0 != "r1s1")), "r1s0/1");
     generation.former.insert(2, home("r0s0", 1));
     assert_eq!(at(place(&generation, ratio(2, 2), 2, &servers(&[2, 2]), |_| true)), "r1s1/0");
@@ -54,7 +55,7 @@ fn a_shard_goes_back_where_it_was() {
 
 #[test]
 fn racks_count_before_servers_and_servers_before_disks() {
-    // The rack with two shards has reached its share, although one of its servers is empty.
+    // The rack with two shards already has its share, although one of its servers is empty.
     assert_eq!(
         at(place(&spread("r0s0/0 r0s1/0 r1s0/0 -"), ratio(2, 2), 3, &servers(&[3, 1]), |_| true)),
         "r1s0/1"

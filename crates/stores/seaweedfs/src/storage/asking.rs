@@ -8,7 +8,7 @@ use store_api::{Done, RecordWrite, StoreError, StripeWrite, Term, Write};
 use super::state::Shared;
 use super::view::shard_of;
 
-/// The stripe of a write that calls servers; `None` for other writes.
+/// Returns the stripe of a write that calls servers; `None` for writes that call no server.
 pub(super) fn stripe_of(write: &Write) -> Option<StripeId> {
     match write {
         // An inspection belongs to no stripe, so that calls for stripes do not wait for it.

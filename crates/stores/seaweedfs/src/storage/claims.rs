@@ -19,7 +19,7 @@ use crate::master::MasterClient;
 /// The name of the lock's holder, as `weed shell` shows it.
 const NAME: &str = "mend";
 
-/// The cluster's lock, and the stripes that it is held for.
+/// The cluster-wide lock of SeaweedFS, and the stripes for which Mend holds it.
 pub(super) struct ClusterLock {
     master: MasterClient,
     teller: Teller,
@@ -31,7 +31,7 @@ pub(super) struct ClusterLock {
 #[derive(Default)]
 struct Claims {
     lock: Option<Arc<Lock>>,
-    /// Stripes claimed for repairs.
+    /// Stripes for whose repairs the lock is held.
     stripes: BTreeSet<StripeId>,
     /// Stripes whose servers are being fixed, with the number of operations in progress.
     upkeep: BTreeMap<StripeId, usize>,
@@ -40,8 +40,8 @@ struct Claims {
 }
 
 impl Shared {
-    /// Takes the lock if necessary, and prepares these nodes for shards of a volume. On return, the listing
-    /// of the volume is newer than the claim.
+    /// Takes the lock if necessary, and prepares these nodes for shards of a volume. Also lists the volume
+    /// again while the lock is held.
     ///
     /// # Errors
     /// [`StoreError::Taken`] if another client holds the lock, [`StoreError::Unfit`] if a server cannot be
@@ -69,8 +69,8 @@ impl Shared {
         ready
     }
 
-    /// Takes the lock if necessary, to fix the files or mounts of a volume's servers. On return, the listing
-    /// of the volume is newer than the lock.
+    /// Takes the lock if necessary, to fix the files or mounts of a volume's servers. Also lists the volume
+    /// again while the lock is held.
     ///
     /// # Errors
     /// [`StoreError::Taken`] if another client holds the lock.
@@ -105,8 +105,9 @@ impl Shared {
         })
     }
 
-    /// Copies the small files of a volume to a server whose copies are missing or differ from the majority. A
-    /// server that has mounted shards of the volume has its index open and keeps that file.
+    /// Copies the metadata files of a volume (`.ecx`, `.vif`, `.ecsum`) to a server whose copies are missing
+    /// or differ from the majority. A server that has mounted shards of the volume keeps its own index
+    /// (`.ecx`), since it has that file open.
     async fn make_ready(
         self: &Arc<Self>,
         stripe: &StripeId,
@@ -124,7 +125,8 @@ impl ClusterLock {
         Self { master, teller, claims: Arc::default(), claiming: Mutex::default() }
     }
 
-    /// Takes the lock, if it is not held, for a repair of this stripe; returns whether the stripe was not claimed yet.
+    /// Takes the lock, if it is not held, and claims this stripe for a repair. Returns whether the claim is
+    /// new.
     ///
     /// # Errors
     /// [`AskError`], also if somebody else has the lock.
@@ -132,7 +134,7 @@ impl ClusterLock {
         Ok(self.hold(volume).await?.stripes.insert(stripe.clone()))
     }
 
-    /// Takes the lock, if it is not held, to put a server of this stripe right.
+    /// Takes the lock, if it is not held, to fix files or mounts on a server of this stripe.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
@@ -169,14 +171,14 @@ impl ClusterLock {
         Ok(claims)
     }
 
-    /// Releases the claim of a stripe, and the lock if nothing else needs it.
+    /// Ends the claim of a stripe, and releases the lock if nothing else needs it.
     pub async fn release(&self, stripe: &StripeId) {
         let mut claims = self.claims.lock().await;
         claims.stripes.remove(stripe);
         claims.release_if_unused().await;
     }
 
-    /// Releases all claims and the lock.
+    /// Ends all claims and releases the lock.
     pub async fn release_all(&self) {
         let mut claims = self.claims.lock().await;
         claims.stripes.clear();
@@ -184,10 +186,10 @@ impl ClusterLock {
         claims.release_if_unused().await;
     }
 
-    /// Checks that a volume is still claimed.
+    /// Checks that the lock is still held and that Mend holds it for this stripe.
     ///
     /// # Errors
-    /// The reason why it is not, as text.
+    /// The reason for the failure, as text.
     pub async fn check(&self, stripe: &StripeId) -> Result<(), String> {
         let claims = self.claims.lock().await;
         match &claims.lock {
@@ -225,7 +227,7 @@ impl Claims {
     }
 }
 
-/// Waits until the lock is lost, and reports the lost claims.
+/// Waits until the lock is lost, and reports the stripes for which it was held.
 async fn guard(claims: Arc<Mutex<Claims>>, teller: Teller, lock: Arc<Lock>) {
     let error = lock.lost().await;
     tracing::warn!(%error, "lost the cluster's lock");

@@ -1,4 +1,5 @@
-//! The parsed `.vif` and `.ecsum` files of the encodings. Pure, like [`view`](super::view).
+//! The parsed `.vif` and `.ecsum` files of the encodings. Pure: this module calls no server and stores
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ pub(super) struct Known {
     pub digests: Vec<Digest>,
 }
 
-/// See the module's documentation.
+/// The facts from the `.vif` and `.ecsum` files of all encodings.
 #[derive(Default)]
 pub(super) struct EncodingFiles {
     known: BTreeMap<(u32, Encoding), Known>,
@@ -25,12 +26,12 @@ pub(super) struct EncodingFiles {
 }
 
 impl EncodingFiles {
-    /// What the files of an encoding say, if they were read.
+    /// Returns the facts from the files of an encoding, if they were read.
     pub fn get(&self, volume: u32, encoding: Encoding) -> Option<&Known> {
         self.known.get(&(volume, encoding))
     }
 
-    /// Why the files of an encoding cannot be read.
+    /// Returns why the files of an encoding cannot be read.
     pub fn why_unread(&self, volume: u32, encoding: Encoding) -> Option<&str> {
         self.unread.get(&(volume, encoding)).map(String::as_str)
     }
@@ -41,12 +42,12 @@ impl EncodingFiles {
         self.known.insert((volume, encoding), known);
     }
 
-    /// Notes why the files of an encoding cannot be read; returns whether that is news.
+    /// Records why the files of an encoding cannot be read; returns whether the reason is new.
     pub fn note_unread(&mut self, volume: u32, encoding: Encoding, why: String) -> bool {
         self.unread.insert((volume, encoding), why.clone()).is_none_or(|before| before != why)
     }
 
-    /// The listed encodings whose files nobody has read.
+    /// Returns the listed encodings whose files were not read yet.
     pub fn unknown(&self, volumes: &Volumes) -> Vec<(u32, Encoding)> {
         let all = volumes.iter().flat_map(|(id, volume)| {
             let listed = volume.generations.iter().filter(|(_, generation)| !generation.homes.is_empty());

@@ -24,7 +24,7 @@ struct Record {
     encoding: i64,
     /// By shard: server, disk, and the shard's length in bytes.
     homes: BTreeMap<u8, (String, u32, u64)>,
-    /// By shard that was rebuilt on another server: its original server.
+    /// The original server of each shard that was rebuilt on another server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     origins: BTreeMap<u8, String>,
 }
@@ -76,7 +76,7 @@ impl State {
                         self.homes.0.insert(id, record);
                     }
                 }
-                Some(None) => {} // It is unknown which encoding is current.
+                Some(None) => {} // It is unknown which encoding is current, so the record stays.
                 None if self.homes.0.remove(&id).is_some() => {
                     writes.push(RecordWrite::Remove(key));
                 }

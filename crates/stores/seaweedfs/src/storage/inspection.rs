@@ -1,6 +1,6 @@
-//! Keeps the small files of a volume identical on all its servers: inspects one volume after the other, and
-//! reports and replaces copies that differ from the majority. Before a server receives a shard, its files are
-//! inspected too.
+//! Keeps the metadata files of a volume (`.ecx`, `.vif`, `.ecsum`) identical on all its servers: compares the
+//! copies of one volume after the other, and reports and replaces copies that differ from the majority.
+//! Before a server receives a shard, the server's copies are compared too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -20,8 +20,7 @@ use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::{SmallFile, VolumeServer};
 
-/// How often, and at what interval, a server's copy is inspected again while it can be judged neither good
-/// nor bad.
+/// How often, and at what interval, a server's copy is compared again if the comparison was inconclusive.
 const TRIES: u32 = 5;
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Minimum pause between the inspections of two volumes.
@@ -32,10 +31,10 @@ const REST: u32 = 9;
 /// Timeouts for a server that copies a file from another one.
 const BRING_LIMIT: Duration = Duration::from_secs(60);
 const BRING_INDEX_LIMIT: Duration = Duration::from_secs(600);
-/// Number of attempts, and their interval, to mount shards again that were unmounted briefly.
+/// Number of attempts, and their interval, to mount shards again after they were unmounted briefly.
 const MOUNT_TRIES: usize = 5;
 const MOUNT_AGAIN: Duration = Duration::from_millis(200);
-/// In this order, since SeaweedFS needs the index first.
+/// The files in the order in which they are compared and copied: SeaweedFS needs the index first.
 const FILES: [SmallFile; 3] = [SmallFile::Ecx, SmallFile::Vif, SmallFile::Ecsum];
 
 /// Results of the inspections.
@@ -66,12 +65,12 @@ pub(super) async fn inspect(storage: Weak<Shared>) {
 }
 
 impl Inspection {
-    /// Notes that a shard of a volume is about to move.
+    /// Records that a shard of a volume is about to move.
     pub fn note_move(&mut self, volume: u32) {
         self.moved.insert(volume);
     }
 
-    /// Problems that could not be fixed, one sentence each.
+    /// Returns the problems that could not be fixed, one sentence each.
     pub fn lines(&self) -> Vec<String> {
         self.standing.values().chain(self.split.values()).cloned().collect()
     }
@@ -90,8 +89,8 @@ impl State {
 }
 
 impl State {
-    /// The stripe's volume if it is complete and its shards have moved, so that servers should drop their
-    /// cached locations.
+    /// Returns the stripe's volume if servers should drop their cached locations of its shards: some shards
+    /// have moved, and the volume is complete.
     pub(super) fn next_to_refresh(&mut self, stripe: &StripeId) -> Option<VolumeName> {
         let id = self.view.volume_of(stripe)?;
         let is_due = self.view.volumes().is_whole(id) && self.inspection.moved.remove(&id);
@@ -111,7 +110,7 @@ impl Shared {
     pub(super) async fn inspect_all(self: &Arc<Self>) {
         let volumes: Vec<u32> = {
             let mut state = self.known.state();
-            state.inspection.standing.clear(); // So that known problems are reported again.
+            state.inspection.standing.clear(); // This makes `inspect` report known problems again.
             state.view.volumes().iter().map(|(id, _)| id).collect()
         };
         for volume in volumes {
@@ -119,7 +118,8 @@ impl Shared {
         }
     }
 
-    /// Compares the small files of a volume, and replaces copies that differ from the majority.
+    /// Compares the metadata files of a volume on all its servers, and replaces copies that differ from the
+    /// majority.
     pub(super) async fn inspect(self: &Arc<Self>, volume: u32) {
         let Some((name, expected)) = self.known.state().view.named(volume) else { return };
         for file in FILES {
@@ -201,7 +201,8 @@ impl Shared {
         }
     }
 
-    /// Makes sure that a server has the majority's small files of a volume. The volume must be claimed.
+    /// Makes sure that a server has the majority's metadata files of a volume. The caller must hold the
+    /// cluster's lock for the volume.
     ///
     /// # Errors
     /// The reason for the failure, as text.
@@ -250,7 +251,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Replaces a server's file by a copy from a server of the majority. The volume must be claimed.
+    /// Replaces a server's file by a copy from a server of the majority. The caller must hold the cluster's
+    /// lock for the volume.
     async fn replace(
         self: &Arc<Self>,
         name: &VolumeName,
@@ -291,7 +293,8 @@ impl Shared {
         Err("the server still has a different file".to_owned())
     }
 
-    /// The disk numbers to use in copy requests. 0 lets the server choose, so it names no disk.
+    /// Returns the disk numbers to use in copy requests. The first is 0, which lets the server choose the
+    /// disk.
     fn disks_of(&self, server: &ServerId) -> Vec<u32> {
         let state = self.known.state();
         let disks = state.view.volumes().servers().get(server).map(|server| &server.disks);
@@ -301,7 +304,8 @@ impl Shared {
     }
 
     /// Unmounts all of a server's shards of a volume while `work` runs, then mounts them again. The server
-    /// thereby drops its cached locations of other shards. The volume must be claimed.
+    /// thereby drops its cached locations of other shards. The caller must hold the cluster's lock for the
+    /// volume.
     ///
     /// # Errors
     /// The reason for the failure, as text. If the volume would have become unreadable meanwhile, the server
@@ -333,7 +337,7 @@ impl Shared {
 
     /// Makes servers drop their cached locations of a volume's shards after some have moved. Otherwise
     /// servers use stale locations for up to 37 minutes, and reads that need several moved shards fail. The
-    /// volume must be claimed.
+    /// caller must hold the cluster's lock for the volume.
     pub(super) async fn refresh_locations(self: &Arc<Self>, name: &VolumeName) {
         let Some((_, expected)) = self.known.state().view.named(name.id()) else { return };
         // Without a good `.vif`, a server could not mount its shards again.

@@ -1,5 +1,5 @@
-//! Volumes that need an operator: those whose state is unknown, and those with shards of other encodings beside them.
-//! Pure, as [`view`](super::view) is.
+//! Finds volumes that need an operator: volumes whose state is unknown, and volumes of which servers also
+//! serve shards of an outdated encoding. Pure: this module calls no server and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const UNREAD_NEXT: &str = "check the .vif of the volume on the servers that have
 const LEFT_OVER_NEXT: &str = "if these servers lack the current .vif next to the shards, restart them once \
     it is there; otherwise move these shards out of their folders and restart the servers";
 
-/// The volumes that are not told, since their state is unknown.
+/// Returns the volumes that are not reported as stripes, because their state is unknown.
 pub(super) fn unjudged(volumes: &Volumes, files: &EncodingFiles) -> Vec<Unjudged> {
     volumes.iter().filter_map(|(id, volume)| puzzle(files, id, volume)).collect()
 }
@@ -31,7 +31,7 @@ fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
             if files.get(id, encoding).is_some() {
                 return None;
             }
-            // The files of a new volume are read a moment later.
+            // The files of a new volume may not have been read yet, which is no reason for a report.
             (files.why_unread(id, encoding)?.to_owned(), UNREAD_NEXT.to_owned())
         }
     };
@@ -41,7 +41,7 @@ fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
     Some(Unjudged { stripe: StripeId(name.to_string()), blocks: blocks.collect(), why, next_step })
 }
 
-/// One line for each volume that is told and beside which shards of other encodings are served.
+/// Returns one line for each volume of which servers also serve shards of an outdated encoding.
 pub(super) fn left_overs(volumes: &Volumes) -> Vec<String> {
     let of = |(id, volume): (u32, &Volume)| {
         let Standing::Known { foreign, .. } = volume.standing() else { return None };
@@ -61,7 +61,7 @@ pub(super) fn left_overs(volumes: &Volumes) -> Vec<String> {
     volumes.iter().filter_map(of).collect()
 }
 
-/// The encodings of a volume, and where their shards are.
+/// Describes the encodings of a volume, and where their shards are.
 fn mixed(volume: &Volume) -> String {
     let generations = volume.generations.iter().filter(|(_, generation)| !generation.homes.is_empty());
     let found: Vec<String> =
@@ -72,7 +72,7 @@ fn mixed(volume: &Volume) -> String {
     )
 }
 
-/// `shards 0, 3 on 10.0.0.1:8080`, server after server.
+/// Lists the shards of each server, as in `shards 0, 3 on 10.0.0.1:8080`.
 fn listed(generation: &Generation) -> String {
     let mut servers: BTreeMap<&ServerId, Vec<String>> = BTreeMap::new();
     for (shard, homes) in &generation.homes {

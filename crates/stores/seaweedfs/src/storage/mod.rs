@@ -1,11 +1,11 @@
 //! A SeaweedFS cluster as a coordinator's catalog.
 //!
 //! Each EC volume is a stripe. The masters list the volumes and push changes that others make. Mend records
-//! only facts that SeaweedFS does not store, such as which copies were found bad. SeaweedFS owns the files.
+//! only facts that SeaweedFS does not store, such as missing or corrupt copies. SeaweedFS owns the files.
 //!
-//! **Invariants:** everything reported about a volume belongs to one encoding. A repaired shard counts only
-//! when the master lists it on the server where Mend rebuilt it. Mend mounts and unmounts only while holding
-//! the cluster's lock.
+//! **Invariants:** everything reported about a volume belongs to one encoding. A repaired shard is reported
+//! as healthy only when the master lists it on the server where Mend rebuilt it. Mend mounts and unmounts
+//! only while holding the cluster's lock.
 
 mod asking;
 mod claims;

@@ -30,12 +30,12 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// The name of a server's node: that of its helper, or the server's own ID if it has no helper.
+    /// Returns the node name of a server: the name of its helper, or the server's own ID if it has no helper.
     pub(super) fn name_of(&self, id: &ServerId, server: &Server) -> String {
         self.helper_of(id, server).map_or_else(|| id.0.clone(), str::to_owned)
     }
 
-    /// The helper on a server's machine.
+    /// Returns the name of the helper on a server's machine.
     pub fn helper_of(&self, id: &ServerId, server: &Server) -> Option<&str> {
         let found = self.helpers.get(&id.0).or_else(|| self.helpers.get(&server.address.http()));
         found.map(String::as_str)

@@ -27,7 +27,8 @@ impl Shared {
     /// another file under a shard's name unmounts that file first.
     ///
     /// # Errors
-    /// [`StoreError::NotServed`]: the failed shard is withdrawn, and shards mounted before it stay mounted.
+    /// [`StoreError::NotServed`]: the failed shard is unmounted and deleted, and shards mounted before it
+    /// stay mounted.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,
@@ -46,7 +47,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes that the shard moves to another server, which makes cached locations stale.
+    /// Records that the shard moves to another server, which makes the locations cached by servers stale.
     fn note_move(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
         let mut state = self.known.state();
         let (Some(volume), Some(server)) = (state.view.volume_of(stripe), state.view.nodes().server(node))
@@ -107,7 +108,7 @@ impl Shared {
         let mounting = self.mounting(volume.id());
         let _alone = mounting.lock().await;
         self.lock.check(stripe).await?;
-        // A mounted shard would still be served from the old file.
+        // If the shard is already mounted, the server would continue to serve the old file.
         connection.unmount(volume, &[shard]).await.map_err(text)?;
         self.lock.check(stripe).await?; // The lock may have been lost while the server was busy.
         connection.mount(volume, &[shard]).await.map_err(text)?;
@@ -138,8 +139,8 @@ impl Shared {
         }
     }
 
-    /// Clears the mark of a copy that is now good, and discards the corrupt copies on other servers once they
-    /// are unmounted.
+    /// Records that this copy is healthy. Unmounts the corrupt copies on other servers, and marks them for
+    /// removal.
     async fn settle(
         self: &Arc<Self>,
         term: Term,
@@ -210,8 +211,8 @@ impl Shared {
     }
 }
 
-/// Checks that a server reports the expected size and ratio of a shard it has just mounted, and returns the
-/// shard's bytes.
+/// Checks that a server reports the expected size and ratio of a shard that it has just mounted, and that it
+/// can read the shard's first and last bytes.
 pub(super) async fn check_mounted(
     server: &VolumeServer,
     volume: &VolumeName,

@@ -1,4 +1,4 @@
-//! The node numbers of volume servers. Pure, as [`view`](super::view) is.
+//! The node numbers of volume servers. Pure: this module calls no server and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use store_api::StoreChange;
 
 use crate::listing::{Server, ServerId};
 
-/// See the module's documentation.
+/// The node numbers of volume servers, and the servers last reported as in service.
 #[derive(Default)]
 pub(super) struct ServerNodes {
     /// Node IDs of volume servers, with or without a helper.
@@ -17,12 +17,12 @@ pub(super) struct ServerNodes {
 }
 
 impl ServerNodes {
-    /// The servers without a number.
+    /// Returns the connected servers without a node number.
     pub fn unnumbered(&self, connected: &BTreeMap<ServerId, Server>) -> Vec<ServerId> {
         connected.keys().filter(|id| !self.nodes.contains_key(*id)).cloned().collect()
     }
 
-    /// Gives a server its number.
+    /// Records the node number of a server.
     pub fn number(&mut self, server: ServerId, node: NodeId) {
         self.nodes.insert(server, node);
     }
@@ -32,23 +32,23 @@ impl ServerNodes {
         self.nodes.retain(|_, other| *other != node);
     }
 
-    /// The server with this node ID.
+    /// Returns the server with this node ID.
     pub fn server(&self, node: NodeId) -> Option<&ServerId> {
         self.nodes.iter().find(|(_, other)| **other == node).map(|(server, _)| server)
     }
 
-    /// The node ID of a server.
+    /// Returns the node ID of a server.
     pub fn node(&self, server: &ServerId) -> Option<NodeId> {
         self.nodes.get(server).copied()
     }
 
-    /// Reports the servers that connected or disconnected since the last report.
+    /// Returns the servers that connected or disconnected since the last report.
     pub fn tell_service(&mut self, connected: &BTreeMap<ServerId, Server>) -> Vec<StoreChange> {
         let now: BTreeSet<NodeId> = connected.keys().filter_map(|id| self.node(id)).collect();
         self.service.update(now)
     }
 
-    /// Reports all servers again next time, for a new listener.
+    /// Makes the next call of [`tell_service`](Self::tell_service) return all servers, for a new listener.
     pub fn reset_service(&mut self) {
         self.service.reset();
     }

@@ -1,7 +1,8 @@
-//! Compares the small files of a volume (`.vif`, `.ecsum`, `.ecx`) across the servers that hold its shards.
+//! Compares the metadata files of a volume (`.vif`, `.ecsum`, `.ecx`) across the servers that hold its
+//! shards.
 //!
-//! The majority is right: a copy that differs, is damaged or is missing is reported and replaced by one of
-//! the majority's. Without a majority no copy is replaced.
+//! The majority is assumed to be right: a copy that differs, is damaged or is missing is reported and
+//! replaced by a copy from the majority. Without a majority no copy is replaced.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::server::SmallFile;
 /// whole entries.
 pub(super) const ENTRY_BYTES: usize = 16;
 const SIZE_BYTES: usize = 4;
-/// The size that marks a deleted needle. A deletion may be marked in the indexes of some servers only.
+/// The size that marks a deleted needle. Only some servers' indexes may contain the mark.
 const TOMBSTONE: [u8; SIZE_BYTES] = [0xff; SIZE_BYTES];
 
 /// The defect of a server's copy of a file.
@@ -26,7 +27,7 @@ pub(super) enum Problem {
     Missing,
     /// The copy cannot be parsed.
     Damaged(String),
-    /// The copy differs from the majority's.
+    /// The copy differs from the copies of the majority.
     Differs,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Copies {
 pub(super) struct Verdict {
     /// Servers whose copy agrees with the majority.
     pub good: Vec<ServerId>,
-    /// Servers whose copy is bad.
+    /// Servers whose copy is bad, with the problem.
     pub bad: BTreeMap<ServerId, Problem>,
 }
 
@@ -125,7 +126,7 @@ fn indexes_agree(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl Copies {
-    /// Adds a server's copy of the file; an empty file counts as missing.
+    /// Adds a server's copy of the file; an empty file is treated as missing.
     pub fn add(&mut self, file: SmallFile, server: ServerId, bytes: Option<Vec<u8>>) {
         let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return self.missing.push(server) };
         match Content::decode(file, bytes) {
@@ -134,8 +135,8 @@ impl Copies {
         }
     }
 
-    /// Compares the next window of each server's index; [`add`](Self::add) took the first. A server without a
-    /// window has stopped answering and is left out.
+    /// Compares the next window of each server's index; [`add`](Self::add) has compared the first. A server
+    /// without a window has stopped answering and is left out.
     pub fn compare_next(&mut self, mut windows: BTreeMap<ServerId, Vec<u8>>) {
         for (_, servers) in std::mem::take(&mut self.groups) {
             let first = self.groups.len();
@@ -155,7 +156,7 @@ impl Copies {
         }
     }
 
-    /// Whether servers have different contents.
+    /// Whether the readable copies differ between servers.
     pub fn is_split(&self) -> bool {
         self.groups.len() > 1
     }

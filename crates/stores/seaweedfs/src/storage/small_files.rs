@@ -1,4 +1,5 @@
-//! Fetches the small files of volumes from the servers that hold shards, to compare them.
+//! Fetches the metadata files of volumes (`.vif`, `.ecsum`, `.ecx`) from the servers that hold shards, to
+//! compare them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,17 +14,17 @@ use crate::blocks::VolumeName;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
-/// Larger `.vif` and `.ecsum` files are not compared.
+/// The largest `.vif` or `.ecsum` file that is compared, in bytes.
 const MAX_COMPARED: usize = 64 << 20;
-/// Indexes are compared in windows of this size, since they may exceed the memory.
+/// Indexes are compared in windows of this many bytes, since an index may be larger than the memory.
 const WINDOW_BYTES: usize = ENTRY_BYTES << 16;
-/// Timeouts for reading a server's copy of a file, and for one window of an index.
+/// Timeouts for reading a server's copy of a file, and for reading one window of an index.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const WINDOW_LIMIT: Duration = Duration::from_secs(10);
-/// A server that timed out is left alone for this long.
+/// A server that timed out is not called again for this long.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
-/// See the module's documentation.
+/// Fetches and compares metadata files, and skips servers that timed out recently.
 pub(super) struct SmallFiles {
     known: Arc<Knowledge>,
     /// Servers that timed out, with the time of the timeout.
@@ -131,7 +132,8 @@ impl SmallFiles {
         }
     }
 
-    /// A server's copy of a file; `None` after a timeout.
+    /// Fetches a server's copy of a file. The outer `None` means that the server did not answer, the inner
+    /// `None` that it has no such file.
     async fn copy_at(
         &self,
         name: &VolumeName,
@@ -143,7 +145,8 @@ impl SmallFiles {
         self.in_time(server, ANSWER_LIMIT, asked).await
     }
 
-    /// Waits for a server's answer up to a limit. After a timeout the server is left alone for a while.
+    /// Waits for a server's answer up to a limit. After a timeout, the server is not called again for
+    /// [`SILENT_FOR`].
     async fn in_time<T>(
         &self,
         server: &ServerId,

@@ -22,7 +22,7 @@ use crate::master::MasterClient;
 use crate::server::VolumeServer;
 use crate::volumes::Change;
 
-/// What is known of the cluster, and the connections by which it is asked.
+/// The known state of the cluster, and the client with which the cluster is queried.
 pub(super) struct Knowledge {
     pub master: MasterClient,
     pub attachment: Attachment,
@@ -40,19 +40,19 @@ pub struct Shared {
     mounting: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// The knowledge about the cluster, behind one lock.
+/// The known state of the cluster; guarded by one lock.
 pub(super) struct State {
     pub ledger: Ledger,
     pub view: View,
-    /// Results of comparing the small files of volumes.
+    /// Results of comparing the metadata files of volumes.
     pub inspection: Inspection,
     /// Recorded locations of shards.
     pub homes: Homes,
     /// Shards whose publication failed and must be undone.
     pub withdrawals: Withdrawals,
-    /// The troubles that were last reported, one line each.
+    /// The problems that were last reported, one line each.
     said: Vec<String>,
-    /// The unjudged volumes that were last reported.
+    /// The volumes that were last reported as having an unknown state.
     unjudged: Vec<Unjudged>,
     /// The time at which the request for the newest listing was sent.
     pub listed: Option<Instant>,
@@ -64,7 +64,7 @@ impl State {
         self.teller.tell(changes);
     }
 
-    /// Reports the troubles that limit Mend's work if they have changed. Returns the new lines.
+    /// Reports the current problems (`lines`), if the list has changed. Returns the new lines.
     pub fn tell_troubles(&mut self, lines: Vec<String>) -> Vec<String> {
         if lines == self.said {
             return Vec::new();
@@ -74,7 +74,8 @@ impl State {
         lines.into_iter().filter(|line| !said.contains(line)).collect()
     }
 
-    /// Reports the volumes that cannot be judged if they have changed. Returns the new ones.
+    /// Reports the volumes whose state is unknown, if the list has changed. Returns the volumes that were not
+    /// in the last report.
     pub fn tell_unjudged(&mut self, unjudged: Vec<Unjudged>) -> Vec<Unjudged> {
         if unjudged == self.unjudged {
             return Vec::new();
@@ -84,12 +85,12 @@ impl State {
         unjudged.into_iter().filter(|it| !before.iter().any(|other| other.stripe == it.stripe)).collect()
     }
 
-    /// The volumes that cannot be judged, as a report for a new listener.
+    /// Returns the volumes whose state is unknown, as a report for a new listener.
     pub fn unjudged(&self) -> StoreChange {
         StoreChange::Unjudged(self.unjudged.clone())
     }
 
-    /// The current troubles, as a report for a new listener.
+    /// Returns the current problems, as a report for a new listener.
     pub fn troubles(&self) -> StoreChange {
         StoreChange::Troubles(self.said.clone())
     }
@@ -129,7 +130,7 @@ impl State {
 }
 
 impl State {
-    /// Deletes the records of bad copies whose stripe no longer exists.
+    /// Deletes the records of bad copies that no longer exist.
     fn forget_marks(&mut self) -> Result<(), CatalogError> {
         self.ledger.forget(self.view.take_gone())
     }
@@ -143,8 +144,8 @@ impl Shared {
         Self { known, lock, small_files, mounting: Mutex::default() }
     }
 
-    /// The volume's lock, to be held while a server mounts or unmounts shards and until the result was
-    /// checked.
+    /// Returns the volume's lock. The caller must hold it while a server mounts or unmounts shards, until the
+    /// result was checked.
     pub(super) fn mounting(&self, volume: u32) -> Arc<tokio::sync::Mutex<()>> {
         let mut locks = self.mounting.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(locks.entry(volume).or_default())
@@ -171,7 +172,7 @@ impl Knowledge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the bad copies that earlier coordinators recorded.
+    /// Loads the missing and corrupt copies that earlier coordinators recorded.
     ///
     /// # Errors
     /// [`CatalogError`].

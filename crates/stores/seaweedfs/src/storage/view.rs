@@ -1,5 +1,5 @@
 //! Maps volumes to stripes, from the master's listing, the volumes' own files, and the copies that were found
-//! bad.
+//! missing or corrupt.
 //!
 //! Pure: this module calls no server and stores nothing.
 
@@ -22,7 +22,7 @@ pub(super) struct View {
     volumes: Volumes,
     files: EncodingFiles,
     nodes: ServerNodes,
-    /// Copies that are corrupt or missing.
+    /// Copies that were found corrupt or missing.
     bad: BadCopies,
     /// Lost shards whose last server has confirmed the loss.
     confirmed: BTreeSet<(u32, Encoding, u8)>,
@@ -38,17 +38,17 @@ pub(super) struct Expected {
 }
 
 impl View {
-    /// The volumes as they are listed.
+    /// Returns the volumes as the master lists them.
     pub fn volumes(&self) -> &Volumes {
         &self.volumes
     }
 
-    /// The parsed `.vif` and `.ecsum` files of the encodings.
+    /// Returns the parsed `.vif` and `.ecsum` files of the encodings.
     pub fn files(&self) -> &EncodingFiles {
         &self.files
     }
 
-    /// The numbers of servers.
+    /// Returns the node numbers of servers.
     pub fn nodes(&self) -> &ServerNodes {
         &self.nodes
     }
@@ -71,13 +71,13 @@ impl View {
         changes
     }
 
-    /// Applies a listing of some volumes only.
+    /// Applies a partial listing, which contains only these volumes.
     pub fn list_some(&mut self, volumes: &[u32], part: Listing) -> Vec<Change> {
         let whole = self.volumes.with(volumes, part);
         self.list(whole)
     }
 
-    /// Connected servers without a node ID.
+    /// Returns the connected servers without a node ID.
     pub fn unnumbered(&self) -> Vec<ServerId> {
         self.nodes.unnumbered(self.volumes.servers())
     }
@@ -98,32 +98,32 @@ impl View {
         self.files.learn(volume, encoding, known);
     }
 
-    /// Notes why the files of an encoding cannot be read. Returns whether the reason is new.
+    /// Records why the files of an encoding cannot be read. Returns whether the reason is new.
     pub fn note_unread(&mut self, volume: u32, encoding: Encoding, why: String) -> bool {
         self.files.note_unread(volume, encoding, why)
     }
 
-    /// The facts that a server must report about a mounted shard of this volume.
+    /// Returns the facts that a server must report about a mounted shard of this volume.
     pub fn expected(&self, volume: u32) -> Option<Expected> {
         let (encoding, ratio, _) = self.volumes.known(volume)?;
         let shard_bytes = self.files.get(volume, encoding)?.shard_bytes;
         Some(Expected { encoding, ratio, shard_bytes })
     }
 
-    /// A volume's name and the facts that servers must report about its shards.
+    /// Returns a volume's name and the facts that servers must report about its shards.
     pub fn named(&self, volume: u32) -> Option<(VolumeName, Expected)> {
         let collection = &self.volumes.get(volume)?.collection;
         Some((VolumeName::new(collection, volume)?, self.expected(volume)?))
     }
 
-    /// The volume ID of a stripe.
+    /// Returns the volume ID of a stripe.
     pub fn volume_of(&self, stripe: &StripeId) -> Option<u32> {
         let name: VolumeName = stripe.0.parse().ok()?;
         let there = self.volumes.get(name.id())?;
         (there.collection == name.collection()).then_some(name.id())
     }
 
-    /// Marks a copy as bad.
+    /// Sets the state of a copy that was found.
     pub fn set_state(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId, state: BlockState) {
         self.bad.set(stripe, index, node, state);
     }
@@ -133,7 +133,7 @@ impl View {
         self.bad.take_gone()
     }
 
-    /// A volume as a stripe; `None` if its current encoding, ratio or shard size is unknown.
+    /// Returns a volume as a stripe; `None` if its current encoding, ratio or shard size is unknown.
     pub fn stripe(&self, id: u32) -> Option<StripeRecord> {
         let volume = self.volumes.get(id)?;
         let Standing::Known { encoding, ratio, .. } = volume.standing() else { return None };
@@ -165,12 +165,13 @@ impl View {
         })
     }
 
-    /// The holders of a shard. If there are several, the first is the one to keep: the shard's original
-    /// server, since other servers look for the shard there, or otherwise the server with the fewest shards
-    /// of the volume.
+    /// Returns the holders of a shard. If there are several, the first is the copy to keep: the copy on the
+    /// shard's original server, since other servers look for the shard there, or otherwise the copy on the
+    /// server with the fewest shards of the volume.
     ///
-    /// A shard that is listed nowhere is attributed to its last server, and counts as missing only after that
-    /// server has confirmed the loss: a returning server is listed a moment before its shards are.
+    /// If no server is listed for a shard, the result is the shard's last server. The shard is reported as
+    /// missing only after that server has confirmed the loss, because the master lists a returning server a
+    /// moment before that server's shards.
     fn holders(
         &self,
         stripe: &StripeId,
@@ -205,7 +206,7 @@ impl View {
         holders
     }
 
-    /// Lost shards whose last server is connected but has not confirmed the loss.
+    /// Returns the lost shards whose last server is connected but has not confirmed the loss.
     pub fn unconfirmed(&self) -> Vec<(u32, Encoding, u8, ServerId)> {
         let mut found = Vec::new();
         for (id, volume) in self.volumes.iter() {
@@ -221,7 +222,7 @@ impl View {
         found
     }
 
-    /// Notes that the last servers of these shards no longer have them. Drops encodings without any shard
+    /// Records that the last servers of these shards no longer have them. Drops encodings without any shard
     /// left.
     pub fn confirm(&mut self, gone: impl IntoIterator<Item = (u32, Encoding, u8)>) {
         self.confirmed.extend(gone);
@@ -230,12 +231,12 @@ impl View {
         self.files.retain_listed(&self.volumes);
     }
 
-    /// All stripes.
+    /// Returns all stripes.
     pub fn stripes(&self) -> impl Iterator<Item = StripeRecord> + '_ {
         self.volumes.iter().filter_map(|(id, _)| self.stripe(id))
     }
 
-    /// Reports the current state of these volumes.
+    /// Returns the changes that report the current state of these volumes.
     pub fn tell(&mut self, volumes: impl IntoIterator<Item = u32>) -> Vec<StoreChange> {
         let mut changes = Vec::new();
         for id in volumes {
@@ -254,12 +255,12 @@ impl View {
         changes
     }
 
-    /// Reports servers that connected or disconnected since the last call.
+    /// Returns the servers that connected or disconnected since the last call.
     pub fn tell_service(&mut self) -> Vec<StoreChange> {
         self.nodes.tell_service(self.volumes.servers())
     }
 
-    /// Reports everything, for a new listener.
+    /// Returns the complete current state, for a new listener.
     pub fn everything(&mut self) -> Vec<StoreChange> {
         self.nodes.reset_service();
         let ids: Vec<u32> = self.volumes.iter().map(|(id, _)| id).collect();

@@ -60,8 +60,8 @@ pub(super) async fn watch(storage: Weak<Shared>) {
     }
 }
 
-/// Reads files, confirms losses and retries withdrawals until the storage is dropped. This task is separate
-/// from `watch`, so that a server that hangs does not delay the listings.
+/// Reads metadata files, confirms lost shards and retries to undo failed publications, until the storage is
+/// dropped. This task is separate from `watch`, so that a server that hangs does not delay the listings.
 pub(super) async fn tend(storage: Weak<Shared>) {
     loop {
         let Some(shared) = storage.upgrade() else { return };
@@ -74,7 +74,7 @@ pub(super) async fn tend(storage: Weak<Shared>) {
     }
 }
 
-/// Lists the whole cluster again, after a listing that was older than the model.
+/// Lists the whole cluster again, after a listing was dropped because the model already contains a newer one.
 async fn list_again(shared: &Shared) {
     let asked = Instant::now();
     match shared.known.master.list().await {
@@ -204,7 +204,7 @@ pub(super) async fn confirm(shared: &Arc<Shared>) {
     state.tell(changes);
 }
 
-/// Adds the shards that a server does not have to `gone`.
+/// Adds to `gone` the shards that a server has not mounted.
 async fn ask_about(
     shared: &Shared,
     server: &ServerId,
@@ -215,7 +215,7 @@ async fn ask_about(
     for (volume, shards) in volumes {
         match connection.mounted(volume).await {
             Ok(mounted) => {
-                // A shard that is mounted as part of another encoding does not count.
+                // A shard that is mounted as part of another encoding is missing too.
                 let is_other = |encoding: Encoding, shard: u8| {
                     let listed = shared.known.state().view.volumes().encodings_at(volume, shard, server);
                     !listed.is_empty() && !listed.contains(&encoding)
@@ -230,8 +230,8 @@ async fn ask_about(
     }
 }
 
-/// Reports and logs new troubles: unjudged volumes, outdated shards, failed withdrawals and servers without a
-/// helper.
+/// Reports and logs new problems: volumes of unknown state, outdated shards, rebuilt shards that cannot be
+/// removed although they are not served correctly, and servers without a helper.
 pub(super) fn report(shared: &Shared) {
     let mut state = shared.known.state();
     let unjudged = unjudged(state.view.volumes(), state.view.files());

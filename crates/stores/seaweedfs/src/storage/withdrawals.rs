@@ -16,10 +16,10 @@ use store_api::{CatalogError, RecordWrite};
 use super::state::{Knowledge, Shared, State};
 use crate::listing::ServerId;
 
-/// Prefix of the record keys.
+/// Prefix of the keys under which pending withdrawals are recorded.
 const PREFIX: &str = "seaweedfs/withdrawal/";
 
-/// A shard on a server.
+/// A shard whose publication on a server failed and must be undone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Withdrawal {
     block: String,
@@ -49,7 +49,7 @@ impl Withdrawal {
 }
 
 impl Withdrawals {
-    /// Withdrawals that failed so far, one sentence each.
+    /// Returns the withdrawals that have failed so far, one sentence each.
     pub fn lines(&self) -> Vec<String> {
         let late = self.0.iter().filter(|(_, why)| !why.is_empty());
         let line = |(it, why): (&Withdrawal, &String)| {

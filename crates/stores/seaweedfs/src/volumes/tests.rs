@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::listing::Disk;
 
-/// A listing of servers `a`, `b`, … in one rack, with shards written as `server/disk:volume@encoding.shard`.
+/// Returns a listing of servers `a`, `b`, … in one rack, with shards written as
+/// `server/disk:volume@encoding.shard`.
 fn listing(servers: &str, shards: &str) -> Listing {
     let mut listing = Listing::default();
     for name in servers.split_whitespace() {
@@ -64,7 +65,7 @@ fn standing_follows_the_listing() {
 
 #[test]
 fn encodings_are_not_counted_together() {
-    // Two shards of each encoding would suffice if both were one encoding.
+    // The two shards would suffice to read the volume if they had the same encoding.
     let mixed = Standing::Mixed(vec![Encoding(1), Encoding(2)]);
     assert_eq!(of("a/0:5@1.0 b/0:5@2.1", &[1, 2]), mixed);
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.0 a/1:5@2.1", &[1, 2]), mixed, "either may be the newer data");
@@ -78,8 +79,8 @@ fn encodings_are_not_counted_together() {
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@0.2", &[1, 0]), known(&[2], &[], &[0], 0));
 }
 
-/// A server that has mounted a shard without its `.vif` lists the shard under encoding 0, which was never
-/// made.
+/// A server that has mounted a shard without a `.vif` lists the shard under encoding 0, which is no real
+/// encoding of the volume.
 #[test]
 fn unreadable_encoding_is_ignored_even_after_its_server_left() {
     let mut volumes = Volumes::default();
@@ -123,7 +124,7 @@ fn a_lost_shard_is_remembered_where_it_was() {
     assert_eq!(volume.standing(), known(&[1, 2], &[], &[], -1), "the ratio is kept");
     let former = &volume.generations[&Encoding(1)].former;
     assert_eq!((former[&1].server.0.as_str(), former[&1].disk, former[&2].server.0.as_str()), ("b", 1, "c"));
-    // The shard is rebuilt elsewhere and its old server returns, which makes a duplicate.
+    // The shard is rebuilt elsewhere and its old server returns, so there are two copies.
     volumes.apply(listing("a b c", "a/0:5@1.0 c/0:5@1.1 b/1:5@1.1 c/0:5@1.2"));
     assert_eq!(volumes.get(5).expect("known").standing(), known(&[], &[1], &[], 1));
 }
@@ -147,7 +148,7 @@ fn recorded_homes_of_unlisted_shards_are_restored() {
 #[test]
 fn the_original_server_of_a_rebuilt_shard_is_remembered() {
     let mut volumes = Volumes::default();
-    // The order in which servers are listed does not matter.
+    // The result must not depend on the order in which servers are listed.
     let (both, after) =
         ("a/0:5@1.0 b/0:5@1.1 c/0:5@1.0 a/0:5@1.2", "c/0:5@1.0 b/0:5@1.1 a/0:5@1.0 a/0:5@1.2");
     for shards in ["a/0:5@1.0 b/0:5@1.1 a/0:5@1.2", "b/0:5@1.1", "b/0:5@1.1 c/0:5@1.0 a/0:5@1.2", both, after]
@@ -169,12 +170,13 @@ fn volumes_are_kept_until_servers_confirm_the_loss() {
     assert_eq!(volumes.get(5).expect("kept").standing(), known(&[0, 1, 2], &[], &[], -2));
     volumes.apply(all.clone());
     assert_eq!(volumes.get(5).expect("kept").standing(), known(&[], &[], &[], 1));
-    // The servers are connected, but their shards are not listed. The listing may be late until the servers
-    // confirm the loss.
+    // The servers are connected, but their shards are not listed. The master may only be late, so the volume
+    // is kept until all connected servers have confirmed the loss.
     volumes.apply(listing("a b", ""));
     volumes.drop_deleted(|_, _, shard| shard == 0);
     assert_eq!(volumes.get(5).expect("kept").standing(), known(&[0, 1, 2], &[], &[], -2));
-    // The volume was deleted or decoded. Servers that are not connected need not confirm that.
+    // All connected servers have confirmed the loss, so the volume was deleted or decoded. Servers that are
+    // not connected need not confirm that.
     volumes.drop_deleted(|_, _, shard| shard < 2);
     assert!(volumes.get(5).is_none());
 }
@@ -194,7 +196,7 @@ fn any_listing() -> impl Strategy<Value = Listing> {
 }
 
 proptest! {
-    /// Even if intermediate states were missed, applying the changes yields the state of the last listing.
+    /// Applying the changes one by one yields the state of each listing.
     #[test]
     fn the_changes_lead_from_each_listing_to_the_next(listings in prop::collection::vec(any_listing(), 1..8)) {
         let mut volumes = Volumes::default();

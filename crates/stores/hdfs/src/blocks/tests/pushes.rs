@@ -1,4 +1,4 @@
-//! Replicas that are pushed to a fake DataNode.
+//! Tests of pushing replicas to a fake DataNode.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,16 +23,16 @@ enum Does {
     Reads(&'static [u8]),
     /// Receives a block and confirms it.
     Takes,
-    /// Receives a block, but its answer is lost.
+    /// Receives a block and closes the connection without an answer.
     TakesSilently,
     /// Receives a write request and closes the connection.
     HangsUp,
-    /// Sends no answer until the caller gives up.
+    /// Sends no answer, and waits until the caller closes the connection.
     Hangs,
 }
 
-/// Starts a fake DataNode with these reactions, one per connection; all must be used. Its thread returns the
-/// requests that it received.
+/// Starts a fake DataNode that reacts to each connection with the next of these reactions. Its thread ends
+/// after the last reaction, and returns the requests that it received.
 fn datanode(node: &DataNode, does: Vec<Does>) -> (Pusher, JoinHandle<Vec<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = listener.local_addr().expect("bound");
@@ -96,7 +96,7 @@ fn take(stream: &mut TcpStream, folder: &Path) {
     fs::write(folder.join("blk_-9223372036854775792"), bytes).expect("written");
 }
 
-/// Prepares, writes, seals and hands over a replica.
+/// Pushes a replica to the fake DataNode: prepares, writes, seals and hands it over.
 fn push(node: &DataNode, pusher: Pusher) -> Result<(), BlockError> {
     push_with(node, pusher, None)
 }
@@ -218,7 +218,7 @@ fn a_corrupt_replica_is_removed_and_the_datanode_forgets_it() {
     let (pusher, running) = datanode(&node, asked().into_iter().chain([Does::HangsUp]).collect());
     says(push(&node, pusher), "closed the connection");
     running.join().expect("called as often as that");
-    assert_whole(&node); // The right bytes are in place, whether or not the DataNode has noticed.
+    assert_whole(&node); // The right bytes are in place, whether or not the DataNode knows the replica.
 
     flip(&node.path("a", "blk_-9223372036854775792"), 80_001);
     let (pusher, running) = datanode(&node, asked().into_iter().chain([Does::Takes]).collect());

@@ -1,4 +1,4 @@
-//! Requests to a DataNode, byte by byte, and all kinds of answers.
+//! Compares requests to a DataNode byte by byte with HDFS's, and tests all kinds of answers.
 
 use std::ops::Range;
 
@@ -56,7 +56,7 @@ fn wanted(bytes: u64) -> Wanted {
     Wanted { pool: "BP".to_owned(), name: ReplicaName::new(-1, 5).expect("a name"), bytes, permit: None }
 }
 
-/// The replica with the token `tok`. A DataNode parses only the fields of a token.
+/// Returns the replica with the token `tok`. A DataNode parses only the fields of a token.
 fn permitted(bytes: u64) -> Wanted {
     Wanted { permit: Some(Permit::new(b"tok".to_vec()).expect("short")), ..wanted(bytes) }
 }
@@ -65,7 +65,7 @@ fn ask(says: &[u8]) -> Result<(), TransferError> {
     Transfer(&mut said(says)).read_last_byte(&wanted(3))
 }
 
-/// The block's number is negative, so its varint has ten bytes.
+/// The encoded block of [`wanted`]. Its number is negative, so the varint has ten bytes.
 const BLOCK: &[u8] = b"\x0a\x02BP\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x18\x05\x20\x09";
 
 #[test]
@@ -146,7 +146,7 @@ fn answers_of_a_datanode_are_parsed() {
     assert!(matches!(refused, Err(TransferError::TokenRefused)));
     let refused = ask(b"\x06\x08\x01\x2a\x02no").expect_err("refused").to_string();
     assert_eq!(refused, "it says: no (status 1)");
-    // A missing status is not success, and an endless length is refused.
+    // An answer without a status is no success, and an answer with an endless length is refused.
     for nonsense in
         [b"\x00".as_slice(), b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\xff\xff\x7f", b"\x01\xff"]
     {

@@ -1,4 +1,4 @@
-//! Reports about groups after sequences of listings, without a NameNode.
+//! Tests of the reports about block groups after sequences of listings, without a NameNode.
 
 use super::super::groups::{OPEN_SETTLING, SETTLING};
 use super::*;
@@ -17,7 +17,8 @@ fn group(bytes: u64) -> BlockGroup {
     BlockGroup { number: -160, stamp: 7, bytes, policy: "RS-3-2-1k".parse().expect("a policy") }
 }
 
-/// A group of five blocks, with block I on node I + 1, without the blocks of these indices.
+/// Returns a group of five blocks, with block I on node I + 1. The blocks with the indices `without` are not
+/// listed.
 fn listed(without: &[u8]) -> Listed {
     let homes = (0..5).filter(|index| !without.contains(index));
     let homes = homes.map(|index| (index, NodeId(u32::from(index) + 1))).collect();
@@ -52,7 +53,7 @@ impl Scene {
         self.view.tell(self.now, changed)
     }
 
-    /// The holder and state of block 2.
+    /// Returns the holder and state of block 2.
     fn block(&mut self) -> (Option<u32>, BlockState) {
         let stripes = self.view.stripes(self.now);
         let block = &stripes[0].blocks[2];
@@ -143,7 +144,7 @@ fn a_bad_copy_is_reported_until_it_is_unlisted() {
     let group = scene.view.set_state(&stripe, BlockIndex(2), NodeId(3), BlockState::Corrupt);
     assert_eq!(scene.view.tell(scene.now, group).len(), 1);
     assert_eq!(scene.block(), (Some(3), BlockState::Corrupt));
-    // Another copy is healthy, and is used instead.
+    // If another copy is healthy, that copy is reported.
     let mut both = listed(&[]);
     both.homes.push((2, NodeId(1)));
     scene.list(vec![both]);
@@ -194,7 +195,7 @@ fn a_file_in_a_folder_and_a_snapshot_is_queried_in_the_folder() {
     assert!(asked_for(&scene));
 }
 
-/// Another group, in a file of this phase, of which block 2 was never listed.
+/// Returns another group, in a file of this phase, whose block 2 was never listed.
 fn written(phase: Phase) -> Listed {
     Listed { phase, group: BlockGroup { number: -320, ..group(9000) }, ..listed(&[2]) }
 }
@@ -235,7 +236,7 @@ fn an_open_file_has_more_time_and_settles_after_closing() {
     assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]), [], "it was closed just now");
     scene.now += SETTLING;
     assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]).len(), 1);
-    // A file that stays open for a long time is reported as it is.
+    // A group of a file that stays open for a long time is reported even if a block was never listed.
     let mut scene = Scene::new();
     scene.list(vec![listed(&[]), written(Phase::Open)]);
     scene.now += OPEN_SETTLING;

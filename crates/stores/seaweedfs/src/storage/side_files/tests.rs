@@ -65,7 +65,7 @@ fn indexes_may_differ_in_deletions_only() {
     assert_eq!(found.bad.values().collect::<Vec<_>>(), [&Problem::Differs, &Problem::Differs]);
 }
 
-/// Compares indexes given as windows.
+/// Compares the indexes of several servers, each given as a list of windows.
 fn verdict_on_windows(copies: &[(&str, &[&[u8]])]) -> Verdict {
     let server = |name: &str| ServerId(name.to_owned());
     let mut found = Copies::default();

@@ -29,7 +29,7 @@ fn listing(servers: &str, shards: &str) -> Listing {
     listing
 }
 
-/// A view in which servers `a`, `b` and `c` are nodes 0, 1 and 2.
+/// Returns a view in which servers `a`, `b` and `c` are nodes 0, 1 and 2.
 fn view(servers: &str, shards: &str) -> View {
     let mut view = View::default();
     for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
@@ -42,7 +42,7 @@ fn view(servers: &str, shards: &str) -> View {
     view
 }
 
-/// The reported stripe as text: for each shard `node:state`, with several copies joined by `+`.
+/// Returns the reported stripe as text: for each shard `node:state`, with several copies joined by `+`.
 fn told(view: &View) -> String {
     let Some(stripe) = view.stripe(5) else { return "nothing".to_owned() };
     let holder = |holder: Replica| format!("{}:{:?}", holder.node.0, holder.state);
@@ -72,7 +72,7 @@ fn a_shard_is_missing_when_its_server_says_so() {
     assert_eq!(view.unconfirmed(), [(5, Encoding(1), 2, ServerId("c".into()))]);
     view.confirm([(5, Encoding(1), 2)]);
     assert_eq!((told(&view).as_str(), view.unconfirmed().len()), ("0:Healthy 1:Healthy 2:Missing", 0));
-    // A copy elsewhere that is lost later needs a confirmation of its own.
+    // If a copy on another server is lost later, that server must confirm the loss too.
     view.list(listing("a b c", "a.0 b.1 a.2"));
     assert_eq!(told(&view), "0:Healthy 1:Healthy 0:Healthy");
     view.list(listing("a b c", "a.0 b.1"));
@@ -100,8 +100,8 @@ fn of_two_copies_the_one_on_the_emptier_server_is_kept() {
         "0:Healthy 0:Healthy+1:Corrupt 2:Healthy",
         "a bad one never is the one that counts"
     );
-    // A copy that vanishes and returns is the same bad file: its server was restarted or has mounted it
-    // again.
+    // A copy that is unlisted and listed again is still bad: its server was restarted or has mounted the same
+    // file again.
     view.list(listing("a b c", "a.0 a.1 c.2"));
     assert_eq!(told(&view), "0:Healthy 0:Healthy 2:Healthy");
     view.list(listing("a b c", "a.0 a.1 b.1 c.2"));

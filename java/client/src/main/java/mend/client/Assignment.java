@@ -4,7 +4,10 @@ import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
 
-/** Our share of a plan, as sent by the coordinator and validated as far as a requestor depends on it. */
+/**
+ * This client's share of a plan, as sent by the coordinator. The constructor checks everything that a
+ * requestor relies on.
+ */
 final class Assignment {
   /** The maximum size of a slice. */
   private static final int MAX_SLICE_BYTES = 4 << 20;
@@ -19,12 +22,15 @@ final class Assignment {
   final int sliceBytes;
   final BitSet slices = new BitSet();
   final Dealing dealing;
-  /** Our task in each lane; null if we take no part in the lane. */
+  /**
+   * This client's task in each lane (a route of the plan for some of the slices); null if the client takes no
+   * part in the lane.
+   */
   final List<Task> lanes = new ArrayList<>();
   final List<Inlet> inlets = new ArrayList<>();
   final long stallMs;
 
-  /** An incoming edge. */
+  /** An incoming edge: the connection to a node that sends streams to this client. */
   static final class Inlet {
     final long node;
     final Address dial;
@@ -60,7 +66,7 @@ final class Assignment {
     }
   }
 
-  /** Our task in one lane: receive streams and deliver a linear combination of them. */
+  /** This client's task in one lane: receive streams and deliver a linear combination of them. */
   static final class Task {
     private final List<long[]> receives = new ArrayList<>();
     private final List<long[]> terms = new ArrayList<>();
@@ -85,17 +91,17 @@ final class Assignment {
       }
     }
 
-    /** The number of streams from a node. */
+    /** Returns the number of streams that a node sends. */
     int streamsFrom(long node) {
       return (int) receives.stream().filter(edge -> edge[0] == node).mapToLong(edge -> edge[1]).sum();
     }
 
-    /** The total number of incoming streams. */
+    /** Returns the total number of incoming streams. */
     int streams() {
       return (int) receives.stream().mapToLong(edge -> edge[1]).sum();
     }
 
-    /** The coefficient of a node's stream in the combination; 0 if it is unused. */
+    /** Returns the coefficient of a node's stream in the combination; 0 if the stream is unused. */
     int coefficient(long node, int stream) {
       for (long[] term : terms) {
         if (term[0] == node && term[1] == stream) {
@@ -109,7 +115,7 @@ final class Assignment {
   /**
    * Parses an assignment.
    *
-   * @throws MendException if it is inconsistent, or not for a requestor of a single block
+   * @throws MendException if the assignment is inconsistent, or not for a requestor of a single block
    */
   Assignment(Json.Node message) throws MendException {
     job = message.get("job").number();
@@ -152,22 +158,22 @@ final class Assignment {
         + "`mend get`");
   }
 
-  /** The number of slices in the window. */
+  /** Returns the number of slices in the window. */
   int count() {
     return (int) Math.min((to - from + sliceBytes - 1) / sliceBytes, Integer.MAX_VALUE);
   }
 
-  /** The offset of a slice in the window. */
+  /** Returns the offset of a slice in the window, in bytes. */
   int start(int slice) {
     return slice * sliceBytes;
   }
 
-  /** The size of a slice in bytes; the last one may be short. */
+  /** Returns the size of a slice in bytes; the last slice may be short. */
   int bytes(int slice) {
     return (int) Math.min(sliceBytes, to - from - start(slice));
   }
 
-  /** Our task in the lane of a slice; null if we have none. */
+  /** Returns this client's task in the lane of a slice; null if there is none. */
   Task taskOf(int slice) {
     return lanes.get(dealing.laneOf(slice));
   }

@@ -78,7 +78,9 @@ final class BlockStream extends InputStream {
     return bytes;
   }
 
-  /** The window with the next bytes; null at the end. */
+  /**
+   * Returns the window that contains the next bytes, and requests the windows that follow; null at the end.
+   */
   private synchronized Window due() throws MendException {
     if (closed) {
       throw new MendException(MendException.Kind.CLOSED, "the stream is closed");

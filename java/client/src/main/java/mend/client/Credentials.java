@@ -87,7 +87,7 @@ public final class Credentials {
 
   private static X509TrustManager authority(Path authority) throws IOException, GeneralSecurityException {
     KeyStore store = emptyStore();
-    int number = 0; // While an authority is being replaced, there are two.
+    int number = 0; // While an authority is being replaced, the file has two certificates.
     for (Certificate certificate : certificates(authority)) {
       store.setCertificateEntry("authority" + number++, certificate);
     }
@@ -124,7 +124,7 @@ public final class Credentials {
     return KeyFactory.getInstance("EC").generatePrivate(new PKCS8EncodedKeySpec(Base64.getDecoder().decode(body)));
   }
 
-  /** The TLS context for connections to the member with this name. */
+  /** Returns the TLS context for connections to the member with this name. */
   SSLContext towards(String name) {
     return contexts.computeIfAbsent(name, wanted -> {
       try {
@@ -132,7 +132,7 @@ public final class Credentials {
         context.init(keys, new TrustManager[] {new OneMember(authority, wanted)}, null);
         return context;
       } catch (GeneralSecurityException problem) {
-        // Every JDK since 11 supports it.
+        // Every JDK since 11 supports TLS 1.3.
         throw new IllegalStateException("this JVM has no TLS 1.3", problem);
       }
     });

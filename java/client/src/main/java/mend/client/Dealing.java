@@ -45,7 +45,7 @@ final class Dealing {
     return b == 0 ? a : gcd(b, a % b);
   }
 
-  /** The lane of a slice. */
+  /** Returns the lane of a slice. */
   int laneOf(int slice) {
     return round[slice % round.length];
   }

@@ -6,7 +6,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * The window of a block that is being received: slices arrive in any order, and are handed out in order as
- * soon as all before them are complete.
+ * soon as all earlier slices are complete.
  *
  * <p>Invariant: a slice that was handed out is never modified again, and every frame that contributed to it
  * had a valid checksum.
@@ -33,7 +33,10 @@ final class Delivery {
     return bytes.length;
   }
 
-  /** The buffer in which slices are summed. The writer of a slice owns it until it is delivered. */
+  /**
+   * Returns the buffer in which slices are summed. The writer of a slice owns the slice's bytes until the
+   * slice is delivered.
+   */
   byte[] bytes() {
     return bytes;
   }
@@ -69,7 +72,7 @@ final class Delivery {
     notifyAll();
   }
 
-  /** A copy of the set of delivered slices, for a report. */
+  /** Returns a copy of the set of delivered slices, for a report. */
   synchronized BitSet delivered() {
     return (BitSet) delivered.clone();
   }
@@ -90,7 +93,8 @@ final class Delivery {
    * Waits until more than {@code had} bytes are available, and returns the number of bytes available from the
    * start.
    *
-   * @throws MendException the reason why they will not arrive, or a timeout after {@code patienceMs}
+   * @throws MendException if the bytes will not arrive (with the reason), or after a timeout of {@code
+   * patienceMs}
    */
   synchronized int await(int had, long patienceMs) throws MendException, InterruptedIOException {
     long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(patienceMs);

@@ -40,7 +40,10 @@ final class Edges {
     this.credentials = credentials;
   }
 
-  /** The most recently used idle connection; null if there is none. */
+  /**
+   * Removes the most recently used idle connection to the sender of an edge from the pool and returns it;
+   * null if there is none.
+   */
   synchronized Connection takeResting(Assignment.Inlet inlet) {
     Deque<Resting> there = resting.get(farEnd(inlet));
     while (there != null && !there.isEmpty()) {

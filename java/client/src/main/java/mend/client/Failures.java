@@ -10,7 +10,7 @@ import javax.net.ssl.SSLException;
 final class Failures {
   private Failures() {}
 
-  /** The exception for a problem with the connection to the coordinator. */
+  /** Returns the exception for a problem with the connection to the coordinator. */
   static MendException ofConnection(Address address, Exception problem) {
     if (problem instanceof MendException) {
       return (MendException) problem;
@@ -35,7 +35,7 @@ final class Failures {
     return isTls;
   }
 
-  /** The exception for a request that the coordinator reports as failed. */
+  /** Returns the exception for a request that the coordinator reports as failed. */
   static MendException ofRequest(Json.Node failure) throws MendException {
     String detail = failure.get("detail").isNull() ? "" : failure.get("detail").text();
     switch (failure.get("why").text()) {

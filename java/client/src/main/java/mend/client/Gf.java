@@ -37,7 +37,7 @@ public final class Gf {
   }
 
   /**
-   * The inverse of an element.
+   * Returns the inverse of an element.
    *
    * @throws ArithmeticException if the element is 0
    */

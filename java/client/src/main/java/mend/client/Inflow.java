@@ -26,7 +26,7 @@ final class Inflow implements Runnable {
   private volatile Connection connection;
   private volatile boolean closed;
   private volatile long movedNs = System.nanoTime();
-  /** The first incomplete slice; negative once all are complete. */
+  /** The first incomplete slice; negative once all slices are complete. */
   private volatile int due;
 
   /** A frame with a wrong checksum, or one that violates the protocol. */
@@ -47,7 +47,7 @@ final class Inflow implements Runnable {
     this.due = next(0);
   }
 
-  /** The first slice at or after {@code slice} with data on this edge; -1 if there is none. */
+  /** Returns the first slice at or after {@code slice} with data on this edge; -1 if there is none. */
   private int next(int slice) {
     for (int at = plan.slices.nextSetBit(slice); at >= 0; at = plan.slices.nextSetBit(at + 1)) {
       Assignment.Task task = plan.taskOf(at);
@@ -66,12 +66,15 @@ final class Inflow implements Runnable {
     return due;
   }
 
-  /** The time since the last received data, in milliseconds. */
+  /** Returns the time since data was last received, in milliseconds. */
   long restedMs(long nowNs) {
     return Math.max(0, (nowNs - movedNs) / 1_000_000);
   }
 
-  /** Resets the idle time, because our own process did not run and the sender is not to blame. */
+  /**
+   * Resets the idle time. Called after this process itself was stopped for a while, so the sender is not to
+   * blame.
+   */
   void excuse() {
     movedNs = System.nanoTime();
   }
@@ -94,7 +97,7 @@ final class Inflow implements Runnable {
       part.handleClosed(plan, inlet.node, problem.toString());
     }
     if (closed || due >= 0) {
-      close(); // It may have been closed before the connection existed.
+      close(); // An earlier close may have happened before the connection existed.
     }
   }
 
@@ -118,7 +121,7 @@ final class Inflow implements Runnable {
 
   /**
    * Sends the greeting on an idle connection; returns whether the first header arrived. If the connection was
-   * closed meanwhile, the key is still unused.
+   * closed meanwhile, the edge's key is still unused, so a new connection may use it.
    */
   private boolean greetResting() throws IOException {
     Connection rested = edges.takeResting(inlet);

@@ -248,7 +248,7 @@ final class Json {
     out.append('"');
   }
 
-  /** An object with several fields: {@code object("a", 1L, "b", null)}. */
+  /** Creates an object with several fields: {@code object("a", 1L, "b", null)}. */
   static Map<String, Object> object(Object... fields) {
     Map<String, Object> object = new LinkedHashMap<>();
     for (int i = 0; i < fields.length; i += 2) {
@@ -273,12 +273,12 @@ final class Json {
       return value == null;
     }
 
-    /** A field; a null value if it is absent. */
+    /** Returns a field of this object; a null value if the field is absent. */
     Node get(String field) throws MendException {
       return new Node(as(Map.class, "an object").get(field), field);
     }
 
-    /** The name of the only field, which is the type of messages and reports. */
+    /** Returns the name of the only field; in messages and reports, this name is the type. */
     String onlyKey() throws MendException {
       if (value instanceof String) {
         return (String) value;
@@ -302,7 +302,7 @@ final class Json {
       return as(String.class, "a text");
     }
 
-    /** The text; null for a null value. */
+    /** Returns the text; null for a null value. */
     String textOrNull() throws MendException {
       return isNull() ? null : text();
     }
@@ -315,7 +315,7 @@ final class Json {
       return as(Long.class, "a whole number");
     }
 
-    /** A number from 0 to {@code most}. */
+    /** Returns a number from 0 to {@code most}. */
     int count(long most) throws MendException {
       long number = number();
       if (number < 0 || number > most) {

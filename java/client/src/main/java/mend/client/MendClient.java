@@ -17,9 +17,9 @@ import java.util.concurrent.TimeUnit;
  * A client of one Mend cluster for programs on the JVM: reads lost blocks as if they were intact, and
  * requests repairs. Thread-safe.
  *
- * <p>It implements the requestor of Mend's protocol (docs/reference/protocol.md): the coordinator plans, and the
- * helpers send their partial sums directly to this process, which verifies every slice. Connections are
- * opened on first use.
+ * <p>The client implements the requestor of Mend's protocol (docs/reference/protocol.md): the coordinator
+ * plans, and the helpers send their partial sums directly to this process, which verifies every slice.
+ * Connections are opened on first use.
  *
  * <pre>{@code
  * Credentials credentials = Credentials.load(Paths.get("/etc/mend"), "plugins/hdfs");
@@ -66,7 +66,7 @@ public final class MendClient implements Closeable {
             ? stream.read(target.array(), target.arrayOffset() + target.position(), target.remaining())
             : stream.read(some, 0, Math.min(some.length, target.remaining()));
         if (came < 0) {
-          throw new EOFException("the block ended early"); // The stream has as many bytes as requested.
+          throw new EOFException("the block ended early"); // The stream should have all requested bytes.
         } else if (target.hasArray()) {
           target.position(target.position() + came);
         } else {
@@ -77,8 +77,8 @@ public final class MendClient implements Closeable {
   }
 
   /**
-   * A stream of the bytes {@code from} to {@code to} of a block, which arrive while it is read. Closing it
-   * cancels the rest.
+   * Opens a stream of the bytes {@code from} to {@code to} of a block. The bytes arrive while the stream is
+   * read. Closing the stream cancels the rest.
    */
   public InputStream open(String stripe, int block, long from, long to) {
     if (from < 0 || to < from) {
@@ -93,7 +93,7 @@ public final class MendClient implements Closeable {
    * Describes a stripe, replacing an earlier description. The stripe can then be read and repaired by its
    * name.
    *
-   * @throws MendException if the coordinator rejects it
+   * @throws MendException if the coordinator rejects the request
    */
   public void describe(Stripe stripe) throws IOException {
     api.tell("/v1/stripes", stripe.json(), ANSWER_LIMIT);
@@ -103,7 +103,7 @@ public final class MendClient implements Closeable {
    * Requests a repair of blocks of a described stripe.
    *
    * @param homes the index of each lost block to rebuild, with the helper that receives it
-   * @throws MendException if the coordinator rejects it
+   * @throws MendException if the coordinator rejects the request
    */
   public Repair repair(String stripe, Map<Integer, String> homes) throws IOException {
     List<Object> wanted = new ArrayList<>();
@@ -112,7 +112,7 @@ public final class MendClient implements Closeable {
   }
 
   /**
-   * The current state of a repair.
+   * Returns the current state of a repair.
    *
    * @throws MendException if the coordinator does not answer
    */
@@ -140,14 +140,15 @@ public final class MendClient implements Closeable {
   /**
    * Cancels a repair.
    *
-   * @throws MendException if it has ended, or the coordinator does not answer
+   * @throws MendException if the repair has ended, or the coordinator does not answer
    */
   public void cancel(Repair repair) throws IOException {
     api.delete("/v1/repairs/" + repair.number(), ANSWER_LIMIT);
   }
 
   /**
-   * The stripes whose blocks contradict each other: some blocks are wrong although their checksums match.
+   * Returns the stripes whose blocks contradict each other: some blocks are wrong although their checksums
+   * match.
    *
    * @throws MendException if the coordinator does not answer
    */
@@ -162,7 +163,7 @@ public final class MendClient implements Closeable {
   /**
    * Checks that the coordinator answers. Also opens the connection for the next request.
    *
-   * @throws MendException if it does not answer
+   * @throws MendException if the coordinator does not answer
    */
   public void check() throws IOException {
     api.get("/v1/openapi.json", ANSWER_LIMIT);

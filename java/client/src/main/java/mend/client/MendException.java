@@ -44,12 +44,14 @@ public final class MendException extends IOException {
     this.kind = kind;
   }
 
-  /** The kind of the failure. */
+  /** Returns the kind of the failure. */
   public Kind kind() {
     return kind;
   }
 
-  /** The same failure with the current stack trace, because several callers may receive it. */
+  /**
+   * Returns the same failure with the current stack trace, because several callers may receive the failure.
+   */
   MendException again() {
     return new MendException(kind, getMessage(), this);
   }

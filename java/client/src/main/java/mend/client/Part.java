@@ -9,11 +9,12 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Our part in one job: under each plan, the missing slices are received, summed and delivered.
+ * This client's part in one job: under each plan of the job, it receives, sums and delivers the missing
+ * slices.
  *
  * <p>Invariants: at most one plan is active. The delivery is not modified after it was reported as stopped.
- * Each plan sums a slice from scratch. A failed part keeps its other edges open until it is told to stop, so
- * that its neighbours wait instead of failing as well, which would hide the culprit.
+ * Each plan sums a slice from scratch. A failed part keeps its other edges open until the coordinator stops
+ * the plan. Its neighbours then wait instead of failing too, which would hide the culprit.
  */
 final class Part {
   /** If more time passes between two ticks, this process itself was stopped or starved. */
@@ -160,7 +161,7 @@ final class Part {
   private void reportIfDone() {
     if (moving.open.isEmpty()) {
       report(moving.plan, object("what", "delivered"));
-      moving = null; // Its connections are idle now; nothing is left to close.
+      moving = null; // The plan's connections are idle now, so none has to be closed.
     }
   }
 

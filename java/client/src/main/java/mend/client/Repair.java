@@ -24,7 +24,7 @@ public final class Repair {
     }
   }
 
-  /** The repair's number. */
+  /** Returns the repair's number. */
   public long number() {
     return number;
   }

@@ -71,7 +71,7 @@ final class Session implements Closeable, Part.Surroundings {
   /**
    * Connects and registers as a client.
    *
-   * @throws MendException if the coordinator is unreachable or rejects us
+   * @throws MendException if the coordinator is unreachable or rejects this client
    */
   static Session open(Settings settings) throws MendException {
     Connection connection = null;
@@ -267,7 +267,10 @@ final class Session implements Closeable, Part.Surroundings {
     part.assign(plan);
   }
 
-  /** Reports an unsupported feature to the caller as well; the coordinator would only see a refusing node. */
+  /**
+   * Refuses an assignment, and gives the reason to the caller too. The coordinator would only report that a
+   * node refused.
+   */
   private void refuse(Json.Node message, long job, MendException problem) throws MendException {
     report(job, message.get("epoch").number(), Part.refusal("assignment", "detail", problem.getMessage()));
     synchronized (this) {

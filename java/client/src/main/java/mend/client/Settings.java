@@ -28,8 +28,8 @@ public final class Settings {
   }
 
   /**
-   * Settings for a cluster whose coordinator listens on {@code api} and {@code control}. Both are {@code
-   * HOST:PORT}, as in {@code [coordinator]} of its mend.toml.
+   * Creates the settings for a cluster whose coordinator listens on {@code api} and {@code control}. Both are
+   * {@code HOST:PORT}, as in {@code [coordinator]} of the cluster's mend.toml.
    *
    * @throws IllegalArgumentException if an address is invalid
    */
@@ -44,8 +44,8 @@ public final class Settings {
   }
 
   /**
-   * Allows plain data edges beyond loopback, for clusters whose mend.toml says {@code data_tls = false}. By
-   * default they are refused, even if the coordinator requests them.
+   * Allows unencrypted data connections to other machines, for clusters whose mend.toml says {@code data_tls
+   * = false}. By default they are refused, even if the coordinator requests them.
    */
   public Settings withPlainEdges(boolean allowed) {
     return new Settings(api, control, credentials, scheme, allowed, patience, rack);
@@ -58,7 +58,7 @@ public final class Settings {
 
   /**
    * Sets this machine's rack, as named in mend.toml. Plans then account for the links between racks; by
-   * default the client counts as outside all racks.
+   * default the client is treated as outside all racks.
    */
   public Settings withRack(String name) {
     return new Settings(api, control, credentials, scheme, allowsPlainEdges, patience, name);
@@ -88,7 +88,7 @@ public final class Settings {
     return patience;
   }
 
-  /** The rack's name; empty if unset. */
+  /** Returns the rack's name; empty if unset. */
   String rack() {
     return rack;
   }

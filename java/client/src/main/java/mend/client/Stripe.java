@@ -29,16 +29,16 @@ public final class Stripe {
   /**
    * Adds the next block.
    *
-   * @param block the name by which its helper finds it
-   * @param bytes its size; the code pads it with zeros
-   * @param node the helper that holds it; null if it is lost
+   * @param block the name by which the helper finds the block
+   * @param bytes the block's size; a smaller block is padded with zeros for the code
+   * @param node the helper that holds the block; null if the block is lost
    */
   public Stripe block(String block, long bytes, String node) {
     blocks.add(object("block", block, "bytes", bytes, "node", node, "digest", null));
     return this;
   }
 
-  /** The stripe's name. */
+  /** Returns the stripe's name. */
   public String name() {
     return name;
   }

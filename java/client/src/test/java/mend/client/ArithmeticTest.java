@@ -9,7 +9,8 @@ import org.junit.jupiter.api.Test;
 
 class ArithmeticTest {
   /**
-   * Reference implementation, independent of the tables: carry-less multiplication followed by long division.
+   * A reference implementation of the product that does not use the tables: carry-less multiplication
+   * followed by long division.
    */
   private static int product(int a, int b) {
     int product = 0;
@@ -57,7 +58,7 @@ class ArithmeticTest {
     return lanes.toString();
   }
 
-  /** The first case is also tested on the Rust side. */
+  /** The Rust implementation's tests contain the first case too. */
   @Test
   void slicesAreDealtAsTheProtocolSays() throws MendException {
     assertEquals("00120", dealt(5, 6, 2, 2));

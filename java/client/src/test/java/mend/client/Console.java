@@ -68,7 +68,7 @@ public final class Console {
       case "check":
         mend.check();
         return new byte[0];
-      case "give-up": // After one byte.
+      case "give-up": // Closes the stream after one byte.
         try (InputStream stream = open(words)) {
           return stream.readNBytes(1);
         }

@@ -24,7 +24,8 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /**
- * Tests a part with senders that lie, stop and return, which helpers of a test cluster cannot be made to do.
+ * Tests a part with senders that send wrong data, stop and return. The helpers of a real test cluster cannot
+ * be made to do that.
  */
 class PartTest {
   private static final int SLICE = 4096;
@@ -75,7 +76,7 @@ class PartTest {
     listener.close();
   }
 
-  /** A plan with two senders, whose streams are combined with the coefficients 1 and 3. */
+  /** Returns a plan with two senders, whose streams are combined with the coefficients 1 and 3. */
   private Assignment plan(int epoch, String slices) throws MendException {
     String at = "127.0.0.1:" + listener.getLocalPort();
     String text = ("{'job':7,'epoch':" + epoch + ",'tag':1,'geometry':{'window':{'start':0,'end':" + BYTES
@@ -94,7 +95,10 @@ class PartTest {
     return sum;
   }
 
-  /** Accepts an edge. {@code whose[0]} receives the first byte of its key, which identifies the edge. */
+  /**
+   * Accepts the connection of an edge. Stores the first byte of the edge's key, which identifies the edge, in
+   * {@code whose[0]}.
+   */
   private Socket accept(int[] whose) throws IOException {
     Socket socket = listener.accept();
     byte[] greeting = new DataInputStream(socket.getInputStream()).readNBytes(40);
@@ -220,7 +224,7 @@ class PartTest {
     send(senders[0], frame(0, 0));
     send(senders[1], frame(1, 0));
     assertEquals("1 {\"what\":\"delivered\"}", report());
-    Thread.sleep(200); // Wait until both are idle.
+    Thread.sleep(200); // Wait until both connections are idle.
     senders[1].close();
     part.assign(plan(2, "[[1,2]]"));
     // Both edges have the same address, so either may get the remaining connection.

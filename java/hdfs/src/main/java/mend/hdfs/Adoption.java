@@ -14,7 +14,7 @@ import org.apache.hadoop.hdfs.server.datanode.fsdataset.impl.FsVolumeImpl;
  * Makes a running DataNode adopt a finalized replica that was placed in its folders, and report it to the
  * NameNode.
  *
- * <p>It uses the same call as the DataNode's DirectoryScanner, without waiting up to six hours for the next
+ * <p>Uses the same call as the DataNode's DirectoryScanner, without waiting up to six hours for the next
  * scan. Nothing is copied, and the scanner's rules decide which replicas are accepted.
  */
 final class Adoption {
@@ -27,7 +27,7 @@ final class Adoption {
   /**
    * Checks that replicas of a block pool would be accepted now.
    *
-   * @throws IOException if not
+   * @throws IOException if the DataNode does not serve the block pool
    */
   void ready(String pool) throws IOException {
     dataset();
@@ -47,7 +47,7 @@ final class Adoption {
   /**
    * Adopts the replica of a block of {@code bytes} bytes with this generation stamp.
    *
-   * @throws IOException if it is missing, the DataNode has a newer one, or the DataNode rejects it
+   * @throws IOException if the replica is missing, or the DataNode has a newer one or rejects it
    */
   void adopt(String pool, long block, long stamp, long bytes) throws IOException {
     FsDatasetSpi<?> dataset = dataset();
@@ -62,12 +62,12 @@ final class Adoption {
     if (!known || !dataset.isValidBlock(wanted)) {
       throw new IOException("the DataNode has " + stored + " and did not take " + wanted);
     }
-    // The scan reports replicas that were unknown before. A replica that was known and has been replaced is
-    // reported here.
+    // The check above reports replicas that were unknown before. If the replica was known and has been
+    // replaced, report it here.
     dataNode.notifyNamenodeReceivedBlock(wanted, null, volume.getStorageID(), volume.isTransientStorage());
   }
 
-  /** Makes the DataNode check the replica, on the volume that holds it. */
+  /** Makes the DataNode check the replica. Returns the volume that holds the replica. */
   private static FsVolumeSpi look(FsDatasetSpi<?> dataset, String pool, long block, long stamp) throws IOException {
     try (FsDatasetSpi.FsVolumeReferences volumes = dataset.getFsVolumeReferences()) {
       for (FsVolumeSpi volume : volumes) {

@@ -4,8 +4,8 @@ import java.util.concurrent.TimeUnit;
 import mend.client.MendException;
 
 /**
- * A circuit breaker: after a failure to reach the coordinator, it is not contacted for a while, because every
- * caller would have to wait for the timeout.
+ * A circuit breaker: after a failure to reach the coordinator, no request is sent for a while. Otherwise
+ * every caller would have to wait for the timeout.
  */
 public final class Breaker {
   private static final long PAUSE_NS = TimeUnit.SECONDS.toNanos(10);

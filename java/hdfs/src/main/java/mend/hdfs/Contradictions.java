@@ -33,14 +33,14 @@ final class Contradictions {
   /**
    * Fetches all contradictions from the coordinator.
    *
-   * @throws IOException if the coordinator does not answer; the known ones stay valid
+   * @throws IOException if the coordinator does not answer; the known contradictions stay valid
    */
   void refresh() throws IOException {
     Set<String> before = known();
     Set<String> told = new HashSet<>(mend.contradictions());
     synchronized (this) {
       told.stream().filter(group -> !groups.contains(group)).forEach(Contradictions::warn);
-      groups.removeAll(before); // Keeps those that a repair has found since the request.
+      groups.removeAll(before); // Keeps groups that a repair has found since the request.
       groups.addAll(told);
     }
   }

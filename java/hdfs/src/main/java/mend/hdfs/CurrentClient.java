@@ -36,7 +36,7 @@ final class CurrentClient implements Closeable {
     });
   }
 
-  /** The groups whose blocks contradict each other. */
+  /** Returns the groups whose blocks contradict each other. */
   Collection<String> contradictions() throws IOException {
     return ask(MendClient::contradictions);
   }

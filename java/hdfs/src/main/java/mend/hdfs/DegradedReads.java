@@ -59,8 +59,8 @@ public final class DegradedReads implements Closeable {
   }
 
   /**
-   * Creates the configured instance; returns null if none is configured, or if the configuration is unusable,
-   * which is logged.
+   * Creates the configured instance; returns null if no coordinator is configured, or if the configuration is
+   * unusable, which is logged.
    */
   public static DegradedReads of(Configuration conf) {
     if (!MendSettings.isConfigured(conf)) {
@@ -88,7 +88,7 @@ public final class DegradedReads implements Closeable {
   /**
    * Fills {@code target} with bytes of a lost block, starting at offset {@code from}.
    *
-   * @return whether it succeeded; if not, the content of {@code target} is undefined and HDFS must read
+   * @return whether the read succeeded; if not, the content of {@code target} is undefined and HDFS must read
    */
   public boolean read(Group group, int index, long from, ByteBuffer target) {
     int length = target.remaining();
@@ -124,7 +124,7 @@ public final class DegradedReads implements Closeable {
         if (problem.kind() != MendException.Kind.REFUSED) {
           throw problem;
         }
-        target.position(again.position()); // Another coordinator, which does not know the description.
+        target.position(again.position()); // A new coordinator does not know the description.
       }
     }
     describe(group);
@@ -159,17 +159,17 @@ public final class DegradedReads implements Closeable {
     }
   }
 
-  /** The number of reads served by Mend. */
+  /** Returns the number of reads served by Mend. */
   public long served() {
     return served.get();
   }
 
-  /** The number of bytes in these reads, as received by this process. */
+  /** Returns the number of bytes that this process has read through Mend. */
   public long bytes() {
     return bytes.get();
   }
 
-  /** The number of reads that Mend failed to serve. */
+  /** Returns the number of reads that Mend failed to serve. */
   public long failures() {
     return failures.get();
   }

@@ -46,7 +46,7 @@ final class Desk implements Runnable {
       try (Socket socket = accepted) {
         byte[] answer = (answer(line(socket)) + "\n").getBytes(StandardCharsets.UTF_8);
         socket.getOutputStream().write(answer);
-      // Includes errors due to another HDFS version; later requests are still answered.
+      // This also catches errors due to another HDFS version, so that later requests are still answered.
       } catch (Throwable problem) {
         MendPlugin.LOG.warn("a question of Mend's helper", problem);
       }

@@ -14,7 +14,7 @@ import org.apache.hadoop.hdfs.util.StripedBlockUtil;
  * holder is lost.
  *
  * <p>A DataNode is identified by its address {@code IP:PORT}, as known to the NameNode. The coordinator maps
- * it to the helper on the same machine ({@code datanode} in mend.toml).
+ * the address to the helper on the same machine ({@code datanode} in mend.toml).
  */
 public final class Group {
   private final ExtendedBlock group;
@@ -28,7 +28,7 @@ public final class Group {
     this.holders = new String[policy.getNumDataUnits() + policy.getNumParityUnits()];
   }
 
-  /** Adds a holder of a block. If several hold the same block, the first one counts. */
+  /** Adds a holder of a block. If several nodes hold the same block, only the first is used. */
   public void hold(int index, DatanodeInfo node) {
     if (holders[index] == null) {
       holders[index] = node.getXferAddr();
@@ -40,12 +40,12 @@ public final class Group {
     holders[index] = null;
   }
 
-  /** The size of an internal block in bytes. */
+  /** Returns the size of an internal block in bytes. */
   public long bytes(int index) {
     return StripedBlockUtil.getInternalBlockLength(group.getNumBytes(), policy, index);
   }
 
-  /** The number of non-empty data blocks; empty ones come last. */
+  /** Returns the number of non-empty data blocks; empty data blocks come last. */
   private int present() {
     int present = 0;
     while (present < policy.getNumDataUnits() && bytes(present) > 0) {
@@ -55,7 +55,7 @@ public final class Group {
   }
 
   /**
-   * A block's index in the stripe, which omits empty data blocks.
+   * Returns a block's index in the stripe, which omits empty data blocks.
    *
    * @throws IOException if the group has no such block
    */
@@ -67,7 +67,9 @@ public final class Group {
     return index < policy.getNumDataUnits() ? index : index - absent;
   }
 
-  /** The group's name, under which the coordinator also knows it from the NameNode. */
+  /**
+   * Returns the group's name. The coordinator uses the same name for a group that it knows from the NameNode.
+   */
   public String name() {
     return name(group);
   }
@@ -80,7 +82,7 @@ public final class Group {
     return Block.BLOCK_FILE_PREFIX + block + "_" + group.getGenerationStamp();
   }
 
-  /** The size and the holders as text, for comparison. */
+  /** Returns the size and the holders as text, for comparison. */
   public String whereabouts() {
     return group.getNumBytes() + Arrays.toString(holders);
   }

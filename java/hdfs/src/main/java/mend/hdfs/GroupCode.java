@@ -5,14 +5,15 @@ import mend.client.Gf;
 import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 
 /**
- * Mend's name for the code of a block group. A small group has empty data blocks, which are not stored. Its
- * code is the policy's code without their columns ({@code stores::hdfs} and docs/reference/hdfs.md use the same rule).
+ * Mend's name for the code of a block group. A small group has empty data blocks, which are not stored. The
+ * code of such a group is the policy's code without the columns of the empty blocks ({@code stores::hdfs} and
+ * docs/reference/hdfs.md use the same rule).
  */
 final class GroupCode {
   private GroupCode() {}
 
   /**
-   * The name of a policy's code for a group whose first {@code present} data blocks are non-empty.
+   * Returns the name of a policy's code for a group whose first {@code present} data blocks are non-empty.
    *
    * @throws IOException if Mend does not support the code
    */
@@ -38,7 +39,10 @@ final class GroupCode {
     throw new IOException("Mend repairs no group of " + policy.getName() + " with " + present + " data blocks");
   }
 
-  /** Element (i, j) of the parity rows is 1 / ((k + i) xor j), as in ISA-L's gf_gen_cauchy1_matrix. */
+  /**
+   * Returns the name of a shortened Reed-Solomon code, which contains the parity rows. Element (i, j) is 1 /
+   * ((k + i) xor j), as in ISA-L's gf_gen_cauchy1_matrix.
+   */
   private static String shortenedRs(int data, int parity, int present) {
     StringBuilder name = new StringBuilder("explicit-")
         .append(present + parity).append('-').append(present).append('-').append(parity).append("-x");

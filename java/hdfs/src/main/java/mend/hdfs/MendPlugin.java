@@ -13,10 +13,10 @@ import org.slf4j.LoggerFactory;
  * The plug-in with which a DataNode cooperates with the Mend helper on its machine: {@code
  * dfs.datanode.plugins=mend.hdfs.MendPlugin}.
  *
- * <p>It listens on loopback on port {@code mend.datanode.port}, where the helper announces replicas that it
- * has placed in the DataNode's folders ({@link Adoption}). If a coordinator is configured, the plug-in also
- * executes the NameNode's reconstruction commands ({@link Takeover}). If the plug-in cannot start, the
- * DataNode runs without it.
+ * <p>The plug-in listens on loopback on port {@code mend.datanode.port}, where the helper announces replicas
+ * that it has placed in the DataNode's folders ({@link Adoption}). If a coordinator is configured, the
+ * plug-in also executes the NameNode's reconstruction commands ({@link Takeover}). If the plug-in cannot
+ * start, the DataNode runs without it.
  */
 public final class MendPlugin implements ServicePlugin {
   static final Logger LOG = LoggerFactory.getLogger(MendPlugin.class);
@@ -79,7 +79,7 @@ public final class MendPlugin implements ServicePlugin {
     ServerSocket socket = listener;
     if (socket != null) {
       try {
-        socket.close(); // This ends the thread.
+        socket.close(); // This ends the thread that accepts connections.
       } catch (IOException problem) {
         LOG.warn("closing the port for Mend's helper", problem);
       }

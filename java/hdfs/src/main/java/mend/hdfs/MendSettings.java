@@ -13,22 +13,25 @@ import org.apache.hadoop.conf.Configuration;
 public final class MendSettings {
   /** The address of the coordinator's API, {@code HOST:PORT}. */
   public static final String API_KEY = "mend.coordinator.api";
-  /** The address of its control port, {@code HOST:PORT}. */
+  /** The address of the coordinator's control port, {@code HOST:PORT}. */
   public static final String CONTROL_KEY = "mend.coordinator.control";
-  /** The folder with {@code ca/ca.pem} and the certificate's folder. */
+  /** The folder that contains {@code ca/ca.pem} and the folder with the certificate. */
   public static final String FOLDER_KEY = "mend.cluster.folder";
-  /** The certificate's folder, relative to that folder. */
+  /** The folder with the certificate, relative to {@link #FOLDER_KEY}. */
   public static final String MEMBER_KEY = "mend.certificate";
   static final String DEFAULT_MEMBER = "plugins/hdfs";
   /** The scheme for rebuilding lost blocks. */
   public static final String SCHEME_KEY = "mend.scheme";
-  /** Whether to allow plain data edges beyond loopback, if the cluster's mend.toml says so. */
+  /**
+   * Whether to allow unencrypted data connections to other machines, if the cluster's mend.toml asks for
+   * them.
+   */
   public static final String PLAIN_KEY = "mend.allow-plain-edges";
   /** This machine's rack, by the name that the NameNode and Mend use. */
   public static final String RACK_KEY = "mend.rack";
   /** How long a read of a lost range waits for its next bytes before HDFS decodes it. */
   public static final String READ_PATIENCE_KEY = "mend.read.patience";
-  /** Reads of more bytes are left to HDFS. */
+  /** The largest read, in bytes, that goes through Mend; longer reads are left to HDFS. */
   public static final String READ_MOST_KEY = "mend.read.most-bytes";
   /**
    * How long a DataNode waits for a repair before it does the work itself. Must be below five minutes, after

@@ -16,7 +16,7 @@ import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionPool;
 
 /**
  * Executes the NameNode's reconstruction commands through Mend. All lost blocks of a command are rebuilt in
- * one repair; each is made by the helper of its target DataNode and adopted by that DataNode.
+ * one repair. The helper of each target DataNode writes the rebuilt block, and the DataNode adopts it.
  *
  * <p>HDFS's own thread waits for the repair, so HDFS's limits on concurrent commands apply. Every failure is
  * reported as an exception; {@link ReconstructionPool} then lets HDFS do the work itself, unless the blocks
@@ -64,8 +64,8 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
   }
 
   /**
-   * Refreshes contradictions in the background. A failure does not open the breaker; commands find out for
-   * themselves.
+   * Refreshes contradictions in the background. A failure does not open the breaker; the next command detects
+   * the failure itself.
    */
   private void keepUp() {
     try {
@@ -121,11 +121,11 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     return contradictions.has(name);
   }
 
-  /** Refreshes contradictions; the known ones stay valid if the coordinator does not answer. */
+  /** Refreshes contradictions; the known contradictions stay valid if the coordinator does not answer. */
   private void refresh() {
     try {
       contradictions.refresh();
-    } catch (IOException | RuntimeException problem) { // The caller continues with the known ones.
+    } catch (IOException | RuntimeException problem) { // The caller continues with the known contradictions.
       breaker.failed(problem);
       MendPlugin.LOG.debug("contradictions are not told", problem);
     }

@@ -68,7 +68,7 @@ final class Answers {
     output.write(bytes, 0, bytes.length);
     output.flush();
     if (output.checkError()) {
-      System.exit(1); // The reader has gone.
+      System.exit(1); // The coordinator has closed its end.
     }
   }
 

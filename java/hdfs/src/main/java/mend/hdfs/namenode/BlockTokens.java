@@ -18,10 +18,13 @@ import org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol;
  * Creates block tokens in the same way as HDFS's Balancer: with keys that the NameNode gives to its
  * superuser.
  *
- * <p>The keys are requested each time, because they change, and a restarted NameNode has new ones.
+ * <p>The keys are requested each time, because they change, and a restarted NameNode has new keys.
  */
 final class BlockTokens {
-  /** A helper first asks its DataNode about the block and then writes it. */
+  /**
+   * The operations that a token allows: a helper first tries to read the block from its DataNode and then
+   * writes it.
+   */
   private static final EnumSet<AccessMode> MODES = EnumSet.of(AccessMode.READ, AccessMode.WRITE);
   private final Configuration conf;
   private NamenodeProtocol namenode;

@@ -3,8 +3,8 @@ package mend.hdfs.namenode;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The NameNode's current time in file timestamps, estimated from its last contact with a DataNode and the
- * time since.
+ * Estimates the NameNode's current time, by the clock of file timestamps, from the NameNode's last contact
+ * with a DataNode and the time since.
  */
 final class NameNodeClock {
   private final long startNs = System.nanoTime();
@@ -16,7 +16,7 @@ final class NameNodeClock {
   }
 
   /**
-   * Whether a time is less than {@code limitMs} ago. Before any contact is recorded, every time counts as
+   * Whether a time is less than {@code limitMs} ago. Before any contact is recorded, every time is treated as
    * recent.
    */
   boolean isWithin(long limitMs, long atMs) {

@@ -13,11 +13,11 @@ import org.apache.hadoop.hdfs.protocol.SnapshotStatus;
 import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
 
 /**
- * Lists files that exist only in snapshots: those deleted between two snapshots of a folder, or since the
- * last one.
+ * Lists files that exist only in snapshots: files deleted between two snapshots of a folder, or since the
+ * last snapshot.
  *
- * <p>A deleted folder is a single difference; its files are found in the snapshot. A file that was moved out
- * of the folder is listed as well; it has the same groups in both places.
+ * <p>HDFS reports a deleted folder as a single difference; its files are found in the snapshot. A file that
+ * was moved out of the folder is listed too; it has the same groups in both places.
  */
 final class Snapshots {
   private final DistributedFileSystem files;
@@ -27,8 +27,8 @@ final class Snapshots {
   private long deleted;
 
   /**
-   * Visits the path of a deleted file or folder in a snapshot; returns the number of files with groups at it
-   * or below.
+   * Visits the path of a deleted file or folder in a snapshot; returns the number of files with block groups
+   * at or below this path.
    */
   interface Walk {
     long at(String path) throws IOException;
@@ -57,7 +57,7 @@ final class Snapshots {
       String path = root.getFullPath().toUri().getPath();
       try {
         eachDeleted(path, folders, walk);
-      // Missing permissions, or an old NameNode without this call.
+      // The user may lack permissions, or the NameNode may be too old for this call.
       } catch (IOException | RuntimeException problem) {
         tellUncovered(path, problem);
       }
@@ -88,7 +88,7 @@ final class Snapshots {
     }
   }
 
-  /** The snapshots of a folder, oldest first. */
+  /** Returns the names of a folder's snapshots, oldest first. */
   private List<String> names(String root) throws IOException {
     List<SnapshotStatus> all = new ArrayList<>(List.of(files.getSnapshotListing(new Path(root))));
     all.sort(Comparator.comparingInt(SnapshotStatus::getSnapshotID));
@@ -98,8 +98,8 @@ final class Snapshots {
   }
 
   /**
-   * The parts of a path that lie below one of these folders: the whole path, or the folders that are below
-   * it.
+   * Returns the parts of a path that lie in one of these folders: the whole path, or the folders that are
+   * below the path.
    */
   private static List<String> wanted(String path, String[] folders) {
     List<String> wanted = new ArrayList<>();

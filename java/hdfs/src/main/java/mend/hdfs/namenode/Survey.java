@@ -72,7 +72,10 @@ final class Survey {
     this.lines = lines;
   }
 
-  /** The path to query a file by: that of its inode, which survives renames, or an encoded path. */
+  /**
+   * Returns the path with which to query a file: the path of its inode, which survives renames, or the
+   * decoded path of a file in a snapshot.
+   */
   static String path(String file) {
     return file.startsWith("%2F") ? URLDecoder.decode(file, StandardCharsets.UTF_8) : BY_INODE + file;
   }
@@ -139,7 +142,7 @@ final class Survey {
     for (String folder : folders) {
       walk(folder, false);
     }
-    // Last, because a file that is deleted during the walk is then found in its snapshot.
+    // Snapshots come last, so that a file that is deleted during the walk is found in its snapshot.
     Snapshots snapshots = new Snapshots(files, lines, this::tellProgress);
     snapshots.eachDeleted(folders, path -> walk(path, true));
   }
@@ -155,7 +158,10 @@ final class Survey {
     return told;
   }
 
-  /** Lists a folder; one that is deleted meanwhile counts as empty. */
+  /**
+   * Lists a folder and reports the groups of its files. A folder that is deleted meanwhile is treated as
+   * empty.
+   */
   private long listFolder(String folder, Deque<String> left, boolean isInSnapshot) throws IOException {
     long told = 0;
     byte[] after = HdfsFileStatus.EMPTY_NAME;
@@ -208,8 +214,8 @@ final class Survey {
   }
 
   /**
-   * Reports a token for each of these internal blocks of a group; none if HDFS requires no tokens, which the
-   * tokens given to readers reveal.
+   * Reports a token for each of these internal blocks of a group. Reports none if HDFS requires no tokens:
+   * the token that a reader of the group gets is then empty.
    */
   void tokens(String path, long start, String[] indices, BlockTokens tokens) throws IOException {
     LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
@@ -274,7 +280,7 @@ final class Survey {
     return number;
   }
 
-  /** Replaces white space, to form one word. */
+  /** Replaces white space, so that the text is one word. */
   private static String plain(String text) {
     return text.replaceAll("\\s", "_");
   }

@@ -11,8 +11,8 @@ import org.apache.hadoop.hdfs.shortcircuit.ClientMmap;
 import org.apache.hadoop.util.DataChecksum;
 
 /**
- * Reads a lost block through Mend, behind the interface with which HDFS reads from a DataNode. Each read
- * requests exactly its own bytes, because HDFS opens readers for longer ranges than it reads.
+ * Implements the interface by which HDFS reads from a DataNode, and reads a lost block through Mend. Each
+ * read requests exactly its own bytes, because HDFS opens readers for longer ranges than it reads.
  */
 final class LostBlockReader implements BlockReader {
   /** The network distance to helpers, as between nodes of different racks. */

@@ -10,7 +10,7 @@ import org.apache.hadoop.hdfs.protocol.HdfsPathHandle;
 import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.tracing.TraceScope;
 
-/** HDFS's client with streams of striped files that use Mend. */
+/** HDFS's client, except that streams of striped files read lost blocks through Mend. */
 public final class MendDFSClient extends DFSClient {
   private final DegradedReads reads;
 

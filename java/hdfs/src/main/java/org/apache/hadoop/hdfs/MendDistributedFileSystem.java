@@ -6,7 +6,7 @@ import mend.hdfs.DegradedReads;
 import org.apache.hadoop.conf.Configuration;
 
 /**
- * HDFS with small positional reads of lost blocks through Mend: {@code
+ * HDFS's file system, except that small positional reads of lost blocks go through Mend: {@code
  * fs.hdfs.impl=org.apache.hadoop.hdfs.MendDistributedFileSystem}.
  *
  * <p>All other operations are HDFS's own, as is everything if no coordinator is configured or Mend fails. The
@@ -18,7 +18,7 @@ public class MendDistributedFileSystem extends DistributedFileSystem {
     this.dfs = MendDFSClient.of(uri, conf, statistics);
   }
 
-  /** The degraded reads of this file system; null if no coordinator is configured. */
+  /** Returns the degraded reads of this file system; null if no coordinator is configured. */
   public DegradedReads degradedReads() {
     return dfs instanceof MendDFSClient ? ((MendDFSClient) dfs).degradedReads() : null;
   }

@@ -15,11 +15,11 @@ import org.apache.hadoop.hdfs.util.StripedBlockUtil.BlockReadStats;
 import org.apache.hadoop.util.Time;
 
 /**
- * A stream of a striped file whose positional reads get lost data through Mend. It fetches only the requested
- * bytes, while HDFS would fetch k times as many and decode.
+ * A stream of a striped file whose positional reads get lost data through Mend. Mend fetches only the
+ * requested bytes, while HDFS would fetch k times as many and decode.
  *
- * <p>A block counts as lost if the NameNode knows no holder of it, or if this stream could reach none of the
- * known holders. Sequential reads fetch complete rows of cells anyway and stay with HDFS.
+ * <p>A block is treated as lost if the NameNode knows no holder of it, or if this stream could reach none of
+ * the known holders. Sequential reads fetch complete rows of cells anyway and are left to HDFS.
  */
 final class MendStripedInputStream extends DFSStripedInputStream {
   private final ErasureCodingPolicy policy;
@@ -60,12 +60,12 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     }
   }
 
-  /** The index of the data block with a byte of the group. */
+  /** Returns the index of the data block that contains this byte of the group. */
   private int indexOf(long offset) {
     return (int) (offset / cellBytes % policy.getNumDataUnits());
   }
 
-  /** The offset of a byte of the group in its data block. */
+  /** Returns the offset of this byte of the group in its data block. */
   private long offsetInBlock(long offset) {
     return offset / cellBytes / policy.getNumDataUnits() * cellBytes + offset % cellBytes;
   }
@@ -80,7 +80,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     return true;
   }
 
-  /** The group with the holders that this stream could reach so far. */
+  /** Returns the group without the holders that this stream failed to reach. */
   private Group group(LocatedStripedBlock located) {
     Group group = new Group(located.getBlock(), policy);
     byte[] indices = located.getBlockIndices();
@@ -93,7 +93,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     return group;
   }
 
-  /** Reads bytes of one cell; returns whether it succeeded. */
+  /** Reads bytes of one cell through Mend; returns whether that succeeded. */
   private boolean readLost(LocatedStripedBlock located, long at, int bytes, ByteBuffer buffer) {
     ByteBuffer target = buffer.duplicate();
     target.limit(target.position() + bytes);
@@ -107,7 +107,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     return true;
   }
 
-  /** Also treats a block as lost if its known holder does not deliver it. */
+  /** Like HDFS's method, but reads a block through Mend if its known holder does not deliver it. */
   @Override
   boolean createBlockReader(
       LocatedBlock block, long offset, LocatedBlock[] blocks, BlockReaderInfo[] readers, int index, long readTo)

@@ -55,35 +55,35 @@ public final class ReconstructionCommand {
     return found.get(owner);
   }
 
-  /** The group. */
+  /** Returns the group. */
   public ExtendedBlock group() {
     return group;
   }
 
-  /** The group's policy. */
+  /** Returns the group's policy. */
   public ErasureCodingPolicy policy() {
     return policy;
   }
 
-  /** The indices of the blocks to rebuild, in ascending order. */
+  /** Returns the indices of the blocks to rebuild, in ascending order. */
   public List<Integer> lost() {
     return lost;
   }
 
-  /** The DataNode that receives a rebuilt block. */
+  /** Returns the DataNode that receives a rebuilt block. */
   public DatanodeInfo target(int index) {
     return targets[lost.indexOf(index)];
   }
 
-  /** The number of source blocks required. */
+  /** Returns the number of source blocks required. */
   private int sourcesNeeded() {
     long cells = (group.getNumBytes() - 1) / policy.getCellSize() + 1;
     return (int) Math.min(cells, policy.getNumDataUnits());
   }
 
   /**
-   * The number of bytes read, as HDFS counts them: from each of the first live blocks, the length of the
-   * longest lost block or the whole block if it is shorter.
+   * Returns the number of bytes that a reconstruction reads, as HDFS counts them: from each source block, the
+   * length of the longest lost block, or the whole source block if that is shorter.
    */
   long bytesToRead() {
     long longest = lost.stream().mapToLong(this::blockBytes).max().orElse(0);
@@ -94,7 +94,7 @@ public final class ReconstructionCommand {
     return bytes;
   }
 
-  /** The total size of the lost blocks. */
+  /** Returns the total size of the lost blocks in bytes. */
   long bytesToWrite() {
     return lost.stream().mapToLong(this::blockBytes).sum();
   }

@@ -25,19 +25,19 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
   private final DataNode dataNode;
   private final Repairer repairer;
 
-  /** The first choice for a task. */
+  /** Does the work of a task instead of HDFS; HDFS does the work only if this fails. */
   public interface Repairer {
     /**
      * Rebuilds the lost blocks, and waits until their DataNodes have reported them.
      *
-     * @return whether it rebuilt them; false if another repair is already at work
+     * @return whether it rebuilt the blocks; false if another repair is already rebuilding them
      * @throws Exception if HDFS must do the work itself
      */
     boolean repair(ReconstructionCommand command) throws Exception;
 
     /**
-     * Whether a block of a group is wrong although its checksums match, which would make HDFS rebuild wrong
-     * blocks.
+     * Whether the blocks of a group contradict each other: some block is wrong although its checksums match.
+     * HDFS would rebuild wrong blocks from them.
      */
     boolean isContradictory(ExtendedBlock group);
   }
@@ -97,7 +97,7 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
     }
   }
 
-  /** Updates the counters as HDFS does after a task of its own. */
+  /** Updates the counters in the same way as HDFS after its own tasks. */
   private void account(StripedBlockReconstructor task, ReconstructionCommand command, boolean made) {
     endTransfer(task);
     if (!made) {
