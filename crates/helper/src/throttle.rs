@@ -20,7 +20,7 @@ pub(crate) struct Throttle {
 
 #[derive(Debug)]
 struct Shared {
-    /// The caps from the node's own configuration; messages can only lower them.
+    /// The caps from the node's own configuration; the coordinator can only lower them.
     own: Caps,
     is_limited: AtomicBool,
     limits: Mutex<Limits>,
@@ -113,7 +113,8 @@ impl Allowance {
         self.throttle.is_limited()
     }
 
-    /// The number of bytes that may move now, [`usize::MAX`] if unlimited; or else the time to wait.
+    /// Returns the number of bytes that may move now ([`usize::MAX`] if unlimited), or as an error the time
+    /// to wait before asking again.
     pub(crate) fn ask(&self, meter: Meter) -> Result<usize, Duration> {
         if !self.throttle.is_limited() {
             return Ok(usize::MAX);
