@@ -26,7 +26,7 @@ pub enum LabError {
     /// A file operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// The attempted action.
+        /// The action that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum LabError {
         /// The difference.
         reason: String,
     },
-    /// The blocks are not on a disk of their own.
+    /// The scenario measures cold disks, but the blocks are not on a block device whose reads can be counted.
     #[error("cold = true, and {} is on no disk of its own: set TMPDIR to a folder that is", path.display())]
     NoDevice {
         /// The folder with the lab's blocks.

@@ -1,4 +1,4 @@
-//! The results as tables.
+//! Formats the results as tables.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ pub(super) struct LossRow {
     pub(super) repaired: Repetitions,
 }
 
-/// A lost DataNode.
+/// The recovery of one lost DataNode.
 pub(super) struct NodeRow {
     pub(super) who: &'static str,
     pub(super) policy: Policy,
     pub(super) blocks: usize,
     pub(super) bytes: usize,
-    /// The time to send all its blocks over one link.
+    /// The time to send all blocks of the DataNode over one link.
     pub(super) direct: Duration,
     pub(super) repaired: Repaired,
 }
