@@ -66,7 +66,8 @@ impl Gone {
         })
     }
 
-    /// Restarts the server and its helper empty, and waits until no old shard locations are cached.
+    /// Restarts the server with empty folders, and its helper. Waits until both are connected and Mend
+    /// reports all volumes as whole.
     pub(super) fn replace(self, scene: &mut SeaweedLab, mend: &mut Mend, volumes: usize) {
         scene.cluster.start_server(self.server);
         scene.cluster.await_server(self.server);
