@@ -30,8 +30,8 @@ const MAX_ANSWER_BYTES: usize = 1 << 30;
 /// The interval of HTTP/2 pings while an answer is awaited, and the time limit for the reply to a ping.
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_LIMIT: Duration = Duration::from_secs(3);
-/// A connection that has been idle for longer is not used again; the coordinator closes idle connections
-/// after twice this time.
+/// A connection that has been idle for longer than this is not used again; the coordinator closes idle
+/// connections after twice this time.
 const REST_LIMIT: Duration = Duration::from_secs(15);
 
 /// Interval between attempts to reach an unreachable coordinator.

@@ -38,7 +38,7 @@ pub struct PutOptions {
 
 impl Client {
     /// Stores the file at `path` under `name`, completely or not at all. Dropping the future aborts the put;
-    /// [`settle`](Client::settle) waits until its stored blocks are discarded.
+    /// [`settle`](Client::settle) waits until the blocks it has stored are discarded.
     ///
     /// # Errors
     /// [`ClientError::File`] if the file changes during the put. Other [`ClientError`]s as documented there.

@@ -16,7 +16,7 @@ pub(crate) const PUBLIC: u32 = 0o644;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// The attempted action, such as `read`.
+    /// The action that failed, such as `read`.
     pub action: &'static str,
     /// The file or folder.
     pub path: PathBuf,

@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, CertificateError};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long before a certificate expires warnings begin, and a request to renew certificates includes it.
+/// Mend warns of each certificate that expires within this time.
 pub const RENEW_WITHIN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Returns the expiry time of a certificate; `None` if the certificate cannot be parsed.

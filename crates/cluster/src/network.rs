@@ -24,10 +24,10 @@ pub struct RackConfig {
     /// The region that contains the rack.
     #[serde(default)]
     pub region: Option<String>,
-    /// Total bandwidth from its nodes to the outside.
+    /// The total bandwidth from the nodes inside to all other nodes.
     #[serde(default)]
     pub up: Option<Bandwidth>,
-    /// Total bandwidth from the outside to its nodes.
+    /// The total bandwidth from all other nodes to the nodes inside.
     #[serde(default)]
     pub down: Option<Bandwidth>,
 }
@@ -38,10 +38,10 @@ pub struct RackConfig {
 pub struct RegionConfig {
     /// The region's name; racks refer to their region by this name.
     pub name: String,
-    /// Total bandwidth from its nodes to the outside.
+    /// The total bandwidth from the nodes inside to all other nodes.
     #[serde(default)]
     pub up: Option<Bandwidth>,
-    /// Total bandwidth from the outside to its nodes.
+    /// The total bandwidth from all other nodes to the nodes inside.
     #[serde(default)]
     pub down: Option<Bandwidth>,
 }

@@ -12,7 +12,8 @@ use serde::{Serialize, Serializer};
 
 /// A number of bytes: `64MiB`, `4KiB`, `1.5GiB`, or a plain number of bytes.
 ///
-/// Units are those of GNU tools, in any case: `K` and `KiB` are 1024, `KB` is 1000, and so on up to `P`.
+/// Units are those of GNU tools, in upper or lower case: `K` and `KiB` are 1024, `KB` is 1000, and so on up
+/// to `P`.
 ///
 /// ```
 /// use cluster::ByteSize;

@@ -177,8 +177,8 @@ impl Daemon {
     /// `ready` after every registration.
     ///
     /// After a transient problem (an unreachable or silent coordinator, an expired certificate, or blocks
-    /// that cannot be listed at the moment) it retries indefinitely, and logs each problem once. When the
-    /// coordinator is lost, all jobs are dropped together with everything they have not committed.
+    /// that cannot be listed at the moment) the helper retries indefinitely, and logs each problem once. When
+    /// the coordinator is lost, all jobs are dropped together with everything they have not committed.
     ///
     /// # Errors
     /// [`DaemonError`].

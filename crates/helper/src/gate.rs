@@ -76,7 +76,8 @@ mod tests {
 
     const BLOCK_BYTES: usize = 3 << 20;
 
-    /// A gate on a simulated clock, which advances only while the gate waits. It counts the bytes that pass.
+    /// A gate on a simulated clock, which advances only while the gate waits. This type counts the bytes that
+    /// pass.
     struct Clocked {
         gate: DiskGate,
         throttle: Throttle,

@@ -86,7 +86,8 @@ struct Table {
     unauthenticated: Unauthenticated,
     /// Idle connections that this node dialled; the most recent one is last.
     resting: BTreeMap<FarEnd, Vec<(Resting, Instant)>>,
-    /// The runtime of the task that accepts connections; it also waits for greetings on idle connections.
+    /// The runtime of the task that accepts connections, and of the tasks that wait for greetings on idle
+    /// connections.
     listener: Option<Handle>,
 }
 
@@ -289,7 +290,7 @@ impl Rendezvous {
 /// The task, if any, that awaits the key of a greeting.
 enum Met {
     Task(oneshot::Sender<EdgeStream>),
-    /// The task requires other terms and keeps waiting. The text names both.
+    /// The task requires other terms and keeps waiting. The text states the required and the actual terms.
     OtherTerms(String),
     /// No task has arrived yet; the receiver gets the task's channel when it does.
     Nobody(oneshot::Receiver<oneshot::Sender<EdgeStream>>),

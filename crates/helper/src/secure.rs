@@ -27,11 +27,11 @@ const TLS_HANDSHAKE: u8 = 0x16;
 const RECORD_HEADER_BYTES: usize = 5;
 /// The bytes of a record beyond its payload: header, type, and authentication tag.
 const RECORD_OVERHEAD_BYTES: usize = RECORD_HEADER_BYTES + 1 + 16;
-/// The maximum payload of a record.
+/// The maximum payload of a record, in bytes.
 const RECORD_PAYLOAD_BYTES: usize = 16 << 10;
-/// The maximum length of a record, from RFC 8446, section 5.2.
+/// The maximum length of a record in bytes, from RFC 8446, section 5.2.
 const MAX_RECORD_BYTES: usize = RECORD_HEADER_BYTES + RECORD_PAYLOAD_BYTES + 256;
-/// The size of a socket read; larger than one record.
+/// The size of a socket read in bytes; larger than one record.
 const INCOMING_BYTES: usize = 64 << 10;
 
 /// The TLS configuration of this node's edges.

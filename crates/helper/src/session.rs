@@ -262,7 +262,7 @@ impl Reader {
     }
 }
 
-/// Transfers messages in both directions until one of them ends; then closes the connection.
+/// Transfers messages in both directions until one direction ends; then closes the connection.
 async fn converse(reader: Reader, writer: Writer, incoming: mpsc::Sender<ToNode>, outgoing: Outgoing) {
     let reading = read_all(reader, incoming);
     tokio::pin!(reading);

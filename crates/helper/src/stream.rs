@@ -126,9 +126,9 @@ impl Receiver {
         Self { drained: false, wake_at: 1 }
     }
 
-    /// Reads the available bytes into `parts`, which hold `wanted` bytes in total, at least one. If none are
-    /// available, the kernel wakes the task once `wake_at` bytes are. The end of the stream is an error,
-    /// since both ends know how many bytes follow.
+    /// Reads the available bytes into `parts`, which hold `wanted` bytes in total, at least one. If no bytes
+    /// are available, the kernel wakes the task once `wake_at` bytes have arrived. The end of the stream is
+    /// an error, since both ends know how many bytes follow.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -55,7 +55,7 @@ impl Throttle {
         Self { shared: Arc::new(Shared { own, is_limited, limits, clock }) }
     }
 
-    /// Applies these caps from now on; where the node's own caps are lower, they take precedence.
+    /// Applies these caps from now on; where the node's own caps are lower, those apply.
     pub(crate) fn set(&self, caps: Caps) {
         let caps = self.shared.own.and(&caps);
         self.limits().set(caps, self.now());

@@ -46,9 +46,9 @@ pub enum LabError {
     NotReady {
         /// The process.
         name: String,
-        /// Its program.
+        /// The program that was started.
         program: String,
-        /// The end of its log.
+        /// The end of the process's log.
         said: String,
     },
     /// A process in the lab failed.

@@ -1,5 +1,5 @@
 //! Compares codes with Reed-Solomon: the reads, traffic and time of each repair, relative to conventional
-//! repair of a Reed-Solomon code with as many data blocks in the same run.
+//! repair of a Reed-Solomon code with the same number of data blocks, measured in the same run.
 
 use std::cmp::Ordering;
 

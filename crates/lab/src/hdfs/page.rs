@@ -8,7 +8,7 @@ use crate::experiment::{Repaired, Repetitions, megabytes, milliseconds};
 use crate::report::markdown_table;
 use crate::topology::Rate;
 
-/// Repeated losses of one block.
+/// The repeated repair of one lost block.
 pub(super) struct LossRow {
     pub(super) who: &'static str,
     pub(super) policy: Policy,

@@ -97,7 +97,7 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Creates a network. It belongs to this process until it is [kept](Self::keep).
+    /// Creates a network, which is removed when this value is dropped, unless it has been [kept](Self::keep).
     ///
     /// # Errors
     /// [`NetworkError`]; the partial network is removed.

@@ -20,7 +20,7 @@ use crate::topology::{Rate, Topology};
 
 /// The helper that is killed or drained.
 pub(super) const LOST: &str = "h1";
-/// The interval of queries which helpers are up.
+/// The interval between queries for the helpers that are up.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The name of block folders. The saved copy shares their files with the cluster through hard links, which is
 /// safe because published blocks are never modified.

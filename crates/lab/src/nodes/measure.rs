@@ -18,14 +18,14 @@ use crate::meter::{LinkBytes, Meter, Metered};
 use crate::network::Names;
 use crate::run::Say;
 
-/// The numbers of empty helpers that receive blocks.
+/// The numbers of empty helpers to which the recovered blocks are written; each number is measured.
 const REQUESTORS: [usize; 4] = [1, 2, 8, 16];
 /// The caps on all repairs together, as text and in bits per second: the initial cap, and the one set while a
 /// repair runs.
 const CAPS: [(&str, f64); 2] = [("160Mbit", 160e6), ("320Mbit", 320e6)];
 /// A helper, and the cap on its sending and on its receiving, as text and in bits per second.
 const CAPPED: (&str, &str, f64) = ("h2", "20Mbit", 20e6);
-/// How long a cap is in force before it is measured, and how long it is measured.
+/// How long a cap has been in force before the traffic is measured, and how long the traffic is measured.
 const SETTLES: Duration = Duration::from_secs(2);
 const WINDOW: Duration = Duration::from_secs(5);
 /// The duration of reads, longer than any recovery.

@@ -146,8 +146,8 @@ impl Launcher {
         Console::start(command, &self.folder().join("console.log"))
     }
 
-    /// Returns the settings of all daemons. With them, HDFS recognizes dead nodes within seconds, and waits
-    /// for nothing long.
+    /// Returns the settings of all daemons. With them, HDFS recognizes dead nodes within seconds, and its
+    /// other waiting times are short too.
     fn settings(&self) -> Vec<String> {
         let fixed = [
             "dfs.namenode.datanode.registration.ip-hostname-check=false",
