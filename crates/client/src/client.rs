@@ -31,16 +31,16 @@ pub struct Client {
     inner: Arc<Inner>,
 }
 
-/// A client's network position, limits and patience.
+/// A client's rack, bandwidth caps, and how long it retries.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
     /// Caps on the client's own bandwidth.
     pub caps: Caps,
     /// The client's rack, as named in the cluster's configuration. Plans then account for the links between
-    /// racks. Without one, the client counts as outside all racks.
+    /// racks. Without a rack, the client is taken to be outside all racks.
     pub rack: Option<String>,
-    /// How long to keep dialling an unreachable coordinator, which may be starting. If nonzero, requests are
-    /// also repeated while the coordinator still waits for its helpers.
+    /// How long to keep dialling an unreachable coordinator, which may be starting. If this is not zero,
+    /// requests are also repeated while the coordinator still waits for its helpers to register.
     pub patience: Duration,
 }
 
@@ -48,10 +48,10 @@ struct Inner {
     http: Http,
     control: Address,
     identity: Identity,
-    /// Whether the local configuration encrypts data edges.
+    /// Whether the cluster's configuration encrypts data edges.
     data_tls: bool,
     options: ClientOptions,
-    /// Opened on first use, and reopened if it breaks.
+    /// The control session; opened on first use, and again if it has ended.
     session: tokio::sync::Mutex<Option<Arc<DataSession>>>,
     /// Cleanup tasks; [`Client::settle`] waits for them.
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -89,7 +89,7 @@ impl Client {
         &self.inner.http
     }
 
-    /// This client's node number in plans.
+    /// Returns this client's node id in plans.
     ///
     /// # Errors
     /// [`ClientError`] if no session can be opened.
@@ -114,8 +114,8 @@ impl Client {
         fresh.open_request(&stripe, request, ends).await?.ok_or_else(|| fresh.lost())
     }
 
-    /// Reports a block that arrived with wrong bytes, so that its helper verifies it. If the session has ended,
-    /// the read after this one will report the block.
+    /// Reports to the coordinator that a block arrived with wrong bytes, so that its helper verifies the
+    /// block. If no session can be opened, nothing is reported; a later read will notice the same block.
     pub(crate) async fn report_garbled(&self, stripe: &StripeId, block: BlockIndex) {
         if let Ok(session) = self.session().await {
             session.report_garbled(stripe.clone(), block);
@@ -135,7 +135,7 @@ impl Client {
         Ok(session)
     }
 
-    /// The state of the cluster.
+    /// Returns the state of the cluster.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -143,7 +143,7 @@ impl Client {
         self.http().ask::<GetStatus>(()).await
     }
 
-    /// The files whose names begin with `prefix`, by name.
+    /// Lists the files whose names begin with `prefix`, sorted by name.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -151,7 +151,7 @@ impl Client {
         self.http().query::<ListFiles>((), &FilesQuery { prefix: prefix.to_owned() }).await
     }
 
-    /// A file and the locations of its blocks.
+    /// Returns a file and the locations of its blocks.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -159,7 +159,7 @@ impl Client {
         self.http().ask::<GetFile>(name.to_owned()).await
     }
 
-    /// The error for a response that parses but cannot be correct.
+    /// Returns the error for a response that parses but cannot be correct.
     pub(crate) fn unreadable(&self, error: &impl ToString) -> ClientError {
         self.inner.http.protocol(error.to_string())
     }
@@ -172,7 +172,7 @@ impl Client {
         self.http().ask::<RemoveFile>(name.to_owned()).await.map(drop)
     }
 
-    /// A stripe and the locations of its blocks.
+    /// Returns a stripe and the locations of its blocks.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -180,7 +180,7 @@ impl Client {
         self.http().ask::<GetStripe>(stripe.to_owned()).await
     }
 
-    /// The stripe and index of a block.
+    /// Returns the stripe and index of a block.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -188,7 +188,8 @@ impl Client {
         self.http().ask::<GetBlock>(block.to_owned()).await
     }
 
-    /// Describes a stripe of another storage system, which can then be read and repaired by name.
+    /// Describes a stripe of another storage system to the coordinator, so that it can be read and repaired
+    /// by name.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -196,7 +197,7 @@ impl Client {
         self.http().send::<DescribeStripe>((), stripe).await
     }
 
-    /// Starts a repair. The coordinator runs it to its end even if the client leaves.
+    /// Queues a repair. The coordinator completes it even if the client disconnects.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -204,7 +205,7 @@ impl Client {
         self.http().send::<QueueRepair>((), request).await
     }
 
-    /// The current state of a repair.
+    /// Returns the current state of a repair.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -237,7 +238,7 @@ impl Client {
         self.http().query::<GetRepair>(repair, &query).await
     }
 
-    /// A repair with all its stripes, fetched page by page.
+    /// Returns a repair with all its stripes, which are fetched page by page.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -255,7 +256,7 @@ impl Client {
         Ok(whole)
     }
 
-    /// All repairs that the coordinator still remembers.
+    /// Lists all repairs that the coordinator still keeps.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -290,7 +291,7 @@ impl Client {
         self.http().ask::<StopDrain>(node.to_owned()).await.map(drop)
     }
 
-    /// The network as the planner sees it.
+    /// Returns the network as the planner sees it.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -306,7 +307,7 @@ impl Client {
         self.http().send::<StartProbes>((), request).await
     }
 
-    /// The running measurement of links, or the last one.
+    /// Returns the running measurement of links, or the last one if none is running.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -322,7 +323,7 @@ impl Client {
         self.http().ask::<StopProbes>(()).await.map(drop)
     }
 
-    /// The bandwidth caps on repairs.
+    /// Returns the bandwidth caps on repairs.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -330,7 +331,7 @@ impl Client {
         self.http().ask::<GetCaps>(()).await
     }
 
-    /// Changes bandwidth caps and returns the new ones.
+    /// Changes bandwidth caps and returns all current caps.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -338,7 +339,7 @@ impl Client {
         self.http().send::<ChangeCaps>((), request).await
     }
 
-    /// The plan that a repair would use, and its cost, without running it.
+    /// Returns the plan that a repair would use, and the plan's cost, without running the plan.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -363,7 +364,7 @@ impl Client {
         self.http().ask::<StopScrub>(scrub).await
     }
 
-    /// The current state of a scrub.
+    /// Returns the current state of a scrub.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -371,8 +372,8 @@ impl Client {
         self.http().ask::<GetScrub>(scrub).await
     }
 
-    /// Writes a consistent copy of the catalog to a file, which appears only when complete. Returns its size
-    /// in bytes.
+    /// Writes a consistent copy of the catalog to a file, which appears only when complete. Returns the
+    /// copy's size in bytes.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -382,7 +383,8 @@ impl Client {
         Ok(copy.len() as u64)
     }
 
-    /// Accepts the current catalog although a helper reports newer blocks, or distrusts one such helper.
+    /// Accepts the current catalog although helpers report blocks that are newer, or tells the coordinator to
+    /// distrust one such helper.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -390,7 +392,7 @@ impl Client {
         self.http().send::<AcceptCatalog>((), request).await
     }
 
-    /// Starts the removal of blocks that belong to no stripe, as far as they are proven to be unreferenced.
+    /// Starts the removal of blocks that provably belong to no stripe.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -400,7 +402,8 @@ impl Client {
 
     /// Runs `work` in the background; [`settle`](Self::settle) waits for it.
     pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        // Nothing can be sent without a runtime; the coordinator cleans up when the session ends.
+        // Without an async runtime, nothing can be sent; the coordinator then cleans up when the session
+        // ends.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let task = runtime.spawn(work);
             self.inner.background.lock().unwrap_or_else(PoisonError::into_inner).push(task);

@@ -40,7 +40,7 @@ pub(crate) struct FilePlace {
 enum End {
     Nothing(PathBuf),
     There(PathBuf, Metadata),
-    /// A descriptor of this process.
+    /// The path refers to an open file descriptor of this process, with this number.
     Descriptor(i32),
 }
 
@@ -50,7 +50,7 @@ impl Destination {
         match follow(path)? {
             End::Descriptor(number) => descriptor(number).map(File::from).map(Self::Stream),
             End::Nothing(end) => match std::fs::metadata(path) {
-                // A link in `/proc`, whose target text is not a real path.
+                // The path is a link in `/proc` whose text is not a real path, but which can be opened.
                 Ok(found) => open_as_it_is(path, &found).map(Self::Stream),
                 Err(_) if end.as_os_str().as_encoded_bytes().ends_with(b"/") => {
                     Err(io::ErrorKind::IsADirectory.into())
@@ -103,8 +103,8 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The descriptor number that `/dev/stdout`, `/dev/fd/N` or `/proc/self/fd/N` refers to. Opening such a path
-/// instead would start at the beginning of a file, and fails for a socket.
+/// The descriptor number that `/dev/stdout`, `/dev/fd/N` or `/proc/self/fd/N` refers to. The descriptor must
+/// be duplicated: opening the path instead would start at the beginning of a file, and fails for a socket.
 fn own_descriptor(path: &Path) -> Option<i32> {
     let number = path.file_name()?.to_str()?.parse().ok()?;
     let folder = std::fs::canonicalize(folder_of(path)).ok()?;

@@ -1,8 +1,8 @@
-//! A file that is written under a temporary name until it is complete.
+//! Writes a file under a temporary name until it is complete; this temporary file is called a draft.
 //!
-//! A killed get leaves its draft behind, and the next get into the same folder removes it. Other files are
-//! safe: a draft is locked while in use, and its name contains a checksum, which files with similar names
-//! lack.
+//! A killed get leaves its draft behind, and the next get into the same folder removes that draft. No other
+//! file is removed: drafts in use are locked, and the name of a draft contains a checksum, so that files with
+//! similar names are not mistaken for drafts.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
@@ -23,14 +23,14 @@ const NEW_FILE_MODE: u32 = 0o666;
 /// Mode of a draft that replaces a file. The file's own mode is applied at the end.
 const PRIVATE_MODE: u32 = 0o600;
 
-/// A file under construction, as described in the module documentation. Dropping it removes the file.
+/// A file under construction. Dropping it removes the file.
 pub(crate) struct Draft {
     file: NamedTempFile,
 }
 
 impl Draft {
-    /// Creates a draft in `folder` after removing abandoned drafts. If it `replaces` a file, only its owner
-    /// can read it until then.
+    /// Creates a draft in `folder` after removing abandoned drafts. If the draft `replaces` a file, only the
+    /// draft's owner can read it until [`persist`](Self::persist).
     pub(crate) fn create(folder: &Path, replaces: bool) -> io::Result<Self> {
         remove_leftovers(folder);
         let mode = if replaces { PRIVATE_MODE } else { NEW_FILE_MODE };
@@ -41,7 +41,8 @@ impl Draft {
                 .permissions(Permissions::from_mode(mode))
                 .tempfile_in(folder)?;
             let locked = match file.as_file().try_lock() {
-                // Without file locks, no other get can tell that the draft is unused, so none removes it.
+                // If the file system has no locks, no other get can remove the draft, because it cannot lock
+                // the draft either.
                 Ok(()) | Err(TryLockError::Error(_)) => true,
                 Err(TryLockError::WouldBlock) => false,
             };
@@ -52,13 +53,13 @@ impl Draft {
         Err(io::Error::other("other gets keep removing our temporary file"))
     }
 
-    /// The underlying file.
+    /// Returns the open temporary file.
     pub(crate) fn file(&self) -> &File {
         self.file.as_file()
     }
 
-    /// Syncs the draft and renames it to `path`. It takes over the permissions of the file that it
-    /// `replaces`, and the owner if we may set it.
+    /// Syncs the draft and renames it to `path`. If it `replaces` a file, the draft first gets that file's
+    /// permissions, and its owner if we may set the owner.
     pub(crate) fn persist(self, path: &Path, replaces: Option<&Metadata>) -> io::Result<()> {
         if let Some(replaced) = replaces {
             keep_owner_and_mode(self.file(), replaced)?;
@@ -84,7 +85,7 @@ fn keep_owner_and_mode(file: &File, replaced: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// A draft name: `.mend-get-`, 16 random digits and their checksum.
+/// Returns a new draft name: `.mend-get-`, 16 random hexadecimal digits and their checksum.
 fn new_name() -> String {
     let digits = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
     format!("{PREFIX}{digits}-{:08x}", checksum(&digits))
@@ -100,7 +101,7 @@ fn checksum(digits: &str) -> u32 {
     crc32c(&[PREFIX.as_bytes(), digits.as_bytes()])
 }
 
-/// Removes abandoned drafts. Failures are ignored, because a leftover does no harm.
+/// Removes abandoned drafts from a folder. Failures are ignored, because a leftover draft does no harm.
 fn remove_leftovers(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if !is_draft_name(&entry.file_name()) {
@@ -120,7 +121,7 @@ fn remove_if_left(path: &Path) -> io::Result<bool> {
     if !found.is_file() || found.nlink() != 1 || found.uid() != rustix::process::geteuid().as_raw() {
         return Ok(false);
     }
-    // Some network file systems only lock files that are open for writing.
+    // Some network file systems can lock only files that are open for writing.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
     let file = open(true).or_else(|_| open(false))?;

@@ -17,7 +17,7 @@ pub enum ClientError {
     /// The client's certificate cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// No connection: nothing listens there, or the network blocks it.
+    /// No connection can be established: nothing listens at the address, or the network blocks it.
     #[error("cannot reach the coordinator at {address}: {source}")]
     Unreachable {
         /// The coordinator's address.
@@ -38,7 +38,7 @@ pub enum ClientError {
     Lost {
         /// The coordinator's address.
         address: Address,
-        /// The cause.
+        /// A description of the failure.
         detail: String,
     },
     /// The coordinator sent a malformed or unexpected response.
@@ -65,7 +65,7 @@ pub enum ClientError {
     /// A read or put of a stripe failed.
     #[error("stripe {stripe}: {failure}")]
     Failed {
-        /// The stripe, or its position for a put.
+        /// The stripe's id, or for a put its position in the file.
         stripe: String,
         /// The coordinator's reason.
         failure: RequestFailure,
@@ -115,25 +115,25 @@ pub enum ClientError {
     /// The requested range exceeds the file.
     #[error(transparent)]
     Range(#[from] RangePastEnd),
-    /// A local file error during a put or get.
+    /// A local file cannot be read or written during a put or get.
     #[error(transparent)]
     File(#[from] LocalFileError),
 }
 
-/// An error of a local file.
+/// Why a put or get cannot use a local file.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalFileError {
     /// An I/O error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// The attempted action, such as `read`.
+        /// The action that failed, such as `read`.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// A folder, pipe or device; only regular files can be put.
+    /// The path is a folder, pipe or device; only regular files can be put.
     #[error("{} is not a regular file, so it cannot be put", path.display())]
     NotAFile {
         /// The path.
@@ -180,7 +180,8 @@ impl ClientError {
         )
     }
 
-    /// Converts the error of a read that should have decoded a garbled block.
+    /// Converts the error of a read that was to decode a block from others because the block arrived with
+    /// wrong bytes.
     pub(crate) fn of_garbled(self, block: &WholeBlock) -> Self {
         match self {
             Self::Failed { failure, .. } => Self::garbled(block, Some(failure)),
@@ -192,7 +193,7 @@ impl ClientError {
         Self::Garbled { block: block.name.clone(), bytes: block.file.clone(), reason }
     }
 
-    /// Whether the coordinator does not know the name.
+    /// Whether the coordinator answered that the requested object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }

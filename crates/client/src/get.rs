@@ -1,4 +1,4 @@
-//! Reads a file or a byte range of it.
+//! Reads a stored file or a byte range of it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -31,15 +31,16 @@ use views::{FileLayout, FileStripe};
 
 /// The maximum number of concurrent reads into a file.
 const READS_AT_ONCE: usize = 4;
-/// The maximum number of bytes in flight for these reads, unless a single one is larger. More would only
-/// congest the links.
+/// The maximum number of bytes in flight for concurrent reads into a file, unless a single read is larger.
+/// More would only congest the links.
 const BYTES_AT_ONCE: u64 = 1 << 30;
-/// How long to retry while a coordinator is starting. The coordinator itself waits for its helpers for less.
+/// How long to retry failed reads while a coordinator is starting. The coordinator waits for its helpers for
+/// a shorter time.
 const SETTLE_LIMIT: Duration = Duration::from_secs(15);
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// How often a get reads a newer version of a file that is replaced during the read.
+/// How often a get starts again with the newer version when the file is replaced during the read.
 const MAX_RESTARTS: u32 = 8;
-/// The size of one read for a stream; it stays in memory until its turn.
+/// The size in bytes of one read for a stream. The bytes stay in memory until all earlier bytes are written.
 const STREAM_READ_BYTES: u64 = 8 << 20;
 /// The number of concurrent reads for a stream, which bounds memory to 32 MiB.
 const STREAM_READS_AT_ONCE: usize = 4;
@@ -56,7 +57,7 @@ pub struct GetOptions {
     pub verify: bool,
 }
 
-/// A file or a range of it, with the locations of its blocks as of the query.
+/// A file or a range of it, with the locations of its blocks at the time of the query.
 #[derive(Clone, Debug)]
 pub struct Found {
     layout: FileLayout,
@@ -83,9 +84,9 @@ pub enum GetTarget {
 /// The result of a get.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Got {
-    /// Bytes read.
+    /// The number of bytes of the requested range.
     pub bytes: u64,
-    /// Size of the whole file.
+    /// The size of the whole file in bytes.
     pub file_bytes: u64,
     /// The number of stripe reads.
     pub reads: u64,
@@ -93,21 +94,21 @@ pub struct Got {
     pub schemes: BTreeSet<Scheme>,
     /// The reasons why plans were dropped and replaced.
     pub replanned: Vec<String>,
-    /// Reads that should have been verified but could not be: partial reads ([`in_part`](Self::in_part)), and
-    /// stripes without a spare block.
+    /// The number of reads that should have been verified but could not be: partial reads
+    /// ([`in_part`](Self::in_part)), and reads of stripes without a spare block.
     pub unverified: u64,
-    /// Partial reads that could not be verified: parity equations cover all sub-blocks of a block, but the
-    /// read covers only some.
+    /// The number of reads that could not be verified because they cover only some sub-blocks of a block:
+    /// parity equations need all of them.
     pub in_part: u64,
     /// Blocks that arrived with wrong bytes and were decoded from other blocks instead.
     pub garbled: Vec<String>,
 }
 
-/// The reads of a get that concern one stripe.
+/// The reads of one stripe that a get needs.
 #[derive(Clone, Debug)]
 struct StripePart {
     fetches: Vec<Fetch>,
-    /// The blocks that are read completely.
+    /// The blocks of the stripe that these reads cover completely.
     whole: Vec<WholeBlock>,
 }
 
@@ -124,12 +125,12 @@ struct Fetch {
     stripe: StripeId,
     span: StripeSpan,
     piece: Piece,
-    /// Blocks to avoid because they turned out to be wrong. If any are listed, the read is also verified:
-    /// more blocks may be wrong.
+    /// Blocks to decode from others because they arrived with wrong bytes. If there are any, the read is also
+    /// verified, because more blocks may be wrong.
     around: Vec<BlockIndex>,
 }
 
-/// A read into memory, in progress.
+/// A running read into memory.
 type ReadAhead = JoinSet<Result<(Ended, Vec<u8>), ClientError>>;
 
 async fn one(read: &mut ReadAhead) -> Result<(Ended, Vec<u8>), ClientError> {
@@ -169,7 +170,7 @@ impl Client {
                 break;
             }
             let newer = self.find(&found.layout.file.name, found.range).await?;
-            // The bytes of the version before were counted already.
+            // The read of the old version has already reported these bytes as progress.
             result = reader.get(&newer, &mut output, no_progress()).await;
         }
         result
@@ -269,7 +270,7 @@ impl Reader {
     }
 
     /// Reads a part of a stripe. Blocks that are read completely are verified against their recorded digests.
-    /// A block that differs is decoded from the others, and the result must match.
+    /// A block that differs is decoded from the stripe's other blocks, and the result must match its digest.
     async fn read_part(self, mut part: StripePart, target: StripeTarget) -> Result<PartRead, ClientError> {
         let requests = part.fetches.iter().map(|fetch| fetch.request(&self.options)).collect();
         let mut ended = self.read_all(requests, &target).await?;
@@ -308,7 +309,8 @@ impl Reader {
         Ok(ended)
     }
 
-    /// Decodes a garbled block from the other blocks, if none of its bytes were written to the stream yet.
+    /// Decodes a block that arrived with wrong bytes from the stripe's other blocks. Fails if some of the
+    /// wrong bytes may already be in the stream.
     async fn read_around(&self, mut fetch: Fetch, block: &WholeBlock) -> Result<Vec<u8>, ClientError> {
         if fetch.piece.bytes() < block.file.end - block.file.start {
             return Err(ClientError::garbled(block, None));
@@ -321,7 +323,7 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// Starts a read into memory; dropping the result cancels it.
+    /// Starts a read into memory; dropping the result cancels the read.
     fn read_ahead(&self, fetch: Fetch) -> ReadAhead {
         let memory = Memory::new(fetch.span.start_of(&fetch.piece), fetch.piece.bytes() as usize);
         let (reader, request) = (self.clone(), fetch.request(&self.options));
@@ -333,8 +335,9 @@ impl Reader {
         read
     }
 
-    /// Reads, and retries while a starting coordinator waits for its helpers. The last helper may register
-    /// between the failure and the status query, so the read is retried once more after that.
+    /// Reads, and retries failed reads while a starting coordinator waits for its helpers. The last helper
+    /// may register between a failure and the status query, so the read is retried once more after the
+    /// coordinator is ready.
     async fn read_settled(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let until = Instant::now() + SETTLE_LIMIT;
         let mut was_settled = false;
@@ -354,8 +357,8 @@ impl Reader {
 }
 
 impl Found {
-    /// Explains a failed read: which stripes are lost, or that the file was replaced. Fetches the layout
-    /// again, because helpers may have failed since the first query.
+    /// Returns the error for a failed read: which stripes are unreadable, or that the file was replaced.
+    /// Fetches the layout again, because helpers may have failed since the first query.
     async fn explain(&self, client: &Client, stripe: String, reason: RequestFailure) -> ClientError {
         let (name, wanted) = (&self.layout.file.name, &self.wanted);
         let failed = ClientError::Failed { stripe, failure: reason.clone() };
@@ -421,12 +424,12 @@ impl Output {
     }
 }
 
-/// A destination that is written in order.
+/// A destination that is written from beginning to end.
 struct Stream {
     out: Box<dyn AsyncWrite + Send + Unpin>,
     /// The path, for messages.
     path: PathBuf,
-    /// The opened file, unless the caller passed a stream.
+    /// A second handle to the opened file, to sync it at the end; `None` if the caller passed a stream.
     held: Option<File>,
     /// Whether any byte was written.
     begun: bool,
@@ -448,7 +451,7 @@ impl Stream {
     }
 }
 
-/// Syncs block devices, which report write errors only then.
+/// Syncs a block device, which reports write errors only on sync.
 fn settle(file: &File) -> io::Result<()> {
     if file.metadata()?.file_type().is_block_device() { file.sync_all() } else { Ok(()) }
 }
@@ -463,13 +466,13 @@ impl Got {
         Self { bytes: wanted.end - wanted.start, file_bytes: layout.file.bytes, ..Self::default() }
     }
 
-    /// Counts the partial reads, which parity cannot verify.
+    /// Counts the partial reads among `fetches` that should be verified but that parity cannot verify.
     fn expect(&mut self, fetches: &[Fetch], options: &GetOptions) {
         let in_part = |fetch: &&Fetch| options.verify && fetch.is_in_part();
         self.in_part += fetches.iter().filter(in_part).count() as u64;
     }
 
-    /// The number of reads that could not be verified because their stripe had no spare block.
+    /// Returns the number of reads that could not be verified because their stripe had no spare block.
     pub fn without_spare(&self) -> u64 {
         self.unverified.saturating_sub(self.in_part)
     }
@@ -505,7 +508,7 @@ async fn disagreeing(blocks: Vec<WholeBlock>, target: &StripeTarget) -> Result<V
     found.await.map_err(ClientError::File)
 }
 
-/// Reads into a file, in progress.
+/// The running reads into a file.
 #[derive(Default)]
 struct ReadsUnderWay {
     reads: JoinSet<(u64, Result<PartRead, ClientError>)>,
@@ -524,7 +527,8 @@ impl ReadsUnderWay {
         self.reads.spawn(async move { (bytes, reader.read_part(part, target).await) });
     }
 
-    /// Waits for one read. A local error takes precedence over the coordinator's message about it.
+    /// Waits for one read. If a local file error caused the failure, returns that error rather than the
+    /// coordinator's message.
     async fn next(&mut self, fault: &Fault) -> Result<PartRead, ClientError> {
         let (bytes, result) =
             self.reads.join_next().await.expect("some are running").expect("reads do not panic");
@@ -538,7 +542,7 @@ impl StripePart {
         self.fetches.iter().map(|fetch| fetch.piece.bytes()).sum()
     }
 
-    /// The reads of one of its blocks, avoiding the blocks in `around`.
+    /// Returns reads of one of the stripe's blocks that avoid the blocks in `around`.
     fn fetches_of(&self, block: &WholeBlock, around: &[BlockIndex]) -> impl Iterator<Item = Fetch> {
         let first = Fetch { around: around.to_vec(), ..self.fetches[0].clone() };
         let pieces = pieces_of(&first.span, &first.span.clip(&block.file));
@@ -547,7 +551,7 @@ impl StripePart {
 }
 
 impl Fetch {
-    /// Whether it covers only some of a block's sub-blocks.
+    /// Whether the read covers only some of a block's sub-blocks.
     fn is_in_part(&self) -> bool {
         self.piece.sub_blocks.len() < usize::from(self.span.chunking.sub_blocks())
     }
@@ -567,10 +571,11 @@ impl Fetch {
     }
 }
 
-/// Cuts the wanted part of a stripe into reads.
+/// A function that splits the wanted range of a stripe into reads.
 type Cut = dyn Fn(&StripeSpan, &Range<u64>) -> Vec<Piece>;
 
-/// The stripe parts that make up a range of a file, in order, with their reads. Empty parts are skipped.
+/// Returns the reads of each stripe that together cover a range of a file, in file order. Stripes outside the
+/// range are skipped.
 fn parts<'a>(
     layout: &'a FileLayout,
     wanted: &'a Range<u64>,

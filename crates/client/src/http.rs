@@ -1,8 +1,8 @@
 //! HTTP/2 with JSON over mutual TLS; one connection to the coordinator carries all requests.
 //!
-//! An answer may take long: a listing of a hundred thousand stripes does. But a coordinator that has vanished
-//! must not be waited for. So the protocol is HTTP/2, whose pings the coordinator answers however busy it is:
-//! the timeout is on its silence, not on its answer.
+//! An answer may take long, such as a listing of a hundred thousand stripes. But the client must not wait for
+//! a coordinator that has vanished. HTTP/2 has pings, which the coordinator answers even while it is busy, so
+//! the timeout applies to pings rather than to answers.
 
 use std::io;
 use std::time::Duration;
@@ -25,22 +25,21 @@ use views::endpoints::{self, Endpoint, NoQuery, PathParameter, RequestBody};
 
 use crate::ClientError;
 
-/// The maximum size of a response.
+/// The maximum size of a response in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
-/// While an answer is awaited, the coordinator is asked this often whether it is there, and has this long to
-/// say so.
+/// The interval of HTTP/2 pings while an answer is awaited, and the time limit for the reply to a ping.
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_LIMIT: Duration = Duration::from_secs(3);
-/// A connection that has rested for longer is not used again: the coordinator closes it after twice this
-/// time.
+/// A connection that has been idle for longer than this is not used again; the coordinator closes idle
+/// connections after twice this time.
 const REST_LIMIT: Duration = Duration::from_secs(15);
 
 /// Interval between attempts to reach an unreachable coordinator.
 const DIAL_EVERY: Duration = Duration::from_millis(200);
-/// How long to repeat a request while the coordinator says that it is starting, which takes it up to ten
+/// How long to repeat a request while the coordinator answers that it is starting. Its start takes up to ten
 /// seconds.
 const STARTING_LIMIT: Duration = Duration::from_secs(15);
-/// Interval between such repetitions.
+/// Interval between repetitions of a request while the coordinator is starting.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -99,7 +98,7 @@ impl Http {
         self.call::<E>(&parameter, &NoQuery {}, body).await
     }
 
-    /// Calls an endpoint whose answer is no JSON.
+    /// Calls an endpoint whose answer is not JSON, and returns the answer's bytes.
     pub(crate) async fn bytes<E>(&self) -> Result<Bytes, ClientError>
     where
         E: Endpoint<Parameter = (), Query = NoQuery, Body = ()>,
@@ -122,12 +121,12 @@ impl Http {
     }
 
     fn decode<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, ClientError> {
-        // An empty response stands for `null`.
+        // An empty response is equivalent to the JSON value `null`.
         let answer = if answer.is_empty() { b"null" } else { answer };
         serde_json::from_slice(answer).map_err(|error| self.protocol(error))
     }
 
-    /// Sends a request, and repeats it while the coordinator is starting, if this client is patient.
+    /// Sends a request, and repeats it while the coordinator is starting, if this client has any patience.
     async fn exchange_patiently(
         &self,
         method: Method,
@@ -145,7 +144,7 @@ impl Http {
         }
     }
 
-    /// Returns the response, or the error together with whether the coordinator is starting.
+    /// Sends a request. Returns the response, or the error together with whether the coordinator is starting.
     async fn call_once(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, (ClientError, bool)> {
         let (answer, is_starting) =
             self.exchange(method, path, body).await.map_err(|error| (error, false))?;
@@ -171,8 +170,8 @@ impl Http {
         Ok((answer, is_starting))
     }
 
-    /// Returns the idle connection if it is still usable, or a new one. Concurrent callers wait for the new
-    /// one.
+    /// Returns the idle connection if it is still usable, or a new one. Concurrent callers wait until the new
+    /// connection is established, and share it.
     async fn sender(&self) -> Result<Sender, ClientError> {
         let mut kept = self.kept.lock().await;
         if let Some(kept) =
@@ -230,8 +229,8 @@ impl Http {
         let error = error.into();
         let detail = chain(&*error);
         match root_cause(&*error) {
-            // With TLS 1.3 the server judges our certificate after we consider the handshake done. HTTP/2
-            // keeps of what TLS says only its kind and its text.
+            // With TLS 1.3, the server may reject our certificate after the handshake is complete for us. The
+            // HTTP/2 library preserves only the kind and the text of the TLS error.
             Some(alert) if alert.kind() == io::ErrorKind::InvalidData => ClientError::Untrusted {
                 address: self.address.clone(),
                 source: io::Error::new(alert.kind(), alert.to_string()),
@@ -245,9 +244,9 @@ impl Http {
     }
 }
 
-/// Returns when the server has said something after the handshake, as it does at once with session tickets.
-/// With TLS 1.3 the handshake ends earlier for us than for the server, which may still turn us away to make
-/// room for others; nothing has been asked of it by then, so that the connection may be tried again.
+/// Waits for the first bytes that the server sends after the handshake: TLS session tickets. With TLS 1.3,
+/// the handshake ends earlier for the client than for the server, which may still close the connection to
+/// make room for others. No request has been sent by then, so the caller can safely connect again.
 async fn await_word(stream: &TcpStream) -> io::Result<()> {
     match stream.peek(&mut [0]).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -255,8 +254,8 @@ async fn await_word(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Connects, and again while nobody can be reached, for as long as there is patience: the coordinator may be
-/// starting.
+/// Calls `connect`, and repeats it for up to `patience` while nothing listens at the address, because the
+/// coordinator may be starting.
 pub(crate) async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
     patience: Duration,
     mut connect: impl FnMut() -> F,
@@ -270,7 +269,8 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
     }
 }
 
-/// Whether nothing listens at the address, or the peer closed the connection at once.
+/// Whether an error means that nothing listens at the address, or that the peer closed the connection at
+/// once.
 fn is_closed(error: &ClientError) -> bool {
     use io::ErrorKind as Kind;
     match error {
@@ -297,7 +297,7 @@ fn method(method: endpoints::Method) -> Method {
     }
 }
 
-/// The path of an endpoint with its parameter and query.
+/// Returns the path of an endpoint with its parameter and query, percent-encoded.
 fn uri<E: Endpoint>(parameter: &E::Parameter, query: &E::Query) -> String {
     let path = match (E::PATH.split_once('{'), parameter.text()) {
         (Some((before, rest)), Some(text)) => {

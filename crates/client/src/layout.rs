@@ -1,7 +1,7 @@
-//! Validates a file layout that the coordinator sent.
+//! Validates a file layout that the coordinator sent, which lists the file's stripes and blocks.
 //!
-//! A get trusts the layout to tell where each byte belongs. With a missing or duplicate stripe, the file
-//! would look complete but contain a hole of zeros.
+//! A get takes the position of each byte from the layout. With a missing or duplicate stripe, the file would
+//! look complete but contain a hole of zeros.
 
 use repair::{Chunking, ChunkingError};
 use views::{FileLayout, FileStripe};
@@ -47,7 +47,7 @@ pub(crate) fn check(layout: &FileLayout) -> Result<(), LayoutError> {
     if held == bytes { Ok(()) } else { Err(LayoutError::Length { bytes, held }) }
 }
 
-/// The positions of sub-blocks in a stripe's blocks.
+/// Returns the positions of sub-blocks in a stripe's blocks.
 ///
 /// # Panics
 /// If the file has no sub-blocks or too many to number; [`check`] rejects such layouts.

@@ -4,8 +4,8 @@
 //! and puts through a control session, in which the client takes part in plans like any node. Data flows
 //! directly between the client and the helpers.
 //!
-//! Invariants: memory use does not grow with the size of files or blocks. A file, local or stored, appears
-//! under its name only once it is complete.
+//! Invariants: memory use does not grow with the size of files or blocks. Both local and stored files appear
+//! under their names only once they are complete.
 //!
 //! Planning and retries with other helpers are the coordinator's job, so this crate has neither.
 //!
@@ -57,7 +57,7 @@ use std::sync::Arc;
 /// Entry points for the fuzz targets in `crates/fuzz`.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
-    /// The total size of the reads of a get; `None` if the layout or the range is rejected.
+    /// Returns the total size in bytes of the reads of a get; `None` if the layout or the range is rejected.
     ///
     /// # Panics
     /// If the total differs from the size of the range.
@@ -66,10 +66,10 @@ pub mod fuzzing {
     }
 }
 
-/// A callback that receives the number of bytes moved, from any thread.
+/// A callback for progress: called on any thread with the number of bytes moved since the last call.
 pub type Progress = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// A callback that ignores progress.
+/// Returns a callback that ignores progress.
 pub fn no_progress() -> Progress {
     Arc::new(|_| {})
 }

@@ -1,4 +1,4 @@
-//! Requests of operators about helpers.
+//! The client's methods for operators who manage helpers.
 
 use views::endpoints::*;
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Client {
-    /// All helpers, in natural order of their names.
+    /// Lists all helpers, sorted by name in natural order (`h2` before `h10`).
     ///
     /// # Errors
     /// [`ClientError`].
@@ -40,7 +40,7 @@ impl Client {
         self.http().ask::<EndMaintenance>(node.to_owned()).await
     }
 
-    /// Moves all blocks that a helper holds, or held, to another one.
+    /// Moves all blocks that a helper holds, or held before it failed, to another helper.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -48,7 +48,7 @@ impl Client {
         self.http().send::<ReplaceNode>(node.to_owned(), &ReplaceRequest { by: by.to_owned() }).await
     }
 
-    /// Whether everything stays readable without these helpers, with `leave` further losses to spare.
+    /// Whether every stripe stays readable if these helpers stop, even after `leave` further losses.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -64,7 +64,7 @@ impl Client {
         self.http().query::<SafeToRemove>((), &NodesQuery { nodes: nodes.join(",") }).await
     }
 
-    /// Moves blocks from full helpers to empty ones, or only lists the moves.
+    /// Moves blocks from full helpers to emptier helpers, or only lists the moves.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -72,7 +72,7 @@ impl Client {
         self.http().send::<Rebalance>((), &request).await
     }
 
-    /// The settings of automatic repair.
+    /// Returns the settings of automatic repair.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -88,7 +88,7 @@ impl Client {
         self.http().send::<ChangeSettings>((), request).await
     }
 
-    /// The last `most` events, oldest first.
+    /// Returns the last `most` events of the cluster's history, oldest first.
     ///
     /// # Errors
     /// [`ClientError`].

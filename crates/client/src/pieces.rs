@@ -1,8 +1,8 @@
 //! Maps a byte range of a file to pieces of blocks.
 //!
 //! A file is divided into stripes, a stripe's data into k data blocks, and a block into α equal sub-blocks. A
-//! read request names blocks, sub-blocks, and one window of offsets within each sub-block. A byte range thus
-//! becomes a few requests per stripe, which together cover exactly the range.
+//! read request names blocks, sub-blocks, and one window of offsets within each sub-block. A byte range
+//! therefore becomes a few requests per stripe, which together cover exactly the range.
 
 use std::fmt;
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub struct RangePastEnd {
     pub range: ByteRange,
     /// The file.
     pub file: String,
-    /// Its length.
+    /// The file's length.
     pub file_bytes: u64,
 }
 
@@ -49,7 +49,7 @@ impl ByteRange {
         Self { start: range.start, end: Some(range.end.max(range.start)) }
     }
 
-    /// The bytes that the range covers in a file of `file_bytes` bytes.
+    /// Returns the bytes that the range covers in a file of `file_bytes` bytes.
     ///
     /// # Errors
     /// [`RangePastEnd`].
@@ -100,13 +100,14 @@ fn parse_range(text: &str) -> Option<ByteRange> {
 pub struct StripeSpan {
     /// Offset of the stripe's first byte in the file.
     pub file_offset: u64,
-    /// Bytes of the file in this stripe; zeros pad them to k blocks.
+    /// The number of the file's bytes in this stripe; zeros pad these bytes to k blocks.
     pub data_bytes: u64,
-    /// Block size and positions of sub-blocks.
+    /// The block size, and the positions of sub-blocks within a block.
     pub chunking: Chunking,
 }
 
-/// The part of a stripe that one request reads: the same window in the same sub-blocks of some blocks.
+/// The part of a stripe that one request reads: the same window of offsets in the same sub-blocks of some
+/// blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The blocks, which are consecutive.
@@ -123,7 +124,7 @@ impl Piece {
         self.blocks.len() as u64 * self.sub_blocks.len() as u64 * (self.window.end - self.window.start)
     }
 
-    /// The indices of its blocks.
+    /// The indices of the piece's blocks.
     pub fn block_indices(&self) -> Vec<BlockIndex> {
         self.blocks.clone().map(BlockIndex).collect()
     }
@@ -135,20 +136,21 @@ impl StripeSpan {
         self.chunking.block_bytes()
     }
 
-    /// The offset of a piece's first byte in its block. The piece is contiguous from there.
+    /// Returns the offset of a piece's first byte in its block. From there, the bytes of a piece of
+    /// [`pieces_of`] are contiguous.
     pub(crate) fn start_of(&self, piece: &Piece) -> u64 {
         let first = piece.window.start..piece.window.start + 1;
         self.chunking.ranges(piece.sub_blocks.start, first).next().map_or(0, |range| range.start)
     }
 
-    /// The part of a file's range that lies in this stripe, relative to the stripe's start.
+    /// Returns the part of a file's range that lies in this stripe, relative to the stripe's start.
     pub fn clip(&self, range: &Range<u64>) -> Range<u64> {
         let clip = |offset: u64| offset.saturating_sub(self.file_offset).min(self.data_bytes);
         clip(range.start)..clip(range.end)
     }
 }
 
-/// The pieces that exactly cover the range `wanted` of a stripe's data, in order.
+/// Returns the pieces that exactly cover the range `wanted` of a stripe's data, in order.
 ///
 /// Consecutive whole blocks form one piece, because lost blocks among them can then be decoded together.
 pub fn pieces_of(stripe: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
@@ -173,8 +175,9 @@ pub fn pieces_of(stripe: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
     pieces
 }
 
-/// Cuts a range of one block into at most five pieces: the end of a chunk, whole chunks and the start of a
-/// chunk, where each partial chunk is the end of a sub-block, whole sub-blocks or the start of one.
+/// Splits a range of one block into at most five pieces. The range consists of the end of a chunk, whole
+/// chunks, and the start of a chunk. Whole chunks are one piece. A partial chunk is split into the end of a
+/// sub-block, whole sub-blocks, and the start of a sub-block.
 fn pieces_of_block(stripe: &StripeSpan, block: u64, wanted: Range<u64>) -> Vec<Piece> {
     let (part, sub_blocks) = (stripe.chunking.part_bytes(), u64::from(stripe.chunking.sub_blocks()));
     let chunk = part * sub_blocks;
@@ -200,7 +203,8 @@ fn pieces_of_block(stripe: &StripeSpan, block: u64, wanted: Range<u64>) -> Vec<P
     pieces
 }
 
-/// The code bounds the numbers of blocks and sub-blocks, so they fit in 16 bits.
+/// Converts the range of `count` indices from `first` on. No code has so many blocks or sub-blocks that their
+/// numbers exceed 16 bits.
 fn indices(first: u64, count: u64) -> Range<u16> {
     let index =
         |number: u64| u16::try_from(number).expect("a code has less than 65536 blocks and sub-blocks");
@@ -213,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// A file divided into stripes as the coordinator does it, with smaller blocks in the last stripe.
+    /// Divides a file into stripes as the coordinator does, with smaller blocks in the last stripe.
     fn stripes(file_bytes: u64, k: u64, (part, sub_blocks, chunks): (u64, u16, u64)) -> Vec<StripeSpan> {
         let chunk_bytes = part * u64::from(sub_blocks);
         let mut stripes = Vec::new();
@@ -231,7 +235,7 @@ mod tests {
         stripes
     }
 
-    /// The file offsets that a piece covers.
+    /// Returns the file offsets that a piece covers.
     fn offsets(stripe: &StripeSpan, piece: &Piece) -> Vec<u64> {
         let block_start = |block: u16| stripe.file_offset + u64::from(block) * stripe.block_bytes();
         let mut offsets = Vec::new();

@@ -1,4 +1,4 @@
-//! Stores a file.
+//! Stores a local file in the cluster.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -20,7 +20,7 @@ use crate::whole::PIECE_BYTES;
 use crate::{Client, ClientError, Progress};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
-/// The number of stripes in flight: while one is being committed, the other keeps the links busy.
+/// The number of stripes in flight: while one stripe is being committed, the other keeps the links busy.
 const STRIPES_AT_ONCE: usize = 2;
 
 /// Options for storing a file.
@@ -38,7 +38,7 @@ pub struct PutOptions {
 
 impl Client {
     /// Stores the file at `path` under `name`, completely or not at all. Dropping the future aborts the put;
-    /// [`settle`](Client::settle) waits for its cleanup.
+    /// [`settle`](Client::settle) waits until the blocks it has stored are discarded.
     ///
     /// # Errors
     /// [`ClientError::File`] if the file changes during the put. Other [`ClientError`]s as documented there.
@@ -107,14 +107,15 @@ impl Put {
         Ok(file)
     }
 
-    /// Stores a stripe, then compares the digests that helpers computed of its durable data blocks with the
-    /// local file. Parity blocks are computed on the way, so no reference digest exists for them.
+    /// Stores a stripe, then compares the digests that helpers computed of the stored data blocks with
+    /// digests of the local file. Helpers compute the parity blocks, so the client has no digests to compare
+    /// those with.
     async fn store_proven(&self, source: StripeSource) -> Result<(), ClientError> {
         let digests = StripeDigests::begin(&source, self.data_blocks);
         let (file, position) = (source.source.clone(), source.stripe.position);
         let ended = self.store_stripe(position as u32, Arc::new(source)).await?;
         let digests = digests.finish().await.map_err(LocalFileError::io("read", &file.path));
-        // Concurrent writes to the file also change the digests, so check for them first.
+        // If the local file was written to meanwhile, the digests differ as well, so check that first.
         file.check_unchanged()?;
         match first_other(&digests?, &ended) {
             None => Ok(()),
@@ -139,16 +140,16 @@ impl Put {
     }
 }
 
-/// The first data block whose stored digest is missing or differs.
+/// Returns the first data block whose stored digest is missing or differs from the local one.
 fn first_other(digests: &[Digest], ended: &Ended) -> Option<BlockIndex> {
     let mut indices = (0..).map(BlockIndex).zip(digests);
     let other = indices.find(|&(index, &digest)| !ended.digests.contains(&(index, digest)));
     other.map(|(index, _)| index)
 }
 
-/// Computes the digests of a stripe's data blocks on a separate thread while the stripe is stored. It reads
-/// the file a second time, mostly from the page cache, in the order in which slices are sent. Dropping this
-/// stops it.
+/// Computes the digests of a stripe's data blocks on a separate thread while the stripe is stored. The thread
+/// reads the file a second time, mostly from the page cache, in the order in which slices are sent. It stops
+/// when this value is dropped.
 struct StripeDigests {
     made: JoinHandle<io::Result<Vec<Digest>>>,
     _interest: Arc<()>,
@@ -183,13 +184,14 @@ fn digests(blocks: &[BlockSource], block_bytes: u64, wanted: &Weak<()>) -> io::R
     Ok(hashes.iter().map(BlockHash::finish).collect())
 }
 
-/// Waits for a stripe. A local file error takes precedence over the coordinator's message about it.
+/// Waits for one running stripe. If a local file error caused the failure, returns that error rather than the
+/// coordinator's message.
 async fn next(running: &mut JoinSet<Result<(), ClientError>>, fault: &Fault) -> Result<(), ClientError> {
     let result = running.join_next().await.expect("some are running").expect("puts do not panic");
     result.map_err(|error| fault.take().map_or(error, ClientError::File))
 }
 
-/// Aborts its put on drop.
+/// Aborts the put when dropped, unless the put has finished.
 struct Unfinished {
     put: Option<Put>,
 }
@@ -214,7 +216,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// The local file to store.
+/// The local file to store, and its metadata when the put began.
 struct SourceFile {
     path: PathBuf,
     file: File,
@@ -223,7 +225,7 @@ struct SourceFile {
 
 impl SourceFile {
     fn open(path: &Path) -> Result<Self, LocalFileError> {
-        // Check the type before opening, because opening a FIFO would wait for a writer.
+        // The type is checked before the file is opened, because opening a FIFO would wait for a writer.
         let found = std::fs::metadata(path).map_err(LocalFileError::io("read", path))?;
         if !found.is_file() {
             return Err(LocalFileError::NotAFile { path: path.to_owned() });
@@ -264,7 +266,7 @@ fn change(before: &Metadata, now: &Metadata) -> Option<FileChange> {
     }
 }
 
-/// One stripe of the file.
+/// Provides the data blocks of one stripe of the file.
 #[derive(Clone)]
 struct StripeSource {
     source: Arc<SourceFile>,
@@ -280,7 +282,7 @@ impl Sources for StripeSource {
 }
 
 impl StripeSource {
-    /// The source of one data block.
+    /// Returns the source of one data block.
     fn block(&self, index: BlockIndex) -> BlockSource {
         let bytes = self.stripe.block_bytes;
         let before = u64::from(index.0) * bytes;
@@ -289,8 +291,8 @@ impl StripeSource {
     }
 }
 
-/// One data block of the file. The last blocks of a file may be partly or completely beyond its end; zeros
-/// pad them, because the plan expects full blocks.
+/// Reads one data block of the file. The last blocks may lie partly or completely beyond the end of the file;
+/// they are padded with zeros, because the plan expects full blocks.
 struct BlockSource {
     stripe: StripeSource,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! The open requests of a client, each with the sources or sinks that the embedded engine uses for it.
+//! Keeps the open requests of a client, each with the sources or sinks that the embedded engine uses for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,13 +15,13 @@ pub(crate) type Closed = Result<Ended, NotEnded>;
 pub(crate) enum NotEnded {
     /// The coordinator reported a failure.
     Failed(RequestFailure),
-    /// The session ended before this client did anything for the request, so it may be retried.
+    /// The session ended before this client's engine began the request, so the request may be retried.
     LostBeforeIt,
-    /// The session ended while the request was running.
+    /// The session ended after the engine had begun the request.
     LostWithin,
 }
 
-/// The open requests, by tag.
+/// The open requests, by the tag that identifies each in messages.
 #[derive(Default)]
 pub(crate) struct Requests {
     table: Mutex<Table>,
@@ -31,7 +31,7 @@ pub(crate) struct Requests {
 struct Table {
     next: u64,
     open: BTreeMap<u64, Open>,
-    /// Set when the session has ended.
+    /// Whether the session has ended.
     ended: bool,
 }
 
@@ -56,7 +56,7 @@ impl Requests {
         Some((tag, receiver))
     }
 
-    /// Delivers the outcome of a request; returns `false` if the caller no longer waits for it.
+    /// Passes the outcome of a request to its caller; returns `false` if the caller no longer waits.
     pub(crate) fn close(&self, tag: u64, result: Result<Ended, RequestFailure>) -> bool {
         match self.lock().open.remove(&tag) {
             Some(open) => open.closed.send(result.map_err(NotEnded::Failed)).is_ok(),
@@ -64,7 +64,7 @@ impl Requests {
         }
     }
 
-    /// Removes a request that its caller gave up; returns whether it was still open.
+    /// Removes a request that its caller has abandoned; returns whether the request was still open.
     pub(crate) fn forget(&self, tag: u64) -> bool {
         self.lock().open.remove(&tag).is_some()
     }
@@ -85,7 +85,7 @@ impl Requests {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        // A panic leaves no partial update in the table.
+        // A poisoned lock is safe to use, because a panic leaves no partial update in the table.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,14 @@
-//! Local destinations for a read's blocks. A [`Room`] takes bytes and can read them back, because
-//! verification compares them with additional blocks. No store is involved.
+//! Local destinations for the blocks that a client reads: files or memory instead of a store. A [`Room`]
+//! accepts bytes and can return them, because the parity check of a verified read needs them again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use repair::{BlockId, Sink};
 use store_api::{BlockError, BlockReader, Delivery, Intake, Sinks};
 
-/// A local destination for one block's bytes. Offsets are relative to the block.
+/// A local destination for one block's bytes. Offsets are relative to the start of the block.
 pub trait Room: Send + Sync + 'static {
-    /// Takes `bytes` at `offset`.
+    /// Writes `bytes` at `offset`.
     ///
     /// # Errors
     /// [`BlockError`]; the read fails.
@@ -20,11 +20,11 @@ pub trait Room: Send + Sync + 'static {
     /// [`BlockError`]; the read fails.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError>;
 
-    /// Whether [`write`](Self::write) may block on a device. Only memory never does.
+    /// Whether [`write`](Self::write) may block on a device; `false` only for memory.
     fn may_wait(&self) -> bool;
 }
 
-/// A delivery of a block into a room.
+/// Returns a delivery that writes a block into a room.
 pub fn delivery_to<R: Room>(sink: &Sink, room: Arc<R>) -> Delivery {
     Delivery::Taken(Box::new(RoomTaker { bytes: sink.bytes, room }))
 }
@@ -76,7 +76,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory for `bytes` bytes of a block from offset `start` on, initially zero.
+    /// Allocates memory for `bytes` bytes of a block from offset `start` on, initially zero.
     pub fn new(start: u64, bytes: usize) -> Arc<Self> {
         Arc::new(Self { start, bytes: Mutex::new(vec![0; bytes]) })
     }
@@ -86,7 +86,7 @@ impl Memory {
         std::mem::take(&mut self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Passes the memory of the given bytes to `work`.
+    /// Calls `work` with the memory that holds the given range of the block.
     fn at(
         &self,
         block: &BlockId,
@@ -101,7 +101,7 @@ impl Memory {
     }
 }
 
-/// A room in the memory of one block.
+/// A [`Room`] for one block in [`Memory`].
 struct MemoryRoom {
     block: BlockId,
     memory: Arc<Memory>,
@@ -132,7 +132,7 @@ impl Sinks for MemorySink {
     }
 }
 
-/// The error for bytes outside the requested range.
+/// Returns the error for bytes outside the requested range.
 pub(crate) fn outside(block: &BlockId, offset: u64, bytes: usize) -> BlockError {
     let detail = format!("received {bytes} unrequested bytes at offset {offset}");
     BlockError::Corrupt { block: block.clone(), path: "this client".to_owned(), detail }

@@ -23,7 +23,7 @@ pub struct ReadRequest {
     pub blocks: Vec<BlockIndex>,
     /// The sub-blocks to read; all if absent.
     pub sub_blocks: Option<Range<u16>>,
-    /// Offsets within each sub-block.
+    /// The offsets to read within each sub-block.
     pub window: Range<u64>,
     /// The scheme for decoding lost blocks.
     pub scheme: Scheme,
@@ -33,7 +33,7 @@ pub struct ReadRequest {
     pub pacing: Option<Pacing>,
     /// Whether to verify the result against one more block than decoding needs.
     pub verify: bool,
-    /// Blocks to treat as lost.
+    /// Blocks to treat as lost, so that they are decoded from others.
     pub pretend_lost: Vec<BlockIndex>,
 }
 
@@ -58,14 +58,14 @@ pub(crate) struct DataSession {
     pub(crate) node: NodeId,
     address: Address,
     requests: Arc<Requests>,
-    /// Limits the open requests to the coordinator's maximum; further requests wait here.
+    /// Limits the open requests to the coordinator's maximum; further requests wait for this semaphore.
     turns: Semaphore,
     reports: Reports,
     pump: JoinHandle<()>,
 }
 
 impl DataSession {
-    /// With `data_tls`, plain data edges are refused.
+    /// Connects and registers as a client. With `data_tls`, unencrypted data edges are refused.
     pub(crate) async fn open(
         address: Address,
         identity: &Identity,
@@ -118,7 +118,7 @@ impl DataSession {
         let _ = self.reports.send(FromNode::Garbled { stripe, block });
     }
 
-    /// The error for callers whose session ended.
+    /// Returns the error for callers whose session ended.
     pub(crate) fn lost(&self) -> ClientError {
         let detail = "the control session ended".to_owned();
         ClientError::Lost { address: self.address.clone(), detail }
@@ -135,7 +135,7 @@ impl Drop for DataSession {
     }
 }
 
-/// Tells the coordinator when a caller gives up its request.
+/// Closes the request at the coordinator if the caller drops the future before the request has ended.
 struct CloseOnDrop<'a> {
     tag: u64,
     requests: &'a Requests,

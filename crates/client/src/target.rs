@@ -1,4 +1,4 @@
-//! The local file that a get writes; it appears only when complete.
+//! Writes the local file of a get, which appears only when complete.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
@@ -32,13 +32,13 @@ impl FileTarget {
         Ok(Self { place, draft })
     }
 
-    /// A second handle to the file, for writing.
+    /// Returns a second handle to the file, for writing.
     pub(crate) fn file(&self) -> Result<Arc<File>, LocalFileError> {
         let file = self.draft.file().try_clone();
         file.map(Arc::new).map_err(LocalFileError::io("write", &self.place.path))
     }
 
-    /// Renames the file to its final name.
+    /// Syncs the file and renames it to its final name.
     pub(crate) fn finish(self) -> Result<(), LocalFileError> {
         let Self { place: FilePlace { path, existing }, draft } = self;
         let replaced = what_is_replaced(&path, existing).map_err(LocalFileError::io("write", &path))?;
@@ -58,8 +58,8 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalFileErro
     }
 }
 
-/// The metadata of the file to replace, current if possible. A get may take long, so this refuses to replace
-/// a new file that is not a regular one.
+/// Returns the metadata of the file to replace, read again if possible. A get may take long, so `path` may
+/// have become something other than a regular file, which is not replaced.
 fn what_is_replaced(path: &Path, before: Option<Metadata>) -> io::Result<Option<Metadata>> {
     match std::fs::symlink_metadata(path) {
         Ok(now) if !now.is_file() => Err(io::Error::new(
@@ -71,7 +71,8 @@ fn what_is_replaced(path: &Path, before: Option<Metadata>) -> io::Result<Option<
     }
 }
 
-/// The first local error. The coordinator knows it only at second hand, so this one is reported.
+/// The first error of a local file. It is returned to the caller instead of the coordinator's message, which
+/// is less precise.
 #[derive(Clone, Default)]
 pub(crate) struct Fault(Arc<Mutex<Option<LocalFileError>>>);
 
@@ -85,7 +86,7 @@ impl Fault {
     }
 }
 
-/// The range of one stripe in a file under construction.
+/// The destination of one stripe's blocks in the file under construction.
 #[derive(Clone)]
 pub(crate) struct StripeTarget {
     pub(crate) file: Arc<File>,
@@ -95,7 +96,7 @@ pub(crate) struct StripeTarget {
     /// Offset of the stripe's first byte in the stored file.
     pub(crate) stripe_offset: u64,
     pub(crate) block_bytes: u64,
-    /// The wanted range of the stored file; the local file starts with its first byte.
+    /// The wanted range of the stored file; the local file starts with the first byte of this range.
     pub(crate) wanted: std::ops::Range<u64>,
 }
 
@@ -114,7 +115,8 @@ struct FileRoom {
 }
 
 impl FileRoom {
-    /// The offset of these bytes in the local file.
+    /// Returns the offset in the local file of bytes at `offset` in the block; fails if they are outside the
+    /// wanted range.
     fn place(&self, offset: u64, bytes: usize) -> Result<u64, BlockError> {
         let StripeTarget { stripe_offset, block_bytes, wanted, .. } = &self.target;
         let at = stripe_offset + u64::from(self.index.0) * block_bytes + offset;
@@ -146,12 +148,12 @@ impl Room for FileRoom {
 }
 
 impl StripeTarget {
-    /// The same target without progress reports, for bytes that are delivered a second time.
+    /// Returns the same target without progress reports, for bytes that are delivered a second time.
     pub(crate) fn silent(&self) -> Self {
         Self { progress: no_progress(), ..self.clone() }
     }
 
-    /// Whether the target holds the block's bytes as they were stored.
+    /// Whether the block's bytes in the local file match the block's recorded digest.
     pub(crate) fn has(&self, block: &WholeBlock) -> Result<bool, LocalFileError> {
         let read = |at: u64, buffer: &mut [u8]| self.file.read_exact_at(buffer, at - self.wanted.start);
         block.agrees(read).map_err(LocalFileError::io("read back", &self.path))

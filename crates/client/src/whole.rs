@@ -1,8 +1,8 @@
 //! Verifies blocks that a get reads completely against their recorded digests.
 //!
-//! Range checksums are linear, so altered bytes on a disk can still match all of them, and a block decoded
-//! from bad blocks is bad as well. The digest of a whole block detects both. A range that covers only part of
-//! a block cannot be checked this way.
+//! The checksums that a store keeps for ranges of a block are linear, so altered bytes on a disk can still
+//! match all of them, and a block decoded from bad blocks is bad as well. The digest of a whole block detects
+//! both. A read of only part of a block cannot be checked this way.
 
 use std::io;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// A block that is read completely, apart from the zeros after the end of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WholeBlock {
-    /// Its name.
+    /// The block's name.
     pub(crate) name: String,
     pub(crate) index: BlockIndex,
     /// The block's byte range in the file.
@@ -28,7 +28,8 @@ pub(crate) struct WholeBlock {
     recorded: Digest,
 }
 
-/// The blocks of a stripe that `wanted` covers completely and whose digest kind is supported here.
+/// Returns the blocks of a stripe that `wanted` covers completely and whose kind of digest this client can
+/// compute.
 pub(crate) fn whole_blocks(layout: &FileLayout, stripe: &FileStripe, wanted: &Range<u64>) -> Vec<WholeBlock> {
     let block_bytes = stripe.stripe.block_bytes;
     let end = stripe.file_offset + stripe.data_bytes;
@@ -80,22 +81,23 @@ impl WholeBlock {
 /// Verifies whole blocks whose bytes arrive in order.
 pub(crate) struct InOrder<'blocks> {
     blocks: &'blocks [WholeBlock],
-    /// The hash of the first block's bytes so far.
+    /// The hash of the bytes of `blocks[0]` that have arrived so far.
     hash: BlockHash,
     /// The next expected offset in the file.
     at: u64,
 }
 
 impl<'blocks> InOrder<'blocks> {
-    /// `blocks` are in file order; the bytes start at offset `at`.
+    /// Creates a verifier of `blocks`, which are in file order, for bytes that start at offset `at` of the
+    /// file.
     pub(crate) fn new(blocks: &'blocks [WholeBlock], at: u64) -> Self {
         Self { blocks, hash: BlockHash::default(), at }
     }
 
-    /// Adds the next bytes.
+    /// Processes the next bytes of the file.
     ///
     /// # Errors
-    /// The first block that ends in these bytes and does not match its digest.
+    /// Returns the first block that ends in these bytes and does not match its digest.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), &'blocks WholeBlock> {
         let came = self.at..self.at + bytes.len() as u64;
         self.at = came.end;
@@ -129,7 +131,7 @@ mod tests {
         hash.finish().to_string()
     }
 
-    /// A file of one stripe that starts at byte 1000, with zeros after its last byte.
+    /// Returns the layout of a file whose listed stripe starts at byte 1000 and is padded with zeros.
     fn layout(data: &[u8], k: usize, block_bytes: usize) -> FileLayout {
         let mut padded = data.to_vec();
         padded.resize(k * block_bytes, 0);
@@ -173,7 +175,8 @@ mod tests {
     }
 
     proptest! {
-        /// Only whole blocks of the range are checked, and a changed byte in any of them is detected.
+        /// Checks that exactly the whole blocks of the range are verified, and that a changed byte in any of
+        /// these blocks is detected.
         #[test]
         fn a_changed_byte_of_a_whole_block_is_seen(
             k in 1usize..5, block_bytes in 1usize..60, short in 0usize..200, pieces in 1usize..40,

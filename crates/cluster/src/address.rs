@@ -1,4 +1,4 @@
-//! Addresses to dial. Unlike listen addresses, they may contain a host name.
+//! Addresses to dial. Unlike a listen address, an address to dial may contain a host name.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Host(String);
 
-/// The address to dial a node at: `HOST:PORT`, where the host is a name, an IPv4 address, or an IPv6 address
-/// in brackets.
+/// An address at which to dial a node: `HOST:PORT`, where the host is a name, an IPv4 address, or an IPv6
+/// address in brackets.
 ///
 /// ```
 /// use cluster::Address;
@@ -29,21 +29,21 @@ pub struct Address {
 /// The text is not a [`Host`] or not an [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseAddressError {
-    /// Neither an IP address nor a host name.
+    /// The text is neither an IP address nor a host name.
     #[error("`{0}` is not a host: write an IP address or a host name, without a port")]
     Host(String),
-    /// Not `HOST:PORT` with a port of 1 to 65535.
+    /// The text is not `HOST:PORT` with a port of 1 to 65535.
     #[error("`{0}` is not an address to dial: write HOST:PORT, such as 10.0.0.7:7410")]
     Address(String),
 }
 
 impl Host {
-    /// The host as text; an IPv6 address without brackets.
+    /// The host as text; an IPv6 address has no brackets.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// This host at `port`.
+    /// Returns the address of `port` on this host.
     pub fn at(&self, port: u16) -> Address {
         Address { host: self.clone(), port }
     }
@@ -76,7 +76,8 @@ impl FromStr for Host {
             !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         };
         let is_name = text.len() <= 253 && text.split('.').all(is_label);
-        // Reject "10.0.0" and "300.1.1.1": a name lookup of them would fail later with an unhelpful error.
+        // Reject texts such as "10.0.0" and "300.1.1.1": looking them up as host names would fail later with
+        // an unhelpful error.
         let looks_numeric = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         if is_name && !looks_numeric {
             Ok(Self(text.to_owned()))
@@ -87,7 +88,7 @@ impl FromStr for Host {
 }
 
 impl Address {
-    /// The host; an IPv6 address without brackets.
+    /// The host as text; an IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         self.host.as_str()
     }

@@ -15,11 +15,14 @@ use crate::durable::{self, FileError, PRIVATE, PUBLIC};
 use crate::{ClusterId, Role};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Twenty years, longer than the disks will last: an expired authority would stop every repair at once.
+/// The lifetime of the authority's certificate: twenty years, longer than the disks will last. Once it has
+/// expired, every connection and so every repair fails.
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(20 * 365);
-/// Ten years, because certificates are not renewed automatically (`docs/guides/keys.md`).
+/// The default lifetime of a member's certificate: ten years, because certificates are not renewed
+/// automatically (`docs/guides/keys.md`).
 const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(10 * 365);
-/// The tolerated clock difference between two machines when a certificate is issued.
+/// How far the clock of another machine may lag behind that of the issuing machine when a certificate is
+/// issued.
 const CLOCK_SKEW: Duration = DAY;
 
 /// The reason why a certificate could not be issued.
@@ -54,7 +57,7 @@ pub enum IssueError {
     /// The certificate could not be created; only a failing random source or signer causes this.
     #[error("cannot make a certificate for {role}: {source}")]
     Make {
-        /// The holder of the certificate.
+        /// The role that the certificate was for.
         role: Role,
         /// The certificate library's error.
         source: rcgen::Error,
@@ -140,7 +143,7 @@ pub(crate) enum AuthorityError {
 
 fn authority_params(cluster_id: ClusterId) -> CertificateParams {
     let mut params = params_for(format!("Mend cluster {cluster_id}"), AUTHORITY_LIFETIME);
-    // Path length 0: the authority signs members, but no further authorities.
+    // Path length 0: the authority may sign members' certificates, but no further authorities.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
@@ -151,7 +154,7 @@ fn role_params(role: &Role, lifetime: Duration) -> Result<CertificateParams, rcg
     params.subject_alt_names = vec![rcgen::SanType::DnsName(role.dns_name().try_into()?)];
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // A helper needs both: it dials the coordinator, and other helpers dial it.
+    // A helper is both a TLS client and a TLS server: it dials the coordinator, and other helpers dial it.
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;

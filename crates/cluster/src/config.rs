@@ -26,7 +26,7 @@ use crate::{Address, Bandwidth, ByteSize, Host, Name, RepairAfter};
 pub struct Config {
     /// The cluster's unique id.
     pub cluster_id: ClusterId,
-    /// Whether to encrypt data edges, if the file states it; see
+    /// Whether to encrypt data edges, if the file has the key `data_tls`; see
     /// [`encrypts_data_edges`](Self::encrypts_data_edges).
     #[serde(default)]
     pub data_tls: Option<bool>,
@@ -34,7 +34,7 @@ pub struct Config {
     pub coordinator: CoordinatorConfig,
     /// Defaults for commands.
     pub defaults: Defaults,
-    /// The storage system to repair; `None` for Mend's own files.
+    /// The attached storage system whose stripes are repaired; `None` for Mend's own store.
     #[serde(default)]
     pub store: Option<StoreConfig>,
     /// The helpers, in the order of the file.
@@ -49,7 +49,7 @@ pub struct Config {
     /// Links with less bandwidth than the ports at their ends.
     #[serde(default, rename = "link")]
     pub links: Vec<LinkConfig>,
-    /// Further links, given as matrices.
+    /// Further links, given as matrices of rates.
     #[serde(default, rename = "matrix")]
     pub matrices: Vec<MatrixConfig>,
 }
@@ -70,10 +70,10 @@ pub struct CoordinatorConfig {
     /// How long a helper may be down before its blocks are rebuilt elsewhere.
     #[serde(default)]
     pub repair_after: RepairAfter,
-    /// Total read rate of the steady scrub over all helpers; `None` turns it off.
+    /// The total read rate of the background scrub over all helpers; `None` turns the background scrub off.
     #[serde(default)]
     pub scrub_rate: Option<Bandwidth>,
-    /// Whether the steady scrub also checks stripes against their parity equations, at the same rate.
+    /// Whether the background scrub also checks stripes against their parity equations; the rate covers both.
     #[serde(default)]
     pub scrub_parity: bool,
 }
@@ -94,10 +94,11 @@ pub struct Defaults {
     pub scheme: String,
 }
 
-/// One helper. A store reads further keys, see [`HelperSettings`](crate::HelperSettings).
+/// A `[[helper]]` entry. The crate of an attached store reads further keys of the entry, see
+/// [`HelperSettings`](crate::HelperSettings).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct HelperConfig {
-    /// Its name, unique in the cluster and part of its certificate.
+    /// The helper's name, unique in the cluster and part of the helper's certificate.
     pub name: Name,
     /// Listen address for data edges of other helpers. With port 0 the system picks a free port, and the
     /// helper announces it when it registers.
@@ -106,41 +107,41 @@ pub struct HelperConfig {
     /// The address for others to dial, if it differs from `listen`.
     #[serde(default)]
     pub advertise: Option<Address>,
-    /// Its block folder, absolute or relative to the cluster folder.
+    /// The helper's block folder, absolute or relative to the cluster folder.
     #[serde(default)]
     pub blocks: Option<PathBuf>,
-    /// Its rack.
+    /// The helper's rack.
     #[serde(default, deserialize_with = "some_not_empty")]
     pub rack: Option<String>,
-    /// The bandwidth of its link in each direction, if stated instead of measured.
+    /// The bandwidth of the helper's link in each direction; measured if absent.
     #[serde(default)]
     pub bandwidth: Option<Bandwidth>,
-    /// Its uplink bandwidth, if it differs from `bandwidth`.
+    /// The helper's upload bandwidth, if it differs from `bandwidth`.
     #[serde(default)]
     pub uplink: Option<Bandwidth>,
-    /// Its downlink bandwidth, if it differs from `bandwidth`.
+    /// The helper's download bandwidth, if it differs from `bandwidth`.
     #[serde(default)]
     pub downlink: Option<Bandwidth>,
-    /// The read bandwidth of its disk.
+    /// The read bandwidth of the helper's disk.
     #[serde(default)]
     pub disk_read: Option<Bandwidth>,
-    /// The write bandwidth of its disk.
+    /// The write bandwidth of the helper's disk.
     #[serde(default)]
     pub disk_write: Option<Bandwidth>,
-    /// Caps on its bandwidth.
+    /// Caps on the bandwidth that the helper may use.
     #[serde(default)]
     pub limits: LimitsConfig,
 }
 
-/// Bandwidth caps of a helper; absent ones are unlimited.
+/// Bandwidth caps of a helper; an absent cap means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Cap on its disk, for reads and writes together.
+    /// Cap on the disk, for reads and writes together.
     pub disk: Option<Bandwidth>,
-    /// Cap on what it sends, over all connections.
+    /// Cap on the bytes sent, over all connections together.
     pub up: Option<Bandwidth>,
-    /// Cap on what it receives, over all connections.
+    /// Cap on the bytes received, over all connections together.
     pub down: Option<Bandwidth>,
     /// Cap on each background repair, in each direction.
     pub repair: Option<Bandwidth>,
@@ -170,9 +171,9 @@ pub struct ConfigError {
     pub path: PathBuf,
     /// The line number, from 1.
     pub line: usize,
-    /// That line's text, trimmed.
+    /// The text of this line, trimmed.
     pub line_text: String,
-    /// The error, and how to fix it.
+    /// What is wrong, and how to fix it.
     pub message: String,
 }
 
@@ -180,7 +181,7 @@ impl Config {
     /// Parses and validates the text of a `mend.toml`. `path` is only used in errors.
     ///
     /// # Errors
-    /// The first error, with its line.
+    /// Returns the first error in the file, with its line.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let document = document(text, path)?;
         let config: Config = toml_edit::de::from_str(text)
@@ -194,18 +195,18 @@ impl Config {
         }
     }
 
-    /// The helper with this name.
+    /// Returns the helper with this name.
     pub fn helper(&self, name: &Name) -> Option<&HelperConfig> {
         self.helpers.iter().find(|helper| helper.name == *name)
     }
 
-    /// Whether data edges are encrypted: as `data_tls` says, or by default if any helper is reachable from
-    /// another machine.
+    /// Whether data edges are encrypted: the value of `data_tls`, or if that is absent, whether any helper is
+    /// reachable from another machine.
     pub fn encrypts_data_edges(&self) -> bool {
         self.data_tls.unwrap_or_else(|| self.helpers.iter().any(|helper| !helper.is_on_loopback()))
     }
 
-    /// The first conflict between values that are valid individually.
+    /// Returns the first conflict between values that are valid individually.
     fn contradiction(&self) -> Option<Contradiction> {
         self.coordinator
             .contradiction()
@@ -249,7 +250,7 @@ impl Config {
         let helpers = self.helpers.iter().enumerate();
         let named = helpers.filter_map(|(i, helper)| {
             let blocks = helper.blocks.as_deref()?;
-            // The same path on different hosts denotes different folders.
+            // The same path on different hosts is a different folder, so the host is part of the comparison.
             Some((Place::Helper(i, "blocks"), (helper.dial_host(), blocks)))
         });
         first_repeated(named, |(_, blocks), first| {
@@ -293,7 +294,7 @@ impl CoordinatorConfig {
 }
 
 impl HelperConfig {
-    /// A helper with this name and listen address, and defaults otherwise.
+    /// Creates a helper with this name and listen address, and defaults for everything else.
     pub fn new(name: Name, listen: SocketAddr) -> Self {
         Self {
             name,
@@ -310,12 +311,13 @@ impl HelperConfig {
         }
     }
 
-    /// The address for others to dial. If the port is 0, the coordinator knows the actual one.
+    /// Returns the address for others to dial. If its port is 0, the helper reports the actual port to the
+    /// coordinator when it registers.
     pub fn dial_address(&self) -> Address {
         self.advertise.clone().unwrap_or_else(|| self.listen.into())
     }
 
-    /// Whether its addresses make it reachable from this machine only.
+    /// Whether the helper can be reached only from its own machine, judging by its addresses.
     pub fn is_on_loopback(&self) -> bool {
         self.listen.ip().is_loopback() && self.dial_host().is_loopback()
     }
@@ -343,7 +345,7 @@ impl HelperConfig {
         Some(Contradiction { place: Place::Helper(index, key), message })
     }
 
-    /// Its keys in `mend.toml`.
+    /// Returns the helper's `[[helper]]` table for `mend.toml`.
     pub(crate) fn to_table(&self) -> Table {
         let mut table = Table::new();
         table["name"] = value(self.name.as_str());
@@ -389,7 +391,8 @@ pub(crate) fn with_helpers(
     let mut document: DocumentMut = text
         .parse()
         .map_err(|error: toml_edit::TomlError| ConfigError::at(path, text, error.message(), error.span()))?;
-    // An inline list, helper = [{ name = … }], cannot be extended with [[helper]] tables.
+    // If the file has an inline list, helper = [{ name = … }], extend that list, because TOML does not allow
+    // [[helper]] tables in addition.
     if let Some(array) = document.get_mut("helper").and_then(Item::as_array_mut) {
         array.extend(helpers.into_iter().map(Table::into_inline_table));
         return Ok(document.to_string());
@@ -399,7 +402,7 @@ pub(crate) fn with_helpers(
     Ok(format!("{}\n\n{appended}", text.trim_end()))
 }
 
-/// Removes a helper from `text`; returns `None` if it is not listed.
+/// Removes a helper from `text`; returns `None` if the helper is not listed.
 pub(crate) fn without_helper(text: &str, path: &Path, name: &Name) -> Result<Option<String>, ConfigError> {
     let mut document: DocumentMut = text
         .parse()
@@ -420,7 +423,8 @@ pub(crate) fn without_helper(text: &str, path: &Path, name: &Name) -> Result<Opt
     Ok(found.map(|()| document.to_string()))
 }
 
-/// The settings of `[store]`, as the crate of its kind knows them; `None` without a `[store]`.
+/// Parses the section `[store]` into the type of the crate that supports this kind of store; `None` without a
+/// `[store]`.
 pub(crate) fn store_settings<T: DeserializeOwned>(text: &str, path: &Path) -> Result<Option<T>, ConfigError> {
     #[derive(Deserialize)]
     struct Stored<T> {
@@ -431,7 +435,7 @@ pub(crate) fn store_settings<T: DeserializeOwned>(text: &str, path: &Path) -> Re
     Ok(parsed.store)
 }
 
-/// Adds this `[store]` to `text`, before the helpers.
+/// Sets the section `[store]` of `text`.
 pub(crate) fn with_store(text: &str, path: &Path, store: Table) -> Result<String, ConfigError> {
     let mut document: DocumentMut = text
         .parse()
@@ -440,7 +444,7 @@ pub(crate) fn with_store(text: &str, path: &Path, store: Table) -> Result<String
     Ok(document.to_string())
 }
 
-/// The text of a new `mend.toml` without helpers.
+/// Returns the text of a new `mend.toml` without helpers.
 pub(crate) fn new_text(
     cluster_id: ClusterId,
     data_tls: Option<bool>,
@@ -512,7 +516,7 @@ scheme = {scheme}
     )
 }
 
-/// The end of a new `mend.toml`, where helpers are added.
+/// The comment at the end of a new `mend.toml`, after which helpers are appended.
 const HELPERS_TEXT: &str = r#"# The helpers, one [[helper]] each. `mend node add` appends here and makes the certificate.
 #   name       1 to 63 of a-z, 0-9 and -; its certificate carries it
 #   listen     where it listens for data of other helpers
@@ -543,7 +547,7 @@ impl ConfigError {
     }
 }
 
-/// A value that is valid alone but conflicts with another one.
+/// A value that is valid alone but conflicts with another value.
 pub(crate) struct Contradiction {
     pub place: Place,
     pub message: String,
@@ -575,13 +579,13 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::Coordinator(key) => write!(f, "[coordinator] {key}"),
-            // Count from 1, as readers of the file do.
+            // Number helpers from 1, as readers of the file do.
             Place::Helper(index, key) => write!(f, "[[helper]] number {} ({key})", index + 1),
         }
     }
 }
 
-/// The first value that repeats an earlier one.
+/// Returns an error for the first value that repeats an earlier one.
 fn first_repeated<T: Ord>(
     values: impl Iterator<Item = (Place, T)>,
     message: impl Fn(T, Place) -> String,

@@ -12,11 +12,11 @@ pub(crate) const PRIVATE: u32 = 0o600;
 /// Mode of a file that anyone may read.
 pub(crate) const PUBLIC: u32 = 0o644;
 
-/// An I/O error with its action and path.
+/// An I/O error with the action that failed and the path.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// The attempted action, such as `read`.
+    /// The action that failed, such as `read`.
     pub action: &'static str,
     /// The file or folder.
     pub path: PathBuf,
@@ -38,8 +38,8 @@ pub(crate) fn create_folder(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(cannot("create", path))
 }
 
-/// Atomically replaces the file at `path`. Readers see either version completely, and never with broader
-/// permissions.
+/// Atomically replaces the file at `path`. Readers see either the old or the new file completely, and the new
+/// bytes never have broader permissions than `mode`.
 pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
     let folder = path.parent().expect("every file here is written into a folder");
     try_replace(folder, path, bytes, mode).map_err(cannot("write", path))

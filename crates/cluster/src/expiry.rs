@@ -7,10 +7,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, CertificateError};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long before its expiry a certificate is reported, and renewed on request.
+/// Mend warns of each certificate that expires within this time.
 pub const RENEW_WITHIN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The expiry time of a certificate; `None` if it cannot be parsed.
+/// Returns the expiry time of a certificate; `None` if the certificate cannot be parsed.
 pub fn expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let seconds = certificate.validity().not_after.timestamp();

@@ -1,4 +1,4 @@
-//! The cluster folder: created atomically, opened with helpful errors, and extended in place.
+//! The cluster folder: creates it atomically, opens it with helpful errors, and adds and removes helpers.
 //!
 //! ```text
 //! DIR/mend.toml                      the configuration
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A machine of the cluster needs only `mend.toml`, `ca/ca.pem` and the folder of its own role.
-//! [`Cluster::open`] requires the first two, and [`Cluster::identity`] the third.
+//! [`Cluster::open`] requires the two files, and [`Cluster::identity`] the folder.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -43,7 +43,8 @@ pub struct Cluster {
     config: Config,
 }
 
-/// Options of `mend init`. The default is eighteen helpers on this machine's loopback.
+/// Options of `mend init`. By default, the cluster has eighteen helpers on the loopback address of this
+/// machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitOptions {
     /// The number of helpers, named `h1`, `h2`, …
@@ -64,7 +65,7 @@ pub struct InitOptions {
     pub block_bytes: ByteSize,
     /// The default repair scheme.
     pub scheme: String,
-    /// Whether to encrypt data edges; `None` decides by the helpers' addresses, see
+    /// Whether to encrypt data edges; `None` makes it depend on the helpers' addresses, see
     /// [`Config::encrypts_data_edges`].
     pub data_tls: Option<bool>,
     /// How long a helper, or the store's server on its machine, may be down before its blocks are rebuilt
@@ -113,7 +114,7 @@ pub enum InitError {
         /// The first helper's port.
         first_port: u16,
     },
-    /// The options are invalid or conflict; the error quotes them as lines of the file.
+    /// The options are invalid or conflict; the error quotes the line of `mend.toml` that they would produce.
     #[error("these options give an invalid configuration: {0}")]
     Options(#[source] ConfigError),
     /// The random source failed.
@@ -154,7 +155,7 @@ pub enum OpenError {
         /// The expected path.
         path: PathBuf,
     },
-    /// The user lacks permission to read it.
+    /// The user lacks permission to read the folder.
     #[error(
         "{} is not readable by this user (permission denied); run mend as the user who owns the cluster \
          folder",
@@ -175,22 +176,22 @@ pub enum OpenError {
 /// The reason why a helper could not be added. The configuration is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum AddHelperError {
-    /// The name is taken.
+    /// A helper of this name exists already.
     #[error("helper {name} exists already; choose another name")]
     NameTaken {
         /// The name.
         name: Name,
     },
-    /// The path is not UTF-8, which TOML requires.
+    /// The path of the block folder is not UTF-8, which TOML requires.
     #[error("the block folder {} is not UTF-8, so {CONFIG_FILE} cannot name it; rename it", blocks.display())]
     BlocksNotUtf8 {
         /// The block folder.
         blocks: PathBuf,
     },
-    /// The configuration is invalid, or would be with the new helper.
+    /// The configuration is invalid, or would become invalid with the new helper.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Its certificate could not be created.
+    /// The helper's certificate could not be created.
     #[error(transparent)]
     Issue(#[from] IssueError),
     /// A file could not be read or written.
@@ -201,7 +202,7 @@ pub enum AddHelperError {
 /// The reason why a helper could not be removed. The configuration is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveHelperError {
-    /// The configuration is invalid, or would be without the helper.
+    /// The configuration is invalid, or would become invalid without the helper.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A file could not be read or written.
@@ -223,8 +224,8 @@ impl Cluster {
 
         let parent = folder.parent().ok_or_else(|| InitError::NotEmpty { folder: folder.clone() })?;
         durable::create_folder(parent)?;
-        // Use a sibling folder, so that the rename stays within one file system. It is private, because keys
-        // are created in it.
+        // Use a sibling folder, so that the rename stays within one file system. The temporary folder is
+        // private, because keys are created in it.
         let scratch = tempfile::Builder::new()
             .prefix(".mend-init-")
             .tempdir_in(parent)
@@ -261,28 +262,31 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The settings in `[store]` of `mend.toml`, as the crate of that kind of store knows them; `None` without a `[store]`.
+    /// Parses the section `[store]` of `mend.toml` into the type of the crate that supports this kind of
+    /// store; `None` without a `[store]`.
     ///
     /// # Errors
-    /// [`OpenError`]: a file that cannot be read, or a key or value that the crate does not know.
+    /// [`OpenError`] if the file cannot be read, or contains a key or value that the crate rejects.
     pub fn store_settings<T: DeserializeOwned>(&self) -> Result<Option<T>, OpenError> {
         let path = self.config_path();
         Ok(store_settings(&durable::read(&path)?, &path)?)
     }
 
-    /// The settings in each `[[helper]]` of `mend.toml` that the crate of the kind of store knows, by helper.
+    /// Parses the keys in each `[[helper]]` of `mend.toml` that belong to the attached store, into the type
+    /// of the store's crate. Returns them by helper.
     ///
     /// # Errors
-    /// [`OpenError`]: a file that cannot be read, or a key or value that neither this nor that crate knows.
+    /// [`OpenError`] if the file cannot be read, contains a key that neither this crate nor the store's crate
+    /// defines, or contains an invalid value.
     pub fn helper_settings<T: HelperSettings>(&self) -> Result<BTreeMap<Name, T>, OpenError> {
         let path = self.config_path();
         Ok(helper_settings(&durable::read(&path)?, &path)?)
     }
 
-    /// Writes `[store]` to `mend.toml`: the storage system to repair.
+    /// Writes the section `[store]` to `mend.toml`, which names the storage system to repair.
     ///
     /// # Errors
-    /// If a file cannot be read or written.
+    /// If a file cannot be read or written, or the configuration would become invalid.
     pub fn set_store(&mut self, store: Table) -> Result<(), AddHelperError> {
         let _lock = self.lock()?;
         let path = self.config_path();
@@ -304,7 +308,8 @@ impl Cluster {
         self.add_helper_with(helper, Table::new())
     }
 
-    /// Like [`add_helper`](Self::add_helper), with the keys that the store reads.
+    /// Like [`add_helper`](Self::add_helper), and also writes `settings`, the keys of the attached store,
+    /// into the helper's entry.
     ///
     /// # Errors
     /// As [`add_helper`](Self::add_helper).
@@ -312,7 +317,7 @@ impl Cluster {
         let _lock = self.lock()?;
         let path = self.config_path();
         let text = durable::read(&path)?;
-        // The file may have changed since it was opened.
+        // `mend.toml` may have changed since this folder was opened.
         let current = Config::parse(&text, &path)?;
         if current.helper(&helper.name).is_some() {
             return Err(AddHelperError::NameTaken { name: helper.name });
@@ -333,8 +338,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Removes a helper from the configuration; returns whether it was listed. Its folder and certificate are
-    /// kept: its blocks may still be needed, and the coordinator rejects helpers that are not in `mend.toml`.
+    /// Removes a helper from the configuration; returns whether it was listed. The helper's folder and
+    /// certificate are kept: the blocks may still be needed, and the coordinator rejects helpers that are not
+    /// in `mend.toml`.
     ///
     /// # Errors
     /// If a file cannot be read or written, or the configuration is invalid.
@@ -349,10 +355,11 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Issues a certificate and key for `role`, replacing existing ones. Also creates additional clients.
+    /// Issues a certificate and key for `role`, replacing existing ones. For a new name, this adds a client
+    /// or plug-in.
     ///
     /// There are no revocation lists, so the old certificate stays valid until it expires. A removed helper
-    /// is kept out because the coordinator accepts only helpers listed in `mend.toml`.
+    /// cannot connect nevertheless, because the coordinator accepts only helpers listed in `mend.toml`.
     ///
     /// # Errors
     /// If `ca.key` is missing or does not match `ca.pem`, or a file cannot be written.
@@ -360,7 +367,7 @@ impl Cluster {
         self.issue_for(role, None)
     }
 
-    /// Like [`issue`](Self::issue), with a given lifetime.
+    /// Like [`issue`](Self::issue), with a given lifetime; `None` means the default.
     ///
     /// # Errors
     /// As [`issue`](Self::issue).
@@ -369,7 +376,7 @@ impl Cluster {
         self.issue_by(&authority, role, lifetime)
     }
 
-    /// All members with a certificate in this folder.
+    /// Lists all members with a certificate in this folder.
     pub fn members(&self) -> Vec<Role> {
         let named = |folder: &str, role: fn(Name) -> Role| -> Vec<Role> {
             let entries = fs::read_dir(self.folder.join(folder)).into_iter().flatten().flatten();
@@ -387,7 +394,7 @@ impl Cluster {
         members
     }
 
-    /// The expiry time of a member's certificate; `None` if it cannot be read.
+    /// Returns the expiry time of a member's certificate; `None` if the certificate cannot be read.
     pub fn expires(&self, role: &Role) -> Option<SystemTime> {
         let pem = fs::read(self.certificate(role)).ok()?;
         expiry(&CertificateDer::from_pem_slice(&pem).ok()?)
@@ -425,7 +432,7 @@ impl Cluster {
         self.folder.join("ca").join("ca.key")
     }
 
-    /// The folder of a role: its certificate and other files.
+    /// Returns the folder of a role, which holds the role's certificate, key and other files.
     pub fn role_folder(&self, role: &Role) -> PathBuf {
         match role {
             Role::Coordinator => self.folder.join("coordinator"),
@@ -436,17 +443,17 @@ impl Cluster {
         }
     }
 
-    /// The path of a role's certificate.
+    /// Returns the path of a role's certificate.
     pub fn certificate(&self, role: &Role) -> PathBuf {
         self.role_folder(role).join("cert.pem")
     }
 
-    /// The path of a role's private key.
+    /// Returns the path of a role's private key.
     pub fn key(&self, role: &Role) -> PathBuf {
         self.role_folder(role).join("key.pem")
     }
 
-    /// The block folder of a helper: the configured one, or `helpers/NAME/blocks`.
+    /// Returns the block folder of a helper: the configured folder, or `helpers/NAME/blocks`.
     pub fn blocks_folder(&self, helper: &HelperConfig) -> PathBuf {
         match &helper.blocks {
             Some(blocks) => self.folder.join(blocks),
@@ -549,7 +556,8 @@ fn refuse_used(folder: &Path) -> Result<(), InitError> {
     if is_free { Ok(()) } else { Err(InitError::NotEmpty { folder: folder.to_owned() }) }
 }
 
-/// Renames a finished folder onto an absent or empty one; fails if a concurrent `init` was faster.
+/// Renames a finished folder to `folder`, which must be absent or empty; fails if a concurrent `init` was
+/// faster.
 fn rename_onto(finished: &Path, folder: &Path) -> Result<(), InitError> {
     if let Err(error) = fs::rename(finished, folder) {
         refuse_used(folder)?;

@@ -1,8 +1,8 @@
-//! The keys in `[[helper]]` that one kind of store reads.
+//! Parses the keys in `[[helper]]` that belong to the attached store.
 //!
-//! This crate knows none of them. The crate of the kind reads them with
-//! [`Cluster::helper_settings`](crate::Cluster::helper_settings). A key that neither knows is an error, with or without
-//! a store.
+//! This crate defines none of these keys. The store's crate defines them with [`HelperSettings`] and reads
+//! them with [`Cluster::helper_settings`](crate::Cluster::helper_settings). A key that neither crate defines
+//! is an error. Without an attached store, only this crate's keys are allowed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,16 +15,16 @@ use toml_edit::Document;
 use crate::config::{Contradiction, Place};
 use crate::{Config, ConfigError, HelperConfig, Name};
 
-/// The keys in `[[helper]]` that one kind of store reads. Its other keys are ignored, so an implementation must not
-/// deny unknown fields.
+/// The keys in `[[helper]]` that belong to one kind of store. Parsing ignores the other keys of the entry, so
+/// an implementation must not deny unknown fields.
 pub trait HelperSettings: DeserializeOwned {
-    /// A key whose value contradicts the others, and an error message.
+    /// Returns a key whose value contradicts other values of the helper, and an error message.
     fn contradiction(&self) -> Option<(&'static str, String)> {
         None
     }
 }
 
-/// No keys: the settings without a store.
+/// The settings when no store is attached: no keys.
 #[derive(Deserialize)]
 pub(crate) struct NoSettings {}
 
@@ -79,15 +79,15 @@ pub(crate) fn check_keys<T: HelperSettings>(
     Ok(())
 }
 
-/// The names of a struct's fields, as serde reads them.
+/// Returns the names of a struct's fields as serde deserializes them.
 fn fields<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
-    // The deserializer always fails; it only notes the names.
+    // Deserialization always fails; it only records the names.
     let _ = T::deserialize(FieldNames(&mut fields));
     fields
 }
 
-/// A deserializer that notes the field names of a struct.
+/// A deserializer that records the field names of a struct and then fails.
 struct FieldNames<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for FieldNames<'_> {

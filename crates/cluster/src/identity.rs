@@ -1,5 +1,5 @@
-//! A certificate with its key, verified once and then provided as rustls configurations. A renewed
-//! certificate also takes effect in configurations already handed out.
+//! Loads and verifies a member's certificate and key, and provides them as rustls configurations. After a
+//! renewal, configurations that were already handed out present the new certificate as well.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use crate::durable::{self, FileError};
 use crate::expiry::{expiry, is_expired};
 use crate::{Role, peer_role};
 
-/// The identity of this process: its role, and the TLS configurations that prove it to other members.
+/// The identity of this process: its role, and the TLS configurations that prove the role to other members.
 ///
-/// Loading checks everything that a handshake depends on, so the getters cannot fail.
+/// [`load`](Self::load) checks everything that a handshake depends on, so the getters cannot fail.
 #[derive(Clone)]
 pub struct Identity {
     role: Role,
@@ -49,7 +49,7 @@ pub enum IdentityError {
     /// A file could not be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file is not PEM of the expected kind.
+    /// A file is not valid PEM of the expected kind.
     #[error("{} is damaged ({reason}); issue a new certificate", path.display())]
     Damaged {
         /// The file.
@@ -108,7 +108,7 @@ struct Files {
     key: PathBuf,
 }
 
-/// The certificate to present in new handshakes, with its expiry time.
+/// The certificate to present in new handshakes; replaced after a renewal.
 #[derive(Debug)]
 struct Current(RwLock<Presented>);
 
@@ -142,14 +142,15 @@ impl ResolvesClientCert for Current {
 }
 
 impl Identity {
-    /// Loads an identity from three PEM files; a client needs no others.
+    /// Loads an identity from three PEM files: the trusted authorities, the member's certificate, and its
+    /// key.
     ///
-    /// All certificates in `authority` are trusted. This allows replacing an authority without downtime: both
-    /// are listed during the transition.
+    /// All certificates in `authority` are trusted. This allows replacing an authority without downtime: the
+    /// file lists the old and the new authority during the transition.
     ///
     /// # Errors
     /// If a file is missing or damaged, the key does not match, or the certificate has expired, belongs to
-    /// another authority or names no role.
+    /// another authority or does not state a role.
     pub fn load(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let roots = Arc::new(load_roots(authority)?);
         let pem = read(certificate)?;
@@ -229,8 +230,8 @@ impl Identity {
     /// they have changed. The trusted authorities stay as loaded.
     ///
     /// # Errors
-    /// As [`load`](Self::load), without changes to the identity. While the files are being replaced, the
-    /// certificate and the key may briefly mismatch.
+    /// As [`load`](Self::load); the identity is then unchanged. While the files are being replaced, the
+    /// certificate and the key may briefly not match.
     pub fn refresh(&self) -> Result<bool, IdentityError> {
         let Files { authority, certificate, key } = &*self.files;
         if read(certificate)? == self.current.get().pem {
@@ -253,19 +254,19 @@ impl Identity {
 
     /// TLS configuration for accepting: requires a certificate of this cluster from the peer.
     ///
-    /// The handshake accepts any member; check [`peer_role`] before acting on its requests.
+    /// The handshake accepts any member; check [`peer_role`] before acting on the peer's requests.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.server.clone()
     }
 
-    /// TLS configuration for dialling: presents our certificate, and requires one of this cluster with the
-    /// dialled server name. [`Role::server_name`] gives that name.
+    /// TLS configuration for dialling: presents our certificate, and requires that the peer's certificate is
+    /// of this cluster and contains the dialled server name, which [`Role::server_name`] returns.
     pub fn client_config(&self) -> Arc<ClientConfig> {
         self.client.clone()
     }
 
     /// Like [`server_config`](Self::server_config), for data edges. Every session starts with a full
-    /// handshake, and the server sends nothing unsolicited after it.
+    /// handshake, after which the server sends nothing unsolicited.
     pub fn edge_server_config(&self) -> Arc<ServerConfig> {
         self.edge_server.clone()
     }
@@ -278,7 +279,7 @@ impl Identity {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Do not print the configurations: they hold the private key.
+        // The configurations are omitted, because they hold the private key.
         f.debug_struct("Identity").field("role", &self.role).finish_non_exhaustive()
     }
 }
@@ -305,15 +306,15 @@ fn client_config(
     Ok(builder.with_client_cert_resolver(presented))
 }
 
-/// Prefers AES-128: it matches the strength of the P-256 keys in the certificates and needs less CPU than
-/// AES-256.
+/// Returns a provider that prefers AES-128, which matches the strength of the P-256 keys in the certificates
+/// and needs less CPU than AES-256.
 fn edge_provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     provider
 }
 
-/// Disables session tickets: they would arrive unsolicited on an idle connection and stay there unread.
+/// Disables session tickets, which would arrive unsolicited on an idle connection and stay there unread.
 fn without_tickets(mut config: ServerConfig) -> ServerConfig {
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});

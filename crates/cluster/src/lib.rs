@@ -5,10 +5,10 @@
 //! opens and extends the folder. [`Config`] is the parsed `mend.toml`. [`Identity`] is a certificate with its
 //! key, ready for use in rustls. [`peer_role`] returns the role of the peer after a handshake.
 //!
-//! Invariant: every TLS configuration uses TLS 1.3, presents a certificate, requires one of the same
-//! authority, and verifies the dialled server name independently of the address.
+//! Invariant: every TLS configuration uses TLS 1.3, presents our certificate, requires a certificate of the
+//! same authority from the peer, and verifies the name of a dialled server independently of its address.
 //!
-//! This crate knows names and files only: no plans, stripes, sockets or async code.
+//! This crate deals with names and files only. It contains no plans, stripes, sockets or async code.
 //!
 //! ```
 //! use cluster::{Cluster, InitOptions, Role};

@@ -1,14 +1,16 @@
-//! Names of helpers and clients. A name must be one DNS label, because certificates contain it as such.
+//! Names of helpers and clients. A name must be a single DNS label, because it is part of the DNS name in the
+//! member's certificate.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The maximum length of a name in bytes, which is that of a DNS label.
+/// The maximum length of a name in bytes, which is the maximum length of a DNS label.
 const MAX_NAME_BYTES: usize = 63;
 
-/// The name of a helper or client: 1 to 63 of `a-z`, `0-9` and `-`, without `-` at either end.
+/// The name of a helper, client or plug-in: 1 to 63 of the characters `a-z`, `0-9` and `-`, without `-` at
+/// either end.
 ///
 /// ```
 /// use cluster::Name;

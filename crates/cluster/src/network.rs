@@ -1,10 +1,10 @@
 //! The network between helpers, as `mend.toml` describes it: racks, regions, and links slower than the ports
 //! at their ends.
 //!
-//! The bandwidth of a helper's own ports is part of its own entry. Only the coordinator's copy of the file
-//! counts, because helpers do not know about each other. Parsing accepts each entry individually.
-//! [`Config::network`] checks them against each other and against the helpers; only the coordinator calls it,
-//! so that operators can edit the file step by step.
+//! The bandwidth of a helper's own network ports is part of its `[[helper]]` entry. Only the coordinator uses
+//! this part of the file. Parsing checks each entry individually. [`Config::network`] checks the entries
+//! against each other and against the helpers. Only the coordinator calls it, so that operators can edit the
+//! file step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +12,22 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{Bandwidth, Config};
 
-/// The name that stands for any client in a link.
+/// The name that represents any client in a link.
 pub const CLIENT: &str = "client";
 
 /// A rack with a region or a bandwidth limit.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RackConfig {
-    /// Its name, as used by helpers.
+    /// The rack's name; helpers refer to their rack by this name.
     pub name: String,
-    /// The region that contains it.
+    /// The region that contains the rack.
     #[serde(default)]
     pub region: Option<String>,
-    /// Total bandwidth from its nodes to the outside.
+    /// The total bandwidth from the nodes inside to all other nodes.
     #[serde(default)]
     pub up: Option<Bandwidth>,
-    /// Total bandwidth from the outside to its nodes.
+    /// The total bandwidth from all other nodes to the nodes inside.
     #[serde(default)]
     pub down: Option<Bandwidth>,
 }
@@ -36,12 +36,12 @@ pub struct RackConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionConfig {
-    /// The region's name. Racks refer to their region by it.
+    /// The region's name; racks refer to their region by this name.
     pub name: String,
-    /// Total bandwidth from its nodes to the outside.
+    /// The total bandwidth from the nodes inside to all other nodes.
     #[serde(default)]
     pub up: Option<Bandwidth>,
-    /// Total bandwidth from the outside to its nodes.
+    /// The total bandwidth from all other nodes to the nodes inside.
     #[serde(default)]
     pub down: Option<Bandwidth>,
 }
@@ -54,7 +54,7 @@ pub struct LinkConfig {
     pub from: String,
     /// The receiver, of the same kind as `from`.
     pub to: String,
-    /// Its bandwidth.
+    /// The link's bandwidth.
     pub rate: Bandwidth,
 }
 
@@ -64,11 +64,11 @@ pub struct LinkConfig {
 pub struct MatrixConfig {
     /// The names of the helpers, racks or regions.
     pub names: Vec<String>,
-    /// A row for each sender with a rate for each receiver; `-` means unspecified.
+    /// One row for each sender, with one rate for each receiver; `-` means that the rate is not specified.
     pub rates: Vec<Vec<Entry>>,
 }
 
-/// An element of a matrix.
+/// The rate of one link in a matrix; `None` for `-`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry(pub Option<Bandwidth>);
 
@@ -101,14 +101,14 @@ pub enum NetworkError {
     /// A rack or region is described twice, or a rack and a region share a name.
     #[error("{entry}: `{name}` is described by {first} already; racks and regions need names of their own")]
     Twice {
-        /// The second one.
+        /// The position of the second, contradicting entry.
         entry: String,
         /// The name.
         name: String,
-        /// The first one.
+        /// The position of the first entry.
         first: String,
     },
-    /// A rack without a helper.
+    /// No helper is in a rack that the file describes.
     #[error(
         "{entry}: no helper is in rack `{name}` ({}); give a helper `rack = \"{name}\"`, or remove the rack",
         known_text("racks with helpers", known)
@@ -121,7 +121,7 @@ pub enum NetworkError {
         /// The racks that have helpers.
         known: Vec<String>,
     },
-    /// A region without a rack.
+    /// No rack is in a region that the file describes.
     #[error(
         "{entry}: no rack is in region `{name}`; give a [[rack]] `region = \"{name}\"`, or remove the region"
     )]
@@ -131,7 +131,7 @@ pub enum NetworkError {
         /// The region.
         name: String,
     },
-    /// A link refers to an unknown name.
+    /// A link or matrix refers to an unknown name.
     #[error(
         "{entry}: `{name}` is not a helper, rack or region of this file ({})",
         known_text("it has", known)
@@ -144,7 +144,7 @@ pub enum NetworkError {
         /// The known names.
         known: Vec<String>,
     },
-    /// A name that denotes both a helper and a rack or region.
+    /// A link or matrix refers to a name that belongs both to a helper and to a rack or region.
     #[error("{entry}: `{name}` is a helper as well as a rack or a region; rename one of them")]
     Ambiguous {
         /// The link or matrix.
@@ -152,7 +152,7 @@ pub enum NetworkError {
         /// The name.
         name: String,
     },
-    /// A link between a helper and a rack or region.
+    /// A link joins a helper with a rack or region.
     #[error(
         "{entry}: `{from}` and `{to}` are of different kinds; a link joins two helpers, or two racks or \
          regions"
@@ -160,12 +160,12 @@ pub enum NetworkError {
     Mixed {
         /// The link or matrix.
         entry: String,
-        /// Its sender.
+        /// The link's sender.
         from: String,
-        /// Its receiver.
+        /// The link's receiver.
         to: String,
     },
-    /// A link from a name to itself.
+    /// A link leads from a name to itself.
     #[error("{entry}: a link from `{name}` to itself carries nothing; remove it, or write `-` in a matrix")]
     Itself {
         /// The link or matrix.
@@ -173,7 +173,7 @@ pub enum NetworkError {
         /// The name.
         name: String,
     },
-    /// A matrix that is not square.
+    /// A matrix does not have one row and one column for each name.
     #[error(
         "{entry}: {names} names, but {rows} rows, one of them with {rates} rates; give every name one row \
          with a rate for every name"
@@ -188,17 +188,17 @@ pub enum NetworkError {
         /// The length of the first row that does not fit.
         rates: usize,
     },
-    /// A link has two rates.
+    /// A link has two different rates.
     #[error(
         "{entry}: the link from `{from}` to `{to}` has {given} here, but {was} elsewhere in this file; keep \
          one of them"
     )]
     TwoRates {
-        /// The second one.
+        /// The position of the second, contradicting entry.
         entry: String,
-        /// Its sender.
+        /// The link's sender.
         from: String,
-        /// Its receiver.
+        /// The link's receiver.
         to: String,
         /// The first rate.
         was: Bandwidth,
@@ -213,10 +213,10 @@ fn known_text(what: &str, known: &[String]) -> String {
 }
 
 impl Config {
-    /// The network between the helpers.
+    /// Returns the validated network between the helpers.
     ///
     /// # Errors
-    /// The first contradiction in the file.
+    /// Returns the first contradiction in the file.
     pub fn network(&self) -> Result<Network, NetworkError> {
         let mut survey = Survey { config: self, network: Network::default(), said: BTreeMap::new() };
         survey.take_places()?;
@@ -230,7 +230,7 @@ impl Config {
     }
 }
 
-/// The kind of a link's end.
+/// The kind of a link's end: a helper or client, or a rack or region.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Node,
@@ -240,7 +240,7 @@ enum End {
 struct Survey<'a> {
     config: &'a Config,
     network: Network,
-    /// Rates as written in the file.
+    /// The rates as written in the file.
     said: BTreeMap<(String, String), Bandwidth>,
 }
 

@@ -1,8 +1,8 @@
 //! Sizes and rates as people write them on the command line and in `mend.toml`.
 //!
 //! Parsing is exact: a text that is not a whole number of bytes (or bits per second) is rejected, and the
-//! displayed text parses back to the same value. The `bytesize` crate rounds when it displays, which a
-//! configuration must not do.
+//! displayed text parses back to the same value. The crate `bytesize` is not used, because it rounds
+//! displayed values, and a configuration must not be rounded.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,8 @@ use serde::{Serialize, Serializer};
 
 /// A number of bytes: `64MiB`, `4KiB`, `1.5GiB`, or a plain number of bytes.
 ///
-/// Units follow GNU tools and ignore case: `K` and `KiB` are 1024, `KB` is 1000, up to `P`.
+/// Units are those of GNU tools, in upper or lower case: `K` and `KiB` are 1024, `KB` is 1000, and so on up
+/// to `P`.
 ///
 /// ```
 /// use cluster::ByteSize;
@@ -40,10 +41,10 @@ pub struct Bandwidth(u64);
 /// The text is not a [`ByteSize`] or not a [`Bandwidth`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
-    /// Not a whole number of bytes.
+    /// The text is not a whole number of bytes.
     #[error("`{0}` is not a size: write a number of bytes with a unit, such as 64MiB, 4KiB or 1GiB")]
     Size(String),
-    /// Not a positive whole number of bits per second.
+    /// The text is not a positive whole number of bits per second.
     #[error(
         "`{0}` is not a bandwidth: write bits per second such as 1gbit or 500mbit, or bytes such as 100MB/s"
     )]
@@ -56,7 +57,7 @@ const BIT_UNITS: [(&str, u64); 5] =
     [("tbit", 1_000_000_000_000), ("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)];
 
 impl ByteSize {
-    /// A size of `bytes` bytes.
+    /// Returns a size of `bytes` bytes.
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
@@ -68,7 +69,7 @@ impl ByteSize {
 }
 
 impl Bandwidth {
-    /// A rate of `bits` bits per second; `None` for zero, at which no transfer would end.
+    /// Returns a rate of `bits` bits per second; `None` for zero, because no transfer would end at that rate.
     pub const fn from_bits_per_second(bits: u64) -> Option<Self> {
         if bits == 0 { None } else { Some(Self(bits)) }
     }
@@ -115,7 +116,7 @@ fn split_unit(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// The number of bytes in a unit of GNU tools.
+/// Returns the number of bytes in a unit such as `MiB`, `M` or `MB`.
 fn byte_unit(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
     let (prefix, base) = match unit.strip_suffix("ib") {
@@ -129,7 +130,7 @@ fn byte_unit(unit: &str) -> Option<u64> {
     Some(base.pow(power as u32))
 }
 
-/// The number of bits per second in a unit: `mbit`, `Mbit/s`, or a byte unit that ends in `B/s`.
+/// Returns the number of bits per second in a unit: `mbit`, `Mbit/s`, or a byte unit that ends in `B/s`.
 fn rate_unit(unit: &str) -> Option<u64> {
     if let Some(bytes) = unit.strip_suffix("/s").filter(|bytes| bytes.ends_with('B')) {
         return byte_unit(bytes)?.checked_mul(8);
@@ -139,7 +140,7 @@ fn rate_unit(unit: &str) -> Option<u64> {
     BIT_UNITS.iter().find(|(known, _)| *known == bits).map(|&(_, multiplier)| multiplier)
 }
 
-/// `number * multiplier`, if it is an integer that fits.
+/// Returns `number * multiplier`, if the product is an integer of at most 64 bits.
 fn exact_product(number: &str, multiplier: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() {

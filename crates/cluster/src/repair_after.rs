@@ -1,4 +1,5 @@
-//! How long a helper may be down before its blocks are rebuilt elsewhere: `10m`, `1h 30m`, or `never`.
+//! The setting how long a helper may be down before its blocks are rebuilt elsewhere: `10m`, `1h 30m`, or
+//! `never`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +11,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum RepairAfter {
-    /// After this time.
+    /// The blocks are rebuilt after this time.
     Time(Duration),
-    /// Never without an explicit request.
+    /// The blocks are rebuilt only on request.
     Never,
 }
 
@@ -25,10 +26,10 @@ pub struct ParseRepairAfterError {
 }
 
 impl RepairAfter {
-    /// The maximum; longer times would risk overflows and have no use.
+    /// The longest accepted time. Longer times are useless, and arithmetic with them might overflow.
     const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-    /// The time; `None` for never.
+    /// Returns the time; `None` for `Never`.
     pub fn time(self) -> Option<Duration> {
         match self {
             Self::Time(time) => Some(time),
@@ -37,7 +38,8 @@ impl RepairAfter {
     }
 }
 
-/// Ten minutes: longer than the reboot of a machine, and long enough for most operators to notice.
+/// Ten minutes: longer than a machine takes to reboot, and long enough for most operators to notice the
+/// failure.
 impl Default for RepairAfter {
     fn default() -> Self {
         Self::Time(Duration::from_secs(600))

@@ -1,4 +1,4 @@
-//! Roles, as stated in certificates.
+//! The roles of cluster members, which their certificates state.
 
 use std::fmt;
 
@@ -21,18 +21,18 @@ pub enum Role {
     Helper(Name),
     /// The client of this name, which puts, reads, repairs and watches.
     Client(Name),
-    /// The plug-in of this name, a part of another system. It may only describe, read and repair that
-    /// system's stripes.
+    /// The plug-in of this name, which runs inside another storage system. It may only describe, read and
+    /// repair the stripes of that system.
     Plugin(Name),
 }
 
 impl Role {
-    /// The client that `mend init` creates: `admin`.
+    /// Returns the client that `mend init` creates: `admin`.
     pub fn default_client() -> Self {
         Role::Client(Name::try_from("admin".to_owned()).expect("`admin` is a name"))
     }
 
-    /// The DNS name in this role's certificate, such as `h1.helper.mend`. It is never resolved.
+    /// Returns the DNS name in this role's certificate, such as `h1.helper.mend`. The name is never resolved.
     pub fn dns_name(&self) -> String {
         match self {
             Role::Coordinator => COORDINATOR_DNS_NAME.to_owned(),
@@ -42,12 +42,12 @@ impl Role {
         }
     }
 
-    /// The server name to verify when dialling this role, whatever its address.
+    /// Returns the server name that a dialler must verify in this role's certificate, whatever the address.
     pub fn server_name(&self) -> ServerName<'static> {
         ServerName::try_from(self.dns_name()).expect("a role's name is a DNS name, since a Name is one label")
     }
 
-    /// The role whose certificates contain this DNS name. Distinct names map to distinct roles.
+    /// Returns the role whose certificates contain this DNS name. Distinct names map to distinct roles.
     pub fn from_dns_name(dns_name: &str) -> Option<Self> {
         if dns_name == COORDINATOR_DNS_NAME {
             return Some(Role::Coordinator);
@@ -73,12 +73,12 @@ impl fmt::Display for Role {
     }
 }
 
-/// The role of a peer, read from the certificates of a **finished** handshake
+/// Returns the role of a peer, read from the certificates of a **finished** handshake
 /// (`connection.peer_certificates()`).
 ///
-/// This function does not verify the certificates: a handshake with an [`Identity`](crate::Identity)'s
-/// configuration has done that. `None` means a certificate of this authority that names no role; reject the
-/// peer.
+/// This function does not verify the certificates, because a handshake with the configuration of an
+/// [`Identity`](crate::Identity) has already done so. `None` means that the certificate does not state
+/// exactly one role; the caller must then reject the peer.
 pub fn peer_role(certificates: &[CertificateDer<'_>]) -> Option<Role> {
     let end_entity = EndEntityCert::try_from(certificates.first()?).ok()?;
     let mut dns_names = end_entity.valid_dns_names();

@@ -1,4 +1,4 @@
-//! The cluster folder on a real disk: creating, opening and extending it, and its error cases.
+//! Tests the cluster folder on a real disk: creating, opening and extending it, and the error cases.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! Real handshakes over loopback: accepted members, identified roles, rejected peers.
+//! Tests real handshakes over loopback: members are accepted, their roles are identified, and other peers are
+//! rejected.
 
 use std::fs;
 use std::io;
@@ -24,18 +25,19 @@ fn helper(name: &str) -> Role {
     Role::Helper(name.parse().unwrap())
 }
 
-/// The role that each side saw in its peer, after a byte was sent each way.
+/// The role of the peer as seen by the accepting and by the dialling side, after each has sent a byte.
 type Met = (io::Result<Option<Role>>, io::Result<Option<Role>>);
 
-/// Lets `server` accept one connection from `dialler`, which requires the role `wanted`. Returns each side's
-/// result.
+/// Lets `server` accept one connection from `dialler`, which requires the role `wanted` of the server.
+/// Returns each side's result.
 async fn meet(server: &Identity, dialler: ClientConfig, wanted: &Role) -> Met {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let acceptor = TlsAcceptor::from(server.server_config());
     let accepts = async {
         let mut stream = acceptor.accept(listener.accept().await?.0).await?;
-        // With TLS 1.3, the dialler learns of a rejected certificate only here.
+        // With TLS 1.3, the dialler notices that its certificate was rejected only when it reads after the
+        // handshake, so send a byte each way.
         stream.write_u8(1).await?;
         stream.read_u8().await?;
         Ok(role_of(stream.get_ref().1.peer_certificates()))
@@ -156,7 +158,8 @@ async fn a_dialler_without_a_certificate_is_turned_away() {
 async fn one_authority_replaces_another_while_both_are_trusted() {
     let (_scratch, old) = init();
     let (_new_scratch, new) = init();
-    // The intermediate state of the procedure in docs/guides/keys.md: every ca.pem holds both authorities.
+    // This is the intermediate state of the procedure in docs/guides/keys.md: every ca.pem holds both
+    // authorities.
     let read = |cluster: &Cluster| fs::read_to_string(cluster.authority_certificate()).unwrap();
     let both = format!("{}{}", read(&new), read(&old));
     for cluster in [&old, &new] {

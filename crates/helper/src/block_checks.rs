@@ -1,4 +1,5 @@
-//! Checks that a block is the recorded one, and computes fingerprints on threads that may block.
+//! Checks that an opened block is the one that the catalog records, and computes fingerprints of blocks on
+//! low-priority threads.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::engine::aside;
 use crate::error_reports::block_problem;
 use crate::gate::DiskGate;
 
-/// Fingerprints a block that is being delivered to this node.
+/// Computes the fingerprints of a block that is being delivered to this node.
 pub(crate) async fn fingerprint_delivery(
     delivery: SharedDelivery,
     asked: FingerprintErrand,
@@ -20,7 +21,7 @@ pub(crate) async fn fingerprint_delivery(
     fingerprint(reader, asked, gate).await
 }
 
-/// Fingerprints a block of the store.
+/// Computes the fingerprints of a block in the store.
 pub(crate) async fn fingerprint_held(
     blocks: Arc<dyn Blocks>,
     asked: FingerprintErrand,
@@ -55,8 +56,8 @@ pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Re
             reader.bytes(),
             asked.bytes
         ),
-        // Without both digests, the length is the only criterion. It matters because a shorter block would be
-        // padded with zeros.
+        // If either digest is missing, only the lengths can be compared. A shorter block must be refused,
+        // because it would be padded with zeros.
         _ if reader.bytes() != asked.bytes => {
             format!("it has {} bytes, but {} are recorded", reader.bytes(), asked.bytes)
         }

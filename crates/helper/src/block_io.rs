@@ -1,4 +1,5 @@
-//! The block I/O of a running plan on one node: reads of local blocks, and writes of deliveries.
+//! The block I/O of a running plan on one node: reads of local blocks, and writes of blocks that are
+//! delivered here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, ready};
@@ -13,7 +14,7 @@ use crate::error_reports::{block_problem, sink_report};
 use crate::opening::Opened;
 use crate::traffic::Traffic;
 
-/// See the module's documentation.
+/// Performs the block I/O of one running plan.
 pub(crate) struct BlockIo {
     sources: BTreeMap<BlockIndex, Source>,
     sinks: BTreeMap<BlockIndex, (Sink, SharedDelivery)>,
@@ -22,7 +23,7 @@ pub(crate) struct BlockIo {
     writes: DiskQueue<WriteJob>,
     /// Collects small deliveries into larger writes.
     gathering: Gathering,
-    /// Reads and writes that wait for the disk's cap.
+    /// Reads and writes that wait because the cap on the disk's rate is used up.
     held_reads: VecDeque<ReadJob>,
     held_writes: VecDeque<WriteJob>,
     traffic: Traffic,
@@ -65,8 +66,8 @@ impl BlockIo {
         }
     }
 
-    /// Starts I/O that waited for the disk's cap. Deliveries go first, because they free the buffers that
-    /// reads fill.
+    /// Starts the waiting reads and writes that the disk's cap now admits; returns whether it started any.
+    /// Writes go first, because they free the buffers that reads fill.
     fn release_held(&mut self, caps: &mut CapGate, part: &mut Part, now: Duration) -> bool {
         let mut moved = false;
         while !self.held_writes.is_empty() && caps.ask(Meter::Disk, part).is_some() {
@@ -146,7 +147,7 @@ impl BlockIo {
         Poll::Ready(())
     }
 
-    /// Carries out a relay's action on blocks.
+    /// Carries out a read, a read-ahead or a delivery that the relay requests.
     pub(crate) fn act(&mut self, action: Action, caps: &mut CapGate, part: &mut Part, now: Duration) {
         match action {
             Action::ReadAhead { ranges } => {

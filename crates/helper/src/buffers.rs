@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use repair::BufferPool;
 
-/// The maximum size of an idle pool: one slice of all streams that a put with Clay (14, 10, 13) reads and
-/// sends. A pool contains only buffers that some plan has used; codes without many sub-blocks use far less.
+/// The maximum size of an idle pool in bytes. It suffices for one slice of every stream that a put with Clay
+/// (14, 10, 13) reads and sends. Codes with fewer sub-blocks leave much smaller pools.
 const KEPT_BYTES: usize = 16 << 20;
 /// The maximum number of idle pools.
 const KEPT_POOLS: usize = 2;

@@ -1,4 +1,5 @@
-//! Asks the node's caps how much a running part may move now, and when to ask again.
+//! Checks how many bytes a running plan may move under the node's rate caps, and sets a timer for the next
+//! check.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,10 +11,10 @@ use tokio::time::{Instant, Sleep};
 
 use crate::throttle::Allowance;
 
-/// See the module's documentation.
+/// The access of one running plan to the node's rate caps.
 pub(crate) struct CapGate {
     allowance: Allowance,
-    /// The delay before the next request, if one was denied.
+    /// The shortest wait after which a denied request may be repeated, if one was denied since the last poll.
     ask_again: Option<Duration>,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -27,8 +28,8 @@ impl CapGate {
         self.allowance.is_limited()
     }
 
-    /// The number of bytes that may move now. Returns `None` if the part must wait; it is then woken by the
-    /// timer.
+    /// Returns the number of bytes that may move now. `None` means that the job must wait; `poll_timer` then
+    /// wakes its task.
     pub(crate) fn ask(&mut self, meter: Meter, part: &mut Part) -> Option<usize> {
         match self.allowance.ask(meter) {
             Ok(bytes) => Some(bytes),
@@ -44,7 +45,7 @@ impl CapGate {
         self.allowance.spend(meter, bytes);
     }
 
-    /// Polls the timer for the next request, if one was denied; returns whether it fired.
+    /// If a request was denied, sets the timer for the next attempt and polls it; returns whether it fired.
     pub(crate) fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(wait) = self.ask_again.take() else { return false };
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));

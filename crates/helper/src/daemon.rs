@@ -1,4 +1,4 @@
-//! `mend helper`: an engine and a session that serve a node's blocks.
+//! The daemon behind `mend helper`: an engine and a session that serve a node's blocks.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,26 +27,26 @@ use crate::workers::Workers;
 
 /// The pause between attempts to connect to the coordinator.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
-/// The pause while a certificate is expired.
+/// The pause before the certificate is loaded again when ours or the coordinator's has expired.
 const RENEWAL_EVERY: Duration = Duration::from_secs(5);
 /// The interval of checks for a new certificate.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
 /// The interval of warnings about a certificate that expires soon.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a refusal for a duplicate name is retried. A coordinator that has not noticed the loss of our
-/// last connection refuses a second one, but notices within this time. After that, another node must be using
-/// our name.
+/// How long registration is retried after the coordinator refused it because our name is already connected. A
+/// coordinator that has not noticed the loss of our last connection refuses a second one, but notices within
+/// this time. After that, another node must be using our name.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(15);
-/// The limit of file descriptors of a process that does not ask for more.
+/// The limit of file descriptors that Linux gives a process by default.
 const USUAL_DESCRIPTORS: u64 = 1024;
-/// The maximum number of threads that move slices; one moves more than two gigabytes a second.
+/// The maximum number of threads that move slices; each moves more than two gigabytes a second.
 const MAX_WORKERS: usize = 8;
 
 /// The configuration of a helper.
 pub struct DaemonOptions {
-    /// The id of the cluster that its blocks belong to.
+    /// The id of the cluster that the helper's blocks belong to.
     pub cluster_id: ClusterId,
-    /// Its identity.
+    /// The helper's name, certificate and private key.
     pub identity: Identity,
     /// The address for control connections to the coordinator.
     pub coordinator: Address,
@@ -54,24 +54,24 @@ pub struct DaemonOptions {
     pub listen: SocketAddr,
     /// The address that other nodes dial, if it differs from the listen address.
     pub advertise: Option<Address>,
-    /// Its rack.
+    /// The helper's rack, if one is configured.
     pub rack: Option<String>,
-    /// The rates of its ports and disk, where known.
+    /// The rates of the helper's network ports and disk, where configured.
     pub rates: StatedRates,
-    /// Its own caps; the coordinator can only lower them.
+    /// The caps from the helper's own configuration; the coordinator can only lower them.
     pub limits: Caps,
-    /// Whether it refuses plain data edges. Edges that the coordinator wants encrypted are encrypted in any
-    /// case.
+    /// Whether the helper refuses unencrypted data edges. Edges that the coordinator wants encrypted are
+    /// encrypted in any case.
     pub data_tls: bool,
-    /// Its store.
+    /// The helper's block store.
     pub blocks: Arc<dyn Blocks>,
     /// The process's limit of file descriptors. A share of them is reserved for unauthenticated connections.
     pub descriptors: u64,
 }
 
 impl DaemonOptions {
-    /// The options in a cluster's configuration. The process's limit of file descriptors is taken to be that which Linux
-    /// gives by default.
+    /// Takes the options from a cluster's configuration, and assumes Linux's default limit of file
+    /// descriptors.
     pub fn new(
         cluster: &Cluster,
         helper: &HelperConfig,
@@ -94,11 +94,11 @@ impl DaemonOptions {
     }
 }
 
-/// A helper's rates: the capacity of its links and disk, limited by its caps.
+/// Returns a helper's rates: the configured rates of its links and disk, or its caps where these are lower.
 fn stated_rates(config: &HelperConfig) -> StatedRates {
     let limits = &config.limits;
     let assumed = Rates::default();
-    // An unknown rate stays unset, unless the cap is lower than the assumed rate.
+    // A rate that is not configured stays unset, unless the cap is lower than the default rate.
     let least = |rate: Option<Bandwidth>, cap: Option<Bandwidth>, assumed: f64| {
         let cap = cap.filter(|cap| rate.is_some() || cap.bytes_per_second() < assumed);
         rate.into_iter().chain(cap).min().map(|rate| rate.bytes_per_second() as u64)
@@ -131,7 +131,7 @@ pub enum DaemonError {
          program that uses the port"
     )]
     Listen {
-        /// The address.
+        /// The listen address.
         address: SocketAddr,
         /// The error reported by the system.
         source: io::Error,
@@ -142,7 +142,7 @@ pub enum DaemonError {
     /// Threads cannot be started.
     #[error("cannot start threads: {0}")]
     Threads(#[source] io::Error),
-    /// The blocks cannot be listed.
+    /// The store cannot list its blocks.
     #[error("cannot list the blocks: {0}")]
     Blocks(#[from] BlockError),
 }
@@ -173,12 +173,12 @@ impl Daemon {
         self.address
     }
 
-    /// Serves until the coordinator refuses the helper, or one of them rejects the other's certificate. Calls
+    /// Serves until the coordinator refuses the helper, or either side rejects the other's certificate. Calls
     /// `ready` after every registration.
     ///
-    /// Transient problems are retried indefinitely, and each is logged once: an unreachable or silent
-    /// coordinator, or blocks that cannot be listed at the moment. If the coordinator is lost, its jobs are
-    /// dropped together with everything they did not commit.
+    /// After a transient problem (an unreachable or silent coordinator, an expired certificate, or blocks
+    /// that cannot be listed at the moment) the helper retries indefinitely, and logs each problem once. When
+    /// the coordinator is lost, all jobs are dropped together with everything they have not committed.
     ///
     /// # Errors
     /// [`DaemonError`].
@@ -231,7 +231,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The registration: the helper's identity and its blocks, in as many messages as necessary.
+    /// Returns the messages that register the helper and list its blocks; long lists need several messages.
     async fn hello(&self) -> Result<Vec<FromNode>, DaemonError> {
         let blocks = self.options.blocks.clone();
         let (held, free_bytes) =
@@ -258,12 +258,12 @@ impl Daemon {
     }
 }
 
-/// The state of waiting for a registration.
+/// State that is kept between failed attempts to register.
 #[derive(Default)]
 struct Waiting {
     /// The last logged problem.
     said: Option<String>,
-    /// The time of the first of consecutive refusals that should be transient.
+    /// When the current series of transient refusals began.
     refused: Option<Instant>,
 }
 
@@ -302,7 +302,7 @@ impl Waiting {
     }
 }
 
-/// Whether a certificate has expired, ours or the coordinator's.
+/// Whether our certificate or the coordinator's has expired.
 fn is_expired(error: &DaemonError) -> bool {
     matches!(error, DaemonError::Session(ConnectError::Untrusted { source, .. }) if is_certificate_expired(source))
 }
@@ -322,11 +322,12 @@ fn refresh(identity: &Identity) -> bool {
     }
 }
 
-/// Loads renewed certificates, and warns if ours expires soon.
+/// Periodically loads a renewed certificate, and warns if the current one expires soon. Never returns.
 async fn keep_fresh(identity: Identity, coordinator: Address) {
     let mut warned: Option<Instant> = None;
     loop {
-        // The existing connection keeps using the old certificate.
+        // The existing connection keeps using the old certificate, so a separate connection shows the new one
+        // to the coordinator.
         if refresh(&identity)
             && let Err(error) = show_certificate(&coordinator, &identity).await
         {

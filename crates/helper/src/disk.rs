@@ -1,6 +1,6 @@
-//! The disk I/O of a relay. Operations that cannot block run at once: reads from the page cache, writes to
-//! memory. All others run on blocking threads, in batches of reads and batches of writes, at most one of each
-//! at a time, so that a slow disk delays only its own relay.
+//! The disk I/O of a running plan. Operations that cannot block run at once: reads from the page cache,
+//! writes to memory. All others run on blocking threads, in batches of reads and batches of writes, at most
+//! one of each at a time, so that a slow disk delays no other job.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 /// The maximum number of bytes in a batch.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A delivery, used by the successive plans of a job.
+/// A block that is being delivered here; shared because the successive plans of a job continue it.
 pub(crate) type SharedDelivery = Arc<Mutex<Delivery>>;
 
 /// A local block that is being read.
@@ -29,7 +29,7 @@ pub(crate) struct Source {
 /// A read that fills buffers.
 pub(crate) struct ReadJob {
     pub(crate) slice: u32,
-    /// The relay's number of the first buffer; the others follow.
+    /// The relay's index of the local input in the first buffer; the next buffers hold the next inputs.
     pub(crate) local: u16,
     pub(crate) source: Source,
     pub(crate) transfer: Transfer,
@@ -39,7 +39,7 @@ pub(crate) struct ReadJob {
 /// Upcoming reads. They are announced to the disk only once a read has missed the page cache.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// The last two announcements; every read belongs to one of them.
+    /// The last two announcements of the relay; every read lies in one of them.
     announced: [Vec<(Source, Range<u64>)>; 2],
     missed: bool,
 }
@@ -55,7 +55,7 @@ pub(crate) struct WriteJob {
     pub(crate) buffers: Vec<Buffer>,
 }
 
-/// A disk job that failed.
+/// Why a disk job failed, and for which block.
 pub(crate) struct DiskError {
     pub(crate) block: BlockId,
     pub(crate) error: BlockError,
@@ -63,17 +63,17 @@ pub(crate) struct DiskError {
 
 type Batch<J> = JoinHandle<Result<Vec<J>, DiskError>>;
 
-/// Jobs of one kind, executed in order and in batches.
+/// A queue of reads or a queue of writes, executed in order and in batches.
 pub(crate) struct DiskQueue<J> {
     queue: VecDeque<J>,
     batch: Option<Batch<J>>,
 }
 
-/// A disk operation.
+/// A read or write that a [`DiskQueue`] executes.
 pub(crate) trait DiskJob: Send + 'static {
     /// Executes the operation, on a thread that may block.
     fn run(&mut self) -> Result<(), DiskError>;
-    /// Executes the operation if it does not block; returns whether it did.
+    /// Executes the operation if that cannot block; returns whether it was executed.
     fn run_without_waiting(&mut self) -> Result<bool, DiskError>;
     fn bytes(&self) -> usize;
 }
@@ -83,7 +83,7 @@ impl<J: DiskJob> DiskQueue<J> {
         Self { queue: VecDeque::new(), batch: None }
     }
 
-    /// Executes the job and returns it if that does not block; otherwise queues it.
+    /// Executes the job and returns it if that cannot block; otherwise queues the job and returns `None`.
     pub(crate) fn push(&mut self, mut job: J) -> Result<Option<J>, DiskError> {
         if self.is_idle() && job.run_without_waiting()? {
             return Ok(Some(job));
@@ -101,7 +101,7 @@ impl<J: DiskJob> DiskQueue<J> {
         self.queue.clear();
     }
 
-    /// The next finished batch.
+    /// Returns the jobs of the next finished batch; starts a batch if none is running.
     pub(crate) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<J>, DiskError>> {
         if self.batch.is_none() {
             self.begin();
@@ -136,8 +136,8 @@ impl<J: DiskJob> DiskQueue<J> {
 }
 
 impl ReadJob {
-    /// Fills the buffers by calls of `read`, which receives an offset and the bytes to fill, and returns
-    /// whether it filled them.
+    /// Fills the buffers by calling `read` with the reader, an offset and the bytes to fill. Both functions
+    /// return whether the bytes were filled.
     fn fill(
         &mut self,
         read: impl Fn(&dyn BlockReader, u64, &mut [u8]) -> Result<bool, BlockError>,
@@ -164,7 +164,7 @@ impl DiskJob for ReadJob {
 }
 
 impl ReadAhead {
-    /// Announces the next reads.
+    /// Records the next reads, and announces them to the disk if an earlier read missed the page cache.
     pub(crate) fn announce(&mut self, ranges: impl Iterator<Item = (Source, Range<u64>)>) {
         let [_, last] = std::mem::take(&mut self.announced);
         self.announced = [last, ranges.collect()];

@@ -1,8 +1,8 @@
 //! Carries out the coordinator's instructions for jobs.
 //!
 //! Every job has a task of its own, which handles the job's messages in order: assign, stop, seal,
-//! fingerprint, commit, reread, forget. A job's deliveries stay in its sinks from plan to plan until they are
-//! committed or forgotten.
+//! fingerprint, commit, reread, forget. Delivered bytes stay in the job's open sinks from plan to plan, until
+//! the coordinator commits or forgets the job.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -47,8 +47,8 @@ pub(crate) struct Node {
 }
 
 impl Engine {
-    /// Creates an engine whose edges meet at `rendezvous`, whose reports go to `reports`, and whose jobs run
-    /// on `workers`.
+    /// Creates an engine that gets the connections of its edges from `rendezvous`, sends its reports to
+    /// `reports`, and runs its jobs on `workers`.
     pub fn new(local: Local, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Arc::default());
         let (throttle, memory) = (Throttle::new(Caps::default()), Memory::default());
@@ -61,7 +61,7 @@ impl Engine {
         self
     }
 
-    /// Handles a message if it concerns jobs; returns it otherwise.
+    /// Handles a message that concerns jobs or caps; returns any other message.
     pub fn handle(&self, message: ToNode) -> Option<ToNode> {
         if let ToNode::Limits(caps) = message {
             self.node.throttle.set(caps);
@@ -70,8 +70,8 @@ impl Engine {
         let Some(job) = message.job() else { return Some(message) };
         let mut jobs = self.node.jobs.lock().expect("never poisoned");
         let messages = jobs.entry(job).or_insert_with(|| self.start(job));
-        // A task lives as long as its entry in the table. If it does not take its messages, further ones are
-        // refused.
+        // A job's task lives as long as its entry in the table, so its channel is open. If the channel is
+        // full, the message is refused.
         if let Err(mpsc::error::TrySendError::Full(message)) = messages.try_send(message)
             && let Some(epoch) = message.epoch()
         {
@@ -81,17 +81,18 @@ impl Engine {
         None
     }
 
-    /// Access to the caps for work outside jobs.
+    /// Returns access to the caps for work that belongs to no job.
     pub(crate) fn allowance(&self, class: Class) -> Allowance {
         Allowance::new(self.node.throttle.clone(), None, class)
     }
 
-    /// The unused share of the cap on repairs, in thousandths.
+    /// Returns the unused share of the cap on repair traffic, in thousandths; `None` without such a cap, or
+    /// before anything could have moved.
     pub(crate) fn unused(&self, meter: Meter) -> Option<u16> {
         self.node.throttle.unused(meter).map(|part| (part * 1000.0).round() as u16)
     }
 
-    /// The traffic so far.
+    /// The counters of the node's traffic.
     pub fn traffic(&self) -> &Traffic {
         &self.node.traffic
     }
@@ -126,7 +127,7 @@ impl Node {
         is_over
     }
 
-    /// Refuses edges that are less protected than the node's own configuration requires.
+    /// Refuses an assignment with an unencrypted edge if the node's own configuration requires encryption.
     pub(crate) fn check_encryption(&self, assignment: &Assignment) -> Result<(), Report> {
         let inlets = assignment.inlets.iter().map(|inlet| (inlet.from, &inlet.tls_name));
         let outlets = assignment.outlets.iter().map(|outlet| (outlet.to, &outlet.tls_name));
@@ -150,7 +151,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     }
 }
 
-/// The maximum number of low-priority threads, equal to the runtime's limit of blocking threads.
+/// Bounds the number of low-priority threads. The limit equals the runtime's limit of blocking threads.
 static ASIDE: Semaphore = Semaphore::const_new(512);
 
 /// Runs `work` on a low-priority thread.

@@ -5,7 +5,7 @@ use std::io;
 use repair::{BlockId, BlockProblem, Report, SinkProblem};
 use store_api::{BlockError, ProcessError};
 
-/// The report on a block that cannot be read.
+/// Classifies the error of a block that cannot be read.
 pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
     match error {
         BlockError::Missing { .. } => BlockProblem::Missing,
@@ -26,7 +26,8 @@ pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
     }
 }
 
-/// Whether an error reflects the machine's current state rather than the file.
+/// Whether an I/O error may be transient, such as a lack of memory or descriptors, and so proves nothing
+/// about the file.
 fn is_of_the_machine(error: &io::Error) -> bool {
     let passing =
         [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EINTR, libc::EIO];
@@ -34,7 +35,7 @@ fn is_of_the_machine(error: &io::Error) -> bool {
         || matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted)
 }
 
-/// The report on a sink that cannot be written.
+/// Returns the report for a sink that cannot be opened, written or committed.
 pub(crate) fn sink_report(block: BlockId, error: &BlockError) -> Report {
     let problem = match error {
         BlockError::NoSpace { .. } => SinkProblem::NoSpace,

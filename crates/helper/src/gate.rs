@@ -1,8 +1,8 @@
 //! Applies the disk's cap to reads of whole blocks: scrubs, fingerprints, and reading back.
 //!
 //! Slices wait for the cap inside their job's task ([`motion`](crate::motion)). The reads here run on threads
-//! that may block, and so does the wait for the cap. The caller can see that a read is throttled and report
-//! it, which makes the coordinator wait longer.
+//! that may block, so they sleep until the cap admits them. The caller can see that a read is throttled and
+//! report that, so that the coordinator waits longer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,13 +13,13 @@ use store_api::{Closed, Gate};
 
 use crate::throttle::Allowance;
 
-/// The caller's interest in a read; dropping it ends the read.
+/// The caller's interest in reads. When it is dropped, the reads through its gates end with an error.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
     held_back: Arc<AtomicU64>,
 }
 
-/// See the module's documentation.
+/// Admits reads of whole blocks within the disk's cap, as long as their [`Interest`] exists.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskGate {
     allowance: Allowance,
@@ -27,12 +27,12 @@ pub(crate) struct DiskGate {
 }
 
 impl Interest {
-    /// Creates a gate for reads on behalf of this interest.
+    /// Creates a gate for reads that end when this interest is dropped.
     pub(crate) fn gate(&self, allowance: Allowance) -> DiskGate {
         DiskGate { allowance, held_back: Arc::downgrade(&self.held_back) }
     }
 
-    /// The number of times that one of its gates had to wait.
+    /// The number of times that any gate of this interest had to wait.
     pub(crate) fn held_back(&self) -> u64 {
         self.held_back.load(Ordering::Relaxed)
     }
@@ -44,7 +44,7 @@ impl DiskGate {
         self.held_back.upgrade().map_or(0, |held_back| held_back.load(Ordering::Relaxed))
     }
 
-    /// Implements [`pass`](Gate::pass), with `sleep` to let time pass.
+    /// Implements [`pass`](Gate::pass), waiting by calls of `sleep`.
     fn pass_by(&self, bytes: usize, mut sleep: impl FnMut(Duration)) -> Result<(), Closed> {
         loop {
             let held_back = self.held_back.upgrade().ok_or(Closed)?;
@@ -76,7 +76,8 @@ mod tests {
 
     const BLOCK_BYTES: usize = 3 << 20;
 
-    /// A gate on a simulated clock, which advances only while the gate waits. It counts the bytes that pass.
+    /// A gate on a simulated clock, which advances only while the gate waits. This type counts the bytes that
+    /// pass.
     struct Clocked {
         gate: DiskGate,
         throttle: Throttle,
@@ -132,7 +133,8 @@ mod tests {
         }
     }
 
-    /// All bytes are read back while the block is written, sealed and committed, within the cap.
+    /// Reads back a whole block, partly behind the writes and the rest after the commit; the cap applies to
+    /// all bytes.
     #[test]
     fn reading_back_behind_the_writer_counts_towards_the_cap() {
         let rate = 500_000;

@@ -1,5 +1,5 @@
 //! Drives a node's part of one job: passes messages and socket and disk events to [`repair::Part`], and
-//! carries out its actions.
+//! carries out the actions that it returns.
 //!
 //! There is one task per job, without locks or channels on the path of a slice. The task polls every inlet
 //! that the relay wants frames from, every outlet with queued frames, and its two disk queues, until none of
@@ -38,17 +38,17 @@ pub(crate) struct JobTask {
     part: Part,
     /// The class of the job, from its last assignment.
     class: Class,
-    /// Deliveries that are not committed.
+    /// Blocks that are being delivered and are not committed yet.
     deliveries: Deliveries,
-    /// Committed blocks that are not read back.
+    /// Committed blocks that have not been completely read back yet.
     committed: Committed,
-    /// The running plan, or the last one if it failed.
+    /// The sockets and disk I/O of the running plan, or of the last plan if that failed.
     motion: Option<Motion>,
     opening: Option<Chore<(Deliveries, Result<Opened, Report>)>>,
     errand: Option<Chore<(Report, Committed)>>,
-    /// The interest in reads of whole blocks; it ends when the coordinator is lost.
+    /// Keeps reads of whole blocks running; replaced when the coordinator is lost, which ends them.
     interest: Interest,
-    /// The number of throttled reads at the last check.
+    /// The value of `Interest::held_back` at the last tick.
     held_back: u64,
     settling: bool,
     ticks: Interval,
@@ -84,7 +84,8 @@ impl JobTask {
         self.node.buffers.give(self.part.into_pool());
     }
 
-    /// Becomes ready when no work remains; `false` means that a new message has arrived.
+    /// Becomes ready when no work remains. Returns `false` if a new message has arrived, so that it must be
+    /// polled again.
     fn poll(&mut self, cx: &mut Context<'_>, messages: &mut mpsc::Receiver<ToNode>) -> Poll<bool> {
         let is_lost = self.poll_messages(cx, messages);
         while self.ticks.poll_tick(cx).is_ready() {
@@ -118,7 +119,7 @@ impl JobTask {
         false
     }
 
-    /// Makes all possible progress; returns whether there was any.
+    /// Advances everything that can make progress; returns whether anything did.
     fn poll_all(&mut self, cx: &mut Context<'_>) -> bool {
         let now = self.now();
         let mut moved = self.poll_chores(cx, now);
@@ -136,7 +137,7 @@ impl JobTask {
         moved
     }
 
-    /// Polls the operations on other threads.
+    /// Polls the operations on other threads; returns whether any has finished.
     fn poll_chores(&mut self, cx: &mut Context<'_>, now: Duration) -> bool {
         let mut moved = false;
         if let Some(opening) = &mut self.opening
@@ -214,7 +215,7 @@ impl JobTask {
             Err(report) => return self.part.handle_cannot_begin(report, now),
         };
         self.class = assignment.class;
-        // Edges come first, because neighbours may already be dialling.
+        // Edges are set up before blocks are opened, because neighbours may already be dialling.
         self.motion = Some(Motion::new(assignment.clone(), &self.node, memory));
         self.opening =
             Some(Box::pin(open(self.node.clone(), assignment, self.deliveries.clone(), self.gate())));
@@ -240,7 +241,7 @@ impl JobTask {
         Box::pin(async { (answer.await, Committed::new()) })
     }
 
-    /// The gate that throttles reads of whole blocks for this job.
+    /// Returns a gate that throttles this job's reads of whole blocks.
     fn gate(&self) -> DiskGate {
         let job = Some(self.part.job());
         self.interest.gate(Allowance::new(self.node.throttle.clone(), job, self.class))

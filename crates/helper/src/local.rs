@@ -1,4 +1,5 @@
-//! The sources and sinks of an engine: a helper's store, or those that a client's requests bring.
+//! The sources and sinks of an engine: a helper's store, or the sources and sinks of a client's open
+//! requests.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::probe_blocks::ProbeBlocks;
 /// The sources and sinks of an engine.
 #[derive(Clone)]
 pub enum Local {
-    /// A store, for all jobs.
+    /// A helper's store, which serves all jobs.
     Store(Arc<dyn Blocks>),
     /// A client's requests, each with its own sources or sinks.
     Requests(Arc<dyn Requests>),
@@ -18,11 +19,12 @@ pub enum Local {
 
 /// The open requests of a client.
 pub trait Requests: Send + Sync + 'static {
-    /// Returns what the request `tag` brought, and marks the request as begun; `None` if it is not open.
+    /// Returns the sources or sinks of the request `tag`, and marks the request as begun. Returns `None` if
+    /// it is not open.
     fn begin(&self, tag: u64) -> Option<Ends>;
 }
 
-/// The ends that a request brings: sources for a put, sinks for a read.
+/// Where the data of a client's request comes from or goes to: sources for a put, sinks for a read.
 #[derive(Clone)]
 pub enum Ends {
     /// The blocks that a put stores.
@@ -32,7 +34,7 @@ pub enum Ends {
 }
 
 impl Local {
-    /// The sources of an assignment's local blocks.
+    /// Returns the sources of an assignment's local blocks.
     pub(crate) fn sources(&self, assignment: &Assignment) -> Result<Arc<dyn Sources>, Report> {
         match self {
             Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(ProbeBlocks)),
@@ -44,7 +46,7 @@ impl Local {
         }
     }
 
-    /// The sinks for an assignment's deliveries.
+    /// Returns the sinks for an assignment's deliveries.
     pub(crate) fn sinks(&self, assignment: &Assignment) -> Result<Arc<dyn Sinks>, Report> {
         match self {
             Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(ProbeBlocks)),
@@ -56,7 +58,7 @@ impl Local {
         }
     }
 
-    /// The store, if the node has one.
+    /// Returns the store; refuses if the node has none.
     pub(crate) fn store(&self) -> Result<Arc<dyn Blocks>, Report> {
         match self {
             Self::Store(blocks) => Ok(blocks.clone()),

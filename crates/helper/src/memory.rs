@@ -1,11 +1,11 @@
-//! Limits the memory of plans that hold whole blocks, since any client may ask for one.
+//! Limits the memory of plans that buffer whole blocks, since any client may request such a plan.
 
 use std::sync::Arc;
 
 use repair::{Assignment, Pacing, Refusal, Report, WHOLE_BLOCK_BYTES};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The unit of accounting.
+/// The unit in which memory is reserved, in bytes.
 const UNIT_BYTES: u64 = 64 << 10;
 
 /// The memory budget for whole blocks; cheap to clone.
@@ -21,7 +21,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Reserves memory for a plan that holds `bytes`, until the returned permit is dropped. Plans that move
+    /// Reserves memory for a plan that buffers `bytes`, until the returned permit is dropped. Plans that move
     /// slice by slice need no reservation, because their memory is bounded anyway.
     pub(crate) fn reserve(
         &self,

@@ -18,7 +18,7 @@ use crate::socket::{Connecting, InletSocket, OutletSocket, SocketError};
 use crate::throttle::Allowance;
 use crate::traffic::Traffic;
 
-/// See the module's documentation.
+/// The edges and open blocks of one running plan.
 pub(crate) struct Motion {
     assignment: Arc<Assignment>,
     inlets: Vec<InletSocket>,
@@ -27,7 +27,7 @@ pub(crate) struct Motion {
     caps: CapGate,
     traffic: Traffic,
     rendezvous: Rendezvous,
-    /// The reserved memory, if the plan holds whole blocks.
+    /// The memory reserved for the plan, if it buffers whole blocks.
     _memory: Option<OwnedSemaphorePermit>,
 }
 
@@ -63,7 +63,7 @@ impl Motion {
         self.blocks.use_opened(opened);
     }
 
-    /// Polls the timer for the next request to the caps, if one was denied.
+    /// If a cap denied a request, polls the timer for the next attempt; returns whether it fired.
     pub(crate) fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
         self.caps.poll_timer(cx)
     }
@@ -103,7 +103,7 @@ impl Motion {
         let mut moved = false;
         for index in 0..self.inlets.len() {
             while let Some(due) = part.due_bytes(index) {
-                // An edge without incoming data is not throttled by a cap.
+                // The cap is asked only if data may have arrived, because an idle edge is not throttled.
                 let is_held = self.caps.is_limited() && self.inlets[index].could_receive(cx);
                 let granted = if is_held { self.caps.ask(Meter::Down, part) } else { Some(usize::MAX) };
                 let Some(granted) = granted else {
@@ -188,7 +188,8 @@ impl Motion {
         }
     }
 
-    /// Releases the connection of a complete outlet, unless this end dialled it; see above.
+    /// Releases the connection of a complete outlet for reuse, unless this end dialled it: then the receiver
+    /// may have read beyond the last frame (see `release_inlet`).
     fn release_outlet(&mut self, index: usize) {
         let stream = self.outlets[index].take();
         if let (Some(stream), None) = (stream, &self.assignment.outlets[index].dial) {
@@ -197,8 +198,8 @@ impl Motion {
     }
 }
 
-/// The connection of an edge: dialled by this end, or awaited from the other one. `ours` is this end's
-/// direction.
+/// Returns a future of an edge's connection: dialled by this end, or awaited from the other end. `ours` tells
+/// whether this end sends or receives.
 fn connect(
     rendezvous: &Rendezvous,
     assignment: &Assignment,

@@ -92,8 +92,9 @@ async fn open_sinks(
     Ok(opened)
 }
 
-/// Opens one sink and checks that it can end as requested. If the store has a process of its own, the process
-/// is asked now whether it will accept the block, to avoid moving a block that it would refuse.
+/// Opens one sink and checks that it supports the requested end: kept by a store, or taken by a client. If
+/// the store has a process of its own, asks it now whether it will accept the block, to avoid moving a block
+/// that it would refuse.
 async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink, gate: &DiskGate) -> Result<Delivery, Report> {
     let failed = |error: BlockError| sink_report(sink.id.clone(), &error);
     let wanted = sink.clone();
@@ -109,7 +110,7 @@ async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink, gate: &DiskGate) -> Result<D
         }
         (delivery @ Delivery::Taken(_), SinkEnd::Taken) => Ok(delivery),
         (_, end) => {
-            // The refusal must not reveal the label and the permit.
+            // The refusal must not reveal the block's label and its permit, which is a secret.
             let end = match end {
                 SinkEnd::Kept { .. } => SinkEnd::Kept { label: None, permit: None },
                 SinkEnd::Taken => SinkEnd::Taken,

@@ -2,17 +2,16 @@
 //!
 //! Messages are sent in order, with three exceptions that bound the queue:
 //!
-//! - *Status messages* occupy one place each: only the latest report of a job's progress, caps and waits, and
-//!   the latest pong, is kept, at the position of the first one. So a job that runs for hours without a
-//!   reader takes no more room than one that has just begun. No information is lost, since a late reader
-//!   wants the latest status.
-//! - *Lists* of all blocks are cut into parts; the sender of a part waits until earlier parts have left.
-//! - *A cancelled request* that has not been sent yet is removed.
+//! - *Status messages* occupy one queue entry per kind, such as pongs or one job's progress reports: only the
+//!   latest message is kept, at the position of the first. So the entries of a job do not grow in number
+//!   while the coordinator reads nothing. No information is lost, since a late reader needs only the latest
+//!   status.
+//! - *Lists* of all blocks are split into parts. Their sender blocks while several parts are queued.
+//! - *A client's request* that is cancelled before it was sent is removed.
 //!
-//! All other messages are answers: to a plan, a question or a request. They are never dropped while the
-//! connection lives, and there are no more of them than the coordinator asked for. A coordinator that lets
-//! [`MAX_WAITING`] answers pile up is disconnected. It then knows that answers are lost, and asks again after
-//! the next registration.
+//! All other messages are answers to the coordinator's plans and requests, which bounds their number. They
+//! are never dropped while the connection lives. A coordinator that leaves [`MAX_WAITING`] messages unread is
+//! disconnected. It then knows that answers are lost, and repeats its requests after the next registration.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -21,7 +20,7 @@ use repair::wire::control::FromNode;
 use repair::{JobId, Report};
 use tokio::sync::Notify;
 
-/// The maximum number of queued messages; a thousand busy jobs have four thousand.
+/// The maximum number of queued messages; a thousand busy jobs need about four thousand.
 pub const MAX_WAITING: usize = 1 << 16;
 /// The maximum number of queued list parts, of about 512 KiB each.
 const MAX_PARTS: usize = 4;
@@ -41,7 +40,7 @@ enum Slot {
 
 #[derive(Debug)]
 enum Entry {
-    /// The latest message of this kind, unless it was removed.
+    /// The position of the latest message of this kind, which is kept in `Queue::latest`.
     At(Slot),
     Answer(Box<FromNode>),
     Part(Box<FromNode>),
@@ -52,9 +51,9 @@ struct Queue {
     entries: VecDeque<Entry>,
     latest: BTreeMap<Slot, FromNode>,
     parts: usize,
-    /// All senders are gone, so the queued messages are the last ones.
+    /// Whether all senders are gone, so that no message will follow those in the queue.
     is_last: bool,
-    /// The receiver is gone.
+    /// Whether the receiver is gone or the coordinator left too many messages unread.
     is_closed: bool,
 }
 
@@ -92,7 +91,7 @@ pub fn outbox() -> (Reports, Outgoing) {
     (Reports { shared: Arc::new(Senders(shared.clone())) }, Outgoing { shared })
 }
 
-/// The kind of a status message; `None` for other messages.
+/// Returns the kind of a status message; `None` for other messages.
 fn place(message: &FromNode) -> Option<Slot> {
     Some(match message {
         FromNode::Pong { .. } => Slot::Pong,
@@ -132,7 +131,7 @@ impl Reports {
         Ok(())
     }
 
-    /// Queues a part of a list, and blocks until earlier parts have left.
+    /// Queues a part of a list. Blocks while `MAX_PARTS` parts are queued.
     ///
     /// # Errors
     /// [`Unsent`] if the connection has ended.
@@ -264,7 +263,7 @@ mod tests {
     #[test]
     fn a_thousand_jobs_without_a_listener_take_one_state_each() {
         const JOBS: u64 = 1_000;
-        // Five checks a second, for ten minutes.
+        // Five reports a second for ten minutes.
         const LOOKS: u32 = 3_000;
         let (reports, mut outgoing) = outbox();
         for look in 1..=LOOKS {
@@ -305,7 +304,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the queue with a list of all messages.
+        /// Compares the queue with a simple model: a list of all answers, and the latest status message of
+        /// each kind.
         #[test]
         fn answers_leave_in_order_and_only_the_latest_status_leaves(
             steps in prop::collection::vec((0u64..4, 0u32..4, 0u32..6), 1..200),

@@ -1,7 +1,8 @@
-//! Measures the throughput of this node's ports under real transfers, as a lower bound on their capacity.
+//! Measures the throughput of this node's network ports under real transfers, as a lower bound on their
+//! capacity.
 //!
-//! A link that is seldom full says little about its capacity. So only the maximum over a period is reported,
-//! and the receiver treats it as a lower bound.
+//! A port that is seldom saturated reveals little about its capacity. So only the maximum over a period is
+//! reported, and the coordinator treats it as a lower bound.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ const LEAST: Duration = Duration::from_millis(500);
 /// A reported value is valid for this long; then a new period begins.
 const HOLDS: Duration = Duration::from_secs(600);
 
-/// The counters at the last look, and the rates reported last.
+/// The traffic counters at the last measurement, and the rates reported last.
 #[derive(Debug)]
 pub(crate) struct PortRates {
     looked: Instant,
@@ -25,7 +26,8 @@ impl PortRates {
         Self { looked: now, moved, said: None }
     }
 
-    /// Bytes per second sent and received since the last call, if either exceeds the last report.
+    /// Measures the bytes per second sent and received since the last measurement. If either exceeds the last
+    /// report by more than 5%, returns the maxima of the current period.
     pub(crate) fn look(&mut self, moved: Moved, now: Instant) -> Option<[u64; 2]> {
         let passed = now.duration_since(self.looked);
         if passed < LEAST {

@@ -1,12 +1,12 @@
-//! The source and sink of a probe: it reads zeros and discards its deliveries. No store is involved, so that
-//! only the link is measured.
+//! The source and sink of a probe, which is a job that measures a link: it reads zeros and discards what it
+//! receives. No store is involved, so that only the link is measured.
 
 use std::sync::Arc;
 
 use repair::{Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockReader, Delivery, Intake, Sinks, Sources};
 
-/// See the module's documentation.
+/// Provides blocks of zeros, and sinks that discard all bytes.
 pub(crate) struct ProbeBlocks;
 
 /// A block of this many zeros.

@@ -1,5 +1,5 @@
-//! The end of a delivery to a store: seal, commit, and read back the part that was not read back during the
-//! writes.
+//! Finishes deliveries to a store: seals and commits blocks, and reads back the part that was not read back
+//! during the writes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -56,9 +56,9 @@ pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
     (Report::Committed, done)
 }
 
-/// Reads a block back. If the store has a process that serves its readers, the block is read through that
-/// process, at its own pace. Otherwise it is read from its files, within the disk's cap; `rest` then knows
-/// which part of a block just committed remains.
+/// Reads a block back and reports its digest. If the store's own process serves readers, the block is read
+/// through that process, without regard to the disk's cap. Otherwise it is read from its files within the
+/// cap: what `rest` has left to read of a block just committed, or else the whole block.
 pub(crate) async fn reread(
     blocks: Arc<dyn Blocks>,
     block: BlockId,
@@ -101,7 +101,7 @@ fn nothing_to_keep(block: BlockId) -> Report {
     }
 }
 
-/// Ignores poisoning: a writer that panicked is incomplete and reports that itself.
+/// Locks a delivery and ignores poisoning: a writer that panicked is incomplete and reports that itself.
 fn locked(delivery: &SharedDelivery) -> std::sync::MutexGuard<'_, Delivery> {
     delivery.lock().unwrap_or_else(PoisonError::into_inner)
 }

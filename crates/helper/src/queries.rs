@@ -1,5 +1,5 @@
-//! Answers the coordinator's requests outside jobs: pings, and questions about the node's blocks. Every
-//! question gets an answer, if necessary an error.
+//! Answers the coordinator's requests outside jobs: pings, and requests about the node's blocks. A failed
+//! request is answered with an error, except a request to describe all blocks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::port_rates::PortRates;
 
-/// The number of whole blocks scrubbed at the same time.
+/// The maximum number of whole blocks scrubbed at the same time.
 const VERIFIES_AT_ONCE: usize = 2;
 /// The number of attempts to read from a failing medium before the block counts as unreadable, with pauses in
 /// between. A single failed read may be transient, but a bad sector stays bad.
@@ -27,13 +27,13 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// minutes.
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
-/// See the module's documentation.
+/// Answers the requests that belong to no job.
 pub(crate) struct Queries {
     blocks: Arc<dyn Blocks>,
     reports: Reports,
     engine: Engine,
     verifies: Arc<Semaphore>,
-    /// Marks scrub reads as wanted; dropped together with the connection, which stops them.
+    /// Keeps scrub reads running; dropped together with the connection, which ends them.
     interest: Interest,
     /// Whether a ping is being answered.
     answering: Arc<AtomicBool>,
@@ -66,7 +66,7 @@ impl Queries {
         }
     }
 
-    /// Reports the throughput of the ports since the last ping, if it is a new maximum.
+    /// Reports the throughput of the network ports since the last ping, if it is a new maximum.
     fn tell_seen(&self) {
         let mut port_rates = self.port_rates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some([up, down]) = port_rates.look(self.engine.traffic().now(), Instant::now()) {
@@ -169,8 +169,8 @@ impl Queries {
     }
 }
 
-/// Waits for `verifying`, and reports to the coordinator whenever a cap has throttled it. A scrub that waits
-/// for its turn counts as throttled together with the running ones.
+/// Waits for `verifying`, and reports to the coordinator periodically while a cap throttles scrubs. A scrub
+/// that waits for its turn is reported as well, because it waits for throttled ones.
 async fn saying_so<T>(verifying: impl Future<Output = T>, ask: u64, gate: &DiskGate, reports: &Reports) -> T {
     tokio::pin!(verifying);
     let mut before = gate.held_back();
@@ -186,8 +186,8 @@ async fn saying_so<T>(verifying: impl Future<Output = T>, ask: u64, gate: &DiskG
     }
 }
 
-/// Verifies a block and returns its digest, if its store has digests. Errors of the machine or the medium are
-/// retried.
+/// Verifies a block and returns its digest, if its store has digests. Retries after errors that may be
+/// transient, including read errors of the medium.
 async fn verified(
     blocks: &Arc<dyn Blocks>,
     block: &BlockId,
@@ -202,7 +202,7 @@ async fn verified(
         };
         match block_problem(&error) {
             BlockProblem::Unavailable(_) if attempt < ATTEMPTS => attempt += 1,
-            // The medium has failed often enough.
+            // The last attempt failed as well, so the read error is not transient.
             BlockProblem::Unavailable(detail) if is_medium(&error) => {
                 return Err(BlockProblem::Unreadable(detail));
             }

@@ -1,9 +1,10 @@
-//! The meeting point of an edge's two ends: the data port, connections that wait for their task, and idle
-//! connections.
+//! Matches incoming connections at the data port with the tasks that await them, and keeps idle connections
+//! for reuse.
 //!
-//! The coordinator sends all tasks at once, so a neighbour may dial before this node's own task has arrived. A
-//! connection with a key that is not expected yet is kept for ten seconds and then closed. Until it has presented an
-//! expected key, a connection is one of the [`Unauthenticated`], whose number is bounded.
+//! The coordinator sends all tasks at once, so a neighbour may dial before this node's own task has arrived.
+//! A connection with a key that is not expected yet is kept for ten seconds and then closed. Until a
+//! connection has presented an expected key, it counts as [`Unauthenticated`]; the number of such connections
+//! is bounded.
 //!
 //! Connections are reused: when an edge is complete, the dialling end keeps the connection for its next edge
 //! to the same address, and the other end waits for the next greeting on it. A connection that failed or was
@@ -35,7 +36,7 @@ use crate::unauthenticated::{self, ConnectionId, Unauthenticated};
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection waits for its task.
 const EARLY_LIMIT: Duration = Duration::from_secs(10);
-/// The interval of checks whether a waiting connection was closed, used while unread bytes hide the close.
+/// How often to check whether a waiting connection was closed, while unread bytes hide the close.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The time limit for dialling the other end of an edge.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
@@ -62,16 +63,16 @@ pub struct Rendezvous {
 /// The requirements on an edge's connection, apart from the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// The direction of slices for the dialling end.
+    /// Whether the dialling end sends or receives the slices.
     pub(crate) direction: Direction,
-    /// The name in the other end's certificate, if the edge is encrypted.
+    /// The name that the other end's certificate must contain, if the edge is encrypted.
     pub(crate) tls_name: Option<String>,
 }
 
 /// The far end of a connection that this node dialled: its address, and the name in its certificate.
 type FarEnd = (String, Option<String>);
 
-/// A connection without a task.
+/// A connection at the data port whose edge is not known yet.
 enum Incoming {
     New(TcpStream),
     /// The connection has carried an edge before.
@@ -85,12 +86,13 @@ struct Table {
     unauthenticated: Unauthenticated,
     /// Idle connections that this node dialled; the most recent one is last.
     resting: BTreeMap<FarEnd, Vec<(Resting, Instant)>>,
-    /// The runtime of the listener.
+    /// The runtime of the task that accepts connections, and of the tasks that wait for greetings on idle
+    /// connections.
     listener: Option<Handle>,
 }
 
-/// A connection that arrived before its task. The connection's own async task holds the stream and hands it
-/// over on request.
+/// A connection that arrived before this node's task of the plan. The future that accepted the connection
+/// owns the stream, and passes it on when it receives the claim.
 #[derive(Debug)]
 struct Early {
     terms: Terms,
@@ -143,7 +145,7 @@ impl Rendezvous {
                     });
                 }
                 Err(error) => {
-                    // Descriptors are probably exhausted; the ones in use will be freed.
+                    // File descriptors are probably exhausted; some will be freed.
                     if complained.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                         complained = Some(Instant::now());
                         tracing::warn!(%error, "cannot accept data connections at the moment");
@@ -154,7 +156,7 @@ impl Rendezvous {
         }
     }
 
-    /// Returns the connection that will present `key` and satisfy `terms`.
+    /// Returns a receiver for the connection that presents `key` and satisfies `terms`, now or later.
     pub(crate) fn expect(&self, key: EdgeKey, terms: Terms) -> oneshot::Receiver<EdgeStream> {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.table();
@@ -206,7 +208,8 @@ impl Rendezvous {
         newest.filter(|(_, since)| since.elapsed() < REST_LIMIT).map(|(stream, _)| stream)
     }
 
-    /// Keeps the connection of a complete edge for reuse; `dialled` is the address if this end dialled it.
+    /// Keeps the connection of a complete edge for reuse; `dialled` is the address if this end dialled the
+    /// connection.
     pub(crate) fn rest(&self, stream: EdgeStream, dialled: Option<&str>) {
         let tls_name = stream.tls_name().map(str::to_owned);
         let Ok(stream) = stream.rest() else { return };
@@ -217,7 +220,7 @@ impl Rendezvous {
                 let rendezvous = self.clone();
                 listener.spawn(async move {
                     let address = stream.peer_addr()?.ip();
-                    // An idle connection that is never reused is no error.
+                    // The result is ignored, because a connection that is never reused is no error.
                     rendezvous.receive(Incoming::Rested(stream), address).await
                 });
             }
@@ -284,16 +287,16 @@ impl Rendezvous {
     }
 }
 
-/// The counterpart of a greeting.
+/// The task, if any, that awaits the key of a greeting.
 enum Met {
     Task(oneshot::Sender<EdgeStream>),
-    /// A task with other terms, which keeps waiting; the text is the reason.
+    /// The task requires other terms and keeps waiting. The text states the required and the actual terms.
     OtherTerms(String),
-    /// No task yet; the receiver is notified when it arrives.
+    /// No task has arrived yet; the receiver gets the task's channel when it does.
     Nobody(oneshot::Receiver<oneshot::Sender<EdgeStream>>),
 }
 
-/// Takes a connection off the list of unauthenticated ones, however its task ends.
+/// When dropped, stops tracking a connection as unauthenticated.
 struct Forget<'a> {
     rendezvous: &'a Rendezvous,
     id: ConnectionId,
@@ -330,7 +333,8 @@ impl Table {
         Met::Nobody(claimed)
     }
 
-    /// Stops keeping a connection for its task, unless it was claimed or another connection has replaced it.
+    /// Removes an early connection from the table, unless a task has claimed it or another connection has
+    /// replaced it.
     fn unpark(&mut self, key: &EdgeKey, id: ConnectionId) {
         if self.early.get(key).is_some_and(|early| early.connection == id) {
             self.early.remove(key);
@@ -348,8 +352,8 @@ impl Table {
     }
 }
 
-/// Returns when the other end has closed the connection and all its bytes were read. A client with only a few
-/// slices may have sent them all and closed its end already, and those bytes must not be lost.
+/// Returns when the other end has closed the connection and no unread bytes remain. A client with only a few
+/// slices may send them all and close its end before the task arrives here, and those bytes must not be lost.
 async fn is_closed(stream: &TcpStream) {
     loop {
         if stream.ready(Interest::READABLE).await.is_err() {
@@ -410,7 +414,7 @@ mod tests {
         scene.client.rest(dialled, Some(&scene.address));
         let (dialled, accepted) = scene.edge().await;
         assert_eq!(accepted.tcp.peer_addr().unwrap(), port);
-        // The other end still uses the connection; the next key is read once it is done.
+        // The accepting end still uses the connection; it reads the next greeting once it is done.
         scene.client.rest(dialled, Some(&scene.address));
         let (server, patient) = (scene.server.clone(), async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -463,7 +467,8 @@ mod tests {
         assert!(scene.server.table().early.is_empty());
     }
 
-    /// A client with little to send may be done before the task arrives.
+    /// A client with little to send may have sent everything and closed the connection before the task
+    /// arrives.
     #[tokio::test]
     async fn early_data_survives_the_close_of_the_other_end() {
         let scene = Scene::new().await;

@@ -2,8 +2,8 @@
 //!
 //! Both ends authenticate: the plan names the certificate that the other end must have. tokio-rustls performs
 //! the handshake. Afterwards the session is a state machine over the same non-blocking socket that a plain
-//! edge uses. It buffers one block of incoming data and at most one write of outgoing data, so an encrypted
-//! edge is as bounded as a plain one.
+//! edge uses. It buffers at most one read of incoming data and one write of outgoing data, so the memory of
+//! an encrypted edge is bounded like that of a plain one.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -22,15 +22,16 @@ use crate::stream::{EdgeStream, Receiver};
 
 /// The first byte of a TLS client's first record; a plain greeting begins with an `M`.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// The length of a record's header in bytes; its last two bytes are the length of the rest.
+/// The length of a record's header in bytes; the header's last two bytes are the length of the rest of the
+/// record.
 const RECORD_HEADER_BYTES: usize = 5;
-/// The overhead of a record over its payload: header, type, and authentication tag.
+/// The bytes of a record beyond its payload: header, type, and authentication tag.
 const RECORD_OVERHEAD_BYTES: usize = RECORD_HEADER_BYTES + 1 + 16;
-/// The maximum payload of a record.
+/// The maximum payload of a record, in bytes.
 const RECORD_PAYLOAD_BYTES: usize = 16 << 10;
-/// The maximum length of a record, from RFC 8446, section 5.2.
+/// The maximum length of a record in bytes, from RFC 8446, section 5.2.
 const MAX_RECORD_BYTES: usize = RECORD_HEADER_BYTES + RECORD_PAYLOAD_BYTES + 256;
-/// The size of a socket read; larger than one record.
+/// The size of a socket read in bytes; larger than one record.
 const INCOMING_BYTES: usize = 64 << 10;
 
 /// The TLS configuration of this node's edges.
@@ -91,7 +92,7 @@ pub(crate) async fn dial(
     security.connect(tcp, name).await.map_err(failed)
 }
 
-/// Accepts an incoming connection, plain or encrypted, as its first byte tells.
+/// Accepts an incoming connection, plain or encrypted, depending on its first byte.
 pub(crate) async fn accept(security: Option<&Security>, tcp: TcpStream) -> io::Result<EdgeStream> {
     tcp.set_nodelay(true)?;
     let mut first = [0];
@@ -111,18 +112,18 @@ pub(crate) async fn accept(security: Option<&Security>, tcp: TcpStream) -> io::R
 /// A TLS session after its handshake.
 pub(crate) struct Tls {
     connection: Connection,
-    /// The name in the other end's certificate.
+    /// The name in the certificate of the other end.
     name: String,
     /// Received bytes that are not decrypted yet: whole records, and the beginning of the next one.
     incoming: Vec<u8>,
     begin: usize,
     end: usize,
-    /// Bytes of frames that were encrypted but not completely sent.
+    /// The number of payload bytes that were encrypted but not completely sent.
     going: usize,
 }
 
 impl Tls {
-    /// Creates a session after its handshake.
+    /// Creates an encrypted connection from a session after its handshake.
     fn over(records: Records, connection: Connection, name: String) -> EdgeStream {
         let Records { tcp, record: mut incoming, .. } = records;
         let end = incoming.len();
@@ -138,7 +139,8 @@ impl Tls {
     }
 
     /// Reads decrypted bytes into `parts`, in order. Returns 0 if data arrived but not yet a whole record.
-    /// `missing` is a lower bound on the bytes still to come, so the kernel need not wake the task earlier.
+    /// `missing` is a lower bound on the decrypted bytes still to come, so the kernel need not wake the task
+    /// earlier.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -159,8 +161,8 @@ impl Tls {
                 return Poll::Ready(Ok(bytes));
             }
             if self.decrypt_next()? {
-                // A key update by the other end may require an answer. It is sent when possible, without
-                // waiting.
+                // A key update by the other end may require an answer. The answer is sent as soon as the
+                // socket accepts it, without waiting.
                 let _ = self.poll_flush(cx, tcp)?;
                 continue;
             }
@@ -180,7 +182,7 @@ impl Tls {
         let mut filled = 0;
         while filled < into.len() {
             match self.connection.reader().read(&mut into[filled..]) {
-                // Both ends know the last byte, so even an orderly close is premature here.
+                // Both ends know where the data ends, so even an orderly close is premature here.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(bytes) => filled += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -196,7 +198,7 @@ impl Tls {
         Ok(record_bytes(here)?.filter(|&bytes| bytes <= here.len()))
     }
 
-    /// Decrypts the next record, if it has arrived completely.
+    /// Decrypts the next record if it has arrived completely; returns whether it had.
     fn decrypt_next(&mut self) -> io::Result<bool> {
         let Some(bytes) = self.next_record()? else { return Ok(false) };
         let mut record = &self.incoming[self.begin..self.begin + bytes];
@@ -231,8 +233,8 @@ impl Tls {
         Poll::Ready(Ok(()))
     }
 
-    /// The minimum number of bytes that must still arrive before `missing` decrypted bytes are available. An
-    /// overestimate would wait for bytes that never come.
+    /// Returns a lower bound on the bytes that must still arrive before `missing` decrypted bytes are
+    /// available. With an overestimate, the task would wait for bytes that never come.
     fn least_to_come(&self, missing: usize) -> usize {
         let here = &self.incoming[self.begin..self.end];
         let records =
@@ -282,7 +284,7 @@ impl Tls {
         Ok(Flushed::All)
     }
 
-    /// Encrypts a few bytes, for a connection without a runtime.
+    /// Encrypts a few bytes, which the caller sends itself: its connection belongs to no async runtime.
     pub(crate) fn encrypted(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         self.connection.writer().write_all(bytes)?;
         let mut encrypted = Vec::new();
@@ -319,7 +321,7 @@ enum Flushed {
     Nothing,
 }
 
-/// The length of the record that begins here, if its header has arrived.
+/// Returns the length of the record at the beginning of `here`, if its header has arrived.
 fn record_bytes(here: &[u8]) -> io::Result<Option<usize>> {
     let Some(header) = here.first_chunk::<RECORD_HEADER_BYTES>() else { return Ok(None) };
     let bytes = RECORD_HEADER_BYTES + usize::from(u16::from_be_bytes([header[3], header[4]]));
@@ -346,13 +348,13 @@ impl Write for Socket<'_> {
     }
 }
 
-/// A socket that returns whole records. If a handshake reads beyond its own end, it therefore takes whole
-/// records only, and no partial record is lost.
+/// A socket that returns bytes only of records that have arrived completely. If a handshake reads beyond its
+/// own last record, it therefore consumes whole records, and no partial record is lost.
 struct Records {
     tcp: TcpStream,
     /// The received part of the next record.
     record: Vec<u8>,
-    /// The number of bytes returned from it, once it is complete.
+    /// The number of bytes of `record` that were already returned.
     given: usize,
 }
 

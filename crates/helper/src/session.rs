@@ -1,9 +1,9 @@
 //! The standing connection to the coordinator: messages in both directions over mutual TLS.
 //!
 //! Every wait has a time limit. The coordinator pings every second once the handshake is complete, even while
-//! its core is busy and has not yet answered the registration. If it stays silent for [`SILENCE_LIMIT`], it
-//! is considered lost, even if the connection was never closed: its machine may have lost power, or the
-//! network may be cut.
+//! its core is busy and has not yet answered the registration. A coordinator that stays silent for
+//! [`SILENCE_LIMIT`] is considered lost, even if the connection was never closed: its machine may have lost
+//! power, or the network may be cut.
 
 use std::future::Future;
 use std::io;
@@ -79,7 +79,7 @@ pub enum ConnectError {
 /// A registered connection.
 #[derive(Debug)]
 pub struct Session {
-    /// The number assigned to this node.
+    /// The id that the coordinator assigned to this node.
     pub node: NodeId,
     /// Messages from the coordinator.
     pub incoming: Incoming,
@@ -262,7 +262,7 @@ impl Reader {
     }
 }
 
-/// Transfers messages in both directions until one of them ends; then closes the connection.
+/// Transfers messages in both directions until one direction ends; then closes the connection.
 async fn converse(reader: Reader, writer: Writer, incoming: mpsc::Sender<ToNode>, outgoing: Outgoing) {
     let reading = read_all(reader, incoming);
     tokio::pin!(reading);
@@ -307,7 +307,8 @@ async fn write_all(mut writer: Writer, mut outgoing: Outgoing) -> io::Result<()>
         {
             bytes.extend(control::encode(&next));
         }
-        // A coordinator that reads slowly is alive as long as it pings, which the reader monitors.
+        // This write has no time limit: a coordinator that reads slowly is alive as long as it pings, which
+        // the reader checks.
         writer.write_all(&bytes).await?;
         writer.flush().await?;
     }

@@ -82,8 +82,8 @@ impl InletSocket {
         Self { link, receiver, header, header_filled: 0, frame: None, granted: usize::MAX, moved: 0 }
     }
 
-    /// Receives until a whole frame is available and its checksum matches. `take` provides a buffer of the
-    /// expected length; a longer frame is refused.
+    /// Receives until a whole frame is available, and verifies its checksum. `take` allocates the frame's
+    /// buffer. A frame with more than `due_bytes` of payload is an error.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -164,7 +164,7 @@ impl InletSocket {
         Poll::Ready(Ok(()))
     }
 
-    /// The connection of a complete edge, if it can carry another one.
+    /// Takes the connection of a complete edge, if it can carry another edge.
     pub(crate) fn take(&mut self) -> Option<EdgeStream> {
         let mut stream = self.link.take()?;
         // Bytes after the last frame violate the protocol.
@@ -184,7 +184,7 @@ impl InletSocket {
 pub(crate) struct OutletSocket {
     link: Link,
     queue: VecDeque<Outgoing>,
-    /// The number of bytes of the first frame that were sent.
+    /// The number of bytes of the first queued frame that were sent.
     gone: usize,
     /// Bytes that may be sent before the next grant, and bytes sent since the last query.
     granted: usize,
@@ -233,7 +233,7 @@ impl OutletSocket {
         self.queue.is_empty()
     }
 
-    /// The connection of a complete edge.
+    /// Takes the connection of a complete edge.
     pub(crate) fn take(&mut self) -> Option<EdgeStream> {
         self.link.take()
     }

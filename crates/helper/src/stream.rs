@@ -27,7 +27,7 @@ pub(crate) struct EdgeStream {
     pub(crate) tls: Option<Box<Tls>>,
 }
 
-/// An idle connection between two edges. It belongs to no runtime.
+/// A connection that is idle after one edge and before the next. It is registered with no async runtime.
 #[derive(Debug)]
 pub(crate) struct Resting {
     tcp: std::net::TcpStream,
@@ -126,9 +126,9 @@ impl Receiver {
         Self { drained: false, wake_at: 1 }
     }
 
-    /// Reads the available bytes into `parts`, which hold `wanted` bytes in total, at least one. If none are
-    /// available, the kernel wakes the task once `wake_at` bytes are. The end of the stream is an error,
-    /// since both ends know the last byte.
+    /// Reads the available bytes into `parts`, which hold `wanted` bytes in total, at least one. If no bytes
+    /// are available, the kernel wakes the task once `wake_at` bytes have arrived. The end of the stream is
+    /// an error, since both ends know how many bytes follow.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -149,8 +149,8 @@ impl Receiver {
                 let read = readv(tcp, parts)?;
                 bytes = Some(read);
                 match read {
-                    // All available bytes were read, and the next one makes the socket readable again.
-                    // Another read now would only return `WouldBlock`.
+                    // All available bytes were read; another read would only return `WouldBlock`. Returning
+                    // that error makes tokio wait until more bytes arrive.
                     1.. if read < wanted => Err(io::ErrorKind::WouldBlock.into()),
                     _ => Ok(()),
                 }

@@ -20,7 +20,7 @@ pub(crate) struct Throttle {
 
 #[derive(Debug)]
 struct Shared {
-    /// The caps from the node's own configuration; messages can only lower them.
+    /// The caps from the node's own configuration; the coordinator can only lower them.
     own: Caps,
     is_limited: AtomicBool,
     limits: Mutex<Limits>,
@@ -55,7 +55,7 @@ impl Throttle {
         Self { shared: Arc::new(Shared { own, is_limited, limits, clock }) }
     }
 
-    /// Applies these caps from now on; where the node's own caps are lower, they take precedence.
+    /// Applies these caps from now on; where the node's own caps are lower, those apply.
     pub(crate) fn set(&self, caps: Caps) {
         let caps = self.shared.own.and(&caps);
         self.limits().set(caps, self.now());
@@ -113,7 +113,8 @@ impl Allowance {
         self.throttle.is_limited()
     }
 
-    /// The number of bytes that may move now, [`usize::MAX`] if unlimited; or else the time to wait.
+    /// Returns the number of bytes that may move now ([`usize::MAX`] if unlimited), or as an error the time
+    /// to wait before asking again.
     pub(crate) fn ask(&self, meter: Meter) -> Result<usize, Duration> {
         if !self.throttle.is_limited() {
             return Ok(usize::MAX);

@@ -12,9 +12,9 @@ use std::net::IpAddr;
 use repair::EdgeKey;
 use tokio::sync::oneshot;
 
-/// So many of one process's descriptors, one of so many, are for unauthenticated connections.
+/// Unauthenticated connections get one in this many of the process's file descriptors.
 const SHARE: u64 = 4;
-/// The maximum and minimum number of strangers, whatever the number of descriptors.
+/// The maximum and minimum of the limit on unauthenticated connections, whatever the number of descriptors.
 const MOST: u64 = 1024;
 const FEWEST: u64 = 16;
 
@@ -22,7 +22,7 @@ const FEWEST: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(u64);
 
-/// See the module's documentation.
+/// The connections that have not yet presented an expected key.
 #[derive(Debug)]
 pub(crate) struct Unauthenticated {
     limit: usize,
@@ -34,12 +34,12 @@ pub(crate) struct Unauthenticated {
 #[derive(Debug)]
 struct Connection {
     address: IpAddr,
-    /// The key of the task that it waits for.
+    /// The key that the connection presented before a task expected it.
     key: Option<EdgeKey>,
     evict: oneshot::Sender<()>,
 }
 
-/// The most unauthenticated connections of a process with this many descriptors.
+/// Returns the maximum number of unauthenticated connections for a process with this many file descriptors.
 pub(crate) fn limit(descriptors: u64) -> usize {
     (descriptors / SHARE).clamp(FEWEST, MOST) as usize
 }

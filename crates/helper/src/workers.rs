@@ -29,7 +29,7 @@ struct Worker {
 }
 
 impl Workers {
-    /// Uses only the caller's runtime.
+    /// Creates a set that consists of the caller's thread only.
     ///
     /// # Panics
     /// Outside a runtime.
@@ -38,7 +38,7 @@ impl Workers {
         Self { workers: Arc::new(vec![here]) }
     }
 
-    /// Uses the caller's runtime and `more` additional threads.
+    /// Creates a set of the caller's thread and `more` additional threads.
     ///
     /// # Errors
     /// If the system cannot start the threads.
@@ -65,7 +65,7 @@ impl Workers {
     }
 }
 
-/// A job's place on a worker, freed when it is dropped.
+/// Counts a job as running on a worker until dropped.
 struct WorkerSlot {
     workers: Workers,
     chosen: usize,

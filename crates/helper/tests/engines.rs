@@ -1,5 +1,6 @@
-//! Engines over real sockets in one process, driven by a real job. For any code, losses, scheme, window and
-//! slice size, the bytes equal direct decoding, and the traffic equals the plan's cost.
+//! Runs engines over real sockets in one process, driven by a real job. For any code, losses, scheme, window
+//! and slice size, the delivered bytes equal those of direct decoding, and the traffic equals the plan's
+//! cost.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,15 +27,15 @@ use store_api::{
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// Blocks in memory, some of them in files.
+/// A store of blocks in memory and in files.
 #[derive(Clone, Default)]
 struct Memory {
     blocks: Arc<Mutex<BTreeMap<BlockId, Vec<u8>>>>,
     files: Arc<Mutex<BTreeMap<BlockId, Arc<OnDisk>>>>,
 }
 
-/// A block in an unlinked file, which is removed automatically. Its bytes never count as cached, and it
-/// counts reads.
+/// A block in an unlinked file, which is removed automatically. Its bytes are never reported as cached, so
+/// all reads go to the disk queue; reads are counted.
 struct OnDisk {
     file: File,
     bytes: u64,
@@ -48,7 +49,7 @@ struct Bytes(Vec<u8>);
 struct Growing {
     id: BlockId,
     bytes: Vec<u8>,
-    /// Whether the delivery is only taken, without a commit.
+    /// Whether the block is delivered to a client, which takes the bytes without a commit.
     is_taken: bool,
     memory: Memory,
 }
@@ -189,7 +190,7 @@ impl Memory {
     }
 }
 
-/// The identities of nodes with encrypted edges: helpers, followed by a client.
+/// The identities of the nodes that use encrypted edges: first the helpers, then a client.
 static MEMBERS: LazyLock<Vec<Identity>> = LazyLock::new(|| {
     let scratch = tempfile::tempdir().unwrap();
     let options = InitOptions { helpers: 24, ..InitOptions::default() };
@@ -199,7 +200,7 @@ static MEMBERS: LazyLock<Vec<Identity>> = LazyLock::new(|| {
     roles.map(|role| cluster.identity(&role).unwrap()).collect()
 });
 
-/// Several engines, and their messages to the coordinator, which the test plays.
+/// Several engines, and their messages to the coordinator, whose role the test plays.
 struct Nodes {
     engines: BTreeMap<NodeId, (Engine, Memory)>,
     topology: Topology,
@@ -208,7 +209,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// Starts `helpers` engines that listen, and one that only dials, like a client.
+    /// Starts `helpers` engines that listen, and one more that only dials, like a client.
     async fn new(helpers: u32) -> Self {
         Self::start(helpers, false).await
     }
@@ -335,7 +336,7 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// All blocks of a stripe, encoded by the slow reference.
+/// Returns all blocks of a stripe, encoded by the slow reference implementation.
 fn encode(code: &dyn codes::Code, chunking: &Chunking, seed: u64, short: bool) -> Vec<Vec<u8>> {
     let block_bytes = chunking.block_bytes() as usize;
     let places = |sub: u16| chunking.ranges(sub, 0..chunking.sub_block_bytes()).flatten();
@@ -432,7 +433,8 @@ async fn play(scene: &Scene) {
     for wanted in &wanted {
         let index = usize::from(wanted.block.0);
         let memory = &nodes.engines[&wanted.requestor].1;
-        // A window past the end of a short block writes nothing.
+        // If the window lies past the end of a short block, nothing was written, so the block is missing
+        // here.
         let got = memory.blocks.lock().unwrap().get(&id(index)).cloned();
         let got = got.unwrap_or_else(|| vec![0; length(index) as usize]);
         for range in (0..chunking.sub_blocks()).flat_map(|sub| chunking.ranges(sub, window.clone())) {
@@ -448,7 +450,8 @@ async fn play(scene: &Scene) {
             read: cost.read_bytes,
             delivered: cost.delivered_bytes,
         });
-        // A sender counts a frame after its last byte has left, and the receiver may have it by then.
+        // A sender counts a frame only after its last byte has left, when the receiver may already have the
+        // frame. So wait until the counters are right.
         let patience = Instant::now() + Duration::from_secs(5);
         while engine.traffic().now() != said && Instant::now() < patience {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -526,7 +529,7 @@ fn a_node_that_encrypts_edges_refuses_plain_ones_with_advice() {
 struct Counted {
     /// Bytes read from files, equal to the bytes sent over sockets.
     bytes: u64,
-    /// The number of file reads.
+    /// The number of read calls on the files.
     reads: u64,
     /// The number of ranges announced ahead of the reads.
     ahead: u64,
@@ -597,8 +600,9 @@ async fn single_loss(
     let moved =
         |of: fn(Moved) -> u64| nodes.engines.values().map(|(engine, _)| of(engine.traffic().now())).sum();
     let ahead = || -> u64 { files.iter().map(|file| file.asked_ahead.lock().unwrap().len() as u64).sum() };
-    // A sender counts a frame after its last byte has left, and the receiver may have it by then.
-    // Announcements are not awaited either.
+    // A sender counts a frame only after its last byte has left, when the receiver may already have the
+    // frame. The announcements of reads are not awaited by the job either. So wait until both have been
+    // counted.
     let patience = Instant::now() + Duration::from_secs(5);
     // All helpers of this code read several sub-blocks of their blocks.
     let scattered = code.spec().to_string().starts_with("clay");
@@ -611,7 +615,7 @@ async fn single_loss(
         (moved(|moved| moved.sent), moved(|moved| moved.received), moved(|moved| moved.read));
     let wanted = planned.read_bytes;
     assert_eq!((sent, received, read), (wanted, wanted, wanted), "{} b{lost}", code.spec());
-    // With small chunks, gaps between the needed ranges are read through.
+    // With small chunks, the gaps between the needed ranges are read as well.
     assert!((wanted..=planned.disk_bytes).contains(&bytes), "{bytes} of {wanted} to {}", planned.disk_bytes);
     let asked: u64 =
         files.iter().flat_map(|file| file.asked_ahead.lock().unwrap().clone()).map(|r| r.end - r.start).sum();
@@ -624,15 +628,15 @@ fn counted(code: &str, lost: usize, sub_block_bytes: u64, slice_bytes: Option<u3
     counted_in_chunks(code, lost, (sub_block_bytes, 1), slice_bytes)
 }
 
-/// The same for blocks of several chunks.
+/// Like `counted`, for blocks of several chunks: `cut` is the sub-block size and the number of chunks.
 fn counted_in_chunks(code: &str, lost: usize, cut: (u64, u64), slice_bytes: Option<u32>) -> Counted {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(single_loss(code, lost, cut, slice_bytes))
 }
 
-/// The number of blocks read and sent for each of these losses.
+/// For each of these lost blocks, returns how many blocks' worth of bytes its repair reads and sends.
 fn measured(code: &str, lost: impl IntoIterator<Item = usize>) -> Vec<f64> {
-    // A page, so that gaps of whole sub-blocks are skipped.
+    // One page. Gaps of at least a page are skipped, so only the needed sub-blocks are read.
     const SUB_BLOCK_BYTES: u64 = 4096;
     let sub_blocks = code.parse::<CodeSpec>().unwrap().build().unwrap().sub_blocks() as u64;
     let in_blocks = |bytes: u64| bytes as f64 / (SUB_BLOCK_BYTES * sub_blocks) as f64;
@@ -658,15 +662,16 @@ fn neighbouring_bytes_of_many_slices_are_announced_together() {
     assert_eq!((clay.reads, clay.ahead, clay.planned.reads), (5 * 4 * 16, 5, 5));
     let clay = counted("clay-6-4-5", 5, 64 << 10, Some(4096));
     assert_eq!((clay.reads, clay.ahead, clay.planned.reads), (5 * 4 * 16, 5 * 4, 5 * 4));
-    // Each helper reads two sub-blocks: first eight megabytes of each, then the rest.
+    // Each helper reads two sub-blocks of 11 MiB, and announces each in two parts: the first 8 MiB, then the
+    // rest.
     let clay = counted("clay-4-2-3", 3, 11 << 20, Some(256 << 10));
     assert_eq!((clay.ahead, clay.planned.reads), (3 * 2 * 2, 3 * 2 * 2));
 }
 
 #[test]
 fn reads_follow_the_chunks() {
-    // 8 sub-blocks of 64 KiB in 4 chunks: b0 needs the first half of each chunk, b5 every other sub-block of
-    // it.
+    // 8 sub-blocks of 64 KiB in 4 chunks: the repair of block 0 reads the first half of each chunk, that of
+    // block 5 every other sub-block of each chunk.
     let whole = counted("clay-6-4-5", 0, 64 << 10, Some(16 << 10));
     let clay = counted_in_chunks("clay-6-4-5", 0, (64 << 10, 4), Some(16 << 10));
     assert_eq!((clay.reads, clay.planned.reads, clay.bytes), (5 * 4, 5 * 4, whole.bytes));
@@ -703,9 +708,9 @@ fn local_groups_and_rotated_rows_read_and_send_less() {
     assert_eq!(measured("rotated-16-12-4", 0..12), [7.5; 12]);
 }
 
-/// Reads the lost block 0 while every helper is capped at `caps[0]` bytes per second, and at `caps[1]` from
-/// the middle on. Returns the highest share of its cap that any helper has used at any sample, and the share
-/// that the busiest helper has used in the end.
+/// Reads the lost block 0 while every helper is capped at `caps[0]` bytes per second, and at `caps[1]` after
+/// half of the block was sent. Returns the bytes that the busiest helper has sent, divided by the bytes that
+/// the caps have allowed until then: first the maximum over all samples, then the value at the end.
 async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
     const BYTES: u64 = 1 << 20;
     let code = "rs-6-4".parse::<CodeSpec>().unwrap().build().unwrap();
@@ -767,8 +772,9 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
     (most, sent() as f64 / allowed)
 }
 
-/// The cap holds over one connection and over many, and when it changes in between. The lower bounds are
-/// loose, since the machine may be busy; `repair` tests the exact arithmetic with a simulated clock.
+/// A helper's cap holds whether it sends over one connection or over several, and when the cap changes in
+/// between. The lower bounds are loose, since the machine may be busy; `repair` tests the exact arithmetic
+/// with a simulated clock.
 #[tokio::test]
 async fn a_cap_holds_for_all_connections_of_a_node_together() {
     for scheme in [Scheme::Pipelined, Scheme::Scatter] {

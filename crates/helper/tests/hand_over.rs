@@ -1,6 +1,6 @@
-//! Helpers whose store has a process of its own that must accept every new block, with real files, real
-//! sockets, and the process simulated in the test. The process may refuse, hang, have another writer at work,
-//! or serve wrong bytes.
+//! Tests helpers whose store has a process of its own, such as a DataNode, that must accept every new block.
+//! Files and sockets are real; the test simulates the process, which may refuse a block, hang, lock the
+//! stripe for another writer, or serve wrong bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,24 +25,24 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 const BLOCK_BYTES: u64 = 200_000;
-/// The first choice for the lost block's new node.
+/// The node to which the lost block is first assigned.
 const FIRST: NodeId = NodeId(0);
-/// The node that holds no block of the stripe.
+/// The only node that never held a block of the stripe; the second choice for the lost block.
 const OTHER: NodeId = NodeId(4);
 
 /// The behaviour of a store's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     Obliging,
-    /// Another writer has the stripe locked from the start.
+    /// Another writer holds a lock on the stripe from the start.
     LockedBefore,
     /// Another writer locks the stripe while slices move.
     LockedAfter,
     Refuses,
     Hangs,
-    /// The process accepts blocks but serves other bytes.
+    /// The process accepts blocks but serves wrong bytes.
     Garbles,
-    /// There is no process; the store takes bytes and keeps nothing.
+    /// The store has no process. It accepts bytes but cannot keep them.
     KeepsNothing,
 }
 
@@ -84,7 +84,7 @@ impl Server {
     }
 }
 
-/// A folder of blocks that are invisible until the server serves them.
+/// A store of block files that are invisible until its process serves them.
 #[derive(Clone)]
 struct Served {
     files: Arc<DirBlocks>,
@@ -194,7 +194,7 @@ impl HandOver for ServedWriter {
     }
 }
 
-/// Five helpers. The first has lost its block of a stripe of four; the last never had one.
+/// Five helpers and a stripe of four blocks. The first helper has lost its block; the last never had one.
 struct Nodes {
     stores: BTreeMap<NodeId, Served>,
     engines: BTreeMap<NodeId, Engine>,
@@ -290,7 +290,8 @@ impl Nodes {
         }
     }
 
-    /// Asserts that the repaired block is on this node: correct in its folder, and served.
+    /// Asserts that this node has the repaired block: its process serves the block, and its folder contains
+    /// the right bytes.
     fn assert_served_by(&self, node: NodeId) {
         let store = &self.stores[&node];
         assert!(store.server.serves.lock().unwrap().contains(&id(0)), "{node}");
@@ -320,7 +321,7 @@ fn sink(index: usize) -> Sink {
     Sink { index: BlockIndex(index as u16), id: id(index), bytes: BLOCK_BYTES, digest: None, end }
 }
 
-/// All four blocks: two of noise, and their parity.
+/// Returns all four blocks: two pseudo-random data blocks, and two parity blocks.
 fn stripe_bytes() -> Vec<Vec<u8>> {
     let data = |seed: u32| (0..BLOCK_BYTES as u32).map(|at| (at.wrapping_mul(seed) >> 13) as u8).collect();
     let mut blocks: Vec<Vec<u8>> = vec![data(2_654_435_761), data(2_246_822_519)];
@@ -334,7 +335,7 @@ fn stripe_bytes() -> Vec<Vec<u8>> {
     blocks
 }
 
-/// The first node's store has this behaviour; all others cooperate.
+/// Gives the first node's store this behaviour; all other stores cooperate.
 fn first(mood: Mood) -> impl Fn(NodeId) -> Mood {
     move |node| if node == FIRST { mood } else { Mood::Obliging }
 }
@@ -391,7 +392,7 @@ async fn a_stripe_that_somebody_else_works_on_is_left_alone_before_a_byte_moves(
     }
 }
 
-/// Requests that need a store are refused by a node without one.
+/// A client has no store, so it refuses requests to read back or fingerprint a block.
 #[tokio::test]
 async fn a_client_seals_and_rereads_nothing() {
     struct Nothing;

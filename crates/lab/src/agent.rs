@@ -1,5 +1,5 @@
-//! The client process of the lab, in its own namespace. It executes one [`Instruction`] after another. It
-//! measures times next to the client library, which excludes process startup and TLS handshakes.
+//! The lab's client process, which runs in its own namespace and executes one [`Instruction`] after another.
+//! It measures times around calls of the client library, so process startup and TLS handshakes are excluded.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -26,13 +26,14 @@ use crate::instruction::{Answer, BlockAt, Expected, Instruction, Piece, ReadInst
 
 /// The environment variable with the client's rack, as for `mend get`.
 pub(crate) const RACK: &str = "MEND_RACK";
-/// How long the coordinator waits for the end of a repair before it responds.
+/// The time limit of each request that waits for the end of a repair; the request is then repeated.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// The stride between pieces read in succession, so that adjacent pieces are not read back to back.
+/// The stride between the pieces that a client reads in succession, so that adjacent pieces are not read back
+/// to back.
 const STRIDE: usize = 7919;
 
-/// Executes instructions from standard input until it closes.
+/// Executes instructions from standard input until the input ends.
 ///
 /// # Errors
 /// If a pipe breaks or the cluster folder is unusable.
@@ -41,7 +42,7 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     let opened = Cluster::open(cluster).map_err(io::Error::other)?;
     let options = ClientOptions { rack: env::var(RACK).ok(), ..ClientOptions::default() };
     let client = Client::connect_with(&opened, &Role::default_client(), options).map_err(io::Error::other)?;
-    // Open the session before any measurement, as any client does with its first read.
+    // The session is opened before any measurement; otherwise the first read would include the handshake.
     runtime.block_on(client.node()).map_err(io::Error::other)?;
     let mut agent = Agent { client, rooms: Vec::new() };
     let served = runtime.block_on(agent.serve(read_lines()));
@@ -49,8 +50,8 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     served
 }
 
-/// Reads the lines of standard input on a separate thread. The client keeps answering the coordinator's pings
-/// while it waits for instructions; otherwise the session would end.
+/// Reads the lines of standard input on a separate thread, so that the client can answer the coordinator's
+/// pings while it waits for instructions. Without answers, the coordinator would end the session.
 fn read_lines() -> mpsc::UnboundedReceiver<io::Result<String>> {
     let (lines, orders) = mpsc::unbounded_channel();
     // The thread ends at the end of the input, or when the receiver is dropped.
@@ -60,7 +61,7 @@ fn read_lines() -> mpsc::UnboundedReceiver<io::Result<String>> {
 
 struct Agent {
     client: Client,
-    /// The results of the last read.
+    /// The memory that holds the blocks of the last read.
     rooms: Vec<Arc<Room>>,
 }
 
@@ -294,7 +295,8 @@ impl Agent {
         Ok(Answer::Many { latencies_ns, failures })
     }
 
-    /// Asks the coordinator to repair a stripe. All of these blocks must be rebuilt, each on a separate node.
+    /// Requests a repair of a stripe and waits for its end. Fails unless all of `blocks` were rebuilt, each
+    /// on a different node.
     async fn repair(&self, request: RepairRequest, blocks: &[String]) -> Result<Answer, AgentError> {
         let started = Instant::now();
         let mut view = self.client.repair(&request).await?;
@@ -323,7 +325,7 @@ impl Agent {
     }
 }
 
-/// A small read at some offset of a piece, lost or not.
+/// Returns a small read of a piece, at an offset that depends on `number`.
 fn small_read(piece: &Piece, block_bytes: u64, bytes: u64, number: u64) -> ReadInstruction {
     let start = number * bytes % (block_bytes - bytes + 1);
     ReadInstruction {
@@ -338,7 +340,7 @@ fn small_read(piece: &Piece, block_bytes: u64, bytes: u64, number: u64) -> ReadI
     }
 }
 
-/// One read, with its time.
+/// Reads blocks into `rooms`, and measures the time until the last byte has arrived.
 async fn read(client: &Client, order: &ReadInstruction, rooms: Vec<Arc<Room>>) -> Result<Took, AgentError> {
     let blocks: Vec<_> = order.blocks.iter().map(|&block| BlockIndex(block)).collect();
     let request = ReadRequest {
@@ -377,8 +379,8 @@ struct Room {
 }
 
 impl Room {
-    /// Room for a whole block. Its initial content differs from any real block in nearly all bytes, which
-    /// reveals missing data.
+    /// Allocates memory for a whole block, or reuses the memory of `used`. The initial content differs from
+    /// any real block in nearly all bytes, so missing data is detected.
     fn new(block: u16, bytes: usize, used: Option<Arc<Room>>) -> Self {
         let mut memory = used.map(|used| std::mem::take(&mut *used.bytes())).unwrap_or_default();
         memory.clear();
@@ -394,7 +396,8 @@ impl Room {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares the room with a file, starting `skip` bytes into the block.
+    /// Compares the received bytes with those of a file; the received bytes start at offset `skip` of the
+    /// block.
     fn compare(&self, expected: &Expected, skip: u64) -> Result<(), AgentError> {
         let found = self.bytes();
         let mut wanted = vec![0; found.len()];
@@ -421,7 +424,7 @@ impl Room {
     }
 }
 
-/// Delivers a read's blocks to their rooms.
+/// Delivers each block of a read into the memory that is allocated for it.
 struct Rooms {
     rooms: Vec<Arc<Room>>,
     came: Arc<Mutex<Option<Came>>>,
@@ -436,7 +439,7 @@ impl Sinks for Rooms {
     }
 }
 
-/// A room that records arrival times.
+/// Memory for a block that records when its first and last bytes arrive.
 struct TimedRoom {
     room: Arc<Room>,
     id: BlockId,
@@ -444,7 +447,7 @@ struct TimedRoom {
 }
 
 impl TimedRoom {
-    /// Passes the memory of the given bytes to `work`.
+    /// Calls `work` with the memory that holds the given range of the block.
     fn at(&self, offset: u64, bytes: usize, work: impl FnOnce(&mut [u8])) -> Result<(), BlockError> {
         let mut room = self.room.bytes();
         let at = offset.checked_sub(self.room.start).map(|at| at as usize);

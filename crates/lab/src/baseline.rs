@@ -1,25 +1,26 @@
-//! [`Yardstick`]: the references for repairs in the same run: direct sends of one block, and bare chains of
-//! relays.
+//! [`Baseline`]: measurements without Mend with which repairs in the same run are compared: direct sends of
+//! one block, and bare chains of relays.
 
 use crate::report::{Sample, median};
 
-/// How much slower a bare chain may be than its links and pipeline filling explain, on a fast enough machine.
+/// If a bare chain takes longer than its links and the filling of the pipeline explain, by more than this
+/// factor, the processors are saturated.
 const SLOWER: f64 = 1.02;
 
-/// Measurements without Mend, taken between the repairs that they are compared with.
+/// Measurements without Mend, which take turns with the repairs that are compared with them.
 #[derive(Default)]
 pub(crate) struct Baseline {
-    /// One block over one plain TCP connection to the client.
+    /// Sends of one block over one plain TCP connection to the client.
     pub(crate) direct: Vec<Sample>,
-    /// One block through as many relays as a pipeline has helpers; one chain per slice size.
+    /// Sends of one block through as many relays as a pipeline has helpers; one chain per slice size.
     pub(crate) chains: Vec<Chain>,
 }
 
 /// Repetitions of one bare chain.
 pub(crate) struct Chain {
     pub(crate) slice_bytes: u32,
-    /// The time to fill the pipeline, relative to the time of one block: the first slice crosses that many
-    /// more links.
+    /// The time to fill the pipeline, relative to the time to send one block: (relays − 1) · slice size /
+    /// block size.
     pub(crate) filling: f64,
     pub(crate) samples: Vec<Sample>,
 }
@@ -30,7 +31,7 @@ impl Baseline {
         median(&self.direct.iter().map(|sample| sample.time_s).collect::<Vec<_>>())
     }
 
-    /// Median processor seconds of the cheapest chain.
+    /// Median processor seconds of the chain that needs least processor time.
     pub(crate) fn bare_cpu_s(&self) -> Option<f64> {
         self.cheapest().map(Chain::cpu_s)
     }

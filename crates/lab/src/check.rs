@@ -22,9 +22,9 @@ pub struct Check {
     pub link: String,
     /// The number of bytes sent.
     pub bytes: u64,
-    /// The nominal time; `None` for an unshaped link.
+    /// The nominal time in seconds; `None` for an unshaped link.
     pub nominal_s: Option<f64>,
-    /// The measured time of the attempt closest to the nominal time.
+    /// The measured time in seconds of the attempt closest to the nominal time.
     pub measured_s: f64,
     /// Whether other programs ran during the send.
     pub disturbed: bool,
@@ -38,7 +38,7 @@ impl Check {
         Some(self.measured_s / self.nominal_s?)
     }
 
-    /// Whether the lab's figures can be trusted.
+    /// Whether the measured time is so close to the nominal time that the lab's figures can be trusted.
     pub fn holds(&self) -> bool {
         self.ratio().is_none_or(|ratio| (ratio - 1.0).abs() <= TOLERANCE)
     }
@@ -63,7 +63,8 @@ impl Check {
     }
 }
 
-/// Sends 64 MiB from the first helper to the client.
+/// Sends 64 MiB from the first helper to the client, up to four times, until the time is close to the nominal
+/// time.
 pub(crate) fn check(network: &Network, fleet: &mut LabCluster) -> Result<Check, LabError> {
     let nominal =
         network.topology().pair_rate(0, None).map(|rate| CHECK_BYTES as f64 / rate.bytes_per_second());

@@ -19,7 +19,7 @@ use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
 use crate::{agent, bench, direct, figure, hdfs, nodes, seaweedfs};
 
-/// The folder for reports. They are large and reproducible, so they are not part of the repository.
+/// The folder for reports, which are not part of the repository because they are large and reproducible.
 const REPORTS: &str = "target/lab";
 
 /// Run measurements on shaped links in network namespaces (needs root)
@@ -154,7 +154,7 @@ pub struct NetworkArgs {
 /// Runs a verb. Also works on a thread of an async runtime.
 ///
 /// # Errors
-/// [`LabError`]; the lab is removed before.
+/// [`LabError`]; the lab has been removed by then.
 pub fn execute(command: Command) -> Result<ExitCode, LabError> {
     match command {
         Command::DirectServe { listen } => {
@@ -164,7 +164,7 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
             direct::relay(listen, from, slice_bytes)
                 .map_err(LabError::file("listen at", listen.to_string()))?;
         }
-        // Use a separate thread, because the agent creates a runtime.
+        // The agent runs on a separate thread, because it creates an async runtime.
         Command::Agent { cluster } => {
             on_thread(move || agent::run(&cluster)).map_err(LabError::file("serve", "standard input"))?
         }
@@ -313,7 +313,7 @@ impl NetworkArgs {
     }
 }
 
-/// Runs `work` on a separate thread, where it may create a runtime whatever the caller's context.
+/// Runs `work` on a separate thread, so that it may create an async runtime even if the caller runs in one.
 fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join().expect("a panic has been printed"))
 }
@@ -340,7 +340,7 @@ fn until_interrupted(
 /// Removes the lab and ends the process, because the measuring thread cannot be stopped.
 fn interrupted() -> LabError {
     let names = Names::default();
-    // Only remove our own lab; another process may be measuring.
+    // Remove the lab only if it is ours; another process may be measuring.
     let is_ours = matches!(Network::status(&names), Ok(Status::Busy { pid }) if pid == std::process::id());
     if is_ours && let Err(error) = Network::down(&names) {
         eprintln!("mend lab: {error}");

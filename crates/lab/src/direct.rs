@@ -1,4 +1,4 @@
-//! The yardsticks: bytes over one plain TCP connection, and a bare chain of relays, both without Mend.
+//! The baselines that do not involve Mend: sends over one plain TCP connection, and bare chains of relays.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ pub fn serve(address: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     let chunk = vec![0x5a; CHUNK];
     for connection in listener.incoming() {
-        // A broken connection is reported by its receiver.
+        // The receiver reports a broken connection.
         let _ = connection.and_then(|connection| answer(connection, &chunk));
     }
     Ok(())
@@ -35,7 +35,8 @@ fn answer(mut connection: TcpStream, chunk: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives `bytes` bytes. Returns the time from the successful connection attempt to the last byte.
+/// Receives `bytes` bytes. Returns the time from the start of the successful connection attempt to the last
+/// byte.
 ///
 /// # Errors
 /// If the connection fails or breaks.
@@ -54,8 +55,8 @@ pub fn fetch(address: SocketAddr, bytes: u64) -> io::Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// One relay of a bare chain: receives slices from `upstream`, if any, XORs them with its own bytes, and
-/// forwards them to the first client. Without disk, checksums and plans, this is the minimum cost of a chain.
+/// Runs one relay of a bare chain: receives slices from `upstream`, if any, XORs them with its own bytes, and
+/// forwards them to the client. Without disk, checksums and plans, this is the minimum cost of a chain.
 ///
 /// # Errors
 /// If the port is in use or a connection breaks.

@@ -26,7 +26,7 @@ pub enum LabError {
     /// A file operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// The attempted action.
+        /// The action that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -46,9 +46,9 @@ pub enum LabError {
     NotReady {
         /// The process.
         name: String,
-        /// Its program.
+        /// The program that was started.
         program: String,
-        /// The end of its log.
+        /// The end of the process's log.
         said: String,
     },
     /// A process in the lab failed.
@@ -67,7 +67,7 @@ pub enum LabError {
         /// The difference.
         reason: String,
     },
-    /// The blocks are not on a disk of their own.
+    /// The scenario measures cold disks, but the blocks are not on a block device whose reads can be counted.
     #[error("cold = true, and {} is on no disk of its own: set TMPDIR to a folder that is", path.display())]
     NoDevice {
         /// The folder with the lab's blocks.

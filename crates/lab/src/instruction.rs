@@ -27,7 +27,7 @@ pub(crate) enum Instruction {
     Compare { expected: Vec<Expected> },
     /// Read a block of a stripe to a file.
     Save { stripe: String, block: u16, window: Range<u64>, block_bytes: u64, path: PathBuf },
-    /// Many concurrent small reads, each of `bytes` bytes of a block treated as lost.
+    /// Do many concurrent small reads, each of `bytes` bytes of a block that is treated as lost.
     Many {
         stripe: String,
         block: u16,
@@ -37,7 +37,7 @@ pub(crate) enum Instruction {
         scheme: Scheme,
         expected: Expected,
     },
-    /// Run clients for a fixed time; each reads `bytes` bytes in one of the pieces after another.
+    /// Run clients for `last_ms` milliseconds. Each reads `bytes` bytes of one piece after another.
     Steady { pieces: Vec<Piece>, block_bytes: u64, clients: usize, bytes: u64, last_ms: u64 },
     /// Repair the lost blocks of a stripe onto nodes that the coordinator chooses.
     Repair { stripe: String, blocks: Vec<String>, scheme: Scheme, slice_bytes: Option<u32> },
@@ -87,8 +87,8 @@ pub(crate) enum Answer {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Took {
-    /// For reads, the time until the last byte is in memory and the coordinator has confirmed the end. For
-    /// repairs, the time until the block is published and read back.
+    /// The time in nanoseconds. For reads, it ends when the last byte is in memory; for repairs, when the
+    /// block is published and read back.
     pub(crate) ns: u64,
     /// The time until the first byte is in memory; none for a repair.
     pub(crate) first_byte_ns: Option<u64>,

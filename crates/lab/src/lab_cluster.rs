@@ -64,7 +64,8 @@ struct Agent {
 }
 
 impl Programs {
-    /// Finds this program and `mend`: the one named by `MEND_BINARY`, in this program's folder, or on PATH.
+    /// Finds this program and `mend`. The path of `mend` is in `MEND_BINARY`; otherwise it is searched in
+    /// this program's folder and on PATH.
     ///
     /// # Errors
     /// [`LabError::File`] if this program's path is unknown; [`LabError::NoMend`].
@@ -155,7 +156,7 @@ impl LabCluster {
         forget_cached(&folder).map_err(LabError::file("read", &folder))
     }
 
-    /// Leaves the members running on drop.
+    /// Leaves the members running, and ends the agents and senders.
     pub fn keep(mut self) {
         self.members.clear();
     }
@@ -218,7 +219,8 @@ impl LabCluster {
         self.loader.as_mut().expect("started above").ask(order)
     }
 
-    /// The address of a helper's plain sender, which is started if necessary.
+    /// Returns the address of a process on a helper's node that sends bytes over plain TCP; starts it if
+    /// necessary.
     pub(crate) fn sender(&mut self, network: &Network, at: LabNode) -> Result<SocketAddr, LabError> {
         let address = SocketAddr::from((at.address(), direct::PORT));
         if self.senders.insert(at) {
@@ -227,7 +229,8 @@ impl LabCluster {
         Ok(address)
     }
 
-    /// The address of the last relay of a bare chain through `hops` helpers, which is started if necessary.
+    /// Returns the address of the last relay of a bare chain through `hops` helpers; starts the chain if
+    /// necessary.
     pub(crate) fn chain(
         &mut self,
         network: &Network,
@@ -323,7 +326,7 @@ impl LabCluster {
         let input = child.stdin.take().expect("piped above");
         let output = BufReader::new(child.stdout.take().expect("piped above"));
         let (sender, answers) = channel();
-        // Read on a thread, which allows a time limit for answers.
+        // The output is read on a thread, because receiving from a channel allows a time limit.
         thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Ok(Agent { name, child, input, answers, log })
     }
@@ -362,7 +365,7 @@ fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), 
         listen_host: LabNode::Coordinator.address().into(),
         api_port: API_PORT + above,
         control_port: CONTROL_PORT + above,
-        // Set explicitly, because the lab's addresses are not on loopback.
+        // Set explicitly, because by default edges between addresses beyond loopback are encrypted.
         data_tls: Some(data_tls),
         ..InitOptions::default()
     };
@@ -392,7 +395,7 @@ fn end(children: impl Iterator<Item = Child>) {
     }
 }
 
-/// The end of a log, for an error message.
+/// Returns the last lines of a log, for an error message.
 fn last_words(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().rev().take(5).collect();

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine and Mend's version, which figures need to be meaningful.
+/// The machine and Mend's version, which readers need to interpret figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor model.
     pub processor: String,
-    /// Its instruction set extensions that Mend's kernels and checksums use.
+    /// The processor's instruction set extensions that Mend's kernels and checksums use.
     #[serde(default)]
     pub features: Vec<String>,
     /// The number of online processors.
@@ -28,20 +28,20 @@ pub struct Machine {
 /// Processor time of the whole machine since boot, in seconds summed over all processors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuTimes {
-    /// In user programs.
+    /// Time in user programs.
     pub user: f64,
-    /// In the kernel, including interrupts.
+    /// Time in the kernel, including interrupts.
     pub system: f64,
-    /// Idle.
+    /// Idle time, including waits for I/O.
     pub idle: f64,
-    /// Stolen by other virtual machines.
+    /// Time that the host gave to other virtual machines.
     pub stolen: f64,
 }
 
 /// Ticks per second in /proc/stat; fixed by the kernel's interface.
 const TICKS: f64 = 100.0;
 
-/// The names as in /proc/cpuinfo.
+/// The processor features to report, named as in /proc/cpuinfo.
 const FEATURES: [&str; 9] =
     ["ssse3", "avx2", "avx512bw", "gfni", "pclmulqdq", "vpclmulqdq", "aes", "asimd", "pmull"];
 
@@ -56,7 +56,7 @@ impl Machine {
         )
     }
 
-    /// This machine and version.
+    /// Describes this machine and Mend's version.
     pub fn this() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -94,7 +94,7 @@ fn commit() -> Option<String> {
 }
 
 impl CpuTimes {
-    /// The times since boot; zero without /proc/stat.
+    /// Returns the times since boot; zero without /proc/stat.
     pub fn now() -> Self {
         Self::parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
     }
@@ -107,7 +107,7 @@ impl CpuTimes {
         Self { user: at(0) + at(1), system: at(2) + at(5) + at(6), idle: at(3) + at(4), stolen: at(7) }
     }
 
-    /// The times since `earlier`.
+    /// Returns the times since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

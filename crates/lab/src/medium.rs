@@ -1,4 +1,4 @@
-//! [`Medium`]: the device under the lab's blocks, and eviction of the blocks from the page cache.
+//! [`Medium`]: the block device that stores the lab's blocks, and eviction of the blocks from the page cache.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, fadvise, major, minor};
 use serde::{Deserialize, Serialize};
 
-/// The unit of a device's counters, regardless of its sector size.
+/// The unit of a device's counters, whatever its sector size.
 const SECTOR_BYTES: u64 = 512;
 
 /// A device's read counters, including reads by other programs.
@@ -28,7 +28,7 @@ pub(crate) struct Medium {
 }
 
 impl Medium {
-    /// The device of a folder; `None` for a file system in memory or on several devices.
+    /// Returns the device of a folder; `None` for a file system in memory or on several devices.
     pub(crate) fn of(folder: &Path) -> Option<Self> {
         let device = fs::metadata(folder).ok()?.dev();
         let medium =

@@ -12,20 +12,20 @@ use crate::machine::CpuTimes;
 use crate::network::Network;
 use crate::shell::{Script, ScriptError};
 
-/// Above this busy fraction the processors may be the bottleneck instead of the network. It leaves a margin
-/// because /proc/stat misses about a tenth of the time for the timers of shaped links.
+/// Above this busy fraction the processors may be the bottleneck instead of the network. The threshold leaves
+/// a margin, because /proc/stat misses about a tenth of the time that the timers of shaped links take.
 pub const CPU_BOUND: f64 = 0.85;
 /// The tolerated share of other programs in all processors' time.
 const DISTURBED: f64 = 0.02;
-/// The tolerated counting error: ticks of /proc/stat are 10 ms.
+/// The tolerated counting error in seconds; ticks of /proc/stat are 10 ms.
 const COUNTING_ERROR: f64 = 0.03;
 
 /// Bytes over a node's link, including headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkBytes {
-    /// From the node.
+    /// Bytes that the node sent.
     pub sent_bytes: u64,
-    /// To the node.
+    /// Bytes that the node received.
     pub received_bytes: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Metered {
     pub busy: f64,
     /// Processor seconds of other programs and other virtual machines.
     pub foreign_s: f64,
-    /// Whether that load makes the measured time doubtful.
+    /// Whether the load of other programs makes the measured time doubtful.
     pub disturbed: bool,
     /// Whether the processors may have been the bottleneck instead of the links.
     pub cpu_bound: bool,
@@ -118,8 +118,8 @@ impl Meter {
     }
 }
 
-/// User time of other programs, plus stolen time. Kernel time is left out: the kernel charges its work for
-/// the links to whichever process is running.
+/// Returns the user time of other programs plus stolen time, in seconds. Kernel time is left out, because the
+/// kernel charges its work for the links to whichever process is running.
 fn foreign(machine: CpuTimes, own: OwnCpu) -> f64 {
     (machine.user - own.user).max(0.0) + machine.stolen
 }
@@ -140,8 +140,8 @@ impl OwnCpu {
     }
 }
 
-/// Bytes that each helper's process obtained from `read` and similar calls. This covers its disk, the page
-/// cache and its data connections; the caller subtracts the traffic over its link.
+/// Returns the bytes that each helper's process obtained from `read` and similar calls. They come from its
+/// disk, the page cache and its data connections; the caller subtracts the traffic over the helper's link.
 fn read_by_helpers(group: Option<&Path>) -> BTreeMap<String, u64> {
     let processes = group.and_then(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
     let read = |process: &str| {
@@ -177,7 +177,8 @@ struct Count {
     bytes: u64,
 }
 
-/// Traffic from the bridge's ports; what a port receives is what its node sent.
+/// Reads the traffic of each node from the counters of the bridge's ports. The bytes that a port receives are
+/// those that its node sent.
 fn traffic(net: &str) -> Result<BTreeMap<String, LinkBytes>, ScriptError> {
     let text = Script::new(format!("ip -n {net} -json -stats link show")).run()?;
     Ok(parse_traffic(&text))

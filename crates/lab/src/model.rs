@@ -3,7 +3,7 @@
 
 use repair::Scheme;
 
-/// The timeslots of a repair from k helpers with `slices` slices per block, as derived in
+/// Returns the timeslots of a repair from k helpers with `slices` slices per block, as derived in
 /// `docs/reference/schemes.md`; `None` if the scheme has no formula.
 pub fn timeslots(scheme: Scheme, helpers: usize, slices: usize) -> Option<f64> {
     let k = helpers as f64;
@@ -25,7 +25,8 @@ pub fn timeslots(scheme: Scheme, helpers: usize, slices: usize) -> Option<f64> {
     Some(load + (hops as f64 - 1.0) / slices.max(1) as f64)
 }
 
-/// The timeslots from the paper that published the scheme, where whole blocks travel in rounds.
+/// Returns the timeslots according to the paper that published the scheme, where whole blocks travel in
+/// rounds.
 pub fn published_timeslots(scheme: Scheme, helpers: usize) -> Option<f64> {
     let (k, depth) = (helpers as f64, log2_ceil(helpers) as f64);
     match scheme {
@@ -42,7 +43,7 @@ fn log2_ceil(count: usize) -> usize {
     count.max(1).next_power_of_two().trailing_zeros() as usize
 }
 
-/// The maximum number of blocks into any node of PPR's tree, and the tree's depth.
+/// Returns the maximum number of blocks that any node of PPR's tree receives, and the tree's depth.
 fn ppr(helpers: usize) -> (f64, usize) {
     let mut left: Vec<usize> = (0..=helpers).collect();
     let mut received = vec![0; helpers + 1];

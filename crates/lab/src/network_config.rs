@@ -1,16 +1,16 @@
-//! Entries in mend.toml that describe a lab's network to the planner.
+//! Writes the entries of mend.toml that describe a lab's network to the planner.
 
 use std::fmt::Write;
 
 use crate::network::LabNode;
 use crate::topology::Topology;
 
-/// The name of a rack, numbered from 0.
+/// Returns the name of rack `rack`, which is numbered from 0.
 pub(crate) fn rack_name(rack: u16) -> String {
     format!("rack{}", rack + 1)
 }
 
-/// Entries for links between helpers, and between helpers and the client.
+/// Returns entries for racks, and for links between helpers and from helpers to the client.
 pub(crate) fn links(topology: &Topology) -> String {
     let mut text = String::new();
     let mut say = |line: std::fmt::Arguments<'_>| text.write_fmt(line).expect("a string");

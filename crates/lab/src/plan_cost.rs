@@ -1,4 +1,4 @@
-//! [`Account`]: a plan's predicted cost, for comparison with the measurement.
+//! [`PlanCost`]: a plan's predicted cost, for comparison with the measurement.
 
 use codes::{BlockIndex, CodeSpec};
 use repair::{
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::variant::Variant;
 
-/// Larger than any helper's number.
+/// The id of the requestor, which is larger than that of any helper.
 const REQUESTOR: NodeId = NodeId(u32::MAX);
 
 /// A plan's predicted cost, in blocks, and in timeslots of uniform links.
@@ -26,8 +26,8 @@ pub struct PlanCost {
     pub timeslots: f64,
 }
 
-/// The cost of the plan that rebuilds the lost blocks on a node without a block of the stripe, with every
-/// block on a separate node.
+/// Returns the cost of the plan that rebuilds the lost blocks on a node without a block of the stripe. Every
+/// surviving block is on a node of its own.
 ///
 /// # Errors
 /// [`PlanError`] if no such plan exists.

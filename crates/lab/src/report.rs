@@ -46,7 +46,7 @@ pub struct Row {
     /// The plan's predicted cost.
     #[serde(default)]
     pub account: Option<PlanCost>,
-    /// The reasons for dropped plans, over all repetitions.
+    /// The reasons why plans were dropped and replaced, over all repetitions.
     pub replanned: Vec<String>,
     /// The times.
     #[serde(flatten)]
@@ -91,13 +91,13 @@ pub struct Case {
 pub struct Times {
     /// The time of every repetition in seconds, in the order measured.
     pub times_s: Vec<f64>,
-    /// The median time.
+    /// The median time in seconds.
     pub median_s: f64,
     /// The longest time minus the shortest, relative to the median.
     pub spread: f64,
     /// Median time to the first byte, in seconds; absent for repairs to a node.
     pub first_byte_s: Option<f64>,
-    /// Median time of a direct send of one block, in seconds, measured in between.
+    /// Median time of a direct send of one block, in seconds, measured between the repetitions.
     pub direct_s: f64,
     /// The median time relative to the direct send.
     pub ratio: f64,
@@ -147,7 +147,8 @@ pub(crate) struct Sample {
     pub(crate) device: Option<DeviceReads>,
 }
 
-/// The median; the mean of the two middle values for an even number of values; NaN for none.
+/// Returns the median: the mean of the two middle values if their number is even, and NaN if there are no
+/// values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -200,7 +201,7 @@ impl Moved {
 }
 
 impl Row {
-    /// Computes the figures from the samples; the case and the plan's cost stay.
+    /// Computes the figures from the samples; the case and the plan's cost stay unchanged.
     pub(crate) fn fill(&mut self, samples: &[Sample], baseline: &Baseline) {
         self.time = Times::of(samples, baseline.direct_s());
         self.load = Load::of(samples, baseline);
@@ -211,7 +212,7 @@ impl Row {
         self.moved = middle.map(Moved::of).unwrap_or_default();
     }
 
-    /// Caveats about the figures.
+    /// Returns caveats about the figures.
     pub fn marks(&self) -> String {
         let mut marks = Vec::new();
         if self.load.saturated {
@@ -273,7 +274,7 @@ impl Row {
 }
 
 impl Report {
-    /// The reason to distrust these figures, if any.
+    /// Returns a reason to distrust these figures, if there is one.
     pub fn doubt(&self) -> Option<String> {
         if !self.checks.iter().all(Check::holds) {
             return Some("the self-check failed".to_owned());
@@ -290,7 +291,7 @@ impl Report {
         })
     }
 
-    /// The report as a Markdown table, preceded by the caveats.
+    /// Returns the report as a Markdown table, after the heading.
     pub fn to_markdown(&self) -> String {
         let mut text = self.heading();
         let columns = [
@@ -316,7 +317,7 @@ impl Report {
         text
     }
 
-    /// The machine, the commit and the self-checks.
+    /// Returns a heading with the machine, the commit and the self-checks.
     pub fn heading(&self) -> String {
         let mut text = format!("{}\n", self.machine.summary());
         for check in &self.checks {
@@ -360,7 +361,7 @@ impl Row {
     }
 }
 
-/// A Markdown table that is also aligned as plain text.
+/// Returns a Markdown table that is also aligned as plain text.
 pub fn markdown_table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let length = |text: &str| text.chars().count();
     let width = |index: usize| {

@@ -33,7 +33,7 @@ use crate::variant::Variant;
 /// The description of a measurement, which covers every combination of the lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
-    /// Its name, which also names the report file.
+    /// The scenario's name, which is also the name of the report file.
     pub name: String,
     /// A description in words.
     #[serde(default)]
@@ -53,7 +53,8 @@ pub struct Scenario {
     /// `crr-r`; the others are measured once, in their default way.
     #[serde(default = "pipelined")]
     pub pacing: Many<PacingName>,
-    /// Whether data edges are encrypted; with both values, their measurements take turns.
+    /// Whether data edges are encrypted; if both values are listed, plain and encrypted measurements take
+    /// turns.
     #[serde(default = "plain")]
     pub data_tls: Many<bool>,
     /// The lost blocks.
@@ -63,16 +64,16 @@ pub struct Scenario {
     #[serde(default)]
     pub to: Destination,
     /// The slice sizes of bare chains to measure as well: as many relays as the code has data blocks, which
-    /// only receive, XOR and send. The processor time of repairs is compared with theirs.
+    /// only receive, XOR and send. The processor time of repairs is compared with that of the cheapest chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_chain: Option<Many<ByteSize>>,
-    /// A helper that becomes slow; for networks of uniform links.
+    /// A helper that becomes slow; allowed only in networks of uniform links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub straggler: Option<Straggler>,
     /// How each combination is measured.
     #[serde(flatten)]
     pub effort: Effort,
-    /// `deny_unknown_fields` does not work with flattened groups.
+    /// Rejects unknown keys, because `deny_unknown_fields` does not work with flattened fields.
     #[serde(flatten, skip_serializing)]
     unknown: NoOtherKeys,
 }
@@ -139,12 +140,14 @@ pub struct Networks {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Straggler {
-    /// The block that it holds in the first measurement; the next block in the second one, and so on, because
-    /// a straggler is avoided for some minutes.
+    /// The number, among the blocks that are not lost, of the block whose holder becomes slow in the first
+    /// measurement. Each further measurement slows the holder of the next block, because plans avoid a
+    /// straggler for some minutes.
     pub block: u16,
-    /// The rate of its link, in each direction, while it is slow.
+    /// The rate of the helper's link, in each direction, while the helper is slow.
     pub rate: Bandwidth,
-    /// When it becomes slow, in multiples of the time of a direct send.
+    /// When the helper becomes slow, counted from the start of a measurement in multiples of the time of a
+    /// direct send.
     pub after: f64,
 }
 
@@ -155,7 +158,7 @@ pub struct Many<T>(Vec<T>);
 /// The size of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slice {
-    /// Chosen by the planner.
+    /// The planner chooses the size.
     Auto,
     /// A number of bytes.
     Bytes(u32),
@@ -173,10 +176,10 @@ pub struct PacingName(pub Pacing);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
-    /// The client pretends that they are lost.
+    /// The client requests that the blocks are treated as lost.
     #[default]
     Pretend,
-    /// Their helpers are killed, and restarted afterwards.
+    /// The helpers that hold the blocks are killed, and restarted afterwards.
     Kill,
 }
 
@@ -184,10 +187,10 @@ pub enum Loss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Destination {
-    /// The memory of a client that reads them.
+    /// The memory of a client that reads the blocks.
     #[default]
     Client,
-    /// A node that stores them: sealed, checked, committed, published and read back.
+    /// A node that stores the blocks: they are sealed, checked, committed, published and read back.
     Node,
 }
 
@@ -209,10 +212,10 @@ pub enum ScenarioError {
         path: PathBuf,
         /// The line number, from 1.
         line: usize,
-        /// The error.
+        /// The parser's message.
         message: String,
     },
-    /// Values that conflict.
+    /// Two values conflict.
     #[error("{}: {message}", path.display())]
     Contradiction {
         /// The file.
@@ -291,14 +294,14 @@ impl Scenario {
         self.code.iter().find_map(|code| self.misfit(code))
     }
 
-    /// The reason why a scenario does not fit a code, if any.
+    /// Returns the reason why the scenario does not fit a code; `None` if it does.
     fn misfit(&self, spec: &CodeSpec) -> Option<String> {
         let code = match spec.build() {
             Ok(code) => code,
             Err(error) => return Some(format!("code {spec}: {error}")),
         };
         let blocks = code.blocks();
-        // A rebuilt block returns to its old node, or to a node without a block of the stripe if the old one
+        // A rebuilt block returns to its old node, or to a node without a block of the stripe if the old node
         // is dead.
         let dead = self.loss.losses.iter().map(Vec::len).max().unwrap_or_default();
         let moves = self.to == Destination::Node && self.loss.how == Loss::Kill;
@@ -330,7 +333,7 @@ impl Scenario {
         })
     }
 
-    /// The schemes with their pacings, in the order of measurement.
+    /// Returns the schemes with their pacings and encryption, in the order of measurement.
     pub fn ways(&self) -> Vec<Variant> {
         let pacings = || self.pacing.iter().map(|pacing| pacing.0);
         let ways = self.schemes.iter().flat_map(|scheme| Variant::of(scheme.0, pacings()));
@@ -339,7 +342,7 @@ impl Scenario {
         ways.collect()
     }
 
-    /// The networks, in the order of measurement.
+    /// Returns the networks, in the order of measurement.
     pub fn topologies(&self) -> Vec<Topology> {
         let Networks { nodes, rate, racks, matrix, edge, ports, shared, told } = &self.topology;
         let edges: Vec<_> = edge.iter().flat_map(|edge| edge.iter().copied().map(Some)).collect();
@@ -380,13 +383,14 @@ pub(crate) fn parse_toml<T: for<'de> Deserialize<'de>>(text: &str, path: &Path) 
     })
 }
 
-/// The index of the line with the key that [`NoOtherKeys`] rejected; the error itself has no position.
+/// Returns the index of the line with the key that [`NoOtherKeys`] rejected; the error itself has no
+/// position.
 fn unknown_key_line(message: &str, text: &str) -> Option<usize> {
     let key = message.strip_prefix(UNKNOWN_KEY)?.split('`').next()?;
     text.lines().position(|line| line.split('=').next().is_some_and(|left| left.trim() == key))
 }
 
-/// The start of the message of [`NoOtherKeys`], as serde writes it.
+/// The start of the error message of [`NoOtherKeys`], which is the same as in serde's own errors.
 const UNKNOWN_KEY: &str = "unknown field `";
 
 impl<'de> Deserialize<'de> for NoOtherKeys {

@@ -30,18 +30,19 @@ pub enum ScriptError {
     Failed {
         /// The command, without its input.
         command: String,
-        /// Its error output.
+        /// The program's error output.
         said: String,
     },
 }
 
 impl Script {
-    /// A program and its arguments, separated by spaces; no argument holds a space.
+    /// Creates a script from a program and its arguments, separated by spaces; no argument may contain a
+    /// space.
     pub fn new(command: impl AsRef<str>) -> Self {
         Self { words: command.as_ref().split_whitespace().map(str::to_owned).collect(), lines: Vec::new() }
     }
 
-    /// Sets the input lines.
+    /// Adds input lines.
     #[must_use]
     pub fn lines<T: Into<String>>(mut self, lines: impl IntoIterator<Item = T>) -> Self {
         self.lines.extend(lines.into_iter().map(Into::into));
@@ -52,7 +53,7 @@ impl Script {
         &self.lines
     }
 
-    /// The same program with other input lines.
+    /// Returns the same program with other input lines.
     pub(crate) fn with_lines(self, lines: Vec<String>) -> Self {
         Self { lines, ..self }
     }
@@ -71,7 +72,7 @@ impl Script {
             .spawn()
             .map_err(start)?;
         let mut input = child.stdin.take().expect("piped above");
-        // A program that ends early explains why on standard error.
+        // A failed write is ignored, because a program that ends early explains why on standard error.
         let _ =
             input.write_all(self.lines.iter().map(|line| format!("{line}\n")).collect::<String>().as_bytes());
         drop(input);

@@ -21,19 +21,19 @@ pub struct Topology {
     /// Racks with an equal share of the helpers: the first ones are in rack 1, and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub racks: Option<Racks>,
-    /// A rate for every pair of nodes.
+    /// Rates between places, which determine the rate of every pair of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrix: Option<Matrix>,
     /// The rate from each helper to the client, for a client at the edge of the network. The client's own
-    /// link keeps the common rate, so reading from many helpers is faster than from one.
+    /// link keeps the common rate, so reading from many helpers is faster than from one helper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<Bandwidth>,
-    /// With a matrix: a helper's link has its place's internal rate in each direction. Otherwise all links
-    /// have the common rate.
+    /// With a matrix: whether a helper's link is limited, in each direction, to the rate within the helper's
+    /// place. Otherwise all links have the common rate.
     #[serde(default)]
     pub ports: bool,
-    /// With a matrix: all pairs between two places share one rate. Otherwise each pair has the rate to
-    /// itself.
+    /// With a matrix: whether all pairs of nodes in two places share the rate between these places. Otherwise
+    /// each pair has that rate to itself.
     #[serde(default)]
     pub shared: bool,
     /// Whether mend.toml describes the topology to the planner. Otherwise the planner assumes 1 Gb/s for
@@ -46,9 +46,9 @@ pub struct Topology {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Rate {
-    /// Shaped to this rate.
+    /// The link is shaped to this rate.
     Shaped(Bandwidth),
-    /// Unshaped: limited only by the machine's processors.
+    /// The link is not shaped, so only the machine's processors limit it.
     Unshaped,
 }
 
@@ -78,13 +78,13 @@ pub enum TopologyError {
     /// Too few or too many nodes.
     #[error("{nodes} nodes: a lab has 2 to {MOST_NODES}")]
     Nodes {
-        /// The requested number.
+        /// The requested number of nodes.
         nodes: u16,
     },
-    /// Not a rate.
+    /// The text is not a rate.
     #[error("`{0}` is not a rate: write such as 1gbit, 500mbit, or unshaped")]
     Rate(String),
-    /// Not `COUNT:RATE`.
+    /// The text is not of the form `COUNT:RATE`.
     #[error("`{0}` are no racks: write COUNT:RATE, such as 3:400mbit")]
     Racks(String),
     /// More racks than nodes, or only one rack.
@@ -95,7 +95,7 @@ pub enum TopologyError {
         /// The number of nodes.
         nodes: u16,
     },
-    /// Neither a known matrix nor a readable file.
+    /// The name is neither that of a known matrix nor of a readable file.
     #[error("`{name}` is neither a known matrix (north-america, asia) nor a file that can be read: {reason}")]
     NoMatrix {
         /// The requested name.
@@ -113,10 +113,10 @@ pub enum TopologyError {
         /// The error.
         reason: String,
     },
-    /// Two options that exclude each other.
+    /// Two options exclude each other.
     #[error("{0} and {1} cannot be had together")]
     Both(&'static str, &'static str),
-    /// An option that requires a matrix.
+    /// An option requires a matrix, and none is given.
     #[error("{0}: of a matrix, and there is none")]
     NoMatrixOf(&'static str),
 }
@@ -126,7 +126,7 @@ const NORTH_AMERICA: &str = "California Canada Ohio Oregon\n501.3 57.2 44.1 299.
 const ASIA: &str = "Mumbai Seoul Singapore Tokyo\n624.8 62.3 39.5 37.7\n63.8 265.7 86.1 183.2\n41.5 88.1 493.0 49.1\n39.7 181.0 46.9 489.1\n";
 
 impl Topology {
-    /// `nodes` nodes on one switch.
+    /// Returns a topology of `nodes` helpers on one switch.
     pub fn flat(nodes: u16, rate: Rate) -> Self {
         Self { nodes, rate, racks: None, matrix: None, edge: None, ports: false, shared: false, told: false }
     }
@@ -134,7 +134,7 @@ impl Topology {
     /// Rejects topologies that cannot be built.
     ///
     /// # Errors
-    /// The first error.
+    /// Returns the first error.
     pub fn check(&self) -> Result<(), TopologyError> {
         if !(2..=MOST_NODES).contains(&self.nodes) {
             return Err(TopologyError::Nodes { nodes: self.nodes });
@@ -153,13 +153,15 @@ impl Topology {
         }
     }
 
-    /// The number of groups of helpers that share links to other groups: racks, or places of a matrix.
+    /// Returns the number of groups of helpers that share links to other groups: racks, or places of a
+    /// matrix.
     pub fn groups(&self) -> Option<u16> {
         let places = self.matrix.as_ref().filter(|_| self.shared).map(Matrix::places);
         self.racks.map(|racks| racks.count).or(places)
     }
 
-    /// The rack of a helper, or its place if places share links, numbered from 0. `index` is numbered from 0.
+    /// Returns the rack of helper `index`, or its place if places share links. Helpers, racks and places are
+    /// numbered from 0.
     pub fn rack_of(&self, index: u16) -> Option<u16> {
         self.groups().map(|groups| deal(index, self.nodes, groups))
     }
@@ -169,7 +171,7 @@ impl Topology {
         self.racks.is_none() && self.matrix.is_none() && self.edge.is_none()
     }
 
-    /// The rate of a helper's link in each direction; `None` if unshaped.
+    /// Returns the rate of a helper's link in each direction; `None` if the link is unshaped.
     pub fn link_rate(&self, index: u16) -> Option<Bandwidth> {
         let place = |matrix: &Matrix| deal(index, self.nodes, matrix.places());
         let own = self
@@ -180,8 +182,8 @@ impl Topology {
         [self.rate.bandwidth(), own].into_iter().flatten().min()
     }
 
-    /// The shaped rate between two helpers, or from a helper to the client (`to` is `None`); `None` if
-    /// unshaped.
+    /// Returns the shaped rate between two helpers, or from a helper to the client if `to` is `None`. Returns
+    /// `None` if nothing on the path is shaped.
     pub fn pair_rate(&self, from: u16, to: Option<u16>) -> Option<Bandwidth> {
         let link = self.rate.bandwidth();
         let pair = match (&self.matrix, to) {

@@ -1,10 +1,10 @@
-//! [`Way`]: a scheme with its pacing and encryption, as measured in one row of a report.
+//! [`Variant`]: a scheme with its pacing and encryption, as measured in one row of a report.
 
 use std::fmt;
 
 use repair::{Pacing, Scheme};
 
-/// A scheme, with the way nodes forward its slices.
+/// A scheme, how nodes forward its slices, and whether data edges are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
     /// The scheme.
@@ -16,13 +16,13 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// A scheme with Mend's defaults.
+    /// Returns a scheme with Mend's defaults.
     pub fn own(scheme: Scheme) -> Self {
         Self { scheme, pacing: None, encrypted: false }
     }
 
-    /// The ways to run a scheme with the requested pacings. Rounds apply only to schemes that were published
-    /// in rounds; other schemes have one way.
+    /// Returns the variants of a scheme for the requested pacings. Only a scheme that was published in rounds
+    /// can have more than one.
     pub(crate) fn of(scheme: Scheme, pacings: impl Iterator<Item = Pacing>) -> Vec<Self> {
         match was_published_in_rounds(scheme) {
             true => pacings.map(|pacing| Self { pacing: asked(pacing), ..Self::own(scheme) }).collect(),
@@ -42,7 +42,8 @@ fn was_published_in_rounds(scheme: Scheme) -> bool {
     matches!(scheme, Scheme::Ppr | Scheme::CrrR)
 }
 
-/// Slices are the default pacing of every scheme, so requesting them sets nothing.
+/// Returns the pacing to set for a requested one; `None` for slices, which are the default pacing of every
+/// scheme.
 fn asked(pacing: Pacing) -> Option<Pacing> {
     (pacing != Pacing::Pipelined).then_some(pacing)
 }

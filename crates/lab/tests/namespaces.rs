@@ -1,6 +1,7 @@
-//! A whole lab, as root: made, checked, used, killed, removed. `MEND_SKIP=lab` skips it.
+//! Tests a whole lab, as root: creates, checks, uses, kills and removes it. `MEND_SKIP=lab` skips the tests.
 //!
-//! This test is a separate binary, because the lab restarts it inside namespaces as `mend` and `mend-lab`.
+//! This test is a separate binary, because the lab executes it again inside namespaces as `mend` and
+//! `mend-lab`.
 
 mod daemons;
 
@@ -10,7 +11,7 @@ use clap::Parser;
 use cluster::Cluster;
 use lab::{LabCluster, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
 
-/// The verbs of `mend` and `mend-lab` that the lab needs.
+/// The verbs of `mend` and `mend-lab` that the lab uses.
 #[derive(Parser)]
 enum Mend {
     #[command(flatten)]
@@ -73,7 +74,7 @@ fn serve(verb: Mend) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// This binary for every role.
+/// Returns this binary as both `mend` and `mend-lab`.
 fn programs() -> Programs {
     let own = std::env::current_exe().unwrap();
     Programs { mend: own.clone(), lab: own }
@@ -107,7 +108,8 @@ fn leftovers(names: &Names) {
     let mut network = Network::up(names, &Topology::flat(3, "200mbit".parse().unwrap())).unwrap();
     let fleet = LabCluster::start(&mut network, &programs()).unwrap();
     let folder = fleet.work().to_owned();
-    // Simulate a killed process: nothing is dropped, and the state file names a nonexistent process.
+    // Simulate that the lab's process was killed: nothing is dropped, and the state file names a process that
+    // does not exist.
     fleet.keep();
     std::mem::forget(network);
     let state = std::fs::read_to_string(names.state_file()).unwrap();
@@ -141,7 +143,7 @@ fn scenario(names: &Names) {
         let scenario = Scenario::parse(&text, "test".as_ref()).unwrap_or_else(|error| panic!("{error}"));
         let mut say = |line: &str| println!("  {line}");
         let report = lab::run(names, &programs(), &scenario, &mut say).unwrap();
-        // Two bare chains plus two schemes, for two losses each.
+        // Two bare chains and two schemes, each for two losses.
         assert_eq!(report.rows.len(), 8);
         for row in &report.rows {
             assert!(

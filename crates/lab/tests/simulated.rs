@@ -1,12 +1,13 @@
 //! Runs the same small scenarios in network namespaces with real processes, and in the simulator on virtual
-//! time. Both must take the same time. The links are slow enough to make processor time irrelevant. The
-//! simulator is given only the link rates, the locations of blocks and the request.
+//! time. Both must take the same time. The links are slow enough that processor time is irrelevant. The
+//! simulator gets only the link rates, the locations of blocks and the request.
 //!
 //! This is the only test that compares times. It uses ratios of the lab's time to the simulator's, and the
-//! best of three attempts, because other programs can only slow the lab down. If no lab can run, the test is
-//! skipped with a message; in CI (`CI=true`) that is a failure.
+//! best of three attempts, because other programs can only slow the lab down. If no lab can run, the test
+//! fails; `MEND_SKIP=lab` skips it.
 //!
-//! This test is a separate binary, because the lab restarts it inside namespaces as `mend` and `mend-lab`.
+//! This test is a separate binary, because the lab executes it again inside namespaces as `mend` and
+//! `mend-lab`.
 
 mod daemons;
 
@@ -34,8 +35,8 @@ const PAYLOAD: f64 = 8948.0 / 9014.0;
 const SLICE_BYTES: u32 = 64 << 10;
 const CODE: &str = "rs-6-4";
 
-/// The verbs of `mend` and `mend-lab` that the lab needs, and this test's own verbs for the coordinator's
-/// namespace.
+/// The verbs of `mend` and `mend-lab` that the lab uses, and this test's own verbs, which run in the
+/// coordinator's namespace.
 #[derive(Parser)]
 enum Verb {
     #[command(flatten)]
@@ -55,7 +56,7 @@ enum Verb {
     },
 }
 
-/// The helper of each block of each stripe.
+/// For each stripe, the names of the helpers that hold its blocks.
 #[derive(Serialize, Deserialize)]
 struct Stored(Vec<Vec<String>>);
 
@@ -111,12 +112,12 @@ fn rate(megabits: u32) -> Rate {
     format!("{megabits}mbit").parse().expect("a rate")
 }
 
-/// Payload bytes per second of a link.
+/// Returns the payload bytes per second of a link.
 fn payload(megabits: u32) -> f64 {
     f64::from(megabits) * 1e6 / 8.0 * PAYLOAD
 }
 
-/// This binary for every role.
+/// Returns this binary as both `mend` and `mend-lab`.
 fn programs() -> Programs {
     let own = env::current_exe().unwrap();
     Programs { mend: own.clone(), lab: own }
@@ -209,8 +210,8 @@ fn beside_coordinator<T: for<'a> Deserialize<'a>>(
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Simulates the recovery as flows without bytes, with blocks in the same places. Helpers without stated
-/// rates have budgets, which are not the limit here.
+/// Simulates the recovery as flows without bytes, with the blocks on the same helpers. The scheduler's
+/// budgets for helpers whose rates are not configured are not the bottleneck here.
 fn simulated_recovery(homes: &[Vec<String>]) -> f64 {
     let number = |name: &String| name.trim_start_matches('h').parse::<u32>().unwrap() - 1;
     let homes = homes.iter().map(|homes| homes.iter().map(number).collect()).collect();

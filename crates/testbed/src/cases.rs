@@ -11,7 +11,7 @@ use crate::skip::is_skipped;
 pub type Case<W> = fn(&mut W);
 
 /// Boots a system, runs its tests in order, one at a time, and shuts the system down. If the system does not
-/// boot, the run fails; `MEND_SKIP` skips a system by name.
+/// boot, the run fails. The environment variable `MEND_SKIP` lists systems whose tests are skipped.
 pub fn run_cases<W: Send + 'static>(
     system: &str,
     boot: impl FnOnce() -> Result<W, String>,

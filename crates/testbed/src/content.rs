@@ -1,6 +1,6 @@
-//! Deterministic content of test objects.
+//! Generates deterministic content for test objects.
 
-/// The bytes of an object, which depend only on its name and length, so that readers can verify them.
+/// Returns the bytes of an object, which depend only on its name and length, so that readers can verify them.
 pub fn content(name: &str, bytes: usize) -> Vec<u8> {
     let mut state = name.bytes().fold(0x9e37_79b9_7f4a_7c15_u64, |state, byte| {
         (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use crate::{Process, run};
 
-/// A process's place in a system.
+/// The place of a process in a storage system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
-    /// The place of the system's master, its users, and Mend's coordinator.
+    /// The place of the system's master or NameNode, of users, and of Mend's coordinator.
     Head,
     /// The place of a storage server and its helper, counted from 0.
     Server(usize),
@@ -16,9 +16,9 @@ pub enum Seat {
 
 /// The environment in which processes run.
 pub trait Ground: Send + Sync {
-    /// The address of a seat.
+    /// Returns the address of a seat.
     fn host(&self, seat: Seat) -> String;
-    /// A command that runs a program at a seat. The process is killed when its parent ends.
+    /// Returns a command that runs a program at a seat. The process is killed when its parent ends.
     fn command(&self, seat: Seat, program: &Path) -> Command;
 }
 
@@ -27,8 +27,8 @@ pub trait Ground: Send + Sync {
 pub struct OneNamespace(());
 
 impl OneNamespace {
-    /// Adds the addresses of this many servers to the loopback device, and further ones (`"3.1"` means
-    /// 10.79.3.1). Call [`inside_namespace`](crate::inside_namespace) first.
+    /// Adds the addresses of the head and of this many servers to the loopback device, and the addresses in
+    /// `others` (`"3.1"` means 10.79.3.1). Call [`inside_namespace`](crate::inside_namespace) first.
     ///
     /// # Panics
     /// If an address cannot be added.
@@ -55,7 +55,7 @@ impl Ground for OneNamespace {
     }
 }
 
-/// All processes share one network namespace and one address. Some servers need this, since they always
+/// All processes share one network namespace and one address. Some servers need this, because they always
 /// connect from the same address, whatever address they listen on.
 #[derive(Debug)]
 pub struct OneAddress(());

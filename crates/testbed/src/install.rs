@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Runs a script of this repository that installs a system into a folder, unless it is already there, and
-/// returns the folder. The environment variable `variable` names the folder; the default is `folder` of the
-/// checkout.
+/// returns the folder. The environment variable `variable` names the folder; the default is `folder` in the
+/// checkout of the repository.
 ///
 /// # Errors
-/// The reason for the failure, for people.
+/// The reason for the failure, as text for users.
 pub fn installed(script: &str, variable: &str, folder: &str) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = std::env::var_os(variable).map_or_else(|| root.join(folder), PathBuf::from);

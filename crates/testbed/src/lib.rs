@@ -1,13 +1,13 @@
 //! Real systems for tests, measurements and demos: SeaweedFS and HDFS clusters, and Mend attached to them.
 //!
-//! - [`Ground`] decides where processes run: on one address, in one network namespace, or on a [`Network`] of
-//!   namespaces whose packets can be dropped. [`Process`] is a child process that is killed with the program
-//!   that started it.
+//! - [`Ground`] decides where processes run: on one address, on several addresses in one network namespace,
+//!   or on a [`Network`] of namespaces between which packets can be dropped. [`Process`] is a child process
+//!   that is killed with the program that started it.
 //! - [`seaweedfs`] and [`hdfs`] each boot a cluster of the unmodified system on a ground.
 //! - [`Mend`] is a coordinator with one helper per storage server, attached to such a cluster.
 //! - [`run_cases`] runs the tests of a program that share one booted system.
 //!
-//! A step that fails panics and prints the end of the processes' logs.
+//! If a step fails, it panics and prints the end of the processes' logs.
 //!
 //! **Dependency rule:** the testbed knows Mend only as a binary. It starts `mend` and reads its output; it
 //! imports none of Mend's daemons, planner or client. The only exception is the crate `seaweedfs`, which
@@ -52,7 +52,7 @@ pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     eventually_within(PATIENCE, what, look)
 }
 
-/// Like [`eventually`], but waits at most `limit`: a promised time plus what a busy machine may add.
+/// Like [`eventually`], but waits at most `limit`, which should allow for delays on a busy machine.
 ///
 /// # Panics
 /// After `limit`.
@@ -67,10 +67,10 @@ pub fn eventually_within<T>(limit: Duration, what: &str, mut look: impl FnMut() 
     }
 }
 
-/// Runs a command whose words contain no spaces.
+/// Runs a command, which is split at spaces.
 ///
 /// # Panics
-/// If it fails.
+/// If the command fails.
 pub fn run(command: &str) {
     let mut words = command.split(' ');
     let status = std::process::Command::new(words.next().expect("a program")).args(words).status();

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use crate::{Ground, Process, Seat, eventually};
 use serde_json::Value;
 
-/// The number of lines that a failed test prints of the coordinator's log and of each helper's log.
+/// How many lines a failed test prints from the end of the coordinator's log, and from the end of each
+/// helper's log.
 const LAST_LINES: [usize; 2] = [80, 12];
 
-/// One run of `mend attach`.
+/// The parameters of one run of `mend attach`.
 pub struct AttachCommand<'a> {
     /// The program `mend`.
     pub program: &'a Path,
@@ -21,7 +22,7 @@ pub struct AttachCommand<'a> {
     pub names: Vec<String>,
     /// The environment in which the coordinator and the helpers run.
     pub ground: Arc<dyn Ground>,
-    /// The cluster folder and the logs are created below this folder and kept.
+    /// The folder below which the cluster folder and the logs are created; they are kept.
     pub root: &'a Path,
 }
 
@@ -114,7 +115,7 @@ impl Mend {
     /// Sends the coordinator a signal, `STOP` or `CONT`.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the coordinator is not running.
     pub fn signal_coordinator(&self, signal: &str) {
         let pid = self.coordinator.as_ref().expect("it runs").id().to_string();
         let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
@@ -131,23 +132,24 @@ impl Mend {
         self.coordinator.as_ref().map(Process::log).unwrap_or_default()
     }
 
-    /// The command that a user on the coordinator's machine types for a verb.
+    /// Returns the command that runs a verb of `mend` on the coordinator's machine.
     pub fn verb(&self, words: &[&str]) -> Command {
         self.command(Seat::Head, words)
     }
 
-    /// Runs a verb to its end.
+    /// Runs a verb of `mend` and waits until it ends.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If `mend` cannot be started.
     pub fn run(&self, words: &[&str]) -> Output {
         self.verb(words).output().expect("mend runs")
     }
 
-    /// Runs a verb and parses its output as JSON, whatever the exit code; `None` if it is not JSON.
+    /// Runs a verb of `mend` and parses its output as JSON, whatever the exit code; `None` if the output is
+    /// not JSON.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If `mend` cannot be started.
     pub fn ask(&self, words: &[&str]) -> Option<Value> {
         let words: Vec<&str> = ["--output", "json"].iter().chain(words).copied().collect();
         serde_json::from_slice(&self.run(&words).stdout).ok()
@@ -166,7 +168,8 @@ impl Mend {
         up == self.helpers.iter().flatten().count()
     }
 
-    /// Waits until every running helper is connected and all of the given number of stripes are whole.
+    /// Waits until every running helper is connected and the coordinator reports exactly `stripes` stripes,
+    /// all of them healthy.
     ///
     /// # Panics
     /// On a timeout.

@@ -1,4 +1,4 @@
-//! A private network of hosts on a switch, with packet loss in one direction.
+//! A private network of hosts on a switch, in which packets can be dropped in one direction only.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ pub struct Network {
     is_root: bool,
 }
 
-/// A network namespace, kept alive by a sleeping process.
+/// A network namespace, which exists as long as a sleeping process in it.
 #[derive(Debug)]
 struct Namespace(Child);
 
@@ -65,7 +65,7 @@ impl Network {
         self.filter(to, &format!("add element ip apart unheard {{ {} }}", self.host(from)));
     }
 
-    /// Undoes [`Network::drop_one_way`].
+    /// Ends the packet loss that [`Network::drop_one_way`] has started between these hosts.
     ///
     /// # Panics
     /// If no packets were dropped in this direction.
@@ -110,7 +110,7 @@ impl Ground for Network {
 impl Namespace {
     /// Creates a namespace by running `unshare`.
     fn make(mut unshare: Command) -> Self {
-        // The process is still in its parent's namespace until it executes `sleep`.
+        // The process may be in its parent's namespace until it executes `sleep`, so wait for that.
         let sleeps = ["--net", "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"];
         let child = unshare.args(sleeps).stdin(Stdio::null()).spawn();
         let namespace = Self(child.unwrap_or_else(|error| panic!("{unshare:?}: {error}")));

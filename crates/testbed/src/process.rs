@@ -1,11 +1,11 @@
-//! Child processes that die with their parent.
+//! Child processes that are killed when their parent ends.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The number of lines that are printed from the end of the log.
+/// The number of lines that [`Process::said`] returns from the end of the log.
 const LAST_LINES: usize = 40;
 
 /// A running process. Dropping this value kills it.
@@ -20,14 +20,14 @@ pub struct Process {
 pub struct Piped {
     /// The process.
     pub process: Process,
-    /// Its standard input.
+    /// The process's standard input.
     pub input: ChildStdin,
-    /// Its standard output.
+    /// The process's standard output.
     pub output: ChildStdout,
 }
 
 impl Process {
-    /// A command whose process is killed when the thread that started it ends.
+    /// Returns a command whose process is killed when the thread that started it ends.
     pub fn command(program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(program);
@@ -81,12 +81,12 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Its whole log.
+    /// Returns the whole log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The end of its log.
+    /// Returns the last lines of the log.
     pub fn said(&self) -> String {
         let said = self.log();
         let lines: Vec<_> = said.lines().collect();

@@ -1,4 +1,4 @@
-//! Skipping a suite that needs a real system, by name.
+//! Skips test suites that need a real system, by the system's name.
 
 use std::env;
 

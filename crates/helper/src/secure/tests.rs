@@ -64,7 +64,8 @@ impl Scene {
         Greeting { direction: Direction::Receive, job: JobId(1), epoch: Epoch(1), key }
     }
 
-    /// Both ends of a new edge from `h1` to `h2`, dialled at `address`.
+    /// Creates an edge from `h1` to `h2`, where `h2` dials `address`; returns the dialling and the accepting
+    /// end.
     async fn edge(&mut self, address: &str) -> (EdgeStream, EdgeStream) {
         let greeting = self.greeting();
         let terms = Terms { direction: Direction::Receive, tls_name: name("h2") };
@@ -78,7 +79,7 @@ fn zeros(bytes: usize) -> Buffer {
     BufferPool::default().take(bytes)
 }
 
-/// A slice whose bytes reveal any that are leaked, missing or misplaced.
+/// Returns a slice of pseudo-random bytes, so that leaked, missing or misplaced bytes are detected.
 fn slice(number: u32, bytes: usize) -> Buffer {
     let mut buffer = zeros(bytes);
     for (at, byte) in buffer.iter_mut().enumerate() {
@@ -87,7 +88,7 @@ fn slice(number: u32, bytes: usize) -> Buffer {
     buffer
 }
 
-/// Sends slices of these lengths over an edge, and returns its ends.
+/// Sends slices of these lengths over an edge, and returns both ends of the edge.
 async fn carry(dialled: EdgeStream, accepted: EdgeStream, lengths: &[usize]) -> (EdgeStream, EdgeStream) {
     let mut inlet = InletSocket::new(Box::pin(async { Ok(dialled) }));
     let mut outlet = OutletSocket::new(Box::pin(async { Ok(accepted) }));
@@ -117,7 +118,8 @@ async fn receive(
     poll_fn(|cx| inlet.poll_frame(cx, bytes, &mut zeros)).await
 }
 
-/// A relay in front of `address` that forwards data in pieces of at most `piece` bytes and records it.
+/// Starts a relay in front of `address` that forwards data in pieces of at most `piece` bytes and records the
+/// data. Returns the relay's address and the record.
 async fn relay(address: &str, piece: usize) -> (String, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (here, there) = (listener.local_addr().unwrap().to_string(), address.to_owned());
@@ -261,7 +263,7 @@ async fn a_node_that_takes_both_takes_each_edge_only_as_planned() {
     tokio::spawn(both.clone().listen(listener));
     let greeting = scene.greeting();
     let plain = |greeting| Rendezvous::default().dial(address.clone(), None, greeting);
-    // A plain connection arrives early, as a neighbour's may, and again when the edge is awaited.
+    // A plain connection arrives before the edge is awaited, and another one afterwards.
     let _early = plain(greeting).await.unwrap();
     let terms = |tls_name| Terms { direction: Direction::Receive, tls_name };
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -334,7 +336,7 @@ fn waiting_for_bytes_never_waits_for_more_than_come() {
     assert_eq!(tls.least_to_come(1), 1 + overhead);
     assert_eq!(tls.least_to_come(16_384), 16_384 + overhead);
     assert_eq!(tls.least_to_come(65_560), 65_560 + 5 * overhead);
-    // Ten bytes of a record with a payload of a hundred have arrived.
+    // Ten bytes of a record with a payload of 100 bytes have arrived.
     tls.incoming = vec![0x17, 3, 3, 0, 117, 0, 0, 0, 0, 0];
     tls.end = 10;
     assert_eq!(tls.least_to_come(24), 112);

@@ -7,7 +7,7 @@ use crate::report::{Row, markdown_table};
 pub struct Finding {
     /// The measured quantity.
     pub what: String,
-    /// The target; empty for figures without one.
+    /// The target; empty for figures without a target.
     pub target: String,
     /// The measured value.
     pub measured: String,
@@ -25,7 +25,7 @@ pub enum Verdict {
     Holds,
     /// The target is missed.
     Fails,
-    /// The processors limit even the yardstick, so the figure says nothing about Mend.
+    /// The processors limit even the measurements without Mend, so the figure proves nothing about Mend.
     NotCarried,
     /// Other programs disturbed every repetition.
     Disturbed,
@@ -34,7 +34,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict for a target that is met or missed.
+    /// Returns the verdict for a target that is met (`holds`) or missed.
     pub fn of(holds: bool) -> Self {
         if holds { Self::Holds } else { Self::Fails }
     }
@@ -51,7 +51,8 @@ impl Verdict {
 }
 
 impl Finding {
-    /// A finding on a row's target. It is only judged if the machine is fast enough for the row's yardstick.
+    /// Creates a finding on a row's target. The target is judged only if some repetition was undisturbed and
+    /// the machine is fast enough for the baseline.
     pub(super) fn of(row: &Row, what: String, target: String, measured: String, holds: bool) -> Self {
         let verdict = match Verdict::of(holds) {
             _ if row.is_worthless() => Verdict::Disturbed,
@@ -61,13 +62,13 @@ impl Finding {
         Self { what, target, measured, verdict, marks: row.marks() }
     }
 
-    /// A finding without a target.
+    /// Creates a finding without a target.
     pub(super) fn told(row: &Row, what: String, measured: String) -> Self {
         Self { what, target: String::new(), measured, verdict: Verdict::Told, marks: row.marks() }
     }
 }
 
-/// All findings as a table, for the head of the page.
+/// Returns all findings as a table, for the head of the page.
 pub(super) fn table(findings: &[Finding]) -> String {
     let cells = |finding: &Finding| {
         let Finding { what, target, measured, verdict, marks } = finding.clone();

@@ -68,8 +68,9 @@ pub fn run(
     Ok(if fails || !doubts.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The reason to distrust a scenario's figures, if any; its targets are then not judged. A machine that is
-/// too slow for its links is no such reason.
+/// Returns a reason to distrust a scenario's figures, if there is one: a failed self-check, or rows that
+/// other programs disturbed in every repetition. A self-check that failed because the processors are too slow
+/// is ignored.
 fn doubt(report: &Report) -> Option<String> {
     let is_off = |check: &&Check| !check.holds() && !check.cpu_bound;
     let off = report.checks.iter().find(is_off).map(Check::summary);

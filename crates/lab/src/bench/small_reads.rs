@@ -1,4 +1,4 @@
-//! Many concurrent small reads, and the memory they need in a process.
+//! Measures many concurrent small reads, and the memory that they need in each process.
 
 use repair::Scheme;
 
@@ -13,7 +13,7 @@ use crate::topology::{Rate, Topology};
 
 const SMALL_READS: u32 = 1000;
 const SMALL_BYTES: u64 = 4096;
-/// The memory limit for a coordinator or helper during these reads.
+/// The limit for the growth of the peak memory of the coordinator or a helper during the reads, in bytes.
 const MEMORY_LIMIT: u64 = 256 << 20;
 
 /// The results of the reads.
@@ -33,7 +33,7 @@ pub(super) fn many_small_reads(names: &Names, programs: &Programs) -> Result<Vec
     Ok(measure(&network, &mut fleet, &order)?.map_or_else(Vec::new, |reads| reads.findings().into()))
 }
 
-/// Stores a stripe. Returns the order to read from it.
+/// Stores a stripe and returns the instruction to read from it.
 fn store(network: &Network, fleet: &mut LabCluster) -> Result<Option<Instruction>, LabError> {
     let block_bytes = 16 << 20;
     let source = fleet.work().join("many.source");
@@ -101,7 +101,7 @@ impl Reads {
         ]
     }
 
-    /// A percentile of the latencies, which are sorted.
+    /// Returns a percentile of the sorted latencies, in milliseconds; `part` is between 0 and 1.
     fn latency_ms(&self, part: f64) -> f64 {
         let last = self.latencies_ns.len().saturating_sub(1);
         let index = (self.latencies_ns.len() as f64 * part) as usize;

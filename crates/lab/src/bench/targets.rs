@@ -1,7 +1,7 @@
 //! Our targets for the scenarios in `lab/bench`.
 //!
 //! Times are compared with a direct send of one block, and processor seconds with a bare chain of relays.
-//! Both are measured between the repairs, so a slower machine also has a slower yardstick.
+//! Both take turns with the repairs, so a slow machine slows these baselines as well.
 
 use repair::Scheme;
 
@@ -9,12 +9,12 @@ use super::finding::{Finding, Verdict};
 use crate::report::{Report, Row};
 use crate::run::BARE_CHAIN;
 
-/// Processor seconds of a client's read, divided by those of the bare chain.
+/// The target for the processor seconds of a client's read, divided by those of the bare chain.
 const CLIENT_CPU: f64 = 1.6;
-/// The same ratio for a repair to a node, which also writes, hashes, syncs and reads back.
+/// The target for the same ratio of a repair to a node, which also writes, hashes, syncs and reads back.
 const NODE_CPU: f64 = 2.0;
 
-/// The findings of a scenario, selected by its name.
+/// Returns the findings on a scenario's targets, which depend on its name.
 pub(super) fn findings_of(report: &Report) -> Vec<Finding> {
     let repairs = || report.rows.iter().filter(|row| row.case.scheme != BARE_CHAIN);
     match report.scenario.name.as_str() {
@@ -40,8 +40,8 @@ fn small_target(block_bytes: u64) -> f64 {
     }
 }
 
-/// The limit for a repair to a node. Publishing adds a fixed time after the last slice, which weighs more on
-/// faster links.
+/// Returns the target for the time of a repair to a node, divided by that of a direct send. Publishing takes
+/// a fixed time after the last slice, which is a larger share of the total on faster links.
 fn node_target(row: &Row) -> f64 {
     if row.case.rate == "200mbit" { 1.03 } else { 1.06 }
 }
@@ -60,7 +60,7 @@ fn onto_nodes(row: &Row) -> String {
 }
 
 fn name(row: &Row) -> String {
-    // Only repairs to nodes have no first byte.
+    // The time to the first byte is measured for all repairs except those to nodes.
     if row.time.first_byte_s.is_some() { about(row) } else { onto_nodes(row) }
 }
 

@@ -28,19 +28,20 @@ use crate::direct;
 use crate::error::LabError;
 use crate::network::{LabNode, Network};
 
-/// Direct sends, of which the median counts.
+/// The number of direct sends, whose median time is used.
 const SENDS: usize = 3;
 /// The timeout of [`wait_while`]; every repair that is measured is faster.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// The time to send so many bytes from the first server over one plain TCP connection, as a read of a block does.
+/// Measures the time to send `bytes` bytes from the first server to the client over one plain TCP connection.
 ///
 /// # Errors
 /// [`LabError`].
 pub(crate) fn direct_send(network: &Network, bytes: u64) -> Result<Duration, LabError> {
     let address = SocketAddr::from((LabNode::Helper(0).address(), direct::PORT));
     let serving = network.doors();
-    // The thread ends with this process. If there is one already, its port is taken.
+    // The sender's thread ends with this process. If an earlier call has started a sender, the port is taken,
+    // so the new thread ends at once.
     thread::spawn(move || serving.enter(LabNode::Helper(0)).map(|()| direct::serve(address)));
     let doors = network.doors();
     let receive = move || -> Result<Vec<Duration>, LabError> {
@@ -56,7 +57,8 @@ pub(crate) fn direct_send(network: &Network, bytes: u64) -> Result<Duration, Lab
 /// Polls until `obstacle` returns `None`.
 ///
 /// # Errors
-/// After 15 minutes, with the last obstacle: `who` did not remove it. Errors of `obstacle` itself at once.
+/// After 15 minutes, returns an error that names `who` and the last obstacle. Returns errors of `obstacle` at
+/// once.
 pub(crate) fn wait_while(
     who: &str,
     every: Duration,
@@ -73,7 +75,7 @@ pub(crate) fn wait_while(
     Ok(())
 }
 
-/// Waits until the coordinator counts this many lost blocks or more.
+/// Waits until the coordinator reports at least this many lost blocks.
 ///
 /// # Panics
 /// On a timeout.

@@ -1,4 +1,4 @@
-//! Reads by several clients while something else goes on.
+//! Summarizes the reads that clients do during another activity.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Sums up reads of these latencies within a time.
+    /// Summarizes reads with these latencies, which took place within the time `within`.
     pub(crate) fn of(mut latencies: Vec<Duration>, within: Duration, failed: usize) -> Self {
         latencies.sort();
         Self {
@@ -25,20 +25,20 @@ impl Reads {
         }
     }
 
-    /// Cells: reads per second, median and p99 in milliseconds, failures.
+    /// Returns table cells: reads per second, median and p99 latency in milliseconds, failed reads.
     pub(crate) fn cells(&self) -> [String; 4] {
         let rate = format!("{:.0}", self.per_second);
         [rate, milliseconds(self.median), milliseconds(self.p99), self.failed.to_string()]
     }
 
-    /// The same in words.
+    /// Returns a one-line summary.
     pub(crate) fn summary(&self) -> String {
         let [rate, median, p99, failed] = self.cells();
         format!("{rate} reads/s, median {median} ms, p99 {p99} ms, {failed} failed")
     }
 }
 
-/// The latency below which this part of all are; zero if there are none. `sorted` is ascending.
+/// Returns the percentile `part` (from 0 to 1) of latencies in ascending order; zero if there are none.
 pub(crate) fn percentile(sorted: &[Duration], part: f64) -> Duration {
     let at = (sorted.len() as f64 * part) as usize;
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()

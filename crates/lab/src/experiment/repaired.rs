@@ -16,13 +16,13 @@ pub(crate) struct Repaired {
 }
 
 impl Repaired {
-    /// A cell that marks a repair whose time the processors set, and not the links.
+    /// Returns a table cell that marks a repair whose bottleneck was the processors rather than the links.
     pub(crate) fn bound_by(&self) -> String {
         if self.usage.metered.cpu_bound { "processors" } else { "" }.to_owned()
     }
 }
 
-/// Repairs of the same loss.
+/// Repeated repairs of the same loss.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Repetitions(Vec<Repaired>);
 
@@ -44,7 +44,8 @@ impl Repetitions {
     }
 }
 
-/// Times `work`, and counts links, files and memory of these processes meanwhile.
+/// Measures the time of `work`, the traffic of all links meanwhile, and the file I/O and memory of these
+/// processes.
 ///
 /// # Errors
 /// [`LabError`].

@@ -9,7 +9,7 @@ use crate::command::write_page;
 use crate::error::LabError;
 use crate::machine::Machine;
 
-/// The heading of a page and the file that it goes to.
+/// The heading of a page, and the file that the page is written to.
 pub(crate) struct Results {
     file: PathBuf,
     heading: String,
@@ -48,12 +48,12 @@ impl Results {
     }
 }
 
-/// A cell in megabytes.
+/// Formats a table cell in megabytes.
 pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{:.0}", bytes as f64 / 1e6)
 }
 
-/// A cell in milliseconds.
+/// Formats a table cell in milliseconds.
 pub(crate) fn milliseconds(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)
 }

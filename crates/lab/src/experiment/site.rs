@@ -1,4 +1,4 @@
-//! A network of shaped links, on which a real system is about to boot.
+//! Creates a network of namespaces in which a real storage system is then started.
 
 use std::path::Path;
 use std::process;
@@ -11,7 +11,8 @@ use crate::error::LabError;
 use crate::network::{Doors, LabNode, Names, Network};
 use crate::topology::{Rate, Topology};
 
-/// A network, a folder for the system's files, and the ground for its processes.
+/// A network, a folder for the system's files, and the [`Ground`] that starts its processes in the network's
+/// namespaces.
 pub(crate) struct Site {
     pub(crate) network: Network,
     pub(crate) folder: TempDir,
@@ -19,7 +20,8 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Makes a network of so many servers on unshaped links, and moves this thread to the head's namespace.
+    /// Creates a network of `servers` servers on unshaped links, and moves this thread into the namespace of
+    /// the head, which runs the system's master or NameNode.
     ///
     /// # Errors
     /// [`LabError`].
@@ -34,7 +36,7 @@ impl Site {
     }
 }
 
-/// The namespaces as seats of a system.
+/// Starts a system's processes in the namespaces of a lab network.
 struct Shaped(Doors);
 
 fn node(seat: Seat) -> LabNode {

@@ -6,13 +6,13 @@ use crate::error::LabError;
 use crate::meter::{Meter, Metered};
 use crate::network::Network;
 
-/// The resources used.
+/// The resources used during a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
     pub(crate) metered: Metered,
-    /// Bytes received by all servers' machines.
+    /// Bytes received over the links of all servers.
     pub(crate) received: u64,
-    /// Bytes received by the machine that received most.
+    /// Bytes received over the link of the server that received most.
     pub(crate) received_most: u64,
     /// Bytes written to files by all processes.
     pub(crate) written: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Usage {
     pub(crate) memory: u64,
 }
 
-/// A snapshot of the counters.
+/// The values of the counters at the start of a measurement.
 pub(crate) struct Watching {
     meter: Meter,
     processes: Vec<Process>,
@@ -82,7 +82,8 @@ impl Watching {
 }
 
 impl Counts {
-    /// `write_bytes` counts file pages that became dirty, and `read_bytes` counts reads from the device.
+    /// Reads the counters of a process. `rchar` counts the bytes returned by `read` and similar calls, also
+    /// from the page cache. `write_bytes` counts file pages that became dirty.
     fn of(id: u32) -> Self {
         let io = fs::read_to_string(format!("/proc/{id}/io")).unwrap_or_default();
         let field = |name: &str| {

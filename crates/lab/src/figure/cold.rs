@@ -5,7 +5,7 @@ use cluster::ByteSize;
 use super::lost_of;
 use crate::report::{Report, Row, markdown_table};
 
-/// The section of a figure's page for measurements with a cold cache.
+/// Returns the section of a figure's page on measurements with a cold cache; empty for other measurements.
 pub(super) fn section(report: &Report) -> String {
     if !report.scenario.effort.cold {
         return String::new();

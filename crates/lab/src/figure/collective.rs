@@ -21,9 +21,9 @@ const REPETITIONS: usize = 5;
 /// Times in seconds per byte, on one core, with buffers in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Constants {
-    /// t_p: multiplication.
+    /// t_p: multiplying.
     pub multiply_s: f64,
-    /// t_x: addition.
+    /// t_x: adding.
     pub add_s: f64,
     /// t_m and t_rw: copying, and reading from the page cache.
     pub copy_s: f64,
@@ -52,8 +52,9 @@ impl Constants {
         }
     }
 
-    /// The predicted time in seconds. `slot_s` is t_w·b, the time to send one block. The formulas are as
-    /// printed in the paper, except that SRR's client multiplies k blocks instead of one.
+    /// Returns the predicted time in seconds; `None` for schemes without a formula. `slot_s` is t_w·b, the
+    /// time to send one block. The formulas are as printed in the paper, except that the client of SRR, which
+    /// is conventional repair, multiplies k blocks instead of one.
     fn predict(&self, scheme: Scheme, helpers: usize, block_bytes: u64, slot_s: f64) -> Option<f64> {
         let (k, b) = (helpers as f64, block_bytes as f64);
         let depth = f64::from(helpers.next_power_of_two().trailing_zeros());
@@ -70,7 +71,7 @@ impl Constants {
     }
 }
 
-/// The section of a figure's page; empty without constants or schemes of the model.
+/// Returns the section of a figure's page on the time model; empty if the report has no constants.
 pub(super) fn section(report: &Report) -> String {
     let Some(constants) = report.constants else { return String::new() };
     let rows: Vec<_> = report.rows.iter().filter_map(|row| cells(row, &constants)).collect();

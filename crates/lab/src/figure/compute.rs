@@ -33,7 +33,7 @@ struct ComputeReport {
     rows: Vec<Computed>,
 }
 
-/// Measures, and writes the table and the drawing.
+/// Measures the computation times, and writes the table and the drawing.
 pub(super) fn measure(folders: &Folders, say: Say<'_>) -> Result<(), LabError> {
     let kernel = Kernel::best();
     let mut rows = Vec::new();

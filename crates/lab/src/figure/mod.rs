@@ -1,8 +1,9 @@
-//! Reproduces the papers' figures: a scenario, the paper's claims, and how to compare the two.
+//! Reproduces the papers' figures. A figure consists of a scenario to measure, the paper's claims, and how to
+//! compare the measurement with these claims.
 //!
 //! Each figure is a file in `lab/figures/`, compiled into the program so that it needs no other files. A
-//! measurement writes NAME.md (tables) and NAME.svg, and the report NAME.json that both are generated from,
-//! to a separate folder.
+//! measurement writes NAME.md (tables) and NAME.svg to one folder, and the report NAME.json, from which both
+//! are generated, to another.
 
 mod cold;
 mod collective;
@@ -76,7 +77,7 @@ pub(crate) struct About {
     /// Whether to show the time model of section 3.3 of the CRR paper next to the measurement.
     #[serde(default)]
     pub(crate) time_model: bool,
-    /// How the set-up differs from the paper's, and why the ratios are still meaningful.
+    /// How our set-up differs from the paper's, and why the ratios are still meaningful.
     pub(crate) note: String,
     #[serde(default)]
     pub(crate) claim: Vec<Claim>,
@@ -100,7 +101,7 @@ pub(crate) enum Axis {
 pub(crate) enum Quantity {
     Seconds,
     Throughput,
-    /// Time relative to conventional repair of a Reed-Solomon code with as many data blocks.
+    /// Time relative to conventional repair of a Reed-Solomon code with the same number of data blocks.
     OverReedSolomon,
 }
 
@@ -113,18 +114,18 @@ pub(crate) struct Claim {
     /// The paper's number, as printed.
     pub(crate) paper: String,
     pub(crate) kind: Kind,
-    /// The scheme of the claim.
+    /// The scheme that the claim is about.
     pub(crate) of: String,
     /// The scheme to compare with.
     #[serde(default)]
     pub(crate) than: Option<String>,
-    /// The quantity to compare, if not time.
+    /// The quantity to compare; time by default.
     #[serde(default)]
     pub(crate) measure: Measure,
-    /// Restricts the claim to this value of x.
+    /// Restricts the claim to this position on the x axis.
     #[serde(default)]
     pub(crate) at: Option<String>,
-    /// The value of x to compare with, if it differs.
+    /// The position on the x axis to compare with, if it differs.
     #[serde(default)]
     pub(crate) than_at: Option<String>,
     /// Restricts the claim to this rate.
@@ -135,25 +136,25 @@ pub(crate) struct Claim {
     pub(crate) block: Option<String>,
 }
 
-/// How to compute a claim's number from times.
+/// How to compute a claim's number from the measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Reduction in percent.
+    /// By how many percent the value is below that of the other scheme.
     Less,
-    /// Fraction of the other scheme's value.
+    /// The value divided by that of the other scheme.
     Part,
-    /// Speed-up factor.
+    /// The other scheme's time divided by that of this scheme.
     Times,
-    /// Overhead over a direct send, in percent.
+    /// By how many percent the time exceeds that of a direct send.
     OverDirect,
-    /// Seconds.
+    /// The time in seconds.
     Seconds,
-    /// Megabytes per second.
+    /// The throughput in megabytes per second.
     Throughput,
 }
 
-/// The quantity that a reduction refers to.
+/// The quantity that a claim compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Measure {
@@ -179,7 +180,7 @@ impl Measure {
 }
 
 impl Axis {
-    /// A row's position on the axis.
+    /// Returns a row's position on the axis.
     pub(crate) fn of(self, row: &Row) -> String {
         match self {
             Self::Slice => row.case.slice.clone(),
@@ -234,7 +235,7 @@ pub(crate) fn lost_of(row: &Row) -> String {
     lost.join("+")
 }
 
-/// All figures measured on the network.
+/// Returns all figures that are measured on the network.
 pub(crate) fn all() -> Vec<Figure> {
     FILES.iter().map(|text| parse(text)).collect()
 }
@@ -246,7 +247,7 @@ fn parse(text: &str) -> Figure {
     figure
 }
 
-/// Names and titles, one per line.
+/// Returns the names, papers and titles of all figures, one per line.
 pub(crate) fn list() -> String {
     let mut lines: Vec<_> =
         all().iter().map(|Figure { figure, .. }| line(&figure.name, &figure.paper, &figure.title)).collect();
@@ -288,7 +289,7 @@ pub fn measure(
 /// Rewrites tables and drawings from existing reports.
 ///
 /// # Errors
-/// [`LabError`]; a missing report is only an error if the figure was named.
+/// [`LabError`]; a missing report is an error only if `name` is given.
 pub fn redraw(name: Option<&str>, folders: &Folders) -> Result<(), LabError> {
     for figure in chosen(name)? {
         let path = folders.report(&figure.figure.name);

@@ -27,7 +27,7 @@ pub(super) struct Chart<'a> {
     pub(super) ticks: Vec<String>,
     /// The series: a name, and points as tick index and value.
     pub(super) series: Vec<(String, Vec<(usize, f64)>)>,
-    /// Whether to draw bars, for ticks that are unrelated to each other.
+    /// Whether to draw bars instead of lines, because the ticks have no natural order.
     pub(super) bars: bool,
 }
 

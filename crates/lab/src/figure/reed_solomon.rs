@@ -1,17 +1,17 @@
 //! Compares codes with Reed-Solomon: the reads, traffic and time of each repair, relative to conventional
-//! repair of a Reed-Solomon code with as many data blocks in the same run.
+//! repair of a Reed-Solomon code with the same number of data blocks, measured in the same run.
 
 use std::cmp::Ordering;
 
 use super::lost_of;
 use crate::report::{Report, Row, markdown_table};
 
-/// Time relative to the reference, if it was measured.
+/// Returns the row's time divided by that of conventional Reed-Solomon repair, if that was measured.
 pub(super) fn time_over(row: &Row, report: &Report) -> Option<f64> {
     Some(row.time.median_s / reference(row, report)?.time.median_s)
 }
 
-/// The row of the conventionally repaired Reed-Solomon code with the same parameters.
+/// Returns the row of the conventionally repaired Reed-Solomon code with the same parameters.
 fn reference<'a>(row: &Row, report: &'a Report) -> Option<&'a Row> {
     let place = |row: &Row| {
         (row.case.network.clone(), row.case.data_blocks, row.case.block_bytes, row.case.slice.clone())
@@ -21,7 +21,7 @@ fn reference<'a>(row: &Row, report: &'a Report) -> Option<&'a Row> {
     report.rows.iter().filter(is_reference).find(|other| place(other) == place(row))
 }
 
-/// The section of a figure's page.
+/// Returns the section of a figure's page that compares codes with Reed-Solomon.
 pub(super) fn section(report: &Report) -> String {
     let columns = [
         "code",

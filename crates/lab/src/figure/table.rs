@@ -3,7 +3,7 @@
 use super::{About, Axis, Claim, Kind, Quantity, block_of, cold, collective, reed_solomon, throughput};
 use crate::report::{Report, Row, markdown_table};
 
-/// The complete page of a figure.
+/// Returns the complete page of a figure.
 pub(super) fn markdown(about: &About, report: &Report) -> String {
     let About { name, paper, title, note, .. } = about;
     let mut text = format!("# {paper}: {title}\n\n![{title}]({name}.svg)\n\n{note}\n\n");
@@ -47,7 +47,7 @@ fn claim_cells(about: &About, claim: &Claim, report: &Report) -> Vec<String> {
     vec![claim.text.clone(), claim.paper.clone(), ours(about, claim, report)]
 }
 
-/// Our number for a claim, or its range.
+/// Returns our number for a claim, or the range of our numbers if several rows match.
 fn ours(about: &About, claim: &Claim, report: &Report) -> String {
     let is = |wanted: &Option<String>, found: String| wanted.as_ref().is_none_or(|wanted| *wanted == found);
     let rows = report.rows.iter().filter(|row| {
@@ -128,7 +128,7 @@ fn predictions(report: &Report) -> Vec<Vec<String>> {
     report.rows.iter().filter_map(cells).collect()
 }
 
-/// The ticks of the x axis, in the order measured.
+/// Returns the ticks of the x axis, in the order measured.
 pub(super) fn ticks(about: &About, report: &Report) -> Vec<String> {
     let mut ticks: Vec<String> = Vec::new();
     for tick in report.rows.iter().map(|row| about.x.of(row)) {
@@ -139,7 +139,8 @@ pub(super) fn ticks(about: &About, report: &Report) -> Vec<String> {
     ticks
 }
 
-/// A series for every scheme and every other varying parameter, plus the direct send.
+/// Returns one series for each scheme and each combination of the other parameters that vary. A point is the
+/// index of a tick and a value.
 pub(super) fn series(about: &About, report: &Report) -> Vec<(String, Vec<(usize, f64)>)> {
     let ticks = ticks(about, report);
     let mut series: Vec<(String, Vec<(usize, f64)>)> = Vec::new();

@@ -13,10 +13,12 @@ use crate::lab_cluster::Programs;
 use crate::network::{Names, Network};
 use crate::topology::{Rate, Topology};
 
-/// One more than the number of blocks in the widest group, which leaves a place for a rebuilt block.
+/// The number of DataNodes: one more than the blocks in the widest block group, which leaves a place for a
+/// rebuilt block.
 const NODES: u16 = 15;
 pub(super) const CELL: usize = 1 << 20;
-/// Stops the NameNode's reconstruction commands; every rebuilt block then results from a request to Mend.
+/// HDFS settings that stop the NameNode's reconstruction commands, so that blocks are rebuilt only on
+/// requests to Mend.
 const NO_COMMANDS: [&str; 2] =
     ["dfs.namenode.replication.max-streams=0", "dfs.namenode.replication.max-streams-hard-limit=0"];
 
@@ -33,7 +35,7 @@ pub(super) const POLICIES: [Policy; 2] = [
     Policy { name: "RS-10-4-1024k", data: 10, blocks: 14 },
 ];
 
-/// The NameNode's reconstruction commands.
+/// How many reconstruction commands the NameNode sends to DataNodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Commands {
     /// The NameNode sends none.
@@ -58,7 +60,7 @@ impl Commands {
     }
 }
 
-/// An internal block with fingerprints of its two files.
+/// A replica of an internal block on a DataNode, with fingerprints of its two files.
 pub(super) struct Replica {
     pub(super) number: i64,
     /// The generation stamp.
@@ -68,13 +70,14 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Its name with the generation stamp, as in HDFS.
+    /// Returns the block's name with the generation stamp, as in HDFS.
     pub(super) fn name(&self) -> String {
         format!("blk_{}_{}", self.number, self.stamp)
     }
 }
 
-/// The scene, as described in the module documentation. The fields are dropped in this order.
+/// A running HDFS cluster on a network of shaped links. The fields are dropped in this order, so that the
+/// processes end before the network is removed.
 pub(super) struct HdfsLab {
     pub(super) cluster: Cluster,
     pub(super) network: Network,
@@ -126,7 +129,7 @@ impl HdfsLab {
         eventually("all blocks", || (self.cluster.console().lacking("/") == 0).then_some(()));
     }
 
-    /// Stores a file of one whole group with internal blocks of `block` bytes.
+    /// Stores a file of one complete block group, whose internal blocks have `block` bytes.
     ///
     /// # Errors
     /// [`LabError`].
@@ -139,7 +142,7 @@ impl HdfsLab {
         Ok(())
     }
 
-    /// Attaches Mend, with automatic repair off, to a cluster with `groups` groups.
+    /// Attaches Mend, with automatic repair off, to a cluster that stores `groups` block groups.
     ///
     /// # Errors
     /// [`LabError`].
@@ -157,7 +160,8 @@ impl HdfsLab {
         testbed::hdfs::issue_plugin(mend, &self.certificates);
     }
 
-    /// The holders of the internal blocks of a file's first group, with the block numbers, keyed by index.
+    /// Returns the DataNode and the block number of each internal block of a file's first block group, by
+    /// index.
     pub(super) fn holders(&mut self, path: &str) -> BTreeMap<usize, (usize, i64)> {
         let files = self.cluster.console().fsck(path);
         let block = files.into_iter().flat_map(|file| file.blocks).next().expect("a group");
@@ -168,7 +172,7 @@ impl HdfsLab {
         block.replicas.into_iter().map(holder).collect()
     }
 
-    /// A DataNode's replicas of these files.
+    /// Returns a DataNode's replicas of the blocks of files below `path`.
     ///
     /// # Errors
     /// [`LabError`].
@@ -185,7 +189,8 @@ impl HdfsLab {
         Ok(replicas)
     }
 
-    /// Fingerprints of a replica's two files, if a DataNode has it.
+    /// Returns the fingerprints of a replica's two files on a DataNode; `None` if it does not have the
+    /// replica.
     fn files(&self, node: usize, replica: &Replica) -> Result<Option<[u64; 2]>, LabError> {
         let paths = self.cluster.nodes()[node].replica(replica.number, &replica.name());
         let Some(paths) = paths else { return Ok(None) };
@@ -237,7 +242,7 @@ fn fingerprint(path: &Path) -> Result<u64, LabError> {
     }))
 }
 
-/// Settings with which HDFS's processes find Mend, which may start later.
+/// Returns the settings that tell HDFS's processes how to reach Mend, which may be started later.
 fn mend_settings(host: &str, certificates: &Path) -> Vec<String> {
     vec![
         format!("mend.coordinator.api={host}:7400"),

@@ -1,5 +1,5 @@
-//! The loss of one internal block, rebuilt in three ways: by HDFS, by Mend on the NameNode's command, and by
-//! Mend on request.
+//! Measures the repair of one lost internal block in three ways: by HDFS, by Mend on the NameNode's command,
+//! and by Mend on an operator's request.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// The DataNode's log message for a reconstruction command of the NameNode.
 const COMMAND: &str = "DatanodeCommand action: DNA_ERASURE_CODING_RECOVERY";
 
-/// The processes whose file I/O and memory are counted.
+/// Returns the ids of the processes whose file I/O and memory are counted.
 pub(super) fn processes(scene: &HdfsLab, mend: Option<&Mend>) -> Vec<u32> {
     scene.cluster.node_ids().into_iter().chain(mend.into_iter().flat_map(Mend::helper_ids)).collect()
 }
@@ -110,7 +110,8 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).expect("no such year")
 }
 
-/// The first time at or after `from` when any DataNode logged a command, in milliseconds of the same clock.
+/// Returns when any DataNode first logged a reconstruction command at or after `from`, in milliseconds since
+/// 1970.
 fn first_command(scene: &HdfsLab, from: u64) -> Option<u64> {
     let logs = (0..scene.cluster.nodes().len()).map(|node| scene.cluster.log(node));
     let since = |log: String| {
@@ -121,7 +122,7 @@ fn first_command(scene: &HdfsLab, from: u64) -> Option<u64> {
     logs.filter_map(since).min().map(|age| from + age)
 }
 
-/// The time of day in milliseconds from a log line like `2026-11-22 16:09:47,244 INFO …`.
+/// Parses the time of day, in milliseconds, of a log line such as `2026-11-22 16:09:47,244 INFO …`.
 fn time_of_day(line: &str) -> Option<u64> {
     let time = line.split(' ').nth(1)?;
     let (clock, ms) = time.split_once(',')?;

@@ -1,4 +1,4 @@
-//! The measurements, in sequence on one cluster: first HDFS alone, then with Mend.
+//! Runs the measurements one after another on one cluster: first HDFS alone, then with Mend.
 
 use std::process::ExitCode;
 
@@ -66,7 +66,7 @@ fn large(policy: Policy) -> String {
 }
 
 impl Measuring<'_> {
-    /// What one block takes over one link.
+    /// Measures the time that one block takes over one link at each rate.
     fn directly(&mut self) -> Result<(), LabError> {
         for &rate in &self.args.rates {
             self.scene.shape(rate)?;
@@ -76,7 +76,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Attaches Mend, with its plug-in in the DataNodes, and detaches it afterwards.
+    /// Attaches Mend, with its plug-in in the DataNodes, calls `measure`, and detaches Mend.
     fn with_mend(
         &mut self,
         groups: usize,
@@ -129,7 +129,8 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Small reads in a block whose DataNode and helper are dead.
+    /// Measures small reads of a block whose DataNode and helper are dead, and of the healthy block for
+    /// comparison.
     fn reads(&mut self, mend: &mut Mend) -> Result<(), LabError> {
         self.scene.shape(self.args.rates[0])?;
         for policy in POLICIES {
@@ -170,7 +171,8 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Whole DataNodes, in sequence, each replaced by an empty one.
+    /// Measures the recovery of whole DataNodes, one after another. Each lost DataNode is replaced by an
+    /// empty one.
     fn nodes(&mut self, policy: Policy) -> Result<(), LabError> {
         let (args, rate) = (self.args, self.args.rates[0]);
         let path = format!("/{}/many", policy.name);

@@ -1,7 +1,7 @@
 //! `mend lab hdfs`: a real HDFS on shaped links, which first repairs alone and then with Mend.
 //!
-//! Every rebuilt block is compared byte for byte with the lost one, including its checksums, and all reads
-//! with the stored data. The measurement ends on its own and leaves no processes.
+//! Every rebuilt block and its checksums are compared byte for byte with the lost block, and the bytes of all
+//! reads with the stored data. The measurement ends on its own and leaves no processes.
 
 mod cluster;
 mod losses;
@@ -47,10 +47,10 @@ pub struct BenchArgs {
     /// Approximate number of blocks on a lost DataNode; 0 skips whole DataNodes
     #[arg(long, default_value_t = 68, value_name = "N")]
     blocks: usize,
-    /// Size of these blocks in MiB
+    /// Size of a block for lost DataNodes, in MiB
     #[arg(long, default_value_t = 8, value_name = "MIB")]
     small_block: usize,
-    /// Number of small reads of each kind; 0 skips them
+    /// Number of small reads of each kind; 0 skips the reads
     #[arg(long, default_value_t = 300, value_name = "N")]
     reads: usize,
 }

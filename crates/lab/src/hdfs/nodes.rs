@@ -45,13 +45,13 @@ impl Gone {
         Ok(Self { node, path: path.to_owned(), before })
     }
 
-    /// The number of blocks that it held.
+    /// Returns the number of blocks that the DataNode held.
     pub(super) fn blocks(&self) -> usize {
         self.before.len()
     }
 
-    /// The time from when the NameNode reports its blocks missing until it lists all of them again, through
-    /// automatic repair.
+    /// Measures the time from when the NameNode reports the blocks missing until it lists all of them again.
+    /// No operator requests the repair.
     ///
     /// # Errors
     /// [`LabError`].
@@ -71,7 +71,7 @@ impl Gone {
         Ok(Repaired { time, usage })
     }
 
-    /// The time from the start of `mend node recover` until the NameNode lists all blocks again.
+    /// Measures the time from the start of `mend node recover` until the NameNode lists all blocks again.
     ///
     /// # Errors
     /// [`LabError`].
@@ -89,7 +89,7 @@ impl Gone {
         Ok(repaired)
     }
 
-    /// Restarts it empty, with its helper.
+    /// Restarts the DataNode with empty folders, and its helper.
     pub(super) fn replace(self, scene: &mut HdfsLab, mend: Option<&mut Mend>) {
         scene.cluster.nodes()[self.node].remove_folders();
         scene.cluster.start(self.node);

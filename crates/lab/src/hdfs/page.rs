@@ -1,4 +1,4 @@
-//! The results as tables.
+//! Formats the results as tables.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::experiment::{Repaired, Repetitions, megabytes, milliseconds};
 use crate::report::markdown_table;
 use crate::topology::Rate;
 
-/// Repeated losses of one block.
+/// The repeated repair of one lost block.
 pub(super) struct LossRow {
     pub(super) who: &'static str,
     pub(super) policy: Policy,
@@ -16,13 +16,13 @@ pub(super) struct LossRow {
     pub(super) repaired: Repetitions,
 }
 
-/// A lost DataNode.
+/// The recovery of one lost DataNode.
 pub(super) struct NodeRow {
     pub(super) who: &'static str,
     pub(super) policy: Policy,
     pub(super) blocks: usize,
     pub(super) bytes: usize,
-    /// The time to send all its blocks over one link.
+    /// The time to send all blocks of the DataNode over one link.
     pub(super) direct: Duration,
     pub(super) repaired: Repaired,
 }

@@ -1,5 +1,5 @@
-//! Small random reads in a block whose DataNode is dead, with HDFS's own client and with the one that asks
-//! Mend.
+//! Measures small random reads of a block whose DataNode is dead, with HDFS's own client and with the client
+//! that reads lost blocks through Mend.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::meter::Meter;
 
 /// Bytes per read.
 pub(super) const BYTES: usize = 64 << 10;
-/// The stride between reads: a fixed pseudo-random order.
+/// The stride between the positions of successive reads, so that they are not sequential.
 const STEP: usize = 7919;
 pub(super) const STOCK: &str = "org.apache.hadoop.hdfs.DistributedFileSystem";
 pub(super) const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
@@ -22,9 +22,9 @@ pub(super) const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem"
 pub(super) struct Reads {
     pub(super) median: Duration,
     pub(super) p99: Duration,
-    /// Bytes per read over the reader's link.
+    /// The average number of bytes per read that the reader received over its link.
     pub(super) received: u64,
-    /// Bytes per read sent by all DataNodes' machines.
+    /// The average number of bytes per read that all DataNodes' machines sent.
     pub(super) sent: u64,
     /// Bytes served by Mend, over all reads with this file system so far.
     pub(super) through_mend: u64,

@@ -1,8 +1,9 @@
-//! The commands that create, shape and remove a network. Pure: this module only builds them.
+//! Builds the commands that create and shape a network. This module is pure: it does not run the commands.
 //!
-//! The reasons for the settings (figures in `docs/reference/lab.md`): MTU 9000, because headers cost 4% at 1500. A
-//! burst of 256 KiB, because a smaller one that does not hold several full GSO packets loses rate, and 1 MiB
-//! overshoots. tbf on both ends, because a node's downlink has the same rate as its uplink.
+//! The reasons for the settings (measurements are in `docs/reference/lab.md`): the MTU is 9000, because
+//! headers cost 4% at 1500. The burst is 256 KiB, because a burst smaller than several full GSO packets loses
+//! rate, and 1 MiB overshoots. Both ends of a link are shaped with tbf, because a node's downlink has the
+//! same rate as its uplink.
 
 use std::net::Ipv4Addr;
 
@@ -20,10 +21,10 @@ const QUEUE_SECONDS: f64 = 0.05;
 const QUEUE_BYTES: u64 = 512 << 10;
 /// The bytes that htb serves from one class before the next; the kernel warns if it exceeds a GSO packet.
 const QUANTUM: u32 = 60_000;
-/// The rate of an unshaped class next to shaped ones.
+/// The nominal rate of the htb class for unshaped traffic next to shaped classes.
 const UNSHAPED_MBIT: u64 = 100_000;
 
-/// Creates every namespace, link and address, without shaping.
+/// Returns scripts that create every namespace, link and address, without shaping.
 pub(super) fn build(names: &Names, topology: &Topology) -> Vec<Script> {
     let places = LabNode::all(topology.nodes);
     let mut scripts = vec![Script::new("ip -batch -").lines(links(names, topology))];
@@ -54,7 +55,7 @@ fn links(names: &Names, topology: &Topology) -> Vec<String> {
     lines
 }
 
-/// The racks, or matrix places that share links, numbered from 1 as in their names.
+/// Returns the numbers, from 1, of the racks, or of the places of a matrix if places share links.
 fn racks(topology: &Topology) -> impl Iterator<Item = u16> + use<> {
     1..=topology.groups().unwrap_or(0)
 }
@@ -67,7 +68,7 @@ fn bridge(rack: u16) -> String {
     format!("rack{rack}")
 }
 
-/// The bridge of a node: the client is in rack 1, the coordinator at the core.
+/// Returns the bridge of a node: the client is in rack 1, the coordinator at the core.
 fn bridge_of(topology: &Topology, place: LabNode) -> String {
     let rack = match place {
         LabNode::Coordinator => None,
@@ -111,13 +112,13 @@ fn host(place: LabNode) -> Vec<String> {
     ]
 }
 
-/// Static neighbour entries, so that no ARP request delays a measurement.
+/// Returns static neighbour entries, so that no ARP request delays a measurement.
 fn neighbours(place: LabNode, all: impl Iterator<Item = LabNode>) -> impl Iterator<Item = String> {
     all.filter(move |&other| other != place)
         .map(|other| format!("neigh add {} lladdr {} dev eth0 nud permanent", other.address(), other.mac()))
 }
 
-/// Shapes both ends of every link of an unshaped network.
+/// Returns scripts that shape both ends of every link of an unshaped network.
 pub(super) fn shape(names: &Names, topology: &Topology) -> Vec<Script> {
     let shaped = LabNode::all(topology.nodes).filter(|&place| place != LabNode::Coordinator);
     let mut scripts = Vec::new();
@@ -145,7 +146,7 @@ pub(super) fn shape(names: &Names, topology: &Topology) -> Vec<Script> {
     scripts
 }
 
-/// Removes the shaping.
+/// Returns scripts that remove the shaping.
 pub(super) fn unshape(names: &Names, topology: &Topology) -> Vec<Script> {
     let remove = |line: &String| line.strip_prefix("qdisc add dev ").map(|rest| rest.to_owned());
     shape(names, topology)
@@ -162,7 +163,8 @@ pub(super) fn unshape(names: &Names, topology: &Topology) -> Vec<Script> {
         .collect()
 }
 
-/// Changes the rate of one helper's link in both directions, in a network of uniform links.
+/// Returns scripts that change the rate of one helper's link in both directions, in a network of uniform
+/// links.
 pub(super) fn change(names: &Names, place: LabNode, rate: Bandwidth) -> Vec<Script> {
     let line = |device: &str| tbf(device, rate).replacen("add", "change", 1);
     vec![
@@ -171,7 +173,7 @@ pub(super) fn change(names: &Names, place: LabNode, rate: Bandwidth) -> Vec<Scri
     ]
 }
 
-/// The rate of a node's link in each direction, if it is shaped.
+/// Returns the rate of a node's link in each direction; `None` if the link is unshaped.
 fn link_rate(topology: &Topology, place: LabNode) -> Option<Bandwidth> {
     match place {
         LabNode::Helper(index) => topology.link_rate(index),
@@ -206,7 +208,8 @@ fn tbf(device: &str, rate: Bandwidth) -> String {
     format!("qdisc add dev {device} root tbf rate {bits}bit burst {BURST} limit {queue}")
 }
 
-/// The outgoing shaping of a matrix place: one class for each other place, shared by all nodes there.
+/// Returns the commands that shape the traffic out of a place of a matrix: one class for each other place,
+/// shared by all nodes there.
 fn trunks(topology: &Topology, matrix: &Matrix, rack: u16) -> Vec<String> {
     let others = (0..matrix.places()).filter(|&to| to != rack - 1);
     let classes: Vec<_> = others
@@ -219,7 +222,8 @@ fn trunks(topology: &Topology, matrix: &Matrix, rack: u16) -> Vec<String> {
     htb(&format!("up{rack}"), None, &classes)
 }
 
-/// A class for each set of destinations with a shared rate, and one for all others, below the link's rate.
+/// Returns the commands that shape a device with htb: one class for each set of destinations that share a
+/// rate, and one for all other traffic. Together they stay below the link's rate.
 fn htb(device: &str, link: Option<Bandwidth>, classes: &[(Vec<Ipv4Addr>, Bandwidth)]) -> Vec<String> {
     let whole = link.map_or(UNSHAPED_MBIT * 1_000_000, Bandwidth::bits_per_second);
     let class = |parent: &str, id: usize, rate: u64, ceiling: u64| {
@@ -245,7 +249,8 @@ fn htb(device: &str, link: Option<Bandwidth>, classes: &[(Vec<Ipv4Addr>, Bandwid
     lines
 }
 
-/// Tries the required kernel features in a separate namespace; an error names the failing line.
+/// Returns scripts that try the required kernel features in a separate namespace; an error names the failing
+/// line.
 pub(super) fn probe(names: &Names) -> Vec<Script> {
     let namespace = names.namespace("probe");
     vec![

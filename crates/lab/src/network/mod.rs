@@ -55,13 +55,13 @@ pub enum NetworkError {
     /// A lab is up already.
     #[error("a lab is up already ({what}); use it, or remove it with `mend lab down`")]
     AlreadyUp {
-        /// Its description.
+        /// The description of the running lab.
         what: String,
     },
     /// Another process is measuring.
     #[error("process {pid} is using the lab right now; wait for it to end")]
     Busy {
-        /// That process.
+        /// The id of the process.
         pid: u32,
     },
     /// An earlier lab was not removed.
@@ -76,20 +76,20 @@ pub enum NetworkError {
     /// A command failed.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// The state file or another file failed.
+    /// A file, such as the state file, could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// The attempted action.
+        /// The action that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// Some of the lab could not be removed.
+    /// Some namespaces of the lab could not be removed.
     #[error("cannot remove the lab: {left} are still there; {reason}")]
     Stuck {
-        /// The remaining objects.
+        /// The remaining namespaces.
         left: String,
         /// The cause.
         reason: String,
@@ -97,7 +97,7 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Creates a network. It belongs to this process until it is [kept](Self::keep).
+    /// Creates a network, which is removed when this value is dropped, unless it has been [kept](Self::keep).
     ///
     /// # Errors
     /// [`NetworkError`]; the partial network is removed.
@@ -132,7 +132,8 @@ impl Network {
         Ok(())
     }
 
-    /// A change of one helper's link rate that can be applied during use; for networks of uniform links.
+    /// Prepares a change of one helper's link rate, which can be applied while the network is in use. Only
+    /// for networks of uniform links.
     pub fn change(&self, place: LabNode, rate: Bandwidth) -> Change {
         Change(layout::change(&self.names, place, rate))
     }
@@ -167,7 +168,7 @@ impl Network {
         Ok(())
     }
 
-    /// The state of a lab.
+    /// Returns the state of a lab.
     ///
     /// # Errors
     /// [`NetworkError`].
@@ -175,8 +176,8 @@ impl Network {
         state::status(names)
     }
 
-    /// Removes a lab of any process: its processes, namespaces, folders and state file. Succeeds if there is
-    /// none.
+    /// Removes a lab of any process: its processes, namespaces, folders and state file. Succeeds if no lab
+    /// exists.
     ///
     /// # Errors
     /// [`NetworkError`].
@@ -198,17 +199,19 @@ impl Network {
         state::remove(names)
     }
 
-    /// A command inside a node's namespace; its CPU time counts as the lab's.
+    /// Returns a command that runs `program` inside a node's namespace; its processor time is accounted to
+    /// the lab.
     pub fn command(&self, place: LabNode, program: &Path) -> Command {
         self.doors().command(place, program)
     }
 
-    /// Access to the namespaces, for starting processes in them.
+    /// Returns access to the namespaces, for starting processes in them.
     pub fn doors(&self) -> Doors {
         Doors { names: self.names.clone(), group: self.control_group() }
     }
 
-    /// The control group of the lab's processes, if the system supports one.
+    /// Returns the control group of the lab's processes, which is created if necessary; `None` if the system
+    /// does not support it.
     pub fn control_group(&self) -> Option<PathBuf> {
         let group = self.names.control_group()?;
         (group.is_dir() || std::fs::create_dir(&group).is_ok()).then_some(group)
@@ -240,19 +243,21 @@ impl Doors {
     /// Like [`Network::command`].
     pub fn command(&self, place: LabNode, program: &Path) -> Command {
         let mut command = Command::new("sh");
-        // The shell joins the control group and then executes the program, which accounts for all its time.
+        // The shell joins the control group and then executes the program, so that all of the program's
+        // processor time is accounted to the group.
         let enter = match &self.group {
             Some(group) => format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.display()),
             None => "exec \"$@\"".to_owned(),
         };
         command.args(["-c", &enter, "sh", "ip", "netns", "exec", &self.names.of(place)]).arg(program);
-        // On Ctrl-C, the lab ends its processes itself.
+        // Ctrl-C must not reach the process, because the lab ends its processes itself.
         command.process_group(0);
         command
     }
 
     /// Moves this thread, and the threads it starts later, into a node's namespace permanently. Must not be
-    /// called on the process's first thread: its namespace decides which processes are ended with a lab.
+    /// called on the process's first thread: a process whose first thread is in a namespace of the lab is
+    /// ended with the lab.
     ///
     /// # Errors
     /// [`NetworkError::File`].
@@ -299,12 +304,12 @@ fn refuse_second(names: &Names) -> Result<(), NetworkError> {
 
 fn check_kernel(names: &Names) -> Result<(), NetworkError> {
     let tried = run_all(&layout::probe(names));
-    // The namespace does not exist if the first line failed.
+    // This fails if the probe could not even create the namespace.
     let _ = Script::new(format!("ip netns del {}", names.namespace("probe"))).run();
     tried.map_err(NetworkError::Kernel)
 }
 
-/// Ends all processes in these namespaces; only the lab's own run there.
+/// Ends all processes in these namespaces, where only the lab's own processes run.
 fn stop_processes(namespaces: &[String]) -> Result<(), NetworkError> {
     use rustix::process::{Pid, Signal, kill_process};
     for signal in [Signal::TERM, Signal::KILL] {

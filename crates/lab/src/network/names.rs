@@ -1,4 +1,4 @@
-//! Names and addresses inside a lab. Every namespace has the lab's prefix, by which it can be found again.
+//! Names and addresses inside a lab. Every namespace has the lab's prefix, so that it can be found again.
 //! Every address is in 10.77.0.0/16, which exists only in these namespaces.
 
 use std::fmt;
@@ -12,17 +12,17 @@ pub enum LabNode {
     Coordinator,
     /// The reading client.
     Client,
-    /// A helper, numbered from 0; its name is numbered from 1.
+    /// A helper, numbered from 0; the number in its name is higher by one.
     Helper(u16),
 }
 
 impl LabNode {
-    /// All nodes of a lab with `helpers` helpers.
+    /// Returns all nodes of a lab with `helpers` helpers.
     pub fn all(helpers: u16) -> impl Iterator<Item = Self> + Clone {
         [Self::Coordinator, Self::Client].into_iter().chain((0..helpers).map(Self::Helper))
     }
 
-    /// Its address.
+    /// The node's address.
     pub fn address(self) -> Ipv4Addr {
         match self {
             Self::Coordinator => Ipv4Addr::new(10, 77, 0, 1),
@@ -47,14 +47,15 @@ impl fmt::Display for LabNode {
     }
 }
 
-/// The names of one lab.
+/// The names of a lab's namespaces and files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     prefix: String,
 }
 
 impl Names {
-    /// A lab with a non-default prefix, for tests next to a regular lab.
+    /// Returns the names of a lab with this prefix. Tests use a prefix of their own, so that they can run
+    /// next to a regular lab.
     pub fn with_prefix(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned() }
     }
@@ -83,7 +84,7 @@ impl Names {
         PathBuf::from(format!("/run/{}.json", self.prefix))
     }
 
-    /// The control group of the lab's processes, if the system has cgroups v2.
+    /// The path of the control group of the lab's processes, if the system has cgroups v2.
     pub fn control_group(&self) -> Option<PathBuf> {
         let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
         let root = roots.into_iter().find(|root| root.join("cgroup.controllers").exists())?;

@@ -12,13 +12,13 @@ use crate::topology::Topology;
 /// The state of a lab.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Status {
-    /// No lab.
+    /// No lab exists.
     Down,
-    /// A kept lab.
+    /// A lab is up, and stays up although the process that created it has ended.
     Up {
-        /// Its topology.
+        /// The lab's topology.
         topology: Box<Topology>,
-        /// Its cluster folder, if it has a cluster.
+        /// The folder with the lab's files, if it has a cluster.
         folder: Option<PathBuf>,
     },
     /// A process is measuring.
@@ -26,7 +26,7 @@ pub enum Status {
         /// The process.
         pid: u32,
     },
-    /// A lab whose process ended without removing it.
+    /// The process that created a lab has ended without removing the lab.
     Leftovers {
         /// The remaining namespaces.
         namespaces: Vec<String>,
@@ -38,9 +38,9 @@ pub enum Status {
 pub(super) struct State {
     /// The process that created the lab.
     pid: u32,
-    /// That process's start time in clock ticks since boot, because pids are reused.
+    /// The start time of this process in clock ticks since boot, because process ids are reused.
     started_ticks: u64,
-    /// Whether the lab outlives that process.
+    /// Whether the lab outlives the process.
     pub(super) kept: bool,
     topology: Topology,
     pub(super) folder: Option<PathBuf>,
@@ -96,7 +96,7 @@ pub(super) fn status(names: &Names) -> Result<Status, NetworkError> {
     })
 }
 
-/// The lab's namespaces, from the folder that `ip netns` maintains.
+/// Returns the lab's namespaces, from the folder that `ip netns` maintains.
 pub(super) fn namespaces(names: &Names) -> Result<Vec<String>, NetworkError> {
     let folder = Path::new("/run/netns");
     let entries = match fs::read_dir(folder) {
@@ -137,10 +137,11 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
     move |source| NetworkError::File { action, path: path.to_owned(), source }
 }
 
-/// A process's start time in clock ticks since boot.
+/// Returns a process's start time in clock ticks since boot.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The process name may contain spaces and parentheses, so parse what follows the last one.
+    // The process name, in parentheses, may itself contain spaces and parentheses, so parse what follows the
+    // last parenthesis.
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split_whitespace().nth(19)?.parse().ok()
 }

@@ -18,15 +18,16 @@ use crate::network::{LabNode, Names, Network};
 use crate::run::write_noise;
 use crate::topology::{Rate, Topology};
 
-/// The lost helper.
+/// The helper that is killed or drained.
 pub(super) const LOST: &str = "h1";
-/// The time limit for the coordinator to notice which helpers are up.
+/// The interval between queries for the helpers that are up.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The name of block folders. The saved copy shares their files with the cluster through hard links, which is
 /// safe because published blocks are never modified.
 const BLOCKS: &str = "blocks";
 
-/// The scene, as described in the module documentation. The fields are dropped in this order.
+/// A cluster on shaped links that is restored to its initial state before each measurement. The fields are
+/// dropped in this order, so that the processes end before the network is removed.
 pub(super) struct NodesLab {
     pub(super) fleet: LabCluster,
     pub(super) network: Network,
@@ -39,7 +40,7 @@ pub(super) struct NodesLab {
 }
 
 impl NodesLab {
-    /// Stores the stripes, one file each, and saves a copy of the cluster folder.
+    /// Starts the cluster, stores the stripes (one file each), and saves a copy of the cluster folder.
     pub(super) fn up(names: &Names, programs: &Programs, setup: Setup, rate: Rate) -> Result<Self, LabError> {
         let told = Topology { told: true, ..Topology::flat(setup.helpers, rate) };
         let mut network = Network::up(names, &told)?;
@@ -86,7 +87,7 @@ impl NodesLab {
         self.await_up("all helpers", |up| up.len() == all)
     }
 
-    /// The helpers without blocks.
+    /// Returns the names of the helpers that hold no blocks.
     pub(super) fn spares(&self) -> Vec<String> {
         let Setup { helpers, spare, .. } = self.setup;
         (helpers - spare + 1..=helpers).map(|number| format!("h{number}")).collect()
@@ -106,7 +107,7 @@ impl NodesLab {
         })
     }
 
-    /// The number of blocks on the lost helper.
+    /// Returns the number of blocks that the lost helper held.
     pub(super) fn lost_blocks(&self) -> Result<usize, LabError> {
         let folder = self.blocks_kept(LOST);
         Ok(named(&folder).map_err(LabError::file("read", folder))?.len())
@@ -116,7 +117,7 @@ impl NodesLab {
         self.kept.join("helpers").join(helper).join(BLOCKS)
     }
 
-    /// Runs a verb in the coordinator's namespace and returns its JSON output.
+    /// Runs a verb of `mend` in the coordinator's namespace and returns its JSON output.
     pub(super) fn mend(&self, words: &[&str]) -> Result<Value, LabError> {
         let child = self.start(words)?;
         let output = child.wait_with_output().map_err(LabError::file("wait for", &self.mend))?;
@@ -137,7 +138,7 @@ impl NodesLab {
         command.spawn().map_err(LabError::file("start", &self.mend))
     }
 
-    /// Checks that every block of the lost helper is on another one, unchanged.
+    /// Checks that every block of the lost helper is now on another helper, unchanged.
     pub(super) fn compare(&self, what: &str) -> Result<(), LabError> {
         let wrong = |reason: String| LabError::WrongBytes { what: what.to_owned(), reason };
         let before = self.blocks_kept(LOST);
@@ -160,7 +161,7 @@ impl NodesLab {
     }
 }
 
-/// The blocks below a folder, by name.
+/// Returns the paths of the blocks below a folder, by name.
 fn named(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! The measurements, part by part.
+//! Measures recoveries and drains of whole nodes, one section of the page after another.
 
 use std::process::ExitCode;
 use std::thread;
@@ -18,13 +18,14 @@ use crate::meter::{LinkBytes, Meter, Metered};
 use crate::network::Names;
 use crate::run::Say;
 
-/// The numbers of empty helpers that receive blocks.
+/// The numbers of empty helpers to which the recovered blocks are written; each number is measured.
 const REQUESTORS: [usize; 4] = [1, 2, 8, 16];
-/// The total repair caps: the initial one and the changed one.
+/// The caps on all repairs together, as text and in bits per second: the initial cap, and the one set while a
+/// repair runs.
 const CAPS: [(&str, f64); 2] = [("160Mbit", 160e6), ("320Mbit", 320e6)];
-/// The cap on one helper's sending and receiving.
+/// A helper, and the cap on its sending and on its receiving, as text and in bits per second.
 const CAPPED: (&str, &str, f64) = ("h2", "20Mbit", 20e6);
-/// How long a cap is in force before it is measured, and how long it is measured.
+/// How long a cap has been in force before the traffic is measured, and how long the traffic is measured.
 const SETTLES: Duration = Duration::from_secs(2);
 const WINDOW: Duration = Duration::from_secs(5);
 /// The duration of reads, longer than any recovery.
@@ -177,16 +178,16 @@ impl Measuring<'_> {
         Ok(row)
     }
 
-    /// The time in seconds that the busiest link direction needs for its traffic.
+    /// Returns the time in seconds that the busiest direction of a link needs for its traffic.
     fn busiest(&self, metered: &Metered) -> f64 {
         let most = helpers(metered).map(|link| link.sent_bytes.max(link.received_bytes)).max();
         let rate = self.args.rate.bandwidth().map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
         most.unwrap_or(0) as f64 * 8.0 / rate
     }
 
-    /// Measures the total cap, changed while it is in force, and then a helper's cap. Link traffic exceeds
-    /// the blocks by headers; the share of headers is taken from the complete repair, where every block is
-    /// sent k times.
+    /// Measures the cap on all repairs together, which is changed while a repair runs, and then one helper's
+    /// cap. The traffic on links includes headers. The share of block data in it is taken from the complete
+    /// repair, in which every block is sent k times.
     fn caps(&mut self, page: &mut Page) -> Result<(), LabError> {
         self.scene.fresh()?;
         self.scene.lose(LOST)?;
@@ -247,7 +248,7 @@ impl Measuring<'_> {
         Ok((meter.stop()?, time))
     }
 
-    /// The share of block data in the traffic that helpers sent during a complete recovery.
+    /// Returns the share of block data in the traffic that helpers sent during a complete recovery.
     fn payload(&self, whole: &Metered) -> Result<f64, LabError> {
         let Setup { data_blocks, block_bytes, .. } = self.scene.setup;
         let sent: u64 = helpers(whole).map(|traffic| traffic.sent_bytes).sum();
@@ -294,7 +295,7 @@ impl Measuring<'_> {
     }
 }
 
-/// The link traffic of the helpers.
+/// Returns the link traffic of each helper.
 fn helpers(metered: &Metered) -> impl Iterator<Item = LinkBytes> {
     let is_helper = |name: &str| name.strip_prefix('h').is_some_and(|number| number.parse::<u16>().is_ok());
     metered.traffic.iter().filter(move |(name, _)| is_helper(name)).map(|(_, traffic)| *traffic)

@@ -3,7 +3,7 @@
 //! block is compared afterwards.
 //!
 //! All measurements of one kind of cluster start with the same stripes on the same nodes: the cluster folder
-//! is restored before each.
+//! is restored before each measurement.
 
 mod cluster;
 mod measure;
@@ -37,11 +37,11 @@ pub struct NodesArgs {
     repetitions: usize,
 }
 
-/// The cluster before a node is lost.
+/// The size and content of a cluster before a node is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Setup {
     helpers: u16,
-    /// The number of helpers, at the end, that hold no blocks.
+    /// The number of helpers that hold no blocks; these are the last helpers.
     spare: u16,
     code: &'static str,
     data_blocks: u64,
@@ -50,7 +50,7 @@ struct Setup {
     stripes: u64,
 }
 
-/// 14 helpers with 16 blocks each, about 225 blocks in total.
+/// 225 blocks on 14 helpers, about 16 on each.
 const SIXTEEN_LOST: Setup = Setup {
     helpers: 14,
     spare: 0,
@@ -70,7 +70,7 @@ const WIDE: Setup = Setup {
     stripes: 64,
 };
 
-/// The same stripes, plus as many empty helpers to receive blocks.
+/// The stripes of `WIDE` on 16 helpers, plus 16 empty helpers to receive blocks.
 const SPARED: Setup = Setup { helpers: 32, spare: 16, ..WIDE };
 /// Small blocks: a repair costs little more than planning, dispatch and publishing.
 const SMALL: Setup = Setup { block_bytes: 4 << 10, stripes: 1_000, ..WIDE };

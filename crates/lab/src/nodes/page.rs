@@ -1,4 +1,4 @@
-//! The results as tables.
+//! Formats the results as tables.
 
 use crate::experiment::Reads;
 use crate::meter::Metered;
@@ -22,9 +22,9 @@ pub(super) struct WholeRow {
     pub(super) took: f64,
     pub(super) bound: f64,
     pub(super) limit: String,
-    /// The time in seconds that the busiest link direction needs for its traffic.
+    /// The time in seconds that the busiest direction of a link needs for its traffic.
     pub(super) busiest: f64,
-    /// The reasons for dropped plans.
+    /// The reasons why plans were dropped and replaced.
     pub(super) replanned: Vec<String>,
     pub(super) metered: Metered,
 }
@@ -36,12 +36,12 @@ pub(super) struct CapRow {
     pub(super) measured: f64,
 }
 
-/// All of it.
+/// The results of all measurements.
 #[derive(Default)]
 pub(super) struct Page {
     rows: Vec<(Table, WholeRow)>,
     pub(super) caps: Vec<CapRow>,
-    /// Reads, and what went on meanwhile.
+    /// The results of reads, each with a description of what happened meanwhile.
     pub(super) reads: Vec<(String, Reads)>,
 }
 

@@ -1,5 +1,5 @@
-//! Runs a scenario: all combinations of parameters. Repetitions take turns, with a direct send of one block
-//! in between, so that slow changes of the machine affect all of them alike.
+//! Runs a scenario: all combinations of parameters. In each repetition, a direct send of one block and all
+//! schemes take turns, so that gradual changes of the machine affect all of them alike.
 
 mod row;
 mod sample;
@@ -109,7 +109,7 @@ impl Run<'_> {
         Ok(report)
     }
 
-    /// The result of `work` for each cluster.
+    /// Calls `work` for each cluster, with `current` set to the cluster's index; returns the results.
     fn in_each<T>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<T, LabError>,
@@ -139,7 +139,7 @@ impl Run<'_> {
         Ok(rows)
     }
 
-    /// Runs the repetitions of all schemes in turn.
+    /// Measures all schemes, and the direct send, in turn for each repetition.
     fn interleaved(
         &mut self,
         stored: &[Stored],
@@ -174,7 +174,7 @@ impl Run<'_> {
         Ok(rows)
     }
 
-    /// An empty yardstick.
+    /// Returns a baseline without samples.
     fn baseline(&self, stored: &Stored) -> Baseline {
         let sizes = self.scenario.bare_chain.iter().flat_map(Many::iter);
         let chain = |size: &ByteSize| {
@@ -186,7 +186,7 @@ impl Run<'_> {
         Baseline { direct: Vec::new(), chains: sizes.map(chain).collect() }
     }
 
-    /// A direct send of one block to the client, from a helper that holds a block of this stripe.
+    /// Measures a direct send of one block to the client, from a helper that holds a block of this stripe.
     fn direct(&mut self, stored: &Stored, lost: &[u16]) -> Result<Sample, LabError> {
         let other = stored.blocks.iter().zip(0..).find(|(_, index)| !lost.contains(index));
         let node = other.map_or("h1", |(at, _)| at.node.as_str());
@@ -196,7 +196,7 @@ impl Run<'_> {
         self.undisturbed(|run| run.took(&order))
     }
 
-    /// Sends one block to the client through as many relays as a pipeline has helpers.
+    /// Measures a send of one block to the client through as many relays as a pipeline has helpers.
     fn bare_chain(&mut self, stored: &Stored, slice_bytes: u32) -> Result<Sample, LabError> {
         let hops = stored.data_blocks as u16;
         let address = self.fleets[self.current].fleet.chain(&self.network, hops, slice_bytes)?;
@@ -204,7 +204,8 @@ impl Run<'_> {
         self.undisturbed(|run| run.took(&order))
     }
 
-    /// One repair, repeated while other programs disturb it. Every result is compared with the lost blocks.
+    /// Measures one repair, and repeats it if other programs disturbed it. Every result is compared with the
+    /// lost blocks.
     fn measure(
         &mut self,
         stored: &Stored,
@@ -224,7 +225,8 @@ impl Run<'_> {
         })
     }
 
-    /// The first undisturbed of several measurements, or the least disturbed one.
+    /// Repeats a measurement while other programs disturb it, up to the scenario's number of retries. Returns
+    /// the undisturbed sample, or else the least disturbed one.
     fn undisturbed(
         &mut self,
         mut measure: impl FnMut(&mut Self) -> Result<Sample, LabError>,
@@ -242,7 +244,7 @@ impl Run<'_> {
         Ok(best)
     }
 
-    /// Measures one instruction of the client.
+    /// Measures the execution of one instruction by the client.
     fn took(&mut self, order: &Instruction) -> Result<Sample, LabError> {
         if self.scenario.effort.cold {
             self.fleets[self.current].fleet.forget_cached()?;

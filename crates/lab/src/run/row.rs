@@ -10,11 +10,11 @@ use crate::scenario::Slice;
 use crate::topology::Rate;
 use crate::variant::Variant;
 
-/// The name of the chain without Mend, in place of a scheme's.
+/// The name that a row has in place of a scheme's if it is of a bare chain, which runs without Mend.
 pub(crate) const BARE_CHAIN: &str = "bare chain";
 
 impl Run<'_> {
-    /// The row of a measured bare chain.
+    /// Returns the row of a measured bare chain.
     pub(super) fn chain_row(&self, stored: &Stored, chain: &Chain, baseline: &Baseline) -> Row {
         let mut row = self.empty(stored, Slice::Bytes(chain.slice_bytes), &[]);
         row.case.scheme = BARE_CHAIN.to_owned();
@@ -23,13 +23,13 @@ impl Run<'_> {
         row
     }
 
-    /// Whether all links have the same rate, which the formulas require.
+    /// Whether all links are shaped to the same rate, which the formulas require.
     fn links_decide(&self) -> bool {
         let topology = self.network.topology();
         topology.is_uniform() && topology.rate != Rate::Unshaped
     }
 
-    /// A row without figures.
+    /// Returns a row with its parameters, the plan's cost and the formula's result, but without measurements.
     pub(super) fn row(&self, stored: &Stored, way: Variant, slice: Slice, lost: &[u16]) -> Row {
         let slices =
             slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);

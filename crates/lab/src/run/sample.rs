@@ -1,4 +1,4 @@
-//! One measurement: a read by the client or a repair to nodes, with a check of the bytes.
+//! Makes one measurement, a read by the client or a repair to nodes, and checks the resulting bytes.
 
 use super::Run;
 use super::stored::{Stored, remove_named};

@@ -66,8 +66,9 @@ impl Run<'_> {
         fs::remove_file(&stored.source).map_err(LabError::file("remove", &stored.source))
     }
 
-    /// The location of a block's original bytes. Data blocks are part of the source file. Others are read
-    /// while healthy, which verifies them against the catalog's digest.
+    /// Returns the file and offset of a block's original bytes. Data blocks are part of the source file.
+    /// Other blocks are read and saved while they are healthy; reading verifies them against the catalog's
+    /// digest.
     pub(super) fn expected(&mut self, stored: &Stored, block: u16) -> Result<Expected, LabError> {
         if usize::from(block) < stored.data_blocks && stored.sub_blocks == 1 {
             let offset = u64::from(block) * stored.block_bytes;
@@ -111,7 +112,7 @@ impl Run<'_> {
         }
     }
 
-    /// The current location of a block.
+    /// Returns the current location of a block.
     pub(super) fn holder(&mut self, stored: &Stored, block: u16) -> Result<BlockAt, LabError> {
         let layout = Instruction::Layout { name: stored.name.clone() };
         match self.fleets[self.current].fleet.ask_loader(&self.network, &layout)? {
@@ -121,7 +122,7 @@ impl Run<'_> {
     }
 }
 
-/// Writes random bytes from a seed. They do not repeat, which reveals misplaced blocks.
+/// Writes pseudo-random bytes that depend on `seed`. They do not repeat, so misplaced blocks are detected.
 pub(crate) fn write_noise(path: &Path, bytes: u64, seed: u64) -> std::io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut state = seed | 1;

@@ -19,7 +19,7 @@ pub(super) struct Slowed {
 }
 
 impl Run<'_> {
-    /// Schedules the slowdown of the scenario's straggler, if it has one.
+    /// Schedules the slowdown of the scenario's straggler, if the scenario has one.
     pub(super) fn slow_down_later(
         &mut self,
         stored: &Stored,

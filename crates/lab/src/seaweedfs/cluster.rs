@@ -13,14 +13,16 @@ use crate::lab_cluster::Programs;
 use crate::network::{Names, Network};
 use crate::topology::{Rate, Topology};
 
-/// One more than the number of shards of a 10+4 volume, which leaves a place to replace a lost server.
+/// The number of volume servers: one more than a 10+4 volume has shards, which leaves a place to replace a
+/// lost server.
 pub(super) const SERVERS: u16 = 15;
 /// The number of shards of a volume.
 pub(super) const SHARDS: u8 = 14;
-/// The size of objects stored through the filer; each is one chunk.
+/// The size in bytes of the objects stored through the filer; each is one chunk.
 pub(super) const OBJECT_BYTES: usize = 4 << 20;
 
-/// The scene, as described in the module documentation. The fields are dropped in this order.
+/// A running SeaweedFS cluster on a network of shaped links. The fields are dropped in this order, so that
+/// the processes end before the network is removed.
 pub(super) struct SeaweedLab {
     pub(super) cluster: Cluster,
     pub(super) network: Network,
@@ -59,7 +61,8 @@ impl SeaweedLab {
         Ok(self.network.reshape(&Topology::flat(SERVERS, rate))?)
     }
 
-    /// Types a command into a shell that is connected and has the lock, and measures until `until` returns.
+    /// Sends a command to a SeaweedFS shell that is already connected and holds the cluster's lock, and
+    /// measures until `until` returns.
     ///
     /// # Errors
     /// [`LabError`].
@@ -77,7 +80,8 @@ impl SeaweedLab {
         Ok(repaired)
     }
 
-    /// Has SeaweedFS spread a volume's shards over the servers again: `ec.rebuild` leaves all that it makes on one.
+    /// Runs `ec.balance` to spread a volume's shards over the servers again, because `ec.rebuild` leaves all
+    /// rebuilt shards on one server.
     pub(super) fn balance(&self, volume: &VolumeName) {
         let balance = format!("ec.balance -apply -collection={}", volume.collection());
         let said = self.cluster.shell(&["lock", &balance, "unlock"]);
@@ -87,7 +91,8 @@ impl SeaweedLab {
         );
     }
 
-    /// Stores `bytes` bytes of objects through the filer, in one volume of a collection.
+    /// Stores `bytes` bytes of objects through the filer, in one volume of a collection, and returns the
+    /// volume.
     pub(super) fn store(&mut self, collection: &str, bytes: usize) -> VolumeName {
         self.cluster.grow(collection, 1);
         for at in 0..bytes / OBJECT_BYTES {
@@ -98,7 +103,8 @@ impl SeaweedLab {
         self.cluster.plain_volumes(collection).into_iter().next().expect("it was grown")
     }
 
-    /// Stores objects through S3, in a bucket that maps to a collection of the same name.
+    /// Stores objects through S3, in a bucket that maps to a collection of the same name, and returns the
+    /// volume.
     pub(super) fn store_by_s3(&mut self, bucket: &str, objects: usize, bytes: usize) -> VolumeName {
         self.cluster.grow(bucket, 1);
         let host = self.cluster.weed.s3_address();
@@ -117,7 +123,8 @@ impl SeaweedLab {
         eventually("a write", || http("PUT", host, path, &content).ok());
     }
 
-    /// Reads and compares all objects. Returns their number, or the first one that differs.
+    /// Reads and compares all objects. Returns the number of objects, or an error for the first object that
+    /// differs.
     pub(super) fn check_objects(&self) -> Result<usize, LabError> {
         for (path, bytes) in &self.objects {
             let (path, name) = (path.split('?').next().unwrap_or(path), path.rsplit_once('/'));
@@ -135,7 +142,7 @@ impl SeaweedLab {
         Ok(self.objects.len())
     }
 
-    /// The shard size of a volume in bytes.
+    /// Returns the shard size of a volume in bytes.
     pub(super) fn shard_bytes(&self, volume: &VolumeName) -> u64 {
         let listing = self.cluster.list();
         let sizes = listing.volumes.get(&volume.id()).into_iter().flatten().flat_map(|it| it.shards.values());
@@ -154,8 +161,8 @@ impl SeaweedLab {
     }
 }
 
-/// The shards with these numbers, each on a different server: if two share a server, a later shard replaces
-/// the second. As many servers lose one shard each, as if that many disks fail.
+/// Chooses the shards with these numbers. If two of them share a server, the second is replaced by a later
+/// shard on another server, so that every server loses at most one shard, as if one disk each had failed.
 pub(super) fn shards(cluster: &Cluster, volume: &VolumeName, numbers: &[u8]) -> Vec<ShardName> {
     let mut servers = BTreeSet::new();
     let mut chosen: Vec<ShardName> = Vec::new();

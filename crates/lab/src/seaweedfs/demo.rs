@@ -104,7 +104,7 @@ fn own_repair(scene: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration
     Ok(own)
 }
 
-/// Compares all objects and runs SeaweedFS's check. Returns whether that finds nothing to rebuild.
+/// Compares all objects and runs SeaweedFS's check. Returns whether the check finds nothing to rebuild.
 fn check(scene: &SeaweedLab) -> Result<bool, LabError> {
     say("Is everything as it was?");
     println!("{} objects read, and every byte is as it was", scene.check_objects()?);
@@ -117,7 +117,8 @@ fn check(scene: &SeaweedLab) -> Result<bool, LabError> {
     Ok(is_whole)
 }
 
-/// A server that holds one shard of each volume, or at least one of the first.
+/// Returns a server that holds exactly one shard of each volume, or else exactly one shard of the first
+/// volume.
 fn victim(scene: &SeaweedLab, volumes: &[VolumeName]) -> usize {
     let listing = scene.cluster.list();
     let has = |server: usize, volume: &VolumeName| {

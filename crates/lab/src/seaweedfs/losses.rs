@@ -1,4 +1,5 @@
-//! A loss repaired by SeaweedFS and by Mend, timed from the request until the master lists all shards.
+//! Measures repairs of lost shards by SeaweedFS and by Mend, from the request until the master lists all
+//! shards.
 
 use std::fs;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::experiment::{Repaired, time_program, wait_for_lost_blocks, wait_while
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A loss to repair.
+/// Shards of one volume that were removed, with their former content.
 pub(super) struct Loss {
     volume: VolumeName,
     lost: Vec<(ShardName, Vec<u8>)>,
@@ -34,7 +35,8 @@ impl Loss {
         Self { volume, lost }
     }
 
-    /// Rebuilds them with `ec.rebuild`. The shell connects and takes the lock before the timing starts.
+    /// Rebuilds the lost shards with `ec.rebuild`. The shell connects and takes the lock before the timing
+    /// starts.
     ///
     /// # Errors
     /// [`LabError`].
@@ -45,8 +47,8 @@ impl Loss {
         Ok(repaired)
     }
 
-    /// Rebuilds them with `mend repair`. The coordinator knows of the loss before the timing starts;
-    /// automatic repair is off.
+    /// Rebuilds the lost shards with `mend repair`. The coordinator knows of the loss before the timing
+    /// starts; automatic repair is off.
     ///
     /// # Errors
     /// [`LabError`].

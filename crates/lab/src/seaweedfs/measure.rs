@@ -1,4 +1,4 @@
-//! The measurements, in sequence on one cluster.
+//! Runs the measurements one after another on one cluster.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -115,7 +115,8 @@ impl Measuring<'_> {
         Ok(LossRow { shard_bytes, rate, lost: lost.len(), direct, stock, mend: own })
     }
 
-    /// Whole servers, in sequence, each replaced by an empty one, and reads meanwhile.
+    /// Measures the recovery of whole servers, one after another, and reads meanwhile. Each lost server is
+    /// replaced by an empty one.
     fn servers(&mut self, page: &mut Page, other_volumes: usize) -> Result<(), LabError> {
         (self.say)("storing needles");
         let rate = self.args.rates[0];

@@ -27,7 +27,7 @@ use crate::topology::Rate;
 pub enum Verb {
     /// Show a killed server and its automatic repair by Mend, compared with ec.rebuild on the same loss
     Demo,
-    /// Measure losses, a whole server and reads meanwhile, and write a page
+    /// Measure repairs of lost shards and of a whole server, and reads meanwhile, and write a page
     Bench(BenchArgs),
 }
 
@@ -40,7 +40,7 @@ pub struct BenchArgs {
     /// Link rates
     #[arg(long, default_values = ["500mbit", "1gbit"], value_delimiter = ',', value_name = "RATE")]
     rates: Vec<Rate>,
-    /// Sizes in MB of the volumes that lose shards; a shard is a tenth
+    /// Sizes in MB of the volumes that lose shards; a shard has a tenth of its volume's size
     #[arg(long, default_values_t = [660, 1000], value_delimiter = ',', value_name = "MB")]
     volumes: Vec<usize>,
     /// Encrypt Mend's data edges; SeaweedFS does not encrypt its own
@@ -52,7 +52,7 @@ pub struct BenchArgs {
     /// Number of volumes for the recovery of a whole server; 0 skips servers and reads
     #[arg(long, default_value_t = 54, value_name = "N")]
     small_volumes: usize,
-    /// Size of each of these volumes in MB
+    /// Size in MB of each volume for the recovery of a whole server
     #[arg(long, default_value_t = 30, value_name = "MB")]
     small_megabytes: usize,
 }

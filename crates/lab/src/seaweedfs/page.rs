@@ -1,4 +1,4 @@
-//! The results as tables.
+//! Formats the results as tables.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::experiment::{Reads, Repaired, Repetitions, Usage, megabytes};
 use crate::report::markdown_table;
 use crate::topology::Rate;
 
-/// Lost shards of one volume.
+/// The repairs of lost shards of one volume.
 pub(super) struct LossRow {
     pub(super) shard_bytes: u64,
     pub(super) rate: Rate,
@@ -16,7 +16,7 @@ pub(super) struct LossRow {
     pub(super) mend: Repetitions,
 }
 
-/// A lost server.
+/// The recovery of one lost server.
 pub(super) struct ServerRow {
     pub(super) who: &'static str,
     pub(super) shards: usize,
@@ -45,7 +45,7 @@ fn used(usage: &Usage) -> [String; 5] {
 }
 
 impl LossRow {
-    /// Mend's time relative to reading one shard.
+    /// Mend's time relative to sending one shard over one link.
     fn ratio(&self) -> f64 {
         self.mend.seconds() / self.direct.as_secs_f64()
     }

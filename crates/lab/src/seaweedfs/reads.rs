@@ -1,4 +1,5 @@
-//! Reads of single needles as SeaweedFS clients do them, from any server with shards of the needle's volume.
+//! Measures reads of single needles, which are SeaweedFS's stored objects. As SeaweedFS's clients do, it
+//! reads from any server with shards of the needle's volume.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,7 +13,7 @@ use testbed::seaweedfs::{Cluster, http};
 
 use crate::experiment::Reads;
 
-/// The size of a needle.
+/// The size of a needle in bytes.
 pub(super) const NEEDLE_BYTES: usize = 128 << 10;
 /// The number of concurrent clients; each reads one needle after another.
 pub(super) const CLIENTS: usize = 4;
@@ -20,7 +21,7 @@ const WRITERS: usize = 4;
 /// The stride between needles read in succession, so that adjacent needles are not read back to back.
 const STEP: usize = 7919;
 
-/// The stored needles.
+/// The stored needles: their volumes and file ids.
 pub(super) struct Needles(Vec<(u32, String)>);
 
 impl Needles {
@@ -49,7 +50,7 @@ impl Needles {
         (Self(stored.into_inner().expect("no panic")), cluster.plain_volumes(collection))
     }
 
-    /// Reads needles of these volumes until `work` is done.
+    /// Reads needles with several clients until `work` is done.
     pub(super) fn read_during<T>(&self, cluster: &Cluster, work: impl FnOnce() -> T) -> (Reads, T) {
         let homes = homes(cluster);
         let (over, failed) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -92,7 +93,7 @@ impl Needles {
     }
 }
 
-/// The connected servers with shards of each volume.
+/// Returns the addresses of the connected servers with shards of each volume.
 fn homes(cluster: &Cluster) -> BTreeMap<u32, Vec<String>> {
     let listing = cluster.list();
     let of = |holdings: &Vec<seaweedfs::Holding>| {

@@ -1,4 +1,4 @@
-//! The loss of a whole server, and its effect on readers.
+//! The loss and recovery of a whole volume server.
 
 use std::fs;
 use std::time::Duration;
@@ -14,11 +14,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A permanently failed volume server.
 pub(super) struct Gone {
     pub(super) server: usize,
-    /// The number of shards that it held.
+    /// The number of shards that the server held.
     pub(super) shards: usize,
     /// The size of these shards in bytes.
     pub(super) bytes: u64,
-    /// The number of all shards before the loss.
+    /// The number of shards on all servers before the loss.
     all: usize,
 }
 
@@ -45,7 +45,7 @@ impl Gone {
         Ok(Self { server, shards: held.len(), bytes: held.iter().sum(), all })
     }
 
-    /// Rebuilds its shards with `ec.rebuild`.
+    /// Rebuilds the server's shards with `ec.rebuild`.
     ///
     /// # Errors
     /// [`LabError`].
@@ -53,7 +53,7 @@ impl Gone {
         scene.time_shell("ec.rebuild -apply", || self.await_listed(scene, "ec.rebuild"))
     }
 
-    /// Rebuilds its shards with `mend node recover`.
+    /// Rebuilds the server's shards with `mend node recover`.
     ///
     /// # Errors
     /// [`LabError`].
@@ -66,7 +66,8 @@ impl Gone {
         })
     }
 
-    /// Restarts the server and its helper empty, and waits until no old shard locations are cached.
+    /// Restarts the server with empty folders, and its helper. Waits until both are connected and Mend
+    /// reports all volumes as whole.
     pub(super) fn replace(self, scene: &mut SeaweedLab, mend: &mut Mend, volumes: usize) {
         scene.cluster.start_server(self.server);
         scene.cluster.await_server(self.server);

@@ -1,10 +1,10 @@
-//! The daemons that the lab starts from a test's own binary.
+//! Daemons that run in a test's own binary, which the lab starts in place of `mend`.
 
 use std::sync::Arc;
 
 use cluster::{Cluster, Role};
 
-/// Runs the coordinator.
+/// Runs the coordinator; never returns.
 pub async fn coordinate(cluster: Cluster) {
     let storage = stores::storage(&cluster).unwrap();
     let config = coordinator::CoordinatorConfig::from_cluster(cluster);
@@ -13,7 +13,7 @@ pub async fn coordinate(cluster: Cluster) {
     std::future::pending::<()>().await;
 }
 
-/// Runs a helper.
+/// Runs a helper until its coordinator refuses it.
 pub async fn help(cluster: &Cluster, name: cluster::Name) {
     let config = cluster.config().helper(&name).unwrap();
     let identity = cluster.identity(&Role::Helper(name.clone())).unwrap();

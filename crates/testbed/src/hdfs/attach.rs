@@ -14,8 +14,8 @@ pub struct Attaching<'a> {
     pub program: &'a Path,
     /// Further arguments of `mend attach hdfs`, such as `--repair-after` and its value.
     pub arguments: &'a [&'a str],
-    /// Whether the coordinator queries the NameNode. If not, it knows only the stripes that DataNodes
-    /// describe.
+    /// Whether the coordinator queries the NameNode. If not, it learns of stripes only from the DataNodes'
+    /// plug-ins, which describe them.
     pub asks_namenode: bool,
 }
 
@@ -55,13 +55,13 @@ pub fn issue_plugin(mend: &Mend, folder: &Path) {
     }
 }
 
-/// The name that `mend attach` gives the helper of a DataNode.
+/// Returns the name that `mend attach` gives the helper of a DataNode.
 fn name(address: &str) -> String {
     format!("dn-{}", address.replace(['.', ':'], "-"))
 }
 
-/// Gives each DataNode's plug-in its own port, since all may share one address. Without queries to the
-/// NameNode, also removes the section `[store.namenode]`.
+/// Gives each DataNode's plug-in its own port in `mend.toml`, because all DataNodes may share one address.
+/// Without queries to the NameNode, also removes the section `[store.namenode]`.
 fn configure(cluster: &Cluster, path: &Path, asks_namenode: bool) {
     let mut text = fs::read_to_string(path).expect("its configuration");
     for node in cluster.nodes() {

@@ -1,12 +1,12 @@
-//! Tests that share one HDFS cluster.
+//! Runs tests that share one HDFS cluster.
 
 use std::process::ExitCode;
 
 use super::install::Hadoop;
 use crate::{Case, inside_namespace, run_cases};
 
-/// Installs Hadoop, boots a cluster in a network namespace of its own, and runs its tests. A cluster that does
-/// not boot is a failure; `MEND_SKIP=hdfs` skips the tests.
+/// Installs Hadoop, boots a cluster in a network namespace of its own, and runs the tests. If the cluster
+/// does not boot, the run fails; `MEND_SKIP=hdfs` skips the tests.
 pub fn run_hdfs_cases<W: Send + 'static>(
     boot: impl FnOnce(Hadoop) -> W,
     cases: &'static [(&'static str, Case<W>)],

@@ -1,4 +1,4 @@
-//! The cluster: boots, stops and restarts its daemons.
+//! An HDFS cluster, whose daemons can be booted, stopped and restarted.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,13 +18,13 @@ use crate::{Ground, OneAddress, Process, eventually};
 pub struct ClusterOptions {
     /// The number of DataNodes.
     pub data_nodes: usize,
-    /// Settings of all daemons and of the console, as `KEY=VALUE`.
+    /// The settings of all daemons and of the console, as `KEY=VALUE`.
     pub settings: Vec<String>,
     /// A plug-in that DataNodes load.
     pub plugin: Option<Plugin>,
 }
 
-/// Mend's plug-in of DataNodes, which listens on a port.
+/// Mend's plug-in, which DataNodes load.
 #[derive(Clone, Debug)]
 pub struct Plugin {
     pub(super) jar: PathBuf,
@@ -32,28 +32,28 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// The plug-in with these settings of DataNodes and the console, `KEY=VALUE`.
+    /// Returns the plug-in with these additional settings of DataNodes and the console, as `KEY=VALUE`.
     pub fn new(hadoop: &Hadoop, settings: Vec<String>) -> Self {
         Self { jar: hadoop.mend_jar().to_owned(), settings }
     }
 }
 
-/// A running cluster. Its ports are fixed, so a ground can have only one.
+/// A running cluster. Its ports are fixed, so only one cluster can run on a ground.
 pub struct Cluster {
     namenode: Option<Process>,
     nodes: Vec<DataNode>,
     console: Console,
     loads_plugin: bool,
-    /// Dropped last, since it removes the folder.
+    /// Dropped last, because this removes the folder with all files.
     launcher: Launcher,
 }
 
 impl Cluster {
-    /// Boots a cluster on one address, and waits for all its DataNodes. With several addresses in one
-    /// namespace, a DataNode would still call from the NameNode's.
+    /// Boots a cluster on one address, and waits for all its DataNodes. Several addresses in one namespace
+    /// would not work, because every DataNode would still connect from the NameNode's address.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the cluster does not start.
     pub fn boot(hadoop: Hadoop, options: ClusterOptions) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
         Self::boot_on(Arc::new(OneAddress::make()), hadoop, options, root)
@@ -62,7 +62,7 @@ impl Cluster {
     /// Boots a cluster on a ground, with all files in an empty folder.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the cluster does not start.
     pub fn boot_on(ground: Arc<dyn Ground>, hadoop: Hadoop, options: ClusterOptions, root: TempDir) -> Self {
         let loads_plugin = options.plugin.is_some();
         let launcher = Launcher::new(ground, hadoop, options, root);
@@ -75,7 +75,7 @@ impl Cluster {
         cluster
     }
 
-    /// The class path of programs that ask the cluster, including Mend's jar.
+    /// The class path of programs that query the cluster, including Mend's jar.
     pub fn classpath(&self) -> String {
         self.launcher.hadoop.classpath()
     }
@@ -99,7 +99,7 @@ impl Cluster {
         &self.nodes
     }
 
-    /// The index of the DataNode with this address.
+    /// Returns the index of the DataNode with this address.
     ///
     /// # Panics
     /// If there is no such DataNode.
@@ -118,16 +118,16 @@ impl Cluster {
         self.nodes[at].process = Some(process);
     }
 
-    /// Starts a stopped DataNode as a stock one, without the plug-in.
+    /// Starts a stopped DataNode without Mend's plug-in.
     pub fn start_without_plugin(&mut self, at: usize) {
         self.nodes[at].process = Some(self.launcher.start_data_node(at, &self.nodes[at], false));
     }
 
-    /// Restarts all daemons, the DataNodes with or without the plug-in; waits until the NameNode lists the
+    /// Restarts all daemons, the DataNodes with or without Mend's plug-in; waits until the NameNode lists the
     /// same blocks as before.
     ///
     /// # Panics
-    /// If it does not.
+    /// On a timeout.
     pub fn load_plugin(&mut self, loads: bool) {
         self.loads_plugin = loads;
         self.restart_with(self.launcher.options.settings.clone());
@@ -136,7 +136,7 @@ impl Cluster {
     /// Restarts all daemons with these settings; waits until the NameNode lists the same blocks as before.
     ///
     /// # Panics
-    /// If it does not.
+    /// On a timeout.
     pub fn restart_with(&mut self, settings: Vec<String>) {
         let listed = self.hold_namenode(settings);
         let all = 0..self.nodes.len();
@@ -155,7 +155,7 @@ impl Cluster {
         fs::read_to_string(self.launcher.data_node_log(at)).unwrap_or_default()
     }
 
-    /// Asks a DataNode to stop, and waits until it has stopped. It saves the list of its replicas.
+    /// Stops a DataNode cleanly, so that it saves the list of its replicas, and waits until it has stopped.
     pub fn stop(&mut self, at: usize) {
         if let Some(process) = self.nodes[at].process.take() {
             process.stop();
@@ -172,23 +172,25 @@ impl Cluster {
         self.namenode = None;
     }
 
-    /// Kills the NameNode and restarts it with these settings; waits until it lists the same blocks as before.
+    /// Kills the NameNode and restarts it with these settings; waits until the NameNode lists the same blocks
+    /// as before.
     ///
     /// # Panics
-    /// If it does not.
+    /// On a timeout.
     pub fn restart_namenode_with(&mut self, settings: Vec<String>) {
         let listed = self.hold_namenode(settings);
         self.let_namenode_act(&listed);
     }
 
-    /// Restarts the NameNode in safe mode. Returns the numbers of the blocks that it listed. Outside of safe
-    /// mode it would act on the first DataNodes' reports, consider all other blocks lost, and might order a
-    /// second copy of a block that it never learns about.
+    /// Restarts the NameNode in safe mode, and returns the numbers of the blocks that it listed before.
+    /// Outside of safe mode, the NameNode would act on the reports of the first DataNodes: it would consider
+    /// all other blocks lost, and might order a second copy of a block without ever learning of that copy.
     fn hold_namenode(&mut self, settings: Vec<String>) -> BTreeSet<i64> {
         let listed = self.listed_blocks();
         self.launcher.options.settings = settings;
         self.kill_namenode();
-        // Above 1, it stays in safe mode until it is told to leave.
+        // With a threshold above 1, the NameNode stays in safe mode until it receives the command to leave
+        // it.
         self.namenode = Some(self.launcher.start_namenode(&["dfs.namenode.safemode.threshold-pct=1.5"]));
         listed
     }
@@ -207,7 +209,8 @@ impl Cluster {
         blocks.flat_map(|block| block.replicas).map(|(number, _)| number).collect()
     }
 
-    /// Starts dead DataNodes while the NameNode is in safe mode; waits until it lists all their blocks.
+    /// Starts dead DataNodes while the NameNode is in safe mode; waits until the NameNode lists all their
+    /// blocks.
     ///
     /// # Panics
     /// If a block is still missing.
@@ -225,10 +228,11 @@ impl Cluster {
         self.namenode = Some(self.launcher.start_namenode(&[]));
     }
 
-    /// Makes the NameNode decommission this DataNode, or none, and recommission the previous one.
+    /// Makes the NameNode decommission this DataNode, if any, and recommission the one that was
+    /// decommissioned before.
     ///
     /// # Panics
-    /// If it refuses.
+    /// If the NameNode refuses.
     pub fn decommission(&mut self, node: Option<usize>) {
         let address = node.map(|at| self.nodes[at].address()).unwrap_or_default();
         self.launcher.exclude(&address);

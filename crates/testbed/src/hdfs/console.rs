@@ -17,9 +17,9 @@ pub struct Console {
 /// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// Its exit code.
+    /// The command's exit code.
     pub code: i32,
-    /// Its output.
+    /// The command's output.
     pub text: String,
 }
 
@@ -56,7 +56,8 @@ impl Console {
         said.text
     }
 
-    /// Makes a folder that is named after an erasure coding policy and has it: `/RS-6-3-1024k`.
+    /// Creates a folder that is named after an erasure coding policy, such as `/RS-6-3-1024k`, and sets that
+    /// policy on it.
     ///
     /// # Panics
     /// If HDFS refuses.

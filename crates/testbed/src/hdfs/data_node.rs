@@ -21,36 +21,36 @@ impl DataNode {
         Self { host, port, folders, process: None }
     }
 
-    /// The address under which the NameNode lists it.
+    /// The address under which the NameNode lists the DataNode.
     pub fn address(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// The address of its plug-in, if it has one.
+    /// The address of Mend's plug-in, if the DataNode has loaded it.
     pub fn plugin_address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port + 3))
     }
 
-    /// The address of its HTTP server, which serves its metrics.
+    /// The address of the DataNode's HTTP server, which serves its metrics.
     pub fn http_address(&self) -> SocketAddr {
         let host: Ipv4Addr = self.host.parse().expect("a ground's addresses are numbers");
         SocketAddr::from((host, self.port + 2))
     }
 
-    /// The folders of its `dfs.datanode.data.dir`.
+    /// The folders in the DataNode's setting `dfs.datanode.data.dir`.
     pub fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
 
-    /// Removes its folders, while it is stopped.
+    /// Removes the DataNode's folders; the DataNode must be stopped.
     ///
     /// # Panics
-    /// If that fails.
+    /// If a folder cannot be removed.
     pub fn remove_folders(&self) {
         self.folders.iter().for_each(|folder| fs::remove_dir_all(folder).expect("removed"));
     }
 
-    /// Its own settings, as arguments.
+    /// Returns the DataNode's own settings, as arguments.
     pub(super) fn settings(&self) -> Vec<String> {
         let folders: Vec<_> =
             self.folders.iter().map(|folder| format!("file://{}", folder.display())).collect();
@@ -63,18 +63,19 @@ impl DataNode {
         settings
     }
 
-    /// The file with a block's bytes, if it has the block.
+    /// Returns the file with a block's bytes, if the DataNode has the block.
     ///
     /// # Panics
-    /// If its folders cannot be read.
+    /// If the DataNode's folders cannot be read.
     pub fn block(&self, block: i64) -> Option<PathBuf> {
         self.file(&format!("blk_{block}"))
     }
 
-    /// Both files of a replica, bytes and meta data, by its block's number and its name with the generation stamp.
+    /// Returns both files of a replica, first the bytes and then the checksums (`.meta`). `block` is the
+    /// block's number, and `name` its name with the generation stamp.
     ///
     /// # Panics
-    /// If its folders cannot be read.
+    /// If the DataNode's folders cannot be read.
     pub fn replica(&self, block: i64, name: &str) -> Option<[PathBuf; 2]> {
         Some([self.block(block)?, self.file(&format!("{name}.meta"))?])
     }

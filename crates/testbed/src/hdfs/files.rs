@@ -15,7 +15,7 @@ impl StoredFiles {
     /// Stores a file.
     ///
     /// # Panics
-    /// If HDFS refuses it.
+    /// If HDFS refuses the file.
     pub fn put(&mut self, cluster: &mut Cluster, path: &str, bytes: usize) {
         let (content, source) = (content(path, bytes), cluster.folder().join("put"));
         fs::write(&source, &content).expect("written");
@@ -37,10 +37,10 @@ impl StoredFiles {
         self.0.len()
     }
 
-    /// The content of a file.
+    /// Returns the content of a file.
     ///
     /// # Panics
-    /// If it is not stored.
+    /// If the file is not stored.
     pub fn content(&self, path: &str) -> &[u8] {
         &self.0[path]
     }
@@ -62,7 +62,7 @@ impl StoredFiles {
 /// Whether both files of a replica pass HDFS's own check.
 ///
 /// # Panics
-/// If the console is gone.
+/// If the console has ended.
 pub fn passes_check(cluster: &mut Cluster, [bytes, meta]: &[PathBuf; 2]) -> bool {
     let words = ["debug", "verifyMeta", "-meta", text(meta), "-block", text(bytes)];
     cluster.console().ask(&words).text.contains("Checksum verification succeeded")

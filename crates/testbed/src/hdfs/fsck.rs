@@ -1,15 +1,15 @@
-//! `hdfs fsck`: questions, and what it prints, read back.
+//! Runs `hdfs fsck` and parses its output.
 
 use super::console::Console;
 
 /// A file in the output of fsck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsckFile {
-    /// Its path.
+    /// The file's path.
     pub path: String,
-    /// Its erasure coding policy; `None` if it is replicated.
+    /// The file's erasure coding policy; `None` if the file is replicated.
     pub policy: Option<String>,
-    /// Its blocks or block groups.
+    /// The file's blocks or block groups.
     pub blocks: Vec<FsckBlock>,
 }
 
@@ -18,18 +18,18 @@ pub struct FsckFile {
 pub struct FsckBlock {
     /// The block pool.
     pub pool: String,
-    /// Its ID.
+    /// The ID of the block or block group.
     pub number: i64,
-    /// Its generation stamp.
+    /// The generation stamp.
     pub stamp: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
-    /// Live replicas or internal blocks, each with its block ID and its DataNode's address.
+    /// The live replicas or internal blocks: the block ID and the DataNode's address of each.
     pub replicas: Vec<(i64, String)>,
 }
 
 impl FsckBlock {
-    /// The address of the DataNode that holds the internal block of this number.
+    /// Returns the address of the DataNode that holds the internal block with this ID.
     pub fn holder(&self, number: i64) -> Option<&str> {
         let replica = self.replicas.iter().find(|(found, _)| *found == number);
         replica.map(|(_, address)| address.as_str())
@@ -37,18 +37,19 @@ impl FsckBlock {
 }
 
 impl Console {
-    /// The files below a path with their blocks, as `hdfs fsck PATH -files -blocks -locations` lists them.
+    /// Lists the files below a path with their blocks, from the output of `hdfs fsck PATH -files -blocks
+    /// -locations`.
     ///
     /// # Panics
-    /// If the console is gone.
+    /// If the console has ended.
     pub fn fsck(&mut self, path: &str) -> Vec<FsckFile> {
         parse(&self.ask(&["fsck", path, "-files", "-blocks", "-locations"]).text)
     }
 
-    /// Whether fsck finds nothing below a path that is missing, corrupt or below its redundancy.
+    /// Whether fsck finds no block below a path that is missing, corrupt, badly placed or lacks redundancy.
     ///
     /// # Panics
-    /// If the console is gone.
+    /// If the console has ended.
     pub fn is_healthy(&mut self, path: &str) -> bool {
         let said = self.ask(&["fsck", path]).text;
         let none = |what: &str| {
@@ -66,7 +67,8 @@ impl Console {
             && none("Missing internal blocks:")
     }
 
-    /// The number of internal blocks below a path that are listed nowhere, by a cheap question.
+    /// Returns the number of internal blocks below a path that the NameNode lists on no DataNode. The query
+    /// is cheap.
     ///
     /// # Panics
     /// If the NameNode does not answer.
@@ -75,7 +77,7 @@ impl Console {
     }
 }
 
-/// Parses the output; unknown lines are skipped.
+/// Parses the output of fsck; unknown lines are skipped.
 fn parse(text: &str) -> Vec<FsckFile> {
     let mut files: Vec<FsckFile> = Vec::new();
     for line in text.lines() {
@@ -105,7 +107,7 @@ fn block(line: &str) -> Option<FsckBlock> {
     let (number, stamp) = (number.parse().ok()?, stamp.parse().ok()?);
     let replicas = rest.split("DatanodeInfoWithStorage[").collect::<Vec<_>>();
     let replicas = replicas.windows(2).filter_map(|pair| {
-        // For a block that is not striped, replicas are listed without an ID, since they share the block's
+        // For a block that is not striped, fsck lists replicas without an ID, because they share the block's
         // ID.
         let before = pair[0].trim_end_matches(':').rsplit_once("blk_");
         let replica = before.map_or(Some(number), |(_, replica)| replica.parse().ok())?;

@@ -17,7 +17,7 @@ impl Hadoop {
     /// Installs Hadoop in `$MEND_HADOOP`, or in `target/hdfs`, unless it is already there.
     ///
     /// # Errors
-    /// The reason for the failure, for people.
+    /// The reason for the failure, as text for users.
     pub fn install() -> Result<Self, String> {
         let folder = crate::installed("scripts/hdfs", "MEND_HADOOP", "target/hdfs")?;
         let classpath = folder.join("classpath");
@@ -36,7 +36,7 @@ impl Hadoop {
         Self { optimized: true, ..self }
     }
 
-    /// Mend's own jar, for the class path of daemons that load classes from it.
+    /// Mend's own jar, for the class path of daemons that load Mend's classes.
     pub(crate) fn mend_jar(&self) -> &Path {
         &self.mend
     }
@@ -46,8 +46,8 @@ impl Hadoop {
         format!("{}:{}", self.classpath, self.mend.display())
     }
 
-    /// The arguments of `java` before the class name. The shared class archive is valid only for this class
-    /// path and extensions of it, so further jars are appended.
+    /// Returns the arguments of `java` before the class name. Further jars are appended to the class path,
+    /// because the shared class archive is valid only for class paths that begin with Hadoop's.
     pub(crate) fn options(&self, heap_megabytes: u32, more_jars: &[PathBuf]) -> Vec<OsString> {
         let mut classpath = OsString::from(&self.classpath);
         for jar in more_jars {

@@ -24,12 +24,12 @@ const PLUGIN_PORT: &str = "mend.datanode.port";
 const DISKS: usize = 2;
 /// The folder with the NameNode's configuration.
 const SITE: &str = "site";
-/// The file with the DataNodes to decommission.
+/// The file that lists the DataNodes to decommission.
 const EXCLUDED: &str = "excluded";
-/// The first DataNode's first port; each DataNode has up to four.
+/// DataNode number `at` (from 0) uses up to four ports, from this port plus 10 · (`at` + 1) on.
 const FIRST_PORT: u16 = 9900;
 
-/// Programs, settings and folders of a cluster.
+/// The programs, settings and folders of a cluster, from which daemons are started.
 pub(crate) struct Launcher {
     pub(super) hadoop: Hadoop,
     pub(super) ground: Arc<dyn Ground>,
@@ -47,7 +47,7 @@ impl Launcher {
         Self { hadoop, ground, options, root }
     }
 
-    /// The folder of all files.
+    /// The folder with all files of the cluster.
     pub(super) fn folder(&self) -> &Path {
         self.root.path()
     }
@@ -57,7 +57,7 @@ impl Launcher {
         format!("hdfs://{}:{NAMENODE_PORT}", self.ground.host(Seat::Head))
     }
 
-    /// The DataNodes, not started yet.
+    /// Returns the DataNodes, which are not started yet.
     pub(super) fn data_nodes(&self) -> Vec<DataNode> {
         let node = |at: usize| {
             let disk = |disk| self.folder().join(format!("node{}/disk{disk}", at + 1));
@@ -70,7 +70,7 @@ impl Launcher {
     /// Formats the NameNode's folder.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the NameNode fails to do so.
     pub(super) fn format_namenode(&self) {
         self.write_site();
         let path = self.folder().join("format.log");
@@ -83,7 +83,8 @@ impl Launcher {
         assert!(status.is_ok_and(|status| status.success()), "{}", said());
     }
 
-    /// The NameNode reads this setting from a file whenever it refreshes its nodes, whatever its arguments are.
+    /// Writes the configuration file with `dfs.hosts.exclude`. The NameNode reads this setting from a file
+    /// whenever it refreshes its nodes, and ignores an argument.
     fn write_site(&self) {
         self.exclude("");
         let excluded = self.folder().join(EXCLUDED);
@@ -97,12 +98,12 @@ impl Launcher {
         fs::write(site.join("hdfs-site.xml"), text).expect("written");
     }
 
-    /// Names the DataNode that the NameNode decommissions at its next refresh; none if empty.
+    /// Sets the address of the DataNode that the NameNode decommissions at its next refresh; empty for none.
     pub(super) fn exclude(&self, address: &str) {
         fs::write(self.folder().join(EXCLUDED), address).expect("written");
     }
 
-    /// Starts the NameNode, with these settings besides the cluster's.
+    /// Starts the NameNode, with these settings in addition to the cluster's.
     pub(super) fn start_namenode(&self, more: &[&str]) -> Process {
         let arguments = self.namenode_settings(more);
         let site = [self.folder().join(SITE)];
@@ -120,7 +121,7 @@ impl Launcher {
         settings
     }
 
-    /// Starts a DataNode, with its plug-in or without.
+    /// Starts a DataNode, with Mend's plug-in if `loads_plugin`.
     pub(super) fn start_data_node(&self, at: usize, node: &DataNode, loads_plugin: bool) -> Process {
         let mut arguments = self.settings();
         arguments.extend(node.settings());
@@ -133,19 +134,20 @@ impl Launcher {
         Process::start(command, &self.data_node_log(at))
     }
 
-    /// The log of a DataNode.
+    /// Returns the path of a DataNode's log.
     pub(super) fn data_node_log(&self, at: usize) -> PathBuf {
         self.folder().join(format!("node{}.log", at + 1))
     }
 
-    /// Starts the command line.
+    /// Starts the HDFS command line.
     pub(super) fn start_console(&self) -> Console {
         let settings: Vec<_> = self.settings().into_iter().chain(self.plugin_settings()).collect();
         let command = self.jvm(Seat::Head, 256, &self.jars(), "Console", &settings);
         Console::start(command, &self.folder().join("console.log"))
     }
 
-    /// Settings of all daemons: dead nodes are recognized within seconds, and nothing waits for long.
+    /// Returns the settings of all daemons. With them, HDFS recognizes dead nodes within seconds, and its
+    /// other waiting times are short too.
     fn settings(&self) -> Vec<String> {
         let fixed = [
             "dfs.namenode.datanode.registration.ip-hostname-check=false",
@@ -169,12 +171,12 @@ impl Launcher {
         settings.flat_map(|setting| setting_of(setting)).collect()
     }
 
-    /// The class path besides Hadoop's own.
+    /// Returns the jars to add to Hadoop's own class path.
     fn jars(&self) -> Vec<PathBuf> {
         self.options.plugin.iter().map(|plugin| plugin.jar.clone()).collect()
     }
 
-    /// Runs a class in a JVM that logs times in UTC.
+    /// Returns a command that runs a class in a JVM, which logs times in UTC.
     fn jvm(
         &self,
         seat: Seat,
@@ -190,12 +192,12 @@ impl Launcher {
     }
 }
 
-/// The arguments for a setting `KEY=VALUE`.
+/// Returns the arguments for a setting `KEY=VALUE`.
 fn setting_of(setting: &str) -> [String; 2] {
     ["-D".to_owned(), setting.to_owned()]
 }
 
-/// The arguments for a setting.
+/// Returns the arguments for a setting.
 pub(super) fn define(key: &str, value: &str) -> Vec<String> {
     setting_of(&format!("{key}={value}")).into()
 }

@@ -1,7 +1,7 @@
 //! An HDFS cluster of Hadoop's unmodified jars: a NameNode and DataNodes on a [`Ground`](crate::Ground), each
 //! in its own JVM. `scripts/hdfs` installs the jars, and Mend's own jar, which DataNodes may load.
 //!
-//! A program calls [`inside_namespace`](crate::inside_namespace) before it boots a [`Cluster`].
+//! A program must call [`inside_namespace`](crate::inside_namespace) before it boots a [`Cluster`].
 
 mod attach;
 mod cases;

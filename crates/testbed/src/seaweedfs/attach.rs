@@ -15,12 +15,13 @@ pub struct Attaching<'a> {
     pub program: &'a Path,
     /// Further arguments of `mend attach seaweedfs`, such as `--repair-after` and its value.
     pub arguments: &'a [&'a str],
-    /// The number of encoded volumes.
+    /// The number of erasure-coded volumes in the cluster.
     pub volumes: usize,
 }
 
 impl Cluster {
-    /// Attaches Mend, starts its coordinator and helpers, and waits until all volumes are reported as whole.
+    /// Attaches Mend, starts its coordinator and helpers, and waits until the coordinator reports all volumes
+    /// as whole.
     ///
     /// # Panics
     /// If `mend attach` fails, or a volume is not whole in time.
@@ -41,7 +42,7 @@ impl Cluster {
     }
 }
 
-/// The name that `mend attach` gives the helper of a server.
+/// Returns the name that `mend attach` gives the helper of a server.
 fn name(address: &ServerAddress) -> String {
     format!("vs-{}", address.http().replace(['.', ':'], "-"))
 }

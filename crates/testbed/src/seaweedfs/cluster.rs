@@ -15,7 +15,7 @@ use super::shell::{Shell, shell};
 use super::volume_server::VolumeProcess;
 use super::weed::Weed;
 
-/// The most volumes of a disk.
+/// The maximum number of volumes on a disk.
 const SLOTS: usize = 40;
 
 /// Options of a cluster.
@@ -33,15 +33,15 @@ pub struct Options {
     pub volume_limit_mb: u32,
 }
 
-/// A running cluster. Its ports are fixed, so there can be only one per ground.
+/// A running cluster. Its ports are fixed, so only one cluster can run on a ground.
 pub struct Cluster {
-    /// The program and its addresses.
+    /// The program `weed`, and the addresses of the master, the filer and S3.
     pub weed: Weed,
-    /// The runtime for calls.
+    /// The async runtime for calls to the cluster.
     pub runtime: Runtime,
-    /// The client of its master.
+    /// The client of the cluster's master.
     pub master: MasterClient,
-    /// Its volume servers.
+    /// The cluster's volume servers.
     pub servers: Vec<VolumeProcess>,
     volume_limit_mb: u32,
     master_process: Process,
@@ -95,7 +95,7 @@ impl Cluster {
         self.servers.iter().filter_map(VolumeProcess::id).collect()
     }
 
-    /// Waits until a started volume server is listed and answers.
+    /// Waits until the master lists a started volume server and the server answers requests.
     ///
     /// # Panics
     /// On a timeout.
@@ -126,7 +126,7 @@ impl Cluster {
         eventually("volumes", || http("GET", &self.weed.master_address(), &grown, b"").ok());
     }
 
-    /// The volumes of a collection that are not erasure-coded.
+    /// Returns the volumes of a collection that are not erasure-coded, by id.
     pub fn plain_volumes(&self, collection: &str) -> Vec<VolumeName> {
         let files = self.servers.iter().flat_map(|server| &server.folders).flat_map(|folder| names(folder));
         let data = files.filter_map(|name| name.strip_suffix(".dat")?.parse::<VolumeName>().ok());
@@ -135,14 +135,14 @@ impl Cluster {
         volumes
     }
 
-    /// Encodes volumes, and waits until each of their shards is listed exactly once.
+    /// Erasure-codes volumes, and waits until the master lists each of their shards exactly once.
     ///
     /// # Panics
     /// On a timeout.
     pub fn encode(&self, volumes: &[VolumeName]) {
         let ids: Vec<_> = volumes.iter().map(|volume| volume.id().to_string()).collect();
         let encode = format!("ec.encode -volumeIds={} -force", ids.join(","));
-        // Servers that have just started may briefly count as full.
+        // The command is repeated, because SeaweedFS briefly considers servers full that have just started.
         let mut refused = String::new();
         eventually("encoded volumes", || {
             let said = self.shell(&["lock", &encode, "unlock"]);
@@ -158,7 +158,7 @@ impl Cluster {
         });
     }
 
-    /// The number of listed shards of a volume. The query is cheap.
+    /// Returns how many shards of a volume the master lists. The query is cheap.
     ///
     /// # Panics
     /// If the master does not answer.
@@ -172,7 +172,7 @@ impl Cluster {
         shell(self.weed.command(Seat::Head), &self.weed.master_address(), commands)
     }
 
-    /// A shell that holds the lock and runs commands without delay.
+    /// Starts a shell that holds the cluster's lock, so that its commands start without delay.
     pub fn locked_shell(&self) -> Shell {
         let is_locked = || matches!(self.runtime.block_on(self.master.lock_holder()), Ok(Some(_)));
         Shell::locked(
@@ -183,7 +183,7 @@ impl Cluster {
         )
     }
 
-    /// The master's listing.
+    /// Returns the master's listing of servers and volumes.
     ///
     /// # Panics
     /// If the master does not answer.
@@ -191,26 +191,26 @@ impl Cluster {
         self.runtime.block_on(self.master.list()).expect("the master answers")
     }
 
-    /// The state of a 10+4 volume according to the master's listing.
+    /// Returns the state of a 10+4 volume according to the master's listing.
     pub fn standing(&self, volume: &VolumeName) -> Option<Standing> {
         standing(self.list(), volume)
     }
 
-    /// Whether each shard of a volume is listed exactly once.
+    /// Whether the master lists each shard of a volume exactly once.
     pub fn is_whole(&self, volume: &VolumeName) -> bool {
         is_whole(self.standing(volume))
     }
 
-    /// Whether all these volumes are whole, according to one listing.
+    /// Whether the master lists each shard of these volumes exactly once.
     pub fn are_whole(&self, volumes: &[VolumeName]) -> bool {
         let listing = self.list();
         volumes.iter().all(|volume| is_whole(standing(listing.clone(), volume)))
     }
 
-    /// The server whose folders contain a shard, and the shard's file.
+    /// Returns the index of the server whose folders contain a shard, and the shard's file.
     ///
     /// # Panics
-    /// If there is not exactly one.
+    /// If there is no such server, or more than one.
     pub fn holder(&self, shard: &ShardName) -> (usize, PathBuf) {
         let holders = self.servers.iter().enumerate().filter_map(|(at, server)| {
             let mut paths = server.folders.iter().map(|folder| folder.join(shard.to_string()));
@@ -221,13 +221,14 @@ impl Cluster {
         holders.into_iter().next().expect("one")
     }
 
-    /// The number of files of a shard.
+    /// Returns the number of copies of a shard in the folders of all servers.
     pub fn copies(&self, shard: &ShardName) -> usize {
         let folders = self.servers.iter().flat_map(|server| &server.folders);
         folders.filter(|folder| folder.join(shard.to_string()).exists()).count()
     }
 
-    /// Deletes a shard's file and unmounts the shard. Returns its server and its content.
+    /// Deletes a shard's file and unmounts the shard. Returns the index of the shard's server, and the
+    /// shard's content.
     ///
     /// # Panics
     /// If the shard does not exist.
@@ -240,7 +241,7 @@ impl Cluster {
         (holder, before)
     }
 
-    /// A client of a volume server.
+    /// Returns a client of a volume server.
     ///
     /// # Panics
     /// If the server does not answer.
@@ -249,7 +250,8 @@ impl Cluster {
         self.runtime.block_on(VolumeServer::connect(address, &Security::plain())).expect("it answers")
     }
 
-    /// Makes all servers drop their cached locations of these volumes' shards, by mounting the shards again.
+    /// Makes all servers drop their cached locations of these volumes' shards, by unmounting and mounting the
+    /// shards.
     ///
     /// # Panics
     /// If a server fails to mount its shards.

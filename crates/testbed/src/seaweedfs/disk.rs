@@ -1,4 +1,4 @@
-//! A disk in memory, for machines whose own disk is too full.
+//! A file system in memory, for machines whose disk is too full for SeaweedFS.
 
 use std::fs;
 use std::path::Path;
@@ -6,8 +6,9 @@ use std::path::Path;
 use crate::run;
 use tempfile::TempDir;
 
-/// A temporary folder on a tmpfs, which disappears with the mount namespace. SeaweedFS encodes no volume on a
-/// disk that is 90% full, as the disk of a build machine may be.
+/// Mounts a tmpfs and returns a temporary folder on it. The tmpfs disappears with the mount namespace. It is
+/// needed because SeaweedFS does not erasure-code volumes on a disk that is 90% full, as the disk of a build
+/// machine may be.
 ///
 /// # Panics
 /// If the file system cannot be mounted.

@@ -1,4 +1,4 @@
-//! A minimal HTTP client for objects.
+//! A minimal HTTP client, to store and read objects.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

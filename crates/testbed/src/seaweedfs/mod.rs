@@ -22,7 +22,7 @@ use std::path::PathBuf;
 /// Installs the program unless it is already installed, and returns its path.
 ///
 /// # Errors
-/// The reason for the failure, for people.
+/// The reason for the failure, as text for users.
 pub fn install() -> Result<PathBuf, String> {
     crate::installed("scripts/seaweedfs", "MEND_WEED", "target/seaweedfs").map(|folder| folder.join("weed"))
 }

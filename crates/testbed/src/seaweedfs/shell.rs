@@ -16,11 +16,12 @@ pub struct Shell {
     output: JoinHandle<String>,
 }
 
-/// Timeout for taking the lock.
+/// The time limit for acquiring the cluster's lock.
 const LOCK_LIMIT: Duration = Duration::from_secs(30);
 
 impl Shell {
-    /// Starts a shell and waits until it has taken the lock, so that the next command starts without delay.
+    /// Starts a shell and waits until it has acquired the cluster's lock, so that the next command starts
+    /// without delay.
     ///
     /// # Panics
     /// On a timeout.
@@ -62,7 +63,7 @@ impl Shell {
     }
 }
 
-/// Runs commands and returns their output.
+/// Runs commands in a new shell and returns their output.
 pub(crate) fn shell(mut command: Command, master: &str, commands: &[&str]) -> String {
     command.arg("shell").arg(format!("-master={master}"));
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();

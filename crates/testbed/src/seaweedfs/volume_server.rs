@@ -10,11 +10,11 @@ pub(crate) const PORT: u16 = 8080;
 
 /// A volume server, running or stopped.
 pub struct VolumeProcess {
-    /// Its address.
+    /// The server's address.
     pub address: ServerAddress,
-    /// Its `-dir` folders.
+    /// The folders of the server's option `-dir`, which hold volumes and shards.
     pub folders: Vec<PathBuf>,
-    /// Its `-dir.idx` folder, if it has one.
+    /// The folder of the server's option `-dir.idx`, which holds the indexes, if they are kept separately.
     pub index_folder: Option<PathBuf>,
     pub(crate) arguments: Vec<String>,
     pub(crate) seat: Seat,
@@ -22,7 +22,7 @@ pub struct VolumeProcess {
 }
 
 impl VolumeProcess {
-    /// A volume server that is not running yet, with this many folders below `root`.
+    /// Returns a volume server that is not running yet, and creates `disks` folders for it below `root`.
     pub(crate) fn new(
         ground: &dyn Ground,
         root: &Path,
@@ -66,15 +66,15 @@ impl VolumeProcess {
         self.index_folder = Some(folder);
     }
 
-    /// Its process ID, if it runs.
+    /// The server's process ID, if it is running.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
     }
 
-    /// The blocks that a helper on the same machine would serve.
+    /// Opens the blocks that a helper on the same machine would serve.
     ///
     /// # Panics
-    /// If its folders do not exist.
+    /// If the server's folders do not exist.
     pub fn blocks(&self) -> ShardBlocks {
         ShardBlocks::open(&self.folders, self.index_folder.as_deref()).expect("its folders")
     }

@@ -1,4 +1,4 @@
-//! The program `weed` and its processes besides volume servers.
+//! Starts the program `weed`: the master, the filer, and further processes other than volume servers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ const MASTER_PORT: u16 = 9333;
 const FILER_PORT: u16 = 8888;
 const S3_PORT: u16 = 8333;
 
-/// The program, its folder, and the ground it runs on.
+/// The program, the folder for its files, and the ground on which its processes run.
 pub struct Weed {
     program: PathBuf,
-    /// The folder of all files.
+    /// The folder for all files of the cluster.
     pub root: PathBuf,
     pub(super) ground: Arc<dyn Ground>,
 }
@@ -24,12 +24,12 @@ impl Weed {
         Self { program: program.to_owned(), root: root.to_owned(), ground }
     }
 
-    /// The command for a process at a seat.
+    /// Returns the command for a process at a seat.
     pub(super) fn command(&self, seat: Seat) -> Command {
         self.ground.command(seat, &self.program)
     }
 
-    /// Starts one more process in a folder, which also gets its log.
+    /// Starts a further process with `folder` as its working directory, to which its log is written as well.
     pub fn start(&self, name: &str, folder: &Path, arguments: &[impl AsRef<str>]) -> Process {
         let mut command = self.command(Seat::Head);
         command.current_dir(folder).args(arguments.iter().map(AsRef::as_ref));
