@@ -25,7 +25,7 @@ pub struct Outcome {
     pub proven: BTreeSet<BlockIndex>,
 }
 
-/// What came of the check of parity equations.
+/// The result of the parity check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ParityCheck))]
 #[serde(rename_all = "kebab-case")]
