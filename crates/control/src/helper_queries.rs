@@ -110,7 +110,9 @@ impl Queries {
 pub(crate) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
     match problem {
         BlockProblem::Missing => Some(BlockState::Missing),
-        BlockProblem::Corrupt(_) | BlockProblem::Unreadable(_) => Some(BlockState::Corrupt),
+        BlockProblem::Corrupt(_) | BlockProblem::ContradictsParity | BlockProblem::Unreadable(_) => {
+            Some(BlockState::Corrupt)
+        }
         BlockProblem::Unavailable(_) => None,
     }
 }

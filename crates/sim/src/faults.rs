@@ -239,7 +239,9 @@ pub(crate) fn explains(fault: &Fault, block: BlockIndex, problem: &BlockProblem)
     match (fault, problem) {
         (Fault::Corrupt { block: struck }, BlockProblem::Corrupt(_))
         | (Fault::Lose { block: struck }, BlockProblem::Missing)
-        | (Fault::Lie { block: struck }, BlockProblem::Corrupt(_)) => *struck == block,
+        | (Fault::Lie { block: struck }, BlockProblem::Corrupt(_) | BlockProblem::ContradictsParity) => {
+            *struck == block
+        }
         _ => false,
     }
 }

@@ -152,6 +152,35 @@ fn with_spare_blocks_the_forged_one_is_found_and_rebuilt() {
     assert_mended(&cluster, &content, &lost, ("1.3", &truth));
 }
 
+/// The forged block's checksums match, and yet neither a scrub nor its helper's list makes it good again.
+#[test]
+fn a_block_that_a_repair_found_forged_stays_bad_until_it_is_rebuilt() {
+    let mut cluster = Cluster::new(15, "rs-14-10", "16KiB");
+    let (content, lost) = with_a_lost_block_and_checksums_alone(&mut cluster, 160 << 10);
+    let truth = fs::read(cluster.block_file("1.3")).unwrap();
+    forge(&cluster.block_file("1.3"));
+    cluster.mend(&["repair", &cluster.block_name("1.0")]).ok();
+    assert_eq!(states(&cluster)[3], "corrupt");
+    for process in [cluster.holder("1.3"), "coordinator".to_owned()] {
+        cluster.kill(&process);
+        match process.as_str() {
+            "coordinator" => cluster.start(&["coordinator"]),
+            helper => cluster.start(&["helper", helper]),
+        }
+        cluster.await_ready();
+        cluster.eventually("all helpers are back", |cluster| {
+            cluster.mend(&["status"]).out.contains("all 15 helpers")
+        });
+        cluster.mend(&["scrub"]).fails_with(&[&cluster.block_name("1.3")]);
+        assert_eq!(states(&cluster)[3], "corrupt");
+    }
+    cluster.mend(&["repair", "--all"]).ok();
+    assert!(fs::read(cluster.block_file("1.3")).unwrap() == truth, "the false block is still there");
+    assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost, "a false block was published");
+    cluster.mend(&["scrub", "--parity"]).ok();
+    cluster.assert_reads("film", &content, &["--verify"]);
+}
+
 /// Silent corruption between two scrubs, of a block with a strong digest.
 #[test]
 fn a_strong_digest_tells_which_block_is_forged_with_one_to_spare() {

@@ -206,7 +206,9 @@ impl Jobs {
             let known = known.clone();
             return out.tell(Signal::Unavailable { stripe, index: block, node, known });
         };
-        if known.state_on(node) != Some(state) {
+        if *problem == BlockProblem::ContradictsParity {
+            out.tell(Signal::Wrong { stripe, index: block, node });
+        } else if known.state_on(node) != Some(state) {
             let (known, problem) = (known.clone(), problem.clone());
             out.tell(Signal::Unread { stripe, index: block, node, known, problem });
         }

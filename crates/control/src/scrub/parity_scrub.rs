@@ -22,7 +22,6 @@ use crate::out::Out;
 use crate::scrub::parity_checks::{Asker, Checked, Step, Subject, Verdict};
 use crate::scrub::state::{Scrubs, StripeQueue};
 use crate::signal::Signal;
-use crate::stripes::state::condemned::contradicts_parity;
 
 /// How many stripes are tried in search of one with idle helpers, and the pause before the next search.
 const LOOK_AHEAD: usize = 16;
@@ -239,7 +238,12 @@ impl Scrubs {
         let node = checked.read[&index];
         if checked.asker == Asker::Scrub {
             let node = facts.nodes.name(node);
-            self.find_in_scrub(finding(&checked.record, index, node, contradicts_parity().to_string()));
+            self.find_in_scrub(finding(
+                &checked.record,
+                index,
+                node,
+                BlockProblem::ContradictsParity.to_string(),
+            ));
         }
     }
 

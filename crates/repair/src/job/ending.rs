@@ -319,7 +319,7 @@ impl Ending {
         }
         if let Some(culprit) = culprit(&contradicting, &self.proven, &work.stripe) {
             let id = work.id_of(culprit).clone();
-            work.lose_block(&id, &BlockProblem::Corrupt("contradicts the parity of all other blocks".into()));
+            work.lose_block(&id, &BlockProblem::ContradictsParity);
         }
         if !self.proven.is_empty() {
             self.proven.extend(work.goals.iter().map(|goal| goal.block));

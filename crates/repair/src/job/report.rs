@@ -132,6 +132,10 @@ pub enum BlockProblem {
     Missing,
     /// The bytes do not match their checksums.
     Corrupt(String),
+    /// The coordinator's parity check has shown the bytes to be wrong, although they match their checksums. No
+    /// helper reports this.
+    #[serde(skip)]
+    ContradictsParity,
     /// The disk fails to read the block, even after retries.
     Unreadable(String),
     /// The machine cannot read the block at the moment: descriptors or memory are exhausted, or a single read
@@ -144,6 +148,7 @@ impl fmt::Display for BlockProblem {
         match self {
             Self::Missing => f.write_str("missing"),
             Self::Corrupt(detail) => write!(f, "corrupt: {detail}"),
+            Self::ContradictsParity => f.write_str("corrupt: it contradicts the parity of its stripe"),
             Self::Unreadable(detail) => write!(f, "unreadable: {detail}"),
             Self::Unavailable(detail) => write!(f, "not available at the moment: {detail}"),
         }

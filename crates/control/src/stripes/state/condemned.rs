@@ -54,7 +54,7 @@ impl Condemned {
         let kept = Kept { stripe: stripe.clone(), block: block.clone(), node };
         out.keep_record(key(block, node), &kept);
         self.blocks.insert((block.clone(), node), stripe.clone());
-        Some(contradicts_parity())
+        Some(BlockProblem::ContradictsParity)
     }
 
     /// Removes the rebuilt blocks of a stripe from the condemned ones.
@@ -83,7 +83,7 @@ impl Condemned {
     /// Returns the problem of a block on a node, if it is condemned there.
     pub(crate) fn problem(&self, block: &BlockId, node: NodeId) -> Option<BlockProblem> {
         let condemned = !self.blocks.is_empty() && self.blocks.contains_key(&(block.clone(), node));
-        condemned.then(contradicts_parity)
+        condemned.then_some(BlockProblem::ContradictsParity)
     }
 
     /// Removes and returns the entries that match.
@@ -96,11 +96,6 @@ impl Condemned {
         taken.iter().for_each(|key| drop(self.blocks.remove(key)));
         taken
     }
-}
-
-/// Returns the problem of a block that a parity check has shown to be wrong.
-pub(crate) fn contradicts_parity() -> BlockProblem {
-    BlockProblem::Corrupt("it contradicts the parity of its stripe".to_owned())
 }
 
 fn key(block: &BlockId, node: NodeId) -> String {
