@@ -48,7 +48,7 @@ impl Bar {
         })
     }
 
-    /// Prints a progress line to stderr at intervals if no bar is shown.
+    /// Prints `line` to stderr if no bar is shown and `SAID_EVERY` has passed since the last line.
     pub fn say(&self, line: &str) {
         if self.said.get().elapsed() >= SAID_EVERY && !is_shown() {
             eprintln!("{}", printable(line));

@@ -20,14 +20,14 @@ use crate::{
 
 /// How long to keep dialling an unreachable coordinator, which may be starting.
 const STARTING_LIMIT: Duration = Duration::from_secs(4);
-/// How long to wait for the cleanup of an abandoned transfer.
+/// How long to wait for the cleanup of an interrupted put or get.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the command line.
 pub async fn run(cli: Cli) -> Result<Answer, Failure> {
     let is_check = cli.verb.is_check();
     match carry_out(cli).await {
-        // Monitoring systems read stdout only, so a failure is reported there as well.
+        // Monitoring systems read only stdout, so report a failure there as well.
         Err(failure) if is_check => Ok(status::unknown(&failure)),
         result => result,
     }
