@@ -1,4 +1,4 @@
-//! A cluster of real processes on free ports, which ends with its test.
+//! A cluster of real processes on free ports. Its processes are killed when the test ends.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -89,8 +89,9 @@ impl Cluster {
         cluster
     }
 
-    /// A running cluster with one network namespace per helper; `h1` is at `Seat::Server(0)`. The coordinator
-    /// and clients are at the head. The seat after the last helper is free for another client.
+    /// A running cluster with one network namespace per helper. Helper h1 runs in `Seat::Server(0)`; the
+    /// coordinator and clients run in `Seat::Head`. The namespace after that of the last helper is free for
+    /// another client.
     pub fn apart(helpers: u16, code: &str, block_size: &str) -> Self {
         let mut cluster = Self::init(helpers, code, block_size);
         let network = Network::make(usize::from(helpers) + 1);
@@ -155,8 +156,9 @@ impl Cluster {
     pub fn mend_as_nobody(&self, arguments: &[&str]) -> Option<Said> {
         const NOBODY: u32 = 65534;
         let program = self.path("mend");
-        // Another process copies: a child forked by a concurrent test would keep our copy open for writing, and
-        // executing it would fail with "Text file busy".
+        // Copy the program in another process. If this process had the copy open for writing, a child forked
+        // by a concurrent test would inherit the descriptor, and executing the copy would fail with "Text
+        // file busy".
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_mend")).arg(&program).status().unwrap();
         assert!(copied.success(), "cp must copy the program");
         let mut command = Command::new(&program);
@@ -176,7 +178,7 @@ impl Cluster {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// A command for this cluster.
+    /// Returns a command that runs `mend` for this cluster.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let program = Path::new(env!("CARGO_BIN_EXE_mend"));
         let mut command = match &self.network {
@@ -187,7 +189,7 @@ impl Cluster {
         command
     }
 
-    /// Starts a daemon, named after the last argument.
+    /// Starts a daemon. Its name in this struct is its last argument.
     pub fn start(&mut self, arguments: &[&str]) {
         let command = self.command(arguments);
         self.run_daemon(command, arguments);
@@ -198,8 +200,8 @@ impl Cluster {
         self.start_with(&format!("ulimit -n {descriptors}"), arguments);
     }
 
-    /// Starts a daemon after running `first` in its shell. Its log goes through a pipe, so that file size
-    /// limits do not affect it.
+    /// Starts a daemon after running `first` in its shell. The daemon's log goes through a pipe, so that file
+    /// size limits do not affect the log.
     pub fn start_with(&mut self, first: &str, arguments: &[&str]) {
         let mut command = Command::new("bash");
         command.args(["-c", &limits::script(first), env!("CARGO_BIN_EXE_mend")]).args(arguments);
@@ -284,7 +286,7 @@ impl Cluster {
         self.block_facts(block)["block"].as_str().unwrap().to_owned()
     }
 
-    /// The helper that holds a block, by the catalog.
+    /// The helper that holds a block, according to the catalog.
     pub fn holder(&self, block: &str) -> String {
         self.block_facts(block)["node"].as_str().unwrap().to_owned()
     }
@@ -315,7 +317,7 @@ impl Cluster {
         self.mounted.push(folder);
     }
 
-    /// Polls until `done` returns true.
+    /// Polls until `done` returns true; panics after [`LIMIT`].
     #[track_caller]
     pub fn eventually(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let started = Instant::now();
@@ -338,7 +340,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The seat of a daemon or client.
+/// Returns the network namespace in which a command runs.
 fn seat(arguments: &[&str]) -> Seat {
     match arguments {
         ["helper", name] => Seat::Server(name.trim_start_matches('h').parse::<usize>().unwrap() - 1),
@@ -346,7 +348,7 @@ fn seat(arguments: &[&str]) -> Seat {
     }
 }
 
-/// Waits for a process started by [`Cluster::spawn`].
+/// Waits for a process started by [`Cluster::spawn`]. Kills the process and panics after [`LIMIT`].
 pub fn finish(child: Child) -> Said {
     let pid = child.id();
     let (sender, receiver) = std::sync::mpsc::channel();

@@ -22,7 +22,7 @@ use crate::cluster::Cluster;
 /// The file descriptor limit of the helper under attack.
 const DESCRIPTORS: u32 = 256;
 
-/// Connections to the data port, each with a valid greeting and an unknown key.
+/// Opens connections to a helper's data port. Each one sends a valid greeting with an unknown key.
 fn strangers(port: u16, count: u32) -> Vec<TcpStream> {
     let greeting = |number: u32| {
         let mut key = [0x5a; 16];
@@ -49,7 +49,7 @@ fn strangers_at_the_data_port_cannot_disable_a_helper() {
     cluster.start_limited(&["helper", "h1"], DESCRIPTORS);
     cluster.await_ready();
     let before = descriptors_of(cluster.pid("h1"));
-    // During the attack and after it, the helper reads its disk, is scrubbed and serves reads.
+    // During the attack and after it, the helper lists its blocks for a scrub and serves reads.
     let port = cluster.base_port() + 2;
     let besieging = strangers(port, 1137);
     for besieging in [Some(besieging), None] {
@@ -124,7 +124,8 @@ fn members_cannot_fill_the_coordinators_memory() {
         let mut members = Vec::new();
         for number in 0..MEMBERS {
             let mut stream = connect(&cluster, &Role::default_client(), cluster.base_port() + 1).await;
-            // Before and after registration, with a message of a short kind and one that may be long.
+            // Half of the members register first. Then each member announces a message of 128 MiB, of one of
+            // two kinds, and sends it.
             if number % 2 == 0 {
                 let hello =
                     FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
@@ -205,8 +206,8 @@ fn idle_api_connections_end_and_bad_handshakes_are_counted() {
     cluster.mend(&["status"]).ok();
 }
 
-/// Strangers from the members' own address. Some hold silent connections, others attempt handshakes without a
-/// certificate as fast as they can, until this is dropped.
+/// Opens connections from the address of the cluster's members, but not as a member: some stay silent, others
+/// attempt handshakes without a certificate as fast as they can. Stops when it is dropped.
 struct Burst {
     ends: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -253,7 +254,7 @@ impl ResolvesClientCert for NoCertificate {
     }
 }
 
-/// Keeps `connections` connections open and redials closed ones.
+/// Keeps `connections` connections open; replaces those that the other end has closed.
 fn hold_on(port: u16, connections: usize, ended: &AtomicBool) {
     let mut held: Vec<TcpStream> = Vec::new();
     while !ended.load(Ordering::Relaxed) {
@@ -281,7 +282,7 @@ async fn shake_hands(port: u16, tls: Arc<ClientConfig>, ended: &AtomicBool) {
     }
 }
 
-/// The coordinator has few descriptors, so the burst exceeds those available to strangers.
+/// The coordinator has so few descriptors that the burst exceeds the share that is open to strangers.
 #[test]
 fn members_get_in_through_a_burst_of_strangers_from_their_own_address() {
     let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");

@@ -152,8 +152,8 @@ fn links_are_followed_and_kept() {
     assert_eq!(names(&folder.join("deep")), ["new", "old"]);
 }
 
-/// If root follows another user's link in a shared folder such as `/tmp`, that user can choose which file is
-/// replaced.
+/// In a shared folder such as `/tmp`, another user may have placed the link. If root followed it, that user
+/// could choose which file is replaced.
 #[test]
 fn a_strangers_link_in_a_shared_folder_is_not_followed() {
     let (cluster, content, folder) = scene();
@@ -186,7 +186,7 @@ fn mode_and_owner_are_kept_and_other_names_keep_the_old_bytes() {
     assert!(owner.is_none_or(|owner| owner == (found.uid(), found.gid())));
     assert!(fs::read(&file).unwrap() == content);
     assert_eq!(fs::read(&other).unwrap(), b"old");
-    // The mode of a new file is limited only by the umask, regardless of its reader.
+    // The mode of a new file is limited only by the umask.
     let new = folder.join("new");
     let said = shell(&cluster, &format!("umask 027; \"$MEND\" get film -o {}", text(&new)));
     assert!(said.status.success());

@@ -1,5 +1,5 @@
-//! No helper can take a block: drains and repairs report this, name the excluded helpers with reasons, and
-//! continue once one can.
+//! Clusters in which no helper can take a block. Drains and repairs report this, name the excluded helpers
+//! with reasons, and continue once a helper can take the block.
 
 use crate::cluster::{Cluster, Said};
 
@@ -138,8 +138,8 @@ fn a_full_helper_is_told_before_there_is_no_room_to_repair() {
     drop(cluster);
 }
 
-/// Seven helpers and stripes on six of them each. The first helper's disk has room for only one block. Needs
-/// root.
+/// Seven helpers, with stripes on six of them each. The disk of h1 has room for only one block. Returns
+/// `None` without root.
 fn with_full_disk() -> Option<(Cluster, Vec<u8>)> {
     let mut cluster = Cluster::init(7, "rs-6-4", "1MiB");
     let blocks = cluster.folder().join("helpers/h1/blocks");
