@@ -1,4 +1,4 @@
-//! The processes of the run, and the disks of the helpers.
+//! The processes of the run, the cluster folder and the disks.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -18,13 +18,13 @@ use crate::ports::Ports;
 
 /// The name of the coordinator's process. Helpers have their own names.
 pub const COORDINATOR: &str = "coordinator";
-/// The size of a helper's disk, if it has one of its own.
+/// The size in bytes of a helper's disk, if each helper has a disk of its own.
 const DISK_BYTES: u64 = 256 << 20;
-/// The size of the coordinator's disk.
+/// The size in bytes of the coordinator's disk.
 const RECORDS_BYTES: u64 = 64 << 20;
 
-/// A cluster folder with its daemons and disks. Dropping this removes everything. After a panic, or with
-/// `MEND_THRASH_KEEP` set, the folder stays with the contents of the disks.
+/// A cluster folder with its daemons and disks. Dropping a `Cluster` removes all of them, except that the
+/// folder stays with the contents of the disks after a panic, or if `MEND_THRASH_KEEP` is set.
 pub struct Cluster {
     daemons: Mutex<BTreeMap<String, Child>>,
     disks: Vec<PathBuf>,
@@ -95,7 +95,7 @@ impl Cluster {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Mounts a separate disk for every helper and the coordinator, if permitted.
+    /// Mounts a disk of its own for every helper and the coordinator, if the user has the permission.
     fn mount_disks(&mut self) {
         for helper in self.helpers() {
             let blocks = self.blocks(&helper);
@@ -120,7 +120,7 @@ impl Cluster {
         is_mounted
     }
 
-    /// Whether the helpers and the coordinator have disks of their own, which can be filled.
+    /// Whether the helpers and the coordinator have disks of their own, which a fault can fill.
     pub fn has_disks(&self) -> bool {
         self.disks.len() > self.helpers
     }
@@ -167,7 +167,7 @@ impl Cluster {
         command
     }
 
-    /// A program in the namespace of this daemon.
+    /// Returns a command that runs a program in the namespace of daemon `name`.
     fn program(&self, name: &str, program: &str) -> Command {
         let mut command = match &self.network {
             Ok(network) => network.command(name, program),
@@ -207,7 +207,7 @@ impl Cluster {
         self.path("clocks").join(name)
     }
 
-    /// Starts a daemon without waiting for its ready line. It appends to its existing log.
+    /// Starts a daemon without waiting for its ready line. The daemon appends to its existing log.
     pub fn start(&self, name: &str) {
         let log = OpenOptions::new().create(true).append(true).open(self.log(name)).unwrap();
         let out: File = log.try_clone().unwrap();
@@ -233,7 +233,7 @@ impl Cluster {
         self.path("logs").join(format!("{name}.log"))
     }
 
-    /// Whether a daemon was started; it may have ended unnoticed.
+    /// Whether a daemon was started. The daemon may have exited in the meantime.
     pub fn is_started(&self, name: &str) -> bool {
         self.daemons().contains_key(name)
     }
@@ -258,7 +258,7 @@ impl Cluster {
         self.daemons().get(name).map(pid)
     }
 
-    /// Daemons that have ended unexpectedly.
+    /// Removes and returns the daemons that have exited by themselves.
     pub fn ended(&self) -> Vec<(String, ExitStatus)> {
         let (mut daemons, mut ended) = (self.daemons(), Vec::new());
         for (name, child) in daemons.iter_mut() {
@@ -278,7 +278,8 @@ impl Cluster {
         lines[lines.len().saturating_sub(4)..].join(" | ")
     }
 
-    /// Ends all daemons and keeps the folder with the contents of the disks; returns its path.
+    /// Kills all daemons, copies the contents of the disks into the folder, and returns the folder's path.
+    /// The folder is not deleted.
     fn keep(&mut self) -> PathBuf {
         for disk in std::mem::take(&mut self.disks) {
             let copy = disk.with_file_name("disk.kept");
@@ -319,7 +320,7 @@ pub fn pid(child: &Child) -> Pid {
 }
 
 fn unmount(disk: &Path) {
-    // A process killed a moment ago may still keep it busy.
+    // Unmount lazily, because a process that was just killed may still keep the disk busy.
     let _ = Command::new("umount").arg("-l").arg(disk).status();
 }
 

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::content::Content;
 
-/// A version of a file, or `None` for no file.
+/// A version of a file, or `None` if the file does not exist.
 pub type State = Option<Content>;
 
-/// The possible contents of every file. A file has several if a writer was killed and the extent of its work
-/// is unknown.
+/// The possible contents of every file. A file has several if it is unknown whether a write took effect, for
+/// example because the client was killed.
 #[derive(Clone, Default)]
 pub struct Model {
     files: BTreeMap<String, BTreeSet<State>>,
 }
 
-/// The effect of a write.
+/// Whether a write took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     /// The write took effect.
@@ -31,7 +31,7 @@ impl Model {
         self.files.get(name).cloned().unwrap_or_else(|| BTreeSet::from([None]))
     }
 
-    /// Records a write.
+    /// Records a write and whether it took effect.
     pub fn write(&mut self, name: &str, new: State, write: Write) {
         let mut possible = self.possible(name);
         match write {
@@ -42,7 +42,7 @@ impl Model {
         self.files.insert(name.to_owned(), possible);
     }
 
-    /// Records the contents of a file after all of its writers have ended.
+    /// Records the contents of a file that was read when no write was running.
     pub fn settle(&mut self, name: &str, state: State) {
         self.files.insert(name.to_owned(), BTreeSet::from([state]));
     }
@@ -58,7 +58,7 @@ impl Model {
         present.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The maximum total size of all files.
+    /// The total size in bytes of all files, each at its largest possible version.
     pub fn bytes(&self) -> usize {
         let largest =
             |possible: &BTreeSet<State>| possible.iter().flatten().map(|content| content.bytes).max();
