@@ -1,6 +1,8 @@
 //! The Java requestor (`java/client`) with a real cluster: it reads the stored bytes despite failures, and
 //! reports missing permissions. `javac` compiles the requestor together with the console program that these
-//! tests drive.  Without a JDK the tests are skipped with a message; in CI (`CI=true`) that is a failure.
+//! tests drive.
+//!
+//! Without a JDK the tests are skipped with a message; in CI (`CI=true`) that is a failure.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
