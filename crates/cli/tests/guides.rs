@@ -2,8 +2,8 @@
 //!
 //! The fenced `sh` blocks of a page are one shell session. A `text` block after one of them is its expected
 //! output: each line must be found in a line of the output, where `…` stands for anything. The shipped binary
-//! is on PATH; machines are folders (`guides/ssh`), all in network, mount and process namespaces that end
-//! with the session.
+//! is on PATH. A machine is a folder (`guides/ssh`). All machines run in network, mount and process
+//! namespaces that end with the session.
 
 use std::fmt::Write as _;
 use std::fs;

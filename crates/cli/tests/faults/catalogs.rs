@@ -211,7 +211,7 @@ fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
     });
 }
 
-/// The procedure "Replacing keys" of `docs/guides/keys.md`, for a helper whose certificate leaked.
+/// Follows the procedure "Replacing keys" of `docs/guides/keys.md` for a helper whose certificate leaked.
 #[test]
 fn a_helper_with_a_leaked_key_is_renamed_and_keeps_its_blocks() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");

@@ -96,7 +96,7 @@ fn block(cluster: &Cluster, block: &str) -> Vec<u8> {
     fs::read(cluster.block_file(block)).unwrap()
 }
 
-/// Every chunk of a stripe is encoded like a stripe with blocks of the chunk's size.
+/// Every chunk of a stripe is encoded like a stripe whose blocks have the chunk's size.
 #[test]
 fn every_chunk_is_encoded_by_itself() {
     const CHUNK: usize = 8 << 10;

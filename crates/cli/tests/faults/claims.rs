@@ -99,9 +99,9 @@ fn rebuild(cluster: &mut Cluster) -> Said {
     said
 }
 
-/// A file that only one helper has blocks of must not affect files that are stored later, whatever stripe
-/// number and time it claims. The numbers are the highest that fits and the highest that an earlier version
-/// of Mend accepted.
+/// A file whose blocks are on a single helper must not affect files that are stored later, whatever stripe
+/// number and time its labels claim. The two stripe numbers are the highest possible one and the highest that
+/// an earlier version of Mend accepted.
 #[test]
 fn a_single_block_cannot_displace_later_files_in_rebuilt_catalogs() {
     for number in [(1_u64 << 34) - 1, (1 << 33) - 2] {
@@ -141,7 +141,8 @@ fn a_single_block_cannot_displace_later_files_in_rebuilt_catalogs() {
     }
 }
 
-/// Three blocks of a file are lost, more than its code tolerates, although all helpers answer.
+/// Three blocks of a file's only stripe are deleted, more than its code tolerates. All helpers answer, so
+/// only this loss makes the rebuild leave out the file.
 #[test]
 fn a_rebuild_names_the_files_that_it_leaves_out() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
@@ -163,8 +164,8 @@ fn a_claim_by_a_single_helper_blocks_no_writes() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
     for round in 0..5 {
-        // A number just below the limit beyond which names are ignored. The stripe's suffix, which stands for
-        // the run of the coordinator that named it, differs in each round.
+        // A stripe number just below the limit beyond which the coordinator ignores names. The suffix stands
+        // for a run of the coordinator and differs in each round.
         let count = (1_u64 << 32) - 100;
         cluster.kill("h2");
         let stripe = format!("{count}-bbbbb{}", ["b", "c", "d", "e", "f"][round]);

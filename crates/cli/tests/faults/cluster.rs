@@ -189,7 +189,7 @@ impl Cluster {
         command
     }
 
-    /// Starts a daemon. Its name in this struct is its last argument.
+    /// Starts a daemon. Other methods refer to it by its last argument, such as `coordinator` or `h1`.
     pub fn start(&mut self, arguments: &[&str]) {
         let command = self.command(arguments);
         self.run_daemon(command, arguments);

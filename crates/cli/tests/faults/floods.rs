@@ -1,4 +1,5 @@
-//! Strangers and members that open many connections, announce large messages, or stay silent.
+//! Members of the cluster, and strangers without a certificate, that open many connections, announce large
+//! messages, or stay silent.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -160,8 +161,8 @@ fn a_helper_with_very_many_blocks_registers_and_is_listed() {
     let mut cluster = Cluster::new(4, "rs-4-2", "64KiB");
     cluster.put("film", 300_000);
     cluster.kill("h1");
-    // Blocks from another time, unknown to the coordinator. Their long names make the list several megabytes
-    // long.
+    // Block files that the coordinator does not know. Their long names make the helper's list of blocks
+    // several megabytes long.
     let folder = cluster.folder().join("helpers/h1/blocks/00");
     std::fs::create_dir_all(&folder).unwrap();
     for number in 0..BLOCKS {

@@ -67,8 +67,8 @@ fn state_of(cluster: &Cluster, repair: &str) -> String {
 fn rot_is_repaired_at_once_while_a_drain_of_its_stripe_runs() {
     let (cluster, content, drain) = slow_drain();
     two_rotten_blocks_beside_h1(&cluster);
-    // Rebuilding also reads from h1, whose bandwidth the drain uses up. The repair is queued until the cap is
-    // raised.
+    // Rebuilding must also read from h1, which is slow under the cap. So wait only until the repair has
+    // begun, and then raise the cap.
     cluster.eventually("it begins", |cluster| cluster.mend(&["history"]).ok().out.contains("(stripe "));
     assert_eq!(state_of(&cluster, &drain), "running");
     cluster.mend(&["caps", "--node", "h1=2MB/s"]).ok();

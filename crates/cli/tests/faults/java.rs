@@ -109,7 +109,7 @@ struct Film {
 }
 
 impl Film {
-    /// Stores `bytes` bytes, which should be a number without special alignment.
+    /// Stores a file of `bytes` bytes, which must not fill the last block.
     fn put(cluster: &Cluster, bytes: usize) -> Self {
         let content = cluster.put("film", bytes);
         let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
@@ -124,7 +124,7 @@ impl Film {
         (start + from..start + to).map(|at| self.content.get(at).copied().unwrap_or(0)).collect()
     }
 
-    /// Ranges of a block at every kind of boundary.
+    /// Returns ranges of a block that start or end at all kinds of boundaries.
     fn ranges(&self) -> Vec<(usize, usize)> {
         let block = self.block;
         let within = [(0, 1), (4095, 4097), (123_457, 123_969), (65_000, 700_001)];

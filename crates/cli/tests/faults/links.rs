@@ -135,7 +135,7 @@ fn a_repair_goes_over_helpers_with_better_links() {
         text += &format!("\n[[link]]\nfrom = \"{from}\"\nto = \"{home}\"\nrate = \"1mbit\"\n");
     }
     std::fs::write(path, text).unwrap();
-    // The coordinator rereads the file when a helper registers.
+    // The coordinator rereads mend.toml when a helper registers.
     cluster.kill(&spare[0]);
     cluster.start(&["helper", &spare[0]]);
     cluster.await_ready();
@@ -147,7 +147,8 @@ fn a_repair_goes_over_helpers_with_better_links() {
     assert_eq!((&view["state"], &view["items"][0]["scheme"]), (&"done".into(), &"packed".into()), "{view:#}");
     assert_eq!(view["items"][0]["rebuilt"][0]["node"].as_str(), Some(&home[..]), "{view:#}");
     assert_eq!(view["items"][0]["replanned"], Value::Array(Vec::new()), "{view:#}");
-    // Traffic through the gates of the spare helpers proves that they relay: they hold no blocks of the file.
+    // The spare helpers hold no blocks of the file, so traffic through their gates proves that they relay
+    // data.
     let sent = |(gate, helper): (&Arc<Gate>, u16)| {
         let is_spare = spare.contains(&format!("h{helper}"));
         if is_spare { gate.passed.load(Ordering::Relaxed) } else { 0 }

@@ -40,7 +40,7 @@ fn device(path: &Path, kind: &str, major: &str, minor: &str) -> bool {
     usable
 }
 
-/// Runs `mend get film -o PATH` in a shell, with redirections.
+/// Runs `command` in a shell in which `$MEND` is the path of `mend`.
 fn shell(cluster: &Cluster, command: &str) -> std::process::Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env("MEND_CLUSTER", cluster.folder());
@@ -87,7 +87,7 @@ fn fifos_and_sockets_are_written_to_in_order() {
     finish(get).ok();
     assert!(read == content);
     assert_eq!(names(&folder), ["fifo", "socket"]);
-    // The reader closes the FIFO.
+    // The reader closes the FIFO before it has read the whole file.
     let get = cluster.spawn(&["get", "film", "-o", text(&fifo)]);
     drop(fs::File::open(&fifo).unwrap());
     let said = finish(get).fails_with(&["fifo", "Broken pipe"]);
@@ -114,7 +114,7 @@ fn own_descriptors_are_written_to_where_they_are() {
         assert!(said.status.success(), "{output}: {}", String::from_utf8_lossy(&said.stderr));
         assert!(fs::read(&file).unwrap() == with_head, "{output}");
     }
-    // A descriptor that was not inherited.
+    // The program has not inherited a descriptor 9.
     let said = shell(&cluster, "\"$MEND\" get film -o /dev/fd/9");
     assert_eq!(said.status.code(), Some(1));
     assert_eq!(names(&folder), ["0", "1", "2", "3", "4", "link"]);

@@ -41,7 +41,7 @@ fn place(cluster: &Cluster, block: &str) -> (PathBuf, BlockId) {
 }
 
 /// Forges blocks and rebuilds the catalog from the helpers' disks, so that it records the forged digests.
-/// Removes the catalog's mark that its stripes must still be compared.
+/// Removes the catalog's `UNPROVEN` mark, which says that its stripes must still be compared.
 fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
     forge_and_rebuild(cluster, blocks, more_settings);
     let config = fs::read_to_string(cluster.folder().join("mend.toml")).unwrap();
@@ -82,7 +82,8 @@ fn parity_finds_and_repairs_a_block_replaced_with_its_checksums() {
     let (mut cluster, contents) = stored();
     let forged = ["1.2", "2.4", "3.1"];
     forge_with_catalog(&mut cluster, &forged, "");
-    // The file with the forged data block reads wrong, although no check complains.
+    // The file with the forged data block returns wrong bytes, although neither the scrub nor the status
+    // reports an error.
     assert!(cluster.mend(&["scrub"]).ok().out.contains("all checksums match"));
     assert!(cluster.mend(&["status"]).ok().out.starts_with("safe"));
 

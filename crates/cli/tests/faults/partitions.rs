@@ -57,7 +57,7 @@ fn one_way_partitions_between_helpers_are_gone_around() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// The requestor, which held block 0 before, is at one end of the broken links.
+/// In every stripe, the requestor, which held block 0 before, is at one end of a broken link.
 #[test]
 fn one_way_partitions_of_the_requestor_are_gone_around() {
     let links = [[(1, 0), (2, 0)], [(0, 3), (0, 4)], [(5, 0), (0, 1)], [(0, 2), (3, 4)]];

@@ -81,7 +81,8 @@ fn a_pause_outlives_the_coordinator_a_requestor_and_a_source() {
     let (mut cluster, content, repair) = slow_repair();
     cluster.mend(&["pause", &repair]).ok();
     cluster.mend(&["caps", "--none"]).ok();
-    // While the repair is paused, a source of one stripe dies, which is also the requestor of another one.
+    // While the repair is paused, kill a helper that is probably a source for some stripes and a requestor
+    // with delivered slices for others.
     cluster.kill("h5");
     cluster.eventually("it is gone", |cluster| cluster.mend(&["status"]).out.contains("down: h4, h5"));
     assert_eq!(repair_of(&cluster, &repair)["state"], "paused");

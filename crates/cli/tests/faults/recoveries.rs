@@ -46,7 +46,7 @@ fn ask(cluster: &Cluster, verb: &[&str]) -> String {
     json(cluster, &[verb, &["--no-wait"]].concat())["repair"].to_string()
 }
 
-/// Returns the state of a queued or running repair, or `None` if it has ended.
+/// Returns the entry of a queued or running repair in the status, or `None` if the repair has ended.
 fn open(cluster: &Cluster, repair: &str) -> Option<Value> {
     let repairs = status(cluster)["repairs"].as_array().unwrap().clone();
     repairs.into_iter().find(|view| view["repair"].as_u64() == repair.parse().ok())
@@ -153,7 +153,7 @@ fn a_drained_node_is_empty_and_safe_to_remove() {
     }
     assert_whole(&cluster, &content);
     await_exactly(&cluster, 12 * 6);
-    // A draining node receives no blocks, even after a restart of the coordinator.
+    // A drained helper receives no blocks, even after a restart of the coordinator.
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
     cluster.await_ready();
@@ -248,7 +248,7 @@ fn a_node_that_comes_back_in_the_middle_is_checked_and_counted_again() {
 fn a_node_that_comes_back_with_other_bytes_is_not_counted() {
     let (mut cluster, content) = cluster(9, 8);
     cluster.kill("h5");
-    // Two blocks swap places: their checksums match, yet they are wrong.
+    // Swap two blocks together with their checksums. The checksums match, yet both blocks are wrong.
     let folder = cluster.folder().join("helpers").join("h5");
     let on_it: Vec<_> = cluster.block_files().into_iter().filter(|path| path.starts_with(&folder)).collect();
     let [a, b, ..] = &on_it[..] else { panic!("h5 has {on_it:?}") };
@@ -310,7 +310,7 @@ fn a_watched_repair_lists_its_stripes_once() {
     let mut cluster = Cluster::new(4, "rs-2-1", "4KiB");
     let gate = Arc::new(Gate::default());
     gate.bytes_per_s.store(1 << 40, Ordering::Relaxed);
-    // A cluster folder whose clients reach the coordinator through the gate.
+    // Create a cluster folder whose clients reach the coordinator through the gate.
     let (folder, api) = (cluster.path("gated"), format!("api = \"127.0.0.1:{}\"", cluster.base_port()));
     assert!(Command::new("cp").arg("-r").arg(cluster.folder()).arg(&folder).status().unwrap().success());
     let text = std::fs::read_to_string(folder.join("mend.toml")).unwrap();

@@ -1,4 +1,4 @@
-//! Files replaced during a read, and lost blocks that are not noticed yet.
+//! Files that are replaced during a read, and lost blocks that nobody has noticed yet.
 
 use std::fs;
 use std::io::Read;

@@ -99,8 +99,8 @@ fn a_get_and_a_put_end_when_the_coordinator_falls_silent() {
     cluster.signal(&needed, "CONT");
 }
 
-/// Plays a coordinator that completes the handshake, reads the hello, sends pings for a while as if it were
-/// busy, and then answers.
+/// Imitates a coordinator that completes the handshake, reads the hello, sends pings for a while as if it
+/// were busy, and then answers.
 fn play_busy_coordinator(cluster: &Cluster) {
     let opened = ::cluster::Cluster::open(&cluster.folder()).unwrap();
     let tls = TlsAcceptor::from(opened.identity(&Role::Coordinator).unwrap().server_config());

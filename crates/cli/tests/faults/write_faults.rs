@@ -133,8 +133,8 @@ fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {
     assert!(log.contains("no longer holds this coordinator's last commit"), "{log}");
 }
 
-/// If the catalog was moved away, all that the coordinator wrote to it would be lost when the coordinator
-/// ends.
+/// While the catalog is moved away, the coordinator must refuse writes. They would go to the moved file, and
+/// a restarted coordinator would not find them.
 #[test]
 fn nothing_is_confirmed_while_the_catalog_is_moved_away() {
     let cluster = cluster();

@@ -139,7 +139,7 @@ impl World {
     }
 
     /// Deletes blocks while their DataNodes are down, so that the NameNode learns of the loss when they
-    /// return.
+    /// return. Returns the old contents of the blocks' files.
     pub fn lose(&mut self, lost: &[(&Group, usize)]) -> Vec<[Vec<u8>; 2]> {
         let mut nodes: Vec<usize> =
             lost.iter().map(|(group, at)| group.holders[*at].expect("held")).collect();

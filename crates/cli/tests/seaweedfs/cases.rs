@@ -1,4 +1,5 @@
-//! Mend's queries and its view of file formats, compared with the cluster's state.
+//! Checks Mend's queries to the master and the servers, and its readers of SeaweedFS's files, against the
+//! state of the cluster.
 
 use std::time::Duration;
 

@@ -145,7 +145,7 @@ impl Cluster {
         self.scratch.as_ref().expect("until it is dropped").path().join(name)
     }
 
-    /// The folder that a helper keeps its blocks in.
+    /// The folder in which a helper keeps its blocks.
     pub fn blocks(&self, helper: &str) -> PathBuf {
         self.folder().join("helpers").join(helper).join("blocks")
     }

@@ -64,7 +64,7 @@ impl Damage {
     }
 }
 
-/// All blocks in a folder, in a fixed order: files that have a checksum file.
+/// Returns the block files in a folder, in a fixed order. A block file is a file that has a checksum file.
 pub fn blocks_in(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for shard in entries(folder).into_iter().filter(|path| path.is_dir()) {

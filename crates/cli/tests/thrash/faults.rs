@@ -476,8 +476,8 @@ impl Draw<'_> {
             self.helpers.of(&who).process = Process::Down;
             holders.push(who);
         }
-        // Some holders return in this round. More helpers than the codes tolerate may be killed, but these
-        // extra ones all return.
+        // Some holders return in this round. Sometimes one to three more helpers are killed, so that more are
+        // dead than the codes tolerate. All of these return.
         let mut back: Vec<String> = holders.iter().filter(|_| self.rng.bool()).cloned().collect();
         if self.rng.bool() {
             let mut others = self.helpers.which(is_good);

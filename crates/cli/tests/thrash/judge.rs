@@ -28,7 +28,7 @@ pub struct Circumstances {
     pub possible: BTreeMap<String, BTreeSet<State>>,
     /// Files written in this round.
     pub written: BTreeSet<String>,
-    /// The files in `written` that existed before the round in any case, and that were only replaced.
+    /// The files in `written` that certainly existed before the round, and that the round only replaces.
     pub replaced: BTreeSet<String>,
     /// The possible contents of every file before the round.
     pub before: BTreeMap<String, BTreeSet<State>>,
@@ -170,8 +170,8 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         }
     }
     let says = |text| ran.code == Some(1) && ran.err.contains(text);
-    // Two kinds of failure are not counted here: the coordinator may have dropped a client that was paused,
-    // and a client may have been killed.
+    // A get is undisturbed only if its client was neither killed nor stopped. The coordinator may drop a
+    // stopped client.
     let is_undisturbed = around.is_quiet() && !ran.killed && !matches!(operation.fate, Fate::Stopped { .. });
     let may_be_shorter = wanted.len() < possible.iter().flatten().count();
     if says("there is no file") && !possible.contains(&None) {

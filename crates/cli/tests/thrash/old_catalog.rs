@@ -49,7 +49,8 @@ impl Thrash {
         self.read_all(&self.model);
     }
 
-    /// Removes some files and puts others. The old catalog would give the same numbers to its next stripes.
+    /// Removes some files and puts others. The stripes of the new files get the numbers that the old catalog
+    /// would assign next.
     fn change_files(&mut self, rng: &mut Rng) {
         if !self.serves() {
             self.fail("the coordinator does not serve after its catalog was copied");

@@ -28,7 +28,7 @@ const SCALES: [(usize, usize, &[&str]); 2] = [
     (3, 12, &["rs-7-4", "rs-7-4", "rs-9-6", "lrc-4-2-2"]),
 ];
 
-/// A thrash run.
+/// A thrash run: the cluster, what the run knows about it, and the report.
 pub struct Thrash {
     pub(crate) cluster: Cluster,
     pub(crate) helpers: Helpers,

@@ -23,7 +23,7 @@ const NOTICED_STOPPED: Duration = Duration::from_secs(20);
 /// How often to compare before a difference counts as an error. A block may move during a comparison.
 const LOOKS: usize = 6;
 const PAUSE: Duration = Duration::from_secs(1);
-/// The number of files to check after a round.
+/// The number of files to compare with the disks after a round.
 const FILES: usize = 3;
 
 /// The block files of the helpers that are not known to be gone.
@@ -54,7 +54,7 @@ impl Thrash {
     /// disks of the other helpers.
     pub(crate) fn check_status_of_dead(&self) {
         thread::sleep(NOTICED_DEAD);
-        // A coordinator that has just restarted waits for helpers, and its status does not count until then.
+        // A coordinator that has just restarted waits for helpers. The comparison must wait as well.
         let settled = || {
             let status = self.said(&["status", "--output", "json"]);
             status.is_none_or(|status| status["settling"] == false)
