@@ -58,7 +58,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure without a separate next step.
+    /// Creates a failure without a separate next step.
     pub fn new(message: impl Display) -> Self {
         Self { message: message.to_string(), help: None, exit: Exit::Failed, stdout_taken: false }
     }
@@ -78,12 +78,12 @@ impl Failure {
         Self { stdout_taken: true, ..self }
     }
 
-    /// A failure because the user interrupted the verb.
+    /// Creates the failure of a verb that the user interrupted.
     pub fn interrupted(what: impl Display) -> Self {
         Self::new(format!("interrupted; {what}")).exit(Exit::Interrupted)
     }
 
-    /// The error message.
+    /// Returns the error message.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -184,7 +184,7 @@ fn request(options: &WideArgs) -> RepairRequest {
     }
 }
 
-/// The state of a draining helper, as `mend status` shows it.
+/// Formats the state of a draining helper as a line of `mend status`.
 pub fn leaving_line(leaving: &LeavingView) -> String {
     format!("{}\n", printable(&leaving.text))
 }

@@ -129,7 +129,7 @@ impl HardwareArgs {
         self.rate.bytes_per_second()
     }
 
-    /// The bandwidth that repairs may use.
+    /// Returns the bandwidth of links and disks that repairs may use.
     fn rates(&self) -> Rates {
         let link = self.cap.map_or(self.link(), |cap| cap.bytes_per_second().min(self.link()));
         let disk = self.disk.map_or(self.link() * FAST_DISK, Bandwidth::bytes_per_second);

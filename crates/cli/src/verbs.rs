@@ -57,7 +57,7 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
     }
 }
 
-/// The client options of a verb.
+/// Returns the client options for a verb.
 fn options(verb: &Verb) -> ClientOptions {
     // A monitoring check must answer at once.
     let patience = if verb.is_check() { Duration::ZERO } else { STARTING_LIMIT };
@@ -125,7 +125,8 @@ fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {
     Ok(cluster)
 }
 
-/// The nearest cluster folder, here or in a parent; if none exists, the default path.
+/// Returns the nearest cluster folder: in the current folder or a parent. If there is none, returns the
+/// default path.
 fn nearest_folder() -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let is_cluster = |folder: &Path| folder.join("mend.toml").is_file();

@@ -17,7 +17,7 @@ fn restart(cluster: &mut Cluster) {
     cluster.await_ready();
 }
 
-/// The first line of `mend status`.
+/// Returns the first line of `mend status`.
 fn first_line(cluster: &Cluster) -> String {
     cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
 }

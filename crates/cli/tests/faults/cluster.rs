@@ -52,7 +52,7 @@ impl Said {
         self
     }
 
-    /// Standard output parsed as JSON.
+    /// Parses the standard output as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
@@ -60,7 +60,7 @@ impl Said {
 }
 
 impl Cluster {
-    /// A cluster with a running coordinator and helpers `h1..`.
+    /// Starts a cluster of a coordinator and the helpers `h1..`.
     pub fn new(helpers: u16, code: &str, block_size: &str) -> Self {
         let mut cluster = Self::init(helpers, code, block_size);
         cluster.run_all(helpers);
@@ -75,7 +75,7 @@ impl Cluster {
         self.await_ready();
     }
 
-    /// A cluster without running processes.
+    /// Creates a cluster without running processes.
     pub fn init(helpers: u16, code: &str, block_size: &str) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let ports = Ports::take(helpers + 2);
@@ -89,7 +89,7 @@ impl Cluster {
         cluster
     }
 
-    /// A running cluster with one network namespace per helper. Helper h1 runs in `Seat::Server(0)`; the
+    /// Starts a cluster with one network namespace per helper. Helper h1 runs in `Seat::Server(0)`; the
     /// coordinator and clients run in `Seat::Head`. The namespace after that of the last helper is free for
     /// another client.
     pub fn apart(helpers: u16, code: &str, block_size: &str) -> Self {
@@ -103,7 +103,7 @@ impl Cluster {
         cluster
     }
 
-    /// A running cluster with `per_host` helpers on each loopback address.
+    /// Starts a cluster with `per_host` helpers on each of `hosts` loopback addresses.
     pub fn on_hosts(hosts: u16, per_host: u16, code: &str, block_size: &str) -> Self {
         let helpers = hosts * per_host;
         let mut cluster = Self::init(helpers, code, block_size);
@@ -126,22 +126,22 @@ impl Cluster {
         std::fs::write(path, text).unwrap();
     }
 
-    /// The network of [`Cluster::apart`].
+    /// Returns the network of [`Cluster::apart`].
     pub fn network(&self) -> &Network {
         self.network.as_ref().expect("a cluster with a network of its own")
     }
 
-    /// The cluster folder.
+    /// Returns the cluster folder.
     pub fn folder(&self) -> PathBuf {
         self.scratch.path().join("cluster")
     }
 
-    /// A path for files of the test.
+    /// Returns the path of a file of the test.
     pub fn path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
 
-    /// The first of the cluster's ports.
+    /// Returns the first of the cluster's ports.
     pub fn base_port(&self) -> u16 {
         self.ports.first()
     }
@@ -216,7 +216,7 @@ impl Cluster {
         self.processes.insert(name, child);
     }
 
-    /// The process id of a daemon.
+    /// Returns the process id of a daemon.
     pub fn pid(&self, name: &str) -> u32 {
         self.processes[name].id()
     }
@@ -226,7 +226,7 @@ impl Cluster {
         self.processes.get_mut(name).unwrap().try_wait().unwrap().is_none()
     }
 
-    /// The log of a daemon so far.
+    /// Returns the log of a daemon so far.
     pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap()
     }
@@ -274,19 +274,19 @@ impl Cluster {
         said
     }
 
-    /// The path of a block's file on its helper.
+    /// Returns the path of a block's file on its helper.
     pub fn block_file(&self, block: &str) -> PathBuf {
         let (name, helper) = (self.block_name(block), self.holder(block));
         let blocks = self.folder().join("helpers").join(helper).join("blocks");
         find(&blocks, &name).unwrap_or_else(|| panic!("no file {name} under {}", blocks.display()))
     }
 
-    /// The full name of a block given by its number: 1.0 is 1-k3f9x2.0.
+    /// Returns the full name of a block given by its number: 1.0 is 1-k3f9x2.0.
     pub fn block_name(&self, block: &str) -> String {
         self.block_facts(block)["block"].as_str().unwrap().to_owned()
     }
 
-    /// The helper that holds a block, according to the catalog.
+    /// Returns the helper that holds a block, according to the catalog.
     pub fn holder(&self, block: &str) -> String {
         self.block_facts(block)["node"].as_str().unwrap().to_owned()
     }
@@ -297,7 +297,7 @@ impl Cluster {
         stat["blocks"][index.parse::<usize>().unwrap()].clone()
     }
 
-    /// All block files on all helpers.
+    /// Returns the paths of all block files on all helpers.
     pub fn block_files(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(&self.folder().join("helpers"), &mut |path| {
@@ -386,7 +386,7 @@ fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// Random bytes.
+/// Returns `bytes` random bytes, which are the same in each run.
 pub fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
     std::iter::repeat_with(|| {

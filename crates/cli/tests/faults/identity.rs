@@ -23,7 +23,7 @@ impl Pair {
         Self { block: fs::read(block).unwrap(), checksums: fs::read(checksums(block)).unwrap() }
     }
 
-    /// The files that a helper would write for a block with this name and content.
+    /// Returns the files that a helper would write for a block with this name and content.
     fn forged(name: &str, bytes: &[u8]) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let blocks = DirBlocks::open(scratch.path()).unwrap();

@@ -60,7 +60,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, wait: impl Fn(usize)) {
     let _ = from.shutdown(Shutdown::Read);
 }
 
-/// A cluster in which every helper is dialled through a gate with the given rate.
+/// Starts a cluster in which every helper is dialled through a gate with the given rate.
 fn gated(helpers: u16, code: &str, bytes_per_s: u64) -> (Cluster, Vec<Arc<Gate>>) {
     let mut cluster = Cluster::init(helpers, code, "16MiB");
     let path = cluster.folder().join("mend.toml");

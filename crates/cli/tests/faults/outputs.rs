@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::cluster::{Cluster, finish};
 
-/// A cluster with a file of several stripes, and a folder for outputs.
+/// Starts a cluster with a file of several stripes, and creates a folder for outputs.
 fn scene() -> (Cluster, Vec<u8>, PathBuf) {
     let cluster = Cluster::new(4, "rs-4-2", "64KiB");
     let content = cluster.put("film", 300_001);

@@ -10,8 +10,8 @@ use crate::cluster::Cluster;
 /// The block size in bytes.
 const BLOCK: usize = 256 << 10;
 
-/// A cluster with a file of `stripes` stripes of rs-6-4. Each stripe has lost block 0 and its other five
-/// blocks are on five helpers, one more than a repair needs.
+/// Starts a cluster with a file of `stripes` stripes of rs-6-4. Each stripe has lost block 0 and its other
+/// five blocks are on five helpers, one more than a repair needs.
 fn cluster(stripes: usize) -> (Cluster, Vec<u8>) {
     let cluster = Cluster::apart(6, "rs-6-4", "256KiB");
     cluster.mend(&["node", "repair-after", "never"]).ok();

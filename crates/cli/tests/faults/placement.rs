@@ -26,7 +26,7 @@ fn first_line(cluster: &Cluster) -> String {
     cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The helpers that hold stripe 1, according to the catalog.
+/// Returns the helpers that hold stripe 1, according to the catalog.
 fn homes(cluster: &Cluster) -> Vec<String> {
     (0..6).map(|index| cluster.holder(&format!("1.{index}"))).collect()
 }
@@ -212,7 +212,7 @@ fn a_good_copy_is_kept_if_the_rebuilt_block_is_rotten() {
     cluster.mend(&["scrub"]).ok();
 }
 
-/// Number of blocks of stripe 1 on each host, where a host has three helpers.
+/// Counts the blocks of stripe 1 on each host. A host has three helpers.
 fn on_hosts(cluster: &Cluster) -> [usize; 3] {
     let mut blocks = [0; 3];
     for home in homes(cluster) {

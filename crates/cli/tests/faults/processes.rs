@@ -77,7 +77,7 @@ fn has_a_job(cluster: &Cluster) -> bool {
     status["jobs"].as_array().is_some_and(|jobs| !jobs.is_empty())
 }
 
-/// The name of a helper that a repair of `block` with `scheme` reads from.
+/// Returns the name of a helper that a repair of `block` with `scheme` reads from.
 fn a_source(cluster: &Cluster, block: &str, scheme: &str) -> String {
     let plan = cluster.mend(&["plan", block, "--scheme", scheme, "--output", "json"]).ok().json();
     let helper = plan["summary"]["helpers"][1].as_u64().unwrap().to_string();

@@ -15,7 +15,7 @@ const BLOCK: usize = 256 << 10;
 /// The number of data blocks in a stripe.
 const K: usize = 4;
 
-/// A cluster of rs-6-4 with a file of `stripes` stripes.
+/// Starts a cluster with a file of `stripes` stripes of rs-6-4.
 fn cluster(helpers: u16, stripes: usize) -> (Cluster, Vec<u8>) {
     let cluster = Cluster::new(helpers, "rs-6-4", "256KiB");
     let content = cluster.put("film", stripes * K * BLOCK);
@@ -191,7 +191,7 @@ fn a_node_killed_while_it_is_drained_is_recovered_and_nothing_is_repaired_twice(
     assert!(cluster.mend(&["status"]).out.contains("h2 is empty and safe to remove"));
 }
 
-/// The number of block files in a helper's folder.
+/// Returns the number of block files in a helper's folder.
 fn count_on_disk(cluster: &Cluster, name: &str) -> usize {
     let folder = cluster.folder().join("helpers").join(name);
     cluster.block_files().iter().filter(|path| path.starts_with(&folder)).count()

@@ -112,8 +112,8 @@ fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
     drop(cluster);
 }
 
-/// A cluster of RS(6,4) with 4 MiB blocks, whose first helper has a disk of 6 MiB: room for one block but not
-/// two. Needs root.
+/// Starts a cluster of RS(6,4) with 4 MiB blocks. The first helper's disk has 6 MiB, which is room for one
+/// block but not two. Returns `None` without root.
 fn with_tiny_disk(helpers: u16) -> Option<Cluster> {
     let mut cluster = Cluster::init(helpers, "rs-6-4", "4MiB");
     let blocks = cluster.folder().join("helpers/h1/blocks");

@@ -6,8 +6,8 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 /// SIGXFSZ.
 pub const REFUSALS_ARE_ERRORS: &str = "trap '' XFSZ";
 
-/// A script for `bash -c` that runs `first` and then executes the program in its arguments. The program logs
-/// through a pipe, so that file size limits do not affect its log.
+/// Returns a script for `bash -c` that runs `first` and then executes the program in its arguments. The
+/// program logs through a pipe, so that file size limits do not affect its log.
 pub fn script(first: &str) -> String {
     format!("{first}; exec \"$0\" \"$@\" 2> >(exec cat >&2)")
 }

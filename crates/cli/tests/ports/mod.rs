@@ -28,7 +28,7 @@ impl Ports {
         taken.expect("some ports are free")
     }
 
-    /// The first port.
+    /// Returns the first port.
     pub fn first(&self) -> u16 {
         self.first
     }

@@ -47,7 +47,7 @@ pub fn split_server(world: &World) -> (usize, VolumeName) {
     (at, most.expect("two volumes"))
 }
 
-/// A server's shards of a volume.
+/// Returns the shards of a volume that a server holds.
 pub fn shards_at(world: &World, volume: &VolumeName, at: usize) -> Vec<ShardName> {
     world.shards(volume).into_iter().filter(|name| world.holder(name).0 == at).collect()
 }

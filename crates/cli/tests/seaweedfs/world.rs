@@ -78,7 +78,7 @@ impl World {
         volumes.into_iter().next().expect("one")
     }
 
-    /// Both volumes.
+    /// Returns the names of both volumes.
     pub fn both(&self) -> [VolumeName; 2] {
         [self.pictures.clone(), self.bucket.clone()]
     }
@@ -208,7 +208,7 @@ pub fn content(path: &str) -> Vec<u8> {
     testbed::content(path, bytes)
 }
 
-/// The number of a volume's shards on each server.
+/// Counts a volume's shards on each server.
 pub fn counts(listing: &Listing, volume: &VolumeName) -> BTreeMap<String, usize> {
     let mut counts: BTreeMap<_, _> = listing.servers.keys().map(|id| (id.0.clone(), 0)).collect();
     for holding in listing.volumes.get(&volume.id()).into_iter().flatten() {

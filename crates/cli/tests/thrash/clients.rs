@@ -43,7 +43,7 @@ impl Ran {
         serde_json::from_str(&self.out_text()).ok()
     }
 
-    /// The outcome in a few words.
+    /// Describes the outcome in a few words.
     pub fn words(&self) -> String {
         let code = match self.code {
             Some(code) => format!("exit {code}"),

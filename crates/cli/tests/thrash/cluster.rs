@@ -37,7 +37,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster without running processes. `data_tls` says whether data edges are encrypted.
+    /// Creates a cluster without running processes. `data_tls` says whether data edges are encrypted.
     pub fn init(
         helpers: usize,
         code: &str,
@@ -125,42 +125,42 @@ impl Cluster {
         self.disks.len() > self.helpers
     }
 
-    /// The network namespaces, or the reason why there are none.
+    /// Returns the network namespaces, or the reason why there are none.
     pub fn network(&self) -> Result<&Network, &str> {
         self.network.as_ref().map_err(String::as_str)
     }
 
-    /// The names of all helpers.
+    /// Returns the names of all helpers.
     pub fn helpers(&self) -> Vec<String> {
         names(self.helpers)
     }
 
-    /// The cluster folder.
+    /// Returns the cluster folder.
     pub fn folder(&self) -> PathBuf {
         self.path("cluster")
     }
 
-    /// A path in the run's folder.
+    /// Returns the path of a file in the run's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.scratch.as_ref().expect("until it is dropped").path().join(name)
     }
 
-    /// The folder in which a helper keeps its blocks.
+    /// Returns the folder in which a helper keeps its blocks.
     pub fn blocks(&self, helper: &str) -> PathBuf {
         self.folder().join("helpers").join(helper).join("blocks")
     }
 
-    /// The path of the coordinator's catalog.
+    /// Returns the path of the coordinator's catalog.
     pub fn catalog(&self) -> PathBuf {
         self.records().join("catalog.redb")
     }
 
-    /// The coordinator's folder.
+    /// Returns the coordinator's folder.
     pub fn records(&self) -> PathBuf {
         self.folder().join("coordinator")
     }
 
-    /// A `mend` command for this cluster.
+    /// Returns a `mend` command for this cluster.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program(COORDINATOR, env!("CARGO_BIN_EXE_mend"));
         command.args(arguments);
@@ -228,7 +228,7 @@ impl Cluster {
         self.daemons().remove(name)
     }
 
-    /// The path of a daemon's log.
+    /// Returns the path of a daemon's log.
     pub fn log(&self, name: &str) -> PathBuf {
         self.path("logs").join(format!("{name}.log"))
     }
@@ -253,7 +253,7 @@ impl Cluster {
         }
     }
 
-    /// The process id of a running daemon.
+    /// Returns the process id of a running daemon.
     pub fn pid(&self, name: &str) -> Option<Pid> {
         self.daemons().get(name).map(pid)
     }
@@ -270,7 +270,7 @@ impl Cluster {
         ended
     }
 
-    /// The last lines of a daemon's log.
+    /// Returns the last lines of a daemon's log.
     pub fn last_words(&self, name: &str) -> String {
         let log = std::fs::read(self.log(name)).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -314,7 +314,7 @@ fn names(helpers: usize) -> Vec<String> {
     (1..=helpers).map(|number| format!("h{number}")).collect()
 }
 
-/// The process id of a child.
+/// Returns the process id of a child.
 pub fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }

@@ -165,7 +165,7 @@ const WEIGHTS: [(Kind, &str, u32); 19] = [
 /// The name of a fault that is never drawn in a round. The fault is injected when everything is healthy.
 pub const PARITY: &str = "parity";
 
-/// The names of all kinds of faults.
+/// Returns the names of all kinds of faults.
 pub fn names() -> impl Iterator<Item = &'static str> {
     WEIGHTS.iter().map(|(_, name, _)| *name).chain([PARITY])
 }

@@ -53,7 +53,7 @@ impl Helpers {
         self.health.get_mut(helper).expect("all helpers are known from the start")
     }
 
-    /// The names of helpers that satisfy `is`.
+    /// Returns the names of helpers that satisfy `is`.
     pub fn which(&self, is: impl Fn(&Health) -> bool) -> Vec<String> {
         self.health.iter().filter(|(_, health)| is(health)).map(|(name, _)| name.clone()).collect()
     }
@@ -89,7 +89,7 @@ impl Helpers {
         }
     }
 
-    /// A one-line summary for the log.
+    /// Returns a one-line summary for the log.
     pub fn words(&self) -> String {
         let word = |(name, health): (&String, &Health)| {
             let mut word = format!("{name} {:?}", health.process).to_lowercase();

@@ -26,7 +26,7 @@ pub enum Write {
 }
 
 impl Model {
-    /// The possible contents of a file.
+    /// Returns the possible contents of a file.
     pub fn possible(&self, name: &str) -> BTreeSet<State> {
         self.files.get(name).cloned().unwrap_or_else(|| BTreeSet::from([None]))
     }
@@ -47,18 +47,18 @@ impl Model {
         self.files.insert(name.to_owned(), BTreeSet::from([state]));
     }
 
-    /// All names that were ever written.
+    /// Returns all names that were ever written.
     pub fn names(&self) -> Vec<String> {
         self.files.keys().cloned().collect()
     }
 
-    /// The names of files that exist or may exist.
+    /// Returns the names of files that exist or may exist.
     pub fn present(&self) -> Vec<String> {
         let present = self.files.iter().filter(|(_, possible)| possible.iter().any(Option::is_some));
         present.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The total size in bytes of all files, each at its largest possible version.
+    /// Returns the total size in bytes of all files, each at its largest possible version.
     pub fn bytes(&self) -> usize {
         let largest =
             |possible: &BTreeSet<State>| possible.iter().flatten().map(|content| content.bytes).max();

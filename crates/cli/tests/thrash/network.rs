@@ -109,7 +109,7 @@ impl Drop for Namespace {
     }
 }
 
-/// The address of a helper: `h7` is 10.79.1.7.
+/// Returns the address of a helper: `h7` is 10.79.1.7.
 pub fn address(helper: &str) -> String {
     format!("10.79.1.{}", helper.trim_start_matches('h'))
 }

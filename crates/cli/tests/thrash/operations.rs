@@ -56,7 +56,7 @@ impl Verb {
         }
     }
 
-    /// The file that the verb writes, with its new contents.
+    /// Returns the name of the file that the verb writes, and its new contents.
     pub fn writes(&self) -> Option<(&str, State)> {
         match self {
             Self::Put { name, content, .. } => Some((name, Some(*content))),
@@ -67,17 +67,17 @@ impl Verb {
 }
 
 impl Operation {
-    /// The input file of a put.
+    /// Returns the input file of a put.
     pub fn source(&self, cluster: &Cluster) -> PathBuf {
         cluster.path("operations").join(format!("{}.src", self.label))
     }
 
-    /// The output file of a get.
+    /// Returns the output file of a get.
     pub fn target(&self, cluster: &Cluster) -> PathBuf {
         cluster.path("operations").join(format!("{}.got", self.label))
     }
 
-    /// The command-line arguments.
+    /// Returns the command-line arguments.
     pub fn arguments(&self, cluster: &Cluster) -> Vec<String> {
         let text = |path: PathBuf| path.to_str().expect("our folders have plain names").to_owned();
         let mut words: Vec<String> = Vec::new();

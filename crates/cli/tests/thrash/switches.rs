@@ -52,7 +52,7 @@ impl Switches {
     }
 }
 
-/// The path of libfaketime on Debian and its derivatives.
+/// Returns the path of libfaketime on Debian and its derivatives.
 fn clock_library() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
     let mut libraries = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));

@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// A stripe of two data blocks and one parity block of one byte each.
+    /// Returns a stripe of two data blocks and one parity block of one byte each.
     fn stripe(survives: u64, nodes: [&str; 3]) -> Value {
         let block = |(index, node): (usize, &str)| {
             let mut hash = store_api::BlockHash::default();
