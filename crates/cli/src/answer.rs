@@ -19,18 +19,18 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A result with both a text and a JSON form.
+    /// Creates a result with a text form and a JSON form.
     pub fn new(text: impl Into<String>, facts: &impl Serialize) -> Self {
         let json = serde_json::to_value(facts).expect("facts have string keys");
         Self { text: text.into(), json, note: None, exit: Exit::Done }
     }
 
-    /// An empty result; prints nothing.
+    /// Creates an empty result, which prints nothing.
     pub fn silent() -> Self {
         Self::default()
     }
 
-    /// A note for stderr, for verbs whose stdout carries file data.
+    /// Creates a result that is only a note for stderr, for verbs whose stdout carries file data.
     pub fn note(note: impl Into<String>) -> Self {
         Self { note: Some(note.into()), ..Self::default() }
     }
@@ -56,7 +56,7 @@ impl Answer {
         self
     }
 
-    /// The JSON form.
+    /// Returns the JSON form.
     #[cfg(test)]
     pub fn facts(&self) -> &serde_json::Value {
         &self.json

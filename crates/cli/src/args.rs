@@ -164,7 +164,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The network position and rate limit of this process, for verbs that transfer blocks.
+    /// Returns the network position and rate limit of this process, for verbs that transfer blocks.
     pub fn place(&self) -> Option<&PlaceArgs> {
         match self {
             Self::Put(args) => Some(&args.place),
@@ -469,7 +469,7 @@ pub struct CompareArgs {
     pub place: PlaceArgs,
 }
 
-/// A code by its name, or by the file of its generator matrix.
+/// Parses the name of a code, or `matrix:` and the path of a file with a generator matrix.
 fn code(text: &str) -> Result<CodeSpec, String> {
     let Some(path) = text.strip_prefix("matrix:") else {
         return text.parse().map_err(|error: codes::SpecError| error.to_string());
@@ -506,7 +506,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// The verbs without subcommands below `command`, with their full names.
+    /// Returns `command` if it has no subcommands, otherwise all verbs below it, each with its full name.
     fn leaves(command: &clap::Command, name: &str) -> Vec<(String, clap::Command)> {
         if !command.has_subcommands() {
             return vec![(name.to_owned(), command.clone())];

@@ -133,7 +133,7 @@ fn lost(stripe: &StripeView) -> String {
         .join(", ")
 }
 
-/// The helper that holds a block, such as ` on h1`; empty if there is none.
+/// Formats the helper that holds a block, such as ` on h1`; returns an empty string if no helper holds it.
 fn on_holder(block: &BlockView) -> String {
     block.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"))
 }

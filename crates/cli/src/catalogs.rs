@@ -51,7 +51,7 @@ pub async fn claims(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &claims))
 }
 
-/// One line for each helper that reports newer blocks.
+/// Formats one line for each helper that reports blocks newer than the catalog.
 fn claims_text(claims: &[NewerBlocks]) -> String {
     let line = |claim: &NewerBlocks| {
         let more = if claim.blocks > claim.first.len() as u64 { ", …" } else { "" };
@@ -104,7 +104,7 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
     Ok(Answer::new(rebuilt_text(&held, &found), &facts).with_exit(exit))
 }
 
-/// Rebuilds the catalog on a thread that may wait.
+/// Rebuilds the catalog on a thread that may block.
 async fn rebuild_from(cluster: Cluster, held: Inventories) -> Result<(Inventories, Rebuilt), Failure> {
     let work = move || {
         let rebuilt = stores::rebuild(&cluster, &held.answered, held.silent.len());
@@ -149,7 +149,7 @@ fn rebuilt_text(held: &Inventories, found: &Rebuilt) -> String {
     text
 }
 
-/// Lists blocks and puts that became no file, and files that only one helper confirms.
+/// Lists what the rebuild left out of the catalog, and the files that only one helper's blocks confirm.
 fn left_out_text(found: &Rebuilt) -> String {
     let mut text = String::new();
     let unconfirmed = found.unconfirmed.iter().map(|file| format!("{} (on {})", file.name, file.helper));

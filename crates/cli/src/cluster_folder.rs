@@ -63,7 +63,7 @@ fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
     text
 }
 
-/// Whether data edges are encrypted, and why.
+/// Describes whether data edges are encrypted, and why.
 fn edges_text(config: &Config) -> &'static str {
     match (config.data_tls, config.encrypts_data_edges()) {
         (Some(true), _) => "encrypted, as data_tls in mend.toml says",

@@ -37,7 +37,7 @@ struct Subject {
     stripe: StripeView,
     /// The block that degraded reads treat as lost.
     index: BlockIndex,
-    /// The healthy block for the direct read: the same block, unless it is really lost.
+    /// The healthy block to read directly: the block at `index`, or another one if that block is really lost.
     plain: BlockIndex,
     sub_blocks: u16,
     repeat: u16,
@@ -80,7 +80,8 @@ pub async fn compare(client: &Client, args: &CompareArgs) -> Result<Answer, Fail
     Ok(Answer::new(text, &subject.facts(plain.median, &rows)).with_exit(exit))
 }
 
-/// Every scheme that rebuilds a block. `auto` would repeat one of them, and migration needs the block itself.
+/// Returns every scheme that rebuilds a block. Leaves out `auto`, which would repeat one of the others, and
+/// migration, which copies the block itself.
 fn measured() -> Vec<Scheme> {
     Scheme::ALL.into_iter().filter(|scheme| !matches!(scheme, Scheme::Auto | Scheme::Migration)).collect()
 }
@@ -107,8 +108,8 @@ async fn subject(client: &Client, args: &CompareArgs) -> Result<Subject, Failure
     })
 }
 
-/// Picks the block to measure. For a file or stripe it prefers a lost block: a stripe without spare
-/// redundancy cannot treat another block as lost.
+/// Picks the block to measure. In a file or stripe, it prefers a block that is already lost: if the stripe
+/// has no spare block left, no other block can be treated as lost.
 async fn chosen(client: &Client, target: &str) -> Result<(StripeView, u16), Failure> {
     let stripe = match found(client.file(target).await)? {
         Some(file) => stripe_of(target, file)?,
@@ -164,7 +165,8 @@ impl Subject {
         self.plain == self.index
     }
 
-    /// Measures one scheme. `reference` holds the block's bytes once they are known.
+    /// Measures one scheme. `reference` holds the bytes to compare with. If it is empty, the bytes that this
+    /// scheme reads become the reference.
     async fn measure(
         &self,
         scheme: Scheme,

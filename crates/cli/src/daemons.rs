@@ -66,7 +66,8 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     Ok(Answer::silent())
 }
 
-/// Whether the coordinator only logs what it would do about damage without being asked; `None` if it does nothing.
+/// Returns the coordinator's mode of automatic repair: `Some(false)` to repair, `Some(true)` to only log what
+/// it would repair, `None` to do neither.
 fn heal(own_repair: OwnRepair, dry_run: bool) -> Option<bool> {
     match own_repair {
         OwnRepair::Auto => Some(dry_run),
@@ -114,6 +115,6 @@ fn no_such_helper(cluster: &Cluster, name: &Name) -> Failure {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Stdout may be closed.
+    // Ignore the error: stdout may be closed.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

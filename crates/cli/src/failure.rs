@@ -25,7 +25,7 @@ pub enum Exit {
     Unreachable,
     /// The user interrupted the verb.
     Interrupted,
-    /// The result of `status --check`, in the codes of monitoring systems.
+    /// The result of `status --check`, with the exit codes that monitoring systems expect.
     Check(Severity),
 }
 
@@ -58,7 +58,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure without a separate next step.
+    /// Creates a failure without a separate next step.
     pub fn new(message: impl Display) -> Self {
         Self { message: message.to_string(), help: None, exit: Exit::Failed, stdout_taken: false }
     }
@@ -78,12 +78,12 @@ impl Failure {
         Self { stdout_taken: true, ..self }
     }
 
-    /// A failure because the user interrupted the verb.
+    /// Creates the failure of a verb that the user interrupted.
     pub fn interrupted(what: impl Display) -> Self {
         Self::new(format!("interrupted; {what}")).exit(Exit::Interrupted)
     }
 
-    /// The error message.
+    /// Returns the error message.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -103,7 +103,7 @@ impl Failure {
                 let text = serde_json::to_string_pretty(&facts).expect("values are JSON");
                 match self.stdout_taken {
                     true => eprintln!("{text}"),
-                    // The reader may have closed the pipe.
+                    // Ignore the error: the reader may have closed the pipe.
                     false => drop(writeln!(io::stdout().lock(), "{text}")),
                 }
             }
@@ -114,7 +114,8 @@ impl Failure {
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        // The message may contain text from other systems, and it has no line breaks of its own.
+        // Escape control characters, because the message may contain text from other systems. Our own
+        // messages have no line breaks that would be escaped as well.
         let failure = Self::new(printable(&error.to_string()));
         match error {
             ClientError::Unreachable { .. } => failure
@@ -156,7 +157,7 @@ impl From<KindError> for Failure {
     }
 }
 
-/// Error types whose messages already include the next step.
+/// Implements `From` for error types whose messages already include the next step.
 macro_rules! plain {
     ($($error:ty),* $(,)?) => { $(
         impl From<$error> for Failure {

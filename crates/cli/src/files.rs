@@ -84,8 +84,9 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
     Ok(Answer::new(got_text(&args.name, &path, &got, start), &got).with_exit(exit_of(&got, &options)))
 }
 
-/// The last component of the stored name, in the current folder. Another user may have chosen the stored
-/// name, so it must not overwrite a file or contain characters that control a terminal.
+/// Returns the default output path: the last component of the stored name, in the current folder. Another
+/// user may have chosen the stored name, so the path must not exist yet or contain characters that control a
+/// terminal.
 fn default_target(name: &str) -> Result<PathBuf, Failure> {
     const HELP: &str = "choose the output with -o FILE, or -o - for stdout";
     let path = name.rsplit('/').next().unwrap_or_default();
@@ -120,7 +121,7 @@ fn got_text(name: &str, path: &Path, got: &Got, start: Instant) -> String {
     text
 }
 
-/// Notes on blocks that arrived with wrong bytes.
+/// Returns a note for each block that arrived with wrong bytes.
 fn garbled(got: &Got) -> impl Iterator<Item = String> {
     let note = |block: &String| {
         let block = printable(block);
@@ -132,12 +133,13 @@ fn garbled(got: &Got) -> impl Iterator<Item = String> {
     got.garbled.iter().map(note)
 }
 
-/// `--verify` fails if a stripe has no spare block, although the data itself was read.
+/// Returns the exit code. With `--verify`, a stripe without a spare block to verify against is a failure,
+/// although the data itself was read.
 fn exit_of(got: &Got, options: &GetOptions) -> Exit {
     if options.verify && got.without_spare() > 0 { Exit::Failed } else { Exit::Done }
 }
 
-/// Notes on reads that `--verify` could not verify.
+/// Returns notes on the reads that `--verify` could not verify.
 fn unverified(got: &Got) -> impl Iterator<Item = String> {
     let reads = count(got.reads, "read");
     let note =

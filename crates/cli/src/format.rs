@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::Bandwidth;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// A size in binary units: `1.02 GiB`, `64 MiB`, `17 B`.
+/// Formats a size in binary units: `1.02 GiB`, `64 MiB`, `17 B`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
@@ -20,7 +20,7 @@ pub fn size(bytes: u64) -> String {
     format!("{} {}", trimmed(value), UNITS[unit])
 }
 
-/// A block size: `64 MiB`, or `64 MiB in 1 MiB` if blocks are encoded in chunks.
+/// Formats a block size: `64 MiB`, or `64 MiB in 1 MiB` if blocks are encoded in chunks of 1 MiB.
 pub fn block_size(block_bytes: u64, chunk_bytes: Option<u64>) -> String {
     let chunks = chunk_bytes.map_or(String::new(), |bytes| format!(" in {}", size(bytes)));
     size(block_bytes) + &chunks
@@ -32,7 +32,7 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A measured time for comparisons: `12.3 ms`, `4.56 s`, and from a minute on like [`lasting`].
+/// Formats a measured time for comparisons: `12.3 ms`, `4.56 s`. Formats a minute and more like [`lasting`].
 pub fn time(time: Duration) -> String {
     match time.as_secs_f64() {
         seconds if seconds < 1.0 => format!("{} ms", trimmed((seconds * 1e4).round() / 10.0)),
@@ -41,7 +41,7 @@ pub fn time(time: Duration) -> String {
     }
 }
 
-/// A duration: `350 ms`, `4.2 s`, `4 min 30 s`, `2 h 5 min`.
+/// Formats a duration: `350 ms`, `4.2 s`, `4 min 30 s`, `2 h 5 min`.
 pub fn lasting(time: Duration) -> String {
     let rounded_to = |unit: u64| (time.as_secs() + unit / 2) / unit * unit;
     let seconds = (time.as_secs_f64() + 0.5) as u64;
@@ -58,23 +58,23 @@ pub fn lasting(time: Duration) -> String {
     }
 }
 
-/// A transfer rate, such as `113 MiB/s`.
+/// Formats a transfer rate: `113 MiB/s`.
 pub fn rate(bytes: u64, time: Duration) -> String {
     format!("{}/s", size((bytes as f64 / time.as_secs_f64().max(1e-6)) as u64))
 }
 
-/// The rate of a disk, in the units of mend.toml: `200 MB/s`.
+/// Formats the rate of a disk in the units of mend.toml: `200 MB/s`.
 pub fn disk_rate(bytes_per_s: u64) -> String {
     decimal(bytes_per_s, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
-/// A cap, in both units in which it can be typed: `500 Mbit/s (62.5 MB/s)`.
+/// Formats a cap in both units in which users can type it: `500 Mbit/s (62.5 MB/s)`.
 pub fn cap(bytes_per_s: u64) -> String {
     let bits = decimal(bytes_per_s.saturating_mul(8), ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"]);
     format!("{bits} ({})", disk_rate(bytes_per_s))
 }
 
-/// The rate of a link, truncated to three digits: `1gbit`, `937mbit`.
+/// Formats the rate of a link, truncated to three digits: `1gbit`, `937mbit`.
 pub fn link_rate(bytes_per_s: u64) -> String {
     let bits = bytes_per_s.saturating_mul(8);
     let unit = 10_u64.pow(bits.max(1).ilog10().saturating_sub(2));
@@ -91,12 +91,12 @@ fn decimal(number: u64, units: [&str; 5]) -> String {
     format!("{} {}", trimmed(value), units[unit])
 }
 
-/// A number with its noun: `1 stripe`, `2 stripes`.
+/// Formats a number with its noun: `1 stripe`, `2 stripes`.
 pub fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// A UTC time, such as `2026-11-21T14:03:07Z`.
+/// Formats a time in UTC: `2026-11-21T14:03:07Z`.
 pub fn date(unix_ms: u64) -> String {
     let moment = std::time::UNIX_EPOCH.checked_add(Duration::from_secs(unix_ms / 1000));
     // `humantime` rejects years after 9999; only a wrong clock produces them.
@@ -140,7 +140,7 @@ pub fn is_obeyed(c: char) -> bool {
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// A table without borders. Columns whose heading starts with `>` are right-aligned.
+/// Formats a table without borders. Columns whose heading starts with `>` are right-aligned.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);

@@ -92,7 +92,7 @@ fn ended_text(event: &HistoryEvent) -> String {
     text
 }
 
-/// Nodes with their block counts, such as `h2 (12), h10 (3)`.
+/// Formats nodes with their block counts, such as `h2 (12), h10 (3)`.
 fn counted(nodes: &BTreeMap<String, u64>) -> String {
     let mut nodes: Vec<_> = nodes.iter().collect();
     nodes.sort_by(|a, b| natural(a.0, b.0));

@@ -1,4 +1,5 @@
-//! Implements `mend lab …` by starting `mend-lab`, a separate program that helpers need not carry.
+//! Implements `mend lab …` by starting `mend-lab`, a separate program, so that it need not be installed on
+//! helpers.
 
 use std::env;
 use std::ffi::OsStr;

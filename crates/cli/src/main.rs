@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Err(error) => return failure::Failure::new(format!("cannot start threads: {error}")).print(format),
     };
     let result = runtime.block_on(verbs::run(cli));
-    // Do not wait for a read of a stuck disk.
+    // Do not wait for blocking threads: one may be stuck in a read from a disk that hangs.
     runtime.shutdown_background();
     match result {
         Ok(answer) => answer.print(format),
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints a usage error in the requested format, or the help text.
+/// Prints a usage error in the requested format, or prints the help text if the user asked for it.
 fn misspelt(error: &clap::Error) -> ExitCode {
     const USAGE: u8 = 2;
     let words: Vec<_> = std::env::args_os().collect();
@@ -77,8 +77,9 @@ fn misspelt(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Builds the runtime. Slices are fastest on a single thread, and a helper starts its own worker threads. The
-/// coordinator serves many independent connections and leaves one processor to `control`.
+/// Builds the async runtime for a verb. Moving slices is fastest on a single thread, and a helper starts its
+/// own worker threads. The coordinator serves many independent connections and leaves one processor to the
+/// thread that runs `control`.
 fn runtime(verb: &Verb) -> io::Result<Runtime> {
     match verb {
         Verb::Coordinator(_) => {

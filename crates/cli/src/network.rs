@@ -158,7 +158,7 @@ fn port(rate: RateView, now_ms: u64) -> String {
     link_rate(rate.bytes_per_s) + &source(rate, now_ms)
 }
 
-/// The source of a rate; empty if mend.toml states the rate.
+/// Formats the source of a rate. Returns an empty string if mend.toml states the rate.
 fn source(rate: RateView, now_ms: u64) -> String {
     let age = |since: Option<u64>| {
         let age = Duration::from_millis(now_ms.saturating_sub(since.unwrap_or(now_ms)));

@@ -67,7 +67,7 @@ async fn list(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &nodes))
 }
 
-/// The state of the store's own process on a node.
+/// Formats the state of the storage system's own process on a node.
 fn server(node: &NodeView) -> String {
     match node.serves {
         Some(true) => "serves",

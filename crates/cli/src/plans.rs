@@ -11,7 +11,7 @@ use crate::blocks::{Target, find};
 use crate::failure::Failure;
 use crate::format::{count, disk_rate, link_rate, size, table, time};
 
-/// The cost from a plan's summary.
+/// Extracts the cost from a plan's summary.
 pub fn cost(plan: &PlanView) -> Result<Cost, Failure> {
     let cost = plan.summary.get("cost").cloned().unwrap_or_default();
     serde_json::from_value(cost)
@@ -45,7 +45,7 @@ async fn request(client: &Client, args: &PlanArgs) -> Result<PlanRequestView, Fa
     })
 }
 
-/// The index of a block given as `3`, `b3` or its name.
+/// Returns the index of the block that the user named `3`, `b3` or by its full name.
 fn index_of(stripe: &StripeView, name: &str) -> Result<u16, Failure> {
     let number: Option<u16> = name.strip_prefix('b').unwrap_or(name).parse().ok();
     let is_it = |index: u16, block: &str| block == name || Some(index) == number;
@@ -91,7 +91,7 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
     Ok(Answer::new(text, &facts))
 }
 
-/// The heading: facts that hold for all schemes.
+/// Formats the heading: facts that hold for all schemes.
 fn head(auto: &PlanView) -> String {
     let rates = auto.rates;
     let span = |least: u64, most: u64, rate: fn(u64) -> String| match least == most {

@@ -30,7 +30,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar for `bytes` bytes. `what` names the operation.
+    /// Creates a bar for `bytes` bytes. `what` names the operation.
     pub fn new(what: &str, bytes: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
         bar.set_style(style(TEMPLATE));
@@ -39,7 +39,7 @@ impl Bar {
         Self { bar, shown, said: Cell::new(Instant::now()), is_paused: Cell::new(false) }
     }
 
-    /// A callback that advances the bar by the bytes moved.
+    /// Returns a callback that advances the bar by the bytes moved.
     pub fn progress(&self) -> Progress {
         let bar = self.bar.clone();
         // A replanned repair may move some bytes twice; the bar stops at its length.
@@ -48,7 +48,7 @@ impl Bar {
         })
     }
 
-    /// Prints a progress line to stderr at intervals if no bar is shown.
+    /// Prints `line` to stderr if no bar is shown and `SAID_EVERY` has passed since the last line.
     pub fn say(&self, line: &str) {
         if self.said.get().elapsed() >= SAID_EVERY && !is_shown() {
             eprintln!("{}", printable(line));

@@ -121,7 +121,7 @@ impl FromStr for Rate {
     }
 }
 
-/// A cap with its subject, written `NAME=RATE`.
+/// A cap for one helper, disk or rack, written `NAME=RATE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedRate(String, Rate);
 
@@ -184,7 +184,7 @@ fn request(options: &WideArgs) -> RepairRequest {
     }
 }
 
-/// The state of a draining helper, as `mend status` shows it.
+/// Formats the state of a draining helper as a line of `mend status`.
 pub fn leaving_line(leaving: &LeavingView) -> String {
     format!("{}\n", printable(&leaving.text))
 }
@@ -247,7 +247,7 @@ fn caps_text(caps: &CapsView) -> String {
         + &each("rack", &caps.racks)
 }
 
-/// A repair on one line, running or ended.
+/// Formats a running or ended repair as one line.
 pub fn line(repair: &RepairView) -> String {
     let mut text = format!(
         "repair {} ({}): {}, {} of {}, {} of {}",
@@ -271,7 +271,7 @@ pub fn line(repair: &RepairView) -> String {
     text + "\n"
 }
 
-/// The stripes that failed for one reason.
+/// Formats how many stripes failed for one reason, and the reason.
 pub fn failed(reason: &RepairReason) -> String {
     format!("{} failed: {}", count(reason.stripes, "stripe"), printable(&reason.reason))
 }
@@ -288,7 +288,7 @@ fn running(progress: &ProgressView) -> String {
     text + &progress.limited_by.iter().map(|limit| format!("; limited by {limit}")).collect::<String>()
 }
 
-/// How long a repair took, compared with its lower bound.
+/// Formats how long a repair took, its rate, and its lower bound.
 fn took(progress: &ProgressView) -> String {
     let mut text = format!("took {}", lasting(Duration::from_millis(progress.elapsed_ms)));
     text += &progress.rate_bytes_per_s.map_or_else(String::new, |rate| format!(" at {}/s", size(rate)));
@@ -296,7 +296,7 @@ fn took(progress: &ProgressView) -> String {
     text
 }
 
-/// The lower bound on an ended repair's time, and its bottleneck, as far as they are known.
+/// Formats the lower bound on an ended repair's time, and the repair's bottleneck, as far as they are known.
 pub fn beside_the_bound(progress: &ProgressView) -> Option<String> {
     let bound = progress.bound_ms.filter(|_| progress.elapsed_ms > 0).map(|bound| {
         let share = bound as f64 / progress.elapsed_ms as f64 * 100.0;

@@ -18,7 +18,7 @@ const SHOW_EVERY: Duration = Duration::from_secs(2);
 /// The maximum number of stripes to list without `--verbose`.
 const ITEMS_LISTED: usize = 20;
 
-/// How much detail to print about a repair.
+/// How much to print about a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// The totals, and the stripes that were not repaired.
@@ -34,8 +34,8 @@ pub async fn repair(client: &Client, args: &RepairArgs, detail: Detail) -> Resul
     await_unless(client, view, args.no_wait, detail).await
 }
 
-/// Waits for a repair to end and reports it; with `no_wait`, reports only that it was started, unless it has
-/// ended at once.
+/// Waits for a repair to end and reports it. With `no_wait`, reports only that the repair was started, unless
+/// it has already ended.
 pub async fn await_unless(
     client: &Client,
     view: RepairView,
@@ -137,14 +137,15 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     text
 }
 
-/// The time that a repair worked: without pauses, by the clock of its bound.
+/// Returns how long a repair was active, without pauses. This is the time that is compared with the lower
+/// bound. Without progress data, it is the time from start to end.
 fn took(view: &RepairView) -> Duration {
     let ended = view.ended_unix_ms.unwrap_or_default();
     let worked = view.progress.as_ref().map(|progress| progress.elapsed_ms);
     Duration::from_millis(worked.unwrap_or_else(|| ended.saturating_sub(view.started_unix_ms)))
 }
 
-/// The stripes that were not repaired, grouped by reason.
+/// Formats the stripes that were not repaired, grouped by reason.
 fn bad_text(bad: &[&RepairItem]) -> String {
     let mut alike: BTreeMap<_, Vec<&RepairItem>> = BTreeMap::new();
     for item in bad {
@@ -197,7 +198,7 @@ pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &serde_json::json!({ "cancelled": repair })))
 }
 
-/// What came of the parity check, for people.
+/// Describes the outcome of a parity check.
 fn parity_in_words(parity: ParityOutcome) -> &'static str {
     match parity {
         ParityOutcome::Holds => ", parity holds",

@@ -12,7 +12,8 @@ use crate::format::{count, printable, size};
 use crate::progress::Bar;
 
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// How long to wait for the removal of orphans. Any left after that are not proven safe to remove.
+/// How long to wait for the removal of orphans. Orphans that remain after this time are not proven safe to
+/// remove.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 /// The maximum number of stripes to name for each reason that prevented a parity check.
 const NAMED: usize = 5;
@@ -37,7 +38,7 @@ pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure>
     Ok(Answer::new(text(&view), &view).with_exit(exit(&view)))
 }
 
-/// The bytes read so far, and the total. A parity check reads every block a second time.
+/// Returns the bytes read so far, and the total. If the scrub also checks parity, it reads every block twice.
 fn progress(view: &ScrubView) -> (u64, u64) {
     let Some(parity) = view.parity.as_ref().filter(|parity| parity.stripes > 0) else {
         return (view.checked_bytes, view.bytes);
@@ -66,7 +67,7 @@ fn exit(view: &ScrubView) -> Exit {
     }
 }
 
-/// Removes orphans that are safe to remove, and returns those left after a short wait.
+/// Removes orphans that are safe to remove, waits for a short time, and returns the orphans that remain.
 async fn remove_orphans(client: &Client) -> Result<Vec<OrphanView>, Failure> {
     let asked = client.remove_orphans().await?.orphans;
     let until = Instant::now() + REMOVAL_LIMIT;
@@ -143,7 +144,7 @@ fn parity_text(parity: &ParityScrubView) -> String {
     text
 }
 
-/// The first few stripes by name.
+/// Formats the names of the first few stripes.
 fn shortened(unchecked: &UncheckedStripes) -> String {
     let named: Vec<_> =
         unchecked.first.iter().take(NAMED).map(|stripe| printable(stripe).to_string()).collect();

@@ -112,7 +112,7 @@ impl FromStr for Percent {
     }
 }
 
-/// Runs a simulation.
+/// Implements `mend sim`.
 pub fn simulate(action: &SimAction) -> Result<Answer, Failure> {
     match action {
         SimAction::Recover(args) => recover(args),
@@ -129,7 +129,7 @@ impl HardwareArgs {
         self.rate.bytes_per_second()
     }
 
-    /// The bandwidth that repairs may use.
+    /// Returns the bandwidth of links and disks that repairs may use.
     fn rates(&self) -> Rates {
         let link = self.cap.map_or(self.link(), |cap| cap.bytes_per_second().min(self.link()));
         let disk = self.disk.map_or(self.link() * FAST_DISK, Bandwidth::bytes_per_second);
@@ -162,7 +162,8 @@ impl HardwareArgs {
 struct Shown {
     blocks: usize,
     data_blocks: usize,
-    /// Whether the lower bound applies: it assumes k whole blocks read for each lost block.
+    /// Whether the lower bound on recovery time applies. The bound assumes that k whole blocks are read for
+    /// each lost block.
     has_bound: bool,
 }
 
@@ -342,7 +343,8 @@ impl Case {
     }
 }
 
-/// Formats a number with two or three significant digits.
+/// Formats a number with two decimals below 10 and with none up to 10,000. Uses scientific notation beyond
+/// that and below 0.01.
 fn short(number: f64) -> String {
     match number {
         number if (0.01..10.0).contains(&number) => format!("{number:.2}"),

@@ -33,14 +33,14 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
 }
 
-/// The result of `status --check` if the coordinator cannot be asked.
+/// Returns the result of `status --check` for an error that kept the check from asking the coordinator.
 pub fn unknown(failure: &Failure) -> Answer {
     let text = format!("MEND UNKNOWN - {}", printable(failure.message()));
     Answer::new(text, &serde_json::json!({ "severity": Severity::Unknown, "error": failure.message() }))
         .with_exit(Exit::Check(Severity::Unknown))
 }
 
-/// One line and an exit code in the format of Nagios plug-ins.
+/// Implements `mend status --check`: one line and an exit code in the format of Nagios plug-ins.
 async fn check(client: &Client) -> Result<Answer, Failure> {
     let status = client.status().await?;
     let word = match status.severity {
@@ -53,7 +53,7 @@ async fn check(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &status).with_exit(Exit::Check(status.severity)))
 }
 
-/// The status as text: the coordinator's summary first, then its advice, then the details.
+/// Formats the status: first the coordinator's summary, then its advice, then the details.
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}\n", printable(&status.summary));
     if status.settling {
@@ -100,7 +100,7 @@ fn steady_line(steady: &SteadyScrubView) -> String {
     format!("steady scrub at {}{left}{parity}\n", disk_rate(steady.rate_bytes_per_s))
 }
 
-/// How many stripes a scrub has checked for parity.
+/// Describes how many stripes a scrub has checked for parity.
 fn parity_words(parity: &ParityScrubView) -> String {
     let unchecked: u64 = parity.unchecked.iter().map(|unchecked| unchecked.stripes).sum();
     let mut words = format!("; parity of {} checked", count(parity.checked, "stripe"));
@@ -134,7 +134,7 @@ fn lost_text(status: &Status) -> String {
     text
 }
 
-/// Unreadable parts of files, grouped by the helpers that would make them readable again.
+/// Lists the unreadable parts of files, grouped by the helpers that must return to make the parts readable.
 fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
     let mut lines: BTreeMap<(Option<&str>, String), Vec<String>> = BTreeMap::new();
     for part in parts {
@@ -162,7 +162,7 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
     text
 }
 
-/// Stripes whose blocks contradict each other, each with its next step.
+/// Lists the stripes whose blocks contradict each other, each with its next step.
 fn contradictions_text(contradictions: &[ContradictionView], in_all: u64) -> String {
     let mut text = String::new();
     for contradiction in contradictions.iter().take(PARTS_LISTED) {

@@ -20,14 +20,14 @@ use crate::{
 
 /// How long to keep dialling an unreachable coordinator, which may be starting.
 const STARTING_LIMIT: Duration = Duration::from_secs(4);
-/// How long to wait for the cleanup of an abandoned transfer.
+/// How long to wait for the cleanup of an interrupted put or get.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the command line.
 pub async fn run(cli: Cli) -> Result<Answer, Failure> {
     let is_check = cli.verb.is_check();
     match carry_out(cli).await {
-        // Monitoring systems read stdout only, so a failure is reported there as well.
+        // Monitoring systems read only stdout, so report a failure there as well.
         Err(failure) if is_check => Ok(status::unknown(&failure)),
         result => result,
     }
@@ -57,7 +57,7 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
     }
 }
 
-/// The client options of a verb.
+/// Returns the client options for a verb.
 fn options(verb: &Verb) -> ClientOptions {
     // A monitoring check must answer at once.
     let patience = if verb.is_check() { Duration::ZERO } else { STARTING_LIMIT };
@@ -125,7 +125,8 @@ fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {
     Ok(cluster)
 }
 
-/// The nearest cluster folder, here or in a parent; if none exists, the default path.
+/// Returns the nearest cluster folder: in the current folder or a parent. If there is none, returns the
+/// default path.
 fn nearest_folder() -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let is_cluster = |folder: &Path| folder.join("mend.toml").is_file();

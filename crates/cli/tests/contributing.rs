@@ -1,5 +1,5 @@
-//! Holds `CONTRIBUTING.md` and `ARCHITECTURE.md` true: the paths that they name exist, and the lists of files to
-//! touch are complete.
+//! Checks `CONTRIBUTING.md` and `ARCHITECTURE.md`: the paths that they name exist, and their lists of files
+//! to change are complete.
 
 #![forbid(unsafe_code)]
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The placeholder for whatever is being added.
+/// The placeholder in the pages for the name of the item that is added.
 const PLACEHOLDER: &str = "NAME";
 
 fn root() -> PathBuf {
@@ -18,7 +18,8 @@ fn page(name: &str) -> String {
     fs::read_to_string(root().join(name)).expect("a page")
 }
 
-/// Paths in backticks below `crates`, `docs` and other folders of the repository, with `{a,b}` written out.
+/// Returns the paths in backticks that start with `crates/`, `docs/` and other folders of the repository. A
+/// path with `{a,b}` becomes two paths.
 fn paths(text: &str) -> BTreeSet<String> {
     const FOLDERS: [&str; 5] = ["crates/", "docs/", "java/", "lab/", "scripts/"];
     let quoted = text.split('`').skip(1).step_by(2);
@@ -33,14 +34,14 @@ fn written_out(path: &str) -> Vec<String> {
     choices.split(',').map(|choice| format!("{before}{}{after}", choice.trim())).collect()
 }
 
-/// The item of the list "Adding …" that begins with these words.
+/// Returns the item of the list "Adding …" that begins with these words.
 fn item<'a>(page: &'a str, begins: &str) -> &'a str {
     let from = page.find(&format!("- **{begins}**")).expect("an item");
     let item = &page[from..];
     &item[..item[1..].find("\n- **").map_or(item.len(), |end| end + 1)]
 }
 
-/// Rust sources of these crates, without comments and with paths from the root.
+/// Returns the Rust sources of these crates, without comments, each with its path from the root.
 fn sources(crates: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for name in crates {
@@ -62,20 +63,20 @@ fn collect(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// A file without comments and without its tests, which come last.
+/// Returns a file's code without comments and without tests, which are at the end of the file.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The files of these crates whose code contains one of the words.
+/// Returns the files of these crates whose code contains one of the words.
 fn naming(crates: &[&str], words: &[&str]) -> BTreeSet<String> {
     let names = |(name, text): (String, String)| words.iter().any(|word| text.contains(word)).then_some(name);
     sources(crates).into_iter().filter_map(names).collect()
 }
 
-/// Whether a path exists. Decisions are cited by their numbers.
+/// Whether a path exists. A decision may be cited by its number alone.
 fn exists(path: &str) -> bool {
     let path = root().join(path);
     let (folder, cited) = (path.parent().expect("a folder"), path.file_name().expect("a name"));

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use ports::Ports;
 
-/// A coordinator and its helpers; dropping this ends all of them.
+/// A coordinator and its helpers. All processes are killed when the value is dropped.
 struct Cluster {
     scratch: TempDir,
     _ports: Ports,
@@ -130,7 +130,7 @@ fn failed(output: &Output, code: i32, says: &str) {
     assert!(said.contains(says), "{said}");
 }
 
-/// Bytes without repetition, which reveals misplaced blocks.
+/// Generates bytes without a repeating pattern, so that a misplaced block is noticed.
 fn bytes(count: usize) -> Vec<u8> {
     (0..count as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -156,7 +156,7 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
 
     assert!(cluster.get(&["film"]) == content);
     assert!(cluster.get(&["a/b c"]).is_empty());
-    // Across the boundaries of blocks and stripes.
+    // Read a range that crosses the boundaries of blocks and stripes.
     assert!(cluster.get(&["film", "--range", "262100+900000"]) == content[262_100..1_162_100]);
     failed(&cluster.mend(&["get", "film", "--range", "2500000-2500000", "-o", "-"]), 1, "has 2500000 bytes");
     failed(&cluster.mend(&["put", path(&file)]), 1, "there is a file `film` already");

@@ -2,8 +2,8 @@
 //!
 //! The fenced `sh` blocks of a page are one shell session. A `text` block after one of them is its expected
 //! output: each line must be found in a line of the output, where `…` stands for anything. The shipped binary
-//! is on PATH; machines are folders (`guides/ssh`), all in network, mount and process namespaces that end
-//! with the session.
+//! is on PATH. A machine is a folder (`guides/ssh`). All machines run in network, mount and process
+//! namespaces that end with the session.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A machine that is busy with other things may make it seem that a session hangs.
+/// Time limit of a session in seconds. Long, because on a busy machine a session may only seem to hang.
 const SECONDS: &str = "600";
 
 const CLUSTER: &str = include_str!("../../../docs/guides/dir-cluster.md");
@@ -20,7 +20,8 @@ const UPGRADE: &str = include_str!("../../../docs/guides/upgrade.md");
 const REMOVAL: &str = include_str!("../../../docs/guides/removal.md");
 const README: &str = include_str!("../../../README.md");
 
-/// Programs that a session finds before the system's. A release build exists already.
+/// Stand-ins that a session finds before the system's programs. `cargo` does nothing, because a release build
+/// already exists.
 const PROGRAMS: [(&str, &str); 4] = [
     ("ssh", include_str!("guides/ssh")),
     ("systemctl", include_str!("guides/systemctl")),
@@ -28,7 +29,7 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("cargo", "#!/bin/sh\n"),
 ];
 
-/// One fenced block of commands.
+/// A fenced block of commands and its expected output.
 #[derive(Debug, Default)]
 struct Block {
     commands: String,
@@ -50,7 +51,7 @@ fn a_cluster_on_several_machines_is_upgraded_and_taken_off() {
     run(&[CLUSTER, UPGRADE, REMOVAL]);
 }
 
-/// Runs the blocks of pages in one session and compares their output.
+/// Runs the blocks of these pages in one session, and compares the output with the expected one.
 fn run(pages: &[&str]) {
     let blocks: Vec<Block> = pages.iter().flat_map(|page| blocks(page)).collect();
     let mut script = String::new();
@@ -72,7 +73,7 @@ fn run(pages: &[&str]) {
     }
 }
 
-/// Runs a script in a world of its own, which ends with it; returns all that it printed.
+/// Runs a script in namespaces of its own, which end with the session. Returns all output.
 fn session(script: &str) -> String {
     let scratch = tempfile::tempdir().expect("a folder");
     let (tools, checkout) = (scratch.path().join("tools"), scratch.path().join("checkout"));
@@ -102,8 +103,9 @@ fn session(script: &str) -> String {
 
 /// Writes a script that can be executed at once.
 ///
-/// Another process writes it. If this process wrote it, a concurrent test could fork meanwhile, and its child
-/// would keep the file open for writing: executing the script would fail with "Text file busy".
+/// Another process writes the file. If this process wrote it, a concurrent test could fork at the same time,
+/// and its child would keep the file open for writing. Executing the script would then fail with "Text file
+/// busy".
 fn write_program(path: &Path, text: &str) {
     let script = r#"cat > "$0" && chmod 755 "$0""#;
     let mut writer = Command::new("sh");
@@ -112,14 +114,14 @@ fn write_program(path: &Path, text: &str) {
     assert!(writer.wait().is_ok_and(|status| status.success()), "{} must be written", path.display());
 }
 
-/// Copies the program without its debugging symbols, as a release build has none and every machine gets a
-/// copy.
+/// Copies the program without its debugging symbols. A release build has none, and every machine of a session
+/// gets a copy.
 fn strip(program: &Path, to: &Path) {
     let done = Command::new("strip").arg("-o").arg(to).arg(program).status();
     assert!(done.is_ok_and(|status| status.success()), "strip (binutils) must work");
 }
 
-/// The `sh` blocks of a page, each with the `text` blocks that follow it.
+/// Returns the `sh` blocks of a page, each with the `text` blocks that follow it as the expected output.
 fn blocks(page: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut fence = None;
@@ -142,7 +144,7 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// Whether a line has all parts of the wanted one, in their order.
+/// Whether a line contains all parts of `wanted`, which are separated by `…`, in their order.
 fn shows(line: &str, wanted: &str) -> bool {
     let mut rest = line;
     wanted.split('…').all(|part| match rest.split_once(part.trim()) {

@@ -146,7 +146,7 @@ pub struct HistoryArgs {
     pub last: usize,
 }
 
-/// A time such as `2m`, or a number of seconds.
+/// Parses a number of seconds, or a time such as `2m`.
 pub(super) fn seconds_or_time(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_secs).or_else(|_| time(text))
 }

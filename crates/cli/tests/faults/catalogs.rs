@@ -17,7 +17,7 @@ fn restart(cluster: &mut Cluster) {
     cluster.await_ready();
 }
 
-/// The first line of `mend status`.
+/// Returns the first line of `mend status`.
 fn first_line(cluster: &Cluster) -> String {
     cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
 }
@@ -89,14 +89,14 @@ fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     for verb in [&put[..], &["rm", "old"], &["repair", "--all"]] {
         cluster.mend(verb).fails_with(&["catalog is an old copy", "mend catalog"]);
     }
-    // Nothing has changed since, so the newest copy is still correct.
+    // The catalog has not changed since the newest backup, so that backup is still correct.
     cluster.kill("coordinator");
     cluster.mend(&["catalog", "restore", newest]).ok();
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     until_safe(&cluster);
     cluster.assert_reads("new", &new, &[]);
-    // Without a newer copy, the operator accepts the loss. Stripe names are not reused.
+    // Without a newer copy, the operator accepts the loss. The names of the lost stripes are not reused.
     cluster.kill("coordinator");
     cluster.mend(&["catalog", "restore", before]).ok();
     cluster.start(&["coordinator"]);
@@ -110,8 +110,8 @@ fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     cluster.assert_reads("third", &third, &[]);
     cluster.assert_reads("old", &old, &[]);
     cluster.mend(&["get", "new", "-o", "-"]).fails_with(&["new"]);
-    // The blocks that remain of `new` belong to no stripe. Only an explicit request removes them, and nothing
-    // else.
+    // The remaining blocks of `new` belong to no stripe. An explicit request removes these blocks and no
+    // others.
     let stripes = |bytes: usize| bytes.div_ceil(4 * (64 << 10));
     let needed = 6 * (stripes(old.len()) + stripes(third.len()));
     assert!(cluster.block_files().len() > needed);
@@ -121,7 +121,7 @@ fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     cluster.assert_reads("old", &old, &[]);
 }
 
-/// The allowed contents of a file: one of these versions, or no file.
+/// What may be stored under a name: one of `versions` or, if `may_be_absent`, no file.
 #[derive(Default)]
 struct Expected {
     versions: Vec<Vec<u8>>,
@@ -201,7 +201,7 @@ fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
         fs::remove_file(copy).unwrap();
         assert!(expected.versions.contains(&bytes), "{name} has other bytes than were ever put");
     }
-    // The lost helpers return; their blocks are found, verified and counted again.
+    // The two helpers return. The coordinator finds and verifies their blocks.
     cluster.start(&["helper", "h3"]);
     cluster.start(&["helper", "h6"]);
     cluster.await_ready();
@@ -211,7 +211,7 @@ fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
     });
 }
 
-/// The procedure "Replacing keys" of `docs/guides/keys.md`, for a helper whose certificate leaked.
+/// Follows the procedure "Replacing keys" of `docs/guides/keys.md` for a helper whose certificate leaked.
 #[test]
 fn a_helper_with_a_leaked_key_is_renamed_and_keeps_its_blocks() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
@@ -236,12 +236,13 @@ fn a_helper_with_a_leaked_key_is_renamed_and_keeps_its_blocks() {
     });
     cluster.assert_reads("film", &content, &[]);
     cluster.mend(&["scrub"]).ok();
-    // It cannot register any more: mend.toml does not list the name.
+    // A helper named h1 can no longer register, because mend.toml does not list it.
     cluster.mend(&["helper", "h1"]).fails_with(&["h1"]);
 }
 
-/// A block found under another name is marked for removal at its old home. Once the disks are swapped back,
-/// that mark is outdated.
+/// When a block is found on another helper than the catalog states, the catalog is corrected and the block is
+/// marked for removal on its previous helper. Once the disks are swapped back, that mark is outdated and must
+/// be ignored.
 #[test]
 fn disks_that_were_swapped_and_swapped_back_lose_nothing() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
@@ -262,8 +263,9 @@ fn disks_that_were_swapped_and_swapped_back_lose_nothing() {
     assert_eq!(cluster.block_files().len(), 6 * 500_000_usize.div_ceil(4 * (64 << 10)));
 }
 
-/// A copy of the disk, such as a snapshot of a volume, is taken while a put runs, and put back after the put
-/// has ended well. The old catalog knows an open put, whose blocks may be those of a file.
+/// A raw copy of the catalog, such as a snapshot of its volume, is taken while a put runs, and is restored
+/// after the put has succeeded. In the restored catalog the put is unfinished, although its blocks belong to
+/// a file.
 #[test]
 fn blocks_of_a_put_that_was_open_in_a_raw_copy_are_kept() {
     let mut cluster = Cluster::new(7, "rs-6-4", "16MiB");
@@ -298,14 +300,14 @@ fn blocks_of_a_put_that_was_open_in_a_raw_copy_are_kept() {
     assert_eq!(cluster.block_files().len(), 6, "they may belong to a file");
     let status = cluster.mend(&["status", "--output", "json"]).json();
     assert_eq!(status["orphans"].as_array().unwrap().len(), 6, "{status:#}");
-    // The operator has noticed, and puts the newest catalog back.
+    // Case 1: the operator notices the mistake and restores the newest catalog.
     cluster.kill("coordinator");
     fs::copy(&newest, catalog(&cluster)).unwrap();
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     until_safe(&cluster);
     cluster.assert_reads("film", &content, &[]);
-    // Or does not miss the file, and removes the blocks.
+    // Case 2: the operator keeps the old catalog and has the blocks removed.
     cluster.kill("coordinator");
     fs::copy(&copy, catalog(&cluster)).unwrap();
     cluster.start(&["coordinator"]);

@@ -50,7 +50,8 @@ fn a_helper_whose_certificate_has_expired_waits_for_a_new_one() {
         cluster.start(&["helper", helper]);
     }
     std::thread::sleep(Duration::from_secs(22));
-    // An open connection may outlive the certificate, but no new one can be opened.
+    // An open connection may outlive the certificate, so restart the coordinator: helpers then need a new
+    // connection, which h1 cannot open.
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
     cluster.eventually("the others are back", |cluster| is_up(cluster, "h2"));

@@ -31,11 +31,13 @@ fn restart_without_catalog(cluster: &mut Cluster) {
         .eventually("all helpers are counted", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
 }
 
-/// Lost blocks, range reads, repair and full reads, repeated after rebuilding the catalog.
+/// Loses blocks, reads ranges, repairs and reads whole files; then rebuilds the catalog and does all of this
+/// again.
 #[test]
 fn chunked_files_are_read_repaired_and_found_again() {
     let mut cluster = Cluster::new(10, "rs-6-4", "64KiB");
-    // Parts of 2 KiB, 512 bytes and 8 KiB; the last stripes have a few chunks or less than one.
+    // Sub-blocks of a chunk have 2 KiB, 512 bytes and 8 KiB. The last stripes have a few chunks, or less than
+    // one chunk.
     let files = [
         ("film", "clay-6-4-5", "64KiB", "16KiB", 700_001),
         ("tiny", "clay-6-4-5", "64KiB", "4KiB", 300_000),
@@ -63,7 +65,8 @@ fn chunked_files_are_read_repaired_and_found_again() {
             }
             cluster.mend(&["scrub"]).fails_with(&["repair --all"]);
             assert_reads_ranges(&cluster, name, content, round);
-            // (6, 4) has no spare block left, so only (9, 6) can be verified.
+            // Two blocks of each stripe are lost. A (6, 4) stripe then has no spare block to verify against,
+            // a (9, 6) stripe has one.
             let verify: &[&str] = if *name == "song" { &["--verify"] } else { &[] };
             cluster.assert_reads(name, content, verify);
             cluster.mend(&["repair", "--all"]).ok();
@@ -93,7 +96,7 @@ fn block(cluster: &Cluster, block: &str) -> Vec<u8> {
     fs::read(cluster.block_file(block)).unwrap()
 }
 
-/// Every chunk of a stripe is encoded like a stripe with blocks of the chunk's size.
+/// Every chunk of a stripe is encoded like a stripe whose blocks have the chunk's size.
 #[test]
 fn every_chunk_is_encoded_by_itself() {
     const CHUNK: usize = 8 << 10;

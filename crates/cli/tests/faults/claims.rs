@@ -1,4 +1,4 @@
-//! Forged blocks from a helper with a valid certificate, with correct checksums and labels.
+//! Forged blocks, with correct checksums and labels, from a helper with a valid certificate.
 
 use std::fs;
 
@@ -77,7 +77,7 @@ fn a_single_block_cannot_claim_a_files_name_in_a_rebuilt_catalog() {
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     cluster.assert_reads("film", &content, &[]);
-    // The rival is kept under a separate name, where the user can inspect it.
+    // The forged file is kept under another name, so that the user can inspect it.
     let listed = cluster.mend(&["ls", "--output", "json"]).ok().json();
     let names: Vec<&str> =
         listed.as_array().unwrap().iter().filter_map(|file| file["name"].as_str()).collect();
@@ -99,8 +99,9 @@ fn rebuild(cluster: &mut Cluster) -> Said {
     said
 }
 
-/// The numbers and times of a single helper's block have no effect on files that are stored afterwards. The
-/// numbers are the highest one, and the highest one that an earlier program accepted.
+/// A file whose blocks are on a single helper must not affect files that are stored later, whatever stripe
+/// number and time its labels claim. The two stripe numbers are the highest possible one and the highest that
+/// an earlier version of Mend accepted.
 #[test]
 fn a_single_block_cannot_displace_later_files_in_rebuilt_catalogs() {
     for number in [(1_u64 << 34) - 1, (1 << 33) - 2] {
@@ -128,7 +129,7 @@ fn a_single_block_cannot_displace_later_files_in_rebuilt_catalogs() {
             }
             assert!(!first_line(&cluster).starts_with("STOPPED"), "{}", first_line(&cluster));
         }
-        // Without the invented file nothing remains to be said.
+        // Once the invented file is removed, a rebuild finds no problem.
         cluster.mend(&["rm", "zzz"]).ok();
         cluster.eventually("its blocks are removed", |cluster| {
             cluster.block_files().iter().all(|path| !path.to_str().unwrap().contains(&stripe))
@@ -140,7 +141,8 @@ fn a_single_block_cannot_displace_later_files_in_rebuilt_catalogs() {
     }
 }
 
-/// Too many blocks of a file are lost, and all helpers answer.
+/// Three blocks of a file's only stripe are deleted, more than its code tolerates. All helpers answer, so
+/// only this loss makes the rebuild leave out the file.
 #[test]
 fn a_rebuild_names_the_files_that_it_leaves_out() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
@@ -162,7 +164,8 @@ fn a_claim_by_a_single_helper_blocks_no_writes() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
     for round in 0..5 {
-        // The highest number that is still credible, with a different coordinator suffix each time.
+        // A stripe number just below the limit beyond which the coordinator ignores names. The suffix stands
+        // for a run of the coordinator and differs in each round.
         let count = (1_u64 << 32) - 100;
         cluster.kill("h2");
         let stripe = format!("{count}-bbbbb{}", ["b", "c", "d", "e", "f"][round]);
@@ -188,8 +191,8 @@ fn a_claim_by_a_single_helper_blocks_no_writes() {
     assert!(cluster.runs("coordinator"));
 }
 
-/// Blocks of an unknown stripe on two helpers look like an outdated catalog. The message names both helpers,
-/// and the operator can reject one of them.
+/// Blocks of an unknown stripe on two helpers look like an outdated catalog, so the coordinator stops all
+/// writes. Its message names both helpers, and the operator can reject one of them.
 #[test]
 fn a_helper_whose_claims_stop_all_can_be_rejected() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
@@ -214,7 +217,7 @@ fn a_helper_whose_claims_stop_all_can_be_rejected() {
     cluster.eventually("it goes on", |cluster| first_line(cluster).starts_with("safe"));
     let more = cluster.put("more", 100_000);
     cluster.assert_reads("more", &more, &[]);
-    // The decision also survives a restart of everything.
+    // The rejection also survives a restart of the coordinator.
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
     cluster.await_ready();

@@ -1,4 +1,4 @@
-//! A cluster of real processes on free ports, which ends with its test.
+//! A cluster of real processes on free ports. Its processes are killed when the test ends.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -52,7 +52,7 @@ impl Said {
         self
     }
 
-    /// Standard output parsed as JSON.
+    /// Parses the standard output as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
@@ -60,7 +60,7 @@ impl Said {
 }
 
 impl Cluster {
-    /// A cluster with a running coordinator and helpers `h1..`.
+    /// Starts a cluster of a coordinator and the helpers `h1..`.
     pub fn new(helpers: u16, code: &str, block_size: &str) -> Self {
         let mut cluster = Self::init(helpers, code, block_size);
         cluster.run_all(helpers);
@@ -75,7 +75,7 @@ impl Cluster {
         self.await_ready();
     }
 
-    /// A cluster without running processes.
+    /// Creates a cluster without running processes.
     pub fn init(helpers: u16, code: &str, block_size: &str) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let ports = Ports::take(helpers + 2);
@@ -89,8 +89,9 @@ impl Cluster {
         cluster
     }
 
-    /// A running cluster with one network namespace per helper; `h1` is at `Seat::Server(0)`. The coordinator
-    /// and clients are at the head. The seat after the last helper is free for another client.
+    /// Starts a cluster with one network namespace per helper. Helper h1 runs in `Seat::Server(0)`; the
+    /// coordinator and clients run in `Seat::Head`. The namespace after that of the last helper is free for
+    /// another client.
     pub fn apart(helpers: u16, code: &str, block_size: &str) -> Self {
         let mut cluster = Self::init(helpers, code, block_size);
         let network = Network::make(usize::from(helpers) + 1);
@@ -102,7 +103,7 @@ impl Cluster {
         cluster
     }
 
-    /// A running cluster with `per_host` helpers on each loopback address.
+    /// Starts a cluster with `per_host` helpers on each of `hosts` loopback addresses.
     pub fn on_hosts(hosts: u16, per_host: u16, code: &str, block_size: &str) -> Self {
         let helpers = hosts * per_host;
         let mut cluster = Self::init(helpers, code, block_size);
@@ -125,22 +126,22 @@ impl Cluster {
         std::fs::write(path, text).unwrap();
     }
 
-    /// The network of [`Cluster::apart`].
+    /// Returns the network of [`Cluster::apart`].
     pub fn network(&self) -> &Network {
         self.network.as_ref().expect("a cluster with a network of its own")
     }
 
-    /// The cluster folder.
+    /// Returns the cluster folder.
     pub fn folder(&self) -> PathBuf {
         self.scratch.path().join("cluster")
     }
 
-    /// A path for files of the test.
+    /// Returns the path of a file of the test.
     pub fn path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
 
-    /// The first of the cluster's ports.
+    /// Returns the first of the cluster's ports.
     pub fn base_port(&self) -> u16 {
         self.ports.first()
     }
@@ -155,8 +156,9 @@ impl Cluster {
     pub fn mend_as_nobody(&self, arguments: &[&str]) -> Option<Said> {
         const NOBODY: u32 = 65534;
         let program = self.path("mend");
-        // Another process copies: a child forked by a concurrent test would keep our copy open for writing, and
-        // executing it would fail with "Text file busy".
+        // Copy the program in another process. If this process had the copy open for writing, a child forked
+        // by a concurrent test would inherit the descriptor, and executing the copy would fail with "Text
+        // file busy".
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_mend")).arg(&program).status().unwrap();
         assert!(copied.success(), "cp must copy the program");
         let mut command = Command::new(&program);
@@ -176,7 +178,7 @@ impl Cluster {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// A command for this cluster.
+    /// Returns a command that runs `mend` for this cluster.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let program = Path::new(env!("CARGO_BIN_EXE_mend"));
         let mut command = match &self.network {
@@ -187,7 +189,7 @@ impl Cluster {
         command
     }
 
-    /// Starts a daemon, named after the last argument.
+    /// Starts a daemon. Other methods refer to it by its last argument, such as `coordinator` or `h1`.
     pub fn start(&mut self, arguments: &[&str]) {
         let command = self.command(arguments);
         self.run_daemon(command, arguments);
@@ -198,8 +200,8 @@ impl Cluster {
         self.start_with(&format!("ulimit -n {descriptors}"), arguments);
     }
 
-    /// Starts a daemon after running `first` in its shell. Its log goes through a pipe, so that file size
-    /// limits do not affect it.
+    /// Starts a daemon after running `first` in its shell. The daemon's log goes through a pipe, so that file
+    /// size limits do not affect the log.
     pub fn start_with(&mut self, first: &str, arguments: &[&str]) {
         let mut command = Command::new("bash");
         command.args(["-c", &limits::script(first), env!("CARGO_BIN_EXE_mend")]).args(arguments);
@@ -214,7 +216,7 @@ impl Cluster {
         self.processes.insert(name, child);
     }
 
-    /// The process id of a daemon.
+    /// Returns the process id of a daemon.
     pub fn pid(&self, name: &str) -> u32 {
         self.processes[name].id()
     }
@@ -224,7 +226,7 @@ impl Cluster {
         self.processes.get_mut(name).unwrap().try_wait().unwrap().is_none()
     }
 
-    /// The log of a daemon so far.
+    /// Returns the log of a daemon so far.
     pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap()
     }
@@ -272,19 +274,19 @@ impl Cluster {
         said
     }
 
-    /// The path of a block's file on its helper.
+    /// Returns the path of a block's file on its helper.
     pub fn block_file(&self, block: &str) -> PathBuf {
         let (name, helper) = (self.block_name(block), self.holder(block));
         let blocks = self.folder().join("helpers").join(helper).join("blocks");
         find(&blocks, &name).unwrap_or_else(|| panic!("no file {name} under {}", blocks.display()))
     }
 
-    /// The full name of a block given by its number: 1.0 is 1-k3f9x2.0.
+    /// Returns the full name of a block given by its number: 1.0 is 1-k3f9x2.0.
     pub fn block_name(&self, block: &str) -> String {
         self.block_facts(block)["block"].as_str().unwrap().to_owned()
     }
 
-    /// The helper that holds a block, by the catalog.
+    /// Returns the helper that holds a block, according to the catalog.
     pub fn holder(&self, block: &str) -> String {
         self.block_facts(block)["node"].as_str().unwrap().to_owned()
     }
@@ -295,7 +297,7 @@ impl Cluster {
         stat["blocks"][index.parse::<usize>().unwrap()].clone()
     }
 
-    /// All block files on all helpers.
+    /// Returns the paths of all block files on all helpers.
     pub fn block_files(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(&self.folder().join("helpers"), &mut |path| {
@@ -315,7 +317,7 @@ impl Cluster {
         self.mounted.push(folder);
     }
 
-    /// Polls until `done` returns true.
+    /// Polls until `done` returns true; panics after [`LIMIT`].
     #[track_caller]
     pub fn eventually(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let started = Instant::now();
@@ -338,7 +340,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The seat of a daemon or client.
+/// Returns the network namespace in which a command runs.
 fn seat(arguments: &[&str]) -> Seat {
     match arguments {
         ["helper", name] => Seat::Server(name.trim_start_matches('h').parse::<usize>().unwrap() - 1),
@@ -346,7 +348,7 @@ fn seat(arguments: &[&str]) -> Seat {
     }
 }
 
-/// Waits for a process started by [`Cluster::spawn`].
+/// Waits for a process started by [`Cluster::spawn`]. Kills the process and panics after [`LIMIT`].
 pub fn finish(child: Child) -> Said {
     let pid = child.id();
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -384,7 +386,7 @@ fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// Random bytes.
+/// Returns `bytes` random bytes, which are the same in each run.
 pub fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
     std::iter::repeat_with(|| {

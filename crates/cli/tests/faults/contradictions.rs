@@ -24,14 +24,14 @@ fn forge(file: &Path) {
     fs::write(file, bytes).unwrap();
 }
 
-/// A file of one stripe whose block 0 is lost and known to be. Returns the contents of the file and of the
-/// block.
+/// Stores a file of one stripe, deletes block 0 and has a scrub report the loss. Returns the contents of the
+/// file and of the block.
 fn with_a_lost_block(cluster: &Cluster, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     let content = cluster.put("film", bytes);
     (content, lose_block(cluster))
 }
 
-/// The same for blocks with recorded checksums only.
+/// Like [`with_a_lost_block`], but the recorded digests of the blocks are only lists of CRC32C checksums.
 fn with_a_lost_block_and_checksums_alone(cluster: &mut Cluster, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     let content = cluster.put("film", bytes);
     forget_digests(cluster);
@@ -76,7 +76,7 @@ fn assert_in_doubt(cluster: &Cluster) {
     }
 }
 
-/// Asserts that a stripe in doubt counts as one that can lose nothing.
+/// Asserts that the safety checks treat a stripe in doubt as one that cannot lose another block.
 #[track_caller]
 fn assert_nothing_to_spare(cluster: &Cluster) {
     let stop = ["node", "ok-to-stop", &cluster.holder("1.2"), "--leave", "0"];
@@ -88,7 +88,7 @@ fn assert_nothing_to_spare(cluster: &Cluster) {
     assert_eq!(stat["survives"], 0, "{stat:#}");
 }
 
-/// Asserts that the lost block is correct, and that the forged one was found and rebuilt.
+/// Asserts that the lost block was rebuilt correctly, and that the forged block was found and rebuilt.
 fn assert_mended(cluster: &Cluster, content: &[u8], lost: &[u8], forged: (&str, &[u8])) {
     assert_eq!(states(cluster)[0], "healthy");
     assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost, "a false block was published");
@@ -120,7 +120,7 @@ fn with_one_block_to_spare_no_checksum_overrules_parity() {
     assert_damage(repair, "nothing was published");
     assert_in_doubt(&cluster);
     assert_nothing_to_spare(&cluster);
-    // The doubt survives a retry and a restart of the coordinator.
+    // The stripe stays in doubt after a retry of the repair and after a restart of the coordinator.
     assert_damage(cluster.mend(&["repair", &cluster.block_name("1.0")]), "contradict each other");
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
@@ -132,7 +132,7 @@ fn with_one_block_to_spare_no_checksum_overrules_parity() {
     assert_damage(cluster.mend(&["repair", "--all"]), "contradict each other");
     assert_eq!(states(&cluster)[0], "missing", "nothing was published");
 
-    // With the block's original bytes back, the repair asks every survivor, and all agree.
+    // Once the forged block has its original bytes again, the repair compares all survivors, and they agree.
     forge(&forged);
     cluster.mend(&["repair", "--all"]).ok();
     assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost);
@@ -204,8 +204,8 @@ fn a_contradiction_that_a_read_finds_is_remembered() {
     assert_in_doubt(&cluster);
 }
 
-/// Verifies a read that must leave out the forged block 1.1. From then on the stripe is never reported as safe
-/// with the forged block on disk: the block is found and rebuilt.
+/// Asserts that a verified read leaves out the forged block 1.1. Afterwards the stripe must not be reported
+/// as safe until the forged block has been found and rebuilt.
 #[track_caller]
 fn assert_left_out_and_mended(cluster: &Cluster, content: &[u8], truth: &[u8]) {
     let said = cluster.assert_reads("film", content, &["--verify"]);
@@ -221,7 +221,7 @@ fn assert_left_out_and_mended(cluster: &Cluster, content: &[u8], truth: &[u8]) {
     cluster.mend(&["scrub", "--parity"]).ok();
 }
 
-/// The delivered blocks are right, and one of the blocks on disk is still wrong.
+/// The read returns correct data although a block on disk is wrong. That block must be found and rebuilt.
 #[test]
 fn a_block_that_a_verified_read_leaves_out_is_found_and_rebuilt() {
     for has_digests in [true, false] {
@@ -257,7 +257,8 @@ fn a_verified_read_settles_no_contradiction() {
     assert_left_out_and_mended(&cluster, &content, &truth);
 }
 
-/// The repair cannot name the block in a code that is not MDS; the check of the whole stripe that follows can.
+/// In a code that is not MDS, the repair detects a contradiction but cannot identify the wrong block. The
+/// check of the whole stripe that follows can.
 #[test]
 fn a_forged_block_of_an_lrc_stripe_is_found_after_the_repair_that_noticed_it() {
     let mut cluster = Cluster::new(10, "lrc-4-2-2", "64KiB");
@@ -350,7 +351,7 @@ impl Publish for MisstatingWriter {
 fn a_requestor_that_says_a_wrong_digest_is_replaced_and_no_source_is_blamed() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let (content, lost) = with_a_lost_block(&cluster, 256 << 10);
-    // A rebuilt block goes to the helper that held it, if that is up.
+    // A rebuilt block goes to the helper that held the lost one, if that helper is up.
     let liar = cluster.holder("1.0");
     cluster.kill(&liar);
     run_helper(&cluster, &liar, |folder| Arc::new(Misstating(DirBlocks::open(folder).unwrap())));

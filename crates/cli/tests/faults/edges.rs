@@ -1,4 +1,4 @@
-//! The bytes on data edges: every helper is dialled through a tap, which records the traffic.
+//! The bytes on data edges. Every helper is dialled through a proxy, the tap, which records the traffic.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,7 +12,8 @@ const BYTES: usize = 700_000;
 
 type Seen = Arc<Mutex<Vec<u8>>>;
 
-/// A cluster with the given `data_tls` and a tap in front of every helper.
+/// Creates a cluster with the given `data_tls` and a tap in front of every helper. Returns the recorded
+/// traffic, too.
 fn tapped(data_tls: bool) -> (Cluster, Seen) {
     let cluster = Cluster::init(HELPERS, "rs-4-2", "128KiB");
     let seen = Seen::default();
@@ -54,7 +55,7 @@ fn edit(cluster: &Cluster, change: impl Fn(&str) -> Option<String>) {
     std::fs::write(&path, changed).unwrap();
 }
 
-/// Forwards traffic between a new port and `port` in both directions, and records it.
+/// Opens a port that forwards traffic to and from `port` and records it. Returns the new port.
 fn tap(port: u16, seen: &Seen) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap().port();
@@ -84,7 +85,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, seen: &Seen) {
     let _ = from.shutdown(Shutdown::Read);
 }
 
-/// Put, read, degraded read, repair, and another read.
+/// Puts a file, reads it, loses a block, reads it with several schemes, repairs it, and reads it again.
 fn use_it(cluster: &Cluster, name: &str) -> Vec<u8> {
     let content = cluster.put(name, BYTES);
     cluster.assert_reads(name, &content, &[]);

@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// A program without other threads runs its async runtime only during its own calls.
+/// The program has no other threads, so its async runtime runs only during calls of the client.
 #[test]
 fn a_program_that_blocks_between_calls_reads_on() {
     let mut cluster = Cluster::new(5, "rs-5-3", "64KiB");
@@ -35,7 +35,7 @@ fn a_program_that_blocks_between_calls_reads_on() {
         let memory = Memory::new(0, BLOCK_BYTES);
         runtime.block_on(client.read(request.clone(), Arc::new(MemorySink(memory.clone())))).unwrap();
         assert!(memory.take() == content[BLOCK_BYTES..2 * BLOCK_BYTES], "other bytes");
-        // Longer than the coordinator tolerates silence.
+        // The first pause is longer than the coordinator waits for a silent client.
         std::thread::sleep(Duration::from_secs(pause));
     }
 }

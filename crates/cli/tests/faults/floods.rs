@@ -1,4 +1,5 @@
-//! Strangers and members that open many connections, announce large messages, or stay silent.
+//! Members of the cluster, and strangers without a certificate, that open many connections, announce large
+//! messages, or stay silent.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,7 +23,7 @@ use crate::cluster::Cluster;
 /// The file descriptor limit of the helper under attack.
 const DESCRIPTORS: u32 = 256;
 
-/// Connections to the data port, each with a valid greeting and an unknown key.
+/// Opens connections to a helper's data port. Each one sends a valid greeting with an unknown key.
 fn strangers(port: u16, count: u32) -> Vec<TcpStream> {
     let greeting = |number: u32| {
         let mut key = [0x5a; 16];
@@ -49,7 +50,7 @@ fn strangers_at_the_data_port_cannot_disable_a_helper() {
     cluster.start_limited(&["helper", "h1"], DESCRIPTORS);
     cluster.await_ready();
     let before = descriptors_of(cluster.pid("h1"));
-    // During the attack and after it, the helper reads its disk, is scrubbed and serves reads.
+    // During the attack and after it, the helper lists its blocks for a scrub and serves reads.
     let port = cluster.base_port() + 2;
     let besieging = strangers(port, 1137);
     for besieging in [Some(besieging), None] {
@@ -108,7 +109,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// The peak memory of a process in bytes.
+/// Returns the peak memory of a process in bytes.
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -124,7 +125,8 @@ fn members_cannot_fill_the_coordinators_memory() {
         let mut members = Vec::new();
         for number in 0..MEMBERS {
             let mut stream = connect(&cluster, &Role::default_client(), cluster.base_port() + 1).await;
-            // Before and after registration, with a message of a short kind and one that may be long.
+            // Half of the members register first. Then each member announces a message of 128 MiB, of one of
+            // two kinds, and sends it.
             if number % 2 == 0 {
                 let hello =
                     FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
@@ -159,8 +161,8 @@ fn a_helper_with_very_many_blocks_registers_and_is_listed() {
     let mut cluster = Cluster::new(4, "rs-4-2", "64KiB");
     cluster.put("film", 300_000);
     cluster.kill("h1");
-    // Blocks from another time, unknown to the coordinator. Their long names make the list several megabytes
-    // long.
+    // Block files that the coordinator does not know. Their long names make the helper's list of blocks
+    // several megabytes long.
     let folder = cluster.folder().join("helpers/h1/blocks/00");
     std::fs::create_dir_all(&folder).unwrap();
     for number in 0..BLOCKS {
@@ -205,8 +207,8 @@ fn idle_api_connections_end_and_bad_handshakes_are_counted() {
     cluster.mend(&["status"]).ok();
 }
 
-/// Strangers from the members' own address. Some hold silent connections, others attempt handshakes without a
-/// certificate as fast as they can, until this is dropped.
+/// Opens connections from the address of the cluster's members, but not as a member: some stay silent, others
+/// attempt handshakes without a certificate as fast as they can. Stops when it is dropped.
 struct Burst {
     ends: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -253,7 +255,7 @@ impl ResolvesClientCert for NoCertificate {
     }
 }
 
-/// Keeps `connections` connections open and redials closed ones.
+/// Keeps `connections` connections open; replaces those that the other end has closed.
 fn hold_on(port: u16, connections: usize, ended: &AtomicBool) {
     let mut held: Vec<TcpStream> = Vec::new();
     while !ended.load(Ordering::Relaxed) {
@@ -281,7 +283,7 @@ async fn shake_hands(port: u16, tls: Arc<ClientConfig>, ended: &AtomicBool) {
     }
 }
 
-/// The coordinator has few descriptors, so the burst exceeds those available to strangers.
+/// The coordinator has so few descriptors that the burst exceeds the share that is open to strangers.
 #[test]
 fn members_get_in_through_a_burst_of_strangers_from_their_own_address() {
     let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");

@@ -31,7 +31,7 @@ fn forge(file: &Path, offset: u64) {
     file.write_all_at(&after[offset as usize..][..FORGED_BYTES], offset).unwrap();
 }
 
-/// A get tells the coordinator, whose helper then verifies the block.
+/// A get reports the wrong block to the coordinator, which has the block's helper verify it.
 #[test]
 fn a_block_that_is_forged_behind_its_checksums_is_read_around_reported_and_mended() {
     let cluster = Cluster::new(7, "rs-6-4", "64KiB");
@@ -47,7 +47,7 @@ fn a_block_that_is_forged_behind_its_checksums_is_read_around_reported_and_mende
         stat["blocks"][1]["state"] == "corrupt"
     };
     cluster.eventually("its helper has verified it", |cluster| is_found(cluster, "1"));
-    // Ranges in the block are decoded from the others from now on.
+    // From now on, ranges in the wrong block are decoded from the other blocks.
     let range = (64 << 10) + 8192;
     cluster.assert_reads("film", &content[range..range + 300], &["--range", &format!("{range}+300")]);
     forge(&cluster.block_file("2.1"), 8192 + 100);
@@ -66,8 +66,8 @@ fn a_block_that_is_forged_behind_its_checksums_is_read_around_reported_and_mende
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Of six blocks, one is lost and one is forged, so parity detects an error without locating it. The digest
-/// of the lost block does.
+/// One block of a stripe is lost and one is forged, so parity detects an error without locating it. The
+/// recorded digest of the lost block shows which rebuilt block is correct.
 #[test]
 fn no_block_decoded_from_a_forged_one_is_published_or_read() {
     for (code, helpers) in [("rs-6-4", 8), ("rs-5-4", 7), ("clay-6-4-5", 8)] {
@@ -88,7 +88,8 @@ fn no_block_decoded_from_a_forged_one_is_published_or_read() {
             cluster.block_files().into_iter().filter(|file| file.file_name() == Some(name)).collect();
         assert!(made.iter().all(|file| fs::read(file).unwrap() == honest), "{code}: {repair:?}");
         assert_eq!(made.len(), usize::from(repair.code == 0), "{code}: {repair:?}");
-        // With five correct blocks of six, one can be left out; with four of five, none can.
+        // With five of six blocks left, the forged one can be left out; with four of five left, all are
+        // needed.
         assert_eq!(repair.code == 0, code != "rs-5-4", "{code}: {repair:?}");
         cluster.mend(&["scrub"]).fails_with(&[forged.file_name().unwrap().to_str().unwrap()]);
         if code != "rs-5-4" {
@@ -140,7 +141,8 @@ fn blocks_without_digests_are_read_checked_and_repaired() {
     cluster.assert_reads("film", &content, &[]);
     cluster.mend(&["repair", "--all"]).ok();
     assert!(fs::read(cluster.block_file("1.0")).unwrap() == honest);
-    // Records stay comparable: a rebuilt block gets the kind of digest that was recorded for it.
+    // A rebuilt block gets the kind of digest that was recorded for the lost one, so that records stay
+    // comparable.
     let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
     let kinds = stat["blocks"]
         .as_array()
@@ -150,7 +152,7 @@ fn blocks_without_digests_are_read_checked_and_repaired() {
     assert!(kinds.into_iter().all(|kind| kind == "crc32c-list"), "{stat}");
     cluster.mend(&["scrub"]).ok();
     cluster.assert_reads("film", &content, &[]);
-    // New files have digests.
+    // New files can still be stored and scrubbed.
     cluster.put("another", 100 << 10);
     let stripes = cluster.mend(&["ls", "--long"]).ok();
     assert!(stripes.out.contains("another"), "{stripes:?}");
@@ -228,7 +230,8 @@ impl Blocks for Garbler {
 fn a_put_is_not_committed_when_a_helper_stored_other_bytes_than_were_sent() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 256 << 10);
-    // At most two of six blocks are parity, so at least one of these three helpers garbles data.
+    // At most two of the six blocks of a stripe are parity, so at least one of these three helpers garbles a
+    // data block.
     for helper in ["h1", "h2", "h3"] {
         cluster.kill(helper);
         run_helper(&cluster, helper, |folder| Arc::new(Garbler(DirBlocks::open(folder).unwrap())));

@@ -1,4 +1,5 @@
-//! Rot is repaired immediately, also while a drain runs or a repair is paused; and pauses are respected.
+//! Corrupt blocks are repaired immediately, even while a drain runs or a repair is paused. Paused repairs
+//! stay paused.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +15,7 @@ fn status(cluster: &Cluster) -> String {
     cluster.mend(&["status"]).out
 }
 
-/// A stripe without damage that the helper holds a block of, and the indices of its other blocks.
+/// Returns a stripe that has a block on `helper`, and the indices of its blocks on other helpers.
 fn stripe_on(cluster: &Cluster, helper: &str) -> (String, Vec<usize>) {
     let layout = cluster.mend(&["stat", "film", "--output", "json"]).ok().json()["layout"].clone();
     let mut stripes = layout.as_array().unwrap().iter();
@@ -33,7 +34,8 @@ fn rot(cluster: &Cluster, block: &str) {
     std::fs::write(file, bytes).unwrap();
 }
 
-/// Two blocks of a stripe on h1 rot, and a scrub finds them. The stripe cannot lose another block then.
+/// Corrupts two blocks of a stripe that also has a block on h1, and has a scrub find them. The stripe then
+/// cannot lose another block. Returns the names of the two blocks.
 fn two_rotten_blocks_beside_h1(cluster: &Cluster) -> BTreeSet<String> {
     let (stripe, others) = stripe_on(cluster, "h1");
     let blocks: BTreeSet<String> = others[..2].iter().map(|index| format!("{stripe}.{index}")).collect();
@@ -43,7 +45,8 @@ fn two_rotten_blocks_beside_h1(cluster: &Cluster) -> BTreeSet<String> {
     blocks
 }
 
-/// A drain of h1 that only copies, and takes minutes under a cap on h1 alone.
+/// Starts a drain of h1 that only copies. A cap on h1 alone makes it take minutes. Returns the drain's
+/// number.
 fn slow_drain() -> (Cluster, Vec<u8>, String) {
     let cluster = Cluster::new(9, "rs-6-4", "1MiB");
     let content = cluster.put("film", STRIPES * 4 * BLOCK);
@@ -64,7 +67,8 @@ fn state_of(cluster: &Cluster, repair: &str) -> String {
 fn rot_is_repaired_at_once_while_a_drain_of_its_stripe_runs() {
     let (cluster, content, drain) = slow_drain();
     two_rotten_blocks_beside_h1(&cluster);
-    // Rebuilding has to read from h1, too, so it needs more bandwidth than the drain. The repair is queued.
+    // Rebuilding must also read from h1, which is slow under the cap. So wait only until the repair has
+    // begun, and then raise the cap.
     cluster.eventually("it begins", |cluster| cluster.mend(&["history"]).ok().out.contains("(stripe "));
     assert_eq!(state_of(&cluster, &drain), "running");
     cluster.mend(&["caps", "--node", "h1=2MB/s"]).ok();

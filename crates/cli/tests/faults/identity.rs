@@ -12,7 +12,7 @@ use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Sinks, Sources}
 
 use crate::cluster::{Cluster, noise};
 
-/// The two files of a block.
+/// The two files of a block: its bytes and its checksums.
 struct Pair {
     block: Vec<u8>,
     checksums: Vec<u8>,
@@ -23,7 +23,7 @@ impl Pair {
         Self { block: fs::read(block).unwrap(), checksums: fs::read(checksums(block)).unwrap() }
     }
 
-    /// The files that a helper would write for a block with this name and content.
+    /// Returns the files that a helper would write for a block with this name and content.
     fn forged(name: &str, bytes: &[u8]) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let blocks = DirBlocks::open(scratch.path()).unwrap();
@@ -59,7 +59,7 @@ fn checksums(block: &Path) -> PathBuf {
     name.into()
 }
 
-/// Every kind of consistent but wrong pair of files, with a description.
+/// Returns all kinds of wrong blocks with matching checksums, each with a description.
 fn impostors(cluster: &Cluster, block: &str) -> Vec<(&'static str, Pair)> {
     let (name, file) = (cluster.block_name(block), cluster.block_file(block));
     let own = Pair::read(&file).block;
@@ -82,7 +82,7 @@ fn reads_reject_consistent_impostor_blocks() {
     let (file, name) = (cluster.block_file("1.0"), cluster.block_name("1.0"));
     for (kind, pair) in impostors(&cluster, "1.0") {
         pair.replace(&file);
-        // First without a known loss, then again after the block was marked.
+        // The first read discovers the wrong block; the second one finds it marked as corrupt.
         cluster.assert_reads("film", &content, &[]);
         cluster.assert_reads("film", &content[1000..70_000], &["--range", "1000+69000"]);
         let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
@@ -166,7 +166,7 @@ impl BlockReader for LyingReader {
     }
 }
 
-/// Runs a lying helper with a valid certificate until the test ends.
+/// Runs a helper that returns wrong bytes, with its valid certificate, until the test ends.
 fn run_liar(cluster: &Cluster, name: &str) {
     run_helper(cluster, name, |folder| Arc::new(Liar(DirBlocks::open(folder).unwrap())));
 }
@@ -200,7 +200,7 @@ fn a_helper_that_lies_is_found_by_a_read_that_is_verified() {
     let liar = cluster.holder("1.0");
     cluster.kill(&liar);
     run_liar(&cluster, &liar);
-    // Partial reads without --verify believe it, as docs/explanation/checks.md documents.
+    // Partial reads without --verify accept the wrong bytes, as docs/explanation/checks.md documents.
     let copy = cluster.path("lie");
     cluster.mend(&["get", "film", "-o", copy.to_str().unwrap(), "--range", "0+60000"]).ok();
     assert!(fs::read(&copy).unwrap() != content[..60_000], "the helper does not lie");
@@ -210,8 +210,8 @@ fn a_helper_that_lies_is_found_by_a_read_that_is_verified() {
     let said = cluster.assert_reads("film", &content, &["--verify"]);
     assert!(said.out.contains("left out") && !said.out.contains("not verified"), "{said:?}");
     cluster.assert_reads("film", &content[70_000..90_000], &["--verify", "--range", "70000+20000"]);
-    // With another helper down there is still a spare block, and the lie also shows in a block decoded from
-    // it.
+    // With another helper down, a spare block is still left. Wrong bytes are detected even in a block that is
+    // decoded from the lying helper's block.
     let other = (1..=7).map(|helper| format!("h{helper}")).find(|helper| *helper != liar).unwrap();
     cluster.kill(&other);
     let read = cluster.mend(&["get", "film", "-o", copy.to_str().unwrap(), "--verify"]);

@@ -39,17 +39,17 @@ fn wrong_arguments() {
 fn daemons_that_cannot_start() {
     let mut cluster = Cluster::new(4, "rs-4-2", "64KiB");
     let content = cluster.put("film", 300_000);
-    // A second instance of a helper: its folder is locked.
+    // Start a second instance of a helper. Its folder is locked.
     cluster.mend(&["helper", "h1"]).fails_with(&["h1"]);
-    // A second coordinator.
+    // Start a second coordinator.
     cluster.mend(&["coordinator"]).fails_with(&["in use by another coordinator", "stop that one"]);
     cluster.mend(&["helper", "h77"]).fails_with(&["h77"]);
-    // A port in use.
+    // Start a helper whose port is in use.
     cluster.kill("h2");
     let port = std::net::TcpListener::bind(("127.0.0.1", cluster.base_port() + 3)).unwrap();
     cluster.mend(&["helper", "h2"]).fails_with(&["listen", &(cluster.base_port() + 3).to_string()]);
     drop(port);
-    // No coordinator.
+    // Stop the coordinator. It cannot start again while its port is in use, and verbs suggest starting it.
     cluster.kill("coordinator");
     let port = std::net::TcpListener::bind(("127.0.0.1", cluster.base_port() + 1)).unwrap();
     cluster.mend(&["coordinator"]).fails_with(&["listen", &(cluster.base_port() + 1).to_string()]);

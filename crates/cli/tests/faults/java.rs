@@ -1,5 +1,6 @@
 //! The Java requestor (`java/client`) with a real cluster: it reads the stored bytes despite failures, and
-//! reports missing permissions. `javac` compiles it together with the console that these tests drive.
+//! reports missing permissions. `javac` compiles the requestor together with the console program that these
+//! tests drive.
 //!
 //! Without a JDK the tests are skipped with a message; in CI (`CI=true`) that is a failure.
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 
-/// The compiled classes; compiled once.
+/// Returns the folder of the compiled Java classes, or `None` without a JDK. Compiles them only once.
 fn classes() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(build).as_deref()
@@ -41,7 +42,7 @@ fn build() -> Option<PathBuf> {
     Some(classes)
 }
 
-/// A reading Java program.
+/// A JVM that runs the requestor and reads on command.
 struct Requestor {
     jvm: Child,
     input: ChildStdin,
@@ -49,7 +50,8 @@ struct Requestor {
 }
 
 impl Requestor {
-    /// Starts it with the certificate in `member` of the cluster folder `folder`; `None` without a JDK.
+    /// Starts a JVM with the certificate in `member` of the cluster folder `folder`; returns `None` without a
+    /// JDK.
     fn start_as(cluster: &Cluster, folder: &Path, member: &str) -> Option<Self> {
         let address = |above: u16| format!("127.0.0.1:{}", cluster.base_port() + above);
         let mut command = Command::new("java");
@@ -99,7 +101,7 @@ impl Drop for Requestor {
     }
 }
 
-/// A stripe of four data blocks and three parity blocks.
+/// A file of one stripe, with four data blocks and three parity blocks.
 struct Film {
     stripe: String,
     block: usize,
@@ -107,7 +109,7 @@ struct Film {
 }
 
 impl Film {
-    /// Stores `bytes` bytes, a number without special alignment.
+    /// Stores a file of `bytes` bytes, which must not fill the last block.
     fn put(cluster: &Cluster, bytes: usize) -> Self {
         let content = cluster.put("film", bytes);
         let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
@@ -116,13 +118,13 @@ impl Film {
         Self { stripe: stat["stripe"].as_str().expect("a name").to_owned(), block, content }
     }
 
-    /// Bytes of a data block; zeros pad the end of the file.
+    /// Returns bytes `from..to` of a data block. Zeros pad the end of the file.
     fn bytes(&self, block: usize, from: usize, to: usize) -> Vec<u8> {
         let start = block * self.block;
         (start + from..start + to).map(|at| self.content.get(at).copied().unwrap_or(0)).collect()
     }
 
-    /// Ranges of a block at every kind of boundary.
+    /// Returns ranges of a block that start or end at all kinds of boundaries.
     fn ranges(&self) -> Vec<(usize, usize)> {
         let block = self.block;
         let within = [(0, 1), (4095, 4097), (123_457, 123_969), (65_000, 700_001)];
@@ -218,7 +220,7 @@ fn a_java_program_hears_of_a_coordinator_that_is_gone_and_finds_it_again() {
     cluster.await_ready();
     cluster.eventually("the helpers are back", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
     film.assert_reads(&mut requestor, "read", 0, 7, 77);
-    // A coordinator that hangs: the session times out and no new one can be opened.
+    // The coordinator hangs: the session times out and no new one can be opened.
     cluster.signal("coordinator", "STOP");
     requestor.fails_with(&format!("read {} 0 0 1", film.stripe), &["UNREACHABLE", "timed out"]);
     cluster.signal("coordinator", "CONT");
@@ -231,7 +233,8 @@ fn a_java_program_without_the_right_certificate_is_told_so() {
     let film = Film::put(&cluster, 4_111_111);
     let read = format!("read {} 0 0 1", film.stripe);
     let other = Cluster::init(7, "rs-7-4", "1MiB");
-    // Our coordinator belongs to another authority; and a helper's certificate is not a client's.
+    // The stranger's certificate is from another cluster's authority. A helper's certificate is not a
+    // client's.
     let Some(mut stranger) = Requestor::start_as(&cluster, &other.folder(), "client") else { return };
     stranger.fails_with(&read, &["UNTRUSTED"]);
     let helper = Requestor::start_as(&cluster, &cluster.folder(), "helpers/h1");

@@ -13,12 +13,12 @@ use crate::cluster::Cluster;
 
 const MIB: usize = 1 << 20;
 
-/// A proxy in front of a helper, with an adjustable rate.
+/// A proxy in front of a helper that limits the rate at which the helper sends.
 #[derive(Default)]
 pub struct Gate {
     pub bytes_per_s: AtomicU64,
     pub passed: AtomicU64,
-    /// Serializes all connections, which share the rate.
+    /// Makes all connections take turns, because they share the rate.
     turn: Mutex<()>,
 }
 
@@ -60,7 +60,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, wait: impl Fn(usize)) {
     let _ = from.shutdown(Shutdown::Read);
 }
 
-/// A cluster in which every helper is dialled through a gate with the given rate.
+/// Starts a cluster in which every helper is dialled through a gate with the given rate.
 fn gated(helpers: u16, code: &str, bytes_per_s: u64) -> (Cluster, Vec<Arc<Gate>>) {
     let mut cluster = Cluster::init(helpers, code, "16MiB");
     let path = cluster.folder().join("mend.toml");
@@ -85,7 +85,7 @@ fn json(cluster: &Cluster, verb: &[&str]) -> Value {
     cluster.mend(&[verb, &["--output", "json"]].concat()).ok().json()
 }
 
-/// Whether the only running job has delivered a quarter of its slices.
+/// Whether the first running job has delivered a quarter of its slices.
 fn is_under_way(cluster: &Cluster) -> bool {
     let status = cluster.mend(&["status", "--output", "json"]).json();
     let number = |name: &str| status["jobs"][0][name].as_u64().unwrap_or(0);
@@ -94,15 +94,15 @@ fn is_under_way(cluster: &Cluster) -> bool {
 
 #[test]
 fn a_repair_goes_on_without_a_helper_that_becomes_slow() {
-    // The gates are slow enough to be the bottleneck even on a busy machine; stragglers are judged by that
-    // pace.
+    // The gates are slow enough to be the bottleneck even on a busy machine, so that a helper that becomes
+    // slow stands out.
     let (mut cluster, gates) = gated(8, "rs-6-3", 2_000_000);
     let content = cluster.put("film", 3 * 16 * MIB);
     cluster.kill(&cluster.holder("1.0"));
     gates.iter().for_each(|gate| gate.passed.store(0, Ordering::Relaxed));
     let repair = json(&cluster, &["repair", "1.0", "--no-wait"])["repair"].to_string();
     cluster.eventually("a quarter is there", is_under_way);
-    // The helper that has sent most takes part in the plan.
+    // The helper that has sent the most bytes certainly takes part in the plan.
     let passed = |gate: &Arc<Gate>| gate.passed.load(Ordering::Relaxed);
     let (gate, slow) = gates.iter().zip(1..).max_by_key(|(gate, _)| passed(gate)).unwrap();
     assert!(passed(gate) > MIB as u64, "h{slow} sent {} bytes", passed(gate));
@@ -117,7 +117,7 @@ fn a_repair_goes_on_without_a_helper_that_becomes_slow() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Helpers without blocks of the stripe relay data whose direct links are slow.
+/// Helpers without blocks of the stripe relay data between nodes whose direct links are slow.
 #[test]
 fn a_repair_goes_over_helpers_with_better_links() {
     let (mut cluster, gates) = gated(7, "rs-4-2", 1_000_000_000);
@@ -135,7 +135,7 @@ fn a_repair_goes_over_helpers_with_better_links() {
         text += &format!("\n[[link]]\nfrom = \"{from}\"\nto = \"{home}\"\nrate = \"1mbit\"\n");
     }
     std::fs::write(path, text).unwrap();
-    // The coordinator rereads the file when a helper registers.
+    // The coordinator rereads mend.toml when a helper registers.
     cluster.kill(&spare[0]);
     cluster.start(&["helper", &spare[0]]);
     cluster.await_ready();
@@ -147,7 +147,8 @@ fn a_repair_goes_over_helpers_with_better_links() {
     assert_eq!((&view["state"], &view["items"][0]["scheme"]), (&"done".into(), &"packed".into()), "{view:#}");
     assert_eq!(view["items"][0]["rebuilt"][0]["node"].as_str(), Some(&home[..]), "{view:#}");
     assert_eq!(view["items"][0]["replanned"], Value::Array(Vec::new()), "{view:#}");
-    // Traffic through the gates of the spare helpers proves that they relay: they hold no blocks of the file.
+    // The spare helpers hold no blocks of the file, so traffic through their gates proves that they relay
+    // data.
     let sent = |(gate, helper): (&Arc<Gate>, u16)| {
         let is_spare = spare.contains(&format!("h{helper}"));
         if is_spare { gate.passed.load(Ordering::Relaxed) } else { 0 }

@@ -1,5 +1,5 @@
-//! Clusters of real processes that are killed, stopped, starved and lied to. Each read or repair either
-//! returns the right bytes and reports what happened, or fails with a clear error and loses nothing.
+//! Clusters of real processes that are killed, stopped, starved or given false data. Each read or repair
+//! either returns the right bytes and reports what happened, or fails with a clear error and loses nothing.
 
 mod catalogs;
 mod certificates;

@@ -31,7 +31,7 @@ fn names_that_a_terminal_would_obey_are_shown_escaped() {
     let evil = cluster.path(&NAME.replace('/', "-"));
     std::fs::write(&evil, "x").unwrap();
     says(&["put", evil.to_str().unwrap()], 1);
-    // Too many blocks are lost; the client's error contains the file name.
+    // Too many blocks of the file are lost, so the client's error contains the file name.
     let listed = cluster.mend(&["ls", "--output", "json"]).ok().json();
     assert!(listed.as_array().unwrap().iter().any(|file| file["name"] == NAME), "{listed}");
     let stat = cluster.mend(&["stat", NAME, "--output", "json"]).ok().json();

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::cluster::{Cluster, finish};
 
-/// A cluster with a file of several stripes, and a folder for outputs.
+/// Starts a cluster with a file of several stripes, and creates a folder for outputs.
 fn scene() -> (Cluster, Vec<u8>, PathBuf) {
     let cluster = Cluster::new(4, "rs-4-2", "64KiB");
     let content = cluster.put("film", 300_001);
@@ -40,7 +40,7 @@ fn device(path: &Path, kind: &str, major: &str, minor: &str) -> bool {
     usable
 }
 
-/// Runs `mend get film -o PATH` in a shell, with redirections.
+/// Runs `command` in a shell in which `$MEND` is the path of `mend`.
 fn shell(cluster: &Cluster, command: &str) -> std::process::Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env("MEND_CLUSTER", cluster.folder());
@@ -87,7 +87,7 @@ fn fifos_and_sockets_are_written_to_in_order() {
     finish(get).ok();
     assert!(read == content);
     assert_eq!(names(&folder), ["fifo", "socket"]);
-    // The reader closes the FIFO.
+    // The reader closes the FIFO before it has read the whole file.
     let get = cluster.spawn(&["get", "film", "-o", text(&fifo)]);
     drop(fs::File::open(&fifo).unwrap());
     let said = finish(get).fails_with(&["fifo", "Broken pipe"]);
@@ -114,7 +114,7 @@ fn own_descriptors_are_written_to_where_they_are() {
         assert!(said.status.success(), "{output}: {}", String::from_utf8_lossy(&said.stderr));
         assert!(fs::read(&file).unwrap() == with_head, "{output}");
     }
-    // A descriptor that was not inherited.
+    // The program has not inherited a descriptor 9.
     let said = shell(&cluster, "\"$MEND\" get film -o /dev/fd/9");
     assert_eq!(said.status.code(), Some(1));
     assert_eq!(names(&folder), ["0", "1", "2", "3", "4", "link"]);
@@ -152,8 +152,8 @@ fn links_are_followed_and_kept() {
     assert_eq!(names(&folder.join("deep")), ["new", "old"]);
 }
 
-/// If root follows another user's link in a shared folder such as `/tmp`, that user can choose which file is
-/// replaced.
+/// In a shared folder such as `/tmp`, another user may have placed the link. If root followed it, that user
+/// could choose which file is replaced.
 #[test]
 fn a_strangers_link_in_a_shared_folder_is_not_followed() {
     let (cluster, content, folder) = scene();
@@ -186,7 +186,7 @@ fn mode_and_owner_are_kept_and_other_names_keep_the_old_bytes() {
     assert!(owner.is_none_or(|owner| owner == (found.uid(), found.gid())));
     assert!(fs::read(&file).unwrap() == content);
     assert_eq!(fs::read(&other).unwrap(), b"old");
-    // The mode of a new file is limited only by the umask, regardless of its reader.
+    // The mode of a new file is limited only by the umask.
     let new = folder.join("new");
     let said = shell(&cluster, &format!("umask 027; \"$MEND\" get film -o {}", text(&new)));
     assert!(said.status.success());

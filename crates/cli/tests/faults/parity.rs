@@ -13,7 +13,7 @@ use crate::forging::replace_pair;
 
 const HELPERS: u16 = 7;
 
-/// The files: a Reed-Solomon stripe, a stripe of a code with sub-blocks, and a short one whose last blocks
+/// The files: a Reed-Solomon stripe, a stripe of a code with sub-blocks, and a short file whose last blocks
 /// are zeros.
 const FILES: [(&str, &str, usize); 3] =
     [("film", "rs-6-4", 256 << 10), ("song", "clay-6-4-5", 256 << 10), ("note", "rs-6-4", 70_000)];
@@ -34,14 +34,14 @@ fn stop(cluster: &mut Cluster) {
     (1..=HELPERS).for_each(|helper| cluster.kill(&format!("h{helper}")));
 }
 
-/// The block folder and the name of a block.
+/// Returns the block folder that holds a block, and the block's full name.
 fn place(cluster: &Cluster, block: &str) -> (PathBuf, BlockId) {
     let blocks = cluster.folder().join("helpers").join(cluster.holder(block)).join("blocks");
     (blocks, BlockId(cluster.block_name(block)))
 }
 
-/// Forges blocks and rebuilds the catalog from the helpers' disks, including the forged digests. The catalog
-/// looks as if its stripes had been compared before the blocks were forged.
+/// Forges blocks and rebuilds the catalog from the helpers' disks, so that it records the forged digests.
+/// Removes the catalog's `UNPROVEN` mark, which says that its stripes must still be compared.
 fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
     forge_and_rebuild(cluster, blocks, more_settings);
     let config = fs::read_to_string(cluster.folder().join("mend.toml")).unwrap();
@@ -82,11 +82,12 @@ fn parity_finds_and_repairs_a_block_replaced_with_its_checksums() {
     let (mut cluster, contents) = stored();
     let forged = ["1.2", "2.4", "3.1"];
     forge_with_catalog(&mut cluster, &forged, "");
-    // The file with the forged data block reads wrong, although no check complains.
+    // The file with the forged data block returns wrong bytes, although neither the scrub nor the status
+    // reports an error.
     assert!(cluster.mend(&["scrub"]).ok().out.contains("all checksums match"));
     assert!(cluster.mend(&["status"]).ok().out.starts_with("safe"));
 
-    // With a single spare equation the wrong block cannot be identified, and none is marked.
+    // With a single spare equation the wrong block cannot be identified, so no block is marked.
     cluster.mend(&["node", "repair-after", "never"]).ok();
     let away = cluster.holder("1.0");
     cluster.kill(&away);
@@ -106,7 +107,8 @@ fn parity_finds_and_repairs_a_block_replaced_with_its_checksums() {
     assert_eq!(scrub.code, 3, "{scrub:?}");
     assert!(scrub.out.contains("parity of 3 of 3 stripes checked"), "{scrub:?}");
     assert_eq!(scrub.out.matches("contradicts the parity").count(), 3, "nobody else is named: {scrub:?}");
-    // A block condemned by parity stays condemned despite its valid checksums, even for a new coordinator.
+    // A block that a parity check found wrong stays marked despite its valid checksums, even after a restart
+    // of the coordinator.
     cluster.mend(&["scrub"]).fails_with(&[a, b, c]);
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
@@ -136,7 +138,7 @@ fn a_rebuilt_or_restored_catalog_is_safe_only_after_its_parity_was_compared() {
     let copy = copy.to_str().unwrap();
     cluster.mend(&["catalog", "backup", copy]).ok();
     forge_and_rebuild(&mut cluster, &["1.2", "2.4"], "");
-    // Too few blocks of the first stripe are there for a comparison.
+    // Too few blocks of the first stripe are up to check its parity.
     away.iter().for_each(|helper| cluster.kill(helper));
     cluster.start(&["coordinator"]);
     cluster.await_ready();
@@ -157,7 +159,7 @@ fn a_rebuilt_or_restored_catalog_is_safe_only_after_its_parity_was_compared() {
     let status = cluster.mend(&["status", "--output", "json"]).json();
     assert!(status["lost_lately"].to_string().contains(&before), "{status:#}");
 
-    // The copy knows neither of the findings nor of the rebuilt blocks.
+    // The restored catalog contains neither the marked blocks nor the new places of rebuilt blocks.
     let (folder, id) = place(&cluster, "3.1");
     stop(&mut cluster);
     replace_pair(&folder, &id, 5);
@@ -211,7 +213,7 @@ fn a_scrub_is_stopped_and_keeps_what_it_has_found() {
     cluster.mend(&["scrub"]).ok();
 }
 
-/// Stripes that have lost two of two spare blocks wait less than those that have lost one.
+/// Stripes that have lost both of their spare blocks are repaired sooner than those that have lost one.
 #[test]
 fn a_stripe_at_its_last_redundancy_is_repaired_before_its_helpers_are_given_up() {
     let mut cluster = Cluster::new(10, "rs-6-4", "64KiB");

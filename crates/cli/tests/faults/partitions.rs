@@ -7,11 +7,11 @@ use testbed::{Ground, Seat};
 
 use crate::cluster::Cluster;
 
-/// The block size.
+/// The block size in bytes.
 const BLOCK: usize = 256 << 10;
 
-/// A cluster with a file of `stripes` stripes of rs-6-4, each of which has lost block 0. It has as many
-/// helpers as blocks, so a repair has one spare helper.
+/// Starts a cluster with a file of `stripes` stripes of rs-6-4. Each stripe has lost block 0 and its other
+/// five blocks are on five helpers, one more than a repair needs.
 fn cluster(stripes: usize) -> (Cluster, Vec<u8>) {
     let cluster = Cluster::apart(6, "rs-6-4", "256KiB");
     cluster.mend(&["node", "repair-after", "never"]).ok();
@@ -21,8 +21,8 @@ fn cluster(stripes: usize) -> (Cluster, Vec<u8>) {
     (cluster, content)
 }
 
-/// Repairs block 0 of a stripe while packets are dropped on some links, given by the block indices of their
-/// ends. Only the ends of these links may be blamed.
+/// Repairs block 0 of a stripe while packets are dropped on some links. Each link is given by the block
+/// indices of its ends. Asserts that only helpers at the ends of these links are blamed.
 fn repair_around(cluster: &Cluster, stripe: usize, links: &[(usize, usize)]) {
     let holders: Vec<String> = (0..6).map(|index| cluster.holder(&format!("{stripe}.{index}"))).collect();
     let ends: Vec<(Seat, Seat)> =
@@ -42,7 +42,7 @@ fn seat(helper: &str) -> Seat {
     Seat::Server(helper.trim_start_matches('h').parse::<usize>().unwrap() - 1)
 }
 
-/// Asserts that a repair after the partitions blames no helper.
+/// Asserts that a repair without partitions blames no helper afterwards.
 fn assert_all_forgiven(cluster: &Cluster) {
     std::fs::remove_file(cluster.block_file("1.0")).unwrap();
     repair_around(cluster, 1, &[]);
@@ -57,7 +57,7 @@ fn one_way_partitions_between_helpers_are_gone_around() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// The requestor, which held block 0 before, is at one end of the broken links.
+/// In every stripe, the requestor, which held block 0 before, is at one end of a broken link.
 #[test]
 fn one_way_partitions_of_the_requestor_are_gone_around() {
     let links = [[(1, 0), (2, 0)], [(0, 3), (0, 4)], [(5, 0), (0, 1)], [(0, 2), (3, 4)]];
@@ -67,8 +67,8 @@ fn one_way_partitions_of_the_requestor_are_gone_around() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Two of the five survivors have a broken link to the client, and the read needs four blocks, so some must
-/// be relayed.
+/// Two of the five survivors have a broken link to the client. The read needs four blocks, so at least one
+/// must be relayed.
 #[test]
 fn a_read_goes_around_one_way_partitions_of_the_client() {
     let (cluster, content) = cluster(3);

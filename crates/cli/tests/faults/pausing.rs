@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-/// The block size: large enough for many slices, which take long under a cap.
+/// The block size in bytes: large enough for many slices, so that a repair takes long under a cap.
 const BLOCK: usize = 4 << 20;
 
 fn repair_of(cluster: &Cluster, repair: &str) -> Value {
@@ -20,7 +20,7 @@ fn rebuilt(cluster: &Cluster, repair: &str) -> u64 {
     repair_of(cluster, repair)["bytes_rebuilt"].as_u64().unwrap()
 }
 
-/// A slow repair of h4's blocks, interrupted in the middle of them.
+/// Starts a recovery of h4 under a cap and waits until some slices are delivered. Returns its number.
 fn slow_repair() -> (Cluster, Vec<u8>, String) {
     let mut cluster = Cluster::new(8, "rs-6-4", "4MiB");
     let content = cluster.put("film", 3 * 4 * BLOCK);
@@ -44,8 +44,8 @@ fn a_pause_stops_what_runs_and_keeps_what_was_delivered() {
     cluster.eventually("its jobs rest", at_rest);
     let before = rebuilt(&cluster, &repair);
     assert!(before > 0, "what was delivered is kept");
-    // Wait longer than every timeout of edges, requestors and stops, without caps: anything that could move
-    // would.
+    // Remove the caps and wait longer than every timeout of edges, requestors and stops. Anything that could
+    // still move would move now.
     cluster.mend(&["caps", "--none"]).ok();
     std::thread::sleep(Duration::from_secs(12));
     let view = repair_of(&cluster, &repair);
@@ -81,7 +81,8 @@ fn a_pause_outlives_the_coordinator_a_requestor_and_a_source() {
     let (mut cluster, content, repair) = slow_repair();
     cluster.mend(&["pause", &repair]).ok();
     cluster.mend(&["caps", "--none"]).ok();
-    // Meanwhile a source dies, and a requestor with its delivered slices.
+    // While the repair is paused, kill a helper that is probably a source for some stripes and a requestor
+    // with delivered slices for others.
     cluster.kill("h5");
     cluster.eventually("it is gone", |cluster| cluster.mend(&["status"]).out.contains("down: h4, h5"));
     assert_eq!(repair_of(&cluster, &repair)["state"], "paused");
@@ -108,7 +109,7 @@ fn a_paused_repair_does_not_block_other_repairs_of_its_stripes() {
     cluster.mend(&["caps", "--none"]).ok();
     cluster.mend(&["repair", "--all"]).ok();
     assert!(cluster.mend(&["status"]).ok().out.starts_with("safe  all"));
-    // The paused repair has no blocks left to rebuild, either.
+    // The paused repair has no blocks left to rebuild either, so it ends.
     cluster.mend(&["wait", "--for", "done", "--timeout", "30s"]).ok();
     cluster.mend(&["resume", &repair]).fails_with(&["has ended already", "done"]);
     cluster.assert_reads("film", &content, &[]);

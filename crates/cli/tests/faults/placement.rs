@@ -8,7 +8,8 @@ use crate::cluster::Cluster;
 
 const BLOCK: usize = 64 << 10;
 
-/// Copies a block with its checksums to a stopped helper. Killed coordinators leave such copies behind.
+/// Copies a block with its checksums to a stopped helper. A coordinator that is killed during a move leaves
+/// such copies behind.
 fn copy_block(cluster: &Cluster, block: &str, to: &str) {
     let file = cluster.block_file(block);
     let helpers = cluster.folder().join("helpers");
@@ -25,7 +26,7 @@ fn first_line(cluster: &Cluster) -> String {
     cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The helpers of stripe 1, by the catalog.
+/// Returns the helpers that hold stripe 1, according to the catalog.
 fn homes(cluster: &Cluster) -> Vec<String> {
     (0..6).map(|index| cluster.holder(&format!("1.{index}"))).collect()
 }
@@ -37,8 +38,9 @@ fn are_apart(homes: &[String]) -> bool {
     sorted.len() == homes.len()
 }
 
-/// A possible data loss despite the status "safe": a helper adopts copies of blocks whose holders are down,
-/// in addition to its own block, and the good copies are removed when the holders return.
+/// Guards against data loss despite the status "safe": a helper adopts copies of blocks whose holders are
+/// down, in addition to its own block of the stripe, and then the good copies are removed when the holders
+/// return.
 #[test]
 fn orphans_beside_a_block_of_their_stripe_never_cost_the_good_copies() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
@@ -53,15 +55,15 @@ fn orphans_beside_a_block_of_their_stripe_never_cost_the_good_copies() {
     away.iter().for_each(|helper| cluster.kill(helper));
     cluster.start(&["helper", &hoarder]);
     cluster.await_ready();
-    // The stripe is unreadable without one of these copies, so the copy counts while no other helper has the
-    // block.
+    // The stripe is unreadable without one of these copies, so the catalog adopts one while no other helper
+    // has the block.
     cluster.eventually("a copy is found", |cluster| {
         homes(cluster).iter().filter(|home| **home == hoarder).count() >= 2
     });
     cluster.assert_reads("film", &content, &[]);
     let line = first_line(&cluster);
     assert!(!line.starts_with("safe"), "two blocks depend on one helper: {line}");
-    // Redundancy is counted in helpers.
+    // The status reports how many helpers a stripe can lose, not only how many blocks.
     let status = cluster.mend(&["status", "--output", "json"]).json();
     assert_eq!(status["stripes"]["redundancy"][0]["helpers"], 0, "{status:#}");
     let asked = cluster.mend(&["node", "ok-to-stop", &hoarder]);
@@ -80,7 +82,8 @@ fn orphans_beside_a_block_of_their_stripe_never_cost_the_good_copies() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// The holders never return, so the blocks move to helpers without blocks of the stripe.
+/// The holder has lost its block, so the copy on another helper is adopted. That helper then has two blocks
+/// of the stripe, and one of them moves to a helper that has none.
 #[test]
 fn several_blocks_on_one_helper_are_told_and_moved_apart() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
@@ -90,7 +93,7 @@ fn several_blocks_on_one_helper_are_told_and_moved_apart() {
     cluster.kill(&hoarder);
     let lost = before[1].clone();
     copy_block(&cluster, "1.1", &hoarder);
-    // The holder is up without the block, and no other helper has it.
+    // Restart the block's holder without the block, so that no other helper has it.
     let block = cluster.block_name("1.1");
     cluster.kill(&lost);
     for path in cluster.block_files() {
@@ -112,7 +115,8 @@ fn several_blocks_on_one_helper_are_told_and_moved_apart() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Without a helper to move to, the status reports that losing one helper is too much, and suggests a remedy.
+/// With no helper left to move the block to, the status reports that the stripe cannot lose the helper that
+/// holds two blocks, and suggests a remedy.
 #[test]
 fn a_stripe_with_several_blocks_on_one_helper_is_not_safe() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
@@ -145,8 +149,8 @@ fn a_stripe_with_several_blocks_on_one_helper_is_not_safe() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Copies left by killed coordinators, and blocks of removed files, are removed automatically. Blocks that an
-/// older catalog may have forgotten are kept.
+/// Two kinds of orphans are removed automatically: copies left by killed coordinators, and blocks of removed
+/// files. Blocks that an older catalog may lack are kept.
 #[test]
 fn orphans_go_by_themselves_once_nothing_refers_to_them() {
     let mut cluster = Cluster::new(8, "rs-6-4", "64KiB");
@@ -171,15 +175,15 @@ fn orphans_go_by_themselves_once_nothing_refers_to_them() {
     assert!(first_line(&cluster).starts_with("safe"));
 }
 
-/// Flips bytes of a block's file, so that its checksums do not match.
+/// Changes bytes of a block's file, so that its checksums do not match.
 fn spoil(file: &Path) {
     let mut bytes = fs::read(file).unwrap();
     bytes[5000..5005].copy_from_slice(b"zzzzz");
     fs::write(file, bytes).unwrap();
 }
 
-/// The copy that stays and two further blocks are rotten, unnoticed, when the helper with the good
-/// copy returns. The stripe is readable only with that copy.
+/// A rebuilt block and two further blocks of its stripe are corrupt, and nobody has noticed. Then the helper
+/// with the old, good copy of the rebuilt block returns. The stripe is readable only with that copy.
 #[test]
 fn a_good_copy_is_kept_if_the_rebuilt_block_is_rotten() {
     let mut cluster = Cluster::new(8, "rs-6-4", "64KiB");
@@ -193,7 +197,7 @@ fn a_good_copy_is_kept_if_the_rebuilt_block_is_rotten() {
     for block in ["1.0", "1.1", "1.2"] {
         spoil(&cluster.block_file(block));
     }
-    // The read-back of the repair counts as a verification for five seconds.
+    // For five seconds after the repair, its read-back still counts as a verification of the rebuilt block.
     std::thread::sleep(Duration::from_secs(6));
     cluster.start(&["helper", &returns]);
     cluster.await_ready();
@@ -208,7 +212,7 @@ fn a_good_copy_is_kept_if_the_rebuilt_block_is_rotten() {
     cluster.mend(&["scrub"]).ok();
 }
 
-/// Number of blocks of stripe 1 on each host, where a host has three helpers.
+/// Counts the blocks of stripe 1 on each host. A host has three helpers.
 fn on_hosts(cluster: &Cluster) -> [usize; 3] {
     let mut blocks = [0; 3];
     for home in homes(cluster) {
@@ -218,8 +222,8 @@ fn on_hosts(cluster: &Cluster) -> [usize; 3] {
     blocks
 }
 
-/// Three hosts with three helpers each: a put and a repair leave at most two blocks of a stripe on a host, so
-/// the loss of a host costs no data.
+/// There are three hosts with three helpers each. A put and a repair leave at most two blocks of a stripe on
+/// a host, so the loss of a host costs no data.
 #[test]
 fn blocks_of_a_stripe_are_spread_over_hosts() {
     let mut cluster = Cluster::on_hosts(3, 3, "rs-6-4", "64KiB");

@@ -19,7 +19,7 @@ const SCHEMES: [&str; 10] = [
 ];
 
 /// Repairs block 1.0 with `scheme` while one of its sources is stopped. Calls `then` while the repair waits
-/// for that helper, and `after` at the end. The repair must succeed and name the failed helper.
+/// for that helper, and `after` at the end. Asserts that the repair succeeds and names the stopped helper.
 fn repair_with_stopped_helper(
     cluster: &mut Cluster,
     scheme: &str,
@@ -34,14 +34,15 @@ fn repair_with_stopped_helper(
         if said.out.contains(&stopped) {
             return;
         }
-        // On a busy machine, the helper may only seem slow and be replaced without blame; see below.
+        // On a busy machine, the repair may replace the helper because it seems slow, without naming it. Try
+        // again.
     }
     panic!("no repair by {scheme} ever said which helper failed");
 }
 
-/// A repair of block 1.0 that waits for a stopped helper, with the helper's name.
+/// Starts a repair of block 1.0 that waits for a stopped helper. Returns the repair and the helper's name.
 fn held_up_repair(cluster: &Cluster, scheme: &str, repair: &[&str]) -> (Child, String) {
-    // Turn automatic repair off; it would come first.
+    // Turn automatic repair off; otherwise it would repair the block first.
     cluster.mend(&["node", "repair-after", "never"]).ok();
     for _ in 0..20 {
         std::fs::remove_file(cluster.block_file("1.0")).unwrap();
@@ -52,14 +53,15 @@ fn held_up_repair(cluster: &Cluster, scheme: &str, repair: &[&str]) -> (Child, S
         if is_held_up(cluster, &mut repair) {
             return (repair, stopped);
         }
-        // Less busy helpers are preferred, and the repair chose another one.
+        // The repair prefers less busy helpers and has chosen another source.
         finish(repair).ok();
         cluster.signal(&stopped, "CONT");
     }
     panic!("no repair by {scheme} ever read from the helper that was stopped");
 }
 
-/// Waits until a plan has been running for a while, or the repair has ended.
+/// Waits until a job has been running for a while or the repair has ended. Returns whether the repair still
+/// runs.
 fn is_held_up(cluster: &Cluster, repair: &mut Child) -> bool {
     let mut ended = false;
     cluster.eventually("the repair runs", |cluster| {
@@ -75,7 +77,7 @@ fn has_a_job(cluster: &Cluster) -> bool {
     status["jobs"].as_array().is_some_and(|jobs| !jobs.is_empty())
 }
 
-/// The name of a helper that a repair of `block` with `scheme` reads from.
+/// Returns the name of a helper that a repair of `block` with `scheme` reads from.
 fn a_source(cluster: &Cluster, block: &str, scheme: &str) -> String {
     let plan = cluster.mend(&["plan", block, "--scheme", scheme, "--output", "json"]).ok().json();
     let helper = plan["summary"]["helpers"][1].as_u64().unwrap().to_string();

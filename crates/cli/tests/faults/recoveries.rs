@@ -1,4 +1,5 @@
-//! Whole nodes: recovery, drain, kill and return in the middle of either, and caps on them.
+//! Recovery and drain of whole nodes: nodes and coordinators that are killed or return in the middle, and
+//! caps.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ const BLOCK: usize = 256 << 10;
 /// The number of data blocks in a stripe.
 const K: usize = 4;
 
-/// A cluster of rs-6-4 with a file of `stripes` stripes.
+/// Starts a cluster with a file of `stripes` stripes of rs-6-4.
 fn cluster(helpers: u16, stripes: usize) -> (Cluster, Vec<u8>) {
     let cluster = Cluster::new(helpers, "rs-6-4", "256KiB");
     let content = cluster.put("film", stripes * K * BLOCK);
@@ -25,12 +26,12 @@ fn json(cluster: &Cluster, verb: &[&str]) -> Value {
     cluster.mend(&[verb, &["--output", "json"]].concat()).ok().json()
 }
 
-/// The status, even if it reports a problem.
+/// Returns the status as JSON, even if it reports a problem.
 fn status(cluster: &Cluster) -> Value {
     cluster.mend(&["status", "--output", "json"]).json()
 }
 
-/// The number of blocks on a helper, by the catalog.
+/// Returns the number of blocks on a helper, according to the catalog.
 fn blocks_on(cluster: &Cluster, name: &str) -> u64 {
     node(cluster, name)["blocks"].as_u64().unwrap()
 }
@@ -45,7 +46,7 @@ fn ask(cluster: &Cluster, verb: &[&str]) -> String {
     json(cluster, &[verb, &["--no-wait"]].concat())["repair"].to_string()
 }
 
-/// The state of an open repair.
+/// Returns the entry of a queued or running repair in the status, or `None` if the repair has ended.
 fn open(cluster: &Cluster, repair: &str) -> Option<Value> {
     let repairs = status(cluster)["repairs"].as_array().unwrap().clone();
     repairs.into_iter().find(|view| view["repair"].as_u64() == repair.parse().ok())
@@ -58,7 +59,7 @@ fn await_blocks(cluster: &Cluster, repair: &str, least: u64) {
     assert!(open(cluster, repair).is_some(), "it ended before anything could happen in its middle");
 }
 
-/// Waits for the end of a repair.
+/// Waits for the end of a repair and returns its final state.
 fn watch(cluster: &Cluster, repair: &str) -> Said {
     cluster.mend(&["watch", repair, "--output", "json"])
 }
@@ -70,7 +71,7 @@ fn assert_whole(cluster: &Cluster, content: &[u8]) {
     cluster.mend(&["scrub"]).ok();
 }
 
-/// Waits until no extra copies are left.
+/// Waits until exactly `blocks` block files exist, which means that no extra copies are left.
 fn await_exactly(cluster: &Cluster, blocks: usize) {
     cluster.eventually("copies are removed", |cluster| cluster.block_files().len() == blocks);
 }
@@ -110,7 +111,7 @@ fn a_killed_node_is_recovered_by_every_policy() {
         cluster.start(&["helper", "h3"]);
         cluster.await_ready();
         await_exactly(&cluster, 12 * 6);
-        // Give it blocks again for the next round.
+        // Give h3 blocks again for the next round.
         cluster.mend(&["node", "drain", "h4", "--requestors", "h3"]);
         cluster.mend(&["node", "drain", "h4", "--stop"]).ok();
     }
@@ -120,7 +121,8 @@ fn a_killed_node_is_recovered_by_every_policy() {
 fn blocks_go_only_where_they_may() {
     let (mut cluster, content) = cluster(10, 8);
     cluster.kill("h2");
-    // No stripe has blocks on all of these helpers in addition to the lost one.
+    // A stripe that has lost a block on h2 has only five other blocks, so at least one of these six helpers
+    // can take the rebuilt block.
     let takers = ["h5", "h6", "h7", "h8", "h9", "h10"];
     let held = |cluster: &Cluster| takers.iter().map(|name| blocks_on(cluster, name)).sum::<u64>();
     let before = held(&cluster);
@@ -151,14 +153,14 @@ fn a_drained_node_is_empty_and_safe_to_remove() {
     }
     assert_whole(&cluster, &content);
     await_exactly(&cluster, 12 * 6);
-    // A draining node receives no blocks, even after a restart of the coordinator.
+    // A drained helper receives no blocks, even after a restart of the coordinator.
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     cluster.eventually("helpers are back", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
     cluster.put("more", 6 * K * BLOCK);
     assert_eq!(["h1", "h2", "h3"].map(|name| blocks_on(&cluster, name)), [0, 0, 0]);
-    // Losing it loses no blocks. A helper whose drain is stopped receives blocks again.
+    // Losing h1, which was drained, loses no blocks. h2, whose drain is stopped, may receive blocks again.
     cluster.kill("h1");
     assert_whole(&cluster, &content);
     cluster.mend(&["node", "drain", "h2", "--stop"]).ok();
@@ -189,7 +191,7 @@ fn a_node_killed_while_it_is_drained_is_recovered_and_nothing_is_repaired_twice(
     assert!(cluster.mend(&["status"]).out.contains("h2 is empty and safe to remove"));
 }
 
-/// The number of block files in a helper's folder.
+/// Returns the number of block files in a helper's folder.
 fn count_on_disk(cluster: &Cluster, name: &str) -> usize {
     let folder = cluster.folder().join("helpers").join(name);
     cluster.block_files().iter().filter(|path| path.starts_with(&folder)).count()
@@ -237,7 +239,7 @@ fn a_node_that_comes_back_in_the_middle_is_checked_and_counted_again() {
     let view = watch(&cluster, &repair).ok().json();
     let rebuilt = view["blocks_rebuilt"].as_u64().unwrap();
     assert!((2..held).contains(&rebuilt), "{rebuilt} of {held}: {view:#}");
-    // The rebuilt blocks are extra copies now and are removed.
+    // The killed node has returned with its blocks, so the rebuilt ones are extra copies and are removed.
     await_exactly(&cluster, 24 * 6);
     assert_whole(&cluster, &content);
 }
@@ -246,7 +248,7 @@ fn a_node_that_comes_back_in_the_middle_is_checked_and_counted_again() {
 fn a_node_that_comes_back_with_other_bytes_is_not_counted() {
     let (mut cluster, content) = cluster(9, 8);
     cluster.kill("h5");
-    // Two blocks swap places: their checksums match, yet they are wrong.
+    // Swap two blocks together with their checksums. The checksums match, yet both blocks are wrong.
     let folder = cluster.folder().join("helpers").join("h5");
     let on_it: Vec<_> = cluster.block_files().into_iter().filter(|path| path.starts_with(&folder)).collect();
     let [a, b, ..] = &on_it[..] else { panic!("h5 has {on_it:?}") };
@@ -308,7 +310,7 @@ fn a_watched_repair_lists_its_stripes_once() {
     let mut cluster = Cluster::new(4, "rs-2-1", "4KiB");
     let gate = Arc::new(Gate::default());
     gate.bytes_per_s.store(1 << 40, Ordering::Relaxed);
-    // A cluster folder whose clients reach the coordinator through the gate.
+    // Create a cluster folder whose clients reach the coordinator through the gate.
     let (folder, api) = (cluster.path("gated"), format!("api = \"127.0.0.1:{}\"", cluster.base_port()));
     assert!(Command::new("cp").arg("-r").arg(cluster.folder()).arg(&folder).status().unwrap().success());
     let text = std::fs::read_to_string(folder.join("mend.toml")).unwrap();
@@ -334,14 +336,15 @@ fn a_watched_repair_lists_its_stripes_once() {
     assert!(meanwhile < said.out.len() as u64 / 10, "{meanwhile} bytes while nothing moved");
 }
 
-/// Checks that survivors have never sent more than the caps have allowed since the start of the repair. A
-/// slow machine sends less, and may deliver bytes late that it sent under an earlier cap, so the bound
-/// accumulates from the start.
+/// Asserts that survivors have never sent more bytes than the caps have allowed since the start of the
+/// repair. The bound accumulates from the start, because a slow machine may deliver bytes late that were
+/// allowed under an earlier cap.
 #[test]
 fn caps_hold_and_change_while_it_runs() {
     let (mut cluster, content) = cluster(9, 40);
     cluster.kill("h7");
-    // The token bucket holds a tenth of a second; each edge may also have one more slice in its buffers.
+    // The token bucket holds tokens for a tenth of a second. In addition, each edge may have one more slice
+    // in its buffers.
     let mut allowed = 1e6;
     let mut cap_since = (2_000_000.0, Instant::now());
     cluster.mend(&["caps", "--total", "2MB/s"]).ok();

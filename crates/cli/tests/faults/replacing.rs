@@ -1,4 +1,4 @@
-//! Files replaced during a read, and lost blocks that are not noticed yet.
+//! Files that are replaced during a read, and lost blocks that nobody has noticed yet.
 
 use std::fs;
 use std::io::Read;
@@ -43,7 +43,7 @@ fn a_reader_sees_the_old_or_the_new_file_and_never_an_error() {
     cluster.eventually("old blocks are removed", |cluster| cluster.block_files().len() == needed);
 }
 
-/// A streaming reader that is slower than the replacement.
+/// A streaming reader is slower than the replacement of the file that it reads.
 #[test]
 fn a_long_read_goes_on_with_the_file_that_it_began() {
     let cluster = Cluster::new(6, "rs-6-4", "1MiB");
@@ -57,7 +57,7 @@ fn a_long_read_goes_on_with_the_file_that_it_began() {
     cluster.eventually("old blocks are removed", |cluster| cluster.block_files().len() == 6);
 }
 
-/// A restarted coordinator no longer keeps the old version.
+/// A restarted coordinator no longer keeps the old version for its readers.
 #[test]
 fn a_long_read_ends_in_an_error_if_the_coordinator_restarts() {
     let mut cluster = Cluster::new(6, "rs-6-4", "1MiB");
@@ -75,7 +75,7 @@ fn a_long_read_ends_in_an_error_if_the_coordinator_restarts() {
     assert!(read.len() < old.len() && old.starts_with(&read), "{} bytes", read.len());
 }
 
-/// Until it has delivered something, a get may read the new version.
+/// A get that has not delivered anything yet may switch to the new version.
 #[test]
 fn a_read_of_a_version_that_is_gone_delivers_the_new_one() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
@@ -89,7 +89,7 @@ fn a_read_of_a_version_that_is_gone_delivers_the_new_one() {
         cluster.mend(&["put", cluster.path("old").to_str().unwrap(), "--as", "film", "--replace"]).ok();
         let found = runtime.block_on(client.find("film", range)).unwrap();
         replace(&cluster);
-        // A restarted coordinator no longer keeps the old version.
+        // A restarted coordinator no longer keeps the old version for its readers.
         cluster.kill("coordinator");
         cluster.start(&["coordinator"]);
         cluster.await_ready();
@@ -107,7 +107,7 @@ fn a_read_of_a_version_that_is_gone_delivers_the_new_one() {
     }
 }
 
-/// Starts a get to a pipe and takes its first bytes.
+/// Starts a get to a pipe and reads its first bytes.
 fn begin_read(cluster: &Cluster) -> (Child, ChildStdout, Vec<u8>) {
     let mut get = cluster.command(&["get", "film", "-o", "-"]);
     let mut child = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -133,7 +133,7 @@ fn a_repair_of_a_block_looks_at_it_first() {
     assert!(said.out.contains("1 block"), "{said:?}");
     assert!(cluster.block_files().iter().any(|file| file.ends_with(&lost)), "{said:?}");
     cluster.assert_reads("film", &content, &[]);
-    // A block with changed bytes is found in the same way, as is any other block of the stripe.
+    // A repair of the whole stripe finds a block with changed bytes in the same way.
     let file = cluster.block_file("1.3");
     let mut bytes = fs::read(&file).unwrap();
     bytes[5000] ^= 4;

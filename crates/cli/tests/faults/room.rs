@@ -1,11 +1,11 @@
-//! No helper can take a block: drains and repairs report this, name the excluded helpers with reasons, and
-//! continue once one can.
+//! Clusters in which no helper can take a block. Drains and repairs report this, name the excluded helpers
+//! with reasons, and continue once a helper can take the block.
 
 use crate::cluster::{Cluster, Said};
 
 const STRIPES: u64 = 8;
 
-/// A cluster of rs-6-4 with a file of eight stripes.
+/// Starts a cluster with a file of eight stripes of rs-6-4.
 fn cluster(helpers: u16) -> (Cluster, Vec<u8>) {
     let cluster = Cluster::new(helpers, "rs-6-4", "64KiB");
     let content = cluster.put("film", STRIPES as usize * 4 * (64 << 10));
@@ -138,8 +138,8 @@ fn a_full_helper_is_told_before_there_is_no_room_to_repair() {
     drop(cluster);
 }
 
-/// Seven helpers and stripes on six of them each. The first helper's disk has room for only one block. Needs
-/// root.
+/// Starts a cluster of seven helpers with stripes on six of them each. The disk of h1 has room for only one
+/// block. Returns `None` without root.
 fn with_full_disk() -> Option<(Cluster, Vec<u8>)> {
     let mut cluster = Cluster::init(7, "rs-6-4", "1MiB");
     let blocks = cluster.folder().join("helpers/h1/blocks");

@@ -12,7 +12,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::{Cluster, LIMIT, finish};
 
-/// Four times the promised limit, because the machine may be busy.
+/// Four times the promised time to report that a coordinator hangs, and to notice it: the machine may be
+/// busy.
 const TOLD_LIMIT: Duration = Duration::from_secs(4 * 5);
 const NOTICED_LIMIT: Duration = Duration::from_secs(4 * 10);
 
@@ -26,7 +27,7 @@ fn helpers_notice_a_coordinator_that_stopped_and_come_back_to_it() {
         (1..=4).all(|helper| cluster.log(&format!("h{helper}")).contains("lost the coordinator"))
     });
     assert!(stopped.elapsed() < NOTICED_LIMIT, "{:?}", stopped.elapsed());
-    // The helpers keep retrying and log the reason once.
+    // The helpers keep trying to reconnect and log the reason only once.
     let waits = |cluster: &Cluster| cluster.log("h1").matches("has not answered").count();
     cluster.eventually("a helper says what it waits for", |cluster| waits(cluster) > 0);
     std::thread::sleep(Duration::from_secs(10));
@@ -82,7 +83,7 @@ fn a_get_and_a_put_end_when_the_coordinator_falls_silent() {
     let cluster = Cluster::new(6, "rs-6-4", "1MiB");
     cluster.put("film", 8 << 20);
     let film = cluster.path("film");
-    // Both need this helper, which is only declared lost after five seconds.
+    // Both the get and the put need this helper, which the coordinator declares lost only after five seconds.
     let needed = cluster.holder("1.0");
     cluster.signal(&needed, "STOP");
     let get = cluster.spawn(&["get", "film", "-o", cluster.path("copy").to_str().unwrap()]);
@@ -98,8 +99,8 @@ fn a_get_and_a_put_end_when_the_coordinator_falls_silent() {
     cluster.signal(&needed, "CONT");
 }
 
-/// Plays a coordinator that completes the handshake, reads the hello, sends pings for a while as if it were
-/// busy, and then answers.
+/// Imitates a coordinator that completes the handshake, reads the hello, sends pings for a while as if it
+/// were busy, and then answers.
 fn play_busy_coordinator(cluster: &Cluster) {
     let opened = ::cluster::Cluster::open(&cluster.folder()).unwrap();
     let tls = TlsAcceptor::from(opened.identity(&Role::Coordinator).unwrap().server_config());
@@ -180,7 +181,7 @@ fn a_helper_whose_handshakes_are_reset_tries_again_and_says_so_once() {
 fn a_helper_that_cannot_list_its_blocks_does_not_hold_up_a_scrub() {
     let cluster = Cluster::new(4, "rs-4-2", "64KiB");
     cluster.put("film", 300_000);
-    // A file in place of a folder: the blocks cannot be listed, but they can be read.
+    // A file in place of a folder: the helper cannot list its blocks, but it can read them.
     let blocks = cluster.folder().join("helpers/h1/blocks");
     let free = (0..256).map(|shard| blocks.join(format!("{shard:02x}"))).find(|path| !path.exists());
     std::fs::write(free.as_ref().unwrap(), "").unwrap();

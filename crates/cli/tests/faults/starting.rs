@@ -1,10 +1,11 @@
-//! An operator's first steps: a starting cluster, a stopped coordinator, files of other users.
+//! An operator's first steps: using a cluster that is just starting or whose coordinator is stopped, and
+//! files of other users.
 
 use std::os::unix::fs::PermissionsExt;
 
 use crate::cluster::{Cluster, finish};
 
-/// Like the commands of the README when pasted together.
+/// Does what the commands of the README do if they are all pasted at once.
 #[test]
 fn a_put_right_after_everything_was_started_waits_for_the_cluster() {
     for _ in 0..3 {
@@ -44,7 +45,7 @@ fn a_certificate_of_another_client_is_used_by_name() {
     cluster.mend(&["--client", "ann", "status"]).ok();
 }
 
-/// Root may read everything, so this runs as another user.
+/// Root may read everything, so the test runs `mend` as another user.
 #[test]
 fn a_folder_that_may_not_be_read_is_not_called_missing() {
     let cluster = Cluster::init(3, "rs-3-2", "64KiB");

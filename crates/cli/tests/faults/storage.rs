@@ -22,7 +22,7 @@ fn a_flipped_byte_in_a_source_is_noticed_and_healed() {
     let flipped = cluster.block_name("1.1");
     flip(&cluster.block_file("1.1"), 700_000);
     std::fs::remove_file(cluster.block_file("1.0")).unwrap();
-    // The read encounters both faults and works around them.
+    // The read meets the changed block and the missing block, and decodes around both.
     cluster.assert_reads("film", &content, &[]);
     let said = cluster.mend(&["repair", "--all", "-v"]).ok();
     assert!(said.out.contains(&flipped) || said.out.contains("corrupt"), "{said:?}");
@@ -49,7 +49,8 @@ fn scrub_finds_silent_corruption_truncation_and_missing_files() {
     cluster.mend(&["scrub"]).ok();
 }
 
-/// Replaces `to` and its checksum file by copies of `from` and its own, as new files.
+/// Replaces a block file and its checksum file with copies of another block's files. Renames the copies into
+/// place, so that they are new inodes.
 fn replace_with_checksums(from: &Path, to: &Path) {
     for suffix in ["", ".crc"] {
         let (from, to) = (format!("{}{suffix}", from.display()), format!("{}{suffix}", to.display()));
@@ -59,9 +60,9 @@ fn replace_with_checksums(from: &Path, to: &Path) {
     }
 }
 
-/// Two of three sources belong to another stripe, including their checksums. The error may be found on
-/// opening them, or only when the rebuilt block differs from the lost one. Either way the repair reports
-/// damaged data and publishes nothing.
+/// Two of three sources contain a block of another stripe, with matching checksums. The repair may notice
+/// this when it opens them, or only when the rebuilt block's digest differs from the recorded one. Either way
+/// it reports damaged data and publishes nothing.
 #[test]
 fn a_repair_from_sources_that_contradict_each_other_exits_with_3() {
     let cluster = Cluster::new(6, "rs-4-2", "64KiB");
@@ -86,8 +87,8 @@ fn a_repair_from_sources_that_contradict_each_other_exits_with_3() {
 #[test]
 fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
     let Some(mut cluster) = with_tiny_disk(7) else { return };
-    // One more helper than a stripe needs. Two stripes are written concurrently, and the tiny disk runs full
-    // in the middle of one block, which is then stored on the spare helper instead.
+    // There is one more helper than a stripe needs. Two stripes are written concurrently. The tiny disk runs
+    // full in the middle of a block, which is then stored on the spare helper instead.
     let content = cluster.put("film", 64 << 20);
     cluster.assert_reads("film", &content, &[]);
     let tiny = cluster.folder().join("helpers/h1/blocks");
@@ -95,8 +96,8 @@ fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
         |cluster: &Cluster| cluster.block_files().iter().filter(|file| file.starts_with(&tiny)).count();
     assert!(on_tiny(&cluster) <= 1, "a second block cannot be there");
     cluster.mend(&["scrub"]).ok();
-    // Without a spare helper the put fails and leaves nothing behind. Two concurrent blocks may both have
-    // failed, so the disk may be empty.
+    // Without a spare helper the put fails and leaves nothing behind. The tiny disk may be empty, because
+    // both concurrent writes to it may have failed.
     let _ = std::fs::write(tiny.join(".filler"), vec![1; 5 << 20]); // It may not fit completely.
     let before = cluster.block_files().len();
     cluster.kill("h7");
@@ -111,8 +112,8 @@ fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
     drop(cluster);
 }
 
-/// A cluster of RS(6,4) with 4 MiB blocks, whose first helper has a disk of 6 MiB: room for one block but not
-/// two. Needs root.
+/// Starts a cluster of RS(6,4) with 4 MiB blocks. The first helper's disk has 6 MiB, which is room for one
+/// block but not two. Returns `None` without root.
 fn with_tiny_disk(helpers: u16) -> Option<Cluster> {
     let mut cluster = Cluster::init(helpers, "rs-6-4", "4MiB");
     let blocks = cluster.folder().join("helpers/h1/blocks");

@@ -5,12 +5,12 @@ use rustix::process::Pid;
 use crate::cluster::Cluster;
 use crate::limits::{self, REFUSALS_ARE_ERRORS};
 
-/// Limits the coordinator's files to `bytes` bytes, or removes the limit.
+/// Limits the size of the coordinator's files to `bytes` bytes, or removes the limit.
 fn limit_files(cluster: &Cluster, bytes: Option<u64>) {
     limits::limit_files(Pid::from_raw(cluster.pid("coordinator") as i32), bytes).unwrap();
 }
 
-/// A cluster whose coordinator gets an error for refused writes instead of a signal.
+/// Starts a cluster whose coordinator gets an error instead of a signal when it exceeds the file size limit.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::init(7, "rs-6-4", "64KiB");
     cluster.start_with(REFUSALS_ARE_ERRORS, &["coordinator"]);
@@ -35,7 +35,7 @@ fn blocks_lost(cluster: &Cluster) -> u64 {
 fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
     for limit in [0, 4096] {
         let mut cluster = cluster();
-        // Turn automatic repair off; it would fix what the status must report.
+        // Turn automatic repair off; otherwise it would fix the loss that the status must report.
         cluster.mend(&["node", "repair-after", "never"]).ok();
         let content = cluster.put("film", 1 << 20);
         let file = cluster.path("film").to_str().unwrap().to_owned();
@@ -58,7 +58,7 @@ fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
         cluster.eventually("the catalog is written again", |cluster| {
             !first_line(cluster).starts_with("READ-ONLY")
         });
-        // The loss is persistent: the next coordinator knows it.
+        // The loss has been recorded: a restarted coordinator still knows it.
         assert_eq!(blocks_lost(&cluster), 1);
         cluster.kill("coordinator");
         cluster.start(&["coordinator"]);
@@ -74,7 +74,7 @@ fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
     }
 }
 
-/// The stripe has lost all but the necessary blocks, and the catalog cannot record that.
+/// The stripe cannot lose another block, and the catalog cannot record the losses.
 #[test]
 fn checks_before_a_stop_count_losses_that_cannot_be_recorded() {
     let cluster = cluster();
@@ -101,7 +101,7 @@ fn checks_before_a_stop_count_losses_that_cannot_be_recorded() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// An outdated file under the catalog's name is never written to.
+/// The coordinator must not write to an outdated file that has replaced its catalog.
 #[test]
 fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {
     let mut cluster = cluster();
@@ -117,7 +117,7 @@ fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {
     let file = cluster.path("film").to_str().unwrap().to_owned();
     cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["catalog"]);
     std::fs::rename(&older, &catalog).unwrap();
-    // The coordinator may have the old file open; it opens the other one when it retries.
+    // The coordinator may still have its own file open. It opens the older file when it retries.
     std::thread::sleep(std::time::Duration::from_secs(3));
     limit_files(&cluster, None);
     let mut ended = false;
@@ -133,7 +133,8 @@ fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {
     assert!(log.contains("no longer holds this coordinator's last commit"), "{log}");
 }
 
-/// What a coordinator writes to a file that is no longer at the catalog's path would be lost at its end.
+/// While the catalog is moved away, the coordinator must refuse writes. They would go to the moved file, and
+/// a restarted coordinator would not find them.
 #[test]
 fn nothing_is_confirmed_while_the_catalog_is_moved_away() {
     let cluster = cluster();
@@ -152,7 +153,7 @@ fn nothing_is_confirmed_while_the_catalog_is_moved_away() {
     std::fs::rename(&away, &catalog).unwrap();
     cluster.eventually("the catalog is back", |cluster| first_line(cluster).starts_with("safe"));
     cluster.mend(&["put", &file, "--as", "more"]).ok();
-    // Without any write, the status changes by itself.
+    // The status reports a replaced catalog even if nothing is written.
     std::fs::copy(&catalog, &away).unwrap();
     std::fs::rename(&away, &catalog).unwrap();
     cluster.eventually("the status reports it", |cluster| first_line(cluster).starts_with("READ-ONLY"));

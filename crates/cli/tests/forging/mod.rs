@@ -1,5 +1,5 @@
-//! Forgeries that no CRC32C detects, even on blocks decoded from the bytes, and replacement of blocks
-//! together with their checksums.
+//! Forgeries that no CRC32C detects, not even in blocks that are decoded from the forged bytes, and
+//! replacement of blocks together with their checksums.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use store_api::Blocks;
 
 /// CRC32C's generator polynomial, highest power first.
 const GENERATOR: u64 = 0x1_1edc_6f41;
-/// The length of a forgery: it changes only bytes in a window of this size.
+/// The length of a forgery in bytes. A forgery changes only bytes in a window of this length.
 pub const FORGED_BYTES: usize = 33;
 
 /// Whether a forgery changes the byte at this position of the window.
@@ -19,8 +19,8 @@ fn changes(at: usize) -> bool {
 }
 
 /// XORs `factor` times the generator's coefficients into the bytes. Because `G(x^8) = G(x)^8`, the difference
-/// is a multiple of the generator in each of the eight bit planes, and stays one after any multiplication in
-/// GF(2^8).
+/// is a multiple of the generator in each of the eight bit planes, and stays a multiple after any
+/// multiplication in GF(2^8).
 pub fn forge(bytes: &mut [u8; FORGED_BYTES], factor: u8) {
     bytes.iter_mut().enumerate().filter(|(at, _)| changes(*at)).for_each(|(_, byte)| *byte ^= factor);
 }
@@ -42,7 +42,7 @@ pub fn replace_pair(folder: &Path, id: &BlockId, seed: u64) -> Digest {
     blocks.describe(id).expect("it is there").digest.expect("blocks of files have digests")
 }
 
-/// Whether the bytes differ only by parts of forgeries, possibly multiplied by a factor.
+/// Whether the bytes differ only by forgeries or parts of them, each possibly multiplied by a factor.
 #[allow(dead_code)] // One of the test programs only uses `forge`.
 pub fn differ_by_forgeries(found: &[u8], wanted: &[u8]) -> bool {
     if found.len() != wanted.len() {

@@ -1,4 +1,4 @@
-//! Requests of a plug-in to a coordinator without a NameNode.
+//! A plug-in describes block groups to the coordinator and requests their repair, mostly without a NameNode.
 
 use client::{Client, GivenBlock, GivenStripe, Home, RepairRequest};
 use cluster::Role;
@@ -7,7 +7,7 @@ use testbed::{Mend, eventually};
 use crate::mend;
 use crate::world::{Group, World};
 
-/// A group as a DataNode describes it, without the lost blocks.
+/// Describes a group to the coordinator as a DataNode's plug-in does, without holders for the lost blocks.
 fn described(mend: &Mend, group: &Group, lost: &[usize]) -> GivenStripe {
     let block = |(at, block): (usize, &hdfs::GroupBlock)| {
         let holder = group.holders[at].filter(|_| !lost.contains(&at));
@@ -31,7 +31,8 @@ pub fn a_group_that_is_described(world: &mut World) {
     repair_described(world, &mend::attach(&world.cluster, &[], false));
 }
 
-/// The description by HDFS's own process takes precedence over the coordinator's listing.
+/// The plug-in describes a group that the coordinator also knows from the NameNode. The description takes
+/// precedence.
 pub fn a_group_that_is_described_and_listed(world: &mut World) {
     let mend = mend::attach(&world.cluster, &["--dry-run"], true);
     mend.wait_until_safe(world.groups().len());
@@ -45,7 +46,8 @@ fn repair_described(world: &mut World, mend: &Mend) {
     cluster.issue(&role).expect("a certificate");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
-    // One block returns to its old node; the other goes to a DataNode without blocks of the group.
+    // Of the two lost blocks of `narrow`, one returns to its old DataNode and the other goes to a DataNode
+    // without blocks of the group.
     let spare = (0..world.cluster.nodes().len()).find(|&node| !narrow.holders.contains(&Some(node)));
     let spare = spare.expect("more DataNodes than blocks");
     let lost = [(&narrow, 1), (&narrow, 8), (&wide, 3)];

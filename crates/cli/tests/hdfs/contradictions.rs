@@ -8,7 +8,7 @@ use crate::mend;
 use crate::takeover::{BY_HDFS, said};
 use crate::world::{ALWAYS, Group, NO_REPAIR, World};
 
-/// A DataNode's log message for a command that is refused.
+/// A DataNode's log message when it refuses a command because of a contradiction.
 const BY_NOBODY: &str = "its blocks contradict each other";
 
 fn contradiction(mend: &Mend, group: &Group) -> Option<Value> {
@@ -20,7 +20,8 @@ fn contradiction(mend: &Mend, group: &Group) -> Option<Value> {
     })
 }
 
-/// Asserts that these blocks were not rebuilt, and that HDFS has not tried since the log lines in `before`.
+/// Asserts that these blocks were not rebuilt, and that HDFS has not tried to since the log lines in
+/// `before`.
 fn assert_not_made(world: &World, group: &Group, lost: &[usize], before: &[String]) {
     assert_eq!(said(world, BY_HDFS, group), before);
     for &at in lost {
@@ -30,7 +31,8 @@ fn assert_not_made(world: &World, group: &Group, lost: &[usize], before: &[Strin
     }
 }
 
-/// Two of nine blocks are lost and one is wrong. The seven others show that a block is wrong, but not which.
+/// Two of nine blocks are lost and one is wrong. The six correct blocks and the wrong one show that a block
+/// is wrong, but not which.
 pub fn not_rebuilt_from(world: &mut World) {
     let mut mend = mend::attach(&world.cluster, &["--repair-after", "30m"], true);
     mend.wait_until_safe(world.groups().len());
@@ -41,7 +43,8 @@ pub fn not_rebuilt_from(world: &mut World) {
     let before = world.lose(&lost.map(|at| (&narrow, at)));
     world.await_nodes();
     eventually("a contradiction in the status", || contradiction(&mend, &narrow));
-    // The NameNode sends no commands yet, and restarted DataNodes have new logs.
+    // Take the log lines now: the NameNode does not send commands yet, and DataNodes that were restarted have
+    // new logs.
     let by_hdfs = said(world, BY_HDFS, &narrow);
     // Now the NameNode repeatedly commands DataNodes to rebuild the lost blocks.
     let pending = "dfs.namenode.reconstruction.pending.timeout-sec=10";
@@ -51,7 +54,7 @@ pub fn not_rebuilt_from(world: &mut World) {
         (!lines.is_empty()).then_some(lines.len())
     });
     assert_not_made(world, &narrow, &lost, &by_hdfs);
-    // The same while the coordinator is down.
+    // DataNodes that know of the contradiction also refuse commands while the coordinator is down.
     await_all_know(world, &narrow);
     mend.kill_coordinator();
     let refused = eventually("another one", || {
@@ -63,7 +66,7 @@ pub fn not_rebuilt_from(world: &mut World) {
     eventually("the contradiction is remembered", || contradiction(&mend, &narrow));
     eventually("yet another one", || (said(world, BY_NOBODY, &narrow).len() > refused).then_some(()));
     assert_not_made(world, &narrow, &lost, &by_hdfs);
-    // With the wrong block restored, the lost blocks are rebuilt correctly.
+    // Once the wrong block is restored, the lost blocks are rebuilt correctly.
     world.write_replica(narrow.holders[4].expect("held"), &narrow.shape.blocks[4].name, &good);
     for (at, before) in lost.into_iter().zip(&before) {
         world.await_somewhere(&narrow.shape.blocks[at].name, before);
@@ -74,8 +77,8 @@ pub fn not_rebuilt_from(world: &mut World) {
     world.assert_whole();
 }
 
-/// Waits until every DataNode has logged the group. A DataNode learns of the contradiction in a repair of its
-/// own, or periodically from the coordinator.
+/// Waits until every DataNode has logged the contradiction. A DataNode learns of it in a repair of its own,
+/// or periodically from the coordinator.
 fn await_all_know(world: &World, group: &Group) {
     let known = format!("the blocks of {} contradict each other", group.group.stripe_id());
     eventually("all DataNodes know of it", || {

@@ -1,4 +1,5 @@
-//! Mend's automatic reaction to lost blocks, DataNodes and flipped bits, and HDFS's view of the results.
+//! Mend's automatic reaction to lost blocks, dead DataNodes and corrupt blocks, and HDFS's view of the
+//! results.
 
 use hdfs::HdfsBlocks;
 use repair::{Permit, Sink, SinkEnd};
@@ -8,7 +9,7 @@ use testbed::{Mend, eventually};
 use crate::mend;
 use crate::world::{ALWAYS, NO_REPAIR, World};
 
-/// Longer than the restart of a DataNode in these tests.
+/// How long DataNodes may be down before their blocks are rebuilt elsewhere: longer than a restart takes.
 const GRACE: &str = "90s";
 const SHORT_GRACE: &str = "1s";
 
@@ -33,7 +34,7 @@ pub fn what_is_lost(world: &mut World) {
     let lost = [(&narrow, 0), (&narrow, 7), (&wide, 2), (&wide, 12)];
     let before = world.lose(&lost);
     for ((group, at), before) in lost.iter().zip(&before) {
-        // The block returns to its old DataNode.
+        // The block is rebuilt on its old DataNode.
         world.await_replica(group.holders[*at].expect("held"), &group.shape.blocks[*at].name, before);
     }
     wait_until_whole(world, &mend);
@@ -64,7 +65,7 @@ pub fn without_the_plug_in(world: &mut World) {
     world.await_whole();
 }
 
-/// A DataNode rejects blocks without a token or with a forged one.
+/// Asserts that a DataNode rejects blocks without a token or with a forged one.
 fn assert_token_wanted(world: &mut World) {
     let group = world.largest("RS-6-3-1024k");
     let (node, block) = (&world.cluster.nodes()[group.holders[2].expect("held")], &group.shape.blocks[2]);
@@ -82,14 +83,14 @@ fn assert_token_wanted(world: &mut World) {
     };
     let without = refused(None);
     assert!(without.contains("dfs.block.access.token.enable"), "{without}");
-    // A TokenProto with an identifier and a password, without kind and service.
+    // A `TokenProto` that has an identifier and a password, but neither kind nor service.
     let forged = Permit::new(b"\x0a\x01i\x12\x01p\x1a\x00\x22\x00".to_vec()).expect("short");
     let with_forged = refused(Some(forged));
     assert!(with_forged.contains("it rejects the coordinator's block token"), "{with_forged}");
 }
 
-/// A data block and a parity block with a wrong byte each, a block whose deleted files the NameNode has not
-/// noticed, and a block known to be lost in a group with a corrupt one.
+/// Repairs a data block and a parity block with one wrong byte each, and a block whose files were deleted
+/// without the NameNode noticing; then a lost block in a group that also has a corrupt one.
 pub fn what_is_rotten(world: &mut World) {
     let mend = attach(world, GRACE);
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
@@ -123,7 +124,7 @@ pub fn a_dead_datanode(world: &mut World) {
         (elsewhere && world.cluster.console().is_healthy("/")).then_some(())
     });
     world.assert_files();
-    // It returns with all its blocks, and HDFS removes the surplus copies.
+    // The DataNode returns with all its blocks, and HDFS removes the surplus copies.
     world.cluster.start(dead);
     mend.start_helper(dead);
     world.cluster.await_nodes(nodes);
@@ -136,7 +137,8 @@ pub fn killed_in_the_middle(world: &mut World) {
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
     let lost = [(&narrow, 3), (&narrow, 8), (&wide, 0), (&wide, 13)];
     let before = world.lose(&lost);
-    // Each time the repair is in another phase: waiting, asking the NameNode, moving, handing over.
+    // In each round the repair is probably in another phase: waiting, querying the NameNode, moving data, or
+    // handing over the block.
     for (round, (group, at)) in lost.iter().enumerate() {
         mend.kill_coordinator();
         mend.start_coordinator();
@@ -149,7 +151,8 @@ pub fn killed_in_the_middle(world: &mut World) {
         std::thread::sleep(std::time::Duration::from_millis(500 * (round as u64 + 1)));
     }
     world.await_nodes();
-    // A killed coordinator has forgotten the blocks' homes, so they may be rebuilt anywhere.
+    // A restarted coordinator does not know where the lost blocks were, so they may be rebuilt on any
+    // DataNode.
     for ((group, at), before) in lost.iter().zip(&before) {
         world.await_somewhere(&group.shape.blocks[*at].name, before);
     }
@@ -157,7 +160,7 @@ pub fn killed_in_the_middle(world: &mut World) {
     world.assert_whole();
 }
 
-/// A file is deleted while its blocks are being rebuilt; HDFS then removes the reported blocks.
+/// A file is deleted while one of its blocks is being rebuilt. HDFS then removes the rebuilt block.
 pub fn removed_meanwhile(world: &mut World) {
     let mend = attach(world, GRACE);
     world.put("/RS-6-3-1024k/gone", 20_000_000);
@@ -178,7 +181,7 @@ pub fn removed_meanwhile(world: &mut World) {
     world.assert_whole();
 }
 
-/// HDFS rebuilds concurrently: both produce the same bytes, and one copy of each block remains.
+/// HDFS and Mend rebuild concurrently. Both produce the same bytes, and one copy of each block remains.
 pub fn both_at_once(world: &mut World) {
     // The NameNode reissues unfinished commands after this time instead of five minutes.
     let pending = "dfs.namenode.reconstruction.pending.timeout-sec=15";
@@ -199,11 +202,13 @@ pub fn both_at_once(world: &mut World) {
     world.restart_namenode_with(&NO_REPAIR);
 }
 
-/// Blocks that HDFS would copy over the leaving DataNode's link are rebuilt from all DataNodes.
+/// Rebuilds the blocks of a leaving DataNode from all DataNodes. HDFS alone would copy them over the leaving
+/// DataNode's link.
 pub fn a_decommissioned_datanode(world: &mut World) {
     let mend = attach(world, GRACE);
     let leaving = world.largest("RS-6-3-1024k").holders[0].expect("held");
-    // Decommission first: before HDFS knows, a second copy is surplus and HDFS might remove the new one.
+    // Decommission first. Until HDFS knows that the DataNode is leaving, it counts a second copy as surplus
+    // and might remove the new one.
     world.cluster.decommission(Some(leaving));
     let drained = mend.run(&["node", "drain", &mend.names()[leaving]]);
     assert!(drained.status.success(), "{drained:?}");
@@ -217,7 +222,7 @@ pub fn a_decommissioned_datanode(world: &mut World) {
     world.assert_whole();
 }
 
-/// A client has reported a corrupt block to the NameNode, which no longer lists it.
+/// A client has reported a corrupt block to the NameNode, so the NameNode no longer lists that block.
 pub fn rot_that_hdfs_knows(world: &mut World) {
     let mend = attach(world, GRACE);
     let narrow = world.largest("RS-6-3-1024k");

@@ -5,13 +5,13 @@ use std::path::Path;
 use testbed::Mend;
 use testbed::hdfs::{Attaching, Cluster};
 
-/// Attaches to a cluster and starts all processes. Without the NameNode, the coordinator knows only described
-/// stripes.
+/// Attaches Mend to a cluster and starts all processes. With `asks_namenode` false, the coordinator knows
+/// only the stripes that plug-ins describe.
 pub fn attach(cluster: &Cluster, arguments: &[&str], asks_namenode: bool) -> Mend {
     cluster.attach(&Attaching { program: Path::new(env!("CARGO_BIN_EXE_mend")), arguments, asks_namenode })
 }
 
-/// Whether a running repair has rebuilt any bytes.
+/// Whether a running repair has rebuilt any bytes. `None` if the coordinator does not answer.
 pub fn is_under_way(mend: &Mend) -> Option<bool> {
     let status = mend.ask(&["status"])?;
     let begun = |repair: &serde_json::Value| repair["bytes_rebuilt"].as_u64() > Some(0);

@@ -1,14 +1,16 @@
-//! Replicas replaced together with their `.meta` file; HDFS and all readers accept them.
+//! Replicas that are replaced together with their `.meta` files. HDFS and all readers accept them, so only
+//! parity shows the error.
 
 use std::fs;
 
 use crate::mend;
 use crate::world::{Group, World};
 
-/// Longer than the case.
+/// How long DataNodes may be down before their blocks are rebuilt elsewhere: longer than this case runs.
 const GRACE: &str = "10m";
 
-/// Replaces a data block and its checksums by those of another one of equal length. Returns the old contents.
+/// Replaces a data block and its checksums with those of another data block of the same length. Returns the
+/// old contents of both files.
 fn replace(world: &World, group: &Group, from: usize, to: usize) -> [Vec<u8>; 2] {
     assert_eq!(group.shape.blocks[from].bytes, group.shape.blocks[to].bytes, "of one length");
     let paths = |at: usize| {

@@ -1,5 +1,5 @@
-//! Small positional reads of lost blocks: correct bytes, through Mend if possible and otherwise decoded by
-//! HDFS.
+//! Small positional reads of lost blocks. They must return correct bytes: through Mend if possible, otherwise
+//! decoded by HDFS.
 
 use testbed::Mend;
 
@@ -10,7 +10,8 @@ const CELL: usize = 1 << 20;
 const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
 const MEND_CONTEXT: &str = "org.apache.hadoop.fs.MendHdfs";
 
-/// Reads bytes of a file and compares them with the stored ones. Returns how many came through Mend.
+/// Reads bytes of a file and compares them with the stored ones. Returns how many of the bytes came through
+/// Mend.
 fn read(world: &mut World, system: &str, path: &str, from: usize, bytes: usize) -> u64 {
     let through = |said: &str| {
         said.trim().rsplit(' ').next().and_then(|text| text.parse::<u64>().ok()).expect("a number")
@@ -28,7 +29,7 @@ fn read(world: &mut World, system: &str, path: &str, from: usize, bytes: usize) 
     after - before
 }
 
-/// The number of bytes of a range of the first group that lie in blocks of dead DataNodes.
+/// Returns how many bytes of a range of the first group are in blocks of dead DataNodes.
 fn lost(group: &Group, dead: &[usize], from: usize, bytes: usize) -> u64 {
     let is_lost = |at: &usize| {
         let index = at / CELL % group.shape.code.data_blocks();
@@ -37,7 +38,7 @@ fn lost(group: &Group, dead: &[usize], from: usize, bytes: usize) -> u64 {
     (from..from + bytes).filter(is_lost).count() as u64
 }
 
-/// The file offset of a data block's cell in the first group.
+/// Returns the file offset at which a cell of data block `index` starts, in the first group.
 fn place(group: &Group, row: usize, index: usize) -> usize {
     (row * group.shape.code.data_blocks() + index) * CELL
 }
@@ -50,15 +51,15 @@ pub fn lost_ranges(world: &mut World) {
     let path = narrow.path.clone();
     // Healthy blocks are read from their DataNodes.
     assert_eq!(read(world, MEND, &path, place(&narrow, 0, 1) + 5, 4096), 0);
-    // Two DataNodes with one data block each, other than the first.
+    // Kill two DataNodes. Each holds a data block, but not block 0, of one of the groups.
     let other = (1..9).find(|&at| wide.holders[at] != narrow.holders[1]).expect("one on another DataNode");
     let dead = [(&narrow, 1), (&wide, other)].map(|(group, at)| group.holders[at].expect("held"));
     for node in dead {
         world.cluster.kill(node);
     }
-    // The NameNode has not noticed yet.
+    // The NameNode has not noticed the dead DataNodes yet, but the read already goes through Mend.
     assert_eq!(read(world, MEND, &path, place(&narrow, 0, 1) + 777, 4096), 4096);
-    // One of the two helpers dies with its DataNode.
+    // Kill the helper of one of the two dead DataNodes as well.
     mend.kill_helper(dead[0]);
     let nodes = world.cluster.nodes().len();
     world.cluster.await_nodes(nodes - 2);
@@ -77,15 +78,15 @@ pub fn lost_ranges(world: &mut World) {
             assert_eq!(read(world, MEND, &group.path, from, bytes), expected, "{from}+{bytes}");
             assert!(expected > 0);
         }
-        // Longer than Mend accepts, unless the NameNode still lists the dead DataNode and HDFS detects it
-        // cell by cell.
+        // This range is longer than Mend accepts in one read. How much of it comes through Mend depends on
+        // whether HDFS detects the dead DataNode cell by cell, so only the contents are checked.
         read(world, MEND, &group.path, start - CELL, 3 * CELL);
         read(world, MEND_CONTEXT, &group.path, start + 12_345, 6789);
     }
     without_a_coordinator(world, mend, &narrow, &dead);
 }
 
-/// The coordinator hangs, then it is down: HDFS decodes.
+/// The coordinator first hangs and is then down. In both cases HDFS decodes the lost bytes itself.
 fn without_a_coordinator(world: &mut World, mut mend: Mend, narrow: &Group, dead: &[usize]) {
     let (path, start) = (narrow.path.clone(), place(narrow, 0, 1));
     mend.signal_coordinator("STOP");
@@ -97,7 +98,7 @@ fn without_a_coordinator(world: &mut World, mut mend: Mend, narrow: &Group, dead
     assert_eq!(read(world, MEND, &path, start + 4321, 500), 0);
     mend.start_coordinator();
     mend.wait_for_helpers();
-    // HDFS asks it again after a while.
+    // HDFS sends reads through Mend again after a while.
     testbed::eventually("Mend is asked again", || {
         (read(world, MEND, &path, start + 1234, 999) == 999).then_some(())
     });

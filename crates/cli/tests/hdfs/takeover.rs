@@ -1,15 +1,15 @@
-//! The NameNode's reconstruction commands, executed by Mend, or by HDFS itself if Mend cannot.
+//! Reconstruction commands of the NameNode. Mend executes them, or HDFS itself if Mend cannot.
 
 use testbed::{Mend, eventually};
 
 use crate::mend;
 use crate::world::{ALWAYS, Group, NO_REPAIR, World};
 
-/// The DataNode's log messages for commands executed by Mend and by HDFS.
+/// The DataNode's log message for a command that Mend has executed, and for one that HDFS executes itself.
 const BY_MEND: &str = "Mend reconstructed blocks";
 pub const BY_HDFS: &str = "HDFS does it itself";
 
-/// Attaches Mend; the NameNode sends commands from now on.
+/// Attaches Mend and restarts the NameNode with settings with which it sends reconstruction commands.
 fn attach(world: &mut World) -> Mend {
     let mend = mend::attach(&world.cluster, &[], false);
     mend.wait_for_helpers();
@@ -18,13 +18,13 @@ fn attach(world: &mut World) -> Mend {
     mend
 }
 
-/// Detaches Mend; the NameNode sends no more commands.
+/// Detaches Mend and restarts the NameNode with settings with which it sends no commands.
 fn detach(world: &mut World, mend: Mend) {
     drop(mend);
     world.restart_namenode_with(&NO_REPAIR);
 }
 
-/// The log lines about a group on all DataNodes.
+/// Returns the lines about a group that contain `what`, from the logs of all DataNodes.
 pub fn said(world: &World, what: &str, group: &Group) -> Vec<String> {
     let number = format!("blk_{}_", group.group.number);
     let logs = (0..world.cluster.nodes().len()).map(|node| world.cluster.log(node));
@@ -33,8 +33,8 @@ pub fn said(world: &World, what: &str, group: &Group) -> Vec<String> {
     lines.into_iter().filter(|line| line.contains(what) && line.contains(&number)).collect()
 }
 
-/// Waits until a DataNode logs the message. A healthy state is not enough, because the NameNode may not have
-/// noticed the loss yet.
+/// Waits until a DataNode logs the message `what` about a group. Waiting for a healthy cluster is not enough,
+/// because the NameNode may not have noticed the loss yet.
 fn await_said(world: &World, what: &str, group: &Group) -> Vec<String> {
     eventually(what, || Some(said(world, what, group)).filter(|lines| !lines.is_empty()))
 }
@@ -55,14 +55,14 @@ pub fn commands(world: &mut World) {
     two_dead_datanodes(world, mend);
 }
 
-/// The block indices in a log line of [`BY_MEND`].
+/// Returns the block indices in a log line of [`BY_MEND`].
 fn named(line: &str) -> Vec<usize> {
     let list = line.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
     list.split(", ").filter_map(|index| index.parse().ok()).collect()
 }
 
-/// Mend rebuilds the blocks of two DataNodes in one group, in a single repair if the NameNode misses both at
-/// once.
+/// Mend rebuilds two blocks of a group whose DataNodes have died. This is a single repair if the NameNode
+/// notices both deaths at once.
 fn two_dead_datanodes(world: &mut World, mut mend: Mend) {
     let narrow = world.largest("RS-6-3-1024k");
     let known = said(world, BY_MEND, &narrow);
@@ -88,15 +88,16 @@ fn two_dead_datanodes(world: &mut World, mut mend: Mend) {
     a_rotten_source(world, mend);
 }
 
-/// A source is corrupt without the NameNode's knowledge; the rebuilt block is correct nevertheless.
+/// A source of the repair is corrupt and the NameNode does not know. The rebuilt block is correct
+/// nevertheless.
 fn a_rotten_source(world: &mut World, mend: Mend) {
     let narrow = world.largest("RS-6-3-1024k");
     let good = world.rot(&narrow, 4, 1_000_001);
     let before = world.lose(&[(&narrow, 0)]).remove(0);
     world.await_nodes();
     let name = narrow.shape.blocks[0].name;
-    // If HDFS writes the block itself (the plug-in may not be loaded yet), the file exists before it is
-    // complete.
+    // Compare the contents: if HDFS rebuilds the block itself, because the plug-in is not loaded yet, the
+    // file exists before it is complete.
     world.await_somewhere(&name, &before);
     let node = narrow.holders[4].expect("held");
     if let Some([bytes, _]) = world.replica(node, &narrow.shape.blocks[4].name) {
@@ -106,8 +107,8 @@ fn a_rotten_source(world: &mut World, mend: Mend) {
     a_helper_killed_in_the_middle(world, mend);
 }
 
-/// Loses a block of a group until Mend rebuilds it: a DataNode that has just started may receive the command
-/// before its plug-in is loaded, and then does the work itself.
+/// Loses a block of a group, repeatedly until Mend rebuilds it. A DataNode that has just started may receive
+/// the command before its plug-in is loaded, and then HDFS rebuilds the block.
 fn lose_to_mend(world: &mut World, mend: &Mend, at: usize) -> Group {
     for _ in 0..5 {
         let narrow = world.largest("RS-6-3-1024k");
@@ -141,7 +142,8 @@ fn a_helper_killed_in_the_middle(world: &mut World, mut mend: Mend) {
     a_coordinator_that_hangs(world, mend);
 }
 
-/// The coordinator accepts connections without answering; later it is down. HDFS does the work itself.
+/// The coordinator first accepts connections without answering, and is then down. In both cases HDFS rebuilds
+/// the blocks itself.
 fn a_coordinator_that_hangs(world: &mut World, mut mend: Mend) {
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
     mend.signal_coordinator("STOP");
@@ -158,8 +160,8 @@ fn a_coordinator_that_hangs(world: &mut World, mut mend: Mend) {
     another_cluster(world);
 }
 
-/// A new cluster's certificates replace those that DataNodes have loaded already; the DataNodes are not
-/// restarted.
+/// Certificates of a new cluster replace those that the DataNodes have already loaded. The DataNodes accept
+/// them without a restart.
 fn another_cluster(world: &mut World) {
     let mut mend = attach(world);
     let lost = world.largest("RS-6-3-1024k");

@@ -1,5 +1,5 @@
-//! Mend's view of a cluster: files that are being written or were deleted, the time before the first listing,
-//! servers and helpers.
+//! What Mend reports about a cluster: files that are being written or were deleted, the time before the first
+//! listing, dead DataNodes and missing helpers.
 
 use std::sync::Mutex;
 
@@ -10,19 +10,19 @@ use testbed::{Mend, eventually};
 use crate::mend;
 use crate::world::{NO_REPAIR, World};
 
-/// Longer than any case.
+/// How long DataNodes may be down before their blocks are rebuilt elsewhere: longer than any case runs.
 const GRACE: &str = "30m";
 
 fn attach(world: &World) -> Mend {
     mend::attach(&world.cluster, &["--repair-after", GRACE], true)
 }
 
-/// The status, if the coordinator answers.
+/// Returns the status, or `None` if the coordinator does not answer.
 fn status(mend: &Mend) -> Option<Value> {
     mend.ask(&["status"]).filter(|status| status["summary"].is_string())
 }
 
-/// Deleted files that a snapshot holds are counted, scrubbed and repaired.
+/// Files that are deleted but still in a snapshot are counted, scrubbed and repaired.
 pub fn snapshots(world: &mut World) {
     let mend = attach(world);
     world.put("/RS-6-3-1024k/kept+100%", 9_000_001);
@@ -60,7 +60,8 @@ fn names(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// A DataNode returns with corrupt copies of blocks that were rebuilt elsewhere; only good ones must remain.
+/// A DataNode returns with corrupt copies of blocks that were rebuilt elsewhere. In the end only good copies
+/// must remain.
 pub fn rotten_copies_that_come_back(world: &mut World) {
     let mut mend = mend::attach(&world.cluster, &["--repair-after", "1s"], true);
     mend.wait_until_safe(world.groups().len());
@@ -97,7 +98,8 @@ pub fn rotten_copies_that_come_back(world: &mut World) {
     world.assert_whole();
 }
 
-/// The status names a dead DataNode whose helper is up, and does not call a DataNode without a helper down.
+/// The status names a dead DataNode whose helper is up. It does not report a DataNode without a helper as
+/// down.
 pub fn servers(world: &mut World) {
     let mut mend = attach(world);
     let groups = world.groups().len();
@@ -119,7 +121,7 @@ pub fn servers(world: &mut World) {
     assert_eq!(row.split_whitespace().take(3).collect::<Vec<_>>(), [&name, "up", "DOWN"], "{listed}");
     world.cluster.start(2);
     world.await_nodes();
-    // Another one loses its helper for good.
+    // Remove the helper of another DataNode permanently.
     mend.kill_coordinator();
     mend.kill_helper(4);
     let config = mend.folder().join("mend.toml");
@@ -141,7 +143,8 @@ pub fn servers(world: &mut World) {
     world.assert_whole();
 }
 
-/// While the NameNode has yet to answer, the coordinator answers, and does not say that all is well.
+/// The NameNode is down when the coordinator starts. The coordinator answers, but does not report a healthy
+/// state.
 pub fn before_it_is_listed(world: &mut World) {
     let mut mend = attach(world);
     let groups = world.groups().len();
@@ -157,12 +160,12 @@ pub fn before_it_is_listed(world: &mut World) {
     world.cluster.restart_namenode();
     world.await_nodes();
     mend.wait_until_safe(groups);
-    // A NameNode that has just started may have had second copies made, and removes them now.
+    // A NameNode that has just started may have ordered second copies of blocks, which it removes now.
     world.await_single_copies();
     world.assert_whole();
 }
 
-/// A walk reports its progress although it meets no file.
+/// A listing reports its progress even while it finds only empty folders.
 pub fn a_long_walk(world: &mut World) {
     let folders: Vec<String> = (0..8000).map(|at| format!("/walk/{at}")).collect();
     let words = ["dfs", "-mkdir", "-p"].into_iter().chain(folders.iter().map(String::as_str));
@@ -184,8 +187,8 @@ pub fn a_long_walk(world: &mut World) {
     world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", "/walk"]);
 }
 
-/// DataNodes report new blocks with a delay, as is common in large clusters. No block may count as lost
-/// meanwhile.
+/// DataNodes report new blocks with a delay, as is common in large clusters. No new block may be reported
+/// lost in the meantime.
 pub fn files_that_are_written(world: &mut World) {
     let late = "dfs.blockreport.incremental.intervalMsec=4000";
     let settings = NO_REPAIR.into_iter().chain([late]).map(str::to_owned).collect();

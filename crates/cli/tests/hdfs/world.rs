@@ -11,7 +11,8 @@ use testbed::eventually;
 use testbed::hdfs::{Cluster, ClusterOptions, FsckBlock, Hadoop, Plugin, StoredFiles, passes_check};
 
 const NODES: usize = 15;
-/// Policies and file sizes. Internal blocks have at most 4 MiB, so larger files have several groups.
+/// Erasure-coding policies and file sizes in bytes. Internal blocks have at most 4 MiB, so larger files have
+/// several groups.
 const FILES: &[(&str, usize)] = &[
     ("RS-6-3-1024k", 1_500_001),
     ("RS-6-3-1024k", 27_000_011),
@@ -19,10 +20,10 @@ const FILES: &[(&str, usize)] = &[
     ("RS-10-4-1024k", 30_000_003),
     ("RS-10-4-1024k", 65_537),
 ];
-/// Settings for all NameNodes. DataNodes require block tokens from clients, although users are not
-/// authenticated.
+/// Settings of every NameNode in these tests. DataNodes require block tokens from clients, although users are
+/// not authenticated.
 pub const ALWAYS: [&str; 2] = ["dfs.blocksize=4194304", "dfs.block.access.token.enable=true"];
-/// HDFS rebuilds nothing, so every rebuilt block comes from Mend.
+/// Settings with which HDFS rebuilds nothing, so that every rebuilt block comes from Mend.
 pub const NO_REPAIR: [&str; 4] = [
     ALWAYS[0],
     ALWAYS[1],
@@ -43,7 +44,7 @@ pub struct Group {
     pub path: String,
     pub group: BlockGroup,
     pub shape: GroupStripe,
-    /// The DataNode of each block of the stripe.
+    /// For each block of the stripe, the DataNode that holds it.
     pub holders: Vec<Option<usize>>,
 }
 
@@ -82,7 +83,7 @@ impl World {
         self.files.delete(&mut self.cluster, path);
     }
 
-    /// All groups of all files, by the NameNode's listing.
+    /// Returns all groups of all files, according to the NameNode.
     pub fn groups(&mut self) -> Vec<Group> {
         let mut groups = Vec::new();
         for file in self.cluster.console().fsck("/") {
@@ -104,25 +105,25 @@ impl World {
         Group { path: path.to_owned(), group, shape, holders }
     }
 
-    /// The group with the fewest bytes.
+    /// Returns the smallest group of a policy.
     pub fn smallest(&mut self, policy: &str) -> Group {
         let groups = self.groups().into_iter().filter(|group| group.group.policy.to_string() == policy);
         groups.min_by_key(|group| group.group.bytes).expect("a group")
     }
 
-    /// The first group of a policy's largest file.
+    /// Returns the first group of a policy's largest file.
     pub fn first(&mut self, policy: &str) -> Group {
         let path = self.largest(policy).path;
         self.groups().into_iter().find(|group| group.path == path).expect("a group")
     }
 
-    /// The last of the largest groups.
+    /// Returns the largest group of a policy; the last one if several are equally large.
     pub fn largest(&mut self, policy: &str) -> Group {
         let groups = self.groups().into_iter().filter(|group| group.group.policy.to_string() == policy);
         groups.max_by_key(|group| group.group.bytes).expect("a group")
     }
 
-    /// The paths of a replica's two files on a DataNode.
+    /// Returns the paths of a replica's block file and `.meta` file on a DataNode.
     pub fn replica(&self, node: usize, name: &ReplicaName) -> Option<[PathBuf; 2]> {
         self.cluster.nodes()[node].replica(name.block(), &name.to_string())
     }
@@ -138,7 +139,7 @@ impl World {
     }
 
     /// Deletes blocks while their DataNodes are down, so that the NameNode learns of the loss when they
-    /// return.
+    /// return. Returns the old contents of the blocks' files.
     pub fn lose(&mut self, lost: &[(&Group, usize)]) -> Vec<[Vec<u8>; 2]> {
         let mut nodes: Vec<usize> =
             lost.iter().map(|(group, at)| group.holders[*at].expect("held")).collect();
@@ -150,7 +151,8 @@ impl World {
         before
     }
 
-    /// Restarts the NameNode with other settings, and waits until it has counted all replicas.
+    /// Restarts the NameNode with other settings, and waits until HDFS is healthy with one copy of each
+    /// block.
     pub fn restart_namenode_with(&mut self, settings: &[&str]) {
         self.cluster.restart_namenode_with(settings.iter().map(|&setting| setting.to_owned()).collect());
         self.await_whole();
@@ -162,7 +164,8 @@ impl World {
         self.cluster.await_nodes(self.cluster.nodes().len());
     }
 
-    /// Waits until the NameNode reports these blocks missing; before that, a rebuilt copy would be surplus.
+    /// Waits until the NameNode reports these blocks missing. A copy that is rebuilt earlier would count as
+    /// surplus.
     pub fn await_loss(&mut self, lost: &[(&Group, usize)]) {
         eventually("the NameNode misses them", || {
             let groups = self.groups();
@@ -183,8 +186,8 @@ impl World {
         before
     }
 
-    /// Replaces a block and its checksums by another consistent pair, which only parity detects. Returns the
-    /// old contents.
+    /// Changes a byte of a block and adapts the checksum, so that only parity detects the change. Returns the
+    /// old contents of both files.
     pub fn forge(&self, group: &Group, at: usize, offset: usize) -> [Vec<u8>; 2] {
         let (node, name) = (group.holders[at].expect("held"), group.shape.blocks[at].name);
         let paths = self.replica(node, &name).expect("there");
@@ -250,8 +253,8 @@ impl World {
         eventually("a healthy cluster", || self.cluster.console().is_healthy("/").then_some(()));
     }
 
-    /// Waits until every block is where it is listed and nowhere else, three times in a row: HDFS finds surplus
-    /// copies late.
+    /// Waits until every block is on the DataNode where it is listed and nowhere else, three times in a row,
+    /// because HDFS finds surplus copies late.
     pub fn await_single_copies(&mut self) {
         let mut times = 0;
         eventually("one copy of each block", || {
@@ -273,9 +276,10 @@ impl World {
         (0..self.cluster.nodes().len()).filter(has).collect()
     }
 
-    /// The state after every case: HDFS is healthy, each block has one copy, which passes its check, and every file
-    /// reads as it was written. HDFS forgets at a restart which of two copies it was removing, so a surplus copy that
-    /// a case leaves behind could displace the good one in the next case.
+    /// Asserts the state after every case: HDFS is healthy, each block has one copy, the copy passes HDFS's
+    /// check, and every file has its original contents. A surplus copy must not be left behind: after a
+    /// restart HDFS no longer knows which of two copies it was removing, and might remove the good one during
+    /// the next case.
     pub fn assert_whole(&mut self) {
         self.await_whole();
         eventually("one copy of each block", || self.has_single_copies().then_some(()));
@@ -293,7 +297,7 @@ impl World {
     }
 }
 
-/// Settings with which HDFS processes find Mend, which may start later.
+/// Returns settings with which HDFS processes find Mend. Mend may be started later.
 fn mend_settings(certificates: &TempDir) -> Vec<String> {
     let folder = format!("mend.cluster.folder={}", certificates.path().display());
     let addresses = ["mend.coordinator.api=127.0.0.1:7400", "mend.coordinator.control=127.0.0.1:7401"];

@@ -3,14 +3,14 @@
 use std::net::TcpListener;
 use std::ops::Range;
 
-/// The number of ports in a row, which belongs to one test.
+/// The number of consecutive ports that a test reserves.
 const ROW: u16 = 32;
 
 /// Consecutive ports that no other test uses.
 ///
 /// Binding a free port in advance is not enough, because the system may assign it to an outgoing connection.
-/// These ports lie outside the ephemeral range. A listener on the port before the first one reserves the row
-/// against other tests, in this process or another, until this is dropped.
+/// These ports lie outside the ephemeral range. A listener on the port before the first one keeps other
+/// tests, in this process or another, from using the same ports until this value is dropped.
 pub struct Ports {
     first: u16,
     _mark: TcpListener,
@@ -28,7 +28,7 @@ impl Ports {
         taken.expect("some ports are free")
     }
 
-    /// The first port.
+    /// Returns the first port.
     pub fn first(&self) -> u16 {
         self.first
     }
@@ -38,8 +38,8 @@ fn listen(port: u16) -> Option<TcpListener> {
     TcpListener::bind(("127.0.0.1", port)).ok()
 }
 
-/// The first ports of all rows outside the ephemeral range. The order starts at a different row in each
-/// process, so that concurrent tests rarely try the same one.
+/// Returns the first port of every row outside the ephemeral range. The list starts with a different row in
+/// each process, so that concurrent tests rarely try the same one.
 fn rows() -> Vec<u16> {
     const LOWEST: u16 = 10_000;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
@@ -49,7 +49,7 @@ fn rows() -> Vec<u16> {
     let mut free: Vec<u16> = rows(LOWEST..low.saturating_sub(ROW)).collect();
     free.extend(rows(high.saturating_add(1)..u16::MAX - ROW));
     if free.is_empty() {
-        // The ephemeral range covers everything; take a chance.
+        // The ephemeral range covers all ports, so use its ports although they may be taken.
         free = rows(LOWEST..u16::MAX - ROW).collect();
     }
     let from = std::process::id() as usize * 7 % free.len();

@@ -1,4 +1,5 @@
-//! Queries and file formats, compared with the cluster's state.
+//! Checks Mend's queries to the master and the servers, and its readers of SeaweedFS's files, against the
+//! state of the cluster.
 
 use std::time::Duration;
 
@@ -80,7 +81,7 @@ pub fn the_files_are_what_the_master_lists(world: &mut World) {
     world.assert_whole();
 }
 
-/// Reads events until `wanted` is among the changes.
+/// Reads events until one brings a change that is `wanted`.
 fn wait_for(
     world: &World,
     watch: &mut Watch,
@@ -106,7 +107,7 @@ fn wait_for(
 
 pub fn a_killed_server_is_seen_and_its_return(world: &mut World) {
     let mut volumes = Volumes::default();
-    // The listing interval is so long that only the event stream can report the change.
+    // The listing interval is so long that only the stream of events can report the change in time.
     let started =
         world.runtime.block_on(async { Watch::start(world.master.clone(), Duration::from_secs(3600)) });
     let mut watch = started;
@@ -138,7 +139,7 @@ pub fn the_lock_keeps_the_shell_out(world: &mut World) {
     assert_eq!(holder.client, "mend");
     let second = runtime.block_on(Lock::take(master, "other", "")).expect_err("it is held");
     assert!(matches!(&second, AskError::Locked { holder } if holder.contains("mend")), "{second}");
-    // Longer than the master's 10 s, so the lock must be renewed.
+    // Wait longer than the 10 s for which the master grants the lock, so that the lock must be renewed.
     std::thread::sleep(Duration::from_secs(12));
     lock.check().expect("it is renewed");
     let said = world.shell(&["ec.rebuild -apply"]);
@@ -146,7 +147,7 @@ pub fn the_lock_keeps_the_shell_out(world: &mut World) {
     runtime.block_on(lock.release());
     assert_eq!(runtime.block_on(master.lock_holder()).expect("it answers"), None, "let go at once");
     drop(runtime.block_on(Lock::take(master, "mend", "")).expect("nobody has it"));
-    // Dropping the lock also releases it, a moment later.
+    // Dropping the lock also releases it, but only a moment later.
     eventually("the lock", || {
         runtime.block_on(master.lock_holder()).expect("it answers").is_none().then_some(())
     });

@@ -30,7 +30,7 @@ pub fn a_restarted_master_has_forgotten_the_lock(world: &mut World) {
     let lost = world.runtime.block_on(lock.lost());
     assert!(matches!(lost, AskError::Unreachable { .. } | AskError::TimedOut { .. }), "{lost}");
     lock.check().expect_err("it is lost");
-    // The watch reports that it was blind, followed by everything that exists.
+    // The watch reports that it was disconnected, and then lists all shards again.
     let watched = async {
         let mut was_blind = false;
         loop {
@@ -68,13 +68,14 @@ pub fn permission_errors_are_reported(world: &mut World) {
     let gone = eventually("its end", || connect().err());
     assert!(matches!(gone, AskError::Unreachable { .. }), "{gone}");
     eventually("the master to know", || (world.list().servers.len() == 6).then_some(()));
-    // A missing shard is not mounted.
+    // Mounting a shard that does not exist is refused.
     let missing =
         world.runtime.block_on(world.server(0).mount(&VolumeName::new("x", 77).expect("a name"), &[0]));
     assert!(matches!(missing, Err(AskError::Refused { .. })), "{missing:?}");
 }
 
-/// Creates a CA and a certificate for all, named after its purpose instead of a host, as SeaweedFS users do.
+/// Creates a CA and one certificate for all servers and clients. The certificate names no host, as is usual
+/// for SeaweedFS.
 fn certificates(folder: &Path) -> PathBuf {
     fs::create_dir_all(folder).expect("made");
     let mut authority = CertificateParams::new(Vec::new()).expect("no names");
@@ -131,7 +132,7 @@ pub fn a_cluster_with_tls(world: &mut World) {
     let other = Security::of_toml(&certificates(&world.weed.root.join("other"))).expect("whole");
     let foreign = leader(&other).expect_err("another CA");
     assert!(matches!(foreign, AskError::Tls { .. }), "{foreign}");
-    // Our side accepts the server, but the server rejects our certificate.
+    // The client trusts the server's CA, but the server does not trust the client's CA.
     fs::copy(folder.join("ca.crt"), world.weed.root.join("other/ca.crt")).expect("copied");
     let half = Security::of_toml(&world.weed.root.join("other/security.toml")).expect("whole");
     let refused = leader(&half).expect_err("our certificate is of another CA");
@@ -177,7 +178,7 @@ pub fn the_leader_is_found(world: &mut World) {
     let all = MasterClient::new(peers.iter().map(|peer| address(peer)).collect(), Security::plain());
     world.runtime.block_on(all.list()).expect("the leader answers");
     let lock = world.runtime.block_on(Lock::take(&all, "mend", "")).expect("the leader gives it");
-    // The leader dies. The newly elected one does not know the lock, and is found.
+    // The leader dies. The client finds the newly elected leader, which does not know the lock.
     let at = hosts.iter().position(|host| *host == leader.host()).expect("one of them");
     masters.remove(at);
     world.runtime.block_on(lock.lost());

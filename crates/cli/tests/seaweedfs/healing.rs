@@ -1,4 +1,5 @@
-//! Mend's automatic reaction to lost shards, servers and flipped bits, and SeaweedFS's view of the results.
+//! Mend's automatic reaction to lost shards, dead servers and corrupt shards, and SeaweedFS's view of the
+//! results.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -9,7 +10,7 @@ use testbed::{Mend, eventually};
 
 use crate::world::{World, counts};
 
-/// Longer than the restart of a server in these tests.
+/// How long a server may be down before its shards are rebuilt elsewhere: longer than a restart takes.
 pub const GRACE: &str = "5s";
 
 pub fn shard(volume: &VolumeName, shard: u8) -> ShardName {
@@ -20,7 +21,7 @@ pub fn wait_until_whole(world: &World) {
     eventually("both volumes whole", || world.are_whole(&world.both()).then_some(()));
 }
 
-/// Waits until a shard's file exists somewhere with its original contents.
+/// Waits until exactly one server has a file of the shard, with the original contents.
 pub fn wait_until_as_it_was(world: &World, name: &ShardName, before: &[u8]) {
     eventually("the shard as it was", || {
         let files = world
@@ -63,8 +64,8 @@ fn rot(world: &World, name: &ShardName, at: u64) -> Vec<u8> {
     before
 }
 
-/// A data shard and a parity shard with a wrong byte each, and a shard whose file is deleted while its server
-/// keeps serving it.
+/// Repairs a data shard and a parity shard with one wrong byte each, and a shard whose file was deleted while
+/// its server keeps serving it.
 pub fn what_is_rotten(world: &mut World) {
     let mend = world.attach(GRACE);
     let (rotten, parity, gone) =
@@ -83,8 +84,8 @@ pub fn what_is_rotten(world: &mut World) {
     world.assert_whole();
 }
 
-/// Corruption found by the steady scrub. A server that mounts the corrupt shard again does not clear the
-/// finding.
+/// The background scrub finds a corrupt shard. The finding remains when a server mounts the corrupt shard
+/// again.
 pub fn rot_that_nobody_looked_for(world: &mut World) {
     let mut mend = world.attach(GRACE);
     mend.kill_coordinator();
@@ -115,7 +116,8 @@ pub fn rot_that_nobody_looked_for(world: &mut World) {
     world.assert_whole();
 }
 
-/// The server chosen for new shards holds truncated small files, as after an interrupted copy.
+/// The server chosen for new shards has a truncated index (`.ecx`) of the volume and no `.vif`, as after an
+/// interrupted copy.
 pub fn small_files_that_are_not_whole(world: &mut World) {
     let mend = world.attach(GRACE);
     let volume = world.bucket.clone();
@@ -151,7 +153,8 @@ pub fn small_files_that_are_not_whole(world: &mut World) {
     mend.wait_until_safe(2);
     wait_until_unlocked(world);
     drop(mend);
-    // The servers read with their caches as Mend leaves them, since all shards are where they were.
+    // The servers' caches of shard locations need not be cleared, because all shards are back where they
+    // were.
     world.assert_whole();
 }
 
@@ -163,7 +166,7 @@ pub fn a_server_that_goes(world: &mut World) {
     wait_until_whole(world);
     let spread = counts(&world.list(), &world.pictures);
     assert!(spread.values().all(|&shards| shards <= 3), "14 shards on 5 servers: {spread:?}");
-    // It returns with all its shards.
+    // The server returns with all its shards.
     world.start_server(4);
     eventually("what it had", || {
         let surplus = |volume| match world.standing(volume) {
@@ -193,7 +196,7 @@ pub fn killed_in_the_middle(world: &mut World) {
     let mut mend = world.attach(GRACE);
     let lost = [2, 6, 9, 10].map(|at| shard(&world.pictures, at));
     let before = lost.clone().map(|name| world.lose(&name).1);
-    // Each time the repair is in another phase: waiting, locking, moving, mounting.
+    // In each round the repair is probably in another phase: waiting, locking, moving data, or mounting.
     for round in 0..4 {
         mend.kill_coordinator();
         mend.start_coordinator();
@@ -213,8 +216,8 @@ pub fn killed_in_the_middle(world: &mut World) {
         wait_until_as_it_was(world, name, before);
     }
     mend.wait_until_safe(2);
-    // Concurrently with SeaweedFS's own repair: whichever takes the lock first rebuilds the shards, and the
-    // other finds nothing to do.
+    // SeaweedFS repairs at the same time. Whoever takes the lock first rebuilds the shards, and the other
+    // finds nothing to do.
     let before = lost.clone().map(|name| world.lose(&name).1);
     let said = world.shell(&["lock", "ec.rebuild -apply", "ec.balance -apply", "unlock"]);
     wait_until_whole(world);

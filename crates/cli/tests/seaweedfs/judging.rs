@@ -11,10 +11,10 @@ use crate::layout::shards_at;
 use crate::side_files::files_of;
 use crate::world::World;
 
-/// The promised time to notice a loss is 5 s. The rest is for a machine that is busy with other tests.
+/// Mend promises to notice a loss within 5 s. The rest is for a machine that is busy with other tests.
 const NOTICED_WITHIN: Duration = Duration::from_secs(15);
 
-/// How many stripes survive how many further losses.
+/// Returns pairs: the number of further losses that stripes survive, and the number of such stripes.
 fn survivable(status: &Value) -> Vec<(u64, u64)> {
     let classes = status["stripes"]["redundancy"].as_array().expect("classes");
     let mut found: Vec<_> =
@@ -31,7 +31,7 @@ fn says_safe(summary: &Value) -> bool {
     summary.as_str().expect("text").starts_with("safe")
 }
 
-/// One of several shards on a server is lost; the server stays listed for the volume.
+/// One of several shards on a server is lost. The master still lists the server for the volume.
 pub fn one_shard_of_several(world: &mut World) {
     let mend = world.attach("never");
     assert_eq!(survivable(&mend.ask(&["status"]).expect("it reports")), [(4, 2)]);

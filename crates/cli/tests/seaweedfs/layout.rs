@@ -1,5 +1,5 @@
-//! Servers that keep the files of a volume in several folders, and SeaweedFS's treatment of shards without
-//! small files in their folder.
+//! Servers that keep the files of a volume in several folders, and SeaweedFS's treatment of shards in a
+//! folder without the volume's metadata files.
 
 use std::fs;
 use std::path::Path;
@@ -22,8 +22,8 @@ fn move_files(from: &Path, to: &Path, volume: &VolumeName, wanted: impl Fn(&str)
     }
 }
 
-/// Restarts a server with an index folder: its indexes move there, and all other files of the volumes to its
-/// second disk.
+/// Restarts a server with a separate index folder. Moves the indexes of its volumes there, and all other
+/// files of the volumes to the server's second disk.
 fn split(world: &mut World, at: usize) {
     world.servers[at].kill();
     let index = world.weed.root.join(format!("index{at}"));
@@ -40,14 +40,14 @@ fn split(world: &mut World, at: usize) {
     wait_until_whole(world);
 }
 
-/// The server with an index folder from an earlier case, and the volume with most shards on it.
+/// Returns the server that an earlier case gave an index folder, and the volume with the most shards on it.
 pub fn split_server(world: &World) -> (usize, VolumeName) {
     let at = world.servers.iter().position(|server| server.index_folder.is_some()).expect("an earlier case");
     let most = world.both().into_iter().max_by_key(|volume| shards_at(world, volume, at).len());
     (at, most.expect("two volumes"))
 }
 
-/// A server's shards of a volume.
+/// Returns the shards of a volume that a server holds.
 pub fn shards_at(world: &World, volume: &VolumeName, at: usize) -> Vec<ShardName> {
     world.shards(volume).into_iter().filter(|name| world.holder(name).0 == at).collect()
 }
@@ -57,7 +57,7 @@ pub fn an_index_folder(world: &mut World) {
     let most = (0..world.servers.len()).max_by_key(|&at| shards_at(world, &volume, at).len());
     let at = most.expect("several servers");
     split(world, at);
-    // Mend has not been told of the folder.
+    // Attach without giving Mend the server's index folder.
     let mend = world.attach_plain(GRACE);
     mend.wait_until_safe(2);
     let lost = shards_at(world, &volume, at);
@@ -74,14 +74,14 @@ pub fn an_index_folder(world: &mut World) {
     world.start_server(at);
     world.await_server(at);
     wait_until_whole(world);
-    // Mend also attaches when told of it.
+    // Mend also attaches when the index folder is given.
     world.attach(GRACE).wait_until_safe(2);
     world.forget_locations(&world.both());
     world.assert_whole();
 }
 
-/// A server has mounted two shards without the volume's `.vif`, and then mounts every further shard as one of
-/// that wrong encoding.
+/// A server has mounted two shards without the volume's `.vif`, and therefore with a wrong encoding. It then
+/// mounts every further shard of the volume with this encoding as well.
 pub fn a_failed_publication(world: &mut World) {
     let (at, volume) = split_server(world);
     let mut mend = world.attach(GRACE);
@@ -90,7 +90,7 @@ pub fn a_failed_publication(world: &mut World) {
     let before: Vec<_> = ghosts.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
     ghosts.iter().for_each(|name| mount_without_vif(world, name, at));
     mend.start_coordinator();
-    // The first shard rebuilt in this folder is withdrawn and rebuilt elsewhere.
+    // Mend withdraws the first shard that it rebuilds in this folder, and rebuilds it elsewhere.
     for (name, before) in ghosts.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);
     }
@@ -99,7 +99,8 @@ pub fn a_failed_publication(world: &mut World) {
     assert!(mend.coordinator_log().contains("removing a rebuilt shard"), "a publication failed");
     wait_until_unlocked(world);
     drop(mend);
-    // Check the files on the server's next start, then move them into one folder for later cases.
+    // Check that the server serves the files after a restart. Then move them into one folder for later cases,
+    // and check again.
     for tidy in [false, true] {
         world.servers[at].kill();
         let folders = &world.servers[at].folders;
@@ -114,7 +115,7 @@ pub fn a_failed_publication(world: &mut World) {
     world.assert_whole();
 }
 
-/// Makes a server with an index folder mount a shard from its first disk, which has no `.vif`.
+/// Makes a server with an index folder mount a shard from its first disk, from which the `.vif` is missing.
 fn mount_without_vif(world: &World, name: &ShardName, at: usize) {
     let [first, second] = &world.servers[at].folders[..] else { panic!("two folders") };
     let server = world.server(at);
@@ -128,7 +129,8 @@ fn mount_without_vif(world: &World, name: &ShardName, at: usize) {
     mounted.expect("SeaweedFS mounts it without a word");
 }
 
-/// A server mounts a shard without the volume's `.vif`, as one of another encoding, and then dies.
+/// A server mounts a shard without the volume's `.vif`, so that the shard appears to have another encoding,
+/// and then dies.
 pub fn a_left_over_encoding(world: &mut World) {
     let (at, volume) = split_server(world);
     let mut mend = world.attach(GRACE);
@@ -153,7 +155,7 @@ pub fn a_left_over_encoding(world: &mut World) {
     eventually("a word about it", || {
         mend.ask(&["status"])?["troubles"].to_string().contains("another encoding").then_some(())
     });
-    // With the server down, its encoding can no longer be determined.
+    // While the server is down, nobody can tell which encoding its shard has.
     world.servers[at].kill();
     eventually("all of its shards elsewhere", || {
         let Some(Standing::Known { missing, .. }) = world.standing(&volume) else { return None };

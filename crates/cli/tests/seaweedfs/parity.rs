@@ -1,4 +1,4 @@
-//! Volumes without `.ecsum` files, as older servers create them: only the other shards show whether a shard
+//! Volumes without `.ecsum` files, as older servers create them. Only the other shards show whether a shard
 //! is correct.
 
 use std::fs::{self, File};
@@ -10,10 +10,10 @@ use testbed::eventually;
 
 use crate::world::World;
 
-/// Longer than the case.
+/// How long a server may be down before its shards are rebuilt elsewhere: longer than this case runs.
 const GRACE: &str = "10m";
 
-/// The checksum files of a volume, on all servers.
+/// Returns the paths of a volume's checksum files on all servers.
 fn checksums(world: &World, volume: &str) -> Vec<PathBuf> {
     let folders = world.servers.iter().flat_map(|server| &server.folders);
     folders.map(|folder| folder.join(format!("{volume}.ecsum"))).filter(|path| path.exists()).collect()

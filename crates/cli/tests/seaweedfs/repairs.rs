@@ -1,5 +1,6 @@
-//! Manual repairs with the components that coordinator and helpers use: sources are read with their servers'
-//! readers, decoded with SeaweedFS's code, written with the target's writer, and the shard is mounted.
+//! Repairs that the test carries out step by step with the components of coordinator and helper: read the
+//! sources with their servers' readers, decode with SeaweedFS's code, write with the target's writer, mount
+//! the shard.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -24,7 +25,7 @@ fn code() -> Arc<dyn Code> {
     spec.build().expect("it is possible")
 }
 
-/// Rebuilds shards on these servers from all others, and mounts them.
+/// Rebuilds each lost shard on its server from all other shards, and mounts it.
 fn repair(world: &World, volume: &VolumeName, lost: &[(u8, usize)]) -> Result<(), BlockError> {
     let blocks: Vec<ShardBlocks> = world.servers.iter().map(|server| server.blocks()).collect();
     for &(shard, target) in lost {
@@ -95,7 +96,7 @@ fn is_whole(world: &World, volume: &VolumeName) -> bool {
     matches!(world.standing(volume), Some(Standing::Known { missing, surplus, .. }) if missing.is_empty() && surplus.is_empty())
 }
 
-/// Unmounts a shard and deletes its file.
+/// Unmounts a shard and deletes its file. Returns the server that held it.
 fn lose(world: &World, name: &ShardName) -> usize {
     let (holder, path) = world.holder(name);
     world.runtime.block_on(world.server(holder).unmount(&name.volume, &[name.shard])).expect("unmounted");
@@ -136,13 +137,15 @@ pub fn a_lost_shard_is_made_again(world: &mut World) {
     world.assert_whole();
 }
 
-/// The maximum loss; one of the shards goes to a server without files of the volume.
+/// Four shards are lost, as many as the code tolerates. One of them is rebuilt on a server that has no files
+/// of the volume.
 pub fn four_lost_shards(world: &mut World) {
     let volume = world.pictures.clone();
     let lost: Vec<u8> = vec![0, 5, 11, 13];
     let first = world.holder(&shard(&volume, 0)).0;
     let mut targets: Vec<usize> = lost.iter().map(|&lost| lose(world, &shard(&volume, lost))).collect();
-    // Move all files of the volume from the first server, including its small files.
+    // Move the remaining shards of the volume away from the first server, and delete the volume's metadata
+    // files there.
     let rest: Vec<u8> = (0..14).filter(|at| !lost.contains(at)).collect();
     let rest: Vec<u8> = rest.into_iter().filter(|&at| world.holder(&shard(&volume, at)).0 == first).collect();
     let other = (first + 1) % world.servers.len();
@@ -166,7 +169,7 @@ pub fn four_lost_shards(world: &mut World) {
         }
     }
     assert!(!world.servers[first].blocks().has_index(&volume).expect("readable"));
-    // Nothing is mounted without an index, so copy the small files first.
+    // A server mounts no shard without an index, so copy the metadata files to it first.
     let unmounted = world.runtime.block_on(world.server(first).mount(&volume, &[0]));
     assert!(unmounted.expect_err("no index").to_string().contains("ecx"));
     let from = &world.servers[other].address;
@@ -190,11 +193,11 @@ pub fn a_rotten_shard(world: &mut World) {
         scrubbed.contains("Got scrub failures on 1 EC volumes"),
         "SeaweedFS's scrub sees it too: {scrubbed}"
     );
-    // Another shard is lost, and the corrupt one is among its sources: the repair must fail.
+    // Another shard is lost, and the corrupt shard is among the sources of its repair. The repair must fail.
     let holder = lose(world, &lost);
     is_corrupt(repair(world, &volume, &[(9, holder)]), &rotten, "16777216 to");
     assert!(!world.servers[holder].folders.iter().any(|folder| folder.join(lost.to_string()).exists()));
-    // Both shards are rebuilt from good ones.
+    // Treat the corrupt shard as lost, too. Both are then rebuilt from good shards.
     lose(world, &rotten);
     repair(world, &volume, &[(9, holder), (2, rotten_holder)]).expect("repaired");
     world.assert_whole();
@@ -219,7 +222,7 @@ pub fn a_short_shard(world: &mut World) {
     world.assert_whole();
 }
 
-/// A shard with the right name and length but other bytes, such as one left from another encoding.
+/// A shard has the right name and length but other bytes, for example those of another encoding.
 pub fn a_foreign_shard(world: &mut World) {
     let volume = world.pictures.clone();
     let (name, other) = (shard(&volume, 4), shard(&volume, 6));
@@ -239,7 +242,8 @@ pub fn a_duplicate(world: &mut World) {
     let volume = world.bucket.clone();
     let name = shard(&volume, 1);
     let (holder, path) = world.holder(&name);
-    // The placement rule would have chosen its old home.
+    // If the shard were lost, the placement rule would choose its old server, unless that server already has
+    // the most shards.
     let volumes = world.volumes();
     let generation = volumes.get(volume.id()).expect("listed").generations.values().next().expect("one");
     let mut without = generation.clone();
@@ -275,7 +279,7 @@ pub fn a_duplicate(world: &mut World) {
     });
     let holders = world.runtime.block_on(world.master.lookup(volume.id())).expect("it answers");
     assert_eq!(holders.iter().find(|(shard, _)| *shard == 1).map(|(_, holders)| holders.len()), Some(2));
-    // Both copies are intact, so the surplus one is removed.
+    // Both copies are intact, so remove the second one.
     for at in [holder, other] {
         world.servers[at]
             .blocks()
@@ -295,7 +299,7 @@ pub fn needles_deleted_meanwhile(world: &mut World) {
     world.delete("pictures/11");
     world.delete("pictures/42");
     repair(world, &volume, &[(8, holder)]).expect("repaired");
-    // The filer deletes needles some time after it removes the objects.
+    // The filer deletes the needles some time after the objects.
     eventually("journals that tell of both", || {
         let deleted =
             world.servers.iter().flat_map(|server| server.blocks().deleted(&volume).expect("readable"));
@@ -304,7 +308,7 @@ pub fn needles_deleted_meanwhile(world: &mut World) {
     world.assert_whole();
 }
 
-/// The lost shard's coefficients for its sources.
+/// Returns the coefficients by which the sources must be multiplied to rebuild the lost shard.
 fn coefficients(lost: u8, sources: &[ShardName]) -> Vec<u8> {
     let index = |shard: u8| BlockIndex(shard.into());
     let available: Vec<_> = sources.iter().map(|source| index(source.shard)).collect();

@@ -1,4 +1,4 @@
-//! Small files of a volume that are damaged on one server, and a server that can take no shard.
+//! Metadata files of a volume that are damaged on one server, and a server that can mount no shard.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use crate::healing::{GRACE, shard, wait_until_as_it_was, wait_until_unlocked, wa
 use crate::layout::{shards_at, split_server};
 use crate::world::World;
 
-/// All copies of a file on a server.
+/// Returns the paths of all copies of a volume's file on a server.
 pub fn files_of(world: &World, at: usize, volume: &VolumeName, extension: &str) -> Vec<PathBuf> {
     let server = &world.servers[at];
     let folders = server.folders.iter().chain(&server.index_folder);
@@ -20,7 +20,7 @@ pub fn files_of(world: &World, at: usize, volume: &VolumeName, extension: &str) 
     files.filter(|path| path.exists()).collect()
 }
 
-/// Damages a server's copies of a file. Returns the old contents.
+/// Damages all copies of a file on a server. Returns the old contents.
 fn spoil(files: &[PathBuf], how: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let before = fs::read(files.first().expect("it has the file")).expect("there");
     for path in files {
@@ -45,11 +45,11 @@ fn middle(bytes: &mut [u8]) {
 
 pub fn small_files_that_rot(world: &mut World) {
     let mut mend = world.attach(GRACE);
-    // This server has one copy of each file.
+    // This server has only one copy of each metadata file.
     let (at, volume) = split_server(world);
     for extension in ["ecsum", "vif"] {
         let name = shards_at(world, &volume, at).remove(0);
-        // The shard is lost as well before Mend checks the file.
+        // Before Mend can check the damaged file, a shard on the same server is lost.
         mend.kill_coordinator();
         let files = files_of(world, at, &volume, extension);
         let garbage = |bytes: &mut Vec<u8>| match extension {
@@ -64,8 +64,8 @@ pub fn small_files_that_rot(world: &mut World) {
         wait_until_whole(world);
         mend.wait_until_safe(2);
     }
-    // The scrub detects a damaged index of the same length, and Mend replaces it while the server keeps
-    // running.
+    // The scrub detects an index that is damaged but has the right length. Mend replaces the index while the
+    // server keeps running.
     let files = files_of(world, at, &volume, "ecx");
     let index = spoil(&files, |bytes| bytes[9] ^= 0x10);
     let named = format!("{volume}.ecx");
@@ -80,10 +80,12 @@ pub fn small_files_that_rot(world: &mut World) {
     world.assert_whole();
 }
 
-/// Larger than any file that Mend reads into memory completely. A multiple of the 16 bytes of an entry.
+/// The number of bytes to add to an index: more than Mend reads into memory at once, and a multiple of the 16
+/// bytes of an entry.
 const LARGE_INDEX: u64 = 70 << 20;
 
-/// Replaces the indexes of a volume on servers that serve none of its shards.
+/// Changes the indexes of a volume on all servers. Unmounts the volume's shards on each server in the
+/// meantime.
 fn change_indexes(world: &World, volume: &VolumeName, change: impl Fn(&File)) {
     for at in 0..world.servers.len() {
         let server = world.server(at);
@@ -99,14 +101,14 @@ fn change_indexes(world: &World, volume: &VolumeName, change: impl Fn(&File)) {
     wait_until_whole(world);
 }
 
-/// A server without shards of a volume and with a truncated index receives shards and the index, whatever the
-/// index's size.
+/// A server has no shards of a volume any more, and its index of the volume is truncated. It gets the shards
+/// and a complete index, even if the index is large.
 pub fn an_index_that_is_large(world: &mut World) {
     let volume = world.bucket.clone();
     let holders = (0..world.servers.len()).filter(|&at| !shards_at(world, &volume, at).is_empty());
     let victim = holders.last().expect("somebody has it");
     let index = fs::read(&files_of(world, victim, &volume, "ecx")[0]).expect("there");
-    // Add entries in front of all others, as a hole in the file.
+    // Insert empty entries before all others, as a hole in the file.
     change_indexes(world, &volume, |file| {
         file.set_len(0).expect("emptied");
         file.write_all_at(&index, LARGE_INDEX).expect("written");
@@ -141,8 +143,8 @@ pub fn an_index_that_is_large(world: &mut World) {
     world.assert_whole();
 }
 
-/// One of the server's disks has the `.vif` of another encoding, so the encoding that the server would assume
-/// for a new shard is unknown.
+/// Two disks of a server have `.vif` files of different encodings, so it is unknown which encoding the server
+/// would assume for a new shard. The shard is rebuilt on another server.
 pub fn a_home_that_takes_nothing(world: &mut World) {
     let mend = world.attach(GRACE);
     let (at, volume) = split_server(world);
@@ -161,12 +163,14 @@ pub fn a_home_that_takes_nothing(world: &mut World) {
     mend.wait_until_safe(2);
     wait_until_unlocked(world);
     drop(mend);
-    // Servers whose `.vif` was in doubt during the repair were not remounted and have stale locations.
+    // A server whose `.vif` was in doubt during the repair was not remounted, and its cache of shard
+    // locations is outdated.
     world.forget_locations(&world.both());
     world.assert_whole();
 }
 
-/// A shard is lost while the coordinator is down; the next coordinator knows its home.
+/// Shards are lost while the coordinator is down. The restarted coordinator rebuilds them on the servers that
+/// held them.
 pub fn a_loss_that_nobody_saw(world: &mut World) {
     let mut mend = world.attach(GRACE);
     mend.kill_coordinator();

@@ -11,20 +11,22 @@ use testbed::seaweedfs::{Attaching, Cluster, Options, http};
 use testbed::{Mend, OneNamespace, eventually};
 
 const SERVERS: usize = 6;
-/// Number and size of objects: these shards are longer than one 16 MiB block of `.ecsum`.
+/// Number of objects in the volume and their size in bytes. The shards are longer than one 16 MiB block of
+/// `.ecsum`.
 const LARGE: (usize, usize) = (60, 3_000_000);
 const SMALL: (usize, usize) = (8, 300_000);
-/// Addresses for masters and volume servers of single cases.
+/// Ends of the addresses (after `10.79.`) of the masters and volume servers that single cases start.
 const OTHERS: &[&str] = &["2.1", "2.2", "2.3", "3.1", "3.2"];
 
 /// The cluster and its objects.
 pub struct World {
     cluster: Cluster,
-    /// A volume of 60 objects stored through the filer; `bucket` has 8 stored through S3.
+    /// The volume of 60 objects that are stored through the filer. The volume `bucket` has 8 objects that are
+    /// stored through S3.
     pub pictures: VolumeName,
     pub bucket: VolumeName,
     deleted: Vec<String>,
-    /// Dropped last.
+    /// The folder of the cluster; must be dropped last.
     _disk: TempDir,
 }
 
@@ -76,7 +78,7 @@ impl World {
         volumes.into_iter().next().expect("one")
     }
 
-    /// Both volumes.
+    /// Returns the names of both volumes.
     pub fn both(&self) -> [VolumeName; 2] {
         [self.pictures.clone(), self.bucket.clone()]
     }
@@ -109,7 +111,7 @@ impl World {
         mend
     }
 
-    /// The volumes from one listing, with the information in the servers' files.
+    /// Returns the volumes in one listing of the master, with what the servers' files add to it.
     pub fn volumes(&self) -> Volumes {
         let mut volumes = Volumes::default();
         volumes.apply(self.list());
@@ -124,7 +126,8 @@ impl World {
         volumes
     }
 
-    /// The invariant after every case.
+    /// Asserts the state after every case: no shard is missing or surplus, SeaweedFS's own repair and scrub
+    /// find nothing, and all objects read correctly.
     pub fn assert_whole(&self) {
         for volume in [&self.pictures, &self.bucket] {
             match self.standing(volume) {
@@ -161,7 +164,7 @@ impl World {
             if self.deleted.contains(&path) {
                 continue;
             }
-            // After a shard has moved, the first read may use a server's stale location cache.
+            // After a shard has moved, the first read may fail because of a server's outdated location cache.
             let read = eventually("a read", || self.ask_for("GET", &path).ok());
             assert!(read == content(&path), "{path} reads as something else");
         }
@@ -186,7 +189,7 @@ impl World {
         pictures.chain((0..SMALL.0).map(|at| format!("bucket/{at}"))).collect()
     }
 
-    /// The host and path of an object.
+    /// Returns the host and path at which an object is stored.
     fn place(&self, path: &str) -> (String, String) {
         match path.strip_prefix("pictures/") {
             Some(at) => (self.weed.filer_address(), format!("/p/{at}?collection=pictures")),
@@ -199,13 +202,13 @@ impl World {
     }
 }
 
-/// The contents of an object, derived from its name.
+/// Returns the contents of an object, which are derived from its name.
 pub fn content(path: &str) -> Vec<u8> {
     let bytes = if path.starts_with("pictures") { LARGE.1 } else { SMALL.1 };
     testbed::content(path, bytes)
 }
 
-/// The number of a volume's shards on each server.
+/// Counts a volume's shards on each server.
 pub fn counts(listing: &Listing, volume: &VolumeName) -> BTreeMap<String, usize> {
     let mut counts: BTreeMap<_, _> = listing.servers.keys().map(|id| (id.0.clone(), 0)).collect();
     for holding in listing.volumes.get(&volume.id()).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Writes during a fault of the catalog.
+//! Probes: puts that are tried while the catalog refuses writes.
 
 use std::thread;
 use std::time::Duration;
@@ -10,11 +10,12 @@ use crate::operations::{Operation, Verb};
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// The maximum number of puts. On a full disk, a reopened catalog may accept one in between.
+/// The maximum number of puts per fault. On a full disk, the catalog may accept one between two refusals.
 const PROBES: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Small files with unique names, which are put until the status reports that nothing can be stored.
+/// Returns puts of small files with unique names. The run tries them until the status reports that nothing
+/// can be stored.
 pub fn probes(round: u64, code: &str, number: u64) -> Vec<Operation> {
     let probe = |probe| Operation {
         label: format!("{round:05}-probe-{probe}"),
@@ -37,12 +38,13 @@ pub fn probes(round: u64, code: &str, number: u64) -> Vec<Operation> {
 pub struct Probed {
     /// The results of the attempted probes.
     pub ran: Vec<Ran>,
-    /// A claim of the status that was too optimistic.
+    /// A claim of the status that was too optimistic. `None` if there was none.
     pub lie: Option<String>,
 }
 
 impl Thrash {
-    /// Runs probes until one is stored, or the status reports that writes are refused.
+    /// Runs probes until one ends without an error of the catalog, or until the status reports that writes
+    /// are refused.
     pub(crate) fn probe_writes(&self, probes: &[Operation]) -> Probed {
         let mut probed = Probed::default();
         for probe in probes {

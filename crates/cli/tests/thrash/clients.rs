@@ -24,12 +24,12 @@ pub enum Fate {
 /// The outcome of a client.
 #[derive(Debug)]
 pub struct Ran {
-    /// The exit code, if it exited.
+    /// The exit code; `None` if the client was killed or hung.
     pub code: Option<i32>,
     pub killed: bool,
     pub hung: bool,
     pub took: Duration,
-    /// The file with its standard output.
+    /// The file that holds the standard output.
     pub out: PathBuf,
     pub err: String,
 }
@@ -43,7 +43,7 @@ impl Ran {
         serde_json::from_str(&self.out_text()).ok()
     }
 
-    /// The outcome in a few words.
+    /// Describes the outcome in a few words.
     pub fn words(&self) -> String {
         let code = match self.code {
             Some(code) => format!("exit {code}"),
@@ -55,7 +55,7 @@ impl Ran {
     }
 }
 
-/// Runs `mend` with its output in `<label>.out` and `<label>.err`.
+/// Runs `mend` and writes its output to `<label>.out` and `<label>.err`.
 pub fn run(cluster: &Cluster, label: &str, arguments: &[&str], fate: Fate) -> Ran {
     let out = cluster.path("operations").join(format!("{label}.out"));
     let err = out.with_extension("err");
@@ -70,7 +70,7 @@ pub fn run(cluster: &Cluster, label: &str, arguments: &[&str], fate: Fate) -> Ra
     Ran { code, killed, hung: ended.is_none(), took: start.elapsed(), out, err }
 }
 
-/// Waits for a client; `None` if it hangs.
+/// Waits for a client to exit and subjects it to `fate`. Returns `None` if the client hangs.
 fn wait(child: &mut Child, start: Instant, mut fate: Fate) -> Option<ExitStatus> {
     let mut resume = None;
     loop {

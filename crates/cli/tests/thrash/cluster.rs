@@ -1,4 +1,4 @@
-//! The processes of the run, and the disks of the helpers.
+//! The processes of the run, the cluster folder and the disks.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -18,13 +18,13 @@ use crate::ports::Ports;
 
 /// The name of the coordinator's process. Helpers have their own names.
 pub const COORDINATOR: &str = "coordinator";
-/// The size of a helper's disk, if it has one of its own.
+/// The size in bytes of a helper's disk, if each helper has a disk of its own.
 const DISK_BYTES: u64 = 256 << 20;
-/// The size of the coordinator's disk.
+/// The size in bytes of the coordinator's disk.
 const RECORDS_BYTES: u64 = 64 << 20;
 
-/// A cluster folder with its daemons and disks. Dropping this removes everything. After a panic, or with
-/// `MEND_THRASH_KEEP` set, the folder stays with the contents of the disks.
+/// A cluster folder with its daemons and disks. Dropping a `Cluster` removes all of them, except that the
+/// folder stays with the contents of the disks after a panic, or if `MEND_THRASH_KEEP` is set.
 pub struct Cluster {
     daemons: Mutex<BTreeMap<String, Child>>,
     disks: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster without running processes. `data_tls` says whether data edges are encrypted.
+    /// Creates a cluster without running processes. `data_tls` says whether data edges are encrypted.
     pub fn init(
         helpers: usize,
         code: &str,
@@ -95,7 +95,7 @@ impl Cluster {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Mounts a separate disk for every helper and the coordinator, if permitted.
+    /// Mounts a disk of its own for every helper and the coordinator, if the user has the permission.
     fn mount_disks(&mut self) {
         for helper in self.helpers() {
             let blocks = self.blocks(&helper);
@@ -120,54 +120,54 @@ impl Cluster {
         is_mounted
     }
 
-    /// Whether the helpers and the coordinator have disks of their own, which can be filled.
+    /// Whether the helpers and the coordinator have disks of their own, which a fault can fill.
     pub fn has_disks(&self) -> bool {
         self.disks.len() > self.helpers
     }
 
-    /// The network namespaces, or the reason why there are none.
+    /// Returns the network namespaces, or the reason why there are none.
     pub fn network(&self) -> Result<&Network, &str> {
         self.network.as_ref().map_err(String::as_str)
     }
 
-    /// The names of all helpers.
+    /// Returns the names of all helpers.
     pub fn helpers(&self) -> Vec<String> {
         names(self.helpers)
     }
 
-    /// The cluster folder.
+    /// Returns the cluster folder.
     pub fn folder(&self) -> PathBuf {
         self.path("cluster")
     }
 
-    /// A path in the run's folder.
+    /// Returns the path of a file in the run's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.scratch.as_ref().expect("until it is dropped").path().join(name)
     }
 
-    /// The folder that a helper keeps its blocks in.
+    /// Returns the folder in which a helper keeps its blocks.
     pub fn blocks(&self, helper: &str) -> PathBuf {
         self.folder().join("helpers").join(helper).join("blocks")
     }
 
-    /// The path of the coordinator's catalog.
+    /// Returns the path of the coordinator's catalog.
     pub fn catalog(&self) -> PathBuf {
         self.records().join("catalog.redb")
     }
 
-    /// The coordinator's folder.
+    /// Returns the coordinator's folder.
     pub fn records(&self) -> PathBuf {
         self.folder().join("coordinator")
     }
 
-    /// A `mend` command for this cluster.
+    /// Returns a `mend` command for this cluster.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program(COORDINATOR, env!("CARGO_BIN_EXE_mend"));
         command.args(arguments);
         command
     }
 
-    /// A program in the namespace of this daemon.
+    /// Returns a command that runs a program in the namespace of daemon `name`.
     fn program(&self, name: &str, program: &str) -> Command {
         let mut command = match &self.network {
             Ok(network) => network.command(name, program),
@@ -207,7 +207,7 @@ impl Cluster {
         self.path("clocks").join(name)
     }
 
-    /// Starts a daemon without waiting for its ready line. It appends to its existing log.
+    /// Starts a daemon without waiting for its ready line. The daemon appends to its existing log.
     pub fn start(&self, name: &str) {
         let log = OpenOptions::new().create(true).append(true).open(self.log(name)).unwrap();
         let out: File = log.try_clone().unwrap();
@@ -228,12 +228,12 @@ impl Cluster {
         self.daemons().remove(name)
     }
 
-    /// The path of a daemon's log.
+    /// Returns the path of a daemon's log.
     pub fn log(&self, name: &str) -> PathBuf {
         self.path("logs").join(format!("{name}.log"))
     }
 
-    /// Whether a daemon was started; it may have ended unnoticed.
+    /// Whether a daemon was started. The daemon may have exited in the meantime.
     pub fn is_started(&self, name: &str) -> bool {
         self.daemons().contains_key(name)
     }
@@ -253,12 +253,12 @@ impl Cluster {
         }
     }
 
-    /// The process id of a running daemon.
+    /// Returns the process id of a running daemon.
     pub fn pid(&self, name: &str) -> Option<Pid> {
         self.daemons().get(name).map(pid)
     }
 
-    /// Daemons that have ended unexpectedly.
+    /// Removes and returns the daemons that have exited by themselves.
     pub fn ended(&self) -> Vec<(String, ExitStatus)> {
         let (mut daemons, mut ended) = (self.daemons(), Vec::new());
         for (name, child) in daemons.iter_mut() {
@@ -270,7 +270,7 @@ impl Cluster {
         ended
     }
 
-    /// The last lines of a daemon's log.
+    /// Returns the last lines of a daemon's log.
     pub fn last_words(&self, name: &str) -> String {
         let log = std::fs::read(self.log(name)).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -278,7 +278,8 @@ impl Cluster {
         lines[lines.len().saturating_sub(4)..].join(" | ")
     }
 
-    /// Ends all daemons and keeps the folder with the contents of the disks; returns its path.
+    /// Kills all daemons, copies the contents of the disks into the folder, and returns the folder's path.
+    /// The folder is not deleted.
     fn keep(&mut self) -> PathBuf {
         for disk in std::mem::take(&mut self.disks) {
             let copy = disk.with_file_name("disk.kept");
@@ -313,13 +314,13 @@ fn names(helpers: usize) -> Vec<String> {
     (1..=helpers).map(|number| format!("h{number}")).collect()
 }
 
-/// The process id of a child.
+/// Returns the process id of a child.
 pub fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
 fn unmount(disk: &Path) {
-    // A process killed a moment ago may still keep it busy.
+    // Unmount lazily, because a process that was just killed may still keep the disk busy.
     let _ = Command::new("umount").arg("-l").arg(disk).status();
 }
 

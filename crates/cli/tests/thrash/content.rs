@@ -5,13 +5,13 @@ use fastrand::Rng;
 /// The contents of one version of a file, generated from its number when needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Content {
-    /// Unique within a run.
+    /// A number that is unique within a run.
     pub number: u64,
     pub bytes: usize,
 }
 
 impl Content {
-    /// Random bytes, which reveal misplaced blocks.
+    /// Generates the contents: random bytes, so that a misplaced block is noticed.
     pub fn make(self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes];
         Rng::with_seed(self.number).fill(&mut bytes);

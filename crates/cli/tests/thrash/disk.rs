@@ -22,7 +22,7 @@ pub enum Damage {
     DeleteBlock,
     DeleteChecksums,
     DeleteBoth,
-    /// A folder replaces the block file: opening works, reading fails.
+    /// A folder replaces the block file: it can be opened but not read.
     Unreadable,
     /// Two blocks swap their files, including checksums.
     Swap,
@@ -64,7 +64,7 @@ impl Damage {
     }
 }
 
-/// All blocks in a folder, in a fixed order: files that have a checksum file.
+/// Returns the block files in a folder, in a fixed order. A block file is a file that has a checksum file.
 pub fn blocks_in(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for shard in entries(folder).into_iter().filter(|path| path.is_dir()) {
@@ -86,8 +86,8 @@ fn checksums(block: &Path) -> PathBuf {
     name.into()
 }
 
-/// Damages one block in `folder` and describes it. May fail, because a running helper may change the folder
-/// meanwhile.
+/// Damages one block in `folder` and describes the damage. May fail, because a running helper may change the
+/// folder at the same time.
 pub fn damage(folder: &Path, snapshot: &Path, damage: Damage, rng: &mut Rng) -> io::Result<String> {
     let blocks = blocks_in(folder);
     let Some(block) = rng.choice(&blocks) else { return Ok("no block".to_owned()) };
@@ -128,7 +128,8 @@ fn flip(path: &Path, rng: &mut Rng) -> io::Result<()> {
     file.write_all_at(&[byte[0] ^ 1 << rng.u32(..8)], at)
 }
 
-/// Forges bytes at an aligned offset. Forgeries of one block therefore never overlap partially.
+/// Forges bytes at an offset that is a multiple of 64. Two forgeries of one block therefore never overlap
+/// partially.
 fn forge_in(path: &Path, rng: &mut Rng) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let places = file.metadata()?.len() / 64;
@@ -163,7 +164,8 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     fs::rename(&aside, other)
 }
 
-/// Replaces the files by new ones, so that a reader with an open file keeps the old contents.
+/// Replaces a block and its checksums with an older version. Creates new files, so that a reader that has the
+/// old ones open keeps the old contents.
 fn replace(block: &Path, stale: &[PathBuf], rng: &mut Rng) -> io::Result<String> {
     let Some(old) = rng.choice(stale) else { return Ok("no snapshot".to_owned()) };
     fs::remove_file(block)?;
@@ -173,8 +175,8 @@ fn replace(block: &Path, stale: &[PathBuf], rng: &mut Rng) -> io::Result<String>
     Ok(format!("{} in place of {}", name(old), name(block)))
 }
 
-/// Copies some blocks with their checksums to another helper's folder, as a coordinator killed during a move
-/// leaves them. Returns their number.
+/// Copies about half of a helper's blocks, with their checksums, to another helper's folder. A coordinator
+/// that is killed during a move leaves such copies. Returns the number of copied blocks.
 pub fn hoard(from: &Path, to: &Path, rng: &mut Rng) -> io::Result<usize> {
     let mut copied = 0;
     for block in blocks_in(from) {
@@ -198,7 +200,7 @@ pub fn empty(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies the blocks of a folder in use, like a careless backup.
+/// Copies the blocks of a folder while a helper uses it, like a careless backup.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for shard in entries(from).into_iter().filter(|path| path.is_dir()) {
@@ -206,7 +208,7 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
         fs::create_dir_all(&copy)?;
         for file in entries(&shard) {
             match fs::copy(&file, copy.join(file.file_name().unwrap_or_default())) {
-                // The file may have been removed since the listing, or be one of our folders.
+                // The file may have been removed since it was listed, or be a folder that replaces a block.
                 Err(error) if error.kind() != io::ErrorKind::NotFound && file.is_file() => return Err(error),
                 _ => {}
             }
@@ -222,7 +224,7 @@ pub fn make_readable(folder: &Path) {
     }
 }
 
-/// Fills a disk except for a few bytes.
+/// Fills a disk with a file and leaves `leave` bytes free.
 pub fn fill(folder: &Path, leave: u64) -> io::Result<()> {
     let filler = File::create(folder.join(FILLER))?;
     let found = rustix::fs::statvfs(folder)?;

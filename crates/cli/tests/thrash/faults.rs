@@ -15,7 +15,7 @@ use crate::operations::{Operation, Verb};
 use crate::report::{Report, Section};
 use crate::switches::Switches;
 
-/// A fault or its end. `who` is a helper or the coordinator.
+/// A fault or the end of one. `who` is a helper or the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Kill {
@@ -61,19 +61,19 @@ pub enum Action {
         who: String,
         offset: &'static str,
     },
-    /// Blocks of other dead helpers are copied to the disk of a dead helper.
+    /// Copies blocks of other dead helpers to the disk of a dead helper.
     Hoard {
         helper: String,
         from: Vec<String>,
         seed: u64,
     },
-    /// Packets between two helpers are dropped, or no longer dropped.
+    /// Starts or stops dropping packets from one helper to another.
     Links {
         from: String,
         to: String,
         drops: bool,
     },
-    /// A limit on the size of the coordinator's files is set or removed.
+    /// Sets or removes a limit on the size of the coordinator's files.
     LimitFiles {
         bytes: Option<u64>,
     },
@@ -81,20 +81,21 @@ pub enum Action {
         leave: u64,
     },
     UnfillRecords,
-    /// The schedule's probes run.
+    /// Runs the probes of the schedule.
     Probe,
-    /// The status is compared with the disks of the running helpers.
+    /// Compares the status with the disks of the running helpers.
     LookAtStatus,
 }
 
-/// An action with its time in the round.
+/// An action and the time at which it is carried out, since the start of the round.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub at: Duration,
     pub action: Action,
 }
 
-/// Parts of the cluster that a round's faults disturb, which excuses failures.
+/// Parts of the cluster that the faults of a round disturb. A failure that such a disturbance can cause is
+/// excused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disturbed {
     pub coordinator: bool,
@@ -108,9 +109,9 @@ pub struct Disturbed {
 pub struct Schedule {
     pub events: Vec<Event>,
     pub disturbed: Disturbed,
-    /// The names of faults that consist of many actions.
+    /// The names of faults that consist of several actions, for the report.
     pub names: Vec<&'static str>,
-    /// Operations that users run meanwhile.
+    /// Repairs that users request because of the faults.
     pub operations: Vec<Operation>,
     /// Puts to try while the catalog refuses writes.
     pub probes: Vec<Operation>,
@@ -161,24 +162,24 @@ const WEIGHTS: [(Kind, &str, u32); 19] = [
     (Kind::Catalog, "catalog", 5),
 ];
 
-/// A fault that is never drawn in a round; it runs once everything is healthy.
+/// The name of a fault that is never drawn in a round. The fault is injected when everything is healthy.
 pub const PARITY: &str = "parity";
 
-/// The names of all kinds of faults.
+/// Returns the names of all kinds of faults.
 pub fn names() -> impl Iterator<Item = &'static str> {
     WEIGHTS.iter().map(|(_, name, _)| *name).chain([PARITY])
 }
 
-/// Clock offsets. The cluster's certificates are valid from a day before their creation and for years.
+/// Clock offsets. The cluster's certificates are valid from one day before their creation and for years.
 const OFFSETS: [&str; 6] = ["+0", "-20h", "-3600", "+1", "+40d", "+3y"];
 
-/// The delay after which helpers killed at the same time are dead.
+/// The delay after which helpers that are killed are certainly dead.
 const HOARDED: Duration = Duration::from_millis(300);
-/// The delay after which a coordinator killed at the same time has restarted.
+/// The delay after which a coordinator that was killed has certainly been restarted.
 const LOOKED: Duration = Duration::from_millis(1200);
 
 /// Draws the faults of one round and records them in `helpers`. `begins` lists the start times of the round's
-/// operations.
+/// operations, relative to the start of the round.
 pub fn draw(
     rng: &mut Rng,
     helpers: &mut Helpers,
@@ -188,7 +189,7 @@ pub fn draw(
     code: &str,
 ) -> Schedule {
     let mut draw = Draw { rng, helpers, switches, begins, round, code, schedule: Schedule::default() };
-    // Many rounds add no fault, so that earlier faults also take effect alone.
+    // Many rounds add no fault, so that the effects of earlier faults are also tested without new ones.
     let faults = *draw.rng.choice(&[0, 0, 0, 1, 1, 1, 2, 2, 3]).expect("not empty");
     for _ in 0..faults {
         let kind = draw.kind();
@@ -226,7 +227,7 @@ impl Draw<'_> {
         Duration::from_millis(self.rng.u64(..below))
     }
 
-    /// The duration of a pause: a moment, or longer than any timeout.
+    /// Draws the duration of a pause: less than a second, or up to eight seconds, longer than most timeouts.
     fn pause(&mut self) -> Duration {
         if self.rng.u32(..3) == 0 { self.milliseconds(8000) } else { self.milliseconds(1000) }
     }
@@ -235,7 +236,7 @@ impl Draw<'_> {
         self.schedule.events.push(Event { at, action });
     }
 
-    /// A helper that satisfies `is` and may be disturbed.
+    /// Draws a helper that satisfies `is` and may be disturbed.
     fn target(&mut self, is: impl Fn(&Health) -> bool) -> Option<String> {
         let targets = self.helpers.targets(is);
         self.rng.choice(&targets).cloned()
@@ -246,13 +247,13 @@ impl Draw<'_> {
         self.rng.choice(&which).cloned()
     }
 
-    /// A time, mostly soon after the start of an operation.
+    /// Draws a time in the round, mostly soon after the start of an operation.
     fn moment(&mut self) -> Duration {
         let begin = self.rng.choice(&self.begins).copied().unwrap_or_default();
         if self.rng.u32(..10) < 7 { begin + self.milliseconds(200) } else { self.milliseconds(900) }
     }
 
-    /// Adds a fault of this kind, if possible.
+    /// Adds a fault of this kind. Returns `None` if the fault is not possible now.
     fn add(&mut self, kind: Kind) -> Option<()> {
         let at = self.moment();
         match kind {
@@ -314,8 +315,8 @@ impl Draw<'_> {
         self.helpers.of(helper).damaged = true;
     }
 
-    /// Whether a process is disturbed in this round already. Each one is disturbed at most once, which makes
-    /// the events independent of their order.
+    /// Whether the round already disturbs a process. A round disturbs each process at most once, so that the
+    /// order of its events does not matter.
     fn is_touched(&self, who: &str) -> bool {
         self.schedule.events.iter().any(|event| match &event.action {
             Action::Kill { who: other }
@@ -387,8 +388,8 @@ impl Draw<'_> {
         Some(())
     }
 
-    /// Fills a helper's disk. This is not counted as damage: no block is lost, and writes go elsewhere or
-    /// fail.
+    /// Fills a helper's disk. The helper does not count as bad: no block is lost, and writes go to other
+    /// helpers or fail.
     fn fill(&mut self, at: Duration) -> Option<()> {
         if self.helpers.which(|health| health.full).len() == 3 {
             return None;
@@ -411,7 +412,7 @@ impl Draw<'_> {
         Some(())
     }
 
-    /// Sets a clock. Data must never depend on the time.
+    /// Sets the clock of a daemon. Stored data must never depend on the time.
     fn set_clock(&mut self, at: Duration) -> Option<()> {
         self.switches.clocks.as_ref()?;
         let helper = self.one_of(|_| true)?;
@@ -421,7 +422,7 @@ impl Draw<'_> {
         Some(())
     }
 
-    /// Kills or stops the coordinator and restarts it within the round.
+    /// Kills or stops the coordinator and restarts or continues it within the round.
     fn cycle_coordinator(&mut self, at: Duration, pause: Duration, kill: bool) {
         let who = COORDINATOR.to_owned();
         if self.is_touched(&who) {
@@ -437,7 +438,7 @@ impl Draw<'_> {
         self.event(at + pause, end);
     }
 
-    /// Stops or kills more helpers than any code tolerates, for a few seconds.
+    /// Stops or kills more helpers than any code tolerates, for up to 8.5 seconds.
     fn excess(&mut self, at: Duration) {
         let pause = Duration::from_millis(500) + self.pause();
         let kill = self.rng.bool();
@@ -460,8 +461,8 @@ impl Draw<'_> {
         }
     }
 
-    /// A helper registers with copies of blocks whose holders are dead, in addition to its own blocks of the
-    /// same stripes.
+    /// Registers a helper that has copies of blocks whose holders are dead, in addition to its own blocks of
+    /// the same stripes.
     fn hoard(&mut self, at: Duration) -> Option<()> {
         let is_good = |health: &Health| !health.is_bad() && !health.full;
         let hoarder = self.untouched(is_good)?;
@@ -475,7 +476,8 @@ impl Draw<'_> {
             self.helpers.of(&who).process = Process::Down;
             holders.push(who);
         }
-        // Some return in this round, and all beyond the number that the codes tolerate.
+        // Some holders return in this round. Sometimes one to three more helpers are killed, so that more are
+        // dead than the codes tolerate. All of these return.
         let mut back: Vec<String> = holders.iter().filter(|_| self.rng.bool()).cloned().collect();
         if self.rng.bool() {
             let mut others = self.helpers.which(is_good);
@@ -507,7 +509,7 @@ impl Draw<'_> {
         Some(())
     }
 
-    /// The times of events that affect the coordinator or its catalog.
+    /// Returns the times of the events that affect the coordinator or its catalog.
     fn events_of_coordinator(&self) -> impl Iterator<Item = Duration> {
         let of_coordinator = |event: &&Event| match &event.action {
             Action::Kill { who }
@@ -520,8 +522,8 @@ impl Draw<'_> {
         self.schedule.events.iter().filter(of_coordinator).map(|event| event.at)
     }
 
-    /// Drops packets between some helpers for some seconds, in one direction. Control connections are
-    /// unaffected.
+    /// Drops packets from some helpers to others for some seconds, while a repair runs. Connections to the
+    /// coordinator are unaffected.
     fn links(&mut self, at: Duration) {
         if let Some(helper) = self.target(|health| health.process == Process::Up) {
             self.is_damaged(&helper);
@@ -547,7 +549,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Makes the catalog unwritable for a while; sometimes the coordinator is killed meanwhile.
+    /// Makes the catalog unwritable for a while. Sometimes also kills the coordinator in that time.
     fn catalog(&mut self, at: Duration) {
         if self.is_touched(COORDINATOR) {
             return;
@@ -577,7 +579,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Schedules a user's request for a repair.
+    /// Schedules a user's repair of everything.
     fn repair(&mut self, at: Duration) {
         let label = format!("{}-repair-{}", self.round, self.schedule.operations.len());
         self.schedule.operations.push(Operation { label, at, verb: Verb::Repair, fate: Fate::Spared });
@@ -600,7 +602,7 @@ impl Draw<'_> {
     }
 }
 
-/// Executes an action.
+/// Carries out an action.
 pub fn carry_out(cluster: &Cluster, action: &Action, report: &Report) {
     report.log(&format!("  fault: {action:?}"));
     if let Some(name) = counted(action) {
@@ -673,15 +675,15 @@ fn note(report: &Report, done: std::io::Result<()>) {
     }
 }
 
-/// Limits the number of descriptors that a helper may open from now on.
+/// Limits the number of descriptors that a running helper may have open.
 fn limit_descriptors(cluster: &Cluster, helper: &str, descriptors: u64) {
     let Some(pid) = cluster.pid(helper) else { return };
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // It may have ended already.
+    // Ignore the error: the helper may have exited already.
     let _ = prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(descriptors), maximum });
 }
 
-/// The name under which an action is counted; `None` for the end of a fault.
+/// Returns the name under which the report counts an action, or `None` for the end of a fault.
 fn counted(action: &Action) -> Option<&'static str> {
     let is_coordinator = |who: &str| who == COORDINATOR;
     Some(match action {

@@ -16,7 +16,7 @@ use crate::rounds::{SETTLED, Thrash};
 const HEALED: Duration = Duration::from_secs(240);
 
 impl Thrash {
-    /// Removes all faults, repairs everything, and reads back at most `reads` files.
+    /// Ends all faults, repairs everything, and reads back at most `reads` files.
     pub(crate) fn heal(&mut self, reads: usize) {
         self.report.log(&format!("healing [{}]", self.helpers.words()));
         self.report.count(Section::Operations, "heal");
@@ -130,7 +130,7 @@ impl Thrash {
         }
     }
 
-    /// Checks that a file has one of its possible contents, and records which.
+    /// Reads a file, checks that it has one of its possible contents, and records which one.
     pub(crate) fn read_back(&mut self, name: &str) {
         let possible = self.model.possible(name);
         let ran = self.verb(&["get", name, "-o", "-"]);

@@ -1,4 +1,4 @@
-//! The state of the helpers, as known to the run, and the maximum number of bad ones.
+//! The helpers' states, as far as the run knows, and the maximum number of bad helpers.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,29 +16,29 @@ pub enum Process {
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     pub process: Process,
-    /// Whether blocks on its disk may be bad.
+    /// Whether blocks on the helper's disk may be bad.
     pub damaged: bool,
-    /// Whether its disk may hold wrong bytes with matching checksums.
+    /// Whether the helper's disk may hold wrong bytes with matching checksums.
     pub forged: bool,
-    /// Whether a filler occupies its disk.
+    /// Whether a large file occupies the helper's disk.
     pub full: bool,
-    /// Whether a copy of its disk from an earlier time exists.
+    /// Whether an earlier copy of the helper's disk exists.
     pub has_snapshot: bool,
-    /// The time of its restart, until the coordinator knows it again.
+    /// When the helper was restarted; `None` once the coordinator reports it up again.
     pub returning: Option<Instant>,
-    /// The time when the run first noticed that it was dead or stopped.
+    /// When the run first noticed that the helper was dead or stopped.
     pub gone_since: Option<Instant>,
 }
 
 impl Health {
-    /// Whether blocks on it may be bad or unreachable.
+    /// Whether blocks on the helper may be bad or unreachable.
     pub fn is_bad(&self) -> bool {
         self.process != Process::Up || self.damaged || self.returning.is_some()
     }
 }
 
-/// All helpers. A helper holds at most one block of a stripe. While at most `budget` helpers are bad, no
-/// stripe has more than `budget` bad blocks, whatever happened to each helper.
+/// All helpers. A helper normally holds at most one block of a stripe. While at most `budget` helpers are
+/// bad, no stripe has more than `budget` bad blocks, whatever happened to each helper.
 pub struct Helpers {
     health: BTreeMap<String, Health>,
     pub budget: usize,
@@ -53,7 +53,7 @@ impl Helpers {
         self.health.get_mut(helper).expect("all helpers are known from the start")
     }
 
-    /// The names of helpers that satisfy `is`.
+    /// Returns the names of helpers that satisfy `is`.
     pub fn which(&self, is: impl Fn(&Health) -> bool) -> Vec<String> {
         self.health.iter().filter(|(_, health)| is(health)).map(|(name, _)| name.clone()).collect()
     }
@@ -62,18 +62,19 @@ impl Helpers {
         self.which(Health::is_bad).len()
     }
 
-    /// Whether stripes may have lost more blocks than their codes tolerate.
+    /// Whether more helpers are bad than the codes tolerate.
     pub fn exceed(&self) -> bool {
         self.bad() > self.budget
     }
 
-    /// Helpers that may be disturbed: bad ones, and others while the budget allows.
+    /// Returns the helpers that may be disturbed: those that are already bad and, while the budget allows it,
+    /// all others.
     pub fn targets(&self, is: impl Fn(&Health) -> bool) -> Vec<String> {
         let room = self.bad() < self.budget;
         self.which(|health| is(health) && (room || health.is_bad()))
     }
 
-    /// Records that the process is running or about to.
+    /// Records that the helper's process runs or is about to be started.
     pub fn returns(&mut self, helper: &str) {
         let health = self.of(helper);
         health.process = Process::Up;
@@ -81,14 +82,14 @@ impl Helpers {
         health.gone_since = None;
     }
 
-    /// Records helpers that are dead or stopped.
+    /// Records when helpers were first seen dead or stopped.
     pub fn note_gone(&mut self) {
         for health in self.health.values_mut().filter(|health| health.process != Process::Up) {
             health.gone_since.get_or_insert_with(Instant::now);
         }
     }
 
-    /// A one-line summary for the log.
+    /// Returns a one-line summary for the log.
     pub fn words(&self) -> String {
         let word = |(name, health): (&String, &Health)| {
             let mut word = format!("{name} {:?}", health.process).to_lowercase();

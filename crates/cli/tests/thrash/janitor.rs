@@ -1,13 +1,14 @@
-//! Cleans up after a run that could not do so itself.
+//! Cleans up after a run that was killed before it could clean up itself.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A shell that waits for the end of the run, then kills the processes of its cluster, unmounts its disks and
-/// removes its folder. It has a separate session, so that Ctrl-C does not end it.
+/// A shell that waits for the end of the run, then kills the processes of the run's cluster, unmounts its
+/// disks and removes its folder. The shell has a session of its own, so that Ctrl-C does not end it.
 pub struct Janitor(Child);
 
-/// `$1` is the run's folder. Processes are identified by an environment variable that only this run sets.
+/// The shell's script. `$1` is the run's folder. Processes are identified by an environment variable that
+/// only this run sets.
 const SCRIPT: &str = r#"
 cat >/dev/null
 for found in $(grep -lszxF "MEND_CLUSTER=$1/cluster" /proc/[0-9]*/environ); do
@@ -24,8 +25,8 @@ impl Janitor {
     pub fn start(folder: &Path) -> Self {
         let mut shell = Command::new("setsid");
         shell.args(["sh", "-c", SCRIPT, "janitor"]).arg(folder);
-        // It inherits none of the run's pipes except its own; otherwise readers of the run's output would
-        // wait for it.
+        // The shell inherits only its own pipe. If it inherited the run's standard output, whoever reads that
+        // output would wait until the shell ends.
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(shell.spawn().expect("setsid and sh are there"))
     }

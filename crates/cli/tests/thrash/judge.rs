@@ -14,21 +14,21 @@ use crate::operations::{Operation, Verb};
 #[derive(Clone, Debug, Default)]
 pub struct Circumstances {
     pub disturbed: Disturbed,
-    /// More helpers were bad than the codes tolerate.
+    /// Whether more helpers were bad than the codes tolerate.
     pub exceeded: bool,
-    /// A helper was bad.
+    /// Whether at least one helper was bad.
     pub degraded: bool,
-    /// A block may have wrong bytes with matching checksums.
+    /// Whether a block may have wrong bytes with matching checksums.
     pub forged: bool,
-    /// A disk was full.
+    /// Whether a disk was full.
     pub full: bool,
-    /// The number of helpers that could take blocks.
+    /// The number of helpers that could store blocks.
     pub live: usize,
     /// The possible contents of every file, including this round's writes.
     pub possible: BTreeMap<String, BTreeSet<State>>,
     /// Files written in this round.
     pub written: BTreeSet<String>,
-    /// Those of them that certainly existed before and are only replaced.
+    /// The files in `written` that certainly existed before the round, and that the round only replaces.
     pub replaced: BTreeSet<String>,
     /// The possible contents of every file before the round.
     pub before: BTreeMap<String, BTreeSet<State>>,
@@ -39,7 +39,7 @@ impl Circumstances {
         self.possible.get(name).cloned().unwrap_or_else(|| BTreeSet::from([None]))
     }
 
-    /// Whether there is no fault that could make a read fail.
+    /// Whether the round had no fault that could make a read fail.
     fn is_quiet(&self) -> bool {
         let disturbed = self.disturbed.coordinator || self.disturbed.helpers || self.disturbed.catalog;
         !disturbed && !self.exceeded && !self.degraded && !self.forged
@@ -55,9 +55,10 @@ impl Circumstances {
 pub enum Verdict {
     /// The outcome is correct.
     Fine,
-    /// It failed, for an acceptable reason.
+    /// The operation failed for an acceptable reason.
     Excused(&'static str),
-    /// It failed without an excuse, except that a fault may not be noticed yet. It must succeed soon.
+    /// The operation failed without an excuse. It must succeed soon, because only a fault that nobody has
+    /// noticed yet can explain it.
     Again,
     /// The outcome is wrong.
     Wrong(String),
@@ -88,7 +89,7 @@ fn judge_code(ran: &Ran) -> Verdict {
     if ran.code == Some(0) || ran.killed { Fine } else { Again }
 }
 
-/// Looks for an excuse for a failure.
+/// Looks for an acceptable reason for a failure.
 fn excuse(operation: &Operation, ran: &Ran, around: &Circumstances) -> Verdict {
     let moves = matches!(operation.verb, Verb::Get { .. } | Verb::Put { .. } | Verb::Repair);
     let writes = operation.verb.writes().is_some() || operation.verb == Verb::Repair;
@@ -113,17 +114,17 @@ fn excuse(operation: &Operation, ran: &Ran, around: &Circumstances) -> Verdict {
     }
 }
 
-/// The number of blocks n of a code.
+/// Returns n, the number of blocks in a stripe of this code.
 fn blocks(code: &str) -> usize {
     let numbers: Vec<usize> = code.split('-').filter_map(|word| word.parse().ok()).collect();
     if code.starts_with("lrc") { numbers.iter().sum() } else { numbers[0] }
 }
 
-/// The effect of a write.
+/// Determines whether a write took effect.
 pub fn write_of(ran: &Ran, around: &Circumstances) -> Write {
     match ran.code {
         Some(0) => Write::Done,
-        // A refusal by a coordinator that was up all the time.
+        // The coordinator was up all the time and has refused the write.
         Some(1..=3) if !around.disturbed.coordinator && !around.disturbed.catalog => Write::Refused,
         _ => Write::Unknown,
     }
@@ -148,7 +149,8 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         if wanted.contains(&found) {
             return Fine;
         }
-        // A partial block has no digest, as docs/explanation/checks.md documents.
+        // A digest covers a whole block, so a read of a part cannot detect forged bytes; see
+        // docs/explanation/checks.md.
         if around.forged && range.is_some() && wanted.iter().any(|wanted| differ_by_forgeries(&found, wanted))
         {
             return Excused("a part of a forged block");
@@ -168,8 +170,8 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         }
     }
     let says = |text| ran.code == Some(1) && ran.err.contains(text);
-    // A client that was paused may have been dropped by the coordinator, and a killed client's exit is no
-    // failure.
+    // A get is undisturbed only if its client was neither killed nor stopped. The coordinator may drop a
+    // stopped client.
     let is_undisturbed = around.is_quiet() && !ran.killed && !matches!(operation.fate, Fate::Stopped { .. });
     let may_be_shorter = wanted.len() < possible.iter().flatten().count();
     if says("there is no file") && !possible.contains(&None) {

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::content::Content;
 
-/// A version of a file, or `None` for no file.
+/// A version of a file, or `None` if the file does not exist.
 pub type State = Option<Content>;
 
-/// The possible contents of every file. A file has several if a writer was killed and the extent of its work
-/// is unknown.
+/// The possible contents of every file. A file has several if it is unknown whether a write took effect, for
+/// example because the client was killed.
 #[derive(Clone, Default)]
 pub struct Model {
     files: BTreeMap<String, BTreeSet<State>>,
 }
 
-/// The effect of a write.
+/// Whether a write took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     /// The write took effect.
@@ -26,12 +26,12 @@ pub enum Write {
 }
 
 impl Model {
-    /// The possible contents of a file.
+    /// Returns the possible contents of a file.
     pub fn possible(&self, name: &str) -> BTreeSet<State> {
         self.files.get(name).cloned().unwrap_or_else(|| BTreeSet::from([None]))
     }
 
-    /// Records a write.
+    /// Records a write and whether it took effect.
     pub fn write(&mut self, name: &str, new: State, write: Write) {
         let mut possible = self.possible(name);
         match write {
@@ -42,23 +42,23 @@ impl Model {
         self.files.insert(name.to_owned(), possible);
     }
 
-    /// Records the contents of a file after all of its writers have ended.
+    /// Records the contents of a file that was read when no write was running.
     pub fn settle(&mut self, name: &str, state: State) {
         self.files.insert(name.to_owned(), BTreeSet::from([state]));
     }
 
-    /// All names that were ever written.
+    /// Returns all names that were ever written.
     pub fn names(&self) -> Vec<String> {
         self.files.keys().cloned().collect()
     }
 
-    /// The names of files that exist or may exist.
+    /// Returns the names of files that exist or may exist.
     pub fn present(&self) -> Vec<String> {
         let present = self.files.iter().filter(|(_, possible)| possible.iter().any(Option::is_some));
         present.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The maximum total size of all files.
+    /// Returns the total size in bytes of all files, each at its largest possible version.
     pub fn bytes(&self) -> usize {
         let largest =
             |possible: &BTreeSet<State>| possible.iter().flatten().map(|content| content.bytes).max();

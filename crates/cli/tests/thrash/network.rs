@@ -8,17 +8,17 @@ use std::process::{Child, Command, Stdio};
 /// The address of the coordinator and the clients.
 pub const CENTRE: &str = "10.79.0.1";
 
-/// The namespaces. They end on drop, once nothing runs in them.
+/// The namespaces. Each one ends after the drop, as soon as no process runs in it.
 pub struct Network {
     centre: Namespace,
     helpers: BTreeMap<String, Namespace>,
 }
 
-/// A process that holds a namespace until its standard input is closed.
+/// A process that keeps a namespace alive until its standard input is closed.
 struct Namespace(Child);
 
 impl Network {
-    /// Creates namespaces for these helpers.
+    /// Creates a namespace for each of these helpers and one for the coordinator and the clients.
     ///
     /// # Errors
     /// The reason why it is impossible, as a message.
@@ -52,7 +52,8 @@ impl Network {
         Ok(network)
     }
 
-    /// A program in a helper's namespace, or in the centre.
+    /// Returns a command that runs a program in a helper's namespace, or in that of the coordinator if `name`
+    /// is no helper.
     pub fn command(&self, name: &str, program: &str) -> Command {
         self.helpers.get(name).unwrap_or(&self.centre).command(program)
     }
@@ -108,7 +109,7 @@ impl Drop for Namespace {
     }
 }
 
-/// The address of a helper: `h7` is 10.79.1.7.
+/// Returns the address of a helper: `h7` is 10.79.1.7.
 pub fn address(helper: &str) -> String {
     format!("10.79.1.{}", helper.trim_start_matches('h'))
 }

@@ -12,13 +12,13 @@ use crate::model::{Model, Write};
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// The number of files to put with each of the catalogs.
+/// The number of files to put with each catalog.
 const PUTS: usize = 8;
 
 impl Thrash {
-    /// Saves the catalog, changes files, continues with the saved catalog for a while, and then with the
-    /// newest one again. Every read must return correct data or an error; for files changed in between, an
-    /// error is allowed.
+    /// Copies the catalog, changes files, then runs the coordinator with the copied catalog for a while, and
+    /// finally with the newest one again. Every read must return a version that is correct for its catalog,
+    /// or an error.
     pub(crate) fn restore_old_catalog(&mut self, rng: &mut Rng) {
         self.report.log("an old catalog will be restored");
         self.report.count(Section::Faults, "old catalog restored");
@@ -30,7 +30,8 @@ impl Thrash {
         self.change_files(rng);
         self.exchange_catalog(&old, Some(&newest));
         if self.serves() {
-            // Nothing changes before the operator decides, and stripes of later puts get unused names.
+            // Until the operator accepts the old catalog, repairs and puts are refused. Stripes of later puts
+            // get names that were never used.
             self.one("repair", &["repair", "--all"]);
             self.put_all("refused", rng);
             self.one("accept", &["catalog", "accept"]);
@@ -48,8 +49,8 @@ impl Thrash {
         self.read_all(&self.model);
     }
 
-    /// Removes some files and puts others, whose stripes get the numbers that the old catalog would assign
-    /// next.
+    /// Removes some files and puts others. The stripes of the new files get the numbers that the old catalog
+    /// would assign next.
     fn change_files(&mut self, rng: &mut Rng) {
         if !self.serves() {
             self.fail("the coordinator does not serve after its catalog was copied");

@@ -10,9 +10,9 @@ use crate::cluster::Cluster;
 use crate::content::Content;
 use crate::model::{Model, State};
 
-/// The number of names that are used again and again.
+/// The number of file names, which are used again and again.
 const NAMES: u64 = 20;
-/// Files are removed once their total size exceeds this.
+/// Once the total size of all files exceeds this number of bytes, files are removed.
 const MOST_BYTES: usize = 80 << 20;
 const SCHEMES: [&str; 6] = ["auto", "conventional", "ppr", "crr-s", "pipelined", "cyclic"];
 
@@ -33,9 +33,9 @@ pub enum Verb {
 /// One invocation of `mend`.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// The base name of its files.
+    /// The base name of the operation's input and output files.
     pub label: String,
-    /// Its start time in the round.
+    /// The operation's start time, relative to the start of the round.
     pub at: Duration,
     pub verb: Verb,
     pub fate: Fate,
@@ -56,7 +56,7 @@ impl Verb {
         }
     }
 
-    /// The file that the verb writes, with its new contents.
+    /// Returns the name of the file that the verb writes, and its new contents.
     pub fn writes(&self) -> Option<(&str, State)> {
         match self {
             Self::Put { name, content, .. } => Some((name, Some(*content))),
@@ -67,17 +67,17 @@ impl Verb {
 }
 
 impl Operation {
-    /// The input file of a put.
+    /// Returns the input file of a put.
     pub fn source(&self, cluster: &Cluster) -> PathBuf {
         cluster.path("operations").join(format!("{}.src", self.label))
     }
 
-    /// The output file of a get.
+    /// Returns the output file of a get.
     pub fn target(&self, cluster: &Cluster) -> PathBuf {
         cluster.path("operations").join(format!("{}.got", self.label))
     }
 
-    /// The command-line arguments.
+    /// Returns the command-line arguments.
     pub fn arguments(&self, cluster: &Cluster) -> Vec<String> {
         let text = |path: PathBuf| path.to_str().expect("our folders have plain names").to_owned();
         let mut words: Vec<String> = Vec::new();
@@ -129,7 +129,7 @@ pub fn draw(rng: &mut Rng, model: &Model, codes: &[&str], round: u64) -> Vec<Ope
     operations.into_iter().chain(readers).collect()
 }
 
-/// Gets of files that are being replaced; they must return the old version or the new one.
+/// Returns gets of files that are being replaced. Each must return the old version or the new one.
 fn readers(rng: &mut Rng, operations: &[Operation], round: u64) -> Vec<Operation> {
     let replaces =
         operations.iter().filter(|operation| matches!(operation.verb, Verb::Put { replace: true, .. }));
@@ -154,7 +154,7 @@ fn draw_fate(rng: &mut Rng, verb: &Verb) -> Fate {
         Verb::Get { .. } => 8,
         _ => 2,
     };
-    // Most operations take a fraction of a second, and their critical phase is the start.
+    // Most operations take a fraction of a second, and faults matter most at the start.
     let longest = *rng.choice(&[40, 120, 400, 1500]).expect("not empty");
     let after = Duration::from_millis(rng.u64(..longest));
     let pause = Duration::from_millis(if rng.u32(..3) == 0 { rng.u64(..7000) } else { rng.u64(..800) });
@@ -184,7 +184,7 @@ fn draw_verb(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb 
     }
 }
 
-/// A name, mostly of an existing file.
+/// Draws a file name, mostly that of an existing file.
 fn draw_name(rng: &mut Rng, present: &[String]) -> String {
     let any = format!("file {}", rng.u64(..NAMES));
     rng.choice(present).filter(|_| any != "file 0").cloned().unwrap_or(any)
@@ -200,9 +200,10 @@ fn draw_put(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb {
     };
     let block_bytes = *rng.choice(blocks).expect("not empty");
     let code = (*rng.choice(codes).expect("not empty")).to_owned();
-    // Codes without sub-blocks ignore this.
+    // Codes without sub-blocks ignore the number of chunks.
     let chunks = *rng.choice(&[1, 1, 2, 4]).expect("not empty");
-    // Now and then draw a request that must be refused.
+    // One in ten puts is drawn such that it must be refused: it replaces a file that does not exist, or
+    // creates one that does.
     let replace = model.possible(&name).iter().any(Option::is_some) != (rng.u32(..10) == 0);
     let content = Content { number: rng.u64(..) ^ number, bytes };
     Verb::Put { name, content, code, block_bytes, chunks, replace }

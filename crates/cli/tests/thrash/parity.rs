@@ -1,5 +1,5 @@
-//! Replaces blocks together with their checksums and the catalog's digest. Only parity detects this, which
-//! tests the parity scrub.
+//! Replaces blocks together with their checksums, their labels and the digests in the catalog. Only a parity
+//! scrub can detect this.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,8 @@ use crate::forging::replace_pair;
 use crate::report::Section;
 use crate::rounds::Thrash;
 
-/// The maximum number of stripes with a replaced block. Each has only one, which its other blocks contradict.
+/// The maximum number of stripes with a replaced block. In each of them only one block is replaced, which all
+/// others contradict.
 const STRIPES: usize = 4;
 
 /// A replaced block.
@@ -63,7 +64,8 @@ impl Thrash {
         }
     }
 
-    /// Replaces one block in each of some stripes, with matching checksums, label and digest in the catalog.
+    /// Replaces one block in each of some stripes, together with its checksums, its label and the digest in
+    /// the catalog.
     fn replace_blocks(&mut self, rng: &mut Rng) -> Vec<Replaced> {
         self.report.log("blocks are replaced with all that vouches for them");
         self.cluster.kill(COORDINATOR);
@@ -123,13 +125,13 @@ fn is_stored(stripe: &StripeRecord, at: usize) -> bool {
     block.state == BlockState::Healthy && block.node.is_some() && block.bytes > 0
 }
 
-/// Whether all blocks are present, which lets parity identify a wrong one.
+/// Whether all blocks are present. Only then can parity identify a wrong block.
 fn is_whole(stripe: &StripeRecord) -> bool {
     stripe.blocks.iter().all(|block| matches!(block.state, BlockState::Healthy | BlockState::NotStored))
 }
 
-/// Whether a block is among the findings of the scrub or an earlier check, or its stripe is reported as
-/// contradictory.
+/// Whether the scrub or an earlier check has found the block, or the scrub lists it among the suspects of a
+/// contradictory stripe.
 fn is_told(replaced: &Replaced, scrub: &Value, status: &Value) -> bool {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let is_it = |found: &Value| found["block"] == *replaced.block && found["node"] == *replaced.node;

@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Prints a line, even where the test harness captures output.
+/// Prints a line even if the test harness captures output.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// The number of example errors in the summary.
+/// The maximum number of example errors in the summary.
 const EXAMPLES: usize = 10;
 
-/// The counts and the log.
+/// The counts, the log and the errors of a run.
 pub struct Report {
     start: Instant,
     log: Mutex<File>,
@@ -24,7 +24,7 @@ pub struct Report {
     tolerated: Mutex<Vec<String>>,
 }
 
-/// The categories of counts.
+/// The categories of the counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
     Operations,
@@ -62,7 +62,7 @@ impl Report {
         self.complaints.lock().expect("nobody panics with it").push(complaint.to_owned());
     }
 
-    /// Records an error without an excuse that must disappear soon.
+    /// Records an error that has no excuse but may disappear when the operation is repeated.
     pub fn tolerate(&self, what: &str) {
         self.log(&format!("  must succeed before long: {what}"));
         self.tolerated.lock().expect("nobody panics with it").push(what.to_owned());
@@ -72,7 +72,7 @@ impl Report {
         self.complaints.lock().expect("nobody panics with it").clone()
     }
 
-    /// The counts of each category on one line, and some of the temporary errors.
+    /// Returns the counts of each category on one line, and some of the errors that disappeared.
     pub fn summary(&self) -> String {
         let counts = self.counts.lock().expect("nobody panics with it");
         let mut sections: BTreeMap<Section, (u64, Vec<String>)> = BTreeMap::new();

@@ -19,21 +19,22 @@ use crate::operations::{self, Operation, Verb};
 use crate::report::{Report, Section, say};
 use crate::switches::Switches;
 
-/// The time limit for the cluster to work again after a fault.
+/// How long the cluster may take to work again after a fault.
 pub const SETTLED: Duration = Duration::from_secs(60);
-/// The tolerated number of bad blocks per stripe, with a suitable number of helpers and suitable codes.
+/// Each entry: the number of bad blocks per stripe that the codes tolerate, the number of helpers, and the
+/// codes.
 const SCALES: [(usize, usize, &[&str]); 2] = [
     (2, 11, &["rs-6-4", "rs-6-4", "clay-6-4-5", "hitchhiker-xorplus-6-4"]),
     (3, 12, &["rs-7-4", "rs-7-4", "rs-9-6", "lrc-4-2-2"]),
 ];
 
-/// The whole run.
+/// A thrash run: the cluster, what the run knows about it, and the report.
 pub struct Thrash {
     pub(crate) cluster: Cluster,
     pub(crate) helpers: Helpers,
     pub(crate) model: Model,
     pub(crate) report: Report,
-    /// Bad blocks reported by the coordinator.
+    /// The bad blocks that the coordinator has reported so far.
     pub(crate) losses: BTreeSet<String>,
     codes: &'static [&'static str],
     switches: Switches,
@@ -42,7 +43,7 @@ pub struct Thrash {
 }
 
 impl Thrash {
-    /// Starts a cluster.
+    /// Starts a cluster whose size, codes and settings depend on the seed.
     pub fn start(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let (budget, helpers, codes) = *rng.choice(&SCALES).expect("not empty");
@@ -69,11 +70,13 @@ impl Thrash {
         thrash
     }
 
-    /// Runs one round. The draws depend on the seed and on earlier rounds, but not on timing.
+    /// Runs one round. What the round draws depends on the seed and on the outcome of earlier rounds, but not
+    /// on timing.
     pub fn round(&mut self) {
         self.round += 1;
         let mut rng = Rng::with_seed(self.seed ^ self.round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        // The helpers that are back in time determine which faults are allowed next, so mostly wait for them.
+        // Mostly wait for returning helpers, because the faults that may be drawn next depend on which
+        // helpers are back.
         let patience = Duration::from_secs(if rng.u32(..5) == 0 { 0 } else { 3 });
         self.wait_for_returns(patience);
         let before = self.circumstances(Disturbed::default());
@@ -111,7 +114,7 @@ impl Thrash {
         }
     }
 
-    /// Heals everything, reads back every file, and prints a summary.
+    /// Heals everything, reads back every file, runs the last two faults, and prints a summary.
     pub fn finish(mut self) {
         self.heal(usize::MAX);
         let mut rng = Rng::with_seed(!self.seed);
@@ -158,7 +161,7 @@ impl Thrash {
         }
     }
 
-    /// Adds the effects of these operations to the circumstances.
+    /// Adds the conditions before the round and the writes of these operations to the circumstances `now`.
     fn with_writes(
         &self,
         mut now: Circumstances,
@@ -228,7 +231,7 @@ impl Thrash {
         }
     }
 
-    /// Records the outcome of an operation; repeats it if it must succeed soon.
+    /// Records the outcome of an operation. Repeats the operation if it has failed without an excuse.
     fn take(&mut self, operation: &Operation, ran: &Ran, around: &Circumstances) {
         let word = operation.verb.word();
         self.report.count(Section::Operations, word);
@@ -290,12 +293,13 @@ impl Thrash {
 
     fn forget_files(&self, label: &str) {
         for end in ["src", "got", "out", "err"] {
-            // Not every operation creates all of them.
+            // Ignore errors: not every operation creates all of these files.
             let _ = std::fs::remove_file(self.cluster.path("operations").join(format!("{label}.{end}")));
         }
     }
 
-    /// Clears the state of helpers that the coordinator knows again.
+    /// Clears the state `returning` of helpers that the coordinator reports up again. Reports and restarts
+    /// helpers that do not come back in time.
     pub(crate) fn see_who_is_back(&mut self) {
         let returning = self.helpers.which(|health| health.returning.is_some());
         if returning.is_empty() {
@@ -318,7 +322,7 @@ impl Thrash {
         }
     }
 
-    /// Reports and restarts daemons that ended unexpectedly.
+    /// Reports daemons that have exited by themselves, and restarts them.
     pub(crate) fn restart_who_ended(&mut self) {
         for (name, status) in self.cluster.ended() {
             let what = format!("{name} ended by itself ({status}): {}", self.cluster.last_words(&name));

@@ -9,20 +9,20 @@ use crate::report::say;
 /// The faults enabled in this run.
 #[derive(Clone, Debug)]
 pub struct Switches {
-    /// Full disks.
+    /// Whether disks can be filled.
     pub full_disks: bool,
-    /// Clock jumps: the path of the library that produces them.
+    /// The library with which clocks are changed; `None` if it is not installed.
     pub clocks: Option<PathBuf>,
-    /// Links that fail in one direction.
+    /// Whether links can fail in one direction.
     pub links: bool,
-    /// Names of fault kinds from the environment: the only enabled ones, if any are listed, and the disabled
-    /// ones.
+    /// Names of fault kinds, taken from the environment. If `only` is not empty, only the faults in it are
+    /// enabled. Faults in `without` are disabled.
     only: Vec<String>,
     without: Vec<String>,
 }
 
 impl Switches {
-    /// Enables the faults that this machine supports; prints the disabled ones.
+    /// Enables the faults that this machine supports, and prints those that it leaves out.
     pub fn choose(cluster: &Cluster) -> Self {
         if !cluster.has_disks() {
             say("thrash: left out: full disks, since mounting a tmpfs needs root");
@@ -52,7 +52,7 @@ impl Switches {
     }
 }
 
-/// The path of libfaketime on Debian and its derivatives.
+/// Returns the path of libfaketime on Debian and its derivatives.
 fn clock_library() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
     let mut libraries = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));

@@ -1,5 +1,5 @@
-//! Compares the status with the disks. It may be too pessimistic, because bad blocks are found gradually, but
-//! never too optimistic.
+//! Compares the status with the disks. The status may be too pessimistic, because good blocks are verified
+//! gradually, but never too optimistic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,25 +16,27 @@ use crate::helpers::Process;
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// The time after which the coordinator knows that a helper is dead, or that it does not answer.
+/// How long the coordinator may take to notice that a helper is dead, and that a stopped helper does not
+/// answer.
 const NOTICED_DEAD: Duration = Duration::from_secs(5);
 const NOTICED_STOPPED: Duration = Duration::from_secs(20);
-/// The number of looks, because a block may move during a look.
+/// How often to compare before a difference counts as an error. A block may move during a comparison.
 const LOOKS: usize = 6;
 const PAUSE: Duration = Duration::from_secs(1);
-/// The number of files to check after a round.
+/// The number of files to compare with the disks after a round.
 const FILES: usize = 3;
 
-/// The blocks on the disks of reachable helpers.
+/// The block files of the helpers that are not known to be gone.
 struct Disks {
-    /// The paths of block files by name, for each helper.
+    /// For each helper, the paths of its block files by block name.
     blocks: BTreeMap<String, BTreeMap<String, PathBuf>>,
-    /// Helpers whose blocks may be bad or missing without anyone having noticed.
+    /// Helpers whose blocks may be bad or missing without the coordinator having noticed.
     damaged: BTreeSet<String>,
 }
 
 impl Thrash {
-    /// Compares the status with the known state of the helpers, and the stripes of some files with the disks.
+    /// Compares the status with the known state of the helpers, and compares the stripes of some files with
+    /// the disks.
     pub(crate) fn check_status(&self, rng: &mut Rng) {
         let mut names = self.model.present();
         rng.shuffle(&mut names);
@@ -42,18 +44,17 @@ impl Thrash {
         self.hold_against_truth(&names, &[]);
     }
 
-    /// When the status says that all is healthy, checks that every block of every file is on the disk of its
-    /// reported helper.
+    /// Checks that every block that is reported healthy is on the disk of its helper, for all files.
     pub(crate) fn check_status_of_all(&self) {
         let names = self.model.present();
         self.hold_against_truth(&names, &[]);
     }
 
-    /// Waits until the coordinator knows which daemons are dead, then compares all files with the disks of
-    /// the others.
+    /// Waits until the coordinator must have noticed which daemons are dead, then compares all files with the
+    /// disks of the other helpers.
     pub(crate) fn check_status_of_dead(&self) {
         thread::sleep(NOTICED_DEAD);
-        // A restarted coordinator waits for helpers and makes no claims until then.
+        // A coordinator that has just restarted waits for helpers. The comparison must wait as well.
         let settled = || {
             let status = self.said(&["status", "--output", "json"]);
             status.is_none_or(|status| status["settling"] == false)
@@ -65,7 +66,8 @@ impl Thrash {
         self.hold_against_truth(&self.model.present(), &dead.collect::<Vec<_>>());
     }
 
-    /// `dead` are known to be dead, although the run has not recorded that yet.
+    /// Compares the status with the disks, and ends the run with an error if the status stays too optimistic.
+    /// `dead` lists helpers that are dead although the run has not recorded it yet.
     fn hold_against_truth(&self, names: &[String], dead: &[String]) {
         let mut lie = None;
         for look in 0..LOOKS {
@@ -81,7 +83,7 @@ impl Thrash {
         self.fail(&format!("STATUS BETTER THAN THE TRUTH: {}", lie.unwrap_or_default()));
     }
 
-    /// A claim of the status that is too optimistic.
+    /// Returns a claim of the status that is too optimistic, or `None` if there is none.
     fn lie(&self, names: &[String], dead: &[String]) -> Option<String> {
         let status = self.said(&["status", "--output", "json"])?;
         if status["settling"] != false {
@@ -137,7 +139,8 @@ impl Thrash {
 }
 
 impl Disks {
-    /// How many nodes of a stripe may fail, by its good blocks on the disks; `None` if it is unreadable.
+    /// Returns how many nodes a stripe can lose according to the good blocks on the disks, or `None` if the
+    /// stripe is unreadable.
     fn survivable(&self, stripe: &Value, data_blocks: usize) -> Option<usize> {
         let mut on: BTreeMap<&str, usize> = BTreeMap::new();
         let there = stripe["blocks"]
@@ -149,7 +152,8 @@ impl Disks {
         survivable(on.into_values().collect(), data_blocks)
     }
 
-    /// A claim about a stripe that is too optimistic for its blocks on the disks.
+    /// Returns a claim about a stripe that is too optimistic according to the disks, or `None` if there is
+    /// none.
     fn lie_about(&self, stripe: &Value, data_blocks: usize) -> Option<String> {
         let blocks = stripe["blocks"].as_array()?;
         let wrong: Vec<String> = blocks.iter().filter_map(|block| self.wrong_block(block)).collect();
@@ -159,7 +163,7 @@ impl Disks {
             None => readable,
             Some(nodes) => survives > nodes,
         };
-        // A single bad block on an undisturbed helper also makes the claim false.
+        // A single wrong block on a helper without faults also makes the status wrong.
         (is_lie || !wrong.is_empty()).then(|| {
             let said =
                 if readable { format!("able to lose {survives} helpers") } else { "unreadable".to_owned() };
@@ -170,7 +174,8 @@ impl Disks {
         })
     }
 
-    /// A block reported as healthy that differs from the stored one, on a helper without unnoticed faults.
+    /// Returns the name and helper of a block that is reported healthy although it is missing or has other
+    /// bytes. Returns `None` if the block is good or its helper's disk was damaged.
     fn wrong_block(&self, block: &Value) -> Option<String> {
         let (name, node) = (block["block"].as_str()?, block["node"].as_str()?);
         let is_known = block["state"] == "healthy" && !self.damaged.contains(node);
@@ -180,8 +185,8 @@ impl Disks {
     }
 }
 
-/// How many nodes may fail in the worst case, given their numbers of blocks; `None` if the stripe is
-/// unreadable already.
+/// Returns how many nodes a stripe can lose in the worst case, given the number of its blocks on each node.
+/// Returns `None` if the stripe is already unreadable.
 fn survivable(mut on_node: Vec<usize>, data_blocks: usize) -> Option<usize> {
     on_node.sort_unstable();
     let mut left: usize = on_node.iter().sum();
@@ -223,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// Two data blocks and a parity block, of one byte each.
+    /// Returns a stripe of two data blocks and one parity block of one byte each.
     fn stripe(survives: u64, nodes: [&str; 3]) -> Value {
         let block = |(index, node): (usize, &str)| {
             let mut hash = store_api::BlockHash::default();
@@ -267,7 +272,7 @@ mod tests {
         assert_eq!(disks(root, &[]).lie_about(&stripe(0, apart), 2), None, "it may be said to be worse");
         put(&root.join("b"), 0);
         assert!(disks(root, &[]).lie_about(&stripe(1, ["b", "b", "c"]), 2).is_some(), "two are on one node");
-        // A changed byte may be unnoticed only on a helper with a known disturbance.
+        // The status may miss a changed byte only on a helper whose disk is known to be damaged.
         let block = blocks_in(&root.join("c")).remove(0);
         std::fs::write(block, [7]).unwrap();
         assert!(disks(root, &[]).lie_about(&stripe(1, apart), 2).is_some());
