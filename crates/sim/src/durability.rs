@@ -3,7 +3,7 @@
 //! A state is the number of lost blocks of the stripe. Each node with a remaining block fails at a constant
 //! rate. A failure leads to the next state, or to data loss if the remaining blocks cannot be decoded. A
 //! repair rebuilds all lost blocks and leads back to the first state, also at a constant rate: the inverse of
-//! the mean duration of a repair. `docs/explanation/whole-nodes.md` has the formulas.
+//! the mean duration of a repair. `docs/explanation/predictions.md` has the formulas.
 //!
 //! **Assumptions**: nodes fail independently of each other, and stripes lose data independently of each
 //! other. The second assumption makes the computed time of a cluster too short, never too long. Deliberately

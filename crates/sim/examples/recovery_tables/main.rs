@@ -13,7 +13,7 @@ const SEEDS: u64 = 3;
 fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_default();
     let tables: [(&str, fn()); 11] = [
-        ("Of the bound", bounds),
+        ("Rate, as a fraction of the bound", bounds),
         ("Policies, chains of whole blocks, (9,6), 30 nodes, 120 blocks", policies),
         ("Drains without rounds, 100 nodes, 200 blocks of 64 MiB", drains),
         (papers::REQUESTORS, papers::requestors),
@@ -38,7 +38,7 @@ fn jobs(jobs: u64) -> Concurrency {
 }
 
 fn bounds() {
-    println!("| case | under way | time | bound | of the bound | jobs at once |\n|--|--|--|--|--|--|");
+    println!("| case | in flight | time | bound | of the bound | jobs at once |\n|--|--|--|--|--|--|");
     for (name, cluster) in cases() {
         row(name, "16 jobs", &Cluster { concurrency: jobs(16), ..cluster.clone() });
         row(name, "as usual", &cluster);

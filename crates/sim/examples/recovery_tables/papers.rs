@@ -48,7 +48,7 @@ pub fn requestors() {
 /// slices and with dealt chains.
 pub fn push() {
     println!(
-        "| blocks under way on a node | one: PUSH | one: slices | one: dealt | all: PUSH | all: slices | all: dealt |"
+        "| blocks in flight on a node | one: PUSH | one: slices | one: dealt | all: PUSH | all: slices | all: dealt |"
     );
     println!("|--|--|--|--|--|--|--|");
     for jobs in [1, 4, 8, 16] {
