@@ -1,5 +1,6 @@
 //! Refusals of puts and of requests about files.
 
+use cluster::ByteSize;
 use store_api::{PutError, PutId};
 
 use crate::Omitted;
@@ -14,8 +15,9 @@ pub enum FileError {
     #[error("the file needs {stripes} stripes, and the limit is {most}: choose larger blocks")]
     TooManyStripes { stripes: u64, most: u64 },
     #[error(
-        "{code} needs {needed} live helpers with room for {block_bytes} bytes each, but there are {usable}; \
-         {omitted}"
+        "{code} needs {needed} helpers that are up and have {} free each, but only {usable} qualify; \
+         {omitted}",
+        ByteSize::from_bytes(*block_bytes)
     )]
     TooFewHelpers { code: String, needed: usize, usable: usize, block_bytes: u64, omitted: Box<Omitted> },
     #[error("stripe {position} of put {put} is being stored already")]
@@ -49,12 +51,14 @@ impl FileError {
             Self::TooFewHelpers { omitted, .. } => {
                 format!("{}; or choose a code with fewer blocks", omitted.remedy())
             }
-            Self::StripeBusy { .. } | Self::PutBusy(_) => "wait for them, or abort the put".into(),
+            Self::StripeBusy { .. } | Self::PutBusy(_) => {
+                "wait until these stripes are stored, or abort the put".into()
+            }
             Self::Put(PutError::Exists { .. }) => {
-                "choose another name (--as), or replace it (--replace)".into()
+                "choose another name (--as), or replace the existing file (--replace)".into()
             }
             Self::Put(_) => "begin a new put".into(),
-            Self::OwnFiles(_) => "use that system's own tools".into(),
+            Self::OwnFiles(_) => "use the tools of that system".into(),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{CORRECT_IT, ErrorKind};
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum PlanningError {
-    #[error("stripe {stripe} has blocks b0 to b{}, and no b{index}", blocks - 1)]
+    #[error("stripe {stripe} has blocks b0 to b{}, but no b{index}", blocks - 1)]
     NoSuchIndex { stripe: String, index: u16, blocks: usize },
     #[error("no block of stripe {0} is lost: name the blocks to plan for")]
     NothingLost(StripeId),

@@ -249,7 +249,8 @@ fn after_a_restore_the_status_waits_for_the_parity_of_all_stripes() {
         helpers.iter().map(|name| scene.nodes[*name].forged.clone()).collect();
     scene.start_without_fingerprints(&helpers);
     let status = scene.status();
-    let line = "UNPROVEN  parity of 3 of 3 stripes not compared since the catalog was restored; all 3 stripes are whole";
+    let line = "UNPROVEN  parity of 3 of 3 stripes unchecked since the catalog was restored; all 3 stripes \
+                are whole";
     assert!(status.summary.starts_with(line), "{}", status.summary);
     assert_eq!((status.severity, status.healthy), (Severity::Warning, false));
     assert!(status.advice.iter().any(|advice| advice.contains("mend scrub --parity")), "{:?}", status.advice);
