@@ -107,7 +107,10 @@ pub enum InitError {
         folder: PathBuf,
     },
     /// The helpers' ports would exceed 65535.
-    #[error("{helpers} helpers do not fit above port {first_port}; ports end at 65535, so start lower")]
+    #[error(
+        "there are not enough ports from {first_port} to 65535 for {helpers} helpers; choose a lower first \
+         port"
+    )]
     PortsExhausted {
         /// The requested number of helpers.
         helpers: u16,
@@ -115,13 +118,13 @@ pub enum InitError {
         first_port: u16,
     },
     /// The options are invalid or conflict; the error quotes the line of `mend.toml` that they would produce.
-    #[error("these options give an invalid configuration: {0}")]
+    #[error("these options are not a valid configuration: {0}")]
     Options(#[source] ConfigError),
     /// The random source failed.
-    #[error("the system provides no random numbers, which keys require")]
+    #[error("cannot create keys, because the system provides no random numbers")]
     Random,
     /// The authority could not be created.
-    #[error("cannot make the certificate authority: {0}")]
+    #[error("cannot create the certificate authority: {0}")]
     Authority(#[source] rcgen::Error),
     /// A member's certificate could not be created.
     #[error(transparent)]

@@ -69,7 +69,8 @@ pub enum IdentityError {
     },
     /// The certificate was issued by another authority, or it has expired.
     #[error(
-        "{} is not accepted by {} ({source}); is it of another cluster, or expired? Issue a new certificate",
+        "{} is not accepted by {} ({source}): it has expired or belongs to another cluster; issue a new \
+         certificate",
         certificate.display(),
         authority.display()
     )]

@@ -99,7 +99,7 @@ pub struct Network {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
     /// A rack or region is described twice, or a rack and a region share a name.
-    #[error("{entry}: `{name}` is described by {first} already; racks and regions need names of their own")]
+    #[error("{entry}: `{name}` is described by {first} already; racks and regions need unique names")]
     Twice {
         /// The position of the second, contradicting entry.
         entry: String,
@@ -175,8 +175,8 @@ pub enum NetworkError {
     },
     /// A matrix does not have one row and one column for each name.
     #[error(
-        "{entry}: {names} names, but {rows} rows, one of them with {rates} rates; give every name one row \
-         with a rate for every name"
+        "{entry}: {names} names need {names} rows of {names} rates, but there are {rows} rows, one of them \
+         with {rates} rates"
     )]
     Shape {
         /// The matrix.
