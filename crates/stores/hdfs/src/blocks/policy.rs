@@ -55,7 +55,7 @@ pub enum PolicyError {
     )]
     Name(String),
     /// The codec is not one of HDFS's own.
-    #[error("policy {policy}: Mend knows the codecs rs, rs-legacy and xor, not `{codec}`")]
+    #[error("policy {policy}: Mend supports the codecs rs, rs-legacy and xor, but not `{codec}`")]
     Codec {
         /// The policy.
         policy: String,
@@ -63,7 +63,10 @@ pub enum PolicyError {
         codec: String,
     },
     /// The number of blocks exceeds the capacity of a group, or is zero.
-    #[error("policy {policy}: a group has data and parity, and at most {MAX_BLOCKS_IN_GROUP} blocks")]
+    #[error(
+        "policy {policy}: a block group needs data and parity blocks, and at most {MAX_BLOCKS_IN_GROUP} in \
+         total"
+    )]
     Blocks {
         /// The policy.
         policy: String,

@@ -158,7 +158,7 @@ pub(super) enum TransferError {
     )]
     TokenRefused,
     /// The DataNode refuses the operation.
-    #[error("it says: {message} (status {status})")]
+    #[error("it answered: {message} (status {status})")]
     Refused {
         /// The status code.
         status: i32,
