@@ -196,7 +196,7 @@ fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     };
     let finish = cluster.run();
     if let Some(wrong) = finish.violations.first() {
-        return Err(Failure::new(format!("the simulation went wrong: {wrong}")));
+        return Err(Failure::new(format!("the simulation failed: {wrong}")));
     }
     Ok(recovered(args, &shown, played, &finish))
 }
