@@ -117,7 +117,7 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     };
     cluster.issue_for(&role, args.valid_for)?;
     let certificate = cluster.certificate(&role);
-    let mut text = format!("made a new certificate for {role}: {}", certificate.display());
+    let mut text = format!("created a certificate for {role}: {}", certificate.display());
     if let Role::Client(name) = &role {
         text += &format!("\nnext: mend --client {name} status, or export MEND_CLIENT={name}");
     }
@@ -136,7 +136,7 @@ pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
     }
     let mut text = match renewed.len() as u64 {
         0 => format!("no certificate expires within {}", lasting(args.within)),
-        number => format!("made {}:", count(number, "new certificate")),
+        number => format!("created {}:", count(number, "new certificate")),
     };
     for (role, folder) in &renewed {
         text += &format!("\n{role}: {}", folder.display());

@@ -254,7 +254,7 @@ impl Config {
             Some((Place::Helper(i, "blocks"), (helper.dial_host(), blocks)))
         });
         first_repeated(named, |(_, blocks), first| {
-            format!("`blocks`: `{}` already holds the blocks of {first}", blocks.display())
+            format!("`blocks`: `{}` is already the block folder of {first}", blocks.display())
         })
     }
 }
@@ -457,7 +457,7 @@ pub(crate) fn new_text(
     let data_tls = data_tls.map_or_else(|| "# data_tls = true".to_owned(), |on| format!("data_tls = {on}"));
     let (coordinator, defaults) = (coordinator_text(coordinator), defaults_text(defaults));
     format!(
-        r#"# The configuration of one Mend cluster, made by `mend init`. Every machine of the cluster has a copy.
+        r#"# The configuration of one Mend cluster, created by `mend init`. Every machine of the cluster has a copy.
 
 # Identifies this cluster. Never change it.
 cluster_id = "{cluster_id}"
@@ -508,7 +508,7 @@ fn defaults_text(defaults: &Defaults) -> String {
     let block_bytes = defaults.block_bytes;
     format!(
         r#"[defaults]
-# The code of new stripes: rs-14-10 makes 14 blocks, of which any 10 suffice.
+# The code of new stripes: rs-14-10 stores 14 blocks; any 10 of them suffice to read the data.
 code = {code}
 # The size of a block of new stripes.
 block_bytes = "{block_bytes}"
@@ -520,7 +520,7 @@ scheme = {scheme}
 }
 
 /// The comment at the end of a new `mend.toml`, after which helpers are appended.
-const HELPERS_TEXT: &str = r#"# The helpers, one [[helper]] each. `mend node add` appends here and makes the certificate.
+const HELPERS_TEXT: &str = r#"# The helpers, one [[helper]] each. `mend node add` appends here and creates the certificate.
 #   name       1 to 63 of a-z, 0-9 and -; the name in the helper's certificate
 #   listen     the address on which the helper listens for data from other helpers
 #   advertise  optional: the HOST:PORT that other machines connect to, if it differs from `listen`

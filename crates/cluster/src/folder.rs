@@ -138,14 +138,18 @@ pub enum InitError {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such folder.
-    #[error("there is no folder {0}; run `mend init {0}` to make a cluster, or name the right folder", folder.display())]
+    #[error(
+        "there is no folder {0}; run `mend init {0}` to create a cluster, or name the right folder",
+        folder.display()
+    )]
     NoFolder {
         /// The folder.
         folder: PathBuf,
     },
     /// The folder has no `mend.toml`.
     #[error(
-        "{} is not a cluster folder: it has no {CONFIG_FILE}; run `mend init` to make one, or name the right folder",
+        "{} is not a cluster folder: it has no {CONFIG_FILE}; run `mend init` to create one, or name the \
+         right folder",
         folder.display()
     )]
     NotACluster {
@@ -232,7 +236,7 @@ impl Cluster {
         let scratch = tempfile::Builder::new()
             .prefix(".mend-init-")
             .tempdir_in(parent)
-            .map_err(cannot("make a temporary folder in", parent))?;
+            .map_err(cannot("create a temporary folder in", parent))?;
         let unfinished = Cluster { folder: scratch.path().join("cluster"), config };
         unfinished.write_all(&text)?;
         rename_onto(&unfinished.folder, &folder)?;

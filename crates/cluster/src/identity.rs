@@ -343,7 +343,7 @@ fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Identi
 fn certificates_in(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let certificates: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|e| damaged(path, e))?;
-    if certificates.is_empty() { Err(damaged(path, "it holds no certificate")) } else { Ok(certificates) }
+    if certificates.is_empty() { Err(damaged(path, "it contains no certificate")) } else { Ok(certificates) }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {

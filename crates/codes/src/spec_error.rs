@@ -146,8 +146,8 @@ pub enum SpecError {
     },
     /// With these parameters, LESS is not MDS, or proving it would take too many trials.
     #[error(
-        "less-{n}-{k}-{alpha} is not known to decode every loss of {} blocks with this field's coefficients; try \
-         another number of sub-blocks", n - k
+        "less-{n}-{k}-{alpha} may fail to decode some losses of {} blocks, because no suitable coefficients \
+         are known; try another number of sub-blocks", n - k
     )]
     LessCoefficients {
         /// Blocks in a stripe.

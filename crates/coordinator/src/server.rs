@@ -83,7 +83,7 @@ pub enum RunError {
     #[error("the coordinator stops because its catalog failed: {0}")]
     Lost(OpenError),
     /// The coordinator's thread has panicked, which is a bug.
-    #[error("the coordinator's thread has panicked; this is a bug, and the log says where")]
+    #[error("the coordinator's thread has panicked, which is a bug; the log has the location")]
     Crashed,
 }
 

@@ -34,7 +34,7 @@ pub enum LabError {
         source: io::Error,
     },
     /// The cluster in the lab could not be created.
-    #[error("cannot make the lab's cluster: {0}")]
+    #[error("cannot create the lab's cluster: {0}")]
     Cluster(String),
     /// The `mend` binary was not found.
     #[error(

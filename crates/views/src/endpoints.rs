@@ -268,7 +268,7 @@ endpoints! {
         answer NodeView "The removed helper",
         404 "No helper has this name",
         409 "The helper is up, or holds blocks that the catalog needs",
-        503 "Impossible at the moment; a later attempt can succeed. The error says why";
+        503 "Temporarily impossible, for the reason in the error; a later attempt can succeed";
 
     /// Begins the maintenance of a helper, or changes the end of its maintenance. Until that end the helper's
     /// blocks are not rebuilt elsewhere.
@@ -313,7 +313,7 @@ endpoints! {
     Rebalance rebalance = Post post "/v1/rebalances"
         body RebalanceRequest,
         answer RebalanceView "The moves, and the repair that carries them out",
-        503 "Impossible at the moment; a later attempt can succeed. The error says why";
+        503 "Temporarily impossible, for the reason in the error; a later attempt can succeed";
 
     /// The settings of automatic repair.
     GetSettings settings = Get get "/v1/settings"
@@ -520,7 +520,7 @@ endpoints! {
     RemoveOrphans remove_orphans = Post post "/v1/orphans/remove"
         answer OrphansView "The number of orphans to check",
         409 "The catalog is older than blocks on some helpers; decide with `mend catalog accept`",
-        503 "Impossible at the moment; a later attempt can succeed. The error says why";
+        503 "Temporarily impossible, for the reason in the error; a later attempt can succeed";
 
     /// This OpenAPI document.
     GetOpenApi openapi_document = Get get "/v1/openapi.json"

@@ -219,7 +219,7 @@ impl<'a> Answers<'a> {
     fn stuck_beside(self, node: NodeId) -> String {
         match self.repairs.nodes.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(
-                "; of {} there, no helper can take {}",
+                "; of its {}, no other helper can take {}",
                 count(room.blocks, "block"),
                 self.stuck_text(node, room.stuck, room)
             ),

@@ -149,7 +149,11 @@ impl Page {
         };
         let rows: Vec<_> = self.reads.iter().map(cells).collect();
         let table = markdown_table(&["while", "reads/s", "median ms", "p99 ms", "failed"], &rows);
-        if rows.is_empty() { String::new() } else { format!("## Reads beside\n\n{READS}\n{table}\n") }
+        if rows.is_empty() {
+            String::new()
+        } else {
+            format!("## Reads during recovery\n\n{READS}\n{table}\n")
+        }
     }
 
     pub(super) fn text(&self, rate: Rate) -> String {

@@ -153,8 +153,8 @@ pub(super) enum TransferError {
     /// The DataNode refuses the block token.
     #[error(
         "it rejects the coordinator's block token: the token has expired (dfs.block.access.token.lifetime), \
-         the clocks differ, or the DataNode lacks the NameNode's new keys; its log says which. The next \
-         attempt uses a new token"
+         the clocks differ, or the DataNode lacks the NameNode's new keys; the DataNode's log has the \
+         reason. The next attempt uses a new token"
     )]
     TokenRefused,
     /// The DataNode refuses the operation.
