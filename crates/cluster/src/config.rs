@@ -748,7 +748,7 @@ limits = { up = "500mbit", repair = "10MB/s" }
         );
         check_refused("\"h1\"", "\"H1\"", 10, "`H1` is not a name");
         check_refused("64MiB", "64 potatoes", 7, "`64 potatoes` is not a size");
-        check_refused("\"64MiB\"", "0", 7, "block of 0 bytes");
+        check_refused("\"64MiB\"", "0", 7, "the block size must not be 0");
         check_refused("\"64MiB\"", "-1", 7, "`-1` is not a size");
         check_refused("1gbit", "1mbps", 18, "`1mbps` is not a bandwidth");
         check_refused("node2:7411", "node2", 15, "`node2` is not an address to connect to");

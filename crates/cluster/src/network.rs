@@ -433,7 +433,7 @@ rates = [["-", "32mbit"], ["-", "-"]]
             ("[[link]]\nfrom = \"h1\"\nto = \"h1\"\nrate = \"1mbit\"\n", "from `h1` to itself"),
             (
                 "[[matrix]]\nnames = [\"h1\", \"h2\"]\nrates = [[\"-\", \"1mbit\"]]\n",
-                "2 names, but 1 rows, one of them with 2 rates",
+                "2 names need 2 rows of 2 rates, but there are 1 rows, one of them with 2 rates",
             ),
             (
                 "[[matrix]]\nnames = [\"h1\", \"hx\"]\nrates = [[\"-\", \"-\"], [\"-\", \"-\"]]\n",

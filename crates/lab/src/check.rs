@@ -117,6 +117,6 @@ mod tests {
                 && !check(0.98, Some(1.0)).holds()
         );
         assert!(check(1.0, None).holds());
-        assert!(check(1.1, Some(1.0)).summary().contains("not to be trusted"));
+        assert!(check(1.1, Some(1.0)).summary().contains("not reliable"));
     }
 }

@@ -291,7 +291,7 @@ fn a_stripe_without_spare_blocks_stays_unproven_until_it_has_some() {
     scene.wait(Duration::from_secs(30));
     let advice = scene.status().advice;
     assert!(
-        advice.iter().any(|line| line.contains("too few blocks are readable for a parity check")),
+        advice.iter().any(|line| line.contains("too few blocks are readable: a parity check needs")),
         "{advice:?}"
     );
     away.iter().for_each(|helper| scene.start(helper));
