@@ -4,7 +4,7 @@ use cluster::ByteSize;
 use store_api::{PutError, PutId};
 
 use crate::Omitted;
-use crate::error::{CORRECT_IT, ErrorKind};
+use crate::error::ErrorKind;
 
 /// The reason that a request about a file or a put is refused.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +12,7 @@ use crate::error::{CORRECT_IT, ErrorKind};
 pub enum FileError {
     #[error("there is no file `{0}`")]
     NoSuchFile(String),
-    #[error("the file needs {stripes} stripes, and the limit is {most}: choose larger blocks")]
+    #[error("the file needs {stripes} stripes, but the limit is {most}")]
     TooManyStripes { stripes: u64, most: u64 },
     #[error(
         "{code} needs {needed} helpers that are up and have {} free each, but only {usable} qualify; \
@@ -47,7 +47,7 @@ impl FileError {
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::NoSuchFile(_) => "list the files with `mend ls`".into(),
-            Self::TooManyStripes { .. } => CORRECT_IT.into(),
+            Self::TooManyStripes { .. } => "choose larger blocks (--block-size)".into(),
             Self::TooFewHelpers { omitted, .. } => {
                 format!("{}; or choose a code with fewer blocks", omitted.remedy())
             }

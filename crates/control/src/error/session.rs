@@ -2,7 +2,7 @@
 
 use repair::NodeId;
 
-use crate::error::{CORRECT_IT, ErrorKind};
+use crate::error::ErrorKind;
 
 /// The reason that a client's request is refused.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ impl SessionError {
 
     pub(crate) fn next_step(&self) -> String {
         let step = match self {
-            Self::NoClient => CORRECT_IT,
+            Self::NoClient => "connect with the certificate of a client",
             Self::TooManyRequests(_) => "wait until some of these requests end",
             Self::TagTaken(_) => "use each request number only once",
             Self::Gone(_) => "connect again when the coordinator is running",
