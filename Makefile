@@ -7,7 +7,7 @@ export RUST_BACKTRACE ?= 0
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
-	@echo "make demo-seaweedfs   a real SeaweedFS cluster loses servers: ec.rebuild and Mend beside each other (a minute; root)"
+	@echo "make demo-seaweedfs   a real SeaweedFS cluster loses servers: compares ec.rebuild and Mend (a minute; root)"
 	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
 	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
 	@echo "make test-openapi   docs/reference/openapi.json against the OpenAPI standard, by openapi-spec-validator (part of test)"

@@ -118,7 +118,7 @@ pub enum Verb {
     /// Follow repairs until they end
     #[command(after_help = "Example: mend watch 7")]
     Watch(WatchArgs),
-    /// Pause a repair; it keeps the data that it has rebuilt
+    /// Pause a repair; rebuilt data is kept
     #[command(after_help = "Example: mend pause 7")]
     Pause(CancelArgs),
     /// Resume a paused repair
@@ -221,7 +221,7 @@ pub struct InitArgs {
     /// Listen address of the coordinator and the helpers
     #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
     pub listen: IpAddr,
-    /// Host name or address for others to dial, if it differs from the listen address
+    /// Host name or address for other machines to connect to, if it differs from the listen address
     #[arg(long, value_name = "HOST")]
     pub advertise: Option<Host>,
     /// Port of the coordinator's API; the control port is the next one
@@ -265,7 +265,7 @@ pub enum CatalogAction {
         /// Only list the helpers and the newer blocks that they report
         #[arg(long, conflicts_with = "reject")]
         list: bool,
-        /// Distrust this helper's report and change nothing else; lasts until the helper is removed
+        /// Ignore this helper's report of newer blocks until the helper is removed; change nothing else
         #[arg(long, value_name = "HELPER")]
         reject: Option<String>,
     },

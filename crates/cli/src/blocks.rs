@@ -117,12 +117,12 @@ fn block_text(block: &BlockView, stripe: &StripeView) -> String {
 fn health(stripe: &StripeView) -> String {
     match (stripe.readable, stripe.survives) {
         (false, _) => "UNREADABLE".to_owned(),
-        (true, 0) => "tolerates no further loss".to_owned(),
+        (true, 0) => "cannot lose another block".to_owned(),
         (true, survives) if stripe.helpers < survives => {
-            let helpers = count(stripe.helpers.into(), "lost helper");
-            format!("tolerates {}, or {helpers}", count(survives.into(), "more lost block"))
+            let helpers = count(stripe.helpers.into(), "helper");
+            format!("can lose {}, but only {helpers}", count(survives.into(), "more block"))
         }
-        (true, survives) => format!("tolerates {}", count(survives.into(), "more lost block")),
+        (true, survives) => format!("can lose {}", count(survives.into(), "more block")),
     }
 }
 

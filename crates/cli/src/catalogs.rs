@@ -27,10 +27,11 @@ pub async fn backup(client: &Client, file: &Path) -> Result<Answer, Failure> {
 pub async fn accept(client: &Client, reject: Option<String>) -> Result<Answer, Failure> {
     let accepted = client.accept_catalog(&AcceptRequest { reject: reject.clone() }).await?;
     let decided = match (&reject, accepted.blocks) {
-        (Some(helper), _) => format!("rejected the newer blocks that {} reports", printable(helper)),
+        (Some(helper), _) => format!("ignoring the newer blocks that {} reports", printable(helper)),
         (None, 0) => "no helper holds blocks newer than the catalog; nothing to accept".to_owned(),
         (None, blocks) => format!(
-            "accepted the catalog without {} newer than it; `mend status` lists them as blocks that belong to no stripe",
+            "accepted the catalog without {} newer than it; `mend status` counts them as blocks that belong \
+             to no stripe",
             count(blocks, "block")
         ),
     };
@@ -43,8 +44,9 @@ pub async fn claims(client: &Client) -> Result<Answer, Failure> {
     let text = match claims.is_empty() {
         true => "no helper holds blocks newer than the catalog".to_owned(),
         false => format!(
-            "{}next: mend catalog restore or rebuild if the catalog is an old one; mend catalog accept if nothing is missed; \
-             mend catalog accept --reject HELPER if a helper is not to be believed",
+            "{}next: if the catalog is an old copy, run mend catalog restore or mend catalog rebuild; to \
+             continue without these blocks, run mend catalog accept; to ignore the report of one helper, run \
+             mend catalog accept --reject HELPER",
             claims_text(&claims)
         ),
     };
@@ -70,8 +72,7 @@ pub fn restore(cluster: &Cluster, copy: &Path) -> Result<Answer, Failure> {
     if let Some(replaced) = &replaced {
         text += &format!("the previous catalog was kept: {}\n", replaced.display());
     }
-    text +=
-        "next: mend coordinator, then mend scrub --parity, which compares the parity of all stripes at once";
+    text += "next: mend coordinator, then mend scrub --parity, which checks the parity of all stripes";
     Ok(Answer::new(text, &serde_json::json!({ "catalog": catalog, "replaced": replaced })))
 }
 
@@ -121,16 +122,18 @@ fn rebuilt_text(held: &Inventories, found: &Rebuilt) -> String {
     );
     if !held.silent.is_empty() {
         let silent: Vec<&str> = held.silent.iter().map(String::as_str).collect();
-        text +=
-            &format!("did not answer: {}; their blocks are added when they register\n", silent.join(", "));
+        text += &format!(
+            "did not answer: {}; the blocks of these helpers are added when they register\n",
+            silent.join(", ")
+        );
     }
     if !found.unreadable.is_empty() {
         text += &format!("unreadable until more helpers are up: {}\n", list(&found.unreadable));
     }
     for rival in found.rivals.iter().take(LISTED) {
         text += &format!(
-            "another put claims the name {}, and too few helpers hold it (on {}): kept apart as {}; compare them with mend \
-             get, then mend rm the wrong one\n",
+            "two puts have the name {}, and too few helpers hold blocks of one of them (only {}): kept this \
+             one as {}; compare both files with mend get, then remove the wrong one with mend rm\n",
             printable(&rival.name),
             rival.helpers.join(", "),
             printable(&rival.kept_as)
@@ -144,8 +147,7 @@ fn rebuilt_text(held: &Inventories, found: &Rebuilt) -> String {
         text += &format!("the previous catalog was kept: {}\n", replaced.display());
     }
     text += "empty files have no blocks and were not recovered\n";
-    text +=
-        "next: mend coordinator, then mend scrub --parity, which compares the parity of all stripes at once";
+    text += "next: mend coordinator, then mend scrub --parity, which checks the parity of all stripes";
     text
 }
 
@@ -155,16 +157,16 @@ fn left_out_text(found: &Rebuilt) -> String {
     let unconfirmed = found.unconfirmed.iter().map(|file| format!("{} (on {})", file.name, file.helper));
     if !found.unconfirmed.is_empty() {
         text += &format!(
-            "only one helper holds blocks of these files, and may have invented them: {}; compare them with mend get, then \
-             mend rm the wrong ones\n",
+            "only one helper reports blocks of these files, so they may be false: {}; check them with mend \
+             get, then remove the wrong ones with mend rm\n",
             list(&unconfirmed.map(|file| printable(&file).into_owned()).collect::<Vec<_>>())
         );
     }
     let without = found.without_file();
     if !without.is_empty() {
         text += &format!(
-            "no file could be made of the blocks of {}: the put was not finished, the file was removed, or too many of its \
-             blocks are lost\n",
+            "cannot recover files from the blocks of {}: the put was not finished, the file was removed, or \
+             too many of its blocks are lost\n",
             list(&without.iter().map(|name| printable(name).into_owned()).collect::<Vec<_>>())
         );
     }

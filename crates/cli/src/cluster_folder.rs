@@ -51,7 +51,8 @@ fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
     let needed = args.code.blocks();
     if usize::from(args.helpers) < needed {
         text += &format!(
-            "note: {} needs {needed} helpers; add more with `mend node add`, or put files with a smaller --code\n",
+            "note: {} needs {needed} helpers; add more with `mend node add`, or store files with a smaller \
+             --code\n",
             args.code
         );
     }
@@ -66,13 +67,15 @@ fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
 /// Describes whether data edges are encrypted, and why.
 fn edges_text(config: &Config) -> &'static str {
     match (config.data_tls, config.encrypts_data_edges()) {
-        (Some(true), _) => "encrypted, as data_tls in mend.toml says",
-        (Some(false), _) => "plain, as data_tls in mend.toml says",
+        (Some(true), _) => "encrypted (data_tls = true in mend.toml)",
+        (Some(false), _) => "not encrypted (data_tls = false in mend.toml)",
         (None, true) => {
-            "encrypted, as helpers listen beyond loopback (data_tls = false in mend.toml turns it off)"
+            "encrypted, because helpers listen on addresses other than loopback (data_tls = false in \
+             mend.toml turns encryption off)"
         }
         (None, false) => {
-            "plain, as all helpers listen on loopback (data_tls = true in mend.toml encrypts them)"
+            "not encrypted, because all helpers listen on loopback (data_tls = true in mend.toml turns \
+             encryption on)"
         }
     }
 }
@@ -114,7 +117,7 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     };
     cluster.issue_for(&role, args.valid_for)?;
     let certificate = cluster.certificate(&role);
-    let mut text = format!("made a new certificate for {role}: {}", certificate.display());
+    let mut text = format!("created a certificate for {role}: {}", certificate.display());
     if let Role::Client(name) = &role {
         text += &format!("\nnext: mend --client {name} status, or export MEND_CLIENT={name}");
     }
@@ -133,13 +136,14 @@ pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
     }
     let mut text = match renewed.len() as u64 {
         0 => format!("no certificate expires within {}", lasting(args.within)),
-        number => format!("made {}:", count(number, "new certificate")),
+        number => format!("created {}:", count(number, "new certificate")),
     };
     for (role, folder) in &renewed {
         text += &format!("\n{role}: {}", folder.display());
     }
     if !renewed.is_empty() {
-        text += "\nnext: copy cert.pem and key.pem of each to its machine, if that is another; daemons take them up by themselves";
+        text += "\nnext: copy cert.pem and key.pem of each member to the member's machine; daemons load new \
+                 certificates without a restart";
     }
     let roles: Vec<&String> = renewed.iter().map(|(role, _)| role).collect();
     Ok(Answer::new(text, &serde_json::json!({ "renewed": roles })))

@@ -151,7 +151,7 @@ fn check_spare(stripe: &StripeView, index: u16) -> Result<(), Failure> {
             let lost = stripe.blocks.iter().find(|block| block.index == lost);
             let name = lost.map(|block| block.block.as_str()).unwrap_or_default();
             let text = format!(
-                "stripe {} cannot lose another block, so b{index} cannot be taken as lost",
+                "stripe {} cannot lose another block, so b{index} cannot be treated as lost",
                 stripe.stripe
             );
             Err(Failure::new(text).help(format!("measure a lost block instead: mend compare {name}")))

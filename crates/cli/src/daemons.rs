@@ -26,7 +26,7 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
     config.heal = heal(own_repair, dry_run);
     let cluster = config.cluster.clone();
     let opened = tokio::task::spawn_blocking(move || stores::storage(&cluster)).await;
-    let storage = opened.map_err(|error| Failure::new(format!("the storage: {error}")))??;
+    let storage = opened.map_err(|error| Failure::new(format!("cannot open the storage: {error}")))??;
     let started = coordinator::start(config, storage).await;
     let mut handle = started.map_err(Failure::new)?;
     say(&format!("ready: coordinator, API at {}, control at {}", handle.api_addr, handle.control_addr));

@@ -17,10 +17,10 @@ pub fn raise() -> u64 {
     if limit < ENOUGH {
         tracing::warn!(
             limit,
-            "few file descriptors; raise the hard limit (`ulimit -Hn`, LimitNOFILE=) to {ENOUGH}"
+            "the limit of open files is low; raise the hard limit (`ulimit -Hn`, LimitNOFILE=) to {ENOUGH}"
         );
     } else {
-        tracing::info!(limit, "file descriptors");
+        tracing::info!(limit, "limit of open files");
     }
     limit
 }

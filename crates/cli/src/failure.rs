@@ -119,16 +119,22 @@ impl From<ClientError> for Failure {
         let failure = Self::new(printable(&error.to_string()));
         match error {
             ClientError::Unreachable { .. } => failure
-                .help("start it with `mend coordinator`, or name another cluster with --cluster DIR")
+                .help(
+                    "start the coordinator with `mend coordinator`, or name another cluster with --cluster \
+                     DIR",
+                )
                 .exit(Exit::Unreachable),
             ClientError::Untrusted { .. } => failure
-                .help("check that --cluster names the right folder, and mend.toml the address of its coordinator")
+                .help(
+                    "check that --cluster names the right folder, and that mend.toml has the address of the \
+                     cluster's coordinator",
+                )
                 .exit(Exit::Unreachable),
             ClientError::Lost { .. } => {
                 failure.help("check that `mend coordinator` is still running, then try again").exit(Exit::Unreachable)
             }
             ClientError::Session(_) => failure.exit(Exit::Unreachable),
-            ClientError::Protocol { .. } => failure.help("run the same version of mend everywhere"),
+            ClientError::Protocol { .. } => failure.help("run the same version of mend on all machines"),
             ClientError::Refused { next_step: Some(next_step), .. } => {
                 failure.help(printable(&next_step))
             }

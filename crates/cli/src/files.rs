@@ -126,8 +126,8 @@ fn garbled(got: &Got) -> impl Iterator<Item = String> {
     let note = |block: &String| {
         let block = printable(block);
         format!(
-            "block {block} arrived with wrong bytes and was decoded from other blocks; its helper is asked to verify it, and \
-             `mend scrub` verifies all"
+            "block {block} arrived with wrong bytes and was decoded from other blocks; its helper is \
+             verifying the block; to verify all blocks, run `mend scrub`"
         )
     };
     got.garbled.iter().map(note)

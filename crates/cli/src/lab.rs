@@ -18,7 +18,7 @@ const PROGRAM: &str = "mend-lab";
 pub fn start(args: &LabArgs) -> Failure {
     let own = env::current_exe().ok();
     let Some(lab) = find(own.as_deref(), &env::var_os("PATH").unwrap_or_default()) else {
-        return Failure::new(format!("{PROGRAM} is neither in this program's folder nor on PATH"))
+        return Failure::new(format!("the program {PROGRAM} is neither next to mend nor on PATH"))
             .help("build it with `cargo build --release -p lab`");
     };
     let mut command = Command::new(&lab);

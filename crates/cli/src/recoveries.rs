@@ -300,7 +300,10 @@ fn took(progress: &ProgressView) -> String {
 pub fn beside_the_bound(progress: &ProgressView) -> Option<String> {
     let bound = progress.bound_ms.filter(|_| progress.elapsed_ms > 0).map(|bound| {
         let share = bound as f64 / progress.elapsed_ms as f64 * 100.0;
-        format!("links and disks allow {} ({share:.0}%)", lasting(Duration::from_millis(bound)))
+        format!(
+            "links and disks allow {} at best ({share:.0}% of the time taken)",
+            lasting(Duration::from_millis(bound))
+        )
     });
     let limit = progress.limited_by.iter().map(|limit| format!("mostly limited by {limit}"));
     let parts: Vec<String> = bound.into_iter().chain(limit).collect();
@@ -331,7 +334,8 @@ mod tests {
         };
         assert_eq!(
             took(&progress),
-            "took 20 s at 25 MiB/s; links and disks allow 10 s (50%); mostly limited by the uplink of h3"
+            "took 20 s at 25 MiB/s; links and disks allow 10 s at best (50% of the time taken); mostly \
+             limited by the uplink of h3"
         );
         let running = running(&ProgressView { soonest_ms: Some(3000), latest_ms: Some(9000), ..progress });
         assert_eq!(running, ", 25 MiB/s, 3 s to 9 s left; limited by the uplink of h3");

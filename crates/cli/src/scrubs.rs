@@ -83,7 +83,7 @@ async fn remove_orphans(client: &Client) -> Result<Vec<OrphanView>, Failure> {
 fn text(view: &ScrubView) -> String {
     let found = match view.findings.len() as u64 {
         0 => "all checksums match".to_owned(),
-        bad => format!("{} BAD; `mend repair --all` repairs them now", count(bad, "block")),
+        bad => format!("{} BAD; to repair now, run `mend repair --all`", count(bad, "block")),
     };
     let stopped = if view.state == ScrubState::Stopped { "stopped: " } else { "" };
     let mut text = format!(
@@ -128,7 +128,7 @@ fn parity_text(parity: &ParityScrubView) -> String {
         let suspects: Vec<String> =
             suspects.map(|suspect| format!("{} on {}", printable(&suspect.block), suspect.node)).collect();
         text += &format!(
-            "stripe {} contradicts itself; one of these blocks is wrong: {}\n",
+            "the blocks of stripe {} contradict each other; at least one of these is wrong: {}\n",
             printable(&stripe.stripe),
             suspects.join(", ")
         );

@@ -145,8 +145,10 @@ impl HardwareArgs {
             return Err(Failure::new(wrong).help(format!("use --nodes {} or more", blocks + 1)));
         }
         if !self.block_size.bytes().is_multiple_of(64 * sub_blocks) || self.block_size.bytes() == 0 {
-            let wrong = format!("blocks of {} do not divide into {sub_blocks} sub-blocks", self.block_size);
-            return Err(Failure::new(wrong).help(format!("use a multiple of {}", size(64 * sub_blocks))));
+            let wrong =
+                format!("blocks of {} cannot be divided into {sub_blocks} equal sub-blocks", self.block_size);
+            return Err(Failure::new(wrong)
+                .help(format!("choose a block size that is a multiple of {}", size(64 * sub_blocks))));
         }
         let few = Cluster {
             block_bytes: self.block_size.bytes(),
@@ -197,7 +199,7 @@ fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     };
     let finish = cluster.run();
     if let Some(wrong) = finish.violations.first() {
-        return Err(Failure::new(format!("the simulation went wrong: {wrong}")));
+        return Err(Failure::new(format!("the simulation failed: {wrong}")));
     }
     Ok(recovered(args, &shown, played, &finish))
 }

@@ -84,7 +84,7 @@ fn status_text(status: &Status) -> String {
     status.work.last_scrub.iter().for_each(|scrub| text += &scrub_line(scrub));
     if !status.catalog.orphans.is_empty() {
         text += &format!(
-            "{} of no stripe; see --output json\n",
+            "{} that belong to no stripe; --output json lists them\n",
             count(status.catalog.orphans.len() as u64, "block")
         );
     }
@@ -97,7 +97,7 @@ fn steady_line(steady: &SteadyScrubView) -> String {
         .left_in_round
         .map_or_else(String::new, |left| format!(", {} left in this round", count(left, "block")));
     let parity = steady.parity.as_ref().map_or_else(String::new, parity_words);
-    format!("steady scrub at {}{left}{parity}\n", disk_rate(steady.rate_bytes_per_s))
+    format!("background scrub at {}{left}{parity}\n", disk_rate(steady.rate_bytes_per_s))
 }
 
 /// Describes how many stripes a scrub has checked for parity.
@@ -105,7 +105,7 @@ fn parity_words(parity: &ParityScrubView) -> String {
     let unchecked: u64 = parity.unchecked.iter().map(|unchecked| unchecked.stripes).sum();
     let mut words = format!("; parity of {} checked", count(parity.checked, "stripe"));
     if unchecked > 0 {
-        words += &format!(", of {unchecked} not");
+        words += &format!(", {unchecked} not checkable");
     }
     if !parity.contradictory.is_empty() {
         words += &format!(", {} CONTRADICTORY", parity.contradictory.len());
@@ -143,7 +143,7 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
             (true, false) => {
                 ranges.extend(part.ranges.iter().map(|range| format!("{}-{}", range.first, range.last)));
             }
-            (true, true) => ranges.push(format!("none, only parity (stripe {})", part.stripe)),
+            (true, true) => ranges.push(format!("none (only parity of stripe {})", part.stripe)),
             (false, _) => ranges.push(format!("stripe {}", part.stripe)),
         }
     }

@@ -50,7 +50,7 @@ impl Draft {
                 return Ok(Self { file });
             }
         }
-        Err(io::Error::other("other gets keep removing our temporary file"))
+        Err(io::Error::other("other runs of `mend get` keep removing the temporary file of this one"))
     }
 
     /// Returns the open temporary file.

@@ -134,7 +134,7 @@ pub enum LocalFileError {
         source: io::Error,
     },
     /// The path is a folder, pipe or device; only regular files can be put.
-    #[error("{} is not a regular file, so it cannot be put", path.display())]
+    #[error("{} is not a regular file, so it cannot be stored", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,

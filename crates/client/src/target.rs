@@ -28,7 +28,7 @@ impl FileTarget {
     pub(crate) fn create(place: FilePlace) -> Result<Self, LocalFileError> {
         let folder = folder_of(&place.path);
         let draft = Draft::create(folder, place.existing.is_some())
-            .map_err(LocalFileError::io("make a file in", folder))?;
+            .map_err(LocalFileError::io("create a file in", folder))?;
         Ok(Self { place, draft })
     }
 

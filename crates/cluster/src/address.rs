@@ -33,7 +33,7 @@ pub enum ParseAddressError {
     #[error("`{0}` is not a host: write an IP address or a host name, without a port")]
     Host(String),
     /// The text is not `HOST:PORT` with a port of 1 to 65535.
-    #[error("`{0}` is not an address to dial: write HOST:PORT, such as 10.0.0.7:7410")]
+    #[error("`{0}` is not an address to connect to: write HOST:PORT, such as 10.0.0.7:7410")]
     Address(String),
 }
 

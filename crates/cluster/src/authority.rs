@@ -55,7 +55,7 @@ pub enum IssueError {
         reason: String,
     },
     /// The certificate could not be created; only a failing random source or signer causes this.
-    #[error("cannot make a certificate for {role}: {source}")]
+    #[error("cannot create a certificate for {role}: {source}")]
     Make {
         /// The role that the certificate was for.
         role: Role,

@@ -254,7 +254,7 @@ impl Config {
             Some((Place::Helper(i, "blocks"), (helper.dial_host(), blocks)))
         });
         first_repeated(named, |(_, blocks), first| {
-            format!("`blocks`: `{}` already holds the blocks of {first}", blocks.display())
+            format!("`blocks`: `{}` is already the block folder of {first}", blocks.display())
         })
     }
 }
@@ -278,12 +278,14 @@ impl CoordinatorConfig {
         [("api", self.api), ("control", self.control)].into_iter().find_map(|(key, listen)| {
             let place = Place::Coordinator(key);
             if listen.port() == 0 {
-                let message = format!("`{key}`: port 0 cannot be dialled; write a port of 1 to 65535");
+                let message =
+                    format!("`{key}`: port 0 is not a port to connect to; write a port from 1 to 65535");
                 return Some(Contradiction { place, message });
             }
             if self.dial(listen).is_unspecified() {
                 let message = format!(
-                    "`{key}`: others cannot dial `{}`; add `advertise = \"HOST\"` to [coordinator]",
+                    "`{key}`: other machines cannot connect to `{}`; add `advertise = \"HOST\"` to \
+                     [coordinator]",
                     listen.ip()
                 );
                 return Some(Contradiction { place, message });
@@ -333,7 +335,8 @@ impl HelperConfig {
             (
                 key,
                 format!(
-                    "`{key}`: others cannot dial `{address}`; give {} `advertise = \"HOST:PORT\"`",
+                    "`{key}`: other machines cannot connect to `{address}`; give {} `advertise = \
+                     \"HOST:PORT\"`",
                     self.name
                 ),
             )
@@ -454,14 +457,14 @@ pub(crate) fn new_text(
     let data_tls = data_tls.map_or_else(|| "# data_tls = true".to_owned(), |on| format!("data_tls = {on}"));
     let (coordinator, defaults) = (coordinator_text(coordinator), defaults_text(defaults));
     format!(
-        r#"# The configuration of one Mend cluster, made by `mend init`. Every machine of the cluster has a copy.
+        r#"# The configuration of one Mend cluster, created by `mend init`. Every machine of the cluster has a copy.
 
-# Tells this cluster from others. Never change it.
+# Identifies this cluster. Never change it.
 cluster_id = "{cluster_id}"
 
-# Whether the blocks that go between helpers and clients are encrypted, at some cost in CPU time. Left out, they are
-# as soon as one helper can be reached from beyond its machine's loopback. What the coordinator's copy of this file
-# says is done everywhere; a helper or client whose own copy says true takes no plain connection.
+# Whether block data between helpers and clients is encrypted, which costs some CPU time. Default: true if a helper
+# listens on an address other than loopback. The coordinator's copy of this file decides for the whole cluster; a helper
+# or client whose own copy says true refuses unencrypted connections.
 {data_tls}
 
 {coordinator}{defaults}{HELPERS_TEXT}"#
@@ -483,16 +486,16 @@ fn coordinator_text(coordinator: &CoordinatorConfig) -> String {
 api = "{api}"
 # Helpers register here and receive their tasks.
 control = "{control}"
-# The host that others dial, if it is not the one above. Needed when listening on 0.0.0.0 or [::].
+# The host that other machines connect to, if it differs from the one above. Needed with 0.0.0.0 or [::].
 {advertise}
-# How long a helper may be gone before its blocks are rebuilt elsewhere, or "never". `mend node repair-after` changes it
-# while the coordinator runs, and `mend node maintenance` puts it off for one helper.
+# How long a helper may be down before its blocks are rebuilt elsewhere, or "never". `mend node repair-after` changes
+# this while the coordinator runs; `mend node maintenance` extends the time for one helper.
 repair_after = "{repair_after}"
-# Every block is read again and again, at this rate of all helpers together, and held against its checksums; not if it is
-# left out. Where it is, is kept when the coordinator is restarted.
+# The background scrub reads every block in turn and verifies its checksums, at this total rate over all helpers. Without
+# a rate there is no background scrub. Its position survives a restart of the coordinator.
 {scrub_rate}
-# The parity of whole stripes is checked as well, which finds blocks that were replaced together with their checksums. Each
-# block is read once more for it, out of the same rate.
+# Also checks the parity of whole stripes, which detects blocks that were replaced together with their checksums. Each
+# block is read once more for this check, within the same rate.
 {scrub_parity}
 
 "#
@@ -505,11 +508,11 @@ fn defaults_text(defaults: &Defaults) -> String {
     let block_bytes = defaults.block_bytes;
     format!(
         r#"[defaults]
-# The code of new stripes: rs-14-10 makes 14 blocks, of which any 10 suffice.
+# The code of new stripes: rs-14-10 stores 14 blocks; any 10 of them suffice to read the data.
 code = {code}
 # The size of a block of new stripes.
 block_bytes = "{block_bytes}"
-# The repair scheme; "auto" lets the planner choose. `mend plan` explains what it would do.
+# The repair scheme; "auto" lets the planner choose. `mend plan` shows the choice for a block.
 scheme = {scheme}
 
 "#
@@ -517,20 +520,20 @@ scheme = {scheme}
 }
 
 /// The comment at the end of a new `mend.toml`, after which helpers are appended.
-const HELPERS_TEXT: &str = r#"# The helpers, one [[helper]] each. `mend node add` appends here and makes the certificate.
-#   name       1 to 63 of a-z, 0-9 and -; its certificate carries it
-#   listen     where it listens for data of other helpers
-#   advertise  optional: the HOST:PORT that others dial, if it is not `listen`
-#   blocks     optional: its block folder, absolute or relative to this file; default helpers/NAME/blocks
-#   rack       optional: the rack it stands in, such as "r1"
-#   bandwidth  optional: its link, such as "1gbit" or "100MB/s"; uplink and downlink where these differ
-#   disk_read, disk_write  optional: what its disk does, such as "200MB/s"
-#   limits     optional: how fast it may work, such as { disk = "200MB/s", up = "500mbit", down = "1gbit", repair = "50MB/s" }
-# What lies between helpers, if it carries less than their links; docs/reference/configuration.md tells more:
-#   [[rack]]   name, and what its nodes together can send out of it and receive: up, down; the region it is in: region
-#   [[region]] the same of a region
+const HELPERS_TEXT: &str = r#"# The helpers, one [[helper]] each. `mend node add` appends here and creates the certificate.
+#   name       1 to 63 of a-z, 0-9 and -; the name in the helper's certificate
+#   listen     the address on which the helper listens for data from other helpers
+#   advertise  optional: the HOST:PORT that other machines connect to, if it differs from `listen`
+#   blocks     optional: the block folder, absolute or relative to this file; default helpers/NAME/blocks
+#   rack       optional: the helper's rack, such as "r1"
+#   bandwidth  optional: the rate of its link, such as "1gbit" or "100MB/s"; uplink and downlink if these differ
+#   disk_read, disk_write  optional: the rates of its disk, such as "200MB/s"
+#   limits     optional: caps, such as { disk = "200MB/s", up = "500mbit", down = "1gbit", repair = "50MB/s" }
+# Network capacity between helpers, where it is lower than that of their links (docs/reference/configuration.md):
+#   [[rack]]   name; up, down: the rates at which all its helpers together send and receive; region: the rack's region
+#   [[region]] name; up, down: the same rates for a region
 #   [[link]]   from, to, rate: between two helpers (or "client"), or between two racks or regions
-#   [[matrix]] names, rates: the same for all of some, a row for each sender
+#   [[matrix]] names, rates: links between all named helpers, racks or regions; one row for each sender
 "#;
 
 impl ConfigError {
@@ -612,7 +615,7 @@ fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAd
 
 fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
-    if text.trim().is_empty() { Err(D::Error::custom("an empty text; write a value")) } else { Ok(text) }
+    if text.trim().is_empty() { Err(D::Error::custom("the value is empty")) } else { Ok(text) }
 }
 
 fn some_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
@@ -622,7 +625,7 @@ fn some_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<S
 fn not_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ByteSize, D::Error> {
     let size = ByteSize::deserialize(deserializer)?;
     if size.bytes() == 0 {
-        Err(D::Error::custom("a block of 0 bytes; write a size such as \"64MiB\""))
+        Err(D::Error::custom("the block size must not be 0; write a size such as \"64MiB\""))
     } else {
         Ok(size)
     }
@@ -745,10 +748,10 @@ limits = { up = "500mbit", repair = "10MB/s" }
         );
         check_refused("\"h1\"", "\"H1\"", 10, "`H1` is not a name");
         check_refused("64MiB", "64 potatoes", 7, "`64 potatoes` is not a size");
-        check_refused("\"64MiB\"", "0", 7, "block of 0 bytes");
+        check_refused("\"64MiB\"", "0", 7, "the block size must not be 0");
         check_refused("\"64MiB\"", "-1", 7, "`-1` is not a size");
         check_refused("1gbit", "1mbps", 18, "`1mbps` is not a bandwidth");
-        check_refused("node2:7411", "node2", 15, "`node2` is not an address to dial");
+        check_refused("node2:7411", "node2", 15, "`node2` is not an address to connect to");
         check_refused("000102", "xx0102", 1, "is not a cluster id");
         check_refused("\"r1\"", "\"\"", 17, "empty");
         check_refused("\"auto\"", "7", 8, "scheme = 7");

@@ -107,7 +107,10 @@ pub enum InitError {
         folder: PathBuf,
     },
     /// The helpers' ports would exceed 65535.
-    #[error("{helpers} helpers do not fit above port {first_port}; ports end at 65535, so start lower")]
+    #[error(
+        "there are not enough ports from {first_port} to 65535 for {helpers} helpers; choose a lower first \
+         port"
+    )]
     PortsExhausted {
         /// The requested number of helpers.
         helpers: u16,
@@ -115,13 +118,13 @@ pub enum InitError {
         first_port: u16,
     },
     /// The options are invalid or conflict; the error quotes the line of `mend.toml` that they would produce.
-    #[error("these options give an invalid configuration: {0}")]
+    #[error("these options are not a valid configuration: {0}")]
     Options(#[source] ConfigError),
     /// The random source failed.
-    #[error("the system provides no random numbers, which keys require")]
+    #[error("cannot create keys, because the system provides no random numbers")]
     Random,
     /// The authority could not be created.
-    #[error("cannot make the certificate authority: {0}")]
+    #[error("cannot create the certificate authority: {0}")]
     Authority(#[source] rcgen::Error),
     /// A member's certificate could not be created.
     #[error(transparent)]
@@ -135,14 +138,18 @@ pub enum InitError {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such folder.
-    #[error("there is no folder {0}; run `mend init {0}` to make a cluster, or name the right folder", folder.display())]
+    #[error(
+        "there is no folder {0}; run `mend init {0}` to create a cluster, or name the right folder",
+        folder.display()
+    )]
     NoFolder {
         /// The folder.
         folder: PathBuf,
     },
     /// The folder has no `mend.toml`.
     #[error(
-        "{} is not a cluster folder: it has no {CONFIG_FILE}; run `mend init` to make one, or name the right folder",
+        "{} is not a cluster folder: it has no {CONFIG_FILE}; run `mend init` to create one, or name the \
+         right folder",
         folder.display()
     )]
     NotACluster {
@@ -229,7 +236,7 @@ impl Cluster {
         let scratch = tempfile::Builder::new()
             .prefix(".mend-init-")
             .tempdir_in(parent)
-            .map_err(cannot("make a temporary folder in", parent))?;
+            .map_err(cannot("create a temporary folder in", parent))?;
         let unfinished = Cluster { folder: scratch.path().join("cluster"), config };
         unfinished.write_all(&text)?;
         rename_onto(&unfinished.folder, &folder)?;

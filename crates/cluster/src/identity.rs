@@ -69,7 +69,8 @@ pub enum IdentityError {
     },
     /// The certificate was issued by another authority, or it has expired.
     #[error(
-        "{} is not accepted by {} ({source}); is it of another cluster, or expired? Issue a new certificate",
+        "{} is not accepted by {} ({source}): it has expired or belongs to another cluster; issue a new \
+         certificate",
         certificate.display(),
         authority.display()
     )]
@@ -342,7 +343,7 @@ fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Identi
 fn certificates_in(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let certificates: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|e| damaged(path, e))?;
-    if certificates.is_empty() { Err(damaged(path, "it holds no certificate")) } else { Ok(certificates) }
+    if certificates.is_empty() { Err(damaged(path, "it contains no certificate")) } else { Ok(certificates) }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {

@@ -99,7 +99,7 @@ pub struct Network {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
     /// A rack or region is described twice, or a rack and a region share a name.
-    #[error("{entry}: `{name}` is described by {first} already; racks and regions need names of their own")]
+    #[error("{entry}: `{name}` is described by {first} already; racks and regions need unique names")]
     Twice {
         /// The position of the second, contradicting entry.
         entry: String,
@@ -175,8 +175,8 @@ pub enum NetworkError {
     },
     /// A matrix does not have one row and one column for each name.
     #[error(
-        "{entry}: {names} names, but {rows} rows, one of them with {rates} rates; give every name one row \
-         with a rate for every name"
+        "{entry}: {names} names need {names} rows of {names} rates, but there are {rows} rows, one of them \
+         with {rates} rates"
     )]
     Shape {
         /// The matrix.
@@ -433,7 +433,7 @@ rates = [["-", "32mbit"], ["-", "-"]]
             ("[[link]]\nfrom = \"h1\"\nto = \"h1\"\nrate = \"1mbit\"\n", "from `h1` to itself"),
             (
                 "[[matrix]]\nnames = [\"h1\", \"h2\"]\nrates = [[\"-\", \"1mbit\"]]\n",
-                "2 names, but 1 rows, one of them with 2 rates",
+                "2 names need 2 rows of 2 rates, but there are 1 rows, one of them with 2 rates",
             ),
             (
                 "[[matrix]]\nnames = [\"h1\", \"hx\"]\nrates = [[\"-\", \"-\"], [\"-\", \"-\"]]\n",

@@ -212,7 +212,7 @@ fn a_helper_is_added_and_comments_stay() {
     assert_eq!(opened.blocks_folder(&h3), Path::new("/srv/h3"));
     assert_eq!(*opened.identity(&role("h3")).unwrap().role(), role("h3"));
     let text = fs::read_to_string(cluster.config_path()).unwrap();
-    assert!(text.contains("loud fan") && text.contains("# Tells this cluster from others"), "{text}");
+    assert!(text.contains("loud fan") && text.contains("# Identifies this cluster"), "{text}");
     assert_eq!(mode(&cluster.config_path()), 0o644);
 }
 

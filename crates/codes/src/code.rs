@@ -60,7 +60,7 @@ pub enum DecodeError {
         available: usize,
     },
     /// The stripe has no block with this index.
-    #[error("{block} is not a block of a stripe of {blocks}")]
+    #[error("there is no block {block} in a stripe of {blocks} blocks")]
     NoSuchBlock {
         /// The requested index.
         block: BlockIndex,

@@ -495,7 +495,7 @@ mod tests {
             ("rs-68-65-qfs", "qfs has at most 64 data blocks, not k = 65"),
             (
                 "rs-14-10-leopard",
-                "there is no Reed-Solomon family `leopard`; there are cauchy, vandermonde, jerasure, qfs, hdfs-raid, isal, isal-inverse and zfec",
+                "there is no Reed-Solomon family `leopard`; the families are cauchy, vandermonde, jerasure, qfs, hdfs-raid, isal, isal-inverse and zfec",
             ),
         ] {
             assert_eq!(error(text), message);

@@ -20,7 +20,7 @@ pub enum SpecError {
         expected: &'static str,
     },
     /// The name of the Reed-Solomon family is unknown.
-    #[error("there is no Reed-Solomon family `{name}`; there are {}", families())]
+    #[error("there is no Reed-Solomon family `{name}`; the families are {}", families())]
     UnknownFamily {
         /// The given name.
         name: String,
@@ -146,8 +146,8 @@ pub enum SpecError {
     },
     /// With these parameters, LESS is not MDS, or proving it would take too many trials.
     #[error(
-        "less-{n}-{k}-{alpha} is not known to decode every loss of {} blocks with this field's coefficients; try \
-         another number of sub-blocks", n - k
+        "less-{n}-{k}-{alpha} may fail to decode some losses of {} blocks, because no suitable coefficients \
+         are known; try another number of sub-blocks", n - k
     )]
     LessCoefficients {
         /// Blocks in a stripe.
@@ -216,8 +216,8 @@ pub enum SpecError {
     },
     /// The coupling is not invertible.
     #[error(
-        "a coupling of {numbers:?} does not give any two values of a pair from the other two: none of the four may \
-         be 0, nor the first times the third be the second times the fourth"
+        "the coupling {numbers:?} is not invertible: none of the four numbers may be 0, and the first times \
+         the third must differ from the second times the fourth"
     )]
     ClayCoupling {
         /// o, p, o′ and p′.

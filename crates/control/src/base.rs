@@ -23,8 +23,8 @@ impl Base {
             return Ok(());
         }
         Err(format!(
-            "the helper's blocks belong to cluster {cluster_id}, but this is cluster {}; give the helper the \
-             right block folder, or the right coordinator",
+            "the helper's blocks belong to cluster {cluster_id}, but this is cluster {}; in the helper's \
+             mend.toml, set the right block folder or the right coordinator",
             self.settings.cluster_id
         ))
     }

@@ -58,7 +58,7 @@ struct Shared {
 pub(crate) enum EndReason {
     #[error("it closed the connection")]
     Closed,
-    #[error("no message for {} s", SILENCE_LIMIT.as_secs())]
+    #[error("it sent no message for {} s", SILENCE_LIMIT.as_secs())]
     Silent,
     #[error("its message was not complete within {} s", .0.as_secs())]
     Slow(Duration),

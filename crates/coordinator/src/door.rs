@@ -84,7 +84,10 @@ impl Place {
     pub(crate) async fn displaced(&self) {
         self.given_up.notified().await;
         let member = self.member.as_ref().map_or_else(|| "a member".to_owned(), Role::to_string);
-        self.door.refused(member, "closed its oldest connection, because it has the most of all members");
+        self.door.refused(
+            member,
+            "closed the oldest connection of this member, because it has the most connections",
+        );
     }
 }
 

@@ -83,7 +83,7 @@ pub enum RunError {
     #[error("the coordinator stops because its catalog failed: {0}")]
     Lost(OpenError),
     /// The coordinator's thread has panicked, which is a bug.
-    #[error("the coordinator's thread has panicked; this is a bug, and the log says where")]
+    #[error("the coordinator's thread has panicked, which is a bug; the log has the location")]
     Crashed,
 }
 
@@ -173,7 +173,7 @@ async fn keep_fresh(identity: Identity, events: mpsc::Sender<Incoming>) {
             let days = left.as_secs() / 86_400;
             tracing::warn!(
                 days,
-                "the coordinator's certificate expires soon; renew it with `mend renew` where ca.key is"
+                "the coordinator's certificate expires soon; run `mend renew` on the machine with ca.key"
             );
             warned = Some(Instant::now());
         }

@@ -196,7 +196,7 @@ impl Daemon {
             match self.serve(&workers, &mut ready).await {
                 Ok(()) => {
                     waiting = Waiting::default();
-                    tracing::warn!("lost the coordinator; dropping its jobs");
+                    tracing::warn!("lost the connection to the coordinator; dropping its jobs");
                 }
                 Err(error) if waiting.is_worthwhile(&error) => {
                     waiting.say(&error);
@@ -336,7 +336,9 @@ async fn keep_fresh(identity: Identity, coordinator: Address) {
         let left = identity.expires().duration_since(SystemTime::now()).unwrap_or_default();
         if left < RENEW_WITHIN && warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
             let (role, days) = (identity.role(), left.as_secs() / 86_400);
-            tracing::warn!(%role, days, "this certificate expires soon; renew it with `mend renew` where ca.key is");
+            tracing::warn!(
+                %role, days, "this certificate expires soon; run `mend renew` on the machine with ca.key"
+            );
             warned = Some(Instant::now());
         }
         tokio::time::sleep(REFRESH_EVERY).await;

@@ -59,7 +59,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The coordinator refuses the registration.
-    #[error("the coordinator refuses: {reason}")]
+    #[error("the coordinator refuses the registration: {reason}")]
     Refused {
         /// The coordinator's reason.
         reason: String,

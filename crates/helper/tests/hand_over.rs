@@ -359,7 +359,7 @@ async fn what_one_process_does_not_take_goes_to_another_node() {
             Mood::LockedBefore | Mood::LockedAfter => "an operator has the lock",
             Mood::Refuses => "the server refuses: no index",
             Mood::Hangs => "the server did not accept the block within",
-            _ => "this node keeps no deliveries",
+            _ => "this node does not store delivered blocks",
         };
         assert!(outcome.replanned[0].contains(said), "{mood:?}: {:?}", outcome.replanned);
         let was_mounted = nodes.asked(FIRST).contains(&"mount");

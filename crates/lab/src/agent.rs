@@ -72,11 +72,11 @@ enum AgentError {
     Client(Box<ClientError>),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("{0} is not one stripe")]
+    #[error("file {0} must have exactly one stripe")]
     NotOneStripe(String),
     #[error("block {block} is wrong: byte {offset} is {found:#04x} and should be {wanted:#04x}")]
     Wrong { block: u16, offset: usize, found: u8, wanted: u8 },
-    #[error("block {block} has {found} bytes, {wanted} were expected")]
+    #[error("block {block} has {found} bytes, but {wanted} were expected")]
     Short { block: u16, found: usize, wanted: usize },
     #[error("block {0} was not read")]
     NotRead(u16),
@@ -478,7 +478,7 @@ fn not_asked(block: &BlockId) -> BlockError {
     BlockError::Corrupt {
         block: block.clone(),
         path: "the lab's client".to_owned(),
-        detail: "something was delivered or asked that this read did not ask for".to_owned(),
+        detail: "an unexpected slice or request arrived".to_owned(),
     }
 }
 

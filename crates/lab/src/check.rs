@@ -52,12 +52,14 @@ impl Check {
         let verdict = match (self.holds(), self.disturbed, self.cpu_bound) {
             (true, ..) => "within 1%",
             (false, _, true) => {
-                "NOT within 1%, and the processors are busy: figures of this lab are not to be trusted; choose a lower rate"
+                "NOT within 1%, because the processors are too slow: figures of this lab are not reliable; \
+                 choose a lower rate"
             }
             (false, true, _) => {
-                "NOT within 1%, other programs disturb: figures of this lab are not to be trusted"
+                "NOT within 1%, disturbed by other programs: figures of this lab are not reliable; stop \
+                 these programs"
             }
-            (false, false, false) => "NOT within 1%: figures of this lab are not to be trusted",
+            (false, false, false) => "NOT within 1%: figures of this lab are not reliable",
         };
         format!("{link}: {measured:.4} s, nominal {nominal:.4} s, ratio {ratio:.4}: {verdict}")
     }
@@ -115,6 +117,6 @@ mod tests {
                 && !check(0.98, Some(1.0)).holds()
         );
         assert!(check(1.0, None).holds());
-        assert!(check(1.1, Some(1.0)).summary().contains("not to be trusted"));
+        assert!(check(1.1, Some(1.0)).summary().contains("not reliable"));
     }
 }

@@ -226,11 +226,11 @@ fn up(names: &Names, programs: &Programs, topology: &Topology) -> Result<ExitCod
     println!("lab up: {}", network.topology());
     println!("self-check: {}", found.summary());
     println!(
-        "use it:  ip netns exec {} env MEND_CLUSTER={} mend status",
+        "to use it:    ip netns exec {} env MEND_CLUSTER={} mend status",
         names.of(LabNode::Client),
         fleet.cluster().display()
     );
-    println!("end it:  mend lab down");
+    println!("to remove it: mend lab down");
     fleet.keep();
     network.keep()?;
     Ok(if found.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -263,7 +263,7 @@ fn say(line: &str) {
 
 fn trusted(report: &Report) -> ExitCode {
     let Some(doubt) = report.doubt() else { return ExitCode::SUCCESS };
-    eprintln!("not to be trusted: {doubt}");
+    eprintln!("not reliable: {doubt}");
     ExitCode::FAILURE
 }
 

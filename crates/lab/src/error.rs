@@ -34,11 +34,12 @@ pub enum LabError {
         source: io::Error,
     },
     /// The cluster in the lab could not be created.
-    #[error("cannot make the lab's cluster: {0}")]
+    #[error("cannot create the lab's cluster: {0}")]
     Cluster(String),
     /// The `mend` binary was not found.
     #[error(
-        "there is no `mend` beside this program or on PATH; build it with `cargo build --release -p cli`, or name one in MEND_BINARY"
+        "the program `mend` is neither next to mend-lab nor on PATH; build it with `cargo build --release -p \
+         cli`, or name it in MEND_BINARY"
     )]
     NoMend,
     /// A process in the lab failed to start.
@@ -68,7 +69,10 @@ pub enum LabError {
         reason: String,
     },
     /// The scenario measures cold disks, but the blocks are not on a block device whose reads can be counted.
-    #[error("cold = true, and {} is on no disk of its own: set TMPDIR to a folder that is", path.display())]
+    #[error(
+        "cold = true needs a folder on a block device, and {} is on none: set TMPDIR to a folder on a disk",
+        path.display()
+    )]
     NoDevice {
         /// The folder with the lab's blocks.
         path: PathBuf,
@@ -88,7 +92,7 @@ pub enum LabError {
         reason: String,
     },
     /// Another system is unavailable.
-    #[error("no {system}: {reason}")]
+    #[error("cannot start {system}: {reason}")]
     NoSystem {
         /// The system.
         system: &'static str,

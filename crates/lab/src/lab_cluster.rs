@@ -100,7 +100,7 @@ impl LabCluster {
     pub fn start_with(network: &mut Network, programs: &Programs, data_tls: bool) -> Result<Self, LabError> {
         let prefix = format!("{}-", network.names().of(LabNode::Coordinator).trim_end_matches("-coord"));
         let work = tempfile::Builder::new().prefix(&prefix).tempdir();
-        let work = work.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
+        let work = work.map_err(LabError::file("create a folder in", std::env::temp_dir()))?.keep();
         network.owns_folder(&work)?;
         let cluster = work.join("cluster");
         make_cluster(&cluster, network, data_tls)?;

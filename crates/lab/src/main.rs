@@ -14,13 +14,15 @@ struct Cli {
     command: lab::Command,
 }
 
-const AFTER_HELP: &str = "\
-It starts the `mend` that is beside it, or on PATH; MEND_BINARY names another.
+const AFTER_HELP: &str =
+    "mend-lab runs the program `mend` from its own folder or from PATH; set MEND_BINARY to use another one.
 
-Exit codes:
-  0    done, and the figures may be believed
-  1    failed, a target does not hold, or the figures are not to be trusted
-  2    the command line makes no sense
+\
+     Exit codes:
+  0    done, and the figures are reliable
+  1    failed, a target is missed, or the figures \
+     are not reliable
+  2    invalid command line
   130  interrupted";
 
 fn main() -> ExitCode {

@@ -287,7 +287,10 @@ impl Report {
         let worthless = self.rows.iter().filter(|row| row.is_worthless()).count();
         let rows = self.rows.len();
         (worthless > 0).then(|| {
-            format!("other programs disturbed every repetition of {worthless} of the {rows} rows; end them, and measure again")
+            format!(
+                "other programs disturbed every repetition of {worthless} of the {rows} rows; stop these \
+                 programs, then measure again"
+            )
         })
     }
 

@@ -267,27 +267,33 @@ impl Scenario {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.name.is_empty() || !self.name.chars().all(is_plain) {
             return Some(format!(
-                "name `{}`: letters, digits, `-`, `_` and `.` only, a file is called so",
+                "name `{}`: use only letters, digits, `-`, `_` and `.`, because the report's file has this \
+                 name",
                 self.name
             ));
         }
         if self.to == Destination::Node && self.ways().iter().any(|way| way.is_in_rounds()) {
-            return Some("pacing = \"whole-block\" is for reads: to = \"client\"".to_owned());
+            return Some(
+                "pacing = \"whole-block\" is only possible for reads: add to = \"client\"".to_owned(),
+            );
         }
         if self.effort.repetitions == 0 {
-            return Some("repetitions is 0; nothing would be measured".to_owned());
+            return Some("repetitions must be at least 1".to_owned());
         }
         if let Some(error) = self.topologies().iter().find_map(|topology| topology.check().err()) {
             return Some(error.to_string());
         }
         if self.topology.told && self.topologies().len() > 1 {
-            return Some("told: of one network only; there are several rates".to_owned());
+            return Some(
+                "told: a scenario with several rates cannot state them in mend.toml; use one rate".to_owned(),
+            );
         }
         if let Some(Straggler { after, .. }) = &self.straggler
             && !(self.topology.is_even() && (0.0..1e3).contains(after))
         {
             return Some(
-                "straggler: after 0 or more times of a direct send, in a network of shaped links that are all alike"
+                "straggler: needs shaped links of equal rate, and `after` from 0 to 1000 times the duration \
+                 of a direct send"
                     .to_owned(),
             );
         }
@@ -307,30 +313,28 @@ impl Scenario {
         let moves = self.to == Destination::Node && self.loss.how == Loss::Kill;
         let nodes = blocks + if moves { dead } else { 0 };
         if usize::from(self.topology.nodes) < nodes {
-            return Some(format!("{spec} needs {nodes} nodes, and there are {}", self.topology.nodes));
+            return Some(format!("{spec} needs {nodes} nodes, but the topology has {}", self.topology.nodes));
         }
         for loss in &self.loss.losses {
             if loss.is_empty() || loss.len() > blocks - code.data_blocks() {
-                return Some(format!("{spec} cannot give back {} blocks at once", loss.len()));
+                return Some(format!("{spec} cannot rebuild {} blocks at once", loss.len()));
             }
             if let Some(index) = loss.iter().find(|&&index| usize::from(index) >= blocks) {
-                return Some(format!("{spec} has blocks 0 to {}, and no block {index}", blocks - 1));
+                return Some(format!("{spec} has blocks 0 to {}, but no block {index}", blocks - 1));
             }
             let again = |(at, index): (usize, &u16)| loss[..at].contains(index);
             if loss.iter().enumerate().any(again) {
-                return Some(format!("losses: a block of {loss:?} is lost twice"));
+                return Some(format!("losses: {loss:?} names a block twice"));
             }
         }
         let unit = 4096 * code.sub_blocks() as u64;
         let chains = self.bare_chain.iter().flat_map(Many::iter);
         if let Some(slice) = chains.clone().find(|slice| !(1..=LARGEST_RELAYED).contains(&slice.bytes())) {
-            return Some(format!("bare_chain {slice}: slices of 1 byte to 4 MiB can be relayed"));
+            return Some(format!("bare_chain {slice}: a slice must have 1 byte to 4 MiB"));
         }
         let odd =
             self.block_bytes.iter().find(|bytes| bytes.bytes() == 0 || !bytes.bytes().is_multiple_of(unit));
-        odd.map(|bytes| {
-            format!("block_bytes {bytes}: blocks of {spec} are multiples of {unit} bytes in the lab")
-        })
+        odd.map(|bytes| format!("block_bytes {bytes}: must be a multiple of {unit} bytes for {spec}"))
     }
 
     /// Returns the schemes with their pacings and encryption, in the order of measurement.
@@ -550,7 +554,7 @@ impl FromStr for SchemeName {
         let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == text);
         found.map(Self).ok_or_else(|| {
             let names: Vec<_> = Scheme::ALL.iter().map(|scheme| scheme.name()).collect();
-            format!("`{text}` is not a scheme; there are {}", names.join(", "))
+            format!("`{text}` is not a scheme; the schemes are {}", names.join(", "))
         })
     }
 }
@@ -573,7 +577,7 @@ impl FromStr for PacingName {
         let [(one, _), (other, _)] = Self::ALL;
         found
             .map(|(_, pacing)| Self(pacing))
-            .ok_or(format!("`{text}` is not a pacing; there are {one}, {other}"))
+            .ok_or(format!("`{text}` is not a pacing; the pacings are {one}, {other}"))
     }
 }
 
@@ -643,7 +647,7 @@ edge = ["100mbit", "200mbit"]
         check_refused(
             "\"pipelined\"",
             "\"pipe\"",
-            "s.toml:2: `pipe` is not a scheme; there are auto, conventional",
+            "s.toml:2: `pipe` is not a scheme; the schemes are auto, conventional",
         );
         check_refused("\"rs-9-6\"", "\"rs-6-9\"", "s.toml:3");
         check_refused("\"64MiB\"", "\"64 potatoes\"", "s.toml:4: `64 potatoes` is not a size");
@@ -652,24 +656,32 @@ edge = ["100mbit", "200mbit"]
         check_refused(
             "\"whole-block\"",
             "\"rounds\"",
-            "s.toml:9: `rounds` is not a pacing; there are pipelined",
+            "s.toml:9: `rounds` is not a pacing; the pacings are pipelined",
         );
         check_refused("\"client\"", "\"moon\"", "s.toml:7: unknown variant `moon`");
     }
 
     #[test]
     fn values_that_contradict_each_other_are_named() {
-        check_refused("nodes = 15", "nodes = 13", "rs-14-10 needs 14 nodes, and there are 13");
-        check_refused("[1, 2]", "[1, 14]", "has blocks 0 to 13, and no block 14");
-        check_refused("[1, 2]", "[1, 2, 3, 4, 5]", "cannot give back 5 blocks");
-        check_refused("[1, 2]", "[]", "cannot give back 0 blocks");
-        check_refused("[1, 2]", "[1, 1]", "lost twice");
-        check_refused("\"client\"", "\"node\"\nhow = \"kill\"", "rs-14-10 needs 16 nodes, and there are 15");
-        check_refused("to = \"client\"", "bare_chain = [\"32KiB\", \"8MiB\"]", "bare_chain 8MiB: slices of");
+        check_refused("nodes = 15", "nodes = 13", "rs-14-10 needs 14 nodes, but the topology has 13");
+        check_refused("[1, 2]", "[1, 14]", "has blocks 0 to 13, but no block 14");
+        check_refused("[1, 2]", "[1, 2, 3, 4, 5]", "cannot rebuild 5 blocks");
+        check_refused("[1, 2]", "[]", "cannot rebuild 0 blocks");
+        check_refused("[1, 2]", "[1, 1]", "names a block twice");
+        check_refused(
+            "\"client\"",
+            "\"node\"\nhow = \"kill\"",
+            "rs-14-10 needs 16 nodes, but the topology has 15",
+        );
+        check_refused(
+            "to = \"client\"",
+            "bare_chain = [\"32KiB\", \"8MiB\"]",
+            "bare_chain 8MiB: a slice must have",
+        );
         let ppr = GOOD.replacen("\"pipelined\"]", "\"ppr\"]", 1).replace("\"client\"", "\"node\"");
-        assert!(parse(&ppr).unwrap_err().to_string().contains("is for reads"));
-        check_refused("repetitions = 3", "repetitions = 0", "nothing would be measured");
-        check_refused("\"64MiB\"", "\"1001B\"", "multiples of 4096 bytes");
-        check_refused("\"all\"", "\"../all\"", "a file is called so");
+        assert!(parse(&ppr).unwrap_err().to_string().contains("only possible for reads"));
+        check_refused("repetitions = 3", "repetitions = 0", "must be at least 1");
+        check_refused("\"64MiB\"", "\"1001B\"", "a multiple of 4096 bytes");
+        check_refused("\"all\"", "\"../all\"", "file has this name");
     }
 }

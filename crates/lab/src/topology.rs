@@ -76,19 +76,22 @@ pub struct Matrix {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TopologyError {
     /// Too few or too many nodes.
-    #[error("{nodes} nodes: a lab has 2 to {MOST_NODES}")]
+    #[error("a lab can have 2 to {MOST_NODES} nodes, not {nodes}")]
     Nodes {
         /// The requested number of nodes.
         nodes: u16,
     },
     /// The text is not a rate.
-    #[error("`{0}` is not a rate: write such as 1gbit, 500mbit, or unshaped")]
+    #[error("`{0}` is not a rate: write a rate such as 1gbit or 500mbit, or unshaped")]
     Rate(String),
     /// The text is not of the form `COUNT:RATE`.
-    #[error("`{0}` are no racks: write COUNT:RATE, such as 3:400mbit")]
+    #[error("`{0}` does not describe racks: write COUNT:RATE, such as 3:400mbit")]
     Racks(String),
     /// More racks than nodes, or only one rack.
-    #[error("{racks} racks for {nodes} nodes: there are at least 2 racks, and a node in each")]
+    #[error(
+        "{nodes} nodes cannot be divided into {racks} racks: use at least 2 racks, and at least one node for \
+         each rack"
+    )]
     RackCount {
         /// The requested number of racks.
         racks: u16,
@@ -96,7 +99,7 @@ pub enum TopologyError {
         nodes: u16,
     },
     /// The name is neither that of a known matrix nor of a readable file.
-    #[error("`{name}` is neither a known matrix (north-america, asia) nor a file that can be read: {reason}")]
+    #[error("`{name}` is neither a known matrix (north-america, asia) nor a readable file: {reason}")]
     NoMatrix {
         /// The requested name.
         name: String,
@@ -114,10 +117,10 @@ pub enum TopologyError {
         reason: String,
     },
     /// Two options exclude each other.
-    #[error("{0} and {1} cannot be had together")]
+    #[error("{0} and {1} cannot be combined")]
     Both(&'static str, &'static str),
     /// An option requires a matrix, and none is given.
-    #[error("{0}: of a matrix, and there is none")]
+    #[error("{0}: needs a matrix")]
     NoMatrixOf(&'static str),
 }
 
@@ -218,8 +221,11 @@ impl fmt::Display for Topology {
         if let Some(edge) = self.edge {
             write!(f, ", {edge} from each helper to the client")?;
         }
-        let said =
-            [(self.shared, ", shared"), (self.ports, ", ports of their places"), (self.told, ", told")];
+        let said = [
+            (self.shared, ", shared"),
+            (self.ports, ", ports limited as in the matrix"),
+            (self.told, ", rates in mend.toml"),
+        ];
         said.iter().filter(|(is_so, _)| *is_so).try_for_each(|(_, text)| f.write_str(text))
     }
 }
@@ -290,7 +296,7 @@ impl Matrix {
             |line: usize, reason: String| TopologyError::BadMatrix { name: name.to_owned(), line, reason };
         let mut lines =
             text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
-        let (first, _) = lines.next().ok_or_else(|| bad(1, "no places".to_owned()))?;
+        let (first, _) = lines.next().ok_or_else(|| bad(1, "the first line names no places".to_owned()))?;
         let places: Vec<String> = first.split_whitespace().map(str::to_owned).collect();
         let mut mbit = Vec::new();
         let mut last = 1;
@@ -393,7 +399,7 @@ mod tests {
         assert_eq!(shared.rack_of(15), Some(3));
         assert_eq!(
             shared.to_string(),
-            "16 nodes, 1gbit, rates between pairs of asia, shared, ports of their places"
+            "16 nodes, 1gbit, rates between pairs of asia, shared, ports limited as in the matrix"
         );
         assert_eq!(Topology { matrix: None, ..ports }.check(), Err(TopologyError::NoMatrixOf("ports")));
         assert_eq!(

@@ -37,7 +37,8 @@ struct Sizes {
 pub enum ChunkingError {
     /// A chunk cannot be cut into equal parts, one per sub-block.
     #[error(
-        "chunks of {chunk_bytes} bytes have no {sub_blocks} equal parts; choose a multiple of {sub_blocks}"
+        "chunks of {chunk_bytes} bytes cannot be divided into {sub_blocks} equal parts; choose a multiple of \
+         {sub_blocks}"
     )]
     Parts {
         /// The chunk's size in bytes.

@@ -48,13 +48,16 @@ pub enum Strength {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
     /// The kind's name is too long or contains characters that are not allowed.
-    #[error("a kind of digest has 1 to {MAX_KIND_BYTES} letters a-z, digits and hyphens, unlike `{}`", .0.escape_debug())]
+    #[error(
+        "`{}` is not a kind of digest: a kind has 1 to {MAX_KIND_BYTES} letters a-z, digits and hyphens",
+        .0.escape_debug()
+    )]
     Kind(String),
     /// The digest has too few or too many bytes.
     #[error("a digest has 1 to {MAX_DIGEST_BYTES} bytes, not {0}")]
     Length(usize),
     /// The text is not of the form `kind:hex`.
-    #[error("a digest is written kind:hex in small letters, unlike `{}`", .0.escape_debug())]
+    #[error("`{}` is not a digest: write KIND:HEX in lower case, such as crc32c:0a1b2c3d", .0.escape_debug())]
     Text(String),
 }
 

@@ -30,7 +30,7 @@ pub enum PermitError {
     #[error("a permit has 1 to {MAX_PERMIT_BYTES} bytes, not {0}")]
     Length(usize),
     /// The text is not base64.
-    #[error("a permit is written in base64")]
+    #[error("the permit is not valid base64")]
     Text,
 }
 
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!("".parse::<Permit>(), Err(PermitError::Length(0)));
         for text in ["secret!", "c2VjcmV", "c2VjcmV0=", "c2VjcmV1\n"] {
             let error = serde_json::from_value::<Permit>(text.into()).expect_err(text).to_string();
-            assert_eq!(error, "a permit is written in base64");
+            assert_eq!(error, "the permit is not valid base64");
         }
         assert!(STANDARD.encode(vec![7; MAX_PERMIT_BYTES + 1]).parse::<Permit>().is_err());
         assert!("A".repeat(1 << 20).parse::<Permit>().is_err());

@@ -30,15 +30,17 @@ impl World<'_> {
         let id = Scenario::block_id(block);
         let true_bytes = &self.truth[usize::from(block.0)][..self.scenario.bytes_of(block) as usize];
         let Some(stored) = self.nodes[&node].disk.blocks.get(&id) else {
-            return self.scene.violate(format!("{block} is published at {node}, which does not have it"));
+            return self
+                .scene
+                .violate(format!("{block} was published at {node}, but {node} does not store it"));
         };
         if Some(digest_of(&stored.bytes)) != digest {
-            self.scene.violate(format!("{block} is published with a digest that it does not have"));
+            self.scene.violate(format!("{block} was published with a digest that does not match its bytes"));
         }
         if stored.bytes != true_bytes {
             self.published_wrong.push(block);
             if !self.may_be_wrong() {
-                self.scene.violate(format!("{block} is published with wrong bytes"));
+                self.scene.violate(format!("{block} was published with wrong bytes"));
             }
         }
     }
@@ -47,7 +49,7 @@ impl World<'_> {
     pub(crate) fn judge(&mut self) {
         let mut violations = Vec::new();
         match &self.driver.result {
-            None => violations.push(format!("no end: {:?}", self.driver.job.state())),
+            None => violations.push(format!("the job did not end; its state: {:?}", self.driver.job.state())),
             Some(Ok(_)) => violations.extend(self.judge_success()),
             Some(Err(error)) => violations.extend(self.judge_failure(error)),
         }
@@ -63,15 +65,15 @@ impl World<'_> {
         let Some(Ok(outcome)) = &self.driver.result else { return wrong };
         for &block in &self.scenario.wanted {
             let Some(&home) = outcome.homes.get(&block) else {
-                wrong.push(format!("success without {block}"));
+                wrong.push(format!("the job succeeded without rebuilding {block}"));
                 continue;
             };
             if self.scenario.publishes() {
                 if self.driver.published.get(&block).map(|&(node, _)| node) != Some(home) {
-                    wrong.push(format!("success without {block} being published at {home}"));
+                    wrong.push(format!("the job succeeded, but {block} is not published at {home}"));
                 }
             } else if !self.client_has(block) && !self.may_be_wrong() {
-                wrong.push(format!("the client got wrong bytes for {block}"));
+                wrong.push(format!("the client received wrong bytes of {block}"));
             }
         }
         wrong
@@ -97,14 +99,18 @@ impl World<'_> {
         let scenario = self.scenario;
         if let Err(first) = scenario.plan() {
             let same = matches!(error, JobError::Plan { error, .. } if *error == first);
-            return if same { Vec::new() } else { vec![format!("failed by {error} and not by {first}")] };
+            return if same {
+                Vec::new()
+            } else {
+                vec![format!("the job failed with {error}, but planning failed with {first}")]
+            };
         }
         if matches!(error, JobError::Plan { error: PlanError::Pacing { .. }, .. }) {
             return Vec::new(); // A fixed pacing may be impossible on the nodes that are left.
         }
         match self.excuse() {
             Some(_) => Vec::new(),
-            None => vec![format!("failed without need: {error}")],
+            None => vec![format!("the job failed although it could succeed: {error}")],
         }
     }
 
@@ -119,16 +125,16 @@ impl World<'_> {
         let scheme = scenario.policy.scheme;
         let must_copy = scheme == repair::Scheme::Migration;
         if must_copy && !scenario.wanted.iter().all(|block| sound.contains(block)) {
-            return Some("what was to be copied is gone");
+            return Some("a block to copy is lost");
         }
         if self.code.repair(&scenario.wanted, &sound).is_err() {
             return Some("too few good blocks are left");
         }
         let lies = struck().any(|fault| matches!(fault, Fault::Lie { .. }));
         if lies && scenario.checks.parity && !self.can_check(&sound) {
-            return Some("a disk lies, and too few good blocks are left to find out which");
+            return Some("a disk returns wrong bytes, and too few good blocks are left to find that disk");
         }
-        (self.fit_spares() < self.unfit_requestors()).then_some("no node can take the place of a requestor")
+        (self.fit_spares() < self.unfit_requestors()).then_some("no node can replace a requestor")
     }
 
     fn removes_client(&self, fault: &Fault) -> bool {
@@ -231,18 +237,18 @@ impl World<'_> {
         let mut wrong = Vec::new();
         for (node, told_to_forget) in &self.driver.told {
             if !told_to_forget {
-                wrong.push(format!("{node} was not told to forget"));
+                wrong.push(format!("{node} did not receive the message to forget the job"));
             }
         }
         for node in self.nodes.values() {
             let reachable = node.state == State::Running && self.driver.topology.is_alive(node.id);
             if reachable && node.knows_job() {
-                wrong.push(format!("{} still has something of the job", node.id));
+                wrong.push(format!("{} still keeps state of the job", node.id));
             }
         }
         for (block, problem) in &self.driver.lost_blocks {
             if !self.scenario.faults.iter().any(|(_, fault)| explains(fault, *block, problem)) {
-                wrong.push(format!("{block} is said to be {problem}"));
+                wrong.push(format!("{block} was reported as {problem}, but no fault explains this"));
             }
         }
         wrong
@@ -255,7 +261,7 @@ impl World<'_> {
             return wrong;
         };
         if !outcome.replanned.is_empty() {
-            wrong.push(format!("plans dropped without a fault: {:?}", outcome.replanned));
+            wrong.push(format!("plans were dropped although there was no fault: {:?}", outcome.replanned));
         }
         let mut moved: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
         for (id, edge) in &self.scene.network.edges {
@@ -265,11 +271,14 @@ impl World<'_> {
         for cost in plan.cost().nodes {
             let found = moved.remove(&cost.node).unwrap_or_default();
             if found != (cost.sent_bytes, cost.received_bytes) {
-                wrong.push(format!("{} sent and received {found:?} where the plan says {cost:?}", cost.node));
+                wrong.push(format!(
+                    "{} sent and received {found:?} bytes, but the plan predicts {cost:?}",
+                    cost.node
+                ));
             }
         }
         if !moved.is_empty() {
-            wrong.push(format!("nodes without a part in the plan moved bytes: {moved:?}"));
+            wrong.push(format!("nodes outside the plan moved bytes: {moved:?}"));
         }
         wrong
     }

@@ -57,7 +57,7 @@ impl JobDriver {
 
     /// Handles the end of the connection to a node.
     pub(crate) fn lose_node(&mut self, node: NodeId, scene: &mut Scene) {
-        scene.note(|| format!("the coordinator has lost {node}"));
+        scene.note(|| format!("the coordinator lost the connection to {node}"));
         scene.cut_control(node);
         if let Some(view) = self.topology.get_mut(node) {
             view.alive = false;
@@ -71,7 +71,7 @@ impl JobDriver {
         if self.topology.is_alive(node) {
             self.lose_node(node, scene);
         }
-        scene.note(|| format!("{node} registers anew"));
+        scene.note(|| format!("{node} registers again"));
         if let Some(view) = self.topology.get_mut(node) {
             view.alive = true;
         }
@@ -82,7 +82,7 @@ impl JobDriver {
         let mut published = Vec::new();
         while let Some(action) = self.job.poll() {
             if self.result.is_some() {
-                scene.violate(format!("after its end the job asks for {action:?}"));
+                scene.violate(format!("the ended job requests {action:?}"));
             }
             match action {
                 JobAction::Tell { node, message } => self.tell(node, message, scene),
@@ -97,7 +97,7 @@ impl JobDriver {
                 }
                 JobAction::Contradicted { .. } => {}
                 JobAction::Slow { nodes } => {
-                    scene.note(|| format!("slow, in bytes per second: {nodes:?}"));
+                    scene.note(|| format!("slow nodes, in bytes per second: {nodes:?}"));
                     self.slow.extend(nodes.into_keys());
                 }
                 JobAction::Finish(result) => {

@@ -122,7 +122,7 @@ impl Motion {
                 self.take_out(slice, scene);
                 self.deliver(output, slice, buffer, (disk, deliveries), scene);
             }
-            Action::Finished => scene.violate(format!("{} is told the end twice", self.node)),
+            Action::Finished => scene.violate(format!("{} received the end of the job twice", self.node)),
         }
     }
 
@@ -325,7 +325,11 @@ impl Motion {
             Pacing::WholeBlock => usize::MAX,
         };
         if self.out.len() > limit {
-            scene.violate(format!("{} works on {} slices at once", self.node, self.out.len()));
+            scene.violate(format!(
+                "{} processes {} slices at once, more than allowed",
+                self.node,
+                self.out.len()
+            ));
         }
     }
 
@@ -333,7 +337,7 @@ impl Motion {
         match self.out.get_mut(&slice) {
             Some(1) => drop(self.out.remove(&slice)),
             Some(count) => *count -= 1,
-            None => scene.violate(format!("{} gets a buffer of slice {slice} back twice", self.node)),
+            None => scene.violate(format!("{} received a buffer of slice {slice} back twice", self.node)),
         }
     }
 

@@ -199,7 +199,7 @@ impl Scene {
         edge.payload_bytes += payload_bytes as u64;
         if std::mem::take(&mut edge.flip_next) {
             flip_bit(&mut frame, &mut self.dice);
-            self.note(|| format!("a bit flips between {} and {}", id.from, id.to));
+            self.note(|| format!("a bit flips on the way from {} to {}", id.from, id.to));
         }
         if let Some(at) = arrival {
             self.agenda.add(at, Event::Arrives { edge: id, frame });

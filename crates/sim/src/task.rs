@@ -82,7 +82,7 @@ impl JobTask {
     /// Handles a message from the coordinator.
     pub(crate) fn take(&mut self, message: ToNode, disk: &mut Disk, scene: &mut Scene) {
         let Some(job) = message.job() else {
-            return scene.violate(format!("{} is told {message:?}", self.node));
+            return scene.violate(format!("{} received {message:?}, which belongs to no job", self.node));
         };
         self.part(job).handle_message(message, scene.now);
         self.pump(disk, scene);
@@ -178,10 +178,10 @@ impl JobTask {
             PartAction::Ask(errand) => self.ask(errand, disk, scene),
             PartAction::Report { epoch, report } => {
                 if let Report::Refused { why } = &report {
-                    scene.violate(format!("{} refuses: {why}", self.node));
+                    scene.violate(format!("{} refused its task: {why}", self.node));
                 }
                 if report == Report::Delivered && self.motion.as_ref().is_some_and(Motion::has_buffers_out) {
-                    scene.violate(format!("{} finished with buffers out", self.node));
+                    scene.violate(format!("{} finished before all buffers were returned", self.node));
                 }
                 let job = self.part.as_ref().expect("it reports").job();
                 scene.report(self.node, job, epoch, report);

@@ -226,7 +226,7 @@ impl<'a> World<'a> {
                 Waiting::Event(event) => node.handle(event, &mut self.scene),
                 Waiting::Message(connection, message) => {
                     if node.registered && connection == self.scene.connection(id) {
-                        self.scene.note(|| format!("{id} is told {}", headline(&message)));
+                        self.scene.note(|| format!("{id} receives {}", headline(&message)));
                         node.take(*message, &mut self.scene);
                     }
                 }
@@ -243,7 +243,7 @@ impl<'a> World<'a> {
         if node.state != State::Paused || node.pauses != pause {
             return;
         }
-        self.scene.note(|| format!("{id} goes on"));
+        self.scene.note(|| format!("{id} resumes"));
         node.state = State::Running;
         let deferred = std::mem::take(&mut node.deferred);
         if !self.driver.topology.is_alive(id) {

@@ -129,7 +129,7 @@ fn silent_corruption_is_found_by_parity_alone() {
             play(&scenario.with(When::At(Duration::ZERO), Fault::Lie { block: BlockIndex(3) }));
         assert_eq!(outcome.parity, ParityOutcome::Holds, "{scheme}");
         let last = outcome.replanned.last().expect("it was noticed");
-        assert_eq!(last, "block s.3 is left out, as it may be wrong", "{scheme}");
+        assert_eq!(last, "block s.3 is not used, because it may be wrong", "{scheme}");
     }
 }
 

@@ -50,8 +50,8 @@ pub enum BlockError {
     },
     /// The node already holds another block of the stripe, and the store allows only one per node.
     #[error(
-        "block {block} cannot be stored here: {beside} of the same stripe is here already, and the store \
-         would list only one of them"
+        "block {block} cannot be stored here: this server already has {beside} of the same stripe, and the \
+         store would list only one of them"
     )]
     Beside {
         /// The block that could not be created.

@@ -204,7 +204,7 @@ pub enum PutError {
         asked: BlockSize,
     },
     /// A stripe of the file was never allocated.
-    #[error("put {put} lacks the stripe at position {position}: put it, or abort")]
+    #[error("put {put} lacks the stripe at position {position}: store this stripe, or abort the put")]
     MissingStripe {
         /// The put.
         put: PutId,
@@ -212,7 +212,7 @@ pub enum PutError {
         position: u32,
     },
     /// A block of the file was never published.
-    #[error("block {block} of put {put} is not stored yet: store it, or abort")]
+    #[error("block {block} of put {put} is not stored yet: store the block, or abort the put")]
     Unpublished {
         /// The put.
         put: PutId,

@@ -41,7 +41,7 @@ impl Era {
     /// # Panics
     /// If the number is out of range.
     pub fn of_number(number: u64) -> Self {
-        assert!((1..1 << ERA_BITS).contains(&number), "an era has 30 bits and is not 0");
+        assert!((1..1 << ERA_BITS).contains(&number), "the number of an era must be from 1 to 2^30 - 1");
         Self(number as u32)
     }
 }

@@ -236,9 +236,11 @@ macro_rules! endpoints {
         #[openapi(
             info(
                 title = "Mend coordinator",
-                description = "Files, stripes, repairs and scrubs of a Mend cluster. All requests go over mutual TLS \
-                               with a certificate of the cluster; a helper's certificate may only read, and not the catalog; a plug-in's is for stripes that it describes. A failed \
-                               request is answered by an `ErrorBody` that says what is wrong and what to do.",
+                description = "Files, stripes, repairs and scrubs of a Mend cluster. All requests use mutual TLS \
+                               and need a certificate of the cluster. A helper's certificate permits only \
+                               reading, except the catalog. A plug-in's certificate permits only requests \
+                               for stripes that the plug-in describes. A failed request is answered by an \
+                               `ErrorBody` with the problem and the suggested next step.",
                 license(name = "Apache-2.0", identifier = "Apache-2.0")
             ),
             paths($(operations::$operation),+),
@@ -258,15 +260,15 @@ endpoints! {
 
     /// Lists the helpers.
     ListNodes nodes = Get get "/v1/nodes"
-        answer [NodeView] "The helpers, as people sort their names";
+        answer [NodeView] "The helpers in natural order of their names: h2 before h10";
 
     /// Removes a helper that is down and holds no needed blocks.
     RemoveNode remove_node = Delete delete "/v1/nodes/{node}"
         at "node": String "The helper's name",
-        answer NodeView "The helper",
-        404 "There is nothing of this name or number",
-        409 "It is up, or holds blocks that the catalog needs",
-        503 "It cannot be carried out now";
+        answer NodeView "The removed helper",
+        404 "No helper has this name",
+        409 "The helper is up, or holds blocks that the catalog needs",
+        503 "Temporarily impossible, for the reason in the error; a later attempt can succeed";
 
     /// Begins the maintenance of a helper, or changes the end of its maintenance. Until that end the helper's
     /// blocks are not rebuilt elsewhere.
@@ -274,171 +276,171 @@ endpoints! {
         at "node": String "The helper's name",
         body MaintenanceRequest,
         answer NodeView "The helper",
-        400 "The request can never be carried out",
-        404 "There is nothing of this name or number";
+        400 "The duration of the maintenance is invalid",
+        404 "No helper has this name";
 
     /// Ends the maintenance of a helper.
     EndMaintenance end_maintenance = Delete delete "/v1/nodes/{node}/maintenance"
         at "node": String "The helper's name",
         answer NodeView "The helper",
-        404 "There is nothing of this name or number",
-        409 "It is not in maintenance";
+        404 "No helper has this name",
+        409 "The helper is not in maintenance";
 
     /// Queues a repair that moves all blocks of a helper to another helper, or rebuilds them there.
     ReplaceNode replace_node = Post post "/v1/nodes/{node}/replace"
-        at "node": String "The name of the helper that leaves",
+        at "node": String "The name of the helper to replace",
         body ReplaceRequest,
-        answer RepairView "The repair",
-        404 "There is nothing of this name or number",
-        409 "The other one is not up";
+        answer RepairView "The repair that moves the blocks",
+        404 "One of the two helpers does not exist",
+        409 "The new helper is down, or is the helper to replace";
 
     /// Checks whether helpers may be stopped for a while: without them every stripe that is readable now must
     /// remain readable and must be able to lose `leave` further helpers.
     OkToStop ok_to_stop = Get get "/v1/checks/ok-to-stop"
         query StopQuery,
-        answer SafetyView "Whether they may, and why not",
-        400 "The request can never be carried out",
-        404 "There is nothing of this name or number";
+        answer SafetyView "Whether the helpers may be stopped, with the reason",
+        400 "The request names no helper",
+        404 "No helper has this name";
 
     /// Checks whether helpers may be removed for good: no stripe may have a block on these helpers.
     SafeToRemove safe_to_remove = Get get "/v1/checks/safe-to-remove"
         query NodesQuery,
-        answer SafetyView "Whether they may, and why not",
-        400 "The request can never be carried out",
-        404 "There is nothing of this name or number";
+        answer SafetyView "Whether the helpers may be removed, with the reason",
+        400 "The request names no helper",
+        404 "No helper has this name";
 
     /// Moves blocks from full helpers to empty ones. With `dry_run`, only lists the moves.
     Rebalance rebalance = Post post "/v1/rebalances"
         body RebalanceRequest,
-        answer RebalanceView "What moves",
-        503 "It cannot be carried out now";
+        answer RebalanceView "The moves, and the repair that carries them out",
+        503 "Temporarily impossible, for the reason in the error; a later attempt can succeed";
 
     /// The settings of automatic repair.
     GetSettings settings = Get get "/v1/settings"
-        answer SettingsView "The settings as they are now";
+        answer SettingsView "The current settings";
 
     /// Changes the settings of automatic repair. The new settings stay in force until they are changed again.
     ChangeSettings change_settings = Patch patch "/v1/settings"
         body SettingsRequest,
-        answer SettingsView "The settings as they are now",
-        400 "The request can never be carried out";
+        answer SettingsView "The changed settings",
+        400 "The grace period is invalid";
 
     /// Past events, oldest first.
     GetHistory history = Get get "/v1/history"
         query HistoryQuery,
-        answer [HistoryEntry] "What has happened, oldest first";
+        answer [HistoryEntry] "Past events, oldest first";
 
     /// Lists files by name.
     ListFiles files = Get get "/v1/files"
         query FilesQuery,
-        answer [FileView] "The files";
+        answer [FileView] "The files in order of their names";
 
     /// A file with its layout: the stripe and block of each of its bytes.
     GetFile file = Get get "/v1/files/{name}"
         at "name": String "The file's name, percent-encoded, `/` included",
-        answer FileLayout "The file and where its bytes are",
-        404 "There is nothing of this name or number";
+        answer FileLayout "The file, with the stripes and blocks that hold its bytes",
+        404 "No file has this name";
 
     /// Removes a file and its blocks.
     RemoveFile remove_file = Delete delete "/v1/files/{name}"
         at "name": String "The file's name, percent-encoded, `/` included",
-        answer FileView "The file",
-        404 "There is nothing of this name or number";
+        answer FileView "The removed file",
+        404 "No file has this name";
 
     /// Begins a put. The client then stores the file's stripes over a control connection.
     BeginPut begin_put = Post post "/v1/puts"
         body PutRequest,
-        answer PutView "The put, and how the file is cut",
-        400 "The request can never be carried out",
-        409 "The name is taken",
-        503 "Too few helpers are up";
+        answer PutView "The put's number, and the layout of the file's stripes",
+        400 "The name, the code or a size is invalid",
+        409 "A file of this name exists, and the request does not replace it",
+        503 "Too few helpers are up or have room";
 
     /// Commits a put: makes the file visible atomically.
     CommitPut commit_put = Post post "/v1/puts/{put}/commit"
         at "put": u64 "The put's number",
-        answer FileView "The file",
-        404 "There is nothing of this name or number",
-        409 "A stripe is not stored, or the name is taken";
+        answer FileView "The stored file",
+        404 "There is no put with this number",
+        409 "A stripe of the put is not stored yet, or a file of this name exists";
 
     /// Aborts a put and removes its blocks.
     AbortPut abort_put = Delete delete "/v1/puts/{put}"
         at "put": u64 "The put's number",
-        answer Value "Nothing to say",
-        404 "There is nothing of this name or number";
+        answer Value "An empty answer",
+        404 "There is no put with this number";
 
     /// Describes a stripe of another system, so it can be read and repaired by its name. Replaces an earlier
     /// description. The description expires ten minutes after its last use.
     DescribeStripe describe = Post post "/v1/stripes"
         body GivenStripe,
-        answer StripeView "The stripe",
-        400 "The request can never be carried out",
-        404 "A helper that is not known",
-        409 "It is in the catalog",
-        423 "It is being read or repaired according to its earlier description",
-        503 "Too many are described, or their descriptions take too much memory";
+        answer StripeView "The described stripe",
+        400 "The description is invalid",
+        404 "A named helper does not exist",
+        409 "The name belongs to a stripe of this cluster's own catalog",
+        423 "The stripe is being read or repaired according to its earlier description",
+        503 "Too many stripes are described, or their descriptions use too much memory";
 
     /// A stripe with its blocks.
     GetStripe stripe = Get get "/v1/stripes/{stripe}"
         at "stripe": String "The stripe's name",
         answer StripeView "The stripe",
-        404 "There is nothing of this name or number";
+        404 "No stripe has this name";
 
     /// Lists the stripes whose blocks contradict each other. Plug-ins keep their own system from rebuilding
     /// blocks from these stripes.
     ListContradictions contradictions = Get get "/v1/contradictions"
-        answer ContradictoryStripes "Their names";
+        answer ContradictoryStripes "The names of the stripes";
 
     /// The stripe of a block, and the block's index in it.
     GetBlock block = Get get "/v1/blocks/{block}"
         at "block": String "The block's name",
-        answer BlockPlace "The stripe of the block, and its index",
-        404 "There is nothing of this name or number";
+        answer BlockPlace "The stripe of the block, and the block's index in it",
+        404 "No block has this name";
 
     /// Queues a repair.
     QueueRepair repair = Post post "/v1/repairs"
         body RepairRequest,
-        answer RepairView "The repair",
-        400 "The request can never be carried out",
-        404 "There is nothing of this name or number";
+        answer RepairView "The queued repair",
+        400 "The request is invalid; repeating it cannot succeed",
+        404 "The named block, stripe or helper does not exist";
 
     /// Lists the repairs since the coordinator's start, without their stripes.
     ListRepairs repairs = Get get "/v1/repairs"
-        answer [RepairView] "The repairs";
+        answer [RepairView] "The repairs, without their stripes";
 
     /// A repair with its stripes.
     GetRepair repair_state = Get get "/v1/repairs/{repair}"
         at "repair": u64 "The repair's number",
         query RepairQuery,
         answer RepairView "The repair",
-        404 "There is nothing of this name or number";
+        404 "There is no repair with this number";
 
     /// Cancels a repair. Blocks that were rebuilt are kept.
     CancelRepair cancel_repair = Delete delete "/v1/repairs/{repair}"
         at "repair": u64 "The repair's number",
-        answer RepairView "The repair",
-        404 "There is nothing of this name or number",
-        409 "It has ended";
+        answer RepairView "The cancelled repair",
+        404 "There is no repair with this number",
+        409 "The repair has ended already";
 
     /// Pauses a repair until it is resumed, even across a restart of the coordinator. Delivered slices are
     /// kept.
     PauseRepair pause_repair = Post post "/v1/repairs/{repair}/pause"
         at "repair": u64 "The repair's number",
-        answer RepairView "The repair",
-        404 "There is none",
-        409 "It has ended";
+        answer RepairView "The paused repair",
+        404 "There is no repair with this number",
+        409 "The repair has ended already";
 
     /// Resumes a paused repair.
     ResumeRepair resume_repair = Post post "/v1/repairs/{repair}/resume"
         at "repair": u64 "The repair's number",
-        answer RepairView "The repair",
-        404 "There is none",
-        409 "It has ended";
+        answer RepairView "The resumed repair",
+        404 "There is no repair with this number",
+        409 "The repair has ended already";
 
     /// Cancels the drain of a helper, which then receives blocks again.
     StopDrain stop_drain = Delete delete "/v1/nodes/{name}/drain"
         at "name": String "The helper's name",
         answer NodeView "The helper",
-        404 "There is none";
+        404 "No helper has this name";
 
     /// The bandwidth caps of repairs.
     GetCaps caps = Get get "/v1/caps"
@@ -447,82 +449,82 @@ endpoints! {
     /// Changes bandwidth caps, even while repairs run. Caps that the request does not name stay unchanged.
     ChangeCaps change_caps = Post post "/v1/caps"
         body CapsRequest,
-        answer CapsView "The caps from now on",
-        400 "The request makes no sense",
-        404 "There is no such helper";
+        answer CapsView "The changed caps",
+        400 "The request is invalid; repeating it cannot succeed",
+        404 "A named helper or rack does not exist";
 
     /// The network as the planner sees it: rates of ports, disks, racks and links, and the source of each
     /// figure.
     GetTopology topology = Get get "/v1/topology"
-        answer TopologyView "The network";
+        answer TopologyView "The rates of the network and of the disks";
 
     /// The running measurement of links, or the last one.
     GetProbes probes = Get get "/v1/probes"
         answer ProbeView "The measurement",
-        404 "Nothing was measured since the coordinator was started";
+        404 "No link was measured since the start of the coordinator";
 
     /// Begins a measurement of links: one helper at a time sends to another, as it would in a repair.
     StartProbes probe = Post post "/v1/probes"
         body ProbeRequest,
         answer ProbeView "The measurement",
-        400 "The request can never be carried out",
-        404 "There is nothing of this name or number",
-        409 "One runs already, or a helper is down";
+        400 "The request names too few helpers or too many links",
+        404 "No helper has this name",
+        409 "A measurement is running, or a named helper is down";
 
     /// Ends the measurement of links. Results up to this point are kept.
     StopProbes stop_probes = Delete delete "/v1/probes"
         answer ProbeView "The measurement",
-        404 "Nothing was measured since the coordinator was started";
+        404 "No link was measured since the start of the coordinator";
 
     /// Makes and explains a plan without carrying it out.
     ExplainPlan explain = Post post "/v1/plans"
         body PlanRequestView,
         answer PlanView "The plan",
-        400 "The request can never be carried out",
-        404 "There is nothing of this name or number",
-        409 "Too much is lost";
+        400 "The request is invalid; repeating it cannot succeed",
+        404 "The stripe or the named helper does not exist",
+        409 "The stripe has lost more blocks than its code tolerates";
 
     /// Starts a scrub, or returns the running one.
     StartScrub scrub = Post post "/v1/scrubs"
         query ScrubQuery,
         answer ScrubView "The scrub",
-        409 "One runs that does not check parity";
+        409 "The running scrub does not check parity";
 
     /// The state of a scrub, which must be the running or the most recent one.
     GetScrub scrub_state = Get get "/v1/scrubs/{scrub}"
         at "scrub": u64 "The scrub's number",
         answer ScrubView "The scrub",
-        404 "There is nothing of this name or number";
+        404 "There is no scrub with this number";
 
     /// Stops a scrub. Its findings are kept.
     StopScrub stop_scrub = Delete delete "/v1/scrubs/{scrub}"
         at "scrub": u64 "The scrub's number",
-        answer ScrubView "The scrub",
-        404 "There is nothing of this name or number",
-        409 "It has ended";
+        answer ScrubView "The stopped scrub",
+        404 "There is no scrub with this number",
+        409 "The scrub has ended already";
 
     /// A copy of the current catalog, as a file for `mend catalog restore`.
     GetCatalog catalog_copy = Get get "/v1/catalog"
-        answer [u8] as "application/octet-stream" "The catalog's file",
-        500 "The coordinator's own disk fails, or the catalog is damaged";
+        answer [u8] as "application/octet-stream" "The catalog file",
+        500 "The coordinator's disk fails, or the catalog is damaged";
 
     /// Accepts the catalog although some helpers hold newer blocks, which become orphans. With `reject`,
     /// ignores instead what one helper reports about newer blocks.
     AcceptCatalog accept_catalog = Post post "/v1/catalog/accept"
         body AcceptRequest,
-        answer AcceptedView "What was decided",
-        404 "There is no such helper";
+        answer AcceptedView "The blocks that are orphans from now on",
+        404 "No helper has this name";
 
     /// Begins to remove orphans: blocks that belong to no known stripe. An orphan is removed only if it
     /// carries this cluster's identity, is older than the catalog, and provably has no reference left.
     RemoveOrphans remove_orphans = Post post "/v1/orphans/remove"
-        answer OrphansView "How many there are",
-        409 "It contradicts what is there",
-        503 "It cannot be carried out now";
+        answer OrphansView "The number of orphans to check",
+        409 "The catalog is older than blocks on some helpers; decide with `mend catalog accept`",
+        503 "Temporarily impossible, for the reason in the error; a later attempt can succeed";
 
     /// This OpenAPI document.
     GetOpenApi openapi_document = Get get "/v1/openapi.json"
-        answer Value "The document";
+        answer Value "The OpenAPI document";
 }
 
 /// Returns the OpenAPI document of the API, as JSON text.

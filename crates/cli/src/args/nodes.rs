@@ -26,7 +26,7 @@ pub enum NodeAction {
         #[arg(value_name = "NODE")]
         node: Name,
     },
-    /// Put a helper into maintenance: its blocks are not rebuilt elsewhere meanwhile
+    /// Put a helper into maintenance; until the maintenance ends, its blocks are not rebuilt elsewhere
     #[command(group = ArgGroup::new("when").required(true))]
     #[command(after_help = "Example: mend node maintenance h7 --for 2h")]
     Maintenance {
@@ -40,26 +40,27 @@ pub enum NodeAction {
         #[arg(long, group = "when")]
         end: bool,
     },
-    /// Check whether helpers may be stopped: everything stays readable and can lose another block. Exits with
-    /// 0 if so, 1 if not
+    /// Check whether helpers may be stopped: all stripes must stay readable and be able to lose another
+    /// helper. Exits with 0 if the helpers may be stopped, 1 if not
     #[command(after_help = "Example: mend node ok-to-stop h7 h8")]
     OkToStop {
         #[command(flatten)]
         args: NodesArgs,
-        /// How many more blocks every stripe must be able to lose
+        /// Number of further helpers that every stripe must be able to lose
         #[arg(long, value_name = "N", default_value_t = 1)]
         leave: u32,
     },
-    /// Check whether helpers may be removed permanently. Exits with 0 if so, 1 if not
+    /// Check whether helpers may be removed permanently: they must hold no blocks. Exits with 0 if the
+    /// helpers may be removed, 1 if not
     #[command(after_help = "Example: mend node safe-to-remove h7")]
     SafeToRemove(NodesArgs),
-    /// Move all blocks that a helper holds, or held, to another one
+    /// Move all blocks of a helper, up or down, to another helper
     #[command(after_help = "Example: mend node replace h7 h9")]
     Replace {
-        /// The helper that leaves
+        /// The helper to empty
         #[arg(value_name = "OLD")]
         old: Name,
-        /// The helper that takes over its blocks; it must be up
+        /// The helper that receives the blocks; it must be up
         #[arg(value_name = "NEW")]
         new: Name,
         /// Return without waiting for the repair to end
@@ -89,7 +90,7 @@ pub struct AddNodeArgs {
     /// The address where it listens for data from other helpers
     #[arg(long, value_name = "IP:PORT")]
     pub listen: SocketAddr,
-    /// The address for others to dial, if it differs
+    /// The address for other machines to connect to, if it differs from the listen address
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<Address>,
     /// The block folder [default: helpers/NAME/blocks in the cluster folder]

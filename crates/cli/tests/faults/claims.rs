@@ -155,7 +155,7 @@ fn a_rebuild_names_the_files_that_it_leaves_out() {
     }
     let said = rebuild(&mut cluster);
     assert_eq!(said.code, 3, "{said:?}");
-    assert!(said.out.contains("no file could be made of the blocks of gone"), "{said:?}");
+    assert!(said.out.contains("cannot recover files from the blocks of gone"), "{said:?}");
     cluster.assert_reads("film", &film, &[]);
 }
 

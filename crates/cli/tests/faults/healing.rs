@@ -106,7 +106,8 @@ fn a_paused_recovery_is_not_bypassed_by_an_automatic_one() {
     cluster.mend(&["pause", &repair]).ok();
     cluster.mend(&["caps", "--none"]).ok();
     cluster.mend(&["node", "repair-after", "2s"]).ok();
-    let resume = format!("repair {repair} of what h4 held is paused: mend resume {repair}");
+    let resume =
+        format!("repair {repair} of the blocks of h4 is paused; to continue, run mend resume {repair}");
     for _ in 0..2 {
         std::thread::sleep(Duration::from_secs(12));
         let status = status(&cluster);

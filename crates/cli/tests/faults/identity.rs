@@ -208,7 +208,7 @@ fn a_helper_that_lies_is_found_by_a_read_that_is_verified() {
     let said = cluster.assert_reads("film", &content, &[]);
     assert!(said.out.contains("arrived with wrong bytes"), "{said:?}");
     let said = cluster.assert_reads("film", &content, &["--verify"]);
-    assert!(said.out.contains("left out") && !said.out.contains("not verified"), "{said:?}");
+    assert!(said.out.contains("is not used") && !said.out.contains("not verified"), "{said:?}");
     cluster.assert_reads("film", &content[70_000..90_000], &["--verify", "--range", "70000+20000"]);
     // With another helper down, a spare block is still left. Wrong bytes are detected even in a block that is
     // decoded from the lying helper's block.

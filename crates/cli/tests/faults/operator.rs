@@ -82,7 +82,7 @@ fn safety_checks_and_monitoring_checks_have_exit_codes() {
     cluster.mend(&["node", "ok-to-stop", "h1", "h2", "--leave", "0"]).ok();
     let no = cluster.mend(&["node", "ok-to-stop", "h1", "h2"]);
     assert!(no.code == 1 && no.out.contains("NOT OK to stop h1, h2"), "{no:?}");
-    assert!(no.out.contains("stay readable, but some cannot lose another block"), "{no:?}");
+    assert!(no.out.contains("stay readable, but some stripes could not lose another helper"), "{no:?}");
     let no = cluster.mend(&["node", "ok-to-stop", "h1", "h2", "h3"]);
     assert!(no.code == 1 && no.out.contains("NOT OK to stop h1, h2, h3"), "{no:?}");
     let no = cluster.mend(&["node", "safe-to-remove", "h1"]);

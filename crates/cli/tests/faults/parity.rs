@@ -92,8 +92,9 @@ fn parity_finds_and_repairs_a_block_replaced_with_its_checksums() {
     let away = cluster.holder("1.0");
     cluster.kill(&away);
     cluster.eventually("it is gone", |cluster| cluster.mend(&["status"]).out.starts_with("DEGRADED"));
-    let scrub =
-        cluster.mend(&["scrub", "--parity"]).fails_with(&["contradicts itself", &cluster.block_name("1.2")]);
+    let scrub = cluster
+        .mend(&["scrub", "--parity"])
+        .fails_with(&["contradict each other", &cluster.block_name("1.2")]);
     assert_eq!(scrub.code, 3, "{scrub:?}");
     assert_eq!(state(&cluster, "1", 2), "healthy", "{scrub:?}");
     assert!(cluster.mend(&["status"]).out.starts_with("IN DOUBT"), "{scrub:?}");
@@ -142,7 +143,7 @@ fn a_rebuilt_or_restored_catalog_is_safe_only_after_its_parity_was_compared() {
     away.iter().for_each(|helper| cluster.kill(helper));
     cluster.start(&["coordinator"]);
     cluster.await_ready();
-    let open = "not compared since the catalog was rebuilt";
+    let open = "unchecked since the catalog was rebuilt";
     cluster.eventually("it says so", |cluster| cluster.mend(&["status"]).out.contains(open));
     std::thread::sleep(Duration::from_secs(3));
     cluster.kill("coordinator");

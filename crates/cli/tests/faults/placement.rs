@@ -145,7 +145,7 @@ fn a_stripe_with_several_blocks_on_one_helper_is_not_safe() {
     let class = &json["stripes"]["redundancy"][0];
     assert_eq!((class["survives"].as_u64(), class["helpers"].as_u64()), (Some(2), Some(1)), "{json:#}");
     let stat = cluster.mend(&["stat", "film"]).ok();
-    assert!(stat.out.contains("tolerates 2 more lost blocks, or 1 lost helper"), "{stat:?}");
+    assert!(stat.out.contains("can lose 2 more blocks, but only 1 helper"), "{stat:?}");
     cluster.assert_reads("film", &content, &[]);
 }
 

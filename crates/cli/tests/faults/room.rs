@@ -45,7 +45,7 @@ fn a_drain_is_not_done_while_a_block_remains_and_goes_on_when_there_is_room() {
         assert_eq!((drain.code, blocks_on(&cluster, "h3")), (1, STRIPES), "{drain:#?}");
         let of_each = cluster.block_name("1.0").split_once('.').unwrap().0.to_owned();
         assert_says(&drain, &["failed after", "8 stripes failed", "no helper can take 1 block", &of_each]);
-        assert_says(&drain, &["each helper has a block", "draining h3: 8 blocks left", "mend node add"]);
+        assert_says(&drain, &["each helper holds a block", "draining h3: 8 blocks left", "mend node add"]);
         assert!(!drain.out.contains("nothing is lost") && !drain.out.contains("done"), "{drain:#?}");
     }
     let put = cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--as", "more"]);
@@ -71,12 +71,21 @@ fn a_drain_is_not_done_while_a_block_remains_and_goes_on_when_there_is_room() {
 fn a_drain_to_a_named_helper_without_room_says_how_to_go_on() {
     let (mut cluster, content) = cluster(6);
     let to_h1 = ["node", "drain", "h3", "--requestors", "h1"];
-    cluster.mend(&to_h1).fails_with(&["8 stripes failed", "mend node drain h3, after which any helper"]);
+    cluster
+        .mend(&to_h1)
+        .fails_with(&["8 stripes failed", "allow any helper to take the blocks (mend node drain h3)"]);
     let at_once = cluster.mend(&[&to_h1[..], &["--no-wait"]].concat());
     assert!(at_once.code == 1 && at_once.out.contains("failed"), "{at_once:?}");
     add_helper(&mut cluster, "h7");
     let status = cluster.mend(&["status"]).ok();
-    assert_says(&status, &["safe  all", "; no room to empty h3", "only h1 may; each of them has a block"]);
+    assert_says(
+        &status,
+        &[
+            "safe  all",
+            "; no room to empty h3",
+            "only h1 may take blocks; each of these helpers holds a block",
+        ],
+    );
     let check = cluster.mend(&["status", "--check"]);
     assert!(check.code == 1 && check.out.contains("no room to empty h3"), "{check:?}");
     cluster.mend(&["wait", "--for", "safe", "--timeout", "5s"]).ok();

@@ -26,7 +26,7 @@ pub struct Generator {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeneratorError {
     /// A row contains something other than a byte.
-    #[error("line {line}: `{text}` is no number from 0 to 255")]
+    #[error("line {line}: `{text}` is not a number from 0 to 255")]
     Number {
         /// The line, from 1.
         line: usize,
@@ -34,7 +34,7 @@ pub enum GeneratorError {
         text: String,
     },
     /// Rows differ in length.
-    #[error("line {line}: {found} numbers where the first row has {expected}")]
+    #[error("line {line}: this row has {found} numbers, but the first row has {expected}")]
     Length {
         /// The line, from 1.
         line: usize,
@@ -45,7 +45,8 @@ pub enum GeneratorError {
     },
     /// The first rows are not the identity.
     #[error(
-        "row {row} must be the identity's, as the first {k} blocks are the data; put the rows of the data first"
+        "row {row} must be a row of the identity matrix, because the first {k} blocks are the data; write \
+         the rows of the data blocks first"
     )]
     NotSystematic {
         /// The row, from 0.
@@ -55,7 +56,8 @@ pub enum GeneratorError {
     },
     /// There is no data, no parity, or the number of blocks exceeds the limit.
     #[error(
-        "{n} rows of {k} numbers are no generator: there must be more rows than numbers, and at most {MAX_BLOCKS}"
+        "{n} rows of {k} numbers are not a generator matrix: it needs more rows than columns, and at most \
+         {MAX_BLOCKS} rows"
     )]
     Shape {
         /// The number of rows.
@@ -64,7 +66,7 @@ pub enum GeneratorError {
         k: usize,
     },
     /// The digits do not form n − k rows of k bytes.
-    #[error("{found} hexadecimal digits where {} are needed: n - k = {m} rows of k = {k} bytes", 2 * m * k)]
+    #[error("{found} hexadecimal digits, but {} are needed: n - k = {m} rows of k = {k} bytes", 2 * m * k)]
     Digits {
         /// The number of digits found.
         found: usize,
@@ -75,7 +77,8 @@ pub enum GeneratorError {
     },
     /// The matrix does not decode every loss of the claimed number of blocks.
     #[error(
-        "the matrix does not decode every loss of {claimed} blocks, as is claimed; it decodes every loss of {found}"
+        "the matrix cannot decode every loss of {claimed} blocks; the largest number that it always decodes \
+         is {found}"
     )]
     Claim {
         /// The number of losses claimed to be decodable.
@@ -85,7 +88,8 @@ pub enum GeneratorError {
     },
     /// Verifying the claimed number of losses would take too many trials.
     #[error(
-        "that every loss of {claimed} of {n} blocks is decoded cannot be checked by trying; claim {checkable}"
+        "cannot verify that every loss of {claimed} of {n} blocks is decodable, because there are too many \
+         combinations; claim {checkable}"
     )]
     Uncheckable {
         /// The number of losses claimed to be decodable.

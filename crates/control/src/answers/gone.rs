@@ -66,7 +66,7 @@ impl<'a> Answers<'a> {
         let wait = self.repairs.nodes.drains.wait(node, self.facts.base.now);
         let next = match open {
             Some(id) if self.repairs.queue.is_paused(id) => {
-                format!("; the drain is paused: continue it with mend resume {id}")
+                format!("; the drain is paused; to continue, run mend resume {id}")
             }
             Some(_) => String::new(),
             None if !room.is_any() => "; the drain continues automatically when a helper has room".to_owned(),
@@ -94,7 +94,7 @@ impl<'a> Answers<'a> {
         }
         let names: Vec<String> = only.iter().map(|&taker| nodes.name(taker)).collect();
         format!(
-            "{which} (only {} may; {}): {}",
+            "{which} (only {} may take blocks; {}): {}",
             list(&names),
             omitted.why_of_named(),
             omitted.remedy_or(&nodes.drain_to_any(node))
@@ -139,7 +139,8 @@ impl<'a> Answers<'a> {
         match recovery {
             RecoveryState::Needless => {
                 format!(
-                    "{name} is down and holds no blocks: mend node remove {name} removes it from the list"
+                    "{name} is down and holds no blocks; to remove it from the list, run mend node remove \
+                     {name}"
                 )
             }
             RecoveryState::Store => format!(
@@ -158,19 +159,24 @@ impl<'a> Answers<'a> {
             }
             RecoveryState::Paused => {
                 let repair = repair.unwrap_or_default();
-                format!("repair {repair} of what {name} held is paused: mend resume {repair} continues it")
+                format!(
+                    "repair {repair} of the blocks of {name} is paused; to continue, run mend resume {repair}"
+                )
             }
             RecoveryState::Off => format!(
-                "{name} is down, and automatic repair is off (repair_after = never): start it, or run mend \
-                 repair --all"
+                "{name} is down, and automatic repair is off (repair_after = never): start the helper, or \
+                 run mend repair --all"
             ),
             RecoveryState::Cancelled => {
-                format!("{name} is down, and its repair was cancelled: start it, or run mend repair --all")
+                format!(
+                    "{name} is down, and its repair was cancelled: start the helper, or run mend repair --all"
+                )
             }
             RecoveryState::Held => match self.facts.too_many_gone() {
                 Some((gone, there)) => format!(
                     "automatic repair of {name} is on hold: {gone} helpers are down and only {there} are up, \
-                     which looks like a network failure; if the helpers are lost, run mend repair --all"
+                     which looks like a network failure; if the helpers are lost for good, run mend repair \
+                     --all"
                 ),
                 None => format!(
                     "repair of {name} is on hold because the catalog is an old copy (see the first line of \
@@ -192,8 +198,8 @@ impl<'a> Answers<'a> {
 
     fn maintenance_text(self, name: &str, node: NodeId, due: Option<Duration>) -> String {
         let left = self.facts.nodes.registry.maintenance_left(self.facts.base, node).map(in_words);
-        let then =
-            due.map(|due| format!("; if it is still down then, its repair starts in {}", in_words(due)));
+        let then = due
+            .map(|due| format!("; if the helper is still down then, its repair starts in {}", in_words(due)));
         let (left, then) = (left.unwrap_or_default(), then.unwrap_or_default());
         format!("{name} is in maintenance for {left}{then}")
     }
@@ -213,7 +219,7 @@ impl<'a> Answers<'a> {
     fn stuck_beside(self, node: NodeId) -> String {
         match self.repairs.nodes.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(
-                "; of {} there, no helper can take {}",
+                "; of its {}, no other helper can take {}",
                 count(room.blocks, "block"),
                 self.stuck_text(node, room.stuck, room)
             ),

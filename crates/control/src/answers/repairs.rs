@@ -152,9 +152,9 @@ impl<'a> Answers<'a> {
         let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.queue.is_open(repair)) {
             Some(repair) => format!("repair {repair} is moving blocks to other helpers"),
             None => match moves(self.facts, self.jobs, &self.repairs.queue, &self.repairs.nodes) {
-                Ok(_) => "blocks are moved to other helpers next".to_owned(),
+                Ok(_) => "their blocks will be moved to other helpers automatically".to_owned(),
                 Err(Waits::ForHelper(node)) => {
-                    format!("waiting for {node}, which may have better placed copies")
+                    format!("waiting until {node} is up, because its copies may be better placed")
                 }
                 Err(Waits::ForRoom) => "no other helper has room: add a helper, or free space".to_owned(),
             },

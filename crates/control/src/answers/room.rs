@@ -36,12 +36,11 @@ impl<'a> Answers<'a> {
     fn no_spare_text(self, room: Room) -> String {
         let which = match room.stuck == room.blocks {
             true => "any stripe".to_owned(),
-            false => format!("{} of {} examined", room.stuck, count(room.blocks, "stripe")),
+            false => format!("{} of the {} examined", room.stuck, count(room.blocks, "stripe")),
         };
         let omitted = self.jobs.omitted(self.facts, room.stuck_bytes, None, &[]);
         format!(
-            "no room to repair: if a helper failed, no other could take its block of {which} \
-             ({}): {}",
+            "no room to repair: if a helper failed, no other helper could take its block of {which} ({}): {}",
             omitted.why(),
             omitted.remedy()
         )

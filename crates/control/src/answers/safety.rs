@@ -107,11 +107,11 @@ impl<'a> Answers<'a> {
                 format!("NOT OK to stop {them}: {}", doubt.unwrap_or_default())
             }
             (false, Some(survives)) if view.unreadable == 0 => format!(
-                "NOT OK to stop {them}: all {} with blocks there stay readable, but some {}",
+                "NOT OK to stop {them}: all {} with blocks there stay readable, but some stripes {}",
                 count(view.stripes, "stripe"),
                 match survives {
-                    0 => "cannot lose another block".to_owned(),
-                    few => format!("can lose only {few} more"),
+                    0 => "could not lose another helper".to_owned(),
+                    few => format!("could lose only {}", count(few.into(), "more helper")),
                 }
             ),
             (false, _) => format!(
@@ -121,15 +121,17 @@ impl<'a> Answers<'a> {
             ),
             (true, Some(survives)) => {
                 format!(
-                    "ok to stop {them}: {} with blocks there can still be read, and lose {survives} more",
-                    count(view.stripes, "stripe")
+                    "ok to stop {them}: {} with blocks there stay readable and can lose {}",
+                    count(view.stripes, "stripe"),
+                    count(survives.into(), "more helper")
                 )
             }
             (true, None) => format!("ok to stop {them}: no readable stripe has blocks there"),
         };
         view.next_step = (!view.safe).then(|| match nodes.len() {
             _ if view.contradictory > 0 => {
-                "run mend scrub --parity and mend repair --all, and ask again; mend status names the blocks"
+                "run mend scrub --parity and mend repair --all, then check again; mend status lists the \
+                 blocks"
                     .to_owned()
             }
             1 if view.unreadable == 0 => {

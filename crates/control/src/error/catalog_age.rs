@@ -25,14 +25,16 @@ impl CatalogAgeError {
         match self {
             Self::CatalogDoubted { node } => {
                 format!(
-                    "see mend catalog accept --list; then mend catalog accept, or mend catalog accept --reject {node}"
+                    "list these blocks with mend catalog accept --list; then run mend catalog accept to \
+                     continue without them, or mend catalog accept --reject {node} to ignore this helper's \
+                     list"
                 )
             }
             Self::CatalogBehind { .. } => {
                 "restore the newest copy of the catalog (`mend catalog restore FILE`), rebuild it from the \
                  helpers (`mend catalog rebuild`), or continue without the newer blocks (`mend catalog \
-                 accept`); if a helper's list is wrong, see the lists (`mend catalog accept --list`) and \
-                 ignore that helper's (`mend catalog accept --reject HELPER`)"
+                 accept`); if a helper's list of blocks is wrong, ignore this list (`mend catalog accept \
+                 --list` shows the lists, `mend catalog accept --reject HELPER` ignores one)"
                     .into()
             }
         }

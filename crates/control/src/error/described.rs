@@ -1,5 +1,6 @@
 //! Refusals of requests about stripes that plug-ins describe (given stripes).
 
+use cluster::ByteSize;
 use repair::StripeId;
 
 use crate::error::{CORRECT_IT, ErrorKind};
@@ -12,19 +13,23 @@ pub enum DescriptionError {
     NotGiven(StripeId),
     #[error("stripe {0} is being read or repaired according to its earlier description")]
     GivenInUse(StripeId),
-    #[error("{0} stripes are described already")]
+    #[error("{0} stripes are described already, which is the limit")]
     TooManyGiven(usize),
-    #[error("the stripes described by {whose} exceed the memory limit of {most} bytes")]
+    #[error("the stripes described by {whose} exceed the memory limit of {}", ByteSize::from_bytes(*most))]
     DescribedBytes { whose: String, most: u64 },
-    #[error("`{0}` is in this cluster's own catalog")]
+    #[error("the name `{0}` is in use in this cluster's own catalog")]
     Catalogued(String),
     #[error("a stripe of {code} has {needed} blocks, but {blocks} are described")]
     GivenBlocks { code: String, needed: usize, blocks: usize },
-    #[error("`{0}` is named twice")]
+    #[error("the description contains block `{0}` twice")]
     GivenTwice(String),
     #[error("block {block} has {bytes} bytes, but blocks of its stripe have at most {block_bytes}")]
     GivenTooLong { block: String, bytes: u64, block_bytes: u64 },
-    #[error("blocks of {asked} bytes are too large: the limit is {most} bytes")]
+    #[error(
+        "blocks of {} are too large: the limit is {}",
+        ByteSize::from_bytes(*asked),
+        ByteSize::from_bytes(*most)
+    )]
     GivenBlockBytes { asked: u64, most: u64 },
     #[error("`{0}` is not a digest: write one such as crc32c:0a1b2c3d")]
     NoDigest(String),
@@ -59,12 +64,14 @@ impl DescriptionError {
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::NotGiven(_) => "describe the stripe again, then repeat the request".into(),
-            Self::GivenInUse(_) => "wait until that ends, or use the earlier description".into(),
+            Self::GivenInUse(_) => {
+                "wait until the read or repair ends, or use the earlier description".into()
+            }
             Self::TooManyGiven(_) | Self::DescribedBytes { .. } => {
                 "try again in a few minutes: unused descriptions expire".into()
             }
-            Self::Catalogued(_) => "request it without a description, or choose another name".into(),
-            Self::NotLost { .. } => "describe the stripe's present state: a lost block has no node".into(),
+            Self::Catalogued(_) => "repair the stripe without describing it, or choose another name".into(),
+            Self::NotLost { .. } => "describe the stripe again; leave out the node of each lost block".into(),
             Self::GivenBlocks { .. }
             | Self::GivenTwice(_)
             | Self::GivenTooLong { .. }

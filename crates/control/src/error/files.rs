@@ -1,9 +1,10 @@
 //! Refusals of puts and of requests about files.
 
+use cluster::ByteSize;
 use store_api::{PutError, PutId};
 
 use crate::Omitted;
-use crate::error::{CORRECT_IT, ErrorKind};
+use crate::error::ErrorKind;
 
 /// The reason that a request about a file or a put is refused.
 #[derive(Debug, thiserror::Error)]
@@ -11,11 +12,12 @@ use crate::error::{CORRECT_IT, ErrorKind};
 pub enum FileError {
     #[error("there is no file `{0}`")]
     NoSuchFile(String),
-    #[error("the file needs {stripes} stripes, and the limit is {most}: choose larger blocks")]
+    #[error("the file needs {stripes} stripes, but the limit is {most}")]
     TooManyStripes { stripes: u64, most: u64 },
     #[error(
-        "{code} needs {needed} live helpers with room for {block_bytes} bytes each, but there are {usable}; \
-         {omitted}"
+        "{code} needs {needed} helpers that are up and have {} free each, but only {usable} qualify; \
+         {omitted}",
+        ByteSize::from_bytes(*block_bytes)
     )]
     TooFewHelpers { code: String, needed: usize, usable: usize, block_bytes: u64, omitted: Box<Omitted> },
     #[error("stripe {position} of put {put} is being stored already")]
@@ -45,16 +47,18 @@ impl FileError {
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::NoSuchFile(_) => "list the files with `mend ls`".into(),
-            Self::TooManyStripes { .. } => CORRECT_IT.into(),
+            Self::TooManyStripes { .. } => "choose larger blocks (--block-size)".into(),
             Self::TooFewHelpers { omitted, .. } => {
                 format!("{}; or choose a code with fewer blocks", omitted.remedy())
             }
-            Self::StripeBusy { .. } | Self::PutBusy(_) => "wait for them, or abort the put".into(),
+            Self::StripeBusy { .. } | Self::PutBusy(_) => {
+                "wait until these stripes are stored, or abort the put".into()
+            }
             Self::Put(PutError::Exists { .. }) => {
-                "choose another name (--as), or replace it (--replace)".into()
+                "choose another name (--as), or replace the existing file (--replace)".into()
             }
             Self::Put(_) => "begin a new put".into(),
-            Self::OwnFiles(_) => "use that system's own tools".into(),
+            Self::OwnFiles(_) => "use the tools of that system".into(),
         }
     }
 }

@@ -35,7 +35,9 @@ impl LayoutError {
                 format!("the smallest possible size is {above} bytes")
             }
             Self::Chunks(_) => {
-                "make a block a whole number of chunks, and a chunk a whole number of sub-blocks".into()
+                "choose a block size that is a multiple of the chunk size, and a chunk size that is a \
+                 multiple of the number of sub-blocks"
+                    .into()
             }
         }
     }

@@ -35,7 +35,7 @@ use store_api::PutError;
 use store_api::{CatalogError, StoreError};
 
 /// The advice for a request that is invalid as it stands.
-const CORRECT_IT: &str = "correct the request; `mend openapi` describes it";
+const CORRECT_IT: &str = "correct the request; `mend openapi` describes every request";
 
 /// The reason for refusing a request: one variant per topic.
 #[derive(Debug, thiserror::Error)]

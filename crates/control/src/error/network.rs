@@ -42,12 +42,14 @@ impl NetworkError {
                 "see `mend node list` for the racks; a helper's rack is set in mend.toml".into()
             }
             Self::ProbesRun => {
-                "wait until it ends (`mend bench links --show`), or stop it with --stop".into()
+                "wait until the measurement ends (`mend bench links --show`), or stop it with `mend bench \
+                 links --stop`"
+                    .into()
             }
-            Self::NoProbes => "measure them with `mend bench links`".into(),
+            Self::NoProbes => "measure the links with `mend bench links`".into(),
             Self::TooFewToProbe(_) => "name at least two helpers, or start more of them".into(),
             Self::TooManyLinks { .. } => "name fewer helpers, or leave --pairs out".into(),
-            Self::NodeDown(_) => "start it, or leave it out".into(),
+            Self::NodeDown(_) => "start the helper, or leave it out of the measurement".into(),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::error::{ErrorKind, list};
 pub enum NodeError {
     #[error("there is no helper `{name}`; the known helpers are {}", list(.known))]
     NoSuchNode { name: String, known: Vec<String> },
-    #[error("no helper is given")]
+    #[error("the request names no helper")]
     NoNodes,
     #[error("helper {0} is up")]
     NodeUp(String),
@@ -42,18 +42,20 @@ impl NodeError {
 
     pub(crate) fn next_step(&self) -> String {
         match self {
-            Self::NoSuchNode { .. } => "see `mend status` for the helpers".into(),
-            Self::NoNodes => "name one or more; mend node list shows them".into(),
+            Self::NoSuchNode { .. } => "list the helpers with `mend node list`".into(),
+            Self::NoNodes => "name at least one helper; mend node list shows all".into(),
             Self::NodeUp(name) => {
-                format!("stop it for good (its process `mend helper {name}`), then try again")
+                format!("stop the helper permanently (its process is `mend helper {name}`), then try again")
             }
             Self::NodeNeeded { next_step, .. } => next_step.clone(),
-            Self::NotInMaintenance(_) => "see mend node list".into(),
+            Self::NotInMaintenance(_) => "mend node list shows the helpers in maintenance".into(),
             Self::MaintenanceTime { .. } => "choose a time such as 10m or 2h".into(),
             Self::NoReplacement { new, .. } => {
-                format!("start it with mend helper {new}, after mend node add {new} if it is new")
+                format!(
+                    "start {new} with mend helper {new}; if it is a new helper, run mend node add {new} first"
+                )
             }
-            Self::RepairAfter(_) => "correct it".into(),
+            Self::RepairAfter(_) => "choose a time such as 10m, or never".into(),
         }
     }
 }

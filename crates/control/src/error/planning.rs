@@ -2,15 +2,15 @@
 
 use repair::{PlanError, StripeId, UnknownScheme};
 
-use crate::error::{CORRECT_IT, ErrorKind};
+use crate::error::ErrorKind;
 
 /// The reason that no plan can be made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum PlanningError {
-    #[error("stripe {stripe} has blocks b0 to b{}, and no b{index}", blocks - 1)]
+    #[error("stripe {stripe} has blocks b0 to b{}, but no b{index}", blocks - 1)]
     NoSuchIndex { stripe: String, index: u16, blocks: usize },
-    #[error("no block of stripe {0} is lost: name the blocks to plan for")]
+    #[error("no block of stripe {0} is lost, so there is nothing to plan")]
     NothingLost(StripeId),
     #[error(transparent)]
     Scheme(#[from] UnknownScheme),
@@ -31,10 +31,10 @@ impl PlanningError {
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),
-            Self::NothingLost(_) => CORRECT_IT.into(),
+            Self::NothingLost(_) => "name a block instead, or treat blocks as lost (mend plan --lost)".into(),
             Self::Scheme(_) => "choose one of the schemes listed".into(),
             Self::Plan(PlanError::Decode { .. }) => "start helpers that are down, then try again".into(),
-            Self::Plan(_) => "change the request: other blocks, another scheme or another requestor".into(),
+            Self::Plan(_) => "choose other blocks, another scheme or another requestor".into(),
         }
     }
 }

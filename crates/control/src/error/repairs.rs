@@ -35,10 +35,10 @@ impl RepairError {
     pub(crate) fn next_step(&self) -> String {
         let step = match self {
             Self::NoSuchRepair(_) => "`mend status` shows open repairs, `mend history` shows finished ones",
-            Self::RepairEnded { .. } => "see its result with `mend watch`, or start another repair",
-            Self::NoSuchWay(_) | Self::HelperPolicy(_) => "choose one of these methods",
+            Self::RepairEnded { .. } => "see the result with `mend watch`, or start another repair",
+            Self::NoSuchWay(_) | Self::HelperPolicy(_) => "choose one of the listed names",
             Self::NodeIsUp { .. } => {
-                "drain it with `mend node drain`, or repair single blocks with `mend repair`"
+                "empty the helper with `mend node drain`, or repair single blocks with `mend repair`"
             }
             Self::NoOneTarget => CORRECT_IT,
         };

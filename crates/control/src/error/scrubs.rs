@@ -30,8 +30,10 @@ impl ScrubError {
     pub(crate) fn next_step(&self) -> String {
         let step = match self {
             Self::NoSuchScrub(_) => "start one with `mend scrub`",
-            Self::ScrubRuns(_) => "wait until it ends (`mend status`), or stop it with `mend scrub --stop`",
-            Self::ScrubEnded { .. } => "see what it found with `mend status --output json`",
+            Self::ScrubRuns(_) => {
+                "wait until the scrub ends (`mend status`), or stop it with `mend scrub --stop`"
+            }
+            Self::ScrubEnded { .. } => "see the findings with `mend status --output json`",
             Self::Unlisted(_) => "try again when the listing has ended; mend status shows its progress",
         };
         step.into()

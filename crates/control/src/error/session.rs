@@ -2,17 +2,17 @@
 
 use repair::NodeId;
 
-use crate::error::{CORRECT_IT, ErrorKind};
+use crate::error::ErrorKind;
 
 /// The reason that a client's request is refused.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum SessionError {
-    #[error("only clients can read and put")]
+    #[error("only clients can read and store files")]
     NoClient,
     #[error("this connection already has {0} open requests, which is the limit")]
     TooManyRequests(usize),
-    #[error("the number {0} is in use by another request of this connection")]
+    #[error("request number {0} is in use by another request of this connection")]
     TagTaken(u64),
     #[error("node {0} has disconnected")]
     Gone(NodeId),
@@ -29,10 +29,10 @@ impl SessionError {
 
     pub(crate) fn next_step(&self) -> String {
         let step = match self {
-            Self::NoClient => CORRECT_IT,
-            Self::TooManyRequests(_) => "wait for some of them to end",
+            Self::NoClient => "connect with the certificate of a client",
+            Self::TooManyRequests(_) => "wait until some of these requests end",
             Self::TagTaken(_) => "use each request number only once",
-            Self::Gone(_) => "connect again once the coordinator is back",
+            Self::Gone(_) => "connect again when the coordinator is running",
         };
         step.into()
     }

@@ -40,7 +40,7 @@ impl StorageError {
 
     pub(crate) fn next_step(&self) -> String {
         let step = match self {
-            Self::StorageBehind { .. } => "try again later; look at the coordinator's disk",
+            Self::StorageBehind { .. } => "try again later; if this persists, check the coordinator's disk",
             Self::Catalog(CatalogError::Moved { .. })
             | Self::StorageFails(StoreError::Catalog(CatalogError::Moved { .. })) => {
                 "move the catalog file back: the coordinator then continues automatically"
@@ -57,9 +57,9 @@ impl StorageError {
             Self::Catalog(CatalogError::Ambiguous { .. }) => {
                 "use the full name, including the part after the hyphen"
             }
-            Self::Catalog(CatalogError::Storage { .. }) => "look at the coordinator's log and disk",
+            Self::Catalog(CatalogError::Storage { .. }) => "check the coordinator's log and disk",
             Self::Catalog(CatalogError::Damaged { .. } | CatalogError::NumbersUsedUp) => {
-                "stop the coordinator, then do one of these"
+                "stop the coordinator, then take one of these steps"
             }
         };
         step.into()

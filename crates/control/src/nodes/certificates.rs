@@ -30,7 +30,8 @@ impl Certificates {
                 Err(past) => format!("expired {} ago", days(past.duration())),
             };
             warnings.push(format!(
-                "the certificate of {role} {when}: run `mend renew` where ca.key is, and copy the new files to its machine"
+                "the certificate of {role} {when}: run `mend renew` on the machine with ca.key, then copy \
+                 the new files to the machine of {role}"
             ));
         }
         warnings

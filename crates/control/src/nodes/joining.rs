@@ -85,8 +85,8 @@ pub(crate) fn check_version(version: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "it speaks version {version} of the control protocol, and the coordinator speaks version {}; run the \
-         same mend on both",
+        "this program uses version {version} of the control protocol, but the coordinator uses version {}; \
+         run the same version of mend on both machines",
         control::VERSION
     ))
 }

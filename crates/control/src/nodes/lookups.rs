@@ -39,7 +39,7 @@ impl Nodes {
     /// Returns text for the operator: the command after which any helper may receive the blocks of a drained
     /// node.
     pub(crate) fn drain_to_any(&self, node: NodeId) -> String {
-        format!("mend node drain {}, after which any helper may take them", self.name(node))
+        format!("allow any helper to take the blocks (mend node drain {})", self.name(node))
     }
 
     /// Finds a helper by its name, or by the address of the storage system's server on its machine. Plug-ins

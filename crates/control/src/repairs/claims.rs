@@ -57,7 +57,7 @@ impl Claims {
         if !self.0.get(stripe).is_some_and(is_ours) {
             return;
         }
-        tracing::warn!(%stripe, "lost the claim on a stripe; restarting its repair");
+        tracing::warn!(%stripe, "lost the store's lock on a stripe; restarting the repair of the stripe");
         if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.0.get(stripe) {
             self.0.remove(stripe);
         }
@@ -120,7 +120,7 @@ impl Claims {
                 scheduler.let_go(stripe);
             }
             Err(error) => {
-                tracing::info!(%stripe, %error, "cannot claim a stripe yet; its repair waits");
+                tracing::info!(%stripe, %error, "cannot lock a stripe in the store yet; its repair waits");
                 claim.state = ClaimState::Refused { again: now + ASK_AGAIN };
                 refusals.note_error(stripe, &error);
             }

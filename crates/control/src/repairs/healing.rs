@@ -350,10 +350,7 @@ impl Healing {
         let repairs = count(self.paused.len() as u64, "automatic repair");
         let are = if self.paused.len() == 1 { "is" } else { "are" };
         (!verbs.is_empty()).then(|| {
-            format!(
-                "{repairs} of lost blocks {are} paused, and nothing else rebuilds them: {}{more}",
-                verbs.join(", ")
-            )
+            format!("{repairs} of lost blocks {are} paused; to continue, run {}{more}", verbs.join(", "))
         })
     }
 

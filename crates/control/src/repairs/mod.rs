@@ -193,7 +193,7 @@ impl Repairs {
         let Some(item) = self.queue.item(repair, stripe) else { return };
         match (result, trouble) {
             (_, Some(trouble)) => {
-                item.fail(trouble, "look at the coordinator's log and disk");
+                item.fail(trouble, "check the coordinator's log and disk");
                 self.scheduler.handle_failed(item.id, Failure::Permanent, now);
             }
             (Ok(outcome), None) => {

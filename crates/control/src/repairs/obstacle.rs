@@ -1,5 +1,6 @@
 //! Reasons why the repair of a stripe does not start, each with the next step.
 
+use cluster::ByteSize;
 use recovery::{End, Target};
 use store_api::StripeRecord;
 
@@ -42,10 +43,10 @@ impl Obstacle {
             return Self {
                 end: End::Failed,
                 reason: format!(
-                    "{blocks} may only go to {}, and none of these helpers is up, has {} bytes free and \
-                     holds no other block of the stripe ({})",
+                    "{blocks} may only go to {}: such a helper must be up, have {} free and hold no other \
+                     block of the stripe ({})",
                     list(&only),
-                    record.block_bytes,
+                    ByteSize::from_bytes(record.block_bytes),
                     omitted.why_of_named()
                 ),
                 next_step: match emptied {
@@ -57,9 +58,9 @@ impl Obstacle {
         Self {
             end: End::Failed,
             reason: format!(
-                "no helper can take {blocks} of {} bytes: a helper must be up, have room and hold no other \
-                 block of the stripe ({})",
-                record.block_bytes,
+                "no helper can take {blocks} of {}: a helper must be up, have room and hold no other block \
+                 of the stripe ({})",
+                ByteSize::from_bytes(record.block_bytes),
                 omitted.why()
             ),
             next_step: format!("{}; {}", omitted.remedy(), order.next_attempt()),

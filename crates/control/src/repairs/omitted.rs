@@ -25,7 +25,7 @@ impl Omitted {
     /// stripe.
     pub(crate) fn why(&self) -> String {
         match *self == Self::default() {
-            true => "each helper has a block of the stripe already".to_owned(),
+            true => "each helper holds a block of the stripe already".to_owned(),
             false => self.to_string(),
         }
     }
@@ -33,7 +33,7 @@ impl Omitted {
     /// Like [`why`](Self::why), for the case that only named helpers may receive blocks.
     pub(crate) fn why_of_named(&self) -> String {
         match *self == Self::default() {
-            true => "each of them has a block of the stripe already".to_owned(),
+            true => "each of these helpers holds a block of the stripe already".to_owned(),
             false => self.to_string(),
         }
     }
@@ -63,7 +63,11 @@ impl Omitted {
         if !self.out_of_service.is_empty() {
             steps.push(format!("restart the servers of {}", self.out_of_service.join(", ")));
         }
-        steps.extend(self.leaving.iter().map(|name| format!("mend node drain {name} --stop")));
+        steps.extend(
+            self.leaving
+                .iter()
+                .map(|name| format!("stop the drain of {name} (mend node drain {name} --stop)")),
+        );
         if !self.full.is_empty() {
             steps.push(format!("free space on {}", self.full.join(", ")));
         }
@@ -148,8 +152,8 @@ mod tests {
         );
         assert_eq!(
             omitted.remedy(),
-            "start h1, h2 (mend helper NAME), mend node drain h3 --stop, mend node drain h4 --stop, free space on h5, or \
-             add a helper (mend node add)"
+            "start h1, h2 (mend helper NAME), stop the drain of h3 (mend node drain h3 --stop), stop the \
+             drain of h4 (mend node drain h4 --stop), free space on h5, or add a helper (mend node add)"
         );
     }
 }

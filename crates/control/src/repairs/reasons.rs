@@ -36,7 +36,10 @@ impl Reasons {
         let reason =
             "some blocks arrived during the drain, or belong to files that are still being stored".to_owned();
         let failed = Failed { stripes: blocks, blocks: Vec::new() };
-        self.0.insert((reason, Some("they are moved automatically".to_owned())), failed);
+        self.0.insert(
+            (reason, Some("no action is needed: these blocks are moved automatically".to_owned())),
+            failed,
+        );
     }
 
     /// Returns the reasons, the most frequent first.

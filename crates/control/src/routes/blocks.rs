@@ -14,7 +14,7 @@ impl Control {
         for (number, Query { node, subject, .. }) in self.out.queries.expire(self.base.now) {
             tracing::warn!(
                 node = %self.nodes.name(node),
-                "a helper did not answer in time; its disk may hang"
+                "a helper did not answer in time; its disk may not respond"
             );
             self.repairs.note_verified((number, node), None, None);
             match subject {
@@ -55,9 +55,9 @@ impl Control {
         let problem = match result {
             Ok(digest) if known.digest.is_none() || known.digest == digest => None,
             // The block is readable, but its node has no checksums to compare it with.
-            Ok(None) => {
-                Some(BlockProblem::Unavailable("its helper has no checksums for it at the moment".to_owned()))
-            }
+            Ok(None) => Some(BlockProblem::Unavailable(
+                "its helper has no checksums for this block at the moment".to_owned(),
+            )),
             Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
             Err(problem) => Some(problem),
         };

@@ -211,8 +211,8 @@ impl Control {
         if self.nodes.is_connected(node) {
             let address = self.nodes.topology.address(node).unwrap_or_default();
             let reason = format!(
-                "helper {name} is registered already, from {address}; stop that one, or give this one its own \
-                 name and certificate"
+                "helper {name} is registered already, from {address}; stop that helper, or start this one \
+                 with its own name and certificate"
             );
             // The other connection may be a broken one of this same helper.
             return Err(Refusal { reason, passing: true });
@@ -263,8 +263,8 @@ impl Control {
         if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.nodes.knows_rack(&self.base, rack)) {
             tracing::warn!(
                 %role, %rack,
-                "no helper is in this client's rack, and mend.toml does not name it: the client counts as \
-                 outside all racks"
+                "the client's rack is unknown: mend.toml does not name it, and no helper is in it; the \
+                 client counts as outside all racks"
             );
         }
         let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };

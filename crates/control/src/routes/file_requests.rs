@@ -98,7 +98,7 @@ impl Control {
     /// Aborts puts that no client continues.
     pub(crate) fn abort_puts(&mut self, puts: &[PutId]) {
         for &put in puts {
-            tracing::info!(%put, "aborting a put that no client continues");
+            tracing::info!(%put, "aborting an unfinished put");
             self.abort_put(put, None);
         }
     }

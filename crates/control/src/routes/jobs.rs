@@ -133,7 +133,8 @@ impl Control {
         act(&mut running.job, &self.nodes.topology, self.base.now);
         let phase = running.job.phase();
         if phase != before {
-            tracing::debug!(job = %id, stripe = %running.stripe, ?phase, after = ?before, "goes on");
+            let stripe = &running.stripe;
+            tracing::debug!(job = %id, %stripe, ?phase, after = ?before, "job phase changed");
         }
         self.nodes.topology.clear_reserved();
         self.jobs.stirred.insert(id);

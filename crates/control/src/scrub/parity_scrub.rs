@@ -34,7 +34,7 @@ const NAMED: usize = 20;
 const LISTED: usize = 1000;
 
 const NO_SPARE: &str =
-    "too few blocks are readable for a parity check: none beyond those that decoding needs";
+    "too few blocks are readable: a parity check needs at least one block more than decoding";
 const NONE_READABLE: &str = "none of its blocks can be read";
 const PARTLY: &str = "parity could be checked for only some of its blocks";
 const CHANGED: &str = "it changed during the check";

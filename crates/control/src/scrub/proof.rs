@@ -76,7 +76,7 @@ impl Proof {
     fn keep(&mut self, now: Duration, out: &mut Out) {
         let Some(kept) = &mut self.kept else { return };
         if self.left.is_empty() {
-            tracing::info!("parity of all stripes is compared since the catalog was {}", kept.since);
+            tracing::info!("the parity of all stripes has been checked since the catalog was {}", kept.since);
             self.kept = None;
             out.forget_record(UNPROVEN.to_owned());
         } else if now >= self.keep_due && kept.from.as_ref() != self.left.first() {
@@ -90,7 +90,7 @@ impl Proof {
         let since = self.kept.as_ref().filter(|_| !self.left.is_empty())?.since;
         let left = self.left.len();
         Some(format!(
-            "parity of {left} of {} not compared since the catalog was {since}",
+            "parity of {left} of {} unchecked since the catalog was {since}",
             count(stripes, "stripe")
         ))
     }
@@ -108,8 +108,8 @@ impl Proof {
         let words = self.words(stripes)?;
         let why = self.obstacle.map(|why| format!(" (last obstacle: {why})")).unwrap_or_default();
         Some(format!(
-            "{words}, so that wrong blocks may be unnoticed; the comparison runs by itself{why}; next: mend scrub --parity \
-             compares at once"
+            "{words}, so these stripes may contain undetected wrong blocks; the check runs \
+             automatically{why}; to check all stripes now, run mend scrub --parity"
         ))
     }
 }

@@ -54,7 +54,7 @@ impl Stripes {
         state: BlockState,
         out: &mut Out,
     ) {
-        let problem = if state == BlockState::Missing { "missing" } else { "of another length" };
+        let problem = if state == BlockState::Missing { "missing" } else { "of the wrong length" };
         self.remember_loss(around, node, block, problem.to_owned(), out);
     }
 

@@ -81,10 +81,10 @@ fn bad_descriptions_are_refused_with_the_reason() {
     let mut long = described(&[1]);
     long.blocks[0].bytes = 4097;
     for (given, text) in [
-        (own, "is in this cluster's own catalog"),
-        (own_block, "is in this cluster's own catalog"),
+        (own, "is in use in this cluster's own catalog"),
+        (own_block, "is in use in this cluster's own catalog"),
         (few, "a stripe of rs-4-2 has 4 blocks, but 3 are described"),
-        (twice, "`foreign-0` is named twice"),
+        (twice, "contains block `foreign-0` twice"),
         (unknown, "there is no helper `h9`"),
         (long, "block foreign-0 has 4097 bytes, but blocks of its stripe have at most 4096"),
     ] {

@@ -45,7 +45,7 @@ fn a_put_with_too_few_helpers_is_refused_with_the_absent_ones() {
     let error = scene.begin("f", 1).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "rs-4-2 needs 4 live helpers with room for 64 bytes each, but there are 3; down: h3"
+        "rs-4-2 needs 4 helpers that are up and have 64B free each, but only 3 qualify; down: h3"
     );
 }
 

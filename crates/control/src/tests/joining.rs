@@ -35,11 +35,11 @@ fn foreign_members_are_refused_with_the_reason() {
     let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
     let admin = Role::Client("admin".parse().unwrap());
     for (role, hello, reason) in [
-        (helper_role("h1"), helper(control::VERSION + 1, CLUSTER), "run the same mend on both"),
+        (helper_role("h1"), helper(control::VERSION + 1, CLUSTER), "run the same version of mend on both"),
         (helper_role("h1"), helper(control::VERSION, "another"), "belong to cluster another"),
         (helper_role("h1"), client.clone(), "helper h1 must register in the role of its certificate"),
         (admin.clone(), helper(control::VERSION, CLUSTER), "client admin must register"),
-        (admin, FromNode::RegisterClient { version: 0, bandwidth: None, rack: None }, "speaks version 0"),
+        (admin, FromNode::RegisterClient { version: 0, bandwidth: None, rack: None }, "uses version 0"),
         (Role::Coordinator, client, "certificate of a coordinator"),
     ] {
         scene.join("x", role, hello);

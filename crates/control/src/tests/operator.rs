@@ -263,7 +263,10 @@ fn stop_and_removal_checks_follow_from_the_stripes() {
     let two = scene.ok_to_stop(&[&homes[0], &homes[1]]);
     assert!(two.safe && two.survives == Some(0), "{two:?}");
     let two = scene.ok_to_stop_and_leave(&[&homes[0], &homes[1]], 1);
-    assert!(!two.safe && two.unreadable == 0 && two.text.contains("cannot lose another block"), "{two:?}");
+    assert!(
+        !two.safe && two.unreadable == 0 && two.text.contains("could not lose another helper"),
+        "{two:?}"
+    );
     assert!(scene.ok_to_stop_and_leave(&[&homes[0]], 1).safe);
     let three = scene.ok_to_stop(&[&homes[0], &homes[1], &homes[2]]);
     assert!(!three.safe && three.unreadable_stripes.len() == 1, "{three:?}");
@@ -476,7 +479,8 @@ fn a_paused_recovery_of_an_absent_helper_is_not_bypassed() {
     let paused = (RecoveryState::Paused, None, Some(repair));
     assert_eq!(is_paused(&scene.gone(&dead)), paused);
     let advice = scene.status().advice.concat();
-    let text = format!("repair {repair} of what {dead} held is paused: mend resume {repair}");
+    let text =
+        format!("repair {repair} of the blocks of {dead} is paused; to continue, run mend resume {repair}");
     assert!(advice.contains(&text) && !advice.contains("starts in"), "{advice}");
     scene.wait(Duration::from_secs(100));
     assert_eq!((scene.repairs().len(), is_paused(&scene.gone(&dead))), (1, paused));
@@ -505,9 +509,12 @@ fn a_drain_without_room_is_a_warning_and_names_a_step_that_works() {
     let status = scene.status();
     assert_eq!((status.severity, status.healthy), (Severity::Warning, true), "{}", status.summary);
     assert!(status.summary.ends_with("; no room to empty h3"), "{}", status.summary);
-    let step = "mend node drain h3, after which any helper may take them";
+    let step = "allow any helper to take the blocks (mend node drain h3)";
     let text = &status.helpers.leaving[0].text;
-    assert!(text.contains("(only h1 may; each of them has a block of the stripe already)"), "{text}");
+    assert!(
+        text.contains("(only h1 may take blocks; each of these helpers holds a block of the stripe already)"),
+        "{text}"
+    );
     assert!(text.contains(step) && !text.contains("mend node add"), "{text}");
     assert_eq!(failed.items[0].next_step.as_deref(), Some(step));
     let lost = scene.history().into_iter().find_map(|event| match event {

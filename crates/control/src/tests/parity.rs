@@ -249,7 +249,8 @@ fn after_a_restore_the_status_waits_for_the_parity_of_all_stripes() {
         helpers.iter().map(|name| scene.nodes[*name].forged.clone()).collect();
     scene.start_without_fingerprints(&helpers);
     let status = scene.status();
-    let line = "UNPROVEN  parity of 3 of 3 stripes not compared since the catalog was restored; all 3 stripes are whole";
+    let line = "UNPROVEN  parity of 3 of 3 stripes unchecked since the catalog was restored; all 3 stripes \
+                are whole";
     assert!(status.summary.starts_with(line), "{}", status.summary);
     assert_eq!((status.severity, status.healthy), (Severity::Warning, false));
     assert!(status.advice.iter().any(|advice| advice.contains("mend scrub --parity")), "{:?}", status.advice);
@@ -290,7 +291,7 @@ fn a_stripe_without_spare_blocks_stays_unproven_until_it_has_some() {
     scene.wait(Duration::from_secs(30));
     let advice = scene.status().advice;
     assert!(
-        advice.iter().any(|line| line.contains("too few blocks are readable for a parity check")),
+        advice.iter().any(|line| line.contains("too few blocks are readable: a parity check needs")),
         "{advice:?}"
     );
     away.iter().for_each(|helper| scene.start(helper));

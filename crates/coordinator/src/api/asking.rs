@@ -104,10 +104,10 @@ impl ApiError {
         let step = match self {
             Self::Request(error) => return error.next_step(),
             Self::Body { .. } | Self::SlowBody { .. } | Self::NotANumber(_) => {
-                "correct the request; `mend openapi` describes it"
+                "correct the request; `mend openapi` describes every request"
             }
-            Self::Copy(_) => "look at the coordinator's log and disk",
-            Self::Stopping => "connect again once the coordinator is back",
+            Self::Copy(_) => "check the coordinator's log and disk",
+            Self::Stopping => "connect again when the coordinator is running",
         };
         step.to_owned()
     }

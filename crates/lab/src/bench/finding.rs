@@ -43,8 +43,8 @@ impl Verdict {
         match self {
             Self::Holds => "holds",
             Self::Fails => "DOES NOT HOLD",
-            Self::NotCarried => "not judged: this machine does not carry it",
-            Self::Disturbed => "not judged: other programs ran",
+            Self::NotCarried => "not judged: the processors are too slow",
+            Self::Disturbed => "not judged: disturbed by other programs",
             Self::Told => "",
         }
     }

@@ -63,7 +63,7 @@ pub fn run(
     write_json(&folders.report("bench"), &(&findings, &reports))?;
     println!("{}", finding::table(&findings));
     let doubts: Vec<_> = reports.iter().filter_map(doubt).collect();
-    doubts.iter().for_each(|doubt| eprintln!("not to be trusted: {doubt}"));
+    doubts.iter().for_each(|doubt| eprintln!("not reliable: {doubt}"));
     let fails = findings.iter().any(|finding| finding.verdict == Verdict::Fails);
     Ok(if fails || !doubts.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -88,9 +88,9 @@ fn page(findings: &[Finding], reports: &[Report]) -> String {
 }
 
 const ABOUT: &str = "\
-Every figure is a ratio to something without Mend in the same run: times to a direct send of one block, CPU seconds of
-all processes to a bare chain (as many relays as the code has data blocks, which only receive, XOR and send; of the slice
-sizes measured the one that needs least). A target is not judged where the processors set the time of these already.
+Every figure is relative to a baseline without Mend in the same run: times to a direct send of one block, CPU seconds of
+all processes to a bare chain (as many relays as the code has data blocks, which only receive, XOR and send; with the cheapest
+of the measured slice sizes). A target is not judged if the processors already limit the baseline.
 ";
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ impl Site {
     pub(crate) fn up(names: &Names, servers: u16) -> Result<Self, LabError> {
         let mut network = Network::up(names, &Topology::flat(servers, Rate::Unshaped))?;
         let folder = tempfile::Builder::new().prefix("mendlab-").tempdir();
-        let folder = folder.map_err(LabError::file("make a folder in", std::env::temp_dir()))?;
+        let folder = folder.map_err(LabError::file("create a folder in", std::env::temp_dir()))?;
         network.owns_folder(folder.path())?;
         network.doors().enter(LabNode::Coordinator)?;
         let ground = Arc::new(Shaped(network.doors()));

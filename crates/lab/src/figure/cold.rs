@@ -15,7 +15,7 @@ pub(super) fn section(report: &Report) -> String {
         "block",
         "scheme",
         "lost",
-        "reads, by the plan",
+        "reads (plan)",
         "of",
         "device reads",
         "of",
@@ -25,9 +25,10 @@ pub(super) fn section(report: &Report) -> String {
     ];
     let rows: Vec<_> = report.rows.iter().filter_map(cells).collect();
     format!(
-        "\n## Cold disks\n\nNo block was in memory when a repair began. The plan counts ranges of neighbouring bytes \
-         over all helpers. The device's own counters are next to it: all helpers share it, \
-         it splits reads larger than its largest request, and checksum lists and other programs' reads are in it.\n\n{}",
+        "\n## Cold disks\n\nNo block was in memory when a repair began. The plan counts ranges of \
+         neighbouring bytes over all helpers. The device's own counters are next to it: all helpers share \
+         the device, it splits reads larger than its largest request, and its counters include checksum \
+         lists and other programs' reads.\n\n{}",
         markdown_table(&columns, &rows)
     )
 }

@@ -77,9 +77,10 @@ pub(super) fn section(report: &Report) -> String {
     let rows: Vec<_> = report.rows.iter().filter_map(|row| cells(row, &constants)).collect();
     let nanoseconds = |seconds: f64| format!("{:.3} ns", seconds * 1e9);
     format!(
-        "\n## The time model of section 3.3 and the measurement\n\nPer byte: multiplying {}, adding {}, copying and \
-         reading from the page cache {}; sending a block as the direct send of the same run. The model lets the terms \
-         follow one another, as in rounds; sliced schemes hide all but the network.\n\n{}",
+        "\n## The time model of section 3.3 and the measurement\n\nPer byte: multiplying {}, adding {}, \
+         copying and reading from the page cache {}; sending a block takes the direct send of the same run. \
+         The model adds up the terms, as in rounds; in sliced schemes they overlap, and only the network \
+         time remains.\n\n{}",
         nanoseconds(constants.multiply_s),
         nanoseconds(constants.add_s),
         nanoseconds(constants.copy_s),

@@ -15,7 +15,7 @@ use crate::run::Say;
 
 pub(super) const NAME: &str = "ppr-7f";
 pub(super) const PAPER: &str = "PPR (EuroSys'16), figure 7f";
-pub(super) const TITLE: &str = "Time of computing by chunk size";
+pub(super) const TITLE: &str = "Computing time by chunk size";
 const REPETITIONS: usize = 9;
 
 #[derive(Serialize)]
@@ -85,10 +85,10 @@ fn markdown(report: &ComputeReport) -> String {
     let table = markdown_table(&["chunk", "k", "conventional ms", "PPR ms", "PPR is faster"], &rows);
     let kernel = &report.kernel;
     format!(
-        "# {PAPER}: {TITLE}\n\n![{TITLE}]({NAME}.svg)\n\nThe paper: faster at every size, more so at large k; it \
-         prints no figures. Here: the kernel {kernel} on one core of a {processor}, Linux {system}, commit \
-         {commit}; the time that a repair waits for, as if nothing overlapped. In Mend it does overlap with the \
-         network, slice by slice.\n\n{table}"
+        "# {PAPER}: {TITLE}\n\n![{TITLE}]({NAME}.svg)\n\nThe paper: PPR is faster at every size, and the \
+         advantage grows with k; it prints no figures. Here: the kernel {kernel} on one core of a \
+         {processor}, Linux {system}, commit {commit}; the computing time of a repair without any overlap. \
+         In Mend, computing overlaps with the network, slice by slice.\n\n{table}"
     )
 }
 
@@ -102,7 +102,7 @@ fn chart(report: &ComputeReport) -> super::plot::Chart<'static> {
         [line("conventional", helpers, |row| row.conventional_s), line("PPR", helpers, |row| row.ppr_s)]
     };
     super::plot::Chart {
-        title: "PPR (EuroSys'16), figure 7f: Time of computing by chunk size",
+        title: "PPR (EuroSys'16), figure 7f: Computing time by chunk size",
         x: "chunk size",
         y: "seconds, median",
         ticks,

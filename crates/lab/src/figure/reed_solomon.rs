@@ -27,9 +27,9 @@ pub(super) fn section(report: &Report) -> String {
         "code",
         "scheme",
         "lost",
-        "blocks read, by the plan",
+        "blocks read (plan)",
         "disk bytes / RS",
-        "blocks sent, by the plan",
+        "blocks sent (plan)",
         "network bytes / RS",
         "time / RS",
         "marks",
@@ -37,10 +37,11 @@ pub(super) fn section(report: &Report) -> String {
     let rows: Vec<_> =
         report.rows.iter().filter_map(|row| Some(cells(row, reference(row, report)?))).collect();
     format!(
-        "\n## Beside Reed-Solomon\n\nRS is conventional repair of a Reed-Solomon code with as many data blocks, in \
-         the same run. Bytes are measured: of the disks what the helpers' processes read less what came over their \
-         links (the kernel's counts; the page cache answers), of the network what all helpers sent, headers \
-         included. The plan's figures are next to them.\n\n{}",
+        "\n## Comparison with Reed-Solomon\n\nRS is conventional repair of a Reed-Solomon code with the same \
+         number of data blocks, in the same run. Bytes are measured. Disk bytes: bytes that the helpers' \
+         processes read, minus the bytes received over their links (the kernel's counters; reads from the \
+         page cache count). Network bytes: bytes that all helpers sent, including headers. The plan's \
+         figures are next to them.\n\n{}",
         markdown_table(&columns, &rows)
     )
 }

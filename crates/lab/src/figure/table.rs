@@ -8,7 +8,7 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     let About { name, paper, title, note, .. } = about;
     let mut text = format!("# {paper}: {title}\n\n![{title}]({name}.svg)\n\n{note}\n\n");
     if let Some(doubt) = report.doubt() {
-        text += &format!("**These figures are not to be trusted: {doubt}.**\n\n");
+        text += &format!("**These figures are not reliable: {doubt}.**\n\n");
     }
     if !about.claim.is_empty() {
         let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();
@@ -20,8 +20,9 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     }
     let predicted = predictions(report);
     if !predicted.is_empty() {
-        text += "\n## The formulas and the measurement\n\nPredicted is the formula of `docs/reference/schemes.md` \
-                 (of codes with sub-blocks the plan's own count) times the direct send measured in the same run.\n\n";
+        text += "\n## The formulas and the measurement\n\nPredicted is the formula of \
+             `docs/reference/schemes.md` (for codes with sub-blocks, the timeslots of the plan) times the \
+             direct send measured in the same run.\n\n";
         let columns = [
             "rate",
             "code",
@@ -37,9 +38,11 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     }
     text += &collective::section(report);
     text += &cold::section(report);
-    text += "\n## All that was measured\n\n";
+    text += "\n## All measurements\n\n";
     text += &report.to_markdown();
-    text += "\nTimes are medians; spread is longest less shortest as a part of the median; ratio is to the direct send of one block in the same run; CPU is of all the lab's processes together. Every repaired block was compared byte for byte.\n";
+    text += "\nTimes are medians. Spread: the longest minus the shortest time, divided by the median. \
+             Ratio: the time divided by the direct send of one block in the same run. CPU: the sum over all \
+             processes of the lab. Every repaired block was compared byte for byte.\n";
     text
 }
 

@@ -222,7 +222,10 @@ impl HdfsLab {
                     .map(|(what, _)| what)
                     .collect();
                 if !differs.is_empty() {
-                    return wrong(format!("{name} on DataNode {node} has other {}", differs.join(" and ")));
+                    return wrong(format!(
+                        "{name} on DataNode {node} has different {}",
+                        differs.join(" and ")
+                    ));
                 }
             }
             if copies == 0 {

@@ -159,7 +159,8 @@ impl Page {
         if let Some(row) = self.nodes.first() {
             let direct = row.direct.as_secs_f64();
             text += &format!(
-                "## A whole DataNode\n\n{NODES} One link carries what the first one had in {direct:.1} s.\n\n"
+                "## A whole DataNode\n\n{NODES} Sending the blocks of one lost DataNode over one link takes \
+                 {direct:.1} s.\n\n"
             );
             text += &format!("{}\n", self.nodes_table());
         }
@@ -170,29 +171,30 @@ impl Page {
             );
             text += &format!("{}\n", self.reads_table());
         }
-        text + "Every block that was made, and its checksums, were those that were lost; every byte that was read was as stored.\n"
+        text + "Every rebuilt block and its checksums were identical to the lost ones; every byte read was as \
+                stored.\n"
     }
 }
 
 const ABOUT: &str = "\
 Hadoop 3.4.3, unmodified: a NameNode and 15 DataNodes, JVMs with all compilers, each DataNode in a network namespace of its own
-behind a link that is shaped to the rate in both directions. *HDFS* is without anything of Mend in it. *Commanded*: the
-NameNode gives a DataNode the same command, and the plug-in in it has Mend carry it out. *Asked*: the NameNode gives no commands, and
-an operator types `mend repair` or `mend node recover`. Processors where they, and not the links, set the time. A DataNode that carries out
-its first command for Mend loads classes for it, about 0.3 s, which medians of few repetitions have in them.
+behind a link that is shaped to the rate in both directions. *HDFS*: HDFS repairs on its own, without any part of Mend. *Commanded*: the
+NameNode sends a DataNode the same command, and the DataNode's plug-in passes the repair to Mend. *Asked*: the NameNode sends no
+commands, and an operator types `mend repair` or `mend node recover`. *processors* marks rows in which the processors, not the links,
+limit the speed. The first command for Mend makes a DataNode load classes for about 0.3 s; medians of few repetitions contain this time.
 ";
 
 const LOSSES: &str = "\
-From the moment in which a DataNode logs the command (*asked*: from the start of the program `mend`) until the NameNode lists the block; the median of the repetitions. One
-read is a plain TCP send of a block over one such link in the same run, and × is the time over it. Bytes over the links of all
-DataNodes' machines, over that of the one that got most, and read from files and sockets.
+The time from the DataNode's log entry for the command (*asked*: from the start of the program `mend`) until the NameNode lists the
+block; the median of the repetitions. One read is a plain TCP send of a block over one such link in the same run; × is the time divided
+by it. Bytes received over the links of all DataNodes' machines, over the busiest of these links, and read from files and sockets.
 ";
 
 const NODES: &str = "\
-A DataNode is killed and does not come back: from the moment in which the NameNode calls it dead (*asked*: from the start of the program
-`mend`) until it lists all blocks again. Without other settings it gives each DataNode two commands at a time.";
+A DataNode is killed and stays down. The time from the NameNode's declaration that the DataNode is dead (*asked*: from the start of the
+program `mend`) until the NameNode lists all blocks again. By default the NameNode sends each DataNode two commands at a time.";
 
 const READS: &str = "\
-of a block whose DataNode is dead, which the NameNode knows, one after the other
-from a stream that stays open; the reader is on a machine of its own whose link is not shaped.
+of a block whose DataNode is dead and declared dead, one after the other
+from a stream that stays open; the reader is on a separate machine whose link is not shaped.
 ";

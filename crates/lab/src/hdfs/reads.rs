@@ -57,7 +57,7 @@ pub(super) fn read(
     let whole = content(path, policy.data * block);
     let wanted = offsets.iter().flat_map(|&offset| &whole[offset..offset + BYTES]);
     if !got.iter().eq(wanted) {
-        let reason = format!("{path} reads as something else");
+        let reason = format!("reading {path} returned wrong bytes");
         return Err(LabError::WrongBytes { what: system.to_owned(), reason });
     }
     let (micros, through) = parse(&said)

@@ -41,7 +41,7 @@ pub enum NetworkError {
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// The user is not root.
-    #[error("the lab makes network namespaces, for which it has to be root; try again with sudo")]
+    #[error("the lab needs root to create network namespaces; try again with sudo")]
     NotRoot,
     /// A program is missing.
     #[error("`{program}` is missing; on Debian: apt-get install iproute2")]

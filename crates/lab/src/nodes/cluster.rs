@@ -84,7 +84,7 @@ impl NodesLab {
         copy(&self.kept, &cluster, false).map_err(LabError::file("copy", &cluster))?;
         self.fleet.start_again(&self.network)?;
         let all = usize::from(self.setup.helpers);
-        self.await_up("all helpers", |up| up.len() == all)
+        self.await_up("all helpers as up", |up| up.len() == all)
     }
 
     /// Returns the names of the helpers that hold no blocks.
@@ -96,14 +96,14 @@ impl NodesLab {
     /// Kills a helper and waits until the coordinator has noticed.
     pub(super) fn lose(&mut self, helper: &str) -> Result<(), LabError> {
         self.fleet.kill(helper)?;
-        self.await_up("a helper less", |up| !up.iter().any(|name| name == helper))
+        self.await_up("one helper as lost", |up| !up.iter().any(|name| name == helper))
     }
 
     fn await_up(&mut self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Result<(), LabError> {
         wait_while("coordinator", LOOK_EVERY, || {
             let answer = self.fleet.ask_loader(&self.network, &Instruction::Nodes)?;
             let sees = matches!(&answer, Answer::Nodes { up } if is_so(up));
-            Ok((!sees).then(|| format!("does not see {what}")))
+            Ok((!sees).then(|| format!("the coordinator does not report {what}")))
         })
     }
 
@@ -151,10 +151,10 @@ impl NodesLab {
             }
         }
         for (name, path) in before {
-            let found = now.get(&name).ok_or_else(|| wrong(format!("block {name} is nowhere")))?;
+            let found = now.get(&name).ok_or_else(|| wrong(format!("block {name} is on no helper")))?;
             let read = |path: &Path| fs::read(path).map_err(LabError::file("read", path));
             if read(&path)? != read(found)? {
-                return Err(wrong(format!("block {name} is not what it was: {}", found.display())));
+                return Err(wrong(format!("block {name} was rebuilt with wrong bytes: {}", found.display())));
             }
         }
         Ok(())

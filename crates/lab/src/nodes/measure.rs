@@ -272,7 +272,7 @@ impl Measuring<'_> {
             self.read_while(page, &format!("it is being recovered, {how}"))?;
             self.scene.mend(&["caps", "--none"])?;
             self.end(&repair)?;
-            self.scene.compare("recovery beside reads")?;
+            self.scene.compare("recovery during reads")?;
         }
         Ok(())
     }

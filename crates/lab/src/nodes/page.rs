@@ -149,7 +149,11 @@ impl Page {
         };
         let rows: Vec<_> = self.reads.iter().map(cells).collect();
         let table = markdown_table(&["while", "reads/s", "median ms", "p99 ms", "failed"], &rows);
-        if rows.is_empty() { String::new() } else { format!("## Reads beside\n\n{READS}\n{table}\n") }
+        if rows.is_empty() {
+            String::new()
+        } else {
+            format!("## Reads during recovery\n\n{READS}\n{table}\n")
+        }
     }
 
     pub(super) fn text(&self, rate: Rate) -> String {
@@ -168,25 +172,27 @@ impl Page {
 }
 
 const ABOUT: &str = "\
-Helpers and the coordinator are processes in network namespaces, each behind a link shaped in both directions, and know
-their links' rate. h1 is killed (SIGKILL), and once the coordinator has noticed, `mend node recover h1` is typed; or it lives and
-`mend node drain h1` is. A time is from the start of that program to its end, with parity checked and every block published and
-read back. Before each, the cluster is put back to the same stripes on the same nodes; after each, every block that h1 had is
-compared on its new node. The bound is what `mend` prints (`docs/explanation/whole-nodes.md`): no schedule is faster on these links.
-`limited by` is what Mend says held it up most of the time.
+Helpers and the coordinator are processes in network namespaces, each behind a link shaped in both directions; mend.toml states
+the rates. For a recovery, h1 is killed (SIGKILL), and `mend node recover h1` is typed once the coordinator has noticed. For a drain, h1
+stays up, and `mend node drain h1` is typed. A time is from the start of that program to its end, with parity checked and every block
+published and read back. Before each run, the cluster is reset to the same stripes on the same nodes; after it, every block that h1 held
+is compared on its new node. The bound is the one that `mend` prints (`docs/explanation/whole-nodes.md`): no schedule is faster on these
+links. `limited by` is the most frequent bottleneck according to Mend.
 ";
 
 const CAPS: &str = "\
-Recovered by chains of whole blocks, which send every block k times. A cap is measured over 5 s, 2 s after it was set; the second one
-of all helpers together was set while the repair ran. Links carry headers too: their part is known from the whole repair.
+Recoveries use chains of whole blocks, which send every block k times. The rate under a cap is measured over 5 s, starting 2 s after
+the cap was set; the second cap on all helpers together was set during the repair. Bytes of headers are subtracted; their share is known
+from the whole repair.
 ";
 
 const SMALL: &str = "\
-1,000 stripes of RS(9,6) with blocks of 4 KiB on 16 nodes: what repairs cost besides their bytes. Each is planned, dispatched to seven
-helpers, moved, checked against parity, published with fsync, recorded by the coordinator and read back, all of it by processes that
+1,000 stripes of RS(9,6) with blocks of 4 KiB on 16 nodes: the fixed cost of a repair. Each repair is planned, dispatched to seven
+helpers, transferred, checked against parity, published with fsync, recorded by the coordinator and read back, all by processes that
 share this machine. PPR's repair manager plans and dispatches 115 to 189 repairs a second.
 ";
 
 const READS: &str = "\
-A client on a link like the helpers' reads 64 KiB somewhere in a data block, four reads at a time, from each stripe in turn, for 8 s.
+A client, on a link of the same rate, reads 64 KiB at a random place of a data block, four reads at a time, from each stripe in turn,
+for 8 s.
 ";

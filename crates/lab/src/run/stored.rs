@@ -104,7 +104,7 @@ impl Run<'_> {
                     return Ok(holders);
                 }
                 _ if Instant::now() > give_up => {
-                    let reason = format!("{} still counts as up", holders.join(", "));
+                    let reason = format!("{} is still listed as up", holders.join(", "));
                     return Err(LabError::Agent { who: "coordinator".to_owned(), reason });
                 }
                 _ => std::thread::sleep(Duration::from_millis(50)),

@@ -87,7 +87,7 @@ impl SeaweedLab {
         let said = self.cluster.shell(&["lock", &balance, "unlock"]);
         assert!(
             !said.contains("error:"),
-            "ec.balance, which finds no room on a disk that is nine tenths full: {said}"
+            "ec.balance found no room, because it does not use disks that are 90% full: {said}"
         );
     }
 
@@ -135,7 +135,7 @@ impl SeaweedLab {
             if read != content(name, *bytes) {
                 return Err(LabError::WrongBytes {
                     what: "all repairs".into(),
-                    reason: format!("{path} reads as something else"),
+                    reason: format!("reading {path} returned wrong bytes"),
                 });
             }
         }

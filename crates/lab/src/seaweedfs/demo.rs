@@ -32,26 +32,27 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
     let begun = Instant::now();
     say("A SeaweedFS cluster, unmodified: a master, a filer with S3, 15 volume servers");
     let mut scene = SeaweedLab::up(names, programs, weed, false)?;
-    println!("each volume server in a network namespace of its own");
+    println!("each volume server runs in its own network namespace");
     let volumes = fill(&mut scene)?;
 
-    say("Mend is attached beside it: nothing of SeaweedFS is changed or restarted");
+    say("Mend is attached: no part of SeaweedFS is changed or restarted");
     let mend = scene.attach(volumes.len(), false, "never");
     println!("$ mend attach seaweedfs --master {}", scene.cluster.weed.master_address());
     println!("{}", mend.said.lines().next().unwrap_or_default());
-    println!("a coordinator beside the master and a helper beside each volume server are started");
+    println!("started: a coordinator next to the master, and a helper next to each volume server");
 
     let stock = stock_repair(&mut scene, mend, &volumes)?;
     let own = own_repair(&mut scene, &volumes)?;
     let is_whole = check(&scene)?;
 
-    say("What it took");
+    say("Results");
     let direct = direct_send(&scene.network, scene.shard_bytes(&volumes[0]))?;
-    println!("reading one shard over a link of {LINKS}   {:6.1} s", direct.as_secs_f64());
-    println!("ec.rebuild, once somebody has typed it  {:6.1} s", stock.as_secs_f64());
-    println!("Mend, by itself, after its grace        {:6.1} s", own.saturating_sub(GRACE).as_secs_f64());
+    println!("reading one shard over a link of {LINKS}           {:6.1} s", direct.as_secs_f64());
+    println!("ec.rebuild, from the command to the end         {:6.1} s", stock.as_secs_f64());
+    let own = own.saturating_sub(GRACE);
+    println!("Mend, automatically, after the grace period     {:6.1} s", own.as_secs_f64());
     drop(scene);
-    say(&format!("Done in {} s; all of it is taken down", begun.elapsed().as_secs()));
+    say(&format!("Done in {} s; the cluster was removed", begun.elapsed().as_secs()));
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -61,21 +62,20 @@ fn stock_repair(
     mut mend: Mend,
     volumes: &[VolumeName],
 ) -> Result<Duration, LabError> {
-    say(
-        "A volume server is killed (SIGKILL). SeaweedFS's own repair, as somebody types it: ec.rebuild -apply",
-    );
+    say("A volume server is killed (SIGKILL). SeaweedFS repairs the loss on command: ec.rebuild -apply");
     let victim = victim(scene, volumes);
     let gone = Gone::kill(scene, &mut mend, victim)?;
     println!("the master lists {}", less(&gone));
     let stock = gone.rebuild(scene)?;
-    println!("ec.rebuild made them again in {:.1} s", stock.time.as_secs_f64());
+    println!("ec.rebuild rebuilt these shards in {:.1} s", stock.time.as_secs_f64());
     gone.replace(scene, &mut mend, volumes.len());
     Ok(stock.time)
 }
 
 /// Kills another volume server and waits until Mend has repaired the loss. Returns the time since the kill.
 fn own_repair(scene: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration, LabError> {
-    say("Another volume server with as much on it is killed. This time nobody types anything");
+    say("Another volume server with the same number of shards is killed. This time Mend repairs the loss \
+         automatically");
     let mut mend = scene.attach(volumes.len(), true, &format!("{}s", GRACE.as_secs()));
     show(&mend);
     let victim = victim(scene, volumes);
@@ -86,13 +86,14 @@ fn own_repair(scene: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration
         let status = mend.ask(&["status"])?;
         (status["stripes"]["blocks_lost"] == gone.shards).then_some(())
     });
-    println!("after {:.1} s Mend knows:", killed.elapsed().as_secs_f64());
+    println!("after {:.1} s Mend reports the loss:", killed.elapsed().as_secs_f64());
     show(&mend);
-    println!("it waits {} s, which is how long a server may be away here", GRACE.as_secs());
+    println!("Mend waits {} s, the grace period for absent servers in this demo", GRACE.as_secs());
     eventually("all shards", || scene.cluster.are_whole(volumes).then_some(()));
     let own = killed.elapsed();
     println!(
-        "{:.1} s after the kill the master lists all shards again: {:.1} s of waiting, {:.1} s of noticing and repairing",
+        "{:.1} s after the kill the master lists all shards again: {:.1} s of grace period, {:.1} s of \
+         detection and repair",
         own.as_secs_f64(),
         GRACE.as_secs_f64(),
         own.saturating_sub(GRACE).as_secs_f64()
@@ -106,8 +107,8 @@ fn own_repair(scene: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration
 
 /// Compares all objects and runs SeaweedFS's check. Returns whether the check finds nothing to rebuild.
 fn check(scene: &SeaweedLab) -> Result<bool, LabError> {
-    say("Is everything as it was?");
-    println!("{} objects read, and every byte is as it was", scene.check_objects()?);
+    say("Check of all data");
+    println!("read {} objects; every byte is unchanged", scene.check_objects()?);
     let said = scene.cluster.shell(&["lock", "ec.rebuild", "unlock"]);
     let is_whole = !said.contains("rebuildOneEcVolume") && !said.contains("error:");
     println!("ec.rebuild finds {}", if is_whole { "nothing to do" } else { "work:" });
@@ -132,7 +133,7 @@ fn victim(scene: &SeaweedLab, volumes: &[VolumeName]) -> usize {
 }
 
 fn less(gone: &Gone) -> String {
-    format!("{} shards less, {} MB", gone.shards, gone.bytes / 1_000_000)
+    format!("{} fewer shards, {} MB", gone.shards, gone.bytes / 1_000_000)
 }
 
 fn fill(scene: &mut SeaweedLab) -> Result<Vec<VolumeName>, LabError> {
@@ -144,7 +145,7 @@ fn fill(scene: &mut SeaweedLab) -> Result<Vec<VolumeName>, LabError> {
         println!("volume {volume}: 14 shards of {} MB", scene.shard_bytes(volume) / 1_000_000);
     }
     scene.shape(LINKS.parse::<Rate>().expect("a rate"))?;
-    println!("from here on each of the {SERVERS} links carries {LINKS}, each way");
+    println!("from now on each of the {SERVERS} links is limited to {LINKS} in each direction");
     Ok(volumes)
 }
 

@@ -69,7 +69,7 @@ impl Loss {
     fn await_listed(&self, scene: &SeaweedLab, who: &str) -> Result<(), LabError> {
         wait_while(who, LOOK_EVERY, || {
             let is_whole = scene.cluster.shards_listed(&self.volume) >= SHARDS.into();
-            Ok((!is_whole).then(|| format!("volume {} is not whole", self.volume)))
+            Ok((!is_whole).then(|| format!("volume {} lacks shards", self.volume)))
         })
     }
 
@@ -78,7 +78,7 @@ impl Loss {
             let path = scene.cluster.holder(shard).1;
             let now = fs::read(&path).map_err(LabError::file("read", &path))?;
             if now != *before {
-                let reason = format!("{shard} is not what it was");
+                let reason = format!("{shard} was rebuilt with wrong bytes");
                 return Err(LabError::WrongBytes { what: what.to_owned(), reason });
             }
         }

@@ -136,7 +136,7 @@ impl Page {
             text += &format!("## A whole server\n\n{WHOLE}");
             if let Some((rate, bytes, time)) = self.direct_of_server {
                 text += &format!(
-                    " All that it had, {} MB, over one link of {rate}: {:.1} s.",
+                    " Sending its shards, {} MB, over one link of {rate} takes {:.1} s.",
                     megabytes(bytes),
                     time.as_secs_f64()
                 );
@@ -146,26 +146,27 @@ impl Page {
         if !self.reads.is_empty() {
             text += &format!("## Reads\n\n{READS}\n\n{}\n", self.reads_table());
         }
-        text + &format!("Afterwards {} objects were read and every byte was as it had been.\n", self.objects)
+        text + &format!("Afterwards {} objects were read; every byte was unchanged.\n", self.objects)
     }
 }
 
 const ABOUT: &str = "\
 SeaweedFS 4.48, unmodified: a master, a filer with S3, and 15 volume servers, each in a network namespace of its own behind a
-link that is shaped to the rate in both directions. As many shards, each on another server, are lost twice in turn: `mend repair`
-makes them, then `ec.rebuild -apply` does, and `ec.balance` spreads what that left on one server. A time is from the request (typed into a shell that is connected and has the cluster's lock; for Mend, the
-start of the program `mend`) until the master lists all 14 shards; the median of the repetitions. One read is a plain TCP send of
-one shard over one such link in the same run, and × is the time over it. Rows in which the
-processors and not the links set Mend's time are marked. Files are in the page cache.
+link that is shaped to the rate in both directions. The same number of shards, each on a different server, is lost twice: `mend repair`
+rebuilds them the first time, `ec.rebuild -apply` the second time, and `ec.balance` then spreads the shards that it left on one server.
+A time is from the request (typed into a shell that is connected and holds the cluster's lock; for Mend, the start of the program
+`mend`) until the master lists all 14 shards; the median of the repetitions. One read is a plain TCP send of one shard over one such link
+in the same run; × is the time divided by it. Rows in which the processors, not the links, limit Mend are marked. Files are in the page
+cache.
 ";
 
 const USED: &str = "\
-Totals of all volume servers (or all helpers), in MB: over their links, over the link of the one that got most, read from
-files and sockets, written to files, and the most memory that one of the processes had.
+Totals of all volume servers (or all helpers), in MB: received over their links, received over the busiest link, read from
+files and sockets, written to files, and the largest memory of any of the processes.
 ";
 
 const WHOLE: &str = "\
-A volume server that is killed and does not come back, until the master lists all shards of all volumes again.";
+A volume server is killed and stays down. The time until the master lists all shards of all volumes again.";
 
 const READS: &str = "\
-Needles of 128 KiB, by 4 clients, each reading one after the other from any server that is up and has shards of the volume.";
+Objects (needles) of 128 KiB, read by 4 clients, each reading one object at a time from any live server with shards of the volume.";

@@ -200,7 +200,7 @@ impl Ending {
         match &self.step {
             Step::Proving { check: Some(check), .. } if check.proof.asks(node) => {
                 work.replanned.push(format!(
-                    "{} disconnected during the parity check, other nodes are asked",
+                    "{} disconnected during the parity check; asking other nodes",
                     scene.topology.name(node)
                 ));
                 self.begin_check(None, work, scene)
@@ -241,7 +241,7 @@ impl Ending {
         };
         let names: Vec<String> = silent.iter().map(|&node| scene.topology.name(node)).collect();
         work.replanned.push(format!(
-            "{} did not answer the parity check in time, other nodes are asked",
+            "{} did not answer the parity check in time; asking other nodes",
             names.join(", ")
         ));
         self.wait_for(proof, work, scene.now);

@@ -427,7 +427,8 @@ impl Job {
 
     fn deliver_elsewhere(&mut self, wrong: &Wrong, topology: &Topology, now: Duration) {
         let names: Vec<String> = wrong.at.iter().map(|&node| topology.name(node)).collect();
-        let reason = format!("{}; not delivered to {} again", wrong.reason, names.join(", "));
+        let reason =
+            format!("{}; this repair avoids {} as a target from now on", wrong.reason, names.join(", "));
         self.conduct.suspect(&wrong.at);
         for &node in &wrong.at {
             self.replace_if_requestor(node, 1, &reason, topology);

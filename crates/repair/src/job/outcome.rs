@@ -83,7 +83,7 @@ pub enum JobError {
         reason: String,
     },
     /// Several plans in a row were dropped without a new slice.
-    #[error("given up after {attempts} plans without progress{}", history(.replanned))]
+    #[error("gave up after {attempts} plans without progress{}", history(.replanned))]
     NoProgress {
         /// The number of plans tried.
         attempts: u32,

@@ -82,7 +82,7 @@ impl Job {
         self.scheme = plan.scheme();
         if let Some(suspect) = self.trust.name_suspect() {
             let id = self.work.id_of(suspect);
-            self.work.replanned.push(format!("block {id} is left out, as it may be wrong"));
+            self.work.replanned.push(format!("block {id} is not used, because it may be wrong"));
         }
         let in_background = self.work.class() == Class::Repair;
         let patience = patience(&plan, topology, in_background, self.fruitless);

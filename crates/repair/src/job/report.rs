@@ -223,9 +223,9 @@ pub enum Refusal {
         what: Brought,
     },
     /// The assignment ends the delivery in a way that this node does not support; see [`SinkEnd`].
-    #[error("the delivery of block {block} cannot end here as requested: {}", match **end {
-        SinkEnd::Taken => "a store keeps its deliveries",
-        SinkEnd::Kept { .. } => "this node keeps no deliveries",
+    #[error("cannot deliver block {block} to this node as requested: {}", match **end {
+        SinkEnd::Taken => "this node stores every delivered block",
+        SinkEnd::Kept { .. } => "this node does not store delivered blocks",
     })]
     End {
         /// The block.
@@ -252,7 +252,7 @@ impl fmt::Display for Brought {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sources => "blocks to read",
-            Self::Sinks => "a place to deliver to",
+            Self::Sinks => "a destination for rebuilt data",
         })
     }
 }

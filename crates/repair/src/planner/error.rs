@@ -58,10 +58,10 @@ pub enum PlanError {
         missing: Box<Missing>,
     },
     /// No block is wanted.
-    #[error("no wanted block is given")]
+    #[error("the request names no wanted block")]
     NothingWanted,
     /// A block is wanted twice; a plan delivers each block once.
-    #[error("wanted block {block} is given twice")]
+    #[error("wanted block {block} is named twice")]
     WantedTwice {
         /// The block.
         block: BlockIndex,
@@ -119,7 +119,7 @@ pub enum PlanError {
         missing: Box<Missing>,
     },
     /// The scheme's shape does not work with the pacing.
-    #[error("{scheme} cannot be paced {}: {reason}", pacing_name(*pacing))]
+    #[error("{scheme} cannot run {}: {reason}", pacing_name(*pacing))]
     Pacing {
         /// The scheme.
         scheme: Scheme,
@@ -137,13 +137,13 @@ pub(super) const SLICE_MULTIPLE: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacingProblem {
     /// The scheme is defined by another pacing.
-    #[error("the scheme is defined by its own pacing")]
+    #[error("this scheme has a fixed pacing")]
     Defined,
     /// Streams of several lanes interleave in a node.
-    #[error("its {0} lanes interleave slice by slice")]
+    #[error("the slices of its {0} lanes interleave")]
     Lanes(usize),
     /// A node would have to send before it has received.
-    #[error("{0} has to send before it has received everything")]
+    #[error("{0} must send before it has received everything")]
     Cycle(NodeId),
 }
 

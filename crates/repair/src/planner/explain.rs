@@ -56,13 +56,17 @@ impl Explanation {
         if let Some(Bound { time: least, limit }) = &self.bound {
             let ratio = time.as_secs_f64() / least.as_secs_f64();
             let limit = limit.text(topology);
-            writeln!(text, "bound: {}, as {limit}; this plan takes {ratio:.3} of it", ms(*least))
-                .expect("a string");
+            writeln!(
+                text,
+                "lower bound: {}, set by {limit}; this plan takes {ratio:.3} times as long",
+                ms(*least)
+            )
+            .expect("a string");
         }
         if !self.weighed.is_empty() {
             let weighed: Vec<String> =
                 self.weighed.iter().map(|(scheme, time)| format!("{scheme} {}", ms(*time))).collect();
-            writeln!(text, "weighed: {}", weighed.join(", ")).expect("a string");
+            writeln!(text, "compared: {}", weighed.join(", ")).expect("a string");
         }
         text
     }
@@ -71,10 +75,10 @@ impl Explanation {
 impl Limit {
     fn text(&self, topology: &Topology) -> String {
         match self {
-            Self::Into(node) => format!("the wanted blocks have to reach {}", topology.name(*node)),
-            Self::Uplinks => "enough helpers have to send".to_owned(),
-            Self::OutOf(domain) => format!("some blocks have to leave {domain}"),
-            Self::IntoDomain(domain) => format!("some blocks have to enter {domain}"),
+            Self::Into(node) => format!("the downlink of {}", topology.name(*node)),
+            Self::Uplinks => "the uplinks of the helpers".to_owned(),
+            Self::OutOf(domain) => format!("the bandwidth out of {domain}"),
+            Self::IntoDomain(domain) => format!("the bandwidth into {domain}"),
         }
     }
 }

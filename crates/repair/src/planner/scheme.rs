@@ -88,25 +88,33 @@ impl Scheme {
     /// A one-line description with its source.
     pub const fn summary(self) -> &'static str {
         match self {
-            Self::Auto => "whichever is predicted to be fastest for this stripe and these nodes",
+            Self::Auto => "the scheme that is predicted to be fastest for this stripe and these nodes",
             Self::Conventional => {
-                "k raw blocks into the requestor, which decodes (SRR; every store's default)"
+                "k whole blocks to the requestor, which decodes (SRR; the default of every store)"
             }
             Self::Ppr => "a binomial tree of partial sums (Mitra et al., EuroSys 2016)",
             Self::CrrR => {
-                "recursive halving to a root helper, then on (CRR-R, collective reconstruction read)"
+                "recursive halving to a root helper, then to the requestor (CRR-R, collective reconstruction \
+                 read)"
             }
-            Self::CrrS => "fragments summed in parallel, gathered at a root helper, then on (CRR-S)",
-            Self::CrrSDirect => "CRR-S whose fragments go straight to the requestor (ours)",
-            Self::Scatter => "each slice summed at one helper, helpers taking turns, then on (ours)",
+            Self::CrrS => {
+                "fragments summed in parallel, gathered at a root helper, then to the requestor (CRR-S)"
+            }
+            Self::CrrSDirect => "CRR-S with fragments sent directly to the requestor (ours)",
+            Self::Scatter => {
+                "each slice summed at one helper, the helpers in turn, then to the requestor (ours)"
+            }
             Self::Pipelined => {
                 "one chain of partial sums, slice by slice (repair pipelining, Li et al., TOS 2021)"
             }
             Self::Cyclic => {
                 "repair pipelining over rotated chains, for slow links into the requestor (same paper)"
             }
-            Self::PipeB => "a chain that passes on whole blocks (baseline of the repair pipelining paper)",
-            Self::PipeS => "a chain whose helpers do one thing at a time (baseline of the same paper)",
+            Self::PipeB => "a chain that forwards whole blocks (baseline of the repair pipelining paper)",
+            Self::PipeS => {
+                "a chain whose helpers receive, compute and send one after the other (baseline of the same \
+                 paper)"
+            }
             Self::Packed => "slices over many routes at once, so that all links are busy (ours)",
             Self::Weighted => "the chain whose slowest link is fastest (Algorithm 2 of the same paper)",
             Self::RackAware => {

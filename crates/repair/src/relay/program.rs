@@ -102,23 +102,26 @@ fn check(assignment: &Assignment) -> Result<(), RelayError> {
     let chunking = &assignment.chunking;
     ok(geometry.window.end <= chunking.sub_block_bytes(), "the window is longer than a sub-block")?;
     let exists = |sub_block: &SubBlock| sub_block.sub < chunking.sub_blocks();
-    ok(assignment.outputs.iter().all(exists), "an output beyond the sub-blocks of a block")?;
-    ok((1..=Geometry::MAX_SLICE_BYTES).contains(&geometry.slice_bytes), "slices of a forbidden size")?;
+    ok(assignment.outputs.iter().all(exists), "an output has a sub-block that the block does not have")?;
+    ok((1..=Geometry::MAX_SLICE_BYTES).contains(&geometry.slice_bytes), "the slice size is out of range")?;
     let slices = (geometry.window.end - geometry.window.start).div_ceil(u64::from(geometry.slice_bytes));
-    ok(slices < u64::from(u32::MAX), "too many slices to be numbered")?;
+    ok(slices < u64::from(u32::MAX), "there are more slices than slice numbers")?;
     let last = assignment.slices.ranges().last().map_or(0, |range| range.end);
-    ok(u64::from(last) <= slices, "slices beyond the window")?;
-    ok(assignment.dealing.lanes() == assignment.lanes.len(), "slices are dealt to lanes that do not exist")?;
-    ok(distinct(assignment.inlets.iter().map(|inlet| inlet.from)), "an inlet that is listed twice")?;
-    ok(distinct(assignment.outlets.iter().map(|outlet| outlet.to)), "an outlet that is listed twice")?;
-    ok(distinct(assignment.locals.iter().map(|local| local.index)), "a local block that is listed twice")?;
-    ok(distinct(assignment.sinks.iter().map(|sink| sink.index)), "a sink that is listed twice")?;
+    ok(u64::from(last) <= slices, "some slices lie beyond the window")?;
+    ok(
+        assignment.dealing.lanes() == assignment.lanes.len(),
+        "slices are assigned to lanes that do not exist",
+    )?;
+    ok(distinct(assignment.inlets.iter().map(|inlet| inlet.from)), "an inlet is listed twice")?;
+    ok(distinct(assignment.outlets.iter().map(|outlet| outlet.to)), "an outlet is listed twice")?;
+    ok(distinct(assignment.locals.iter().map(|local| local.index)), "a local block is listed twice")?;
+    ok(distinct(assignment.sinks.iter().map(|sink| sink.index)), "a destination is listed twice")?;
     for (_, task) in assignment.tasks() {
-        ok(task.reads.is_sorted_by(|a, b| a < b), "reads that do not ascend")?;
-        ok(task.reads.iter().all(exists), "a read beyond the sub-blocks of a block")?;
-        ok(task.reads.len() <= usize::from(u16::MAX), "too many reads to be numbered")?;
-        ok(distinct(task.receives.iter().map(|receive| receive.from)), "a sender that is listed twice")?;
-        ok(distinct(task.sends.iter().map(|send| send.to)), "a receiver that is listed twice")?;
+        ok(task.reads.is_sorted_by(|a, b| a < b), "the reads are not in ascending order")?;
+        ok(task.reads.iter().all(exists), "a read has a sub-block that the block does not have")?;
+        ok(task.reads.len() <= usize::from(u16::MAX), "there are more reads than read numbers")?;
+        ok(distinct(task.receives.iter().map(|receive| receive.from)), "a sender is listed twice")?;
+        ok(distinct(task.sends.iter().map(|send| send.to)), "a receiver is listed twice")?;
     }
     Ok(())
 }
@@ -137,7 +140,7 @@ fn compile_task(assignment: &Assignment, task: &Task, covers: &mut Covers) -> Re
             .outlets
             .iter()
             .position(|outlet| outlet.to == send.to)
-            .ok_or(RelayError::BadAssignment("a stream to a node that is not an outlet"))?;
+            .ok_or(RelayError::BadAssignment("a stream goes to a node that is not an outlet"))?;
         for (combination, stream) in send.streams.iter().zip(0..) {
             program.outlet_streams[outlet] = stream + 1;
             let destination = Destination::Send { outlet, stream };
@@ -148,9 +151,9 @@ fn compile_task(assignment: &Assignment, task: &Task, covers: &mut Covers) -> Re
         let sub_block = assignment
             .outputs
             .get(delivery.output as usize)
-            .ok_or(RelayError::BadAssignment("a delivery of an output that does not exist"))?;
+            .ok_or(RelayError::BadAssignment("a delivery has an output that does not exist"))?;
         if !assignment.sinks.iter().any(|sink| sink.index == sub_block.block) {
-            return Err(RelayError::BadAssignment("a delivery without a sink"));
+            return Err(RelayError::BadAssignment("a delivery has no destination"));
         }
         let destination = Destination::Deliver { output: delivery.output };
         local_sums.extend(program.add(destination, &delivery.combination, &numbering)?);
@@ -177,7 +180,7 @@ impl<'a> Numbering<'a> {
                 continue;
             }
             if !assignment.locals.iter().any(|local| local.index == read.block) {
-                return Err(RelayError::BadAssignment("a read of a block that is not local"));
+                return Err(RelayError::BadAssignment("a read needs a block that is not local"));
             }
             blocks.insert(read.block, (read.sub, position));
         }
@@ -186,7 +189,7 @@ impl<'a> Numbering<'a> {
         let mut first_of = BTreeMap::new();
         for receive in &task.receives {
             if !assignment.inlets.iter().any(|inlet| inlet.from == receive.from) {
-                return Err(RelayError::BadAssignment("streams from a node that is not an inlet"));
+                return Err(RelayError::BadAssignment("a stream comes from a node that is not an inlet"));
             }
             first_of.insert(receive.from, (next, receive.streams));
             next += usize::from(receive.streams);
@@ -203,7 +206,7 @@ impl<'a> Numbering<'a> {
                 .filter(|&&(_, streams)| stream < streams)
                 .map(|&(first, _)| first + usize::from(stream)),
         }
-        .ok_or(RelayError::BadAssignment("a combination of something that is neither read nor received"))
+        .ok_or(RelayError::BadAssignment("a combination has a term that is neither read nor received"))
     }
 
     /// The number of a local sub-block. Most blocks are read whole or in one run, so the number is guessed
@@ -260,7 +263,7 @@ impl Program {
         terms.sort_unstable();
         let distinct = terms.windows(2).all(|pair| pair[0].0 != pair[1].0);
         if terms.is_empty() || !distinct {
-            return Err(RelayError::BadAssignment("a combination that is empty or uses an input twice"));
+            return Err(RelayError::BadAssignment("a combination is empty or uses an input twice"));
         }
         self.destinations.push(destination);
         self.inputs_of.push(terms.len() as u16);
@@ -311,7 +314,7 @@ impl Program {
         let read = (0..self.locals.len()).all(|local| self.local_uses(local) > 0);
         match received && read {
             true => Ok(()),
-            false => Err(RelayError::BadAssignment("an input that nothing uses")),
+            false => Err(RelayError::BadAssignment("an input is unused")),
         }
     }
 

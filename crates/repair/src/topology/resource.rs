@@ -78,7 +78,7 @@ pub struct Trunk {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TopologyError {
     /// The rate is negative or not a number.
-    #[error("{what}: {rate} is not a rate; give bytes per second, or 0 if nothing passes")]
+    #[error("{what}: {rate} is not a rate; write bytes per second, or 0 for a link that carries nothing")]
     Rate {
         /// The resource.
         what: String,

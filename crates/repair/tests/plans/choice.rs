@@ -94,15 +94,15 @@ fn a_plan_explains_itself() {
     let even = text("rs-6-4; block 125000000; slice 65536; want b0>n100; by rp");
     assert_eq!(
         even,
-        "bottleneck: downlink of dn100, busy for 1000.0 ms of 1001.6 ms\nbound: 1000.0 ms, as the wanted \
-         blocks have to reach dn100; this plan takes 1.002 of it\n"
+        "bottleneck: downlink of dn100, busy for 1000.0 ms of 1001.6 ms\nlower bound: 1000.0 ms, set by the \
+         downlink of dn100; this plan takes 1.002 times as long\n"
     );
     let racks = "rs-6-4; block 125000000; slice 65536; want b0>n100; rack n2=a n3=b n4=b n5=b n6=b n100=a; \
                  trunk b=50e6/100e6";
     let racks = text(racks);
     assert!(racks.contains("trunk out of b"), "{racks}");
-    assert!(racks.contains("bound: 2500.0 ms, as some blocks have to leave b;"), "{racks}");
-    assert!(racks.contains("weighed: conventional "), "{racks}");
+    assert!(racks.contains("lower bound: 2500.0 ms, set by the bandwidth out of b;"), "{racks}");
+    assert!(racks.contains("compared: conventional "), "{racks}");
 }
 
 /// The nodes that send data.

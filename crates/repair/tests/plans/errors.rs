@@ -30,8 +30,8 @@ fn too_few_blocks() {
 #[test]
 fn bad_requestors() {
     check("rs-6-4; want b0>n20; dead n20", "requestor n20 (dn20) is down");
-    check("rs-6-4; want b0>n20 b0>n21", "wanted block b0 is given twice");
-    check("rs-6-4; by rp", "no wanted block is given");
+    check("rs-6-4; want b0>n20 b0>n21", "wanted block b0 is named twice");
+    check("rs-6-4; by rp", "the request names no wanted block");
     let mut scene = Scene::new("rs-6-4; want b0>n20");
     scene.topology.remove(scene.request.wanted[0].requestor);
     let error = scene.try_plan().expect_err("nobody to deliver to");
@@ -97,19 +97,19 @@ fn pacings_that_a_shape_cannot_have() {
         let lanes = if by == "cyclic" { 3 } else { 4 };
         check(
             &format!("rs-6-4; want b0>n20; slice 4096; by {by}; pacing whole-block"),
-            &format!("{by} cannot be paced by whole blocks: its {lanes} lanes interleave slice by slice"),
+            &format!("{by} cannot run by whole blocks: the slices of its {lanes} lanes interleave"),
         );
     }
     check(
         "rs-6-4; want b0>n20; by scatter; slice 4096; pacing whole-block",
-        "scatter cannot be paced by whole blocks: its 4 lanes interleave slice by slice",
+        "scatter cannot run by whole blocks: the slices of its 4 lanes interleave",
     );
     check(
         "rs-6-4; want b0>n20; by pipe-b; pacing serial",
-        "pipe-b cannot be paced one slice at a time: the scheme is defined by its own pacing",
+        "pipe-b cannot run one slice at a time: this scheme has a fixed pacing",
     );
     check(
         "rs-6-4; want b0>n20 b1>n3; by ppr; pacing whole-block",
-        "ppr cannot be paced by whole blocks: n3 has to send before it has received everything",
+        "ppr cannot run by whole blocks: n3 must send before it has received everything",
     );
 }

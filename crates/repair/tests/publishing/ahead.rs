@@ -185,7 +185,7 @@ fn others_are_asked_about_parity_if_one_does_not_answer() {
     let outcome = scene.ended.expect("nothing is left to do").expect("it is good");
     assert_eq!(
         outcome.replanned,
-        [format!("h{silent} did not answer the parity check in time, other nodes are asked")]
+        [format!("h{silent} did not answer the parity check in time; asking other nodes")]
     );
 }
 

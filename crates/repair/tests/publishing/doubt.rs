@@ -163,7 +163,7 @@ fn a_read_tells_which_block_it_left_out_and_settles_nothing() {
         assert_eq!(outcome.parity, ParityOutcome::Holds);
         assert_eq!((outcome.proven.len(), &scene.lost[..]), (0, &[][..]), "{outcome:?}");
         let is_left_out =
-            outcome.replanned.iter().any(|why| why.contains(&format!("{} is left out", id(forged))));
+            outcome.replanned.iter().any(|why| why.contains(&format!("{} is not used", id(forged))));
         let is_told = scene.contradicted.iter().any(|blocks| blocks.contains(&BlockIndex(forged)));
         assert_eq!(is_told, is_left_out, "{outcome:?}");
         assert!(is_told || !verify.doubted, "in doubt every survivor is asked: {outcome:?}");
@@ -219,7 +219,7 @@ fn a_requestor_with_a_wrong_digest_is_suspected_before_any_source() {
         Cast { misstates: vec![first], ..Cast::honest(weak) }.play(&mut scene);
         assert_eq!(scene.published, [(BlockIndex(0), SPARE)]);
         let [why] = &succeeded(&scene).replanned[..] else { panic!("{:?}", succeeded(&scene)) };
-        assert!(why.ends_with(&format!("not delivered to h{first} again")), "{why}");
+        assert!(why.ends_with(&format!("this repair avoids h{first} as a target from now on")), "{why}");
         assert_eq!((scene.lost, scene.contradicted), (vec![], vec![]));
     }
 }

@@ -385,13 +385,14 @@ impl<'a> Run<'a> {
         while !self.over {
             self.act();
             if !self.over && !self.pass_time() {
-                self.violations.push(format!("nothing happens any more, {} jobs run", self.running.len()));
+                self.violations
+                    .push(format!("no further event is due, but {} jobs still run", self.running.len()));
                 break;
             }
         }
         let counters = self.scheduler.repair(REPAIR).expect("it is not forgotten").counters;
         if counters.done != self.homes.len() as u64 {
-            self.violations.push(format!("not all is repaired: {counters:?}"));
+            self.violations.push(format!("the repair ended with unrepaired stripes: {counters:?}"));
         }
         let Rates { up, down, .. } = self.cluster.rates;
         let share = |resource, rate| self.tally.share(resource, rate, self.now);
@@ -467,11 +468,13 @@ impl<'a> Run<'a> {
                 }
                 Action::ItemEnded { stripe, end, .. } => {
                     if end != End::Repaired {
-                        self.violations.push(format!("stripe {stripe} is {end:?}"));
+                        self.violations.push(format!("the repair of stripe {stripe} ended as {end:?}"));
                     }
                 }
                 Action::DropSurplus { stripe, .. } => {
-                    self.violations.push(format!("stripe {stripe} has no surplus"));
+                    self.violations.push(format!(
+                        "a copy of stripe {stripe} would be dropped, but the stripe has no surplus copy"
+                    ));
                 }
                 Action::RepairEnded { .. } => self.over = true,
             }
@@ -502,7 +505,8 @@ impl<'a> Run<'a> {
             let home = homes[usize::from(wanted.block.0)];
             let is_needed = home == NODE && (self.dead || proposal.kind != Kind::Reconstruct);
             if !is_needed || homes.contains(&wanted.requestor) {
-                let wrong = format!("stripe {}: {wanted:?} as {:?}", proposal.stripe, proposal.kind);
+                let wrong =
+                    format!("stripe {}: unexpected {wanted:?} as {:?}", proposal.stripe, proposal.kind);
                 self.violations.push(wrong);
             }
         }

@@ -99,8 +99,8 @@ impl System {
         for event in events {
             match event {
                 ToControl::Recovered(Err(error)) if !error.is_passing() => {
-                    self.scene.note(|| format!("the coordinator gives up: {error}"));
-                    self.scene.violate(format!("the catalog is lost: {error}"));
+                    self.scene.note(|| format!("the coordinator stops: {error}"));
+                    self.scene.violate(format!("the coordinator cannot open its catalog: {error}"));
                     return;
                 }
                 event => self.control(event),
@@ -230,7 +230,7 @@ impl System {
     fn answer(&mut self, answer: Answer) {
         let request = answer.request;
         if !self.coordinator.has_answered(request) {
-            return self.scene.violate(format!("{request:?} is answered twice"));
+            return self.scene.violate(format!("{request:?} was answered twice"));
         }
         Requests::send_answer(request, Some(answer), &mut self.scene);
     }
@@ -265,7 +265,7 @@ impl System {
 
     /// Handles the loss of a process's session: the process drops its tasks and connects again.
     pub(crate) fn lose_session(&mut self, id: ProcessId) {
-        self.scene.note(|| format!("{} has lost the coordinator", super::process::name_of(id)));
+        self.scene.note(|| format!("{} lost the connection to the coordinator", super::process::name_of(id)));
         self.processes.get_mut(id).lose_session(&mut self.scene);
         self.dial_again(id);
     }

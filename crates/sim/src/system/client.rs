@@ -252,7 +252,7 @@ impl Clients {
         let Some(flow) = self.client(process).flows.get(&number) else { return };
         let patience = if flow.must { PATIENCE * 10 } else { PATIENCE };
         if now > flow.since + patience {
-            return self.fail(process, number, "nobody answers in time", system);
+            return self.fail(process, number, "no answer in time", system);
         }
         system
             .scene
@@ -275,7 +275,7 @@ impl Clients {
                     self.go_on(process, number, system);
                 }
                 Some(Err(error)) => self.fail(process, number, &error.to_string(), system),
-                None => self.fail(process, number, "the coordinator is gone", system),
+                None => self.fail(process, number, "the coordinator has disconnected", system),
             },
             What::Put { bytes, commits: true, .. } => {
                 let bytes = bytes.clone();
@@ -320,7 +320,7 @@ impl Clients {
         if let Some(flow) = self.client(process).flows.remove(&number) {
             system.scene.note(|| match &is {
                 Some(is) => format!("{} is {}", flow.file, is.as_ref().map_or("gone", |_| "stored")),
-                None => format!("whether {} is changed is not known", flow.file),
+                None => format!("the outcome for {} is unknown", flow.file),
             });
             self.puts += u64::from(matches!(is, Some(Some(_))));
             system.truth.end(&flow.file, is);
@@ -331,7 +331,7 @@ impl Clients {
     fn fail(&mut self, process: ProcessId, number: u64, why: &str, system: &mut System) {
         let Some(flow) = self.client(process).flows.get(&number) else { return };
         let (file, must) = (flow.file.clone(), flow.must);
-        system.scene.note(|| format!("{file}: given up, {why}"));
+        system.scene.note(|| format!("{file}: operation abandoned: {why}"));
         if must {
             system.scene.violate(format!("{file} cannot be read at the end: {why}"));
         }
@@ -375,7 +375,7 @@ impl Clients {
                     *next += 1;
                     self.go_on(process, number, system);
                 } else {
-                    self.fail(process, number, "something else was stored", system);
+                    self.fail(process, number, "the stored digests differ", system);
                 }
             }
             (What::Put { .. }, Err(error)) => self.fail(process, number, &error.to_string(), system),
@@ -383,7 +383,10 @@ impl Clients {
             (What::Read { lease, .. }, Err(error)) => {
                 let is_leased = lease.holds(system);
                 if is_leased && is_unknown_stripe(&error) {
-                    system.scene.violate(format!("a read of {} fails as it is replaced: {error}", flow.file));
+                    system.scene.violate(format!(
+                        "a read of {} failed while the file was replaced: {error}",
+                        flow.file
+                    ));
                 }
                 self.fail_or_retry(process, number, &error.to_string(), system)
             }
@@ -404,12 +407,12 @@ impl Clients {
         for block in &stripe.stripe.blocks[..k] {
             let id = BlockId(block.block.clone());
             let Some(bytes) = received.get(&id) else {
-                return system.scene.violate(format!("{id} was read and has not come"));
+                return system.scene.violate(format!("{id} was requested but not delivered"));
             };
             let recorded = block.digest.as_ref().and_then(|digest| digest.parse().ok());
             if recorded.is_some_and(|recorded: repair::Digest| recorded != hash_of(bytes)) {
                 if !system.truth.forged.contains(&StripeId(stripe.stripe.stripe.clone())) {
-                    system.scene.violate(format!("{id} was read as something else"));
+                    system.scene.violate(format!("{id} was read with a wrong digest"));
                 }
                 return self.fail_or_retry(process, number, "its digest differs", system);
             }
@@ -440,7 +443,7 @@ impl Clients {
         system.scene.note(|| format!("{file} cannot be read: {why}"));
         let is_removed = system.truth.file(&file).possible.contains(&None);
         if system.script.faults.is_empty() && !is_removed {
-            system.scene.violate(format!("nothing is broken, and {file} cannot be read: {why}"));
+            system.scene.violate(format!("{file} cannot be read although there is no fault: {why}"));
         }
         self.later(process, number, system);
     }
@@ -472,7 +475,9 @@ impl Clients {
         self.reads += u64::from(got.is_some());
         if !candidates.iter().any(is) {
             let got = got.as_ref().map_or("no file".to_owned(), |got| format!("{} bytes", got.len()));
-            system.scene.violate(format!("{file} reads as {got}, which it cannot be"));
+            system.scene.violate(format!(
+                "a read of {file} returned {got}, which are not contents that the file had"
+            ));
         }
     }
 
@@ -516,7 +521,7 @@ impl Clients {
         let stripe = StripeId(stripe.to_owned());
         match system.truth.stripes.get(&stripe) {
             Some(known) if known[..data.len()] == *data => return, // Another plan of the same put.
-            Some(_) => system.scene.violate(format!("the name {stripe} is given to two stripes")),
+            Some(_) => system.scene.violate(format!("the name {stripe} was assigned to two stripes")),
             None => {}
         }
         let size = BlockSize::whole(assignment.chunking.block_bytes());

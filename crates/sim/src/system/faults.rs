@@ -57,7 +57,10 @@ impl World {
             return;
         }
         if !self.system.is_tolerable(fault) {
-            return self.system.scene.note(|| format!("{fault:?} would lose too much"));
+            return self
+                .system
+                .scene
+                .note(|| format!("skipping {fault:?}: more blocks would be lost than the code tolerates"));
         }
         self.system.scene.note(|| format!("{fault:?}"));
         match fault {
@@ -120,7 +123,7 @@ impl World {
         let before = system.scene.now.saturating_sub(age);
         let copy = self.copies.iter().rfind(|copy| copy.at <= before).or(self.copies.first());
         let (Some(copy), true) = (copy, system.coordinator.running.is_some()) else { return };
-        system.scene.note(|| format!("the catalog of {:?} is put back", copy.at));
+        system.scene.note(|| format!("the catalog of {:?} is restored", copy.at));
         let ended = system.coordinator.stop();
         system.coordinator.platter.replace(&copy.platter);
         system.truth.forget_since(&copy.changes);
@@ -171,7 +174,7 @@ impl System {
 
     /// Ends a fault.
     pub(crate) fn end_fault(&mut self, fault: Fault) {
-        self.scene.note(|| format!("{fault:?} is over"));
+        self.scene.note(|| format!("{fault:?} ends"));
         match fault {
             Fault::Partition { process, .. } => self.wires.join(process, &mut self.scene),
             Fault::DataPartition { .. } => self.scene.network.cut.clear(),

@@ -100,10 +100,10 @@ impl Judge {
         let twice = twice.map(|(_, stripe)| stripe.clone());
         let in_flight = running.control.in_flight();
         if let Some(stripe) = twice {
-            system.scene.violate(format!("two jobs publish blocks of {stripe}"));
+            system.scene.violate(format!("two jobs publish blocks of {stripe} at the same time"));
         }
         if in_flight.jobs > MOST_JOBS || in_flight.writes > MOST_WRITES {
-            system.scene.violate(format!("too much is in flight: {in_flight:?}"));
+            system.scene.violate(format!("too many jobs or writes are in flight: {in_flight:?}"));
         }
     }
 
@@ -119,7 +119,7 @@ impl Judge {
     pub(crate) fn look(&mut self, clients: &Clients, system: &mut System) {
         if self.calm_since.is_some_and(|since| system.scene.now > since + BOUND) {
             let phase = self.phase;
-            system.scene.violate(format!("not over in time: {phase:?}, {}", self.last_summary));
+            system.scene.violate(format!("the phase {phase:?} did not end in time: {}", self.last_summary));
             return;
         }
         match self.phase {
@@ -133,7 +133,7 @@ impl Judge {
     }
 
     pub(crate) fn look_failed(&mut self, wanted: Wanted, system: &mut System) {
-        system.scene.note(|| format!("no answer for {wanted:?}"));
+        system.scene.note(|| format!("no answer to {wanted:?}"));
         if let Phase::Scrubbing(scrub) = &mut self.phase {
             *scrub = None;
         }
@@ -160,7 +160,8 @@ impl Judge {
             Phase::Settling => {
                 let untidy = untidy(status, system);
                 if !untidy.is_empty() {
-                    self.last_summary = format!("nobody speaks of {}", untidy.join(", "));
+                    self.last_summary =
+                        format!("neither the catalog nor the status mentions {}", untidy.join(", "));
                     return;
                 }
                 judge_blocks(system);
@@ -192,7 +193,10 @@ impl Judge {
                 let told =
                     holder.is_some_and(|holder| self.told_bad.contains(&(block.id.clone(), holder.id)));
                 if is_of_a_file && told && !is_good {
-                    wrong.push(format!("all is said to be well, and {} was said to be bad", block.id));
+                    wrong.push(format!(
+                        "the status is healthy, but {} was reported as bad and is not repaired",
+                        block.id
+                    ));
                 }
             }
         }
@@ -206,7 +210,7 @@ impl Judge {
             .processes
             .iter()
             .filter(|process| !process.tasks.is_empty())
-            .map(|process| format!("{} knows {} jobs", process.name(), process.tasks.len()))
+            .map(|process| format!("{} still has {} jobs", process.name(), process.tasks.len()))
             .collect();
         if let Some(in_flight) = in_flight.filter(|in_flight| in_flight.jobs + in_flight.writes > 0) {
             left.push(format!("{in_flight:?}"));
@@ -216,7 +220,7 @@ impl Judge {
         }
         let (_, puts) = system.coordinator.files();
         if puts > 0 {
-            left.push(format!("{puts} puts that nobody goes on with"));
+            left.push(format!("{puts} puts are neither committed nor aborted"));
         }
         if left.is_empty() {
             self.phase = Phase::Over;
@@ -230,9 +234,9 @@ fn judge_counts(status: &Status, system: &mut System) {
     let (stripes, files) = (system.coordinator.stripes().len() as u64, system.coordinator.files().0);
     if (status.stripes.stripes, status.totals.files) != (stripes, files) {
         let known = (status.stripes.stripes, status.totals.files);
-        system
-            .scene
-            .violate(format!("{known:?} stripes and files are known, and there are {stripes} and {files}"));
+        system.scene.violate(format!(
+            "the status counts {known:?} stripes and files, but the catalog has {stripes} and {files}"
+        ));
     }
 }
 
@@ -248,7 +252,7 @@ fn judge_blocks(system: &mut System) {
             if is_of_a_file && !is_good {
                 let node =
                     block.node.and_then(|node| system.processes.of_node(node)).map(|process| process.name());
-                wrong.push(format!("all is said to be well, and {} is not good on {node:?}", block.id));
+                wrong.push(format!("the status is healthy, but {} is not intact on {node:?}", block.id));
             }
         }
     }

@@ -175,7 +175,7 @@ impl World {
     fn answered(&mut self, request: RequestId, answer: Option<Answer>) {
         let system = &mut self.system;
         match system.requests.close(request) {
-            None => system.scene.violate(format!("{request:?} is answered, and nobody has asked")),
+            None => system.scene.violate(format!("{request:?} was answered, but no such request is open")),
             Some(Asker::Flow { process, life, flow }) => {
                 if system.processes.get(process).life == life {
                     self.clients.answered(process, flow, answer, system);
@@ -194,7 +194,7 @@ impl World {
             Wanted::Pause(_) | Wanted::Cancel => Operator::of(system).change_repairs(wanted, answer),
             Wanted::Status => match answer.take::<Status>() {
                 Ok(status) => self.judge.judge_status(&status, &mut self.clients, system),
-                Err(error) => system.scene.violate(format!("there is no status: {error}")),
+                Err(error) => system.scene.violate(format!("the status request failed: {error}")),
             },
             Wanted::Scrub => match answer.take::<ScrubView>() {
                 Ok(scrub) => self.judge.judge_scrub(&scrub),
@@ -240,7 +240,7 @@ impl World {
             Carried::FromNode(message) if system.coordinator.is_connected(connection) => {
                 let trigger = Trigger::of_report(&message);
                 if !matches!(*message, FromNode::Pong { .. }) {
-                    system.note_message(process, "says", &message);
+                    system.note_message(process, "sends", &message);
                     self.judge.note_bad(process, &message);
                 }
                 system.control(ToControl::Said { connection, message });
@@ -248,7 +248,7 @@ impl World {
             }
             Carried::FromNode(_) => {}
             Carried::Fin => system.left(connection, "it closed the connection"),
-            Carried::ToNode(_) => unreachable!("only the coordinator says that"),
+            Carried::ToNode(_) => unreachable!("only the coordinator sends that"),
         }
     }
 
@@ -262,7 +262,7 @@ impl World {
             if now > wire.coordinator_heard + NODE_SILENCE {
                 wire.coordinator_open = false;
                 system.wires.send(connection, Way::Down, Carried::Fin, &mut system.scene);
-                system.left(connection, "no message for 5 s");
+                system.left(connection, "it sent no message for 5 s");
             } else {
                 system.wires.tell(connection, ToNode::Ping, &mut system.scene);
             }
@@ -296,7 +296,7 @@ impl World {
         }
         let (pong, is_client) = (process.pong(), process.is_client());
         if message != ToNode::Ping {
-            system.note_message(id, "is told", &message);
+            system.note_message(id, "receives", &message);
         }
         self.commits += u64::from(matches!(message, ToNode::Commit { .. }));
         if let Some(trigger) = Trigger::of_order(&message).filter(|_| !is_client) {

@@ -63,7 +63,7 @@ impl<T: Send + 'static> SteadyFile<T> {
     /// # Errors
     /// If the process cannot open more files.
     pub fn write_out(&mut self, then: impl FnOnce(&File) -> T + Send + 'static) -> io::Result<()> {
-        debug_assert!(self.running.is_none(), "what it found would be lost");
+        debug_assert!(self.running.is_none(), "the previous thread must be joined first");
         let file = self.file.try_clone()?;
         let named = thread::Builder::new().name("write-back".to_owned());
         // If no thread can be started, the final sync writes these bytes.

@@ -82,7 +82,7 @@ impl DirReader {
         if label.id == self.block {
             return Ok(());
         }
-        let detail = format!("{} holds block {}", self.path.display(), label.id);
+        let detail = format!("{} contains block {}", self.path.display(), label.id);
         Err(BlockError::Other { block: self.block.clone(), detail })
     }
 

@@ -23,10 +23,10 @@ pub(crate) struct AttachArgs {
     /// hdfs://HOST:PORT or hdfs://NAMESERVICE [default: from the Hadoop configuration on the class path]
     #[arg(long, value_name = "URI")]
     namenode: Option<String>,
-    /// A setting for Hadoop's client; may be repeated
+    /// A Hadoop setting for the connection to HDFS, such as ipc.client.connect.timeout=5000; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     setting: Vec<String>,
-    /// The Java program that runs Hadoop's client
+    /// The `java` program that runs Hadoop's client
     #[arg(long, default_value = "java", value_name = "FILE")]
     java: PathBuf,
     /// A folder whose files are repaired; may be repeated

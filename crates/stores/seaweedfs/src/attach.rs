@@ -23,8 +23,8 @@ pub(crate) struct AttachArgs {
     /// The cluster's security.toml, if its gRPC ports use TLS
     #[arg(long, value_name = "FILE")]
     security: Option<PathBuf>,
-    /// The -dir.idx folder of a volume server, or *=FOLDER for all servers; may be repeated. Servers do not
-    /// report it
+    /// The -dir.idx folder of a volume server, or *=FOLDER for all servers; may be repeated. Needed because
+    /// servers do not report this folder
     #[arg(long, value_name = "SERVER=FOLDER", value_parser = index_folder)]
     index_folder: Vec<(String, PathBuf)>,
     #[command(flatten)]

@@ -116,7 +116,7 @@ fn holding(server: &ServerId, message: &ShardsMessage) -> Result<Holding, String
         let bytes = sizes.next().map_or(Ok(0), |&bytes| u64::try_from(bytes));
         bytes
             .map(|bytes| (shard, bytes))
-            .map_err(|_| format!("a negative size of shard {}.{shard}", message.id))
+            .map_err(|_| format!("the size of shard {}.{shard} is negative", message.id))
     };
     Ok(Holding {
         server: server.clone(),

@@ -149,7 +149,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityErr
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let bad = |why: String| SecurityError::Pem { path: path.to_owned(), why };
     let found = found.map_err(|error| bad(error.to_string()))?;
-    if found.is_empty() { Err(bad("it holds no certificate".to_owned())) } else { Ok(found) }
+    if found.is_empty() { Err(bad("it contains no certificate".to_owned())) } else { Ok(found) }
 }
 
 /// Accepts every certificate that the cluster's CA has signed, whatever host name it contains.

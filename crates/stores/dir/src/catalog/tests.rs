@@ -231,7 +231,10 @@ fn an_incomplete_put_is_not_committed() {
     let mut scene = Scene::new();
     let put = scene.begin("f", 3);
     let commit_error = |scene: &mut Scene| scene.catalog.commit_put(put).expect_err("incomplete").to_string();
-    assert_eq!(commit_error(&mut scene), "put p1 lacks the stripe at position 0: put it, or abort");
+    assert_eq!(
+        commit_error(&mut scene),
+        "put p1 lacks the stripe at position 0: store this stripe, or abort the put"
+    );
     let last = scene.allocate(put, 2, [0, 1, 2]);
     let first = scene.allocate(put, 0, [0, 1, 2]);
     scene.publish(&last);
@@ -244,7 +247,10 @@ fn an_incomplete_put_is_not_committed() {
             .publish(&middle.id, BlockIndex(index), middle.blocks[0].node.expect("placed"), digest(7))
             .expect("published");
     }
-    assert_eq!(commit_error(&mut scene), "block 3.1 of put p1 is not stored yet: store it, or abort");
+    assert_eq!(
+        commit_error(&mut scene),
+        "block 3.1 of put p1 is not stored yet: store the block, or abort the put"
+    );
     assert_eq!(scene.catalog.put(put).expect("it goes on").name, "f");
     scene.publish(&middle);
     let file = scene.catalog.commit_put(put).expect("complete");

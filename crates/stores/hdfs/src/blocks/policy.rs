@@ -55,7 +55,7 @@ pub enum PolicyError {
     )]
     Name(String),
     /// The codec is not one of HDFS's own.
-    #[error("policy {policy}: Mend knows the codecs rs, rs-legacy and xor, not `{codec}`")]
+    #[error("policy {policy}: Mend supports the codecs rs, rs-legacy and xor, but not `{codec}`")]
     Codec {
         /// The policy.
         policy: String,
@@ -63,7 +63,10 @@ pub enum PolicyError {
         codec: String,
     },
     /// The number of blocks exceeds the capacity of a group, or is zero.
-    #[error("policy {policy}: a group has data and parity, and at most {MAX_BLOCKS_IN_GROUP} blocks")]
+    #[error(
+        "policy {policy}: a block group needs data and parity blocks, and at most {MAX_BLOCKS_IN_GROUP} in \
+         total"
+    )]
     Blocks {
         /// The policy.
         policy: String,
@@ -282,7 +285,7 @@ mod tests {
             ("RS-6-3-0k", "not an erasure coding policy"),
             ("RS-6-3-4194304k", "not an erasure coding policy"),
             ("RS-6--3-1024k", "the codecs rs, rs-legacy and xor"),
-            ("HHXOR-6-3-1024k", "the codecs rs, rs-legacy and xor, not `hhxor`"),
+            ("HHXOR-6-3-1024k", "the codecs rs, rs-legacy and xor, but not `hhxor`"),
             ("RS-14-4-1024k", "at most 16 blocks"),
             ("RS-0-4-1024k", "data and parity"),
             ("RS-65535-65535-1k", "at most 16 blocks"),

@@ -79,7 +79,7 @@ impl Pusher {
                 let why = format!(
                     "it closed the connection on a request for a block: it has no pool {}, or it requires \
                      protected connections (dfs.data.transfer.protection, dfs.encrypt.data.transfer), for \
-                     which Mend needs the plug-in; its log says which",
+                     which Mend needs the plug-in; the DataNode's log has the reason",
                     wanted.pool
                 );
                 Err(process(wanted, ProcessError::Refused { process: self.process(), why }))
@@ -95,8 +95,8 @@ impl Pusher {
             Err(TransferError::Closed) => {
                 let why = format!(
                     "it closed the connection: no folder of type DISK has room, or it has another replica \
-                     with this number; its log says which. Before the write it answered a request for the \
-                     block with: {before}"
+                     with this number; its log has the reason. Before the write it answered a request for \
+                     the block with: {before}"
                 );
                 Err(process(wanted, ProcessError::Refused { process: self.process(), why }))
             }

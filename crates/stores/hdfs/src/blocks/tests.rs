@@ -312,7 +312,7 @@ fn a_datanode_gets_only_one_block_of_a_group() {
     let (beside, other_group) = ("blk_-9223372036854775791_1001", "blk_-9223372036854775776_1002");
     node.put("b", beside, ChecksumFormat::default(), &bytes);
     let blocks = node.open();
-    says(make(&blocks, NAME, &bytes), "blk_-9223372036854775791_1001 of the same stripe is here");
+    says(make(&blocks, NAME, &bytes), "has blk_-9223372036854775791_1001 of the same stripe");
     make(&blocks, other_group, &bytes).expect("its neighbour is of another group");
     assert!(blocks.remove(&id(beside)).expect("removed"));
     // The other block appears while this one is being written.

@@ -153,12 +153,12 @@ pub(super) enum TransferError {
     /// The DataNode refuses the block token.
     #[error(
         "it rejects the coordinator's block token: the token has expired (dfs.block.access.token.lifetime), \
-         the clocks differ, or the DataNode lacks the NameNode's new keys; its log says which. The next \
-         attempt uses a new token"
+         the clocks differ, or the DataNode lacks the NameNode's new keys; the DataNode's log has the \
+         reason. The next attempt uses a new token"
     )]
     TokenRefused,
     /// The DataNode refuses the operation.
-    #[error("it says: {message} (status {status})")]
+    #[error("it answered: {message} (status {status})")]
     Refused {
         /// The status code.
         status: i32,

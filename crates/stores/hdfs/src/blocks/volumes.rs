@@ -252,7 +252,8 @@ fn only_pool(folder: &Path) -> Result<String, BlockError> {
         several => Err(refused(
             &current,
             format!(
-                "it has several block pools, and this helper must be given one of them: {}",
+                "the DataNode has several block pools; set `pool` of this helper in mend.toml to one of \
+                 them: {}",
                 several.join(", ")
             ),
         )),

@@ -54,7 +54,7 @@ async fn settle(shared: &Shared) {
 
 fn unsettled(groups: &str, count: &str) -> String {
     format!(
-        "{groups} written a moment ago and {count} once the DataNodes have reported all blocks to the \
+        "{groups} written recently and {count} as soon as the DataNodes have reported all blocks to the \
          NameNode"
     )
 }

@@ -89,7 +89,7 @@ pub enum VifError {
         parity: u32,
     },
     /// A size is negative.
-    #[error("it gives a size of {0} bytes")]
+    #[error("it contains the invalid size of {0} bytes")]
     Size(i64),
 }
 

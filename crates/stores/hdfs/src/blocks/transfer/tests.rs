@@ -145,7 +145,7 @@ fn answers_of_a_datanode_are_parsed() {
     let refused = Transfer(&mut said(b"\x02\x08\x05")).read_last_byte(&permitted(3));
     assert!(matches!(refused, Err(TransferError::TokenRefused)));
     let refused = ask(b"\x06\x08\x01\x2a\x02no").expect_err("refused").to_string();
-    assert_eq!(refused, "it says: no (status 1)");
+    assert_eq!(refused, "it answered: no (status 1)");
     // An answer without a status is no success, and an answer with an endless length is refused.
     for nonsense in
         [b"\x00".as_slice(), b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\xff\xff\x7f", b"\x01\xff"]

@@ -31,7 +31,7 @@ final class Address {
     } catch (NumberFormatException noPort) {
       // Reported below.
     }
-    throw new IllegalArgumentException("`" + text + "` is not HOST:PORT");
+    throw new IllegalArgumentException("`" + text + "` is not an address: write HOST:PORT");
   }
 
   /** Resolves the host on every call, because its addresses may change. */

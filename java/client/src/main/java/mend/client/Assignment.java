@@ -59,7 +59,7 @@ final class Assignment {
         try {
           key[i] = (byte) Integer.parseInt(digits.substring(2 * i, 2 * i + 2), 16);
         } catch (IndexOutOfBoundsException | NumberFormatException problem) {
-          throw new MendException(MendException.Kind.PROTOCOL, "an edge's key is not 32 hexadecimal digits");
+          throw new MendException(MendException.Kind.PROTOCOL, "the key of an edge must be 32 hexadecimal digits");
         }
       }
       return key;
@@ -77,13 +77,14 @@ final class Assignment {
       }
       List<Json.Node> delivers = task.get("delivers").list();
       if (delivers.size() > 1 || !task.get("sends").list().isEmpty() || !task.get("reads").list().isEmpty()) {
-        throw unsupported("a task other than to receive one block");
+        throw unsupported("the plan requires more than receiving one block");
       }
       for (Json.Node delivery : delivers) {
         for (Json.Node term : delivery.get("combination").list()) {
           List<Json.Node> received = term.get("r").list();
           if (received.size() != 3) {
-            throw new MendException(MendException.Kind.PROTOCOL, "a term of " + received.size() + " numbers");
+            throw new MendException(MendException.Kind.PROTOCOL,
+                "a term has " + received.size() + " numbers instead of 3");
           }
           long node = received.get(0).number();
           terms.add(new long[] {node, received.get(1).count(MAX_LANES), received.get(2).count(255)});
@@ -127,10 +128,10 @@ final class Assignment {
     sliceBytes = geometry.get("slice_bytes").count(MAX_SLICE_BYTES);
     stallMs = message.get("stall_ms").number();
     if (message.get("chunking").get("sub_blocks").number() != 1) {
-      throw unsupported("a code with sub-blocks");
+      throw unsupported("the code has sub-blocks");
     }
     if (sliceBytes == 0 || from < 0 || to < from || count() > MAX_SLICES) {
-      throw new MendException(MendException.Kind.PROTOCOL, "the window " + geometry);
+      throw new MendException(MendException.Kind.PROTOCOL, "the window is invalid: " + geometry);
     }
     for (Json.Node range : message.get("slices").list()) {
       List<Json.Node> ends = range.list();
@@ -149,13 +150,14 @@ final class Assignment {
       inlets.add(new Inlet(inlet));
     }
     if (lanes.size() != dealt.length || !message.get("outlets").list().isEmpty()) {
-      throw new MendException(MendException.Kind.PROTOCOL, lanes.size() + " lanes, dealt to " + dealt.length);
+      throw new MendException(MendException.Kind.PROTOCOL,
+          "there are " + lanes.size() + " lanes, but slices are dealt to " + dealt.length);
     }
   }
 
   private static MendException unsupported(String what) {
-    return new MendException(MendException.Kind.UNSUPPORTED, what + ", which this library does not take; read it by "
-        + "`mend get`");
+    return new MendException(MendException.Kind.UNSUPPORTED, what + ", which this library does not support; use "
+        + "`mend get` instead");
   }
 
   /** Returns the number of slices in the window. */

@@ -72,7 +72,7 @@ public final class Credentials {
     } catch (IOException | GeneralSecurityException | IllegalArgumentException problem) {
       String files = authority + ", " + certificate + " and " + key;
       throw new MendException(MendException.Kind.UNTRUSTED, "cannot use the certificates " + files
-          + ": " + problem + "; `mend issue` makes them, and whoever runs this must be able to read them", problem);
+          + ": " + problem + "; create them with `mend issue`, and check that this process may read them", problem);
     }
   }
 
@@ -113,7 +113,7 @@ public final class Credentials {
     Collection<? extends Certificate> certificates =
         CertificateFactory.getInstance("X.509").generateCertificates(new ByteArrayInputStream(bytes));
     if (certificates.isEmpty()) {
-      throw new CertificateException(path + " holds no certificate");
+      throw new CertificateException(path + " contains no certificate");
     }
     return certificates;
   }
@@ -155,7 +155,7 @@ public final class Credentials {
       boolean isIt = names != null && names.size() == 1
           && names.stream().allMatch(entry -> entry.get(0).equals(DNS_NAME) && name.equals(entry.get(1)));
       if (!isIt) {
-        throw new CertificateException("the certificate is for " + names + " where " + name + " is expected");
+        throw new CertificateException("the certificate is for " + names + ", but " + name + " was expected");
       }
     }
 
@@ -173,7 +173,7 @@ public final class Credentials {
 
     @Override
     public void checkClientTrusted(X509Certificate[] chain, String type) throws CertificateException {
-      throw new CertificateException("nobody dials us");
+      throw new CertificateException("this client accepts no connections");
     }
 
     @Override

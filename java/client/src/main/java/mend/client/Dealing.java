@@ -17,7 +17,7 @@ final class Dealing {
     long factor = 0;
     for (long weight : weights) {
       if (weight <= 0) {
-        throw new MendException(MendException.Kind.PROTOCOL, "a lane without weight");
+        throw new MendException(MendException.Kind.PROTOCOL, "a lane has no weight");
       }
       factor = gcd(weight, factor);
     }
@@ -26,7 +26,7 @@ final class Dealing {
       sum += weight / Math.max(factor, 1);
     }
     if (sum == 0 || sum > MAX_ROUND) {
-      throw new MendException(MendException.Kind.PROTOCOL, "a round of " + sum + " slices");
+      throw new MendException(MendException.Kind.PROTOCOL, "a round has " + sum + " slices, which is out of range");
     }
     // Pack the due position and the lane into one number: lanes are below 2^16, due positions below 2^33.
     long[] due = new long[(int) sum];

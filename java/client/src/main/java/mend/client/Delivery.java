@@ -51,8 +51,8 @@ final class Delivery {
     boolean isIt = plan.from == from && plan.to == from + bytes.length;
     if (!isIt || begun && plan.sliceBytes != sliceBytes) {
       throw new MendException(MendException.Kind.PROTOCOL,
-          "a plan for bytes " + plan.from + " to " + plan.to + " in slices of " + plan.sliceBytes + " where " + from + " to "
-              + (from + bytes.length) + " were asked for");
+          "the plan is for bytes " + plan.from + " to " + plan.to + " in slices of " + plan.sliceBytes + ", but bytes "
+              + from + " to " + (from + bytes.length) + " were requested");
     }
     begun = true;
     sliceBytes = plan.sliceBytes;
@@ -105,8 +105,8 @@ final class Delivery {
       }
       long leftMs = TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime()) + 1;
       if (until - System.nanoTime() <= 0) {
-        throw new MendException(MendException.Kind.TIMED_OUT, "byte " + (from + had) + " did not come for " + patienceMs
-            + " ms; `mend status` says what the cluster is doing");
+        throw new MendException(MendException.Kind.TIMED_OUT, "byte " + (from + had) + " did not arrive within "
+            + patienceMs + " ms; check the cluster with `mend status`");
       }
       try {
         wait(leftMs);

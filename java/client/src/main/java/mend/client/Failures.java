@@ -44,7 +44,7 @@ final class Failures {
       case "too-much-lost":
         return new MendException(MendException.Kind.TOO_MUCH_LOST, detail);
       case "called-off":
-        return new MendException(MendException.Kind.CLOSED, "the read was called off");
+        return new MendException(MendException.Kind.CLOSED, "the read was cancelled");
       default:
         return new MendException(MendException.Kind.FAILED, detail);
     }

@@ -183,15 +183,15 @@ final class Inflow implements Runnable {
     boolean isDue = fields.get(0) == SLICE_FRAME && lane == plan.dealing.laneOf(slice) && foundStream == stream
         && fields.getInt(8) == slice && fields.getInt(12) == bytes;
     if (!isDue) {
-      throw new BadFrame("a frame of lane " + lane + ", stream " + foundStream + ", slice " + fields.getInt(8) + ", "
-          + fields.getInt(12) + " bytes where slice " + slice + " of stream " + stream + " is due");
+      throw new BadFrame("received a frame of lane " + lane + ", stream " + foundStream + ", slice " + fields.getInt(8)
+          + ", " + fields.getInt(12) + " bytes, but slice " + slice + " of stream " + stream + " is due");
     }
     read(payload, bytes);
     CRC32C checksum = new CRC32C();
     checksum.update(header, 0, COVERED_BYTES);
     checksum.update(payload, 0, bytes);
     if ((int) checksum.getValue() != fields.getInt(16)) {
-      throw new BadFrame("slice " + slice + " does not agree with its checksum");
+      throw new BadFrame("slice " + slice + " does not match its checksum");
     }
   }
 

@@ -31,7 +31,7 @@ final class Json {
     Object value = json.value(0);
     json.skipSpace();
     if (json.at != json.text.length()) {
-      throw json.malformed("something follows the value");
+      throw json.malformed("unexpected text after the value");
     }
     return value;
   }
@@ -43,7 +43,7 @@ final class Json {
 
   private Object value(int depth) throws MendException {
     if (depth > MAX_DEPTH) {
-      throw malformed("it is nested too deeply");
+      throw malformed("values are nested too deeply");
     }
     skipSpace();
     switch (peek()) {
@@ -105,7 +105,7 @@ final class Json {
     skipSpace();
     char next = peek();
     if (next != ',' && next != end) {
-      throw malformed("a comma or " + end + " is due");
+      throw malformed("expected a comma or " + end);
     }
     at++;
     return next == ',';
@@ -135,13 +135,13 @@ final class Json {
       return "\"\\/\b\f\n\r\t".charAt(plain);
     }
     if (kind != 'u' || at + 4 > text.length()) {
-      throw malformed("no such escape");
+      throw malformed("invalid escape sequence");
     }
     int code = 0;
     for (int digit = 0; digit < 4; digit++) {
       int value = Character.digit(take(), 16);
       if (value < 0) {
-        throw malformed("no such escape");
+        throw malformed("invalid escape sequence");
       }
       code = code << 4 | value;
     }
@@ -161,14 +161,14 @@ final class Json {
       try {
         return new BigDecimal(digits).doubleValue();
       } catch (NumberFormatException none) {
-        throw malformed("a value is due");
+        throw malformed("expected a value");
       }
     }
   }
 
   private Object word(String word, Object value) throws MendException {
     if (!text.startsWith(word, at)) {
-      throw malformed("a value is due");
+      throw malformed("expected a value");
     }
     at += word.length();
     return value;
@@ -188,7 +188,7 @@ final class Json {
 
   private char peek() throws MendException {
     if (at >= text.length()) {
-      throw malformed("it ends early");
+      throw malformed("the text ends too early");
     }
     return text.charAt(at);
   }

@@ -82,7 +82,7 @@ public final class MendClient implements Closeable {
    */
   public InputStream open(String stripe, int block, long from, long to) {
     if (from < 0 || to < from) {
-      throw new IllegalArgumentException("bytes " + from + " to " + to);
+      throw new IllegalArgumentException("bytes " + from + " to " + to + " are not a valid range");
     }
     return new BlockStream(this, stripe, block, from, to, settings.patience().toMillis());
   }

@@ -108,9 +108,10 @@ final class Session implements Closeable, Part.Surroundings {
           break;
         case "refused":
           throw new MendException(MendException.Kind.REFUSED,
-              "the coordinator refuses: " + message.get("refused").get("reason").text());
+              "the coordinator refuses the registration: " + message.get("refused").get("reason").text());
         default:
-          throw new MendException(MendException.Kind.PROTOCOL, "`" + name + "` instead of an answer to our registration");
+          throw new MendException(MendException.Kind.PROTOCOL,
+              "`" + name + "` arrived instead of an answer to the registration");
       }
     }
   }
@@ -162,7 +163,7 @@ final class Session implements Closeable, Part.Surroundings {
   synchronized void close(long tag) {
     Delivery delivery = requests.remove(tag);
     if (delivery != null) {
-      delivery.fail(new MendException(MendException.Kind.CLOSED, "the read was given up"));
+      delivery.fail(new MendException(MendException.Kind.CLOSED, "the read was cancelled"));
       parts.values().stream().filter(part -> part.delivery() == delivery).forEach(Part::end);
       send(object("close", object("tag", tag)));
     }
@@ -184,7 +185,7 @@ final class Session implements Closeable, Part.Surroundings {
     } catch (MendException problem) {
       why = problem;
     } catch (SocketTimeoutException problem) {
-      why = lost("it has said nothing for " + SILENCE_LIMIT_MS / 1000 + " s");
+      why = lost("the coordinator sent no message for " + SILENCE_LIMIT_MS / 1000 + " s");
     } catch (IOException | RuntimeException problem) {
       why = lost(problem.toString());
     }
@@ -239,7 +240,7 @@ final class Session implements Closeable, Part.Surroundings {
         }
         break;
       default: // Sealing, committing and fingerprints do not apply to a requestor that requests no check.
-        report(job, epoch, Part.refusal("assignment", "detail", "this client does not do `" + name + "`"));
+        report(job, epoch, Part.refusal("assignment", "detail", "this client does not support `" + name + "`"));
     }
   }
 
@@ -291,7 +292,8 @@ final class Session implements Closeable, Part.Surroundings {
     if (!failure.isNull()) {
       delivery.fail(Failures.ofRequest(failure));
     } else if (!delivery.isComplete()) {
-      delivery.fail(new MendException(MendException.Kind.PROTOCOL, "the coordinator says that all has come, and it has not"));
+      delivery.fail(new MendException(MendException.Kind.PROTOCOL,
+          "the coordinator reports a complete delivery, but bytes are missing"));
     }
   }
 
@@ -362,7 +364,7 @@ final class Session implements Closeable, Part.Surroundings {
 
   private synchronized void endIfIdle() {
     if (requests.isEmpty() && System.nanoTime() - idleSinceNs > IDLE_LIMIT_NS) {
-      end(lost("nothing was asked for a while"));
+      end(lost("the connection was idle"));
     }
   }
 

@@ -32,14 +32,14 @@ final class Adoption {
   void ready(String pool) throws IOException {
     dataset();
     if (!dataNode.isBPServiceAlive(pool)) {
-      throw new IOException("the DataNode does not serve " + pool);
+      throw new IOException("the DataNode does not serve block pool " + pool);
     }
   }
 
   private FsDatasetSpi<?> dataset() throws IOException {
     FsDatasetSpi<?> dataset = dataNode.getFSDataset();
     if (dataset == null) {
-      throw new IOException("the DataNode has not spoken with a NameNode yet");
+      throw new IOException("the DataNode has not registered with a NameNode yet");
     }
     return dataset;
   }
@@ -60,7 +60,7 @@ final class Adoption {
     Block stored = dataset.getStoredBlock(pool, block);
     boolean known = stored != null && stored.getGenerationStamp() == stamp && stored.getNumBytes() == bytes;
     if (!known || !dataset.isValidBlock(wanted)) {
-      throw new IOException("the DataNode has " + stored + " and did not take " + wanted);
+      throw new IOException("the DataNode did not accept " + wanted + "; it has " + stored);
     }
     // The check above reports replicas that were unknown before. If the replica was known and has been
     // replaced, report it here.
@@ -83,6 +83,6 @@ final class Adoption {
         }
       }
     }
-    throw new IOException("there is no blk_" + block + "_" + stamp + " in its folders");
+    throw new IOException("the folders of the DataNode do not contain blk_" + block + "_" + stamp);
   }
 }

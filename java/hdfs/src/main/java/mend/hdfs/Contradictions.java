@@ -51,6 +51,7 @@ final class Contradictions {
 
   /** Logs each group once, whether it was found by a repair here or reported by the coordinator. */
   private static void warn(String group) {
-    MendPlugin.LOG.warn("the blocks of {} contradict each other, and HDFS rebuilds nothing from them", group);
+    MendPlugin.LOG.warn(
+        "the blocks of {} contradict each other, so HDFS does not rebuild blocks from them; see mend status", group);
   }
 }

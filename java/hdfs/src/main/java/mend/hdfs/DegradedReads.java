@@ -72,7 +72,7 @@ public final class DegradedReads implements Closeable {
       mend.get(); // Report an unusable configuration now.
       return new DegradedReads(mend, most);
     } catch (IOException | RuntimeException problem) {
-      LOG.warn("HDFS decodes what is lost itself", problem);
+      LOG.warn("cannot use Mend; HDFS decodes lost blocks itself", problem);
       return null;
     }
   }
@@ -104,7 +104,7 @@ public final class DegradedReads implements Closeable {
         breaker.failed((IOException) problem);
       }
       forget(group);
-      LOG.warn("Mend does not give bytes {} to {} of block {} of {}; HDFS decodes them itself: {}", from,
+      LOG.warn("Mend cannot read bytes {} to {} of block {} of {}; HDFS decodes them itself: {}", from,
           from + length, index, group.name(), problem.toString());
       LOG.debug("why", problem);
       return false;
@@ -145,9 +145,9 @@ public final class DegradedReads implements Closeable {
       if (problem.kind() != MendException.Kind.BUSY) {
         throw problem;
       }
-      LOG.debug("{} is being repaired, and read as it was described for that", group.name());
+      LOG.debug("{} is being repaired; using the description of that repair", group.name());
     }
-    LOG.info("reading what is lost of {} through Mend", group.name());
+    LOG.info("reading lost blocks of {} through Mend", group.name());
     synchronized (described) {
       described.put(group.name(), new Described(group.whereabouts()));
     }
@@ -176,7 +176,7 @@ public final class DegradedReads implements Closeable {
 
   @Override
   public void close() {
-    LOG.debug("{} reads of {} bytes in all, {} failures", served, bytes, failures);
+    LOG.debug("{} reads, {} bytes in total, {} failures", served, bytes, failures);
     mend.close();
   }
 }

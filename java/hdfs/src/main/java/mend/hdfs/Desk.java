@@ -37,7 +37,7 @@ final class Desk implements Runnable {
         if (listener.isClosed()) {
           return;
         }
-        MendPlugin.LOG.warn("no connection of Mend's helper can be accepted", problem);
+        MendPlugin.LOG.warn("cannot accept connections from Mend's helper", problem);
         if (!pause()) {
           return;
         }
@@ -48,7 +48,7 @@ final class Desk implements Runnable {
         socket.getOutputStream().write(answer);
       // This also catches errors due to another HDFS version, so that later requests are still answered.
       } catch (Throwable problem) {
-        MendPlugin.LOG.warn("a question of Mend's helper", problem);
+        MendPlugin.LOG.warn("cannot answer a request of Mend's helper", problem);
       }
     }
   }
@@ -72,11 +72,11 @@ final class Desk implements Runnable {
       } else if (words.length == 5 && words[0].equals("adopt")) {
         adoption.adopt(words[1], Long.parseLong(words[2]), Long.parseLong(words[3]), Long.parseLong(words[4]));
       } else {
-        return "no that is not a question which this version knows";
+        return "no this version of the plug-in does not support the request";
       }
       return "yes";
     } catch (IOException | RuntimeException problem) {
-      MendPlugin.LOG.warn("Mend's helper asked: {}", line, problem);
+      MendPlugin.LOG.warn("a request of Mend's helper failed: {}", line, problem);
       return "no " + String.valueOf(problem.getMessage()).replace('\n', ' ');
     }
   }
@@ -89,7 +89,7 @@ final class Desk implements Runnable {
     while (line.length() < MAX_LINE_BYTES) {
       long leftMs = TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime());
       if (leftMs <= 0) {
-        throw new SocketTimeoutException("no whole line came in " + LINE_LIMIT_MS + " ms");
+        throw new SocketTimeoutException("no complete line arrived within " + LINE_LIMIT_MS + " ms");
       }
       socket.setSoTimeout((int) leftMs);
       int next = input.read();

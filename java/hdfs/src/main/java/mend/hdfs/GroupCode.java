@@ -36,7 +36,8 @@ final class GroupCode {
       default:
         break;
     }
-    throw new IOException("Mend repairs no group of " + policy.getName() + " with " + present + " data blocks");
+    throw new IOException("Mend cannot repair a block group of " + policy.getName() + " with " + present
+        + " data blocks");
   }
 
   /**

@@ -44,7 +44,7 @@ public final class MendPlugin implements ServicePlugin {
     Thread thread = new Thread(new Desk(listener, new Adoption(dataNode)), "mend");
     thread.setDaemon(true);
     thread.start();
-    LOG.info("Mend's helper may ask on port {}", port);
+    LOG.info("listening for Mend's helper on port {}", port);
     takeOver(dataNode);
   }
 
@@ -81,7 +81,7 @@ public final class MendPlugin implements ServicePlugin {
       try {
         socket.close(); // This ends the thread that accepts connections.
       } catch (IOException problem) {
-        LOG.warn("closing the port for Mend's helper", problem);
+        LOG.warn("cannot close the port for Mend's helper", problem);
       }
     }
   }

@@ -71,7 +71,7 @@ public final class MendSettings {
   private static String required(Configuration conf, String key) throws IOException {
     String value = conf.getTrimmed(key, "");
     if (value.isEmpty()) {
-      throw new IOException(key + " is not set; docs/reference/hdfs.md lists what belongs together");
+      throw new IOException(key + " is not set; docs/reference/hdfs.md lists the settings that are needed together");
     }
     return value;
   }

@@ -51,9 +51,10 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     }
     try {
       ReconstructionPool.install(dataNode, this);
-      MendPlugin.LOG.info("Mend carries out reconstruction commands");
+      MendPlugin.LOG.info("Mend executes reconstruction commands");
     } catch (ReflectiveOperationException | RuntimeException problem) {
-      MendPlugin.LOG.error("this version of HDFS is not known: it carries out reconstruction commands itself", problem);
+      MendPlugin.LOG.error(
+          "this version of HDFS is not supported; HDFS executes reconstruction commands itself", problem);
       return;
     }
     greet();
@@ -72,7 +73,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
       contradictions.refresh();
       breaker.succeeded();
     } catch (IOException | RuntimeException problem) {
-      MendPlugin.LOG.debug("contradictions are not told", problem);
+      MendPlugin.LOG.debug("cannot fetch the list of contradictory block groups", problem);
     }
   }
 
@@ -81,7 +82,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     try {
       contradictions.refresh();
     } catch (IOException problem) {
-      MendPlugin.LOG.warn("Mend's coordinator cannot be asked; until it can, HDFS carries out commands itself: {}",
+      MendPlugin.LOG.warn("cannot reach Mend's coordinator; until it can be reached, HDFS executes commands itself: {}",
           problem.toString());
     }
   }
@@ -89,7 +90,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
   @Override
   public boolean repair(ReconstructionCommand command) throws IOException {
     if (!breaker.allows()) {
-      throw new IOException("the coordinator did not answer a moment ago");
+      throw new IOException("the coordinator did not answer recent requests");
     }
     Group group = new Group(command.group(), command.policy());
     command.forEachSource(group::hold);
@@ -127,7 +128,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
       contradictions.refresh();
     } catch (IOException | RuntimeException problem) { // The caller continues with the known contradictions.
       breaker.failed(problem);
-      MendPlugin.LOG.debug("contradictions are not told", problem);
+      MendPlugin.LOG.debug("cannot fetch the list of contradictory block groups", problem);
     }
   }
 
@@ -140,7 +141,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
         contradictions.add(group);
       }
       if (!repair.isDone()) {
-        throw new IOException(repair + (isOver ? "" : ", and not done within " + limit.getSeconds() + " s"));
+        throw new IOException(repair + (isOver ? "" : ", and did not finish within " + limit.getSeconds() + " s"));
       }
     } finally {
       if (!isOver) {
@@ -154,7 +155,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     try {
       mend.get().cancel(repair);
     } catch (IOException problem) {
-      MendPlugin.LOG.warn("calling repair {} off", repair.number(), problem);
+      MendPlugin.LOG.warn("cannot cancel repair {}", repair.number(), problem);
     }
   }
 

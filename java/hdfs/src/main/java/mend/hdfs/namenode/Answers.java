@@ -42,7 +42,7 @@ final class Answers {
           survey.tokens(Survey.path(asked[0]), Long.parseLong(asked[1]), asked[2].split(","), tokens);
           break;
         default:
-          throw new IOException("that is not a question which this version knows: " + question.word);
+          throw new IOException("this version does not support the request " + question.word);
       }
       lines.add("done");
     } catch (FileNotFoundException gone) {

@@ -50,7 +50,7 @@ final class BlockTokens {
   private BlockTokenSecretManager manager(String pool) throws IOException {
     ExportedBlockKeys keys = namenode().getBlockKeys();
     if (!keys.isBlockTokenEnabled()) {
-      throw new IOException("the NameNode gives readers block tokens, and has no keys to make any of");
+      throw new IOException("the NameNode requires block tokens, but has no keys to create them");
     }
     boolean asProtobuf = conf.getBoolean(DFSConfigKeys.DFS_BLOCK_ACCESS_TOKEN_PROTOBUF_ENABLE,
         DFSConfigKeys.DFS_BLOCK_ACCESS_TOKEN_PROTOBUF_ENABLE_DEFAULT);

@@ -81,7 +81,7 @@ public final class Reporter {
     URI uri = FileSystem.getDefaultUri(conf);
     FileSystem files = FileSystem.get(uri, conf);
     if (!(files instanceof DistributedFileSystem)) {
-      throw new IOException(uri + " is no HDFS: is the folder of its configuration on the class path?");
+      throw new IOException(uri + " is not HDFS; add the folder with the Hadoop configuration to the class path");
     }
     return (DistributedFileSystem) files;
   }

@@ -46,7 +46,7 @@ final class LostBlockReader implements BlockReader {
     ByteBuffer part = target.duplicate();
     part.limit(part.position() + bytes);
     if (!reads.read(group, index, at, part)) {
-      throw new IOException("Mend does not give block " + index + " of " + group.name());
+      throw new IOException("Mend cannot read block " + index + " of " + group.name());
     }
     target.position(target.position() + bytes);
     at += bytes;

@@ -43,7 +43,7 @@ public final class ReconstructionCommand {
         break;
       }
       if (live.get(index)) {
-        throw new IllegalStateException("block " + index + " of " + group + " is to be made, and it is live");
+        throw new IllegalStateException("block " + index + " of " + group + " should be rebuilt, but is live");
       }
       lost.add((int) index);
     }

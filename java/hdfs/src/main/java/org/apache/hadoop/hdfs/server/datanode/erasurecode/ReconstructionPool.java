@@ -79,13 +79,15 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
       made = repairer.repair(command);
     } catch (Throwable problem) { // Includes errors due to another HDFS version.
       if (repairer.isContradictory(task.getBlockGroup())) {
-        LOG.error("{} is not reconstructed, as its blocks contradict each other; mend status says what to do: {}",
+        LOG.error(
+            "{} is not reconstructed, because its blocks contradict each other; see mend status for the next step: {}",
             task.getBlockGroup(), problem.toString());
         endTransfer(task);
         dataNode.getMetrics().incrECFailedReconstructionTasks();
         return;
       }
-      LOG.warn("Mend did not reconstruct {}; HDFS does it itself: {}", task.getBlockGroup(), problem.toString());
+      LOG.warn("Mend did not reconstruct {}; HDFS reconstructs it itself: {}", task.getBlockGroup(),
+          problem.toString());
       LOG.debug("why", problem);
       task.run();
       return;
