@@ -88,7 +88,8 @@ impl Coordinator {
         // Every system begins with the same empty catalog.
         static EMPTY: LazyLock<Platter> = LazyLock::new(|| {
             let platter = Platter::default();
-            DirCatalog::create_on(platter.handle(), CATALOG, CLUSTER).expect("the medium is new and takes all");
+            DirCatalog::create_on(platter.handle(), CATALOG, CLUSTER)
+                .expect("the medium is new and takes all");
             platter
         });
         let platter = EMPTY.copy();

@@ -126,8 +126,7 @@ impl World {
         }
         let earlier = self.copies.iter().rev().filter(|copy| copy.at <= before);
         let mut candidates = earlier.chain(&self.copies);
-        let found =
-            candidates.find_map(|copy| Some((copy, system.coordinator.snapshot_of(&copy.platter)?)));
+        let found = candidates.find_map(|copy| Some((copy, system.coordinator.snapshot_of(&copy.platter)?)));
         let Some((copy, snapshot)) = found else { return };
         system.scene.note(|| format!("the catalog of {:?} is put back", copy.at));
         let ended = system.coordinator.stop();
