@@ -2,14 +2,17 @@
 //!
 //! `cargo run --release -p sim --example seeds -- --seeds 0..1000000`
 //!
-//! Prints one line for each piece (10,000 seeds by default) of the range. For every seed that fails, prints
-//! its violation and the shortest script that still fails. Stops at the first failure unless `--keep-going`
-//! is given, and exits with 1 if anything failed.
+//! With `--profile seeds` instead of `--release`, the build takes ten minutes and a seed a fifth less time.
+//!
+//! Prints one line for each piece (10,000 seeds by default) of the range, and at the end the number of seeds
+//! that passed and the processor time. For every seed that fails, prints its violation and the shortest script
+//! that still fails. Stops at the first failure unless `--keep-going` is given, and exits with 1 if anything
+//! failed.
 
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sim::system::{Summary, Violation, check, shrink};
 
@@ -73,19 +76,22 @@ impl Campaign {
 
     /// Simulates all pieces and returns the number of seeds that failed.
     fn run(&self) -> u64 {
-        let (begun, mut failed) = (Instant::now(), 0);
+        let (begun, mut played, mut failed) = (Instant::now(), 0, 0);
         let mut from = self.seeds.start;
         while from < self.seeds.end && (failed == 0 || self.keeps_going) {
             let piece = from..self.seeds.end.min(from + self.piece);
             from = piece.end;
-            failed += self.play(piece);
+            let counts = self.play(piece);
+            (played, failed) = (played + counts.0, failed + counts.1);
         }
-        println!("{} seeds in {:.0?}, {failed} failed", from - self.seeds.start, begun.elapsed());
+        let passed = played - failed;
+        let cpu = processor_time().map_or(String::new(), |time| format!(" and {time:.0?} of processor time"));
+        println!("{passed} seeds passed in {:.0?}{cpu}, {failed} failed", begun.elapsed());
         failed
     }
 
-    /// Simulates one piece, prints its line and returns the number of seeds that failed.
-    fn play(&self, piece: Range<u64>) -> u64 {
+    /// Simulates one piece and prints its line. Returns the number of seeds played and of those that failed.
+    fn play(&self, piece: Range<u64>) -> (u64, u64) {
         let (begun, totals, next) = (Instant::now(), Totals::default(), AtomicU64::new(piece.start));
         let (failed, stops) = (AtomicU64::new(0), AtomicBool::new(false));
         let work = || {
@@ -112,7 +118,7 @@ impl Campaign {
             piece.start,
             piece.start + played
         );
-        failed
+        (played, failed)
     }
 
     fn report(&self, violation: Violation, passed: u64) {
@@ -147,6 +153,16 @@ impl std::fmt::Display for Totals {
         write!(f, "{} reads, {} commits, ", count(&self.reads), count(&self.commits))?;
         write!(f, "{} coordinator starts, the longest {} s", count(&self.starts), count(&self.longest_s))
     }
+}
+
+/// The processor time of this process so far; `None` if the system does not tell.
+fn processor_time() -> Option<Duration> {
+    /// The unit of the times in `stat` on Linux.
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, after_the_name) = stat.rsplit_once(')')?;
+    let ticks = after_the_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<u32>().ok());
+    Some(TICK * ticks.sum::<Option<u32>>()?)
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {

@@ -39,10 +39,11 @@ pub(crate) struct Delivery {
 }
 
 impl Deliveries {
-    /// Opens a sink unless it is open already.
-    pub(crate) fn open(&mut self, sink: &Sink) {
+    /// Opens a sink unless it is open already. A sink that does not keep its bytes drops all writes.
+    pub(crate) fn open(&mut self, sink: &Sink, keeps: bool) {
         let label = sink.label().map(|label| (sink.index, label.clone()));
-        let open = || Delivery { bytes: vec![0; sink.bytes as usize], label };
+        let bytes = if keeps { sink.bytes as usize } else { 0 };
+        let open = || Delivery { bytes: vec![0; bytes], label };
         self.0.entry(sink.id.clone()).or_insert_with(open);
     }
 

@@ -20,6 +20,21 @@ impl EdgeId {
     }
 }
 
+/// A frame on its way.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// The header, and the payload unless it is omitted.
+    pub(crate) bytes: Vec<u8>,
+    /// Number of payload bytes that are not transported, because nobody looks at the bytes of a probe.
+    pub(crate) omitted_bytes: usize,
+}
+
+impl Frame {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + self.omitted_bytes
+    }
+}
+
 /// The connection of an edge.
 #[derive(Debug, Default)]
 pub(crate) struct Edge {
@@ -36,7 +51,7 @@ pub(crate) struct Edge {
     pub(crate) under_way: u64,
     /// Arrival time of the last frame that was sent. Later frames cannot arrive earlier.
     pub(crate) last_arrival: Duration,
-    pub(crate) arrived: VecDeque<Vec<u8>>,
+    pub(crate) arrived: VecDeque<Frame>,
     /// Payload bytes sent so far.
     pub(crate) payload_bytes: u64,
 }

@@ -1,12 +1,13 @@
 //! The events of a simulation, in order of virtual time.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use repair::wire::control::ToNode;
 use repair::{BlockProblem, Buffer, Epoch, JobId, NodeId, Report};
 
-use crate::edge::EdgeId;
+use crate::edge::{EdgeId, Frame};
 use crate::system::Happening;
 
 /// A number that is unique among the tasks and disk requests of a world. A completion whose task no longer
@@ -38,7 +39,7 @@ pub(crate) enum Event {
     /// An event for a node's task in a job.
     Node { node: NodeId, job: JobId, what: NodeEvent },
     /// A frame arrives in the kernel of the receiving machine.
-    Arrives { edge: EdgeId, frame: Vec<u8> },
+    Arrives { edge: EdgeId, frame: Frame },
     /// An event of a whole system.
     System(Happening),
 }
@@ -64,20 +65,30 @@ pub(crate) enum NodeEvent {
     DiskDone { ask: TaskId, report: Box<Report> },
 }
 
-/// The queue of future events.
+/// The queue of future events. Events of the same time happen in the order in which they were added.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    events: BTreeMap<(Duration, u64), Event>,
+    /// Time, number and slot of each event; the earliest first.
+    due: BinaryHeap<Reverse<(Duration, u64, usize)>>,
+    slots: Vec<Option<Event>>,
+    free: Vec<usize>,
     next: u64,
 }
 
 impl Agenda {
     pub(crate) fn add(&mut self, at: Duration, event: Event) {
-        self.events.insert((at, self.next), event);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(event);
+        self.due.push(Reverse((at, self.next, slot)));
         self.next += 1;
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Duration, Event)> {
-        self.events.pop_first().map(|((at, _), event)| (at, event))
+        let Reverse((at, _, slot)) = self.due.pop()?;
+        self.free.push(slot);
+        Some((at, self.slots[slot].take().expect("the heap names full slots")))
     }
 }

@@ -13,7 +13,7 @@ use repair::{
 };
 
 use crate::disk::{Deliveries, Disk};
-use crate::edge::EdgeId;
+use crate::edge::{EdgeId, Frame};
 use crate::event::{NodeEvent, TaskId};
 use crate::scene::Scene;
 
@@ -43,19 +43,33 @@ struct Inbound {
 #[derive(Debug)]
 struct Outbound {
     edge: EdgeId,
-    queue: VecDeque<Frame>,
+    queue: VecDeque<Queued>,
     /// A frame that is larger than the kernel's buffers. Its write completes only when the receiver has read
     /// the frame.
     too_large: Option<(u32, Buffer)>,
     closed: Option<&'static str>,
 }
 
+/// A slice that waits for room in the kernel.
 #[derive(Debug)]
-struct Frame {
+struct Queued {
     lane: u16,
     stream: u16,
     slice: u32,
     buffer: Buffer,
+}
+
+impl Queued {
+    fn whole(&self) -> Frame {
+        let header = FrameHeader::slice(self.lane, self.stream, self.slice, &self.buffer);
+        Frame { bytes: [&header.encode()[..], &self.buffer].concat(), omitted_bytes: 0 }
+    }
+
+    fn omitting_payload(&self) -> Frame {
+        let mut header = FrameHeader::slice(self.lane, self.stream, self.slice, &[]);
+        header.bytes = self.buffer.len() as u32;
+        Frame { bytes: header.encode().to_vec(), omitted_bytes: self.buffer.len() }
+    }
 }
 
 impl Motion {
@@ -116,7 +130,7 @@ impl Motion {
             }
             Action::Send { outlet, lane, stream, slice, buffer } => {
                 self.take_out(slice, scene);
-                self.outlets[outlet].queue.push_back(Frame { lane, stream, slice, buffer });
+                self.outlets[outlet].queue.push_back(Queued { lane, stream, slice, buffer });
             }
             Action::Deliver { output, slice, buffer } => {
                 self.take_out(slice, scene);
@@ -252,20 +266,23 @@ impl Motion {
         &self,
         part: &mut Part,
         index: usize,
-        frame: &[u8],
+        frame: &Frame,
         due_bytes: usize,
         now: Duration,
     ) -> Result<(), String> {
-        let (head, payload) = frame.split_at(HEADER_BYTES);
+        let (head, payload) = frame.bytes.split_at(HEADER_BYTES);
         let head: &[u8; HEADER_BYTES] = head.try_into().expect("a header's bytes");
         let limit = self.assignment.geometry.slice_bytes;
         let header = FrameHeader::decode(head, limit).map_err(|error| error.to_string())?;
-        if due_bytes != header.bytes as usize || payload.len() != header.bytes as usize {
-            return Err(format!("a frame of {} bytes", header.bytes));
+        let bytes = header.bytes as usize;
+        if due_bytes != bytes || frame.len() - HEADER_BYTES != bytes {
+            return Err(format!("a frame of {bytes} bytes"));
         }
-        header.verify(payload).map_err(|error| error.to_string())?;
-        let mut buffer = part.buffer(payload.len());
-        buffer.copy_from_slice(payload);
+        let mut buffer = part.buffer(bytes);
+        if frame.omitted_bytes == 0 {
+            header.verify(payload).map_err(|error| error.to_string())?;
+            buffer.copy_from_slice(payload);
+        }
         part.handle_received(index, header.stream, header.slice, buffer, now);
         Ok(())
     }
@@ -277,13 +294,14 @@ impl Motion {
                 && let Some(frame) = outlet.queue.front()
                 && scene.network.has_room(outlet.edge, HEADER_BYTES + frame.buffer.len(), scene.now)
             {
-                let Frame { lane, stream, slice, buffer } = outlet.queue.pop_front().expect("it is there");
-                let mut bytes = FrameHeader::slice(lane, stream, slice, &buffer).encode().to_vec();
-                bytes.extend_from_slice(&buffer);
+                let queued = outlet.queue.pop_front().expect("it is there");
+                let is_looked_at = self.assignment.class != Class::Probe || scene.flips_next(outlet.edge);
+                let frame = if is_looked_at { queued.whole() } else { queued.omitting_payload() };
+                let Queued { slice, buffer, .. } = queued;
                 part.handle_outlet_moved(index, scene.now);
                 moved = true;
-                let fits = bytes.len() as u64 <= scene.network.window;
-                scene.send_frame(outlet.edge, bytes, buffer.len());
+                let fits = frame.len() as u64 <= scene.network.window;
+                scene.send_frame(outlet.edge, frame, buffer.len());
                 if fits {
                     let delay = scene.dice.up_to(Duration::from_micros(30));
                     let sent = NodeEvent::Sent { task: self.id, outlet: index, slice, buffer };

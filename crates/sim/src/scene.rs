@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::dice::Dice;
-use crate::edge::{Edge, EdgeId, Network};
+use crate::edge::{Edge, EdgeId, Frame, Network};
 use crate::event::{Agenda, Event, NodeEvent};
 
 /// The shared state of a world.
@@ -192,13 +192,13 @@ impl Scene {
     }
 
     /// Sends a frame that the kernel has room for.
-    pub(crate) fn send_frame(&mut self, id: EdgeId, mut frame: Vec<u8>, payload_bytes: usize) {
+    pub(crate) fn send_frame(&mut self, id: EdgeId, mut frame: Frame, payload_bytes: usize) {
         let jitter = self.dice.up_to(Duration::from_micros(200));
         let arrival = self.network.send(id, frame.len(), self.now, jitter);
         let edge = self.network.edges.get_mut(&id).expect("it was sent on");
         edge.payload_bytes += payload_bytes as u64;
         if std::mem::take(&mut edge.flip_next) {
-            flip_bit(&mut frame, &mut self.dice);
+            flip_bit(&mut frame.bytes, &mut self.dice);
             self.note(|| format!("a bit flips on the way from {} to {}", id.from, id.to));
         }
         if let Some(at) = arrival {
@@ -207,13 +207,18 @@ impl Scene {
     }
 
     /// Lets the receiving process take the next frame from its kernel.
-    pub(crate) fn take_frame(&mut self, id: EdgeId) -> Option<Vec<u8>> {
+    pub(crate) fn take_frame(&mut self, id: EdgeId) -> Option<Frame> {
         let delay = self.network.delay;
         let edge = self.network.edges.get_mut(&id)?;
         let frame = edge.arrived.pop_front()?;
         edge.under_way -= frame.len() as u64;
         self.after_for(delay, (id.from, id.job), NodeEvent::EdgeMoved { edge: id });
         Some(frame)
+    }
+
+    /// Whether a bit of the next frame on an edge will be flipped.
+    pub(crate) fn flips_next(&self, id: EdgeId) -> bool {
+        self.edge(id).is_some_and(|edge| edge.flip_next)
     }
 
     pub(crate) fn edge(&self, id: EdgeId) -> Option<&Edge> {

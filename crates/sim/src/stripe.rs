@@ -42,5 +42,6 @@ pub(crate) fn encode_data(code: &dyn Code, chunking: &Chunking, mut blocks: Vec<
 /// Gathers the bytes of a sub-block from their places in the block.
 fn sub_block(chunking: &Chunking, block: &[u8], sub: u16) -> Vec<u8> {
     let ranges = chunking.ranges(sub, 0..chunking.sub_block_bytes());
-    ranges.flat_map(|range| &block[range.start as usize..range.end as usize]).copied().collect()
+    let pieces: Vec<&[u8]> = ranges.map(|range| &block[range.start as usize..range.end as usize]).collect();
+    pieces.concat()
 }

@@ -193,7 +193,8 @@ impl JobTask {
     fn begin(&mut self, assignment: &std::sync::Arc<Assignment>, disk: &Disk, scene: &mut Scene) {
         let task = self.number();
         self.motion = Some(Motion::new(task, self.node, assignment.clone(), scene));
-        assignment.sinks.iter().for_each(|sink| self.deliveries.open(sink));
+        let is_probe = assignment.class == Class::Probe;
+        assignment.sinks.iter().for_each(|sink| self.deliveries.open(sink, !is_probe));
         let problem = match assignment.class {
             Class::Probe => None, // A probe reads no block.
             _ => assignment.locals.iter().find_map(|local| Some((local, disk.open(local).err()?))),

@@ -5,6 +5,7 @@
 //! batch may have been stored or not.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use cluster::{Network, RepairAfter};
@@ -84,8 +85,14 @@ impl Coordinator {
             scrub_parity: script.seed.is_multiple_of(2),
             network: Network::default(),
         };
-        let platter = Platter::default();
-        DirCatalog::create_on(platter.handle(), CATALOG, CLUSTER).expect("the medium is new and takes all");
+        // Every system begins with the same empty catalog.
+        static EMPTY: LazyLock<Platter> = LazyLock::new(|| {
+            let platter = Platter::default();
+            DirCatalog::create_on(platter.handle(), CATALOG, CLUSTER)
+                .expect("the medium is new and takes all");
+            platter
+        });
+        let platter = EMPTY.copy();
         Self { platter, run: 0, running: None, skew_s: 0, storage_delay: STORAGE_DELAY, settings }
     }
 
@@ -264,11 +271,10 @@ impl Coordinator {
         (files, puts)
     }
 
-    /// Copies the catalog as `mend catalog snapshot` does.
-    pub(crate) fn copy(&self) -> Option<Platter> {
+    /// Copies the catalog on a medium as `mend catalog snapshot` does.
+    pub(crate) fn snapshot_of(&self, platter: &Platter) -> Option<Platter> {
         let copy = Platter::default();
-        self.running.as_ref()?;
-        let catalog = self.open(&self.platter.copy(), &mut Dice::new(1)).ok()?;
+        let catalog = self.open(&platter.copy(), &mut Dice::new(1)).ok()?;
         let snapshot = catalog.snapshot().ok()?;
         snapshot.write_on(copy.handle()).ok().map(|()| copy)
     }

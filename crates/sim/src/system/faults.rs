@@ -22,6 +22,7 @@ pub(crate) const COPY_EVERY: Duration = Duration::from_secs(8);
 #[derive(Debug)]
 pub(crate) struct Copy {
     at: Duration,
+    /// The medium at that time. A snapshot of the catalog is taken from it only if the backup is restored.
     platter: Platter,
     /// The number of changes of each file at the time of the backup.
     changes: BTreeMap<String, u64>,
@@ -109,9 +110,11 @@ impl World {
         if !self.judge.is_calm() {
             self.system.after(COPY_EVERY, Happening::Copies);
         }
-        if let Some(platter) = self.system.coordinator.copy() {
+        let coordinator = &self.system.coordinator;
+        if coordinator.running.is_some() {
             let files = &self.system.truth.files;
             let changes = files.iter().map(|(name, file)| (name.clone(), file.changes)).collect();
+            let platter = coordinator.platter.copy();
             self.copies.push(Copy { at: self.system.scene.now, platter, changes });
         }
     }
@@ -121,11 +124,16 @@ impl World {
     fn restore_catalog(&mut self, age: Duration, back_after: Duration) {
         let system = &mut self.system;
         let before = system.scene.now.saturating_sub(age);
-        let copy = self.copies.iter().rfind(|copy| copy.at <= before).or(self.copies.first());
-        let (Some(copy), true) = (copy, system.coordinator.running.is_some()) else { return };
+        if system.coordinator.running.is_none() {
+            return;
+        }
+        let earlier = self.copies.iter().rev().filter(|copy| copy.at <= before);
+        let mut candidates = earlier.chain(&self.copies);
+        let found = candidates.find_map(|copy| Some((copy, system.coordinator.snapshot_of(&copy.platter)?)));
+        let Some((copy, snapshot)) = found else { return };
         system.scene.note(|| format!("the catalog of {:?} is restored", copy.at));
         let ended = system.coordinator.stop();
-        system.coordinator.platter.replace(&copy.platter);
+        system.coordinator.platter.replace(&snapshot);
         system.truth.forget_since(&copy.changes);
         system.coordinator_ended(ended, false, back_after);
     }

@@ -22,19 +22,23 @@ pub(crate) struct Handle {
 #[derive(Debug, Default)]
 struct Medium {
     bytes: Vec<u8>,
-    /// Writes since the last sync, with the overwritten bytes.
+    /// Writes since the last sync.
     unsynced: Vec<Unsynced>,
+    /// For each unsynced write, the overwritten bytes and the written bytes.
+    log: Vec<u8>,
     /// Number of processes so far. Handles of earlier processes are invalid.
     life: u32,
     /// Number of writes and syncs that still succeed before one fails, and whether only that one fails.
     fails_after: Option<(u32, bool)>,
 }
 
+/// A write that may be lost.
 #[derive(Debug)]
 struct Unsynced {
     offset: usize,
-    before: Vec<u8>,
-    after: Vec<u8>,
+    bytes: usize,
+    /// Position of the overwritten bytes in the log; the written bytes follow.
+    logged: usize,
 }
 
 impl Platter {
@@ -60,13 +64,14 @@ impl Platter {
         let medium = &mut *self.medium();
         medium.life += 1;
         let unsynced = std::mem::take(&mut medium.unsynced);
+        let log = std::mem::take(&mut medium.log);
         for write in unsynced.iter().rev() {
-            medium.put(write.offset, &write.before);
+            medium.put(write.offset, &log[write.logged..][..write.bytes]);
         }
         let keeps = dice.below(3);
         for write in &unsynced {
             if keeps == 0 || (keeps == 1 && dice.one_in(2)) {
-                medium.put(write.offset, &write.after);
+                medium.put(write.offset, &log[write.logged + write.bytes..][..write.bytes]);
             }
         }
     }
@@ -81,7 +86,8 @@ impl Platter {
     pub(crate) fn replace(&self, other: &Self) {
         let bytes = other.medium().bytes.clone();
         let medium = &mut *self.medium();
-        (medium.bytes, medium.unsynced) = (bytes, Vec::new());
+        medium.bytes = bytes;
+        medium.forget_writes();
     }
 
     fn medium(&self) -> MutexGuard<'_, Medium> {
@@ -90,6 +96,12 @@ impl Platter {
 }
 
 impl Medium {
+    /// Makes all writes durable.
+    fn forget_writes(&mut self) {
+        self.unsynced.clear();
+        self.log.clear();
+    }
+
     fn put(&mut self, offset: usize, bytes: &[u8]) {
         let end = self.bytes.len().min(offset + bytes.len());
         if offset < end {
@@ -144,17 +156,20 @@ impl StorageBackend for Handle {
     fn sync_data(&self) -> io::Result<()> {
         let mut medium = self.medium()?;
         medium.check_write()?;
-        medium.unsynced.clear();
+        medium.forget_writes();
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut medium = self.medium()?;
         medium.check_write()?;
-        let (start, end) = (offset as usize, offset as usize + data.len());
-        let before = medium.bytes.get(start..end).ok_or(io::ErrorKind::UnexpectedEof)?.to_vec();
-        medium.unsynced.push(Unsynced { offset: start, before, after: data.to_vec() });
-        medium.bytes[start..end].copy_from_slice(data);
+        let Medium { bytes: held, unsynced, log, .. } = &mut *medium;
+        let (offset, bytes) = (offset as usize, data.len());
+        let before = held.get_mut(offset..offset + bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
+        unsynced.push(Unsynced { offset, bytes, logged: log.len() });
+        log.extend_from_slice(before);
+        log.extend_from_slice(data);
+        before.copy_from_slice(data);
         Ok(())
     }
 }

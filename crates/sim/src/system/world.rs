@@ -66,6 +66,7 @@ impl World {
             }
             self.judge.check_always(&mut self.system);
         }
+        self.system.coordinator.platter.let_go(); // The catalog need not be closed properly.
         self
     }
 
