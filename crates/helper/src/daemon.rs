@@ -268,7 +268,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Whether the error may be transient, so that a retry makes sense.
+    /// Whether the error may be transient and a retry makes sense.
     fn is_worthwhile(&mut self, error: &DaemonError) -> bool {
         match error {
             DaemonError::Session(ConnectError::Refused { passing: true, .. }) => {

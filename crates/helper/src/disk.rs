@@ -1,6 +1,6 @@
 //! The disk I/O of a running plan. Operations that cannot block run at once: reads from the page cache,
 //! writes to memory. All others run on blocking threads, in batches of reads and batches of writes, at most
-//! one of each at a time, so that a slow disk delays no other job.
+//! one of each at a time. A slow disk delays no other job.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;

@@ -162,7 +162,7 @@ pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
     let thread = thread::Builder::new().name("aside".to_owned()).spawn({
         let work = work.clone();
         move || {
-            let _room = room; // Held until the work ends, even if its caller is gone.
+            let _room = room; // Held until the work ends, even without its caller.
             yield_processors();
             let work = work.lock().expect("never poisoned").take().expect("the work is taken once");
             let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));

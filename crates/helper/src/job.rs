@@ -106,7 +106,7 @@ impl JobTask {
         self.start.elapsed()
     }
 
-    /// Handles all queued messages; returns whether the sender is gone.
+    /// Handles all queued messages; returns whether the sender was dropped.
     fn poll_messages(&mut self, cx: &mut Context<'_>, messages: &mut mpsc::Receiver<ToNode>) -> bool {
         while let Poll::Ready(message) = messages.poll_recv(cx) {
             let Some(message) = message else {

@@ -51,9 +51,9 @@ struct Queue {
     entries: VecDeque<Entry>,
     latest: BTreeMap<Slot, FromNode>,
     parts: usize,
-    /// Whether all senders are gone, so that no message will follow those in the queue.
+    /// Whether all senders have been dropped: no message will follow those in the queue.
     is_last: bool,
-    /// Whether the receiver is gone or the coordinator left too many messages unread.
+    /// Whether the receiver has been dropped or the coordinator left too many messages unread.
     is_closed: bool,
 }
 
@@ -163,7 +163,7 @@ impl Drop for Senders {
 }
 
 impl Outgoing {
-    /// Waits for the next message; `None` if all senders are gone and the queue is empty. Cancel-safe.
+    /// Waits for the next message; `None` if all senders are dropped and the queue is empty. Cancel-safe.
     pub async fn recv(&mut self) -> Option<FromNode> {
         loop {
             if let Some(message) = self.try_recv() {

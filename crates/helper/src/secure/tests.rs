@@ -79,7 +79,7 @@ fn zeros(bytes: usize) -> Buffer {
     BufferPool::default().take(bytes)
 }
 
-/// Returns a slice of pseudo-random bytes, so that leaked, missing or misplaced bytes are detected.
+/// Returns a slice of pseudo-random bytes, in which leaked, missing or misplaced bytes are detected.
 fn slice(number: u32, bytes: usize) -> Buffer {
     let mut buffer = zeros(bytes);
     for (at, byte) in buffer.iter_mut().enumerate() {
