@@ -21,11 +21,32 @@ const SCRUBS: [Option<&str>; 3] = [None, Some("--parity"), Some("--remove-orphan
 /// A verb with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
-    Put { name: String, content: Content, code: String, block_bytes: usize, chunks: usize, replace: bool },
-    Get { name: String, range: Option<(usize, usize)>, to_file: bool, scheme: &'static str },
-    Remove { name: String },
+    Put {
+        name: String,
+        content: Content,
+        code: String,
+        block_bytes: usize,
+        chunks: usize,
+        replace: bool,
+    },
+    Get {
+        name: String,
+        range: Option<(usize, usize)>,
+        verify: bool,
+        to_file: bool,
+        scheme: &'static str,
+    },
+    Remove {
+        name: String,
+    },
     Repair,
-    Scrub { option: Option<&'static str> },
+    Scrub {
+        option: Option<&'static str>,
+    },
+    /// Begins a drain of a helper. The round stops the drain at its end.
+    Drain {
+        helper: String,
+    },
     Status,
     List,
 }
@@ -47,10 +68,12 @@ impl Verb {
             Self::Put { replace: true, .. } => "replace",
             Self::Put { .. } => "put",
             Self::Get { range: Some(_), .. } => "get range",
+            Self::Get { verify: true, .. } => "get verified",
             Self::Get { .. } => "get",
             Self::Remove { .. } => "rm",
             Self::Repair => "repair",
             Self::Scrub { .. } => "scrub",
+            Self::Drain { .. } => "drain",
             Self::Status => "status",
             Self::List => "ls",
         }
@@ -91,17 +114,21 @@ impl Operation {
                 words.extend(["--chunk", &chunk].map(Into::into));
                 words.extend(replace.then(|| "--replace".to_owned()));
             }
-            Verb::Get { name, range, to_file, scheme } => {
+            Verb::Get { name, range, verify, to_file, scheme } => {
                 let out = if *to_file { text(self.target(cluster)) } else { "-".to_owned() };
                 words.extend(["get", name, "-o", &out, "--scheme", scheme].map(Into::into));
                 if let Some((first, length)) = range {
                     words.extend(["--range".to_owned(), format!("{first}+{length}")]);
                 }
+                words.extend(verify.then(|| "--verify".to_owned()));
             }
             Verb::Remove { name } => words.extend(["rm", name].map(Into::into)),
             Verb::Repair => words.extend(["repair", "--all"].map(Into::into)),
             Verb::Scrub { option } => {
                 words.extend(["scrub"].iter().chain(option).map(|&word| word.to_owned()))
+            }
+            Verb::Drain { helper } => {
+                words.extend(["node", "drain", helper, "--no-wait"].map(Into::into));
             }
             Verb::Status => words.extend(["status", "--output", "json"].map(Into::into)),
             Verb::List => words.push("ls".to_owned()),
@@ -111,10 +138,10 @@ impl Operation {
 }
 
 /// Draws the operations of a round. No two of them write the same file.
-pub fn draw(rng: &mut Rng, model: &Model, codes: &[&str], round: u64) -> Vec<Operation> {
+pub fn draw(rng: &mut Rng, model: &Model, codes: &[&str], helpers: usize, round: u64) -> Vec<Operation> {
     let mut operations: Vec<Operation> = Vec::new();
     for number in 0..rng.u64(1..=5) {
-        let verb = draw_verb(rng, model, codes, round * 10 + number);
+        let verb = draw_verb(rng, model, (codes, helpers), round * 10 + number);
         let writes = verb.writes().map(|(name, _)| name);
         let taken = operations
             .iter()
@@ -138,7 +165,7 @@ fn readers(rng: &mut Rng, operations: &[Operation], round: u64) -> Vec<Operation
         let (name, _) = write.verb.writes().expect("it is a put");
         for _ in 0..rng.usize(..3) {
             let (to_file, scheme) = (rng.bool(), *rng.choice(&SCHEMES).expect("not empty"));
-            let verb = Verb::Get { name: name.to_owned(), range: None, to_file, scheme };
+            let verb = Verb::Get { name: name.to_owned(), range: None, verify: rng.bool(), to_file, scheme };
             let label = format!("{round:05}-reader-{}", readers.len());
             let at = write.at + Duration::from_millis(rng.u64(..300));
             readers.push(Operation { label, at, verb, fate: Fate::Spared });
@@ -152,6 +179,7 @@ fn draw_fate(rng: &mut Rng, verb: &Verb) -> Fate {
         Verb::Put { .. } => 15,
         Verb::Remove { .. } | Verb::Repair => 20,
         Verb::Get { .. } => 8,
+        Verb::Drain { .. } => 0,
         _ => 2,
     };
     // Most operations take a fraction of a second, and faults matter most at the start.
@@ -165,7 +193,7 @@ fn draw_fate(rng: &mut Rng, verb: &Verb) -> Fate {
     }
 }
 
-fn draw_verb(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb {
+fn draw_verb(rng: &mut Rng, model: &Model, (codes, helpers): (&[&str], usize), number: u64) -> Verb {
     let present = model.present();
     if model.bytes() > MOST_BYTES
         && let Some(name) = rng.choice(&present)
@@ -180,7 +208,8 @@ fn draw_verb(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb 
         43..46 => Verb::Status,
         46..48 => Verb::List,
         48..74 => draw_get(rng, model, &present, false),
-        _ => draw_get(rng, model, &present, true),
+        74..98 => draw_get(rng, model, &present, true),
+        _ => Verb::Drain { helper: format!("h{}", rng.usize(1..=helpers)) },
     }
 }
 
@@ -217,5 +246,6 @@ fn draw_get(rng: &mut Rng, model: &Model, present: &[String], in_part: bool) -> 
         (first, rng.usize(1..=bytes - first))
     });
     let scheme = *rng.choice(&SCHEMES).expect("not empty");
-    Verb::Get { name, range, to_file: rng.bool(), scheme }
+    let verify = !in_part && rng.u32(..4) == 0;
+    Verb::Get { name, range, verify, to_file: rng.bool(), scheme }
 }

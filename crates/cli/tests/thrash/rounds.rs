@@ -80,7 +80,8 @@ impl Thrash {
         let patience = Duration::from_secs(if rng.u32(..5) == 0 { 0 } else { 3 });
         self.wait_for_returns(patience);
         let before = self.circumstances(Disturbed::default());
-        let mut operations = operations::draw(&mut rng, &self.model, self.codes, self.round);
+        let mut operations =
+            operations::draw(&mut rng, &self.model, self.codes, self.cluster.helpers().len(), self.round);
         let begins = operations.iter().map(|operation| operation.at).collect();
         let schedule =
             faults::draw(&mut rng, &mut self.helpers, &self.switches, begins, self.round, self.codes[0]);
@@ -97,6 +98,7 @@ impl Thrash {
         if schedule.disturbed.catalog {
             self.await_writes();
         }
+        self.stop_drains(&operations);
         for (operation, ran) in operations.iter().zip(&ran).chain(schedule.probes.iter().zip(&probed.ran)) {
             self.take(operation, ran, &around);
         }
@@ -175,6 +177,7 @@ impl Thrash {
         now.live = now.live.min(before.live);
         now.before = before.possible.clone();
         for operation in operations {
+            now.live -= usize::from(matches!(operation.verb, Verb::Drain { .. })).min(now.live);
             if let Some((name, new)) = operation.verb.writes() {
                 let states = now.possible.entry(name.to_owned()).or_insert_with(|| BTreeSet::from([None]));
                 states.insert(new);
@@ -185,6 +188,20 @@ impl Thrash {
             }
         }
         now
+    }
+
+    /// Stops the drains that these operations began, so that the helpers take blocks again.
+    fn stop_drains(&self, operations: &[Operation]) {
+        for operation in operations {
+            let Verb::Drain { helper } = &operation.verb else { continue };
+            // The command exits with 1 if the drain never began.
+            let stops = ["node", "drain", helper, "--stop"];
+            let stopped =
+                || matches!(clients::run(&self.cluster, "stop", &stops, Fate::Spared).code, Some(0 | 1));
+            if !within(SETTLED, stopped) {
+                self.fail(&format!("the drain of {helper} cannot be stopped"));
+            }
+        }
     }
 
     fn run(&self, operations: &[Operation], schedule: &Schedule) -> (Vec<Ran>, Probed) {
