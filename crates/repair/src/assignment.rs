@@ -25,14 +25,13 @@ pub struct Assignment {
     pub geometry: Geometry,
     /// The slices to move.
     pub slices: SliceSet,
-    /// The assignment of slices to lanes.
-    pub dealing: Dealing,
     /// How the node overlaps its work on slices.
     pub pacing: Pacing,
     /// The layout of sub-blocks in their blocks.
     pub chunking: Chunking,
-    /// The node's task in each lane; `None` for lanes in which the node has no task.
-    pub lanes: Vec<Option<Task>>,
+    /// The lanes, with the node's tasks in them.
+    #[serde(flatten)]
+    pub lanes: Lanes,
     /// The blocks that the node reads.
     pub locals: Vec<LocalBlock>,
     /// The nodes that this node receives from.
@@ -45,6 +44,16 @@ pub struct Assignment {
     pub sinks: Vec<Sink>,
     /// The node reports a stall if a slice that it waits for has not arrived for this long.
     pub stall_ms: u32,
+}
+
+/// The lanes of a plan, as one node sees them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lanes {
+    /// The assignment of slices to lanes.
+    pub dealing: Dealing,
+    /// The node's task in each lane; `None` for lanes in which the node has no task.
+    #[serde(rename = "lanes")]
+    pub tasks: Vec<Option<Task>>,
 }
 
 /// A block on the node's own disk.
@@ -150,11 +159,11 @@ impl Sink {
 impl Assignment {
     /// The node's tasks, each with the number of its lane.
     pub fn tasks(&self) -> impl Iterator<Item = LaneTask<'_>> {
-        self.lanes.iter().zip(0..).filter_map(|(task, lane)| Some((lane, task.as_ref()?)))
+        self.lanes.tasks.iter().zip(0..).filter_map(|(task, lane)| Some((lane, task.as_ref()?)))
     }
 
     /// The lane that carries slice `slice`.
     pub fn lane_of(&self, slice: u32) -> u16 {
-        self.dealing.lane_of(slice)
+        self.lanes.dealing.lane_of(slice)
     }
 }

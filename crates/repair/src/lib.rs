@@ -35,7 +35,7 @@ mod topology;
 mod transfer;
 pub mod wire;
 
-pub use assignment::{Assignment, Inlet, LaneTask, LocalBlock, Outlet, Sink, SinkEnd};
+pub use assignment::{Assignment, Inlet, LaneTask, Lanes, LocalBlock, Outlet, Sink, SinkEnd};
 pub use buffer::{Buffer, BufferPool};
 pub use chunking::{Chunking, ChunkingError, Piece};
 pub use cost::{Cost, NodeCost};

@@ -219,7 +219,7 @@ impl Motion {
     /// Returns the block that read number `local` of the slice's task reads.
     pub(crate) fn block_of(&self, slice: u32, local: u16) -> BlockId {
         let lane = usize::from(self.assignment.lane_of(slice));
-        let task = self.assignment.lanes[lane].as_ref().expect("the relay asked for it");
+        let task = self.assignment.lanes.tasks[lane].as_ref().expect("the relay asked for it");
         let index = task.reads[usize::from(local)].block;
         let block = self.assignment.locals.iter().find(|local| local.index == index);
         block.expect("the relay checked").id.clone()

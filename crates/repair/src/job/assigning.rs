@@ -8,7 +8,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
 
 use super::work::Work;
-use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
+use crate::assignment::{Inlet, Lanes, Outlet, Sink, SinkEnd};
 use crate::{Assignment, EdgeKey, NodeId, Plan, StripeBlock, Topology};
 
 /// Cuts a plan into one assignment per node and generates a key for every edge.
@@ -39,10 +39,10 @@ fn assignment(
     keys: &BTreeMap<(NodeId, NodeId), EdgeKey>,
     patience: Duration,
 ) -> Assignment {
-    let lanes: Vec<_> =
+    let tasks: Vec<_> =
         plan.lanes().iter().map(|lane| lane.tasks.iter().find(|task| task.node == node).cloned()).collect();
     let locals: BTreeSet<BlockIndex> =
-        lanes.iter().flatten().flat_map(|task| &task.reads).map(|read| read.block).collect();
+        tasks.iter().flatten().flat_map(|task| &task.reads).map(|read| read.block).collect();
     let sinks: BTreeSet<BlockIndex> = plan
         .outputs()
         .iter()
@@ -79,10 +79,9 @@ fn assignment(
         tag: if topology.dials_out(node) { work.tag } else { None },
         geometry: plan.geometry().clone(),
         slices: plan.slices().clone(),
-        dealing: plan.dealing().clone(),
         pacing: plan.pacing(),
         chunking: *plan.chunking(),
-        lanes,
+        lanes: Lanes { dealing: plan.dealing().clone(), tasks },
         locals: locals.into_iter().map(|index| work.stripe.local(index)).collect(),
         inlets: keys.iter().filter(|((_, to), _)| *to == node).map(inlet).collect(),
         outlets: keys.iter().filter(|((from, _), _)| *from == node).map(outlet).collect(),

@@ -247,7 +247,7 @@ impl Relay {
                 geometry: assignment.geometry.clone(),
                 slices: assignment.slices.clone(),
                 pacing: assignment.pacing,
-                dealing: assignment.dealing.clone(),
+                dealing: assignment.lanes.dealing.clone(),
                 reading: reading(assignment, &programs),
                 programs,
                 window,
@@ -520,9 +520,9 @@ impl Course {
 }
 
 fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
-    let Assignment { geometry, slices, dealing, chunking, .. } = assignment;
+    let Assignment { geometry, slices, lanes, chunking, .. } = assignment;
     let reads_in = |lane: u16| programs[usize::from(lane)].as_ref().map_or(&[][..], Program::locals);
-    Reading::new(geometry, slices, dealing, *chunking, reads_in)
+    Reading::new(geometry, slices, &lanes.dealing, *chunking, reads_in)
 }
 
 /// The number of slices that a relay works on at once. It is as large as the budget allows, but at least two

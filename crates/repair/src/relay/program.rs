@@ -89,6 +89,7 @@ pub(super) fn compile(
     check(assignment)?;
     assignment
         .lanes
+        .tasks
         .iter()
         .map(|task| task.as_ref().map(|task| compile_task(assignment, task, covers)).transpose())
         .collect()
@@ -109,7 +110,7 @@ fn check(assignment: &Assignment) -> Result<(), RelayError> {
     let last = assignment.slices.ranges().last().map_or(0, |range| range.end);
     ok(u64::from(last) <= slices, "some slices lie beyond the window")?;
     ok(
-        assignment.dealing.lanes() == assignment.lanes.len(),
+        assignment.lanes.dealing.lanes() == assignment.lanes.tasks.len(),
         "slices are assigned to lanes that do not exist",
     )?;
     ok(distinct(assignment.inlets.iter().map(|inlet| inlet.from)), "an inlet is listed twice")?;
