@@ -2,7 +2,7 @@
 
 use repair::wire::control::{Description, HeldBlock, StoreProblem};
 use repair::{BlockId, BlockProblem, Digest, NodeId};
-use store_api::{RecordWrite, Write};
+use store_api::{BlockState, RecordWrite, Write};
 
 use crate::Control;
 use crate::helper_queries::{Query, Subject, other_digest, state_for};
@@ -89,7 +89,11 @@ impl Control {
         let good = still.then_some(is_good).filter(|good| *good || is_bad);
         self.repairs.note_verified((number, node), Some(index), good);
         if scrub {
-            self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, problem.filter(|_| still));
+            // A concurrent read or repair may have recorded the same damage first.
+            let bad = [Some(BlockState::Corrupt), Some(BlockState::Missing)];
+            let is_recorded = current.is_some_and(|current| bad.contains(&current.state_on(node)));
+            let found = problem.filter(|_| still || is_recorded);
+            self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, found);
         } else {
             self.stripes.recheck_next(around!(self), node, &mut self.out);
         }

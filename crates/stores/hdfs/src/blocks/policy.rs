@@ -286,9 +286,9 @@ mod tests {
             ("RS-6-3-4194304k", "not an erasure coding policy"),
             ("RS-6--3-1024k", "the codecs rs, rs-legacy and xor"),
             ("HHXOR-6-3-1024k", "the codecs rs, rs-legacy and xor, but not `hhxor`"),
-            ("RS-14-4-1024k", "at most 16 blocks"),
+            ("RS-14-4-1024k", "at most 16 in total"),
             ("RS-0-4-1024k", "data and parity"),
-            ("RS-65535-65535-1k", "at most 16 blocks"),
+            ("RS-65535-65535-1k", "at most 16 in total"),
             ("XOR-2-2-1024k", "xor"),
         ] {
             let error = name.parse::<Policy>().expect_err(name).to_string();
