@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(
             ended_text(&view, Detail::Bad),
             "repair 7 (node h4) done after 2 s: 3 blocks, 6 MiB rebuilt in 3 of 3 stripes, 3 MiB/s\nlinks and \
-             disks allow 1 s (50%)\n"
+             disks allow 1 s at best (50% of the time taken)\n"
         );
     }
 }

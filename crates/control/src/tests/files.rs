@@ -162,5 +162,5 @@ fn a_read_uses_the_scheme_only_for_lost_blocks() {
     scene.read(4, &stripe, 9, &[]);
     let error = scene.closed(4).unwrap().unwrap_err();
     assert!(matches!(error, RequestFailure::Refused { .. }), "{error:?}");
-    assert!(error.to_string().contains("has blocks b0 to b3, and no b9"), "{error}");
+    assert!(error.to_string().contains("has blocks b0 to b3, but no b9"), "{error}");
 }

@@ -204,7 +204,7 @@ fn a_repair_without_a_node_for_a_block_gives_the_reason() {
     let repair = scene.repair_all();
     assert_eq!(repair.state.name(), "failed");
     let reason = repair.items[0].reason.as_deref().unwrap();
-    assert!(reason.starts_with("no helper can take 1 block of 4096 bytes"), "{reason}");
+    assert!(reason.starts_with("no helper can take 1 block of 4KiB"), "{reason}");
     assert!(reason.ends_with("(down: h4)"), "{reason}");
     assert_eq!((repair.reasons.len(), repair.reasons[0].stripes), (1, 1), "{repair:#?}");
     assert_eq!(repair.reasons[0].reason, reason);
