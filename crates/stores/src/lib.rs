@@ -51,7 +51,7 @@ pub fn own_repair(cluster: &Cluster) -> Result<OwnRepair, KindError> {
     kind_of(cluster)?.map_or(Ok(OwnRepair::Auto), |kind| kind.own_repair(cluster))
 }
 
-/// Returns the names of the helpers, each by the address of the store's server on the same machine.
+/// Returns the helpers' names, keyed by the address of the store's server on the same machine.
 ///
 /// # Errors
 /// As [`check`].

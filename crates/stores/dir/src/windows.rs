@@ -38,8 +38,8 @@ pub(super) struct Windows {
     interest: Arc<()>,
 }
 
-/// The number of each window that was read back, with its hash (if the block's digest is made of hashes) or
-/// the error.
+/// The results of a read-back: for each window, its number, and its hash or the error. The hash is `None` if
+/// the block's digest is not computed from hashes of windows.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
 /// Windows that are durable and will be read back next, on a thread that may block.
@@ -116,7 +116,8 @@ impl Windows {
     /// hashes of the windows that are intact.
     ///
     /// # Errors
-    /// The first error, unless the window was overwritten meanwhile.
+    /// The first error of a window that was not overwritten meanwhile. Windows whose read was cancelled cause
+    /// no error; they must be read again.
     pub(super) fn take(&mut self, found: Option<Found>) -> Result<Vec<(usize, Sum)>, BlockError> {
         let (reading, mut sums) = (std::mem::take(&mut self.reading), Vec::new());
         let Some(found) = found else {

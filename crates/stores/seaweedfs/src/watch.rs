@@ -47,8 +47,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching a cluster. The whole cluster is listed at least at this interval, unless a listing
-    /// takes more than a twentieth of the interval.
+    /// Starts watching a cluster. The longest pause between two listings of the whole cluster is
+    /// `list_every`, or twenty times the duration of a listing if that is longer.
     pub fn start(master: MasterClient, list_every: Duration) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         Self { events, task: tokio::spawn(watch(master, list_every, sender)) }

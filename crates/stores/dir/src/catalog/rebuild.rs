@@ -443,8 +443,12 @@ fn choose(
     files
 }
 
-/// Chooses the newest put with enough witnesses, preferably among readable ones. If some helpers did not
-/// answer, an unreadable put may be waiting for their blocks; if all answered, it is an unfinished put.
+/// Chooses the put that becomes the file; `puts` are sorted from new to old.
+///
+/// Among the readable puts, this is the newest whose `reach` is at least the highest number of witnesses of
+/// any of them. If some helpers did not answer, their blocks may make an unreadable put readable. The best
+/// unreadable put is then chosen if it has more witnesses than the readable put can reach, or if no put is
+/// readable. If all helpers answered, an unreadable put is treated as unfinished.
 fn pick(puts: &[Candidate], some_are_silent: bool) -> Option<usize> {
     let best = |fits: &dyn Fn(&Candidate) -> bool| {
         let most = puts.iter().filter(|put| fits(put)).map(|put| put.witnesses).max()?;
