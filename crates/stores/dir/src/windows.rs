@@ -6,9 +6,9 @@
 //! of the block's digest is therefore known when the block is sealed. A window that is overwritten, even
 //! while it is being read back, is read back and hashed again.
 //!
-//! Windows must not share a large page of the page cache, since part of such a page might not be on the
-//! medium yet. Large pages are aligned to their own size, which is at most 2 MiB where small pages have 4
-//! KiB.
+//! A window is 2 MiB long and aligned, so that two windows never share a page of the page cache. A shared
+//! page might contain bytes of the other window that are not on the medium yet, and could then not be
+//! dropped. Large pages are aligned to their own size, which is at most 2 MiB where small pages have 4 KiB.
 
 use std::collections::BTreeSet;
 use std::fs::File;

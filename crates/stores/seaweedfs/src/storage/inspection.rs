@@ -20,7 +20,7 @@ use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::{SmallFile, VolumeServer};
 
-/// How often, and at what interval, a server's copy is compared again if the comparison was inconclusive.
+/// How many times, and at what interval, a copy is compared again if no majority confirms or rejects it.
 const TRIES: u32 = 5;
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Minimum pause between the inspections of two volumes.
