@@ -25,7 +25,7 @@ pub struct Eras {
     /// The counts of the stripes that were named in each earlier era: the first count, and the count after
     /// the last.
     past: BTreeMap<u64, (u64, u64)>,
-    /// Eras whose lost stripes the operator has written off.
+    /// Eras whose stripes the operator has accepted as lost.
     disclaimed: BTreeSet<u64>,
     /// Counts of stripes whose put was open when a coordinator started, as ranges: maps the first count of a
     /// range to the count after the last.
@@ -47,8 +47,8 @@ impl Eras {
         }
     }
 
-    /// Writes off the eras of these blocks: [`may_be_lost`](Self::may_be_lost) returns `false` for all names
-    /// from these eras from now on.
+    /// Accepts the loss of all stripes that were named in the eras of these blocks: from now on,
+    /// [`may_be_lost`](Self::may_be_lost) returns `false` for all names from these eras.
     pub fn disclaim(&mut self, blocks: &BTreeSet<BlockId>) {
         self.disclaimed.extend(blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.era())));
     }

@@ -144,8 +144,7 @@ pub enum RecordWrite {
     Discard(NodeId, BlockId),
     /// Removes the [`Discard`](Self::Discard) record of a block that the node no longer has.
     Discarded(NodeId, BlockId),
-    /// Gives up the stripes that the catalog may have lost, if they were named in the eras of these blocks;
-    /// see [`Eras::disclaim`].
+    /// Accepts the loss of all stripes that were named in the eras of these blocks; see [`Eras::disclaim`].
     Disclaim(BTreeSet<BlockId>),
 }
 

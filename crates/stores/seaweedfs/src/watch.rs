@@ -33,7 +33,7 @@ const QUEUE: usize = 16;
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A list of the whole cluster for [`Volumes::apply`](crate::Volumes::apply), with the time at which it
-    /// was requested. Listings that were requested later for other reasons are newer.
+    /// was requested. The list is outdated if the receiver has applied another one that was requested later.
     Listed(Listing, Instant),
     /// No master answers. The watch keeps trying, and the next list contains all changes made meanwhile.
     Blind(AskError),

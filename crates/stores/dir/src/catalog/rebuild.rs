@@ -151,7 +151,7 @@ type Stripes = BTreeMap<u32, (Key, StripeRecord)>;
 struct Candidate {
     part: FilePart,
     stripes: Stripes,
-    /// The number of helpers that hold blocks of a stripe, for the stripe with the fewest.
+    /// The smallest number of helpers that hold blocks of one stripe, over all stripes of the put.
     witnesses: usize,
     /// The number of witnesses that the put would have if all silent helpers (those that did not answer)
     /// confirmed it. For a put with a single witness, equal to `witnesses`.
@@ -363,13 +363,12 @@ fn stripe_numbers(stripes: &Stripes) -> impl Iterator<Item = (u64, usize)> {
     stripes.values().map(|(key, stripe)| (key.count(), witnesses(stripe.blocks.iter())))
 }
 
-/// Returns a put's number, and its number of witnesses: how many helpers hold blocks of the stripe that the
-/// fewest helpers hold.
+/// Returns the number in a put's name, and the put's number of witnesses (see the module's documentation).
 fn put_number((part, stripes): &(FilePart, Stripes)) -> Option<(u64, usize)> {
     Some((Key::of(&StripeId(part.put.clone()))?.count(), fewest_witnesses(stripes)))
 }
 
-/// Returns the number of helpers that hold blocks of a stripe, for the stripe with the fewest.
+/// Returns the smallest number of helpers that hold blocks of one stripe, over all these stripes.
 fn fewest_witnesses(stripes: &Stripes) -> usize {
     stripe_numbers(stripes).map(|(_, witnesses)| witnesses).min().unwrap_or(0)
 }
@@ -396,7 +395,7 @@ impl Candidate {
 }
 
 /// Chooses for each name the put that becomes the file. Other puts that may be the right ones (rivals) become
-/// files under other names. No file gets a creation time after `now`, whatever its label says.
+/// files under other names. No file gets a creation time after `now`, even if the labels contain a later time.
 fn choose(
     puts: BTreeMap<String, (FilePart, Stripes)>,
     (silent, now): (usize, u64),

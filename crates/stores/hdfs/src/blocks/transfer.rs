@@ -18,8 +18,8 @@
 //!
 //! The answer is a varint and a BlockOpResponseProto. When a helper writes, the DataNode takes it for another
 //! DataNode. A DataNode that refuses a block from another DataNode closes the connection without an answer.
-//! Mend therefore first sends a request to read the block, since a DataNode usually answers such a request
-//! even if it refuses it.
+//! Mend therefore first sends a request to read the block: unlike a refused write, a refused read is usually
+//! answered with an error message.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -218,8 +218,8 @@ impl Shared {
                 self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
             let mut verdict =
                 self.small_files.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
-            // A server that has just started, or whose copy is being replaced, may be judged only after a
-            // while.
+            // There may be no verdict yet on a server that has just started or whose copy is being replaced.
+            // Compare again after a while.
             for _ in 0..TRIES {
                 let is_known = verdict.good.contains(server) || verdict.bad.contains_key(server);
                 if is_known || serves || file == SmallFile::Ecsum {
