@@ -50,7 +50,7 @@ pub trait Kind: Sync {
     fn attach<'a>(&'a self, folder: Option<PathBuf>, args: &'a ArgMatches) -> Attaching<'a>;
 }
 
-/// Reads the settings of a helper that belong to this kind of store.
+/// Reads a helper's settings for this kind of store.
 ///
 /// # Errors
 /// [`KindError`], also if the helper was removed from `mend.toml`.

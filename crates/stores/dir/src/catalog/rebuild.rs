@@ -395,7 +395,7 @@ impl Candidate {
 }
 
 /// Chooses for each name the put that becomes the file. Other puts that may be the right ones (rivals) become
-/// files under other names. No file gets a creation time after `now`, even if the labels contain a later time.
+/// files under other names. No file gets a creation time after `now`, even if its labels contain one.
 fn choose(
     puts: BTreeMap<String, (FilePart, Stripes)>,
     (silent, now): (usize, u64),
