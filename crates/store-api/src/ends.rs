@@ -109,8 +109,9 @@ pub trait Publish: BlockWriter {
     }
 
     /// Makes the sealed block visible under its name, atomically and durably, and replaces an earlier block
-    /// of that name. Returns the rest of the read-back that [`read_back_behind`](Self::read_back_behind) began.
-    /// If there is none, the caller must read the whole block with [`Blocks::verify`](crate::Blocks::verify).
+    /// of that name. Returns the rest of the read-back that [`read_back_behind`](Self::read_back_behind)
+    /// began. If there is none, the caller must read the whole block with
+    /// [`Blocks::verify`](crate::Blocks::verify).
     ///
     /// # Errors
     /// [`BlockError`]; the block is not visible then.

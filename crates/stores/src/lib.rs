@@ -97,8 +97,8 @@ pub async fn attach(
     Ok(attached)
 }
 
-/// Creates the empty records of a new cluster. A coordinator never does this: empty records in place of lost ones would show
-/// an empty store.
+/// Creates the empty records of a new cluster. A coordinator never does this: if the records were lost, empty
+/// new ones would make the store look empty.
 ///
 /// # Errors
 /// [`OpenError`], for instance if the file exists.

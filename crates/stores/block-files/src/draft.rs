@@ -1,4 +1,4 @@
-//! A block under construction: which of its bytes have arrived, whether a write failed, and the result of its seal.
+//! A block under construction: which bytes have arrived, whether a write failed, and the result of the seal.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
