@@ -11,10 +11,10 @@
 //!                                                         the store's own process takes the block over
 //! ```
 //!
-//! [`Delivery::Taken`] has only [`Intake`], which can neither seal nor commit, so its implementations need no
-//! stubs for these steps. Stores that let readers see a block while it is being written use the last line:
-//! `prepare` claims the block, each write becomes readable, `hand_over` completes the block, and dropping the
-//! writer withdraws the claim.
+//! [`Delivery::Taken`] has only [`Intake`], which can neither seal nor commit, so an intake needs no stubs
+//! for these steps. A store that lets readers see a block while it is being written uses
+//! [`Delivery::HandedOver`]: `prepare` claims the block, each write becomes readable, `hand_over` completes
+//! the block, and dropping the writer withdraws the claim.
 //!
 //! [`Blocks`]: crate::Blocks
 
@@ -109,8 +109,9 @@ pub trait Publish: BlockWriter {
     }
 
     /// Makes the sealed block visible under its name, atomically and durably, and replaces an earlier block
-    /// of that name. Returns the rest of the read-back. Without a read-back,
-    /// [`Blocks::verify`](crate::Blocks::verify) must read the whole block.
+    /// of that name. Returns the rest of the read-back that [`read_back_behind`](Self::read_back_behind)
+    /// began. If there is none, the caller must read the whole block with
+    /// [`Blocks::verify`](crate::Blocks::verify).
     ///
     /// # Errors
     /// [`BlockError`]; the block is not visible then.

@@ -5,8 +5,10 @@
 //! its name has a recorded era, it is left over from a file that was removed or never committed. There is one
 //! exception: if the file's put was open when a coordinator started, the catalog may be an old copy, and the
 //! put may have been committed in the original. If the era is not recorded, the block may belong to a stripe
-//! that was lost when an older copy of the catalog was restored. Copies of the catalog omit this record,
-//! because a put that was open when the copy was taken may have been committed since.
+//! that was lost when an older copy of the catalog was restored.
+//!
+//! Copies of the catalog omit this record. Otherwise the blocks of a put that was open when the copy was
+//! taken would look like leftovers after a restore, although the put may have been committed in the meantime.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +22,13 @@ use crate::names::{Era, Key};
 pub struct Eras {
     /// The current era and the count of its first stripe.
     now: Option<(u64, u64)>,
-    /// Each earlier era with the range of its stripe counts, as (first, end).
+    /// The counts of the stripes that were named in each earlier era: the first count, and the count after
+    /// the last.
     past: BTreeMap<u64, (u64, u64)>,
-    /// Eras whose lost stripes the operator has written off.
+    /// Eras whose stripes the operator has accepted as lost.
     disclaimed: BTreeSet<u64>,
-    /// Counts of stripes whose put was open when a coordinator started, as ranges: the first count and the
-    /// end.
+    /// Counts of stripes whose put was open when a coordinator started, as ranges: maps the first count of a
+    /// range to the count after the last.
     #[serde(default)]
     left: BTreeMap<u64, u64>,
 }
@@ -44,8 +47,8 @@ impl Eras {
         }
     }
 
-    /// Writes off the eras of these blocks: [`may_be_lost`](Self::may_be_lost) returns `false` for all names
-    /// from these eras from now on.
+    /// Accepts the loss of all stripes that were named in the eras of these blocks: from now on,
+    /// [`may_be_lost`](Self::may_be_lost) returns `false` for all names from these eras.
     pub fn disclaim(&mut self, blocks: &BTreeSet<BlockId>) {
         self.disclaimed.extend(blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.era())));
     }
@@ -75,8 +78,8 @@ impl Eras {
         era.is_some_and(|era| self.now.is_none_or(|(now, _)| now != era) && !self.disclaimed.contains(&era))
     }
 
-    /// Whether a coordinator of this catalog has assigned this block's name and knows how its put ended.
-    /// `next` is the count of the next stripe.
+    /// Whether a coordinator of this catalog has assigned this block's name, and the catalog knows whether
+    /// the block's put was committed. `next` is the count of the next stripe.
     pub fn were_given(&self, block: &BlockId, next: u64) -> bool {
         let Some((key, _)) = Key::of_block(block).filter(|(key, _)| !self.is_left(key.count())) else {
             return false;

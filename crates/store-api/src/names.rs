@@ -1,9 +1,9 @@
 //! Names of Mend's own stripes and blocks. Names are never reused.
 //!
 //! A stripe's name consists of a count and an *era*: 30 random bits that each coordinator draws when it
-//! starts. When an old catalog is restored, its counter returns to an earlier value. Without the era, two
-//! stripes would get the count 17, and leftover blocks of the first would be mistaken for blocks of the
-//! second.
+//! starts. When an old copy of the catalog is restored, the counter returns to an earlier value, so a second
+//! stripe may get the count 17. Without the era, both stripes would have the same name, and leftover blocks
+//! of the first would be mistaken for blocks of the second.
 
 use std::ops::RangeInclusive;
 
@@ -105,7 +105,7 @@ impl Key {
         BlockId(format!("{}.{}", self.stripe(), index.0))
     }
 
-    /// Parses a stripe's name; `None` unless it is exactly as Mend writes it.
+    /// Parses a stripe's name. Returns `None` for a spelling that Mend does not write, such as `017`.
     pub fn of(stripe: &StripeId) -> Option<Self> {
         let key = match stripe.0.split_once('-') {
             None => Self::without_era(parse_count(&stripe.0)?),
@@ -114,7 +114,7 @@ impl Key {
         (key.stripe() == *stripe).then_some(key)
     }
 
-    /// Parses a block's name into key and index; `None` unless it is exactly as Mend writes it.
+    /// Parses a block's name into key and index. Returns `None` for a spelling that Mend does not write.
     pub fn of_block(block: &BlockId) -> Option<(Self, BlockIndex)> {
         let (stripe, index) = split_block(block)?;
         let key = Self::of(&stripe)?;
@@ -141,8 +141,8 @@ pub fn split_block(block: &BlockId) -> Option<(StripeId, BlockIndex)> {
     (number.to_string() == index).then(|| (StripeId(stripe.to_owned()), BlockIndex(number)))
 }
 
-/// Whether the block's stripe was counted after the catalog's last stripe; `next` is the next count. The
-/// catalog is then older than the block.
+/// Whether the block is newer than the catalog: the count of its stripe is at least `next`, the count that
+/// the catalog would assign next, and less than [`FAR`] above `next`.
 pub fn is_from_the_future(block: &BlockId, next: u64) -> bool {
     let count = Key::of_block(block).map(|(key, _)| key.count());
     count.is_some_and(|count| count >= next && count - next < FAR)

@@ -126,7 +126,8 @@ impl Storage {
         let are_records = |a: &Write, b: &Write| matches!((a, b), (Write::Records(_), Write::Records(_)));
         let groups = writes.chunk_by(are_records);
         let results = groups.flat_map(|group| self.carry_out_group(term, group)).collect();
-        // The listener receives the changes reported during the writes before the answers.
+        // Wait until the listener has received the changes that the writes reported; only then return the
+        // results.
         self.catalog.flush();
         results
     }

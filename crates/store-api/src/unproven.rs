@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 pub const UNPROVEN: &str = "unproven";
 
 /// The progress of the parity check of a rebuilt or restored catalog. Such a catalog has lost the record of
-/// blocks that were found wrong. Until its parity is checked, nothing proves that the blocks of a stripe
-/// belong together.
+/// blocks that were found wrong. Until the parity of a stripe has been checked, nothing proves that its
+/// blocks belong together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unproven {
     /// The operation that replaced the catalog.

@@ -115,8 +115,8 @@ pub enum FileWrite {
     CommitPut(PutId),
     /// Aborts a put.
     AbortPut(PutId),
-    /// Ends a put that an earlier coordinator left open, and keeps its blocks on the helpers as orphans. The
-    /// catalog may be an older copy of one in which the put was committed.
+    /// Ends a put that an earlier coordinator left open. The blocks stay on the helpers as orphans, because
+    /// the catalog may be an older copy of a catalog in which the put was committed.
     LeavePut(PutId),
     /// Removes a file; the answer is its last record.
     RemoveFile(String),
@@ -144,8 +144,7 @@ pub enum RecordWrite {
     Discard(NodeId, BlockId),
     /// Removes the [`Discard`](Self::Discard) record of a block that the node no longer has.
     Discarded(NodeId, BlockId),
-    /// Writes off the eras in the names of these blocks, which are newer than the catalog; see
-    /// [`Eras::disclaim`].
+    /// Accepts the loss of all stripes that were named in the eras of these blocks; see [`Eras::disclaim`].
     Disclaim(BTreeSet<BlockId>),
 }
 

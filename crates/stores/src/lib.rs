@@ -51,7 +51,7 @@ pub fn own_repair(cluster: &Cluster) -> Result<OwnRepair, KindError> {
     kind_of(cluster)?.map_or(Ok(OwnRepair::Auto), |kind| kind.own_repair(cluster))
 }
 
-/// Returns the names of the helpers, each by the address of the store's server on the same machine.
+/// Returns the helpers' names, keyed by the address of the store's server on the same machine.
 ///
 /// # Errors
 /// As [`check`].
@@ -97,8 +97,8 @@ pub async fn attach(
     Ok(attached)
 }
 
-/// Creates the empty records of a new cluster. A coordinator never does this: empty records in place of lost ones would show
-/// an empty store.
+/// Creates the empty records of a new cluster. A coordinator never does this: if the records were lost, empty
+/// new ones would make the store look empty.
 ///
 /// # Errors
 /// [`OpenError`], for instance if the file exists.

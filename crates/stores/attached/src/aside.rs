@@ -25,8 +25,9 @@ pub struct Aside {
 }
 
 impl Aside {
-    /// Starts work for a stripe, after all earlier work for that stripe has ended. `done` receives the result
-    /// after the listener has received the changes that the work reported.
+    /// Queues work for a stripe and returns at once. The work starts when all earlier work for that stripe
+    /// has ended. `done` receives the result after the listener has received the changes that the work
+    /// reported.
     pub fn begin(
         &mut self,
         runtime: &Handle,

@@ -63,7 +63,8 @@ pub fn options(host: IpAddr, code: &str, args: &BesideArgs) -> InitOptions {
     }
 }
 
-/// Derives a helper's name from the store's name of its server.
+/// Derives a helper's name from the name that the store uses for the server on the same machine. Returns
+/// `None` if no valid name results.
 pub fn name(prefix: &str, server: &str) -> Option<Name> {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let text: String = server.chars().map(plain).collect();

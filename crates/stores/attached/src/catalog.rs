@@ -1,7 +1,8 @@
-//! [`AttachedCatalog`]: makes a store that others own usable as a coordinator's catalog.
+//! [`AttachedCatalog`]: a coordinator's catalog on top of an attached store, that is, a running storage
+//! system that Mend does not own.
 //!
-//! Files and stripes belong to the store. Mend's own records about them are kept in a [`Ledger`]. Calls to
-//! the store's servers run off the storage thread.
+//! Files and stripes belong to the store. A [`Ledger`] keeps Mend's own records about them. Calls to the
+//! store's servers run off the storage thread.
 
 use std::fmt;
 use std::io;
@@ -19,7 +20,7 @@ use super::{Aside, CopyState, Ledger, Teller};
 /// One thread follows the store's changes, the other serves requests.
 const THREADS: usize = 2;
 
-/// The operations that [`AttachedCatalog`] needs of a store that others own.
+/// An attached store: the operations that [`AttachedCatalog`] needs.
 pub trait System: Send + Sync + 'static {
     /// The store's name in messages.
     const NAME: &'static str;
@@ -85,12 +86,13 @@ pub trait System: Send + Sync + 'static {
 #[error("cannot start threads: {0}")]
 pub struct StartError(#[source] io::Error);
 
-/// A catalog over a store that others own; see the module's documentation.
+/// A catalog over an attached store; see the module's documentation.
 pub struct AttachedCatalog<S: System> {
     system: Arc<S>,
     teller: Teller,
     aside: Aside,
-    /// Taken out on drop, so that a call that hangs cannot block the drop.
+    /// Always present until the drop, which takes the runtime out and shuts it down in the background. So a
+    /// call that hangs cannot block the drop.
     runtime: Option<Runtime>,
 }
 
@@ -142,7 +144,8 @@ impl<S: System> AttachedCatalog<S> {
         self.runtime.as_ref().expect("the runtime exists until the catalog is dropped")
     }
 
-    /// Combines this catalog with the records that its ledger shares.
+    /// Creates a storage from this catalog and `records`, which must be the records that were passed to
+    /// [`start`](Self::start).
     pub fn over(self, records: SharedRecords) -> Storage {
         Storage::new(S::NAME, self.system.policy(), self, records)
     }

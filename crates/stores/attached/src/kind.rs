@@ -10,8 +10,8 @@ use clap::{ArgMatches, Command};
 use cluster::{Cluster, HelperConfig, HelperSettings, OwnRepair};
 use store_api::{Blocks, SharedRecords, Storage};
 
-/// A kind of store that others own. Its crate implements this trait, and the table in the crate `stores`
-/// lists it.
+/// A kind of attached store. The store's crate implements this trait, and the table in the crate `stores`
+/// lists the implementation.
 pub trait Kind: Sync {
     /// Returns the kind's name: `kind` in `[store]` of `mend.toml`, and the subcommand of `mend attach`.
     fn name(&self) -> &'static str;
@@ -23,7 +23,7 @@ pub trait Kind: Sync {
     /// [`KindError`] for an unknown key or value.
     fn own_repair(&self, cluster: &Cluster) -> Result<OwnRepair, KindError>;
 
-    /// Reads the settings in each `[[helper]]`. Returns the helpers' names, each by the address of the
+    /// Reads the settings in each `[[helper]]`. Returns the helpers' names, keyed by the address of the
     /// store's server on the same machine.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ pub trait Kind: Sync {
     fn attach<'a>(&'a self, folder: Option<PathBuf>, args: &'a ArgMatches) -> Attaching<'a>;
 }
 
-/// Reads the settings of a helper that belong to this kind of store.
+/// Reads a helper's settings for this kind of store.
 ///
 /// # Errors
 /// [`KindError`], also if the helper was removed from `mend.toml`.

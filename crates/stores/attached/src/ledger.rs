@@ -1,5 +1,5 @@
-//! The coordinator's records about a store that others own: nodes, records of the store's crate, and copies
-//! of blocks that were found missing or corrupt.
+//! The coordinator's records about an attached store: nodes, records that the store's crate adds, and
+//! copies of blocks that were found missing or corrupt.
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};

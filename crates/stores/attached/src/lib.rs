@@ -1,6 +1,8 @@
-//! The parts that are common to all stores that others own. [`AttachedCatalog`] drives a [`System`], reports
-//! its changes in order through a [`Teller`], and keeps records in a [`Ledger`]. This crate imports no store
-//! and works with any records.
+//! Code for attached stores: running storage systems, such as HDFS, that Mend does not own.
+//!
+//! A store's crate implements the trait [`System`], and [`AttachedCatalog`] makes it a coordinator's catalog.
+//! Changes of the store are reported in order through a [`Teller`]. A [`Ledger`] keeps Mend's own records
+//! about the store. This crate imports no store and works with any records.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,7 @@
-//! Delivers changes to the listener in order, on a separate thread, since the listener may block on its
-//! queue.
+//! Delivers changes to the listener in order, on a separate thread, because the listener may block.
 //!
-//! Senders block only if the queue is full. The answer to a write is delivered after the changes that the
-//! write caused.
+//! Changes wait for this thread in a queue; senders block only if the queue is full. The answer to a write is
+//! delivered after the changes that the write caused.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;

@@ -1,4 +1,4 @@
-//! A block under construction: which of its bytes have arrived, whether a write failed, and the result of its seal.
+//! A block under construction: which bytes have arrived, whether a write failed, and the result of the seal.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ impl<T> Draft<T> {
         Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
     }
 
-    /// Whether nothing was written since the last seal.
+    /// Whether the block was sealed and has not been written to since.
     pub fn is_sealed(&self) -> bool {
         self.sealed.is_some()
     }

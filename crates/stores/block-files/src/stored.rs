@@ -3,8 +3,8 @@
 use repair::Digest;
 use store_api::{BlockError, BlockReader, Gate};
 
-/// An open block that can verify itself. If the block is replaced while open, it continues to read the old
-/// file.
+/// An open block that can verify itself. If another file replaces the block, the open block continues to read
+/// the old file.
 pub trait StoredBlock: BlockReader {
     /// Verifies this open file, as [`Blocks::verify`](store_api::Blocks::verify) does for a name.
     ///

@@ -38,7 +38,7 @@ mod tests {
 
     use super::*;
 
-    /// Lets this many pieces pass, then closes.
+    /// A gate that lets this many pieces pass and is closed afterwards.
     struct Pieces(AtomicU64);
 
     impl Gate for Pieces {

@@ -1,12 +1,12 @@
-//! Makes a sealed block visible atomically: after a crash at any time, the old block exists, the new block
-//! exists, or neither.
+//! Makes a sealed block visible atomically. After a crash at any time and the next start, either the new
+//! block exists, or the state is as before: the old block exists, or no block if there was none.
 //!
 //! A block consists of two files that must be renamed together. Creating a block is simple, because a block
 //! exists only if both files do: the checksums are renamed first, and one `fsync` of the folder makes both
 //! renames durable. To replace a block, the new checksums are first renamed to an *intent*, whose name
 //! contains the generation of the writer's files and the name of the block. From then on the replacement is
-//! decided: after a crash, [`finish`] completes it at the next start. Each step is durable before the next
-//! begins, so the order in which a file system persists renames does not matter.
+//! decided: after a crash, [`finish`] completes it at the next start. Each step of a replacement is durable
+//! before the next begins, so the order in which a file system persists renames does not matter.
 
 use std::fs;
 use std::io;

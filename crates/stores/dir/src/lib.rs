@@ -1,8 +1,8 @@
 //! The embedded default store: blocks as plain files with checksum files, and a catalog in one redb file.
 //!
-//! [`DirBlocks`] stores a helper's blocks in a folder. [`DirCatalog`] is a catalog with its own files, and
-//! stores the coordinator's records. Attached stores use only its records. `docs/reference/dir-store.md`
-//! shows the layout of every file and table.
+//! [`DirBlocks`] stores a helper's blocks in a folder. [`DirCatalog`] stores stripes, the files that users
+//! put, and the coordinator's records; attached stores use it for the records only.
+//! `docs/reference/dir-store.md` shows the layout of every file and table.
 
 #![forbid(unsafe_code)]
 

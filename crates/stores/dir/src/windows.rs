@@ -6,9 +6,9 @@
 //! of the block's digest is therefore known when the block is sealed. A window that is overwritten, even
 //! while it is being read back, is read back and hashed again.
 //!
-//! Windows must not share a large page of the page cache, since part of such a page might not be on the
-//! medium yet. Large pages are aligned to their own size, which is at most 2 MiB where small pages have 4
-//! KiB.
+//! A window is 2 MiB long and aligned, so that two windows never share a page of the page cache. A shared
+//! page might contain bytes of the other window that are not on the medium yet, and could then not be
+//! dropped. Large pages are aligned to their own size, which is at most 2 MiB where small pages have 4 KiB.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -38,8 +38,8 @@ pub(super) struct Windows {
     interest: Arc<()>,
 }
 
-/// The number of each window that was read back, with its hash (if the block's digest is made of hashes) or
-/// the error.
+/// The results of a read-back: for each window, its number, and its hash or the error. The hash is `None` if
+/// the block's digest is not computed from hashes of windows.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
 /// Windows that are durable and will be read back next, on a thread that may block.
@@ -116,7 +116,8 @@ impl Windows {
     /// hashes of the windows that are intact.
     ///
     /// # Errors
-    /// The first error, unless the window was overwritten meanwhile.
+    /// The first error of a window that was not overwritten meanwhile. Windows whose read was cancelled cause
+    /// no error; they must be read again.
     pub(super) fn take(&mut self, found: Option<Found>) -> Result<Vec<(usize, Sum)>, BlockError> {
         let (reading, mut sums) = (std::mem::take(&mut self.reading), Vec::new());
         let Some(found) = found else {

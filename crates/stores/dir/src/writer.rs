@@ -150,7 +150,8 @@ impl DirWriter {
     /// collects the result.
     fn read_rest_back(&mut self) -> Result<(), BlockError> {
         let Some(reading) = self.reading() else { return Ok(()) };
-        // Dropped here already, because pages that are being read at the same time are not dropped.
+        // Drop the windows from the page cache before the block is checked elsewhere: the system does not
+        // drop pages that are being read at the same time.
         reading.forget(&self.file);
         let begun = self.file.write_out(|file| reading.run(file));
         begun.map_err(block_fault(&self.place.id, &self.temporary.block))

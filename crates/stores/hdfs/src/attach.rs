@@ -48,7 +48,7 @@ pub(crate) struct AttachArgs {
 /// The code in `[defaults]`. HDFS files use their own erasure coding policies instead.
 const DEFAULT_CODE: &str = "rs-9-6";
 
-/// The usual user of HDFS daemons. Operators with another user change it in the units.
+/// The usual user of HDFS daemons. Operators with another user change the generated systemd units.
 const USER: &str = "hdfs";
 
 /// Interval between progress messages of a long listing.

@@ -46,8 +46,8 @@ pub struct Snapshots {
     pub folders: u64,
     /// Number of snapshots of these folders.
     pub snapshots: u64,
-    /// Number of deleted files with block groups that are in a snapshot. Their groups are listed like all
-    /// others.
+    /// Number of deleted files that still exist in a snapshot and have block groups. These groups are listed
+    /// like all others.
     pub files: u64,
     /// Folders whose deleted files cannot be listed, each with the reason.
     pub uncovered: Vec<(String, String)>,

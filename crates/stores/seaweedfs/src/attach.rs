@@ -47,7 +47,7 @@ struct Found {
     status: Result<ServerStatus, String>,
 }
 
-/// The usual user of volume servers. Operators with another user change it in the units.
+/// The usual user of volume servers. Operators with another user change the generated systemd units.
 const USER: &str = "seaweedfs";
 
 /// Implements `mend attach seaweedfs`.

@@ -16,8 +16,8 @@ pub(crate) struct SeaweedfsConfig {
     _kind: IgnoredAny,
     /// The cluster's masters, `HOST:PORT` or `HOST:PORT.GRPC_PORT`; one suffices.
     pub masters: Vec<String>,
-    /// The cluster's `security.toml`, absolute or relative to the cluster folder; needed if its gRPC ports
-    /// use TLS.
+    /// The cluster's `security.toml`, absolute or relative to the cluster folder; needed if the
+    /// cluster's gRPC ports use TLS.
     #[serde(default)]
     pub security: Option<PathBuf>,
     /// The damage that is repaired automatically.

@@ -1,5 +1,5 @@
-//! Connections to servers, in plain text or over TLS. Errors report whether the wrong one of the two was
-//! used.
+//! Connections to servers, in plain text or over TLS. Errors distinguish between a server that requires
+//! TLS and a failed TLS handshake.
 
 use std::io;
 use std::pin::Pin;

@@ -62,7 +62,7 @@ pub struct Holding {
 pub struct Listing {
     /// All connected servers.
     pub servers: BTreeMap<ServerId, Server>,
-    /// Shards by volume and location.
+    /// The shards of each volume, by volume ID.
     pub volumes: BTreeMap<u32, Vec<Holding>>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! SeaweedFS spreads a volume's shards evenly: first over racks, then over the servers of a rack, then over
 //! their disks. Its `ec.balance` moves shards that break that rule. This module follows the same rule with
-//! one preference: a shard's former server gets it back if that server stays within its even share, since
-//! other servers still have that location of the shard in their caches.
+//! one preference: if the former server of a shard stays within its even share, the shard returns there,
+//! since the other servers still have this location in their caches.
 
 use std::collections::{BTreeMap, BTreeSet};
 

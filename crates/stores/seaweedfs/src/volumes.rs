@@ -91,8 +91,8 @@ pub struct Volume {
 /// The state of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// There are several encodings, and none of them, or more than one, may be readable. No repair starts
-    /// until an operator decides which encoding to keep.
+    /// There are several encodings, and the current one cannot be determined: none is readable, or a second
+    /// one could be readable as well. No repair starts until an operator decides which encoding to keep.
     Mixed(Vec<Encoding>),
     /// The numbers of data and parity shards have not been read yet.
     RatioUnknown(Encoding),
@@ -274,8 +274,8 @@ impl Volumes {
     }
 
     /// Drops encodings without any listed shard. An encoding is dropped only if at least one of its former
-    /// servers is connected and `is_gone` confirms the loss for every shard of the connected ones, since a
-    /// restarted server or master lists shards with a delay.
+    /// servers is connected, and `is_gone` returns true for every shard whose former server is connected.
+    /// This confirmation is needed because a restarted server or master lists shards with a delay.
     pub(crate) fn drop_deleted(&mut self, is_gone: impl Fn(u32, Encoding, u8) -> bool) {
         let servers = &self.listed.servers;
         for (&id, volume) in &mut self.volumes {
@@ -329,8 +329,9 @@ impl Volume {
         }
     }
 
-    /// Returns the current encoding. That is the only encoding, or the only readable one if no other encoding
-    /// may be readable.
+    /// Returns the current encoding. If there are several, the readable one is current. Returns `None` if
+    /// none of several is readable, or if a second one could be readable as well, counting its unlisted
+    /// shards.
     pub(crate) fn current(&self) -> Option<(Encoding, &Generation)> {
         if self.generations.len() == 1 {
             return self.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));

@@ -33,7 +33,7 @@ const QUEUE: usize = 16;
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A list of the whole cluster for [`Volumes::apply`](crate::Volumes::apply), with the time at which it
-    /// was requested. Listings that were requested later for other reasons are newer.
+    /// was requested. The list is outdated if the receiver has applied another one that was requested later.
     Listed(Listing, Instant),
     /// No master answers. The watch keeps trying, and the next list contains all changes made meanwhile.
     Blind(AskError),
@@ -47,8 +47,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching a cluster. The whole cluster is listed at least at this interval, unless a listing
-    /// takes more than a twentieth of the interval.
+    /// Starts watching a cluster. The longest pause between two listings of the whole cluster is
+    /// `list_every`, or twenty times the duration of a listing if that is longer.
     pub fn start(master: MasterClient, list_every: Duration) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         Self { events, task: tokio::spawn(watch(master, list_every, sender)) }

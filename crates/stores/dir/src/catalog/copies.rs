@@ -22,9 +22,9 @@ use super::{DirCatalog, copy_path};
 /// The state of the catalog at the time of the snapshot. It may be written on another thread while the
 /// catalog continues to change.
 ///
-/// A written copy omits open puts and blocks to be removed. By the time the copy is restored, these puts may
-/// have become files, and the blocks to be removed may be the only copies. After a restore, all these blocks
-/// are orphans.
+/// A written copy omits the open puts and the list of blocks to be removed. By the time the copy is restored,
+/// these puts may have become files, and the listed blocks may be the only copies. After a restore, the
+/// blocks of both are orphans.
 pub struct CatalogSnapshot {
     transaction: ReadTransaction,
     path: PathBuf,

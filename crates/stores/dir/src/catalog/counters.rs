@@ -25,8 +25,8 @@ pub(super) fn next_number(reported: impl Iterator<Item = (u64, usize)>) -> u64 {
     near.max().map_or(last, |number| number.max(last)) + 1
 }
 
-/// Returns the number in use that precedes the first run of at least [`FAR`] free numbers, or the longest run
-/// if none is so long.
+/// Returns the number in use that precedes the first run of at least [`FAR`] free numbers or, if no run is
+/// that long, the longest run.
 fn before_free_run(mut used: Vec<u64>) -> u64 {
     used.sort_unstable();
     let starts = iter::once(0).chain(used.iter().copied());
@@ -64,7 +64,8 @@ mod tests {
         assert_eq!(next(&[1, 2, 5], &[MAX_COUNT]), 6);
     }
 
-    /// A repair may have rebuilt an invented block on another helper.
+    /// Several helpers may report an invented number, because a repair has rebuilt the invented block on
+    /// another helper.
     #[test]
     fn invented_numbers_that_several_helpers_report_leave_a_long_free_run() {
         assert_eq!(next(&[1, 2, MAX_COUNT / 2], &[]), 3);

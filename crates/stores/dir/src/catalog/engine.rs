@@ -24,8 +24,9 @@ pub(super) struct Marks {
     known: u64,
     /// The highest mark ever used; marks are never reused.
     tried: u64,
-    /// The marks of commits that failed since the last success. The value is true if the file contains the
-    /// transaction in doubt when it has this mark.
+    /// The marks of commits that failed since the last success. Each of these commits may be durable
+    /// nevertheless, so a reopened file may contain any of these marks. The value is true if a file with that
+    /// mark also contains the group of writes whose answers are in `DirCatalog::in_doubt`.
     failed: BTreeMap<u64, bool>,
 }
 
@@ -48,8 +49,8 @@ impl Marks {
         self.failed.insert(mark, has_doubt);
     }
 
-    /// Whether a file with this mark contains the transaction in doubt; `None` if this coordinator did not
-    /// write the file.
+    /// Whether a file with this mark contains the transaction in doubt, the group of writes whose commit
+    /// failed. Returns `None` if this coordinator never wrote a file with this mark.
     fn judge(&self, found: u64) -> Option<bool> {
         if found == self.known { Some(false) } else { self.failed.get(&found).copied() }
     }
@@ -121,8 +122,8 @@ impl DirCatalog {
         Ok(done.into_iter().flat_map(|done| done.changes).collect())
     }
 
-    /// Reopens the database. Returns the answers of the transaction in doubt, if that turned out to be
-    /// durable.
+    /// Reopens the database. If the group of writes whose commit failed turns out to be durable, returns the
+    /// answers to these writes.
     fn reopen(&mut self, term: Term) -> Result<Option<Vec<Done>>, OpenError> {
         self.medium.forget_cached(&self.path)?;
         self.engine = Engine::Open(self.medium.open(&self.path)?);

@@ -22,8 +22,8 @@ pub(super) fn begin_era(change: &Change<'_>, era: Era) -> Result<(), CatalogErro
 }
 
 impl DirCatalog {
-    /// Writes off the eras in the names of these blocks. From then on, the blocks are treated as unknown to
-    /// the catalog instead of newer than the catalog.
+    /// Accepts the loss of all stripes that were named in the eras of these blocks. From then on, their
+    /// blocks are treated as unknown to the catalog, no longer as newer than the catalog.
     ///
     /// # Errors
     /// [`CatalogError`].

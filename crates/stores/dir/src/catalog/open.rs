@@ -90,7 +90,7 @@ impl DirCatalog {
         Ok(())
     }
 
-    /// Upgrades the version, so that older programs no longer open the catalog and misread its records.
+    /// Upgrades the version, so that older programs refuse the catalog instead of misreading its records.
     fn renew(&mut self) -> Result<(), OpenError> {
         Ok(self.change(|change| change.put(META, VERSION_KEY, &CATALOG_VERSION))?)
     }

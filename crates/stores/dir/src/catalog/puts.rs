@@ -163,8 +163,9 @@ impl DirCatalog {
         })
     }
 
-    /// Ends a put that an earlier coordinator left open. Its blocks become orphans that only an operator
-    /// removes, because this catalog may be an older copy of one in which the put was committed.
+    /// Ends a put that an earlier coordinator left open. The put's blocks become orphans that only an
+    /// operator removes, because this catalog may be an older copy of a catalog in which the put was
+    /// committed.
     ///
     /// # Errors
     /// [`PutError::NoSuchPut`].

@@ -151,7 +151,7 @@ type Stripes = BTreeMap<u32, (Key, StripeRecord)>;
 struct Candidate {
     part: FilePart,
     stripes: Stripes,
-    /// The number of helpers that hold blocks of a stripe, for the stripe with the fewest.
+    /// The smallest number of helpers that hold blocks of one stripe, over all stripes of the put.
     witnesses: usize,
     /// The number of witnesses that the put would have if all silent helpers (those that did not answer)
     /// confirmed it. For a put with a single witness, equal to `witnesses`.
@@ -363,13 +363,12 @@ fn stripe_numbers(stripes: &Stripes) -> impl Iterator<Item = (u64, usize)> {
     stripes.values().map(|(key, stripe)| (key.count(), witnesses(stripe.blocks.iter())))
 }
 
-/// Returns a put's number, and its number of witnesses: how many helpers hold blocks of the stripe that the
-/// fewest helpers hold.
+/// Returns the number in a put's name, and the put's number of witnesses (see the module's documentation).
 fn put_number((part, stripes): &(FilePart, Stripes)) -> Option<(u64, usize)> {
     Some((Key::of(&StripeId(part.put.clone()))?.count(), fewest_witnesses(stripes)))
 }
 
-/// Returns the number of helpers that hold blocks of a stripe, for the stripe with the fewest.
+/// Returns the smallest number of helpers that hold blocks of one stripe, over all these stripes.
 fn fewest_witnesses(stripes: &Stripes) -> usize {
     stripe_numbers(stripes).map(|(_, witnesses)| witnesses).min().unwrap_or(0)
 }
@@ -396,7 +395,7 @@ impl Candidate {
 }
 
 /// Chooses for each name the put that becomes the file. Other puts that may be the right ones (rivals) become
-/// files under other names. No file gets a creation time after `now`, whatever its label says.
+/// files under other names. No file gets a creation time after `now`, even if its labels contain one.
 fn choose(
     puts: BTreeMap<String, (FilePart, Stripes)>,
     (silent, now): (usize, u64),
@@ -443,8 +442,12 @@ fn choose(
     files
 }
 
-/// Chooses the newest put with enough witnesses, preferably among readable ones. If some helpers did not
-/// answer, an unreadable put may be waiting for their blocks; if all answered, it is an unfinished put.
+/// Chooses the put that becomes the file; `puts` are sorted from new to old.
+///
+/// Among the readable puts, this is the newest whose `reach` is at least the highest number of witnesses of
+/// any of them. If some helpers did not answer, their blocks may make an unreadable put readable. The best
+/// unreadable put is then chosen if it has more witnesses than the readable put can reach, or if no put is
+/// readable. If all helpers answered, an unreadable put is treated as unfinished.
 fn pick(puts: &[Candidate], some_are_silent: bool) -> Option<usize> {
     let best = |fits: &dyn Fn(&Candidate) -> bool| {
         let most = puts.iter().filter(|put| fits(put)).map(|put| put.witnesses).max()?;

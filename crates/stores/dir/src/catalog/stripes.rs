@@ -122,7 +122,7 @@ pub(super) fn store(
     Ok(())
 }
 
-/// Stores a stripe that existed before.
+/// Stores a changed stripe, and reports whether the stripe still belongs to an uncommitted put.
 fn store_again(change: &Change<'_>, key: Key, stripe: StripeRecord) -> Result<(), CatalogError> {
     // The stripe's record names its put, so no search through all puts is needed.
     let put =

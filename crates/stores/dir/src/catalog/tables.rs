@@ -241,7 +241,8 @@ fn each_with_prefix<T: DeserializeOwned>(
     Ok(())
 }
 
-/// A write to the catalog. Dropping it uncommitted aborts the transaction, unless the transaction is shared.
+/// A write to the catalog, in a transaction of its own or in a shared one. Dropping this value without a
+/// commit aborts its own transaction; a shared transaction is committed or aborted by the caller.
 pub(super) struct Change<'c> {
     transaction: Open<'c>,
     path: &'c Path,
@@ -280,7 +281,7 @@ impl<'c> Change<'c> {
         self.told.borrow_mut().push(change);
     }
 
-    /// Commits the transaction unless it is shared. Returns the reported changes.
+    /// Commits the transaction; a shared transaction is left to the caller. Returns the reported changes.
     pub(super) fn commit(self) -> Result<Vec<StoreChange>, CatalogError> {
         if let Open::Own(transaction) = self.transaction {
             transaction.commit().map_err(|error| fault(self.path, error))?;

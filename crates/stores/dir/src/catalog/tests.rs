@@ -900,8 +900,8 @@ fn contradicting_blocks_are_counted_as_strangers() {
     let mut scene = Scene::new();
     let file = scene.file("a", 1);
     let mut held = inventories(&scene.catalog);
-    // Two differing copies leave a block without a holder. Blocks of other clusters and blocks without a
-    // label become part of no stripe.
+    // Of a block with two differing copies, neither copy is used, so the block has no holder. Blocks of other
+    // clusters and blocks without a label become part of no stripe.
     let mut copy = held[0].blocks[0].clone();
     copy.digest = digest(1);
     let mut foreign = held[1].blocks[0].clone();

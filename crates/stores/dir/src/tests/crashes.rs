@@ -56,7 +56,7 @@ fn a_new_block_is_complete_or_absent() {
     }
 }
 
-/// After a crash, the second rename may be durable although the first is not.
+/// After a crash, the rename of the block may be durable although the earlier rename of its checksums is not.
 #[test]
 fn a_new_block_without_checksums_is_detected() {
     let scene = Scene::new();

@@ -7,7 +7,8 @@ use super::*;
 use crate::checksums::{CHUNK_BYTES, Checksums};
 use crate::label::Label;
 
-/// A write: its start and length as fractions of the block, and its content.
+/// A write. `start` is a fraction of the block, `length` a fraction of the bytes after the start, and `seed`
+/// determines the content.
 #[derive(Clone, Debug)]
 struct Piece {
     start: f64,

@@ -10,8 +10,8 @@ use repair::Digest;
 pub(super) const HEADER_BYTES: u64 = 7;
 /// Length of a checksum.
 pub(super) const SUM_BYTES: usize = 4;
-/// The largest chunk. HDFS sends chunks in packets of 64 KiB, so larger chunks are not used in practice; a
-/// chunk must also fit into memory.
+/// The largest chunk that is accepted. The limit bounds memory. Real clusters stay far below it, because HDFS
+/// sends chunks in packets of 64 KiB.
 const MAX_CHUNK_BYTES: u32 = 1 << 20;
 const VERSION: u16 = 1;
 

@@ -151,8 +151,8 @@ impl PushedWriter {
         Wanted { pool: writer.pool().to_owned(), name: writer.name(), bytes: writer.bytes(), permit }
     }
 
-    /// Pushes the sealed replica to the DataNode. If the DataNode already serves this very block, an earlier
-    /// push succeeded but its response was lost.
+    /// Pushes the sealed replica to the DataNode. Does nothing if the DataNode already serves exactly this
+    /// block: an earlier push has then succeeded, but the response was lost.
     fn publish(self) -> Result<(), BlockError> {
         let (wanted, sealed) = (self.wanted(), self.writer.check_sealed()?);
         self.writer.check_others()?;
@@ -241,8 +241,8 @@ impl BlockWriter for PushedWriter {
 }
 
 impl HandOver for PushedWriter {
-    /// Requests the replica from the DataNode, which also shows whether the DataNode requires tokens or
-    /// protected connections.
+    /// Requests the replica from the DataNode, only to find out whether the DataNode answers, and whether it
+    /// requires tokens or protected connections. The DataNode need not have the replica.
     fn prepare(&mut self) -> Later<'_, Result<(), BlockError>> {
         let (pusher, wanted) = (self.pusher, self.wanted());
         Box::pin(async move { waiting(move || pusher.ask(&wanted)).await.map(drop) })

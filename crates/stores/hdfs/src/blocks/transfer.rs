@@ -16,9 +16,10 @@
 //! 6          PacketHeaderProto, a checksum for each chunk, the bytes of the chunks
 //! ```
 //!
-//! The answer is a varint and a BlockOpResponseProto. To the DataNode, a helper is another DataNode. A
-//! DataNode that refuses a block from another DataNode closes the connection without an answer. The client
-//! therefore first asks to read the block, because that request is always answered.
+//! The answer is a varint and a BlockOpResponseProto. When a helper writes, the DataNode takes it for another
+//! DataNode. A DataNode that refuses a block from another DataNode closes the connection without an answer.
+//! Mend therefore first sends a request to read the block: unlike a refused write, a refused read is usually
+//! answered with an error message.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -22,7 +22,8 @@ struct DataNode {
     standing: Option<Standing>,
     /// The time from which the DataNode is live and its blocks are known.
     up_since: Option<Duration>,
-    /// The time of the last block report, as listed when the DataNode was last seen down.
+    /// The time of the last block report, as listed when the DataNode was last seen down. Another time means
+    /// that the DataNode has reported its blocks since.
     reported: u64,
 }
 

@@ -17,7 +17,7 @@ pub struct Attachment {
     pub namenode: Option<NameNodeSettings>,
     /// The folders whose files are repaired.
     pub paths: Vec<String>,
-    /// The helpers' names by the addresses of their DataNodes.
+    /// The helpers' names, keyed by the address of the DataNode on the same machine.
     pub helpers: BTreeMap<String, String>,
     /// Whether some helper pushes rebuilt blocks to its DataNode, which may require block tokens.
     pub pushes: bool,

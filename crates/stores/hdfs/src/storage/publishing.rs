@@ -120,7 +120,7 @@ impl Shared {
         Ok(found)
     }
 
-    /// Waits until the NameNode lists a block that a DataNode has accepted.
+    /// Waits until the NameNode lists a block that a DataNode has accepted, then records the copy as healthy.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,
@@ -164,7 +164,7 @@ impl Shared {
         loop {
             let found = match self.look_up(known).await {
                 Ok(found) => found.ok_or_else(|| GONE.to_owned())?,
-                // The NameNode may be restarting; the DataNode then reports the block to it again.
+                // The NameNode may be restarting; afterwards the DataNode reports its blocks again.
                 Err(_) if Instant::now() < until => {
                     tokio::time::sleep(LOOK_AGAIN).await;
                     continue;

@@ -78,7 +78,7 @@ impl State {
         self.tell(vec![self.troubles()]);
     }
 
-    /// Returns the node numbers of these DataNodes. Assigns numbers to new DataNodes and reports them.
+    /// Returns the node numbers of these DataNodes. Numbers new DataNodes, and reports these as new nodes.
     fn number(&mut self, attachment: &Attachment, nodes: &[DataNode]) -> Result<Vec<NodeId>, CatalogError> {
         let mut numbers = Vec::with_capacity(nodes.len());
         for node in nodes {

@@ -5,8 +5,9 @@
 //! storage.
 //!
 //! The NameNode lists only healthy replicas, not the former holders of lost replicas. The view therefore
-//! remembers the last holder of each block. If a block is no longer listed, it is missing if that DataNode is
-//! live; otherwise the whole DataNode is down.
+//! remembers the last holder of each block. A block that is no longer listed is reported as missing if its
+//! last holder is in service. Otherwise the block is reported as healthy on the last holder, which is down as
+//! a whole.
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
 //! are reported. A group that lacks such a block is *unsettled*, and is reported only after a later answer

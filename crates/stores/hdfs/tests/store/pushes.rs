@@ -198,8 +198,9 @@ pub fn what_it_believes_to_have(world: &mut World) {
     subject.end(world);
 }
 
-/// Pushes a block twice; the second push must have no effect. The DataNode also refuses the block if the
-/// helper knows only other folders of the DataNode.
+/// Pushes a block twice; the second push must have no effect. Then pushes the block from a helper whose
+/// configuration lacks the folder with the replica, so that the helper does not find it. The DataNode must
+/// refuse this push and keep the replica.
 pub fn a_block_that_is_there(world: &mut World) {
     let subject = Subject::lose(world, 3);
     subject.push(world).expect("taken");

@@ -45,7 +45,7 @@ impl World {
         // DataNodes scan their folders only every six hours, so they find new blocks only if Mend notifies
         // them.
         let settings = settings(false);
-        // At this address is no coordinator, so the plug-in takes over commands but can execute none.
+        // No coordinator listens at this address, so the plug-in takes over commands but can execute none.
         let plugin = Plugin::new(&hadoop, vec!["mend.coordinator.api=127.0.0.1:1".to_owned()]);
         let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

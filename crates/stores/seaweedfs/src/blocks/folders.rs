@@ -86,9 +86,9 @@ impl Folders {
         Ok(file_bytes(&folder.join(volume.file(extension)))?.is_some_and(|bytes| bytes > 0))
     }
 
-    /// Rejects a volume whose `.vif` files on the server's disks name different encodings, since a shard
-    /// rebuilt here would be mounted under the encoding of its own disk. A damaged `.vif` is replaced by a
-    /// good one of another disk.
+    /// Rejects a volume if the `.vif` files on the server's disks name different encodings: SeaweedFS would
+    /// mount a rebuilt shard under the encoding in the `.vif` of the shard's disk, which may be the wrong
+    /// one. A damaged `.vif` is replaced by a copy of a good one from another disk.
     pub(super) fn settle_encoding(&self, volume: &VolumeName) -> Result<(), BlockError> {
         let mut good: Option<(PathBuf, Vec<u8>, VolumeInfo)> = None;
         let mut bad: Vec<(PathBuf, BlockError)> = Vec::new();

@@ -1,10 +1,10 @@
 //! Fine-grained checksums, computed while shards are checked against `.ecsum`.
 //!
-//! An `.ecsum` has one checksum per 16 MiB, but a repair reads much smaller slices. The first access to a
-//! block therefore reads the whole block, checks it against `.ecsum`, and computes CRC32C of each 64 KiB
-//! chunk in the same pass. Every later read is checked against these chunk checksums, which also detects
-//! bytes that rot after the first check. The checksums are shared by successive readers for as long as the
-//! file is unchanged.
+//! An `.ecsum` has one checksum for each block (usually 16 MiB) of a shard, but a repair reads much smaller
+//! slices. The first access to such a block therefore reads the whole block, checks it against `.ecsum`, and
+//! computes CRC32C of each 64 KiB chunk in the same pass. Every later read is checked against these chunk
+//! checksums, which also detects bytes that rot after the first check. The checksums are shared by successive
+//! readers for as long as the file is unchanged.
 
 use std::fs::File;
 use std::io;

@@ -29,8 +29,8 @@ pub(super) enum Check {
     Nothing(Option<u64>),
 }
 
-/// An open shard. The reader keeps its file descriptor, so it continues to read this file if another replaces
-/// its name.
+/// An open shard. The reader keeps the file open, so it continues to read this file even if another file
+/// replaces it under the same name.
 #[derive(Debug)]
 pub(super) struct ShardReader {
     block: BlockId,

@@ -11,7 +11,8 @@ use super::view::shard_of;
 /// Returns the stripe of a write that calls servers; `None` for writes that call no server.
 pub(super) fn stripe_of(write: &Write) -> Option<StripeId> {
     match write {
-        // An inspection belongs to no stripe, so that calls for stripes do not wait for it.
+        // Calls for the same stripe run one after the other. An inspection runs under an empty stripe name,
+        // so that no call for a stripe waits for it.
         Write::Stripes(StripeWrite::Inspect) => Some(StripeId(String::new())),
         Write::Stripes(write) => write.stripe().cloned(),
         Write::Records(RecordWrite::Discard(_, block)) => Some(StripeId(shard_of(block)?.volume.to_string())),

@@ -20,7 +20,7 @@ use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::{SmallFile, VolumeServer};
 
-/// How often, and at what interval, a server's copy is compared again if the comparison was inconclusive.
+/// How many times, and at what interval, a copy is compared again if no majority confirms or rejects it.
 const TRIES: u32 = 5;
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Minimum pause between the inspections of two volumes.
@@ -218,8 +218,8 @@ impl Shared {
                 self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
             let mut verdict =
                 self.small_files.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
-            // A server that has just started, or whose copy is being replaced, may be judged only after a
-            // while.
+            // There may be no verdict yet on a server that has just started or whose copy is being replaced.
+            // Compare again after a while.
             for _ in 0..TRIES {
                 let is_known = verdict.good.contains(server) || verdict.bad.contains_key(server);
                 if is_known || serves || file == SmallFile::Ecsum {

@@ -1,5 +1,5 @@
-//! Finds volumes that need an operator: volumes whose state is unknown, and volumes of which servers also
-//! serve shards of an outdated encoding. Pure: this module calls no server and stores nothing.
+//! Finds volumes that need an operator: volumes whose state is unknown, and volumes that also have mounted
+//! shards of an outdated encoding. Pure: this module calls no server and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
     Some(Unjudged { stripe: StripeId(name.to_string()), blocks: blocks.collect(), why, next_step })
 }
 
-/// Returns one line for each volume of which servers also serve shards of an outdated encoding.
+/// Returns one line for each volume that also has mounted shards of an outdated encoding.
 pub(super) fn left_overs(volumes: &Volumes) -> Vec<String> {
     let of = |(id, volume): (u32, &Volume)| {
         let Standing::Known { foreign, .. } = volume.standing() else { return None };

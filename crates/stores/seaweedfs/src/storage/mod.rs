@@ -35,7 +35,8 @@ use store_api::{
 pub use open::{AttachError, Attachment, open};
 use state::Shared;
 
-/// Several shards of one volume may share a server when there are fewer servers than shards.
+/// The policy for SeaweedFS. Several shards of a volume may share a server if there are fewer servers than
+/// shards.
 pub const POLICY: StorePolicy = StorePolicy {
     ownership: Ownership::Attached,
     service: Service::ReportedByStore,

@@ -26,7 +26,7 @@ use crate::volumes::Change;
 pub(super) struct Knowledge {
     pub master: MasterClient,
     pub attachment: Attachment,
-    /// Signalled when a new listing may contain unread files or unconfirmed losses.
+    /// Signalled after each listing, because there may be new encodings to read and losses to confirm.
     pub listed: Notify,
     state: Mutex<State>,
 }

@@ -123,7 +123,7 @@ impl View {
         (there.collection == name.collection()).then_some(name.id())
     }
 
-    /// Sets the state of a copy that was found.
+    /// Records the state in which a copy of a shard was found.
     pub fn set_state(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId, state: BlockState) {
         self.bad.set(stripe, index, node, state);
     }

@@ -79,7 +79,8 @@ async fn list_again(shared: &Shared) {
     let asked = Instant::now();
     match shared.known.master.list().await {
         Ok(listing) => {
-            // If another partial listing overtakes this one, a later signal or the regular listing follows.
+            // This listing is dropped too if a partial listing overtakes it. The next listing then brings the
+            // missing changes.
             if let Err(error) = shared.known.take_all(listing, asked) {
                 tracing::error!(%error, "the records");
             }

@@ -34,8 +34,8 @@ import javax.net.ssl.X509TrustManager;
  * {@code mend issue} write them.
  *
  * <p>A member is identified by the single DNS name in its certificate, independently of the dialled address
- * (docs/explanation/security.md). Therefore each name gets a TLS context that trusts only that name. Java's own check
- * would compare the name with the host of the URL; the trust manager here replaces that check.
+ * (docs/explanation/security.md). Therefore each name gets a TLS context that trusts only that name. Java's
+ * own check would compare the name with the host of the URL; the trust manager here replaces that check.
  */
 public final class Credentials {
   private static final char[] NO_PASSWORD = new char[0];

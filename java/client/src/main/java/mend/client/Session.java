@@ -22,7 +22,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * The control connection to the coordinator (docs/reference/protocol.md, control plane), and its open requests.
+ * The control connection to the coordinator (docs/reference/protocol.md, control plane), and the requests in
+ * flight on it.
  *
  * <p>A coordinator pings every second. After {@link #SILENCE_LIMIT_MS} of silence the session fails, together
  * with all open requests. An idle session is closed after a while, so that programs that rarely need Mend do

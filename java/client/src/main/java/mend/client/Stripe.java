@@ -6,7 +6,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 
-/** A stripe of another system, described for the coordinator ({@code POST /v1/stripes}, docs/reference/api.md). */
+/**
+ * A stripe of another system, described for the coordinator ({@code POST /v1/stripes},
+ * docs/reference/api.md).
+ */
 public final class Stripe {
   private final String name;
   private final String code;

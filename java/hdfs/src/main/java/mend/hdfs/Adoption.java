@@ -62,8 +62,8 @@ final class Adoption {
     if (!known || !dataset.isValidBlock(wanted)) {
       throw new IOException("the DataNode did not accept " + wanted + "; it has " + stored);
     }
-    // The check above reports replicas that were unknown before. If the replica was known and has been
-    // replaced, report it here.
+    // The check in look() makes the DataNode report a replica that it did not know before. A replica that
+    // replaces a known one is reported to the NameNode only here.
     dataNode.notifyNamenodeReceivedBlock(wanted, null, volume.getStorageID(), volume.isTransientStorage());
   }
 

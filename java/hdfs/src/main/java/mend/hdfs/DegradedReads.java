@@ -78,8 +78,9 @@ public final class DegradedReads implements Closeable {
   }
 
   /**
-   * Whether a read of this length should go through Mend. HDFS moves k bytes to the reader for each lost
-   * byte. Reads of complete rows of cells need nearly all of those bytes anyway.
+   * Whether a read of this length should go through Mend. To decode a lost byte, HDFS moves k bytes to the
+   * reader. A long read, of complete rows of cells, needs nearly all of those bytes anyway, so Mend would
+   * save little.
    */
   public boolean wants(long length) {
     return length <= mostBytes && breaker.allows();

@@ -96,7 +96,7 @@ final class Answers {
       }
     }
 
-    /** Reports progress when the NameNode has answered without producing a line. */
+    /** Reports progress of a walk, if no line was written for a second although the NameNode answers. */
     void tellProgress(long folders, long files) {
       if (isDue()) {
         add("a " + folders + " " + files);

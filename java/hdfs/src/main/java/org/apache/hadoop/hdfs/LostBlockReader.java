@@ -15,7 +15,7 @@ import org.apache.hadoop.util.DataChecksum;
  * read requests exactly its own bytes, because HDFS opens readers for longer ranges than it reads.
  */
 final class LostBlockReader implements BlockReader {
-  /** The network distance to helpers, as between nodes of different racks. */
+  /** The network distance of these reads in HDFS's statistics: that of nodes in different racks. */
   static final int DISTANCE = 4;
 
   private final DegradedReads reads;
