@@ -116,7 +116,8 @@ impl Engine {
 }
 
 impl Node {
-    /// Removes a finished job from the table; returns `false` if another message has arrived for it.
+    /// Removes a finished job from the table. If another message has arrived for the job, keeps the job and
+    /// returns `false`.
     pub(crate) fn retire(&self, job: JobId, messages: &mpsc::Receiver<ToNode>) -> bool {
         let mut jobs = self.jobs.lock().expect("never poisoned");
         let is_over = messages.is_empty();
