@@ -86,8 +86,8 @@ impl Engine {
         Allowance::new(self.node.throttle.clone(), None, class)
     }
 
-    /// Returns the unused share of the cap on repair traffic, in thousandths; `None` without such a cap, or
-    /// before anything could have moved.
+    /// Returns the share of the cap on repair traffic that has not been used since the last query, in
+    /// thousandths. Returns `None` without such a cap, or before anything could have moved.
     pub(crate) fn unused(&self, meter: Meter) -> Option<u16> {
         self.node.throttle.unused(meter).map(|part| (part * 1000.0).round() as u16)
     }

@@ -48,7 +48,7 @@ pub struct LabCluster {
     servers: Vec<Child>,
     /// The nodes that run plain senders.
     senders: BTreeSet<LabNode>,
-    /// The last relays of bare chains, by number of relays and slice size.
+    /// The address of the last relay of each bare chain, by number of relays and slice size.
     chains: BTreeMap<(u16, u32), SocketAddr>,
     reader: Option<Agent>,
     loader: Option<Agent>,
