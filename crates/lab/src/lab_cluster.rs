@@ -64,8 +64,8 @@ struct Agent {
 }
 
 impl Programs {
-    /// Finds this program and `mend`. The path of `mend` is in `MEND_BINARY`; otherwise it is searched in
-    /// this program's folder and on PATH.
+    /// Finds this program and `mend`. `MEND_BINARY` may name the path of `mend`; without this variable,
+    /// searches this program's folder and then PATH.
     ///
     /// # Errors
     /// [`LabError::File`] if this program's path is unknown; [`LabError::NoMend`].

@@ -176,8 +176,8 @@ impl Network {
         state::status(names)
     }
 
-    /// Removes a lab of any process: its processes, namespaces, folders and state file. Succeeds if no lab
-    /// exists.
+    /// Removes a lab, whichever process created it: the lab's processes, namespaces, folder and state file.
+    /// Succeeds if no lab exists.
     ///
     /// # Errors
     /// [`NetworkError`].
