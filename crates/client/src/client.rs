@@ -383,8 +383,8 @@ impl Client {
         Ok(copy.len() as u64)
     }
 
-    /// Accepts the current catalog although helpers report blocks that are newer, or tells the coordinator to
-    /// distrust one such helper.
+    /// Accepts the current catalog although helpers report blocks that are newer than it, or makes the
+    /// coordinator distrust one of these helpers.
     ///
     /// # Errors
     /// [`ClientError`].

@@ -50,7 +50,7 @@ impl Destination {
         match follow(path)? {
             End::Descriptor(number) => descriptor(number).map(File::from).map(Self::Stream),
             End::Nothing(end) => match std::fs::metadata(path) {
-                // The path is a link in `/proc` whose text is not a real path, but which can be opened.
+                // The path is a link in `/proc` that can be opened although its text is not a real path.
                 Ok(found) => open_as_it_is(path, &found).map(Self::Stream),
                 Err(_) if end.as_os_str().as_encoded_bytes().ends_with(b"/") => {
                     Err(io::ErrorKind::IsADirectory.into())

@@ -59,7 +59,7 @@ impl Draft {
     }
 
     /// Syncs the draft and renames it to `path`. If it `replaces` a file, the draft first gets that file's
-    /// permissions, and its owner if we may set the owner.
+    /// permissions, and also that file's owner if we may set the owner.
     pub(crate) fn persist(self, path: &Path, replaces: Option<&Metadata>) -> io::Result<()> {
         if let Some(replaced) = replaces {
             keep_owner_and_mode(self.file(), replaced)?;

@@ -180,8 +180,8 @@ impl ClientError {
         )
     }
 
-    /// Converts the error of a read that was to decode a block from others because the block arrived with
-    /// wrong bytes.
+    /// Converts an error of the read that decodes `block` from other blocks, after `block` arrived with wrong
+    /// bytes. The coordinator's failure becomes [`ClientError::Garbled`]; other errors stay unchanged.
     pub(crate) fn of_garbled(self, block: &WholeBlock) -> Self {
         match self {
             Self::Failed { failure, .. } => Self::garbled(block, Some(failure)),

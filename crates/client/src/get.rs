@@ -38,7 +38,8 @@ const BYTES_AT_ONCE: u64 = 1 << 30;
 /// a shorter time.
 const SETTLE_LIMIT: Duration = Duration::from_secs(15);
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// How often a get starts again with the newer version when the file is replaced during the read.
+/// The maximum number of times that a get starts again with the newer version, because the file was replaced
+/// during the read.
 const MAX_RESTARTS: u32 = 8;
 /// The size in bytes of one read for a stream. The bytes stay in memory until all earlier bytes are written.
 const STREAM_READ_BYTES: u64 = 8 << 20;

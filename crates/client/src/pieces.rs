@@ -203,8 +203,8 @@ fn pieces_of_block(stripe: &StripeSpan, block: u64, wanted: Range<u64>) -> Vec<P
     pieces
 }
 
-/// Converts the range of `count` indices from `first` on. No code has so many blocks or sub-blocks that their
-/// numbers exceed 16 bits.
+/// Returns the range of `count` indices from `first` on, as 16-bit numbers. These suffice for the blocks and
+/// sub-blocks of any code.
 fn indices(first: u64, count: u64) -> Range<u16> {
     let index =
         |number: u64| u16::try_from(number).expect("a code has less than 65536 blocks and sub-blocks");

@@ -58,8 +58,8 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalFileErro
     }
 }
 
-/// Returns the metadata of the file to replace, read again if possible. A get may take long, so `path` may
-/// have become something other than a regular file, which is not replaced.
+/// Returns the metadata of the file to replace, read again if possible. A get may take long; if `path` has
+/// meanwhile become something other than a regular file, returns an error instead of replacing it.
 fn what_is_replaced(path: &Path, before: Option<Metadata>) -> io::Result<Option<Metadata>> {
     match std::fs::symlink_metadata(path) {
         Ok(now) if !now.is_file() => Err(io::Error::new(

@@ -73,7 +73,8 @@ pub struct CoordinatorConfig {
     /// The total read rate of the background scrub over all helpers; `None` turns the background scrub off.
     #[serde(default)]
     pub scrub_rate: Option<Bandwidth>,
-    /// Whether the background scrub also checks stripes against their parity equations; the rate covers both.
+    /// Whether the background scrub also checks stripes against their parity equations. `scrub_rate` covers
+    /// the reads of both checks.
     #[serde(default)]
     pub scrub_parity: bool,
 }

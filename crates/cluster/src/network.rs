@@ -3,8 +3,8 @@
 //!
 //! The bandwidth of a helper's own network ports is part of its `[[helper]]` entry. Only the coordinator uses
 //! this part of the file. Parsing checks each entry individually. [`Config::network`] checks the entries
-//! against each other and against the helpers. Only the coordinator calls it, so that operators can edit the
-//! file step by step.
+//! against each other and against the helpers. Only the coordinator runs this second check, so other commands
+//! still work while an operator edits the file step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,7 @@ pub struct RegionConfig {
 pub struct LinkConfig {
     /// A helper or [`CLIENT`], or a rack or region whose nodes share the link.
     pub from: String,
-    /// The receiver, of the same kind as `from`.
+    /// The receiver: a helper or [`CLIENT`] if `from` is one, otherwise a rack or region.
     pub to: String,
     /// The link's bandwidth.
     pub rate: Bandwidth,

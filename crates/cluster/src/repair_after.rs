@@ -1,4 +1,4 @@
-//! The setting how long a helper may be down before its blocks are rebuilt elsewhere: `10m`, `1h 30m`, or
+//! The setting for how long a helper may be down before its blocks are rebuilt elsewhere: `10m`, `1h 30m`, or
 //! `never`.
 
 use std::fmt;

@@ -48,7 +48,7 @@ async fn fingerprint(
 }
 
 /// Compares an opened block with the catalog's record before any byte is served. The block's own checksums
-/// cannot detect that its files belong to another block or to an older version.
+/// cannot detect that the opened files belong to another block, or to an older version of this block.
 pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Result<(), BlockError> {
     let detail = match (asked.digest, reader.digest()) {
         (Some(recorded), Some(found)) if found != recorded || reader.bytes() != asked.bytes => format!(

@@ -10,8 +10,8 @@ const KEPT_BYTES: usize = 16 << 20;
 /// The maximum number of idle pools.
 const KEPT_POOLS: usize = 2;
 
-/// Buffer pools of finished plans. Fresh memory costs a page fault for every 4 KiB, which is most of the cost
-/// of a short plan's buffers. Cheap to clone.
+/// Buffer pools of finished plans, kept for later plans. Fresh memory costs a page fault for every 4 KiB,
+/// which is most of the cost of a short plan's buffers. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buffers {
     pools: Arc<Mutex<Vec<BufferPool>>>,

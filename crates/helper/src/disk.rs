@@ -83,7 +83,8 @@ impl<J: DiskJob> DiskQueue<J> {
         Self { queue: VecDeque::new(), batch: None }
     }
 
-    /// Executes the job and returns it if that cannot block; otherwise queues the job and returns `None`.
+    /// Executes the job at once and returns it, if the queue is idle and the job cannot block. Otherwise
+    /// queues the job and returns `None`.
     pub(crate) fn push(&mut self, mut job: J) -> Result<Option<J>, DiskError> {
         if self.is_idle() && job.run_without_waiting()? {
             return Ok(Some(job));

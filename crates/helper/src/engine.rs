@@ -86,8 +86,8 @@ impl Engine {
         Allowance::new(self.node.throttle.clone(), None, class)
     }
 
-    /// Returns the unused share of the cap on repair traffic, in thousandths; `None` without such a cap, or
-    /// before anything could have moved.
+    /// Returns the share of the cap on repair traffic that has not been used since the last query, in
+    /// thousandths. Returns `None` without such a cap, or before anything could have moved.
     pub(crate) fn unused(&self, meter: Meter) -> Option<u16> {
         self.node.throttle.unused(meter).map(|part| (part * 1000.0).round() as u16)
     }
@@ -116,7 +116,8 @@ impl Engine {
 }
 
 impl Node {
-    /// Removes a finished job from the table; returns `false` if another message has arrived for it.
+    /// Removes a finished job from the table. If another message has arrived for the job, keeps the job and
+    /// returns `false`.
     pub(crate) fn retire(&self, job: JobId, messages: &mpsc::Receiver<ToNode>) -> bool {
         let mut jobs = self.jobs.lock().expect("never poisoned");
         let is_over = messages.is_empty();

@@ -84,8 +84,8 @@ impl JobTask {
         self.node.buffers.give(self.part.into_pool());
     }
 
-    /// Becomes ready when no work remains. Returns `false` if a new message has arrived, so that it must be
-    /// polled again.
+    /// Becomes ready when no work remains. Returns `false` if a new message has arrived, so that the task
+    /// must be polled again.
     fn poll(&mut self, cx: &mut Context<'_>, messages: &mut mpsc::Receiver<ToNode>) -> Poll<bool> {
         let is_lost = self.poll_messages(cx, messages);
         while self.ticks.poll_tick(cx).is_ready() {

@@ -93,8 +93,8 @@ async fn open_sinks(
 }
 
 /// Opens one sink and checks that it supports the requested end: kept by a store, or taken by a client. If
-/// the store has a process of its own, asks it now whether it will accept the block, to avoid moving a block
-/// that it would refuse.
+/// the store has a process of its own, asks that process now whether it will accept the block, to avoid
+/// moving a block that would be refused.
 async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink, gate: &DiskGate) -> Result<Delivery, Report> {
     let failed = |error: BlockError| sink_report(sink.id.clone(), &error);
     let wanted = sink.clone();
@@ -110,7 +110,7 @@ async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink, gate: &DiskGate) -> Result<D
         }
         (delivery @ Delivery::Taken(_), SinkEnd::Taken) => Ok(delivery),
         (_, end) => {
-            // The refusal must not reveal the block's label and its permit, which is a secret.
+            // The refusal omits the label and the permit, because a permit is a secret.
             let end = match end {
                 SinkEnd::Kept { .. } => SinkEnd::Kept { label: None, permit: None },
                 SinkEnd::Taken => SinkEnd::Taken,

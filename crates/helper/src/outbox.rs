@@ -40,7 +40,7 @@ enum Slot {
 
 #[derive(Debug)]
 enum Entry {
-    /// The position of the latest message of this kind, which is kept in `Queue::latest`.
+    /// The position of a status message of this kind; the message itself is in `Queue::latest`.
     At(Slot),
     Answer(Box<FromNode>),
     Part(Box<FromNode>),

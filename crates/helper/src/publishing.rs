@@ -57,8 +57,9 @@ pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
 }
 
 /// Reads a block back and reports its digest. If the store's own process serves readers, the block is read
-/// through that process, without regard to the disk's cap. Otherwise it is read from its files within the
-/// cap: what `rest` has left to read of a block just committed, or else the whole block.
+/// through that process, without regard to the disk's cap. Otherwise it is read from its files, within the
+/// cap. For a block that was just committed, `rest` reads only the bytes that were not read back before the
+/// commit; without `rest`, the whole block is read.
 pub(crate) async fn reread(
     blocks: Arc<dyn Blocks>,
     block: BlockId,

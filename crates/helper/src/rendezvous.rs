@@ -92,7 +92,8 @@ struct Table {
 }
 
 /// A connection that arrived before this node's task of the plan. The future that accepted the connection
-/// owns the stream, and passes it on when it receives the claim.
+/// owns the stream. When the task arrives, `claim` gives that future a channel, over which it sends the
+/// stream to the task.
 #[derive(Debug)]
 struct Early {
     terms: Terms,

@@ -48,7 +48,7 @@ impl Security {
         Self { client: identity.edge_client_config(), server: identity.edge_server_config(), refuses_plain }
     }
 
-    /// Encrypts a connection that this end dialled. The other end must have the certificate of `name`.
+    /// Encrypts a connection that this end dialled. The other end's certificate must contain `name`.
     async fn connect(&self, tcp: TcpStream, name: &str) -> io::Result<EdgeStream> {
         let wanted = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(self.client.clone());
@@ -73,8 +73,8 @@ impl fmt::Debug for Security {
     }
 }
 
-/// Dials `address`. If `tls_name` is given, the connection is encrypted and the other end must have that
-/// certificate.
+/// Dials `address`. If `tls_name` is given, the connection is encrypted, and the other end's certificate must
+/// contain this name.
 pub(crate) async fn dial(
     security: Option<&Security>,
     address: &str,
@@ -284,7 +284,8 @@ impl Tls {
         Ok(Flushed::All)
     }
 
-    /// Encrypts a few bytes, which the caller sends itself: its connection belongs to no async runtime.
+    /// Encrypts a few bytes and returns them; the caller sends them itself, because an idle connection
+    /// belongs to no async runtime.
     pub(crate) fn encrypted(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         self.connection.writer().write_all(bytes)?;
         let mut encrypted = Vec::new();

@@ -604,7 +604,7 @@ async fn single_loss(
     // frame. The announcements of reads are not awaited by the job either. So wait until both have been
     // counted.
     let patience = Instant::now() + Duration::from_secs(5);
-    // All helpers of this code read several sub-blocks of their blocks.
+    // With Clay, every helper reads several sub-blocks, so it announces its reads.
     let scattered = code.spec().to_string().starts_with("clay");
     while (moved(|moved| moved.sent) != planned.read_bytes || (scattered && ahead() < planned.reads))
         && Instant::now() < patience
@@ -758,7 +758,7 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
         }
         allowed += cap as f64 * std::mem::replace(&mut since, Instant::now()).elapsed().as_secs_f64();
-        // Short bursts matter little once some time has passed.
+        // Samples of the first half second are ignored, because a short burst distorts them.
         if start.elapsed() > Duration::from_millis(500) {
             most = most.max(sent() as f64 / allowed);
         }

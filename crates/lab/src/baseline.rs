@@ -1,10 +1,10 @@
-//! [`Baseline`]: measurements without Mend with which repairs in the same run are compared: direct sends of
-//! one block, and bare chains of relays.
+//! [`Baseline`]: measurements that do not involve Mend: direct sends of one block, and bare chains of relays.
+//! The repairs of the same run are compared with them.
 
 use crate::report::{Sample, median};
 
-/// If a bare chain takes longer than its links and the filling of the pipeline explain, by more than this
-/// factor, the processors are saturated.
+/// If a bare chain takes more than this factor times the time that its links and the filling of the pipeline
+/// explain, the processors count as saturated.
 const SLOWER: f64 = 1.02;
 
 /// Measurements without Mend, which take turns with the repairs that are compared with them.

@@ -12,7 +12,7 @@ use crate::network::{LabNode, Network};
 pub const CHECK_BYTES: u64 = 64 << 20;
 /// The tolerated relative deviation from the nominal time.
 pub const TOLERANCE: f64 = 0.01;
-/// The number of attempts, because other programs may disturb some.
+/// The maximum number of attempts; more than one, because other programs may disturb an attempt.
 const TRIES: u32 = 4;
 
 /// The result of a direct send.

@@ -17,7 +17,7 @@ pub fn serve(address: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     let chunk = vec![0x5a; CHUNK];
     for connection in listener.incoming() {
-        // The receiver reports a broken connection.
+        // The result is ignored, because the receiver reports a broken connection.
         let _ = connection.and_then(|connection| answer(connection, &chunk));
     }
     Ok(())
@@ -56,10 +56,10 @@ pub fn fetch(address: SocketAddr, bytes: u64) -> io::Result<Duration> {
 }
 
 /// Runs one relay of a bare chain: receives slices from `upstream`, if any, XORs them with its own bytes, and
-/// forwards them to the client. Without disk, checksums and plans, this is the minimum cost of a chain.
+/// sends them to whoever dials it: the next relay or the client. Without disk, checksums and plans, this is
+/// the minimum cost of a chain.
 ///
-/// # Errors
-/// If the port is in use or a connection breaks.
+/// # Errors If the port is in use.
 pub fn relay(listen: SocketAddr, upstream: Option<SocketAddr>, slice_bytes: usize) -> io::Result<()> {
     let listener = TcpListener::bind(listen)?;
     let own = vec![0x5a; slice_bytes];

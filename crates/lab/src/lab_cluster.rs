@@ -48,7 +48,7 @@ pub struct LabCluster {
     servers: Vec<Child>,
     /// The nodes that run plain senders.
     senders: BTreeSet<LabNode>,
-    /// The last relays of bare chains, by number of relays and slice size.
+    /// The address of the last relay of each bare chain, by number of relays and slice size.
     chains: BTreeMap<(u16, u32), SocketAddr>,
     reader: Option<Agent>,
     loader: Option<Agent>,
@@ -64,8 +64,8 @@ struct Agent {
 }
 
 impl Programs {
-    /// Finds this program and `mend`. The path of `mend` is in `MEND_BINARY`; otherwise it is searched in
-    /// this program's folder and on PATH.
+    /// Finds this program and `mend`. `MEND_BINARY` may name the path of `mend`; without this variable,
+    /// searches this program's folder and then PATH.
     ///
     /// # Errors
     /// [`LabError::File`] if this program's path is unknown; [`LabError::NoMend`].

@@ -63,8 +63,9 @@ pub struct Scenario {
     /// The destination of rebuilt blocks.
     #[serde(default)]
     pub to: Destination,
-    /// The slice sizes of bare chains to measure as well: as many relays as the code has data blocks, which
-    /// only receive, XOR and send. The processor time of repairs is compared with that of the cheapest chain.
+    /// The slice sizes of bare chains to measure as well. A bare chain has as many relays as the code has
+    /// data blocks; the relays only receive, XOR and send. The processor time of repairs is compared with
+    /// that of the cheapest chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_chain: Option<Many<ByteSize>>,
     /// A helper that becomes slow; allowed only in networks of uniform links.
@@ -140,8 +141,8 @@ pub struct Networks {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Straggler {
-    /// The number, among the blocks that are not lost, of the block whose holder becomes slow in the first
-    /// measurement. Each further measurement slows the holder of the next block, because plans avoid a
+    /// The block whose holder becomes slow in the first measurement, as an index (from 0) among the blocks
+    /// that are not lost. Each further measurement slows the holder of the next block, because plans avoid a
     /// straggler for some minutes.
     pub block: u16,
     /// The rate of the helper's link, in each direction, while the helper is slow.

@@ -22,7 +22,8 @@ pub trait Ground: Send + Sync {
     fn command(&self, seat: Seat, program: &Path) -> Command;
 }
 
-/// All processes share one network namespace; each seat has its own address 10.79.x on the loopback device.
+/// A ground whose processes share one network namespace. Each seat has its own address in 10.79.0.0/16 on the
+/// loopback device.
 #[derive(Debug)]
 pub struct OneNamespace(());
 
@@ -55,8 +56,8 @@ impl Ground for OneNamespace {
     }
 }
 
-/// All processes share one network namespace and one address. Some servers need this, because they always
-/// connect from the same address, whatever address they listen on.
+/// A ground whose processes share one network namespace and one address. Some servers need this, because they
+/// always connect from the same address, whatever address they listen on.
 #[derive(Debug)]
 pub struct OneAddress(());
 

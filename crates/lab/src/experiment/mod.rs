@@ -3,8 +3,8 @@
 //! An experiment boots a system on a [`Site`], a network of shaped links. It measures repairs ([`measure`],
 //! [`time_program`]), each next to the time of a [`direct_send`] of the same bytes, and reads ([`Reads`]).
 //! [`wait_while`] polls for the state that ends a measurement. The medians of [`Repetitions`] go to a page of
-//! [`Results`], which names machine, command and load. Each experiment has losses, ways to repair them and tables of
-//! its own.
+//! [`Results`], which names machine, command and load. The losses, the ways to repair them, and the tables
+//! belong to each experiment.
 
 mod reads;
 mod repaired;

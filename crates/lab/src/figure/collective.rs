@@ -2,8 +2,8 @@
 //! measurement.
 //!
 //! The model adds up the times of reading, multiplying, sending and adding a block, as if whole blocks travel
-//! in rounds. With slices, all steps overlap except the slowest. Seek times and message setup are left out:
-//! the page cache serves the reads, and setup takes one round trip of about 50 µs.
+//! in rounds. With slices, the steps overlap, and the slowest one determines the time. Seek times and message
+//! setup are left out: the page cache serves the reads, and setup takes one round trip of about 50 µs.
 
 use std::time::Instant;
 

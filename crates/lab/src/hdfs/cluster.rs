@@ -38,7 +38,7 @@ pub(super) const POLICIES: [Policy; 2] = [
 /// How many reconstruction commands the NameNode sends to DataNodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Commands {
-    /// The NameNode sends none.
+    /// The NameNode sends no commands.
     None,
     /// HDFS's default number of concurrent commands.
     Default,
@@ -86,8 +86,8 @@ pub(super) struct HdfsLab {
 }
 
 impl HdfsLab {
-    /// Starts the cluster without plug-ins in the DataNodes. The calling thread stays in the NameNode's
-    /// namespace.
+    /// Starts the cluster. The DataNodes load Mend's plug-in, and the NameNode sends no reconstruction
+    /// commands. Moves the calling thread into the NameNode's namespace permanently.
     ///
     /// # Errors
     /// [`LabError`].
@@ -189,8 +189,8 @@ impl HdfsLab {
         Ok(replicas)
     }
 
-    /// Returns the fingerprints of a replica's two files on a DataNode; `None` if it does not have the
-    /// replica.
+    /// Returns the fingerprints of a replica's two files on a DataNode; `None` if the DataNode does not have
+    /// the replica.
     fn files(&self, node: usize, replica: &Replica) -> Result<Option<[u64; 2]>, LabError> {
         let paths = self.cluster.nodes()[node].replica(replica.number, &replica.name());
         let Some(paths) = paths else { return Ok(None) };

@@ -66,7 +66,7 @@ fn large(policy: Policy) -> String {
 }
 
 impl Measuring<'_> {
-    /// Measures the time that one block takes over one link at each rate.
+    /// Measures the time to send one block over one link, for each rate.
     fn directly(&mut self) -> Result<(), LabError> {
         for &rate in &self.args.rates {
             self.scene.shape(rate)?;

@@ -19,7 +19,8 @@ pub(super) struct Gone {
 }
 
 impl Gone {
-    /// Kills the DataNode whose number of blocks below a path is closest to `blocks`, and its helper.
+    /// Kills one DataNode and its helper: the DataNode that comes closest to holding `blocks` blocks of files
+    /// below `path`.
     ///
     /// # Errors
     /// [`LabError`].
@@ -89,7 +90,7 @@ impl Gone {
         Ok(repaired)
     }
 
-    /// Restarts the DataNode with empty folders, and its helper.
+    /// Restarts the DataNode with empty folders, and then the DataNode's helper.
     pub(super) fn replace(self, scene: &mut HdfsLab, mend: Option<&mut Mend>) {
         scene.cluster.nodes()[self.node].remove_folders();
         scene.cluster.start(self.node);

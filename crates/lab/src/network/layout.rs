@@ -19,7 +19,8 @@ const BURST: &str = "256kb";
 /// packets.
 const QUEUE_SECONDS: f64 = 0.05;
 const QUEUE_BYTES: u64 = 512 << 10;
-/// The bytes that htb serves from one class before the next; the kernel warns if it exceeds a GSO packet.
+/// The bytes that htb serves from one class before the next; the kernel warns if this number exceeds a GSO
+/// packet.
 const QUANTUM: u32 = 60_000;
 /// The nominal rate of the htb class for unshaped traffic next to shaped classes.
 const UNSHAPED_MBIT: u64 = 100_000;
@@ -78,9 +79,10 @@ fn bridge_of(topology: &Topology, place: LabNode) -> String {
     rack.map_or("core".to_owned(), |rack| bridge(rack + 1))
 }
 
-/// Network settings of a namespace: no IPv6, so that only our own bytes cross a link; no metrics of earlier
-/// connections; no firewall on the bridge; and the same congestion control on every machine. (bbr paces each
-/// packet with a timer, which takes much processor time, and cubic is not allowed in a namespace.)
+/// Returns a script with the network settings of a namespace: no IPv6, so that only our own bytes cross a
+/// link; no metrics of earlier connections; no firewall on the bridge; and the same congestion control on
+/// every machine. (bbr paces each packet with a timer, which takes much processor time, and cubic is not
+/// allowed in a namespace.)
 fn settings(namespace: &str) -> Script {
     Script::new(format!("ip netns exec {namespace} sh -e")).lines([
         "cd /proc/sys/net",
@@ -223,7 +225,7 @@ fn trunks(topology: &Topology, matrix: &Matrix, rack: u16) -> Vec<String> {
 }
 
 /// Returns the commands that shape a device with htb: one class for each set of destinations that share a
-/// rate, and one for all other traffic. Together they stay below the link's rate.
+/// rate, and one for all other traffic. Together, the classes stay below the link's rate.
 fn htb(device: &str, link: Option<Bandwidth>, classes: &[(Vec<Ipv4Addr>, Bandwidth)]) -> Vec<String> {
     let whole = link.map_or(UNSHAPED_MBIT * 1_000_000, Bandwidth::bits_per_second);
     let class = |parent: &str, id: usize, rate: u64, ceiling: u64| {

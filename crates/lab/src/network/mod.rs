@@ -176,8 +176,8 @@ impl Network {
         state::status(names)
     }
 
-    /// Removes a lab of any process: its processes, namespaces, folders and state file. Succeeds if no lab
-    /// exists.
+    /// Removes a lab, whichever process created it: the lab's processes, namespaces, folder and state file.
+    /// Succeeds if no lab exists.
     ///
     /// # Errors
     /// [`NetworkError`].
@@ -304,7 +304,7 @@ fn refuse_second(names: &Names) -> Result<(), NetworkError> {
 
 fn check_kernel(names: &Names) -> Result<(), NetworkError> {
     let tried = run_all(&layout::probe(names));
-    // This fails if the probe could not even create the namespace.
+    // The result is ignored, because there is no namespace to delete if the probe could not create it.
     let _ = Script::new(format!("ip netns del {}", names.namespace("probe"))).run();
     tried.map_err(NetworkError::Kernel)
 }

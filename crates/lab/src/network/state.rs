@@ -38,7 +38,8 @@ pub enum Status {
 pub(super) struct State {
     /// The process that created the lab.
     pid: u32,
-    /// The start time of this process in clock ticks since boot, because process ids are reused.
+    /// The start time of this process in clock ticks since boot. It distinguishes the process from a later
+    /// one with the same id.
     started_ticks: u64,
     /// Whether the lab outlives the process.
     pub(super) kept: bool,

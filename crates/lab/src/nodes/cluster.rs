@@ -22,8 +22,8 @@ use crate::topology::{Rate, Topology};
 pub(super) const LOST: &str = "h1";
 /// The interval between queries for the helpers that are up.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The name of block folders. The saved copy shares their files with the cluster through hard links, which is
-/// safe because published blocks are never modified.
+/// The name of block folders. The cluster folder and its saved copy share the files in block folders through
+/// hard links, which is safe because published blocks are never modified.
 const BLOCKS: &str = "blocks";
 
 /// A cluster on shaped links that is restored to its initial state before each measurement. The fields are
@@ -179,7 +179,8 @@ fn named(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-/// Copies a folder; files in block folders are hard-linked.
+/// Copies a folder. Files in block folders are hard-linked; `is_shared` says that `from` is inside a block
+/// folder.
 fn copy(from: &Path, to: &Path, is_shared: bool) -> io::Result<()> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::metadata(from)?.permissions())?;

@@ -10,7 +10,7 @@ use crate::scenario::Slice;
 use crate::topology::Rate;
 use crate::variant::Variant;
 
-/// The name that a row has in place of a scheme's if it is of a bare chain, which runs without Mend.
+/// The scheme name in the row of a bare chain. A bare chain runs without Mend, so it has no scheme.
 pub(crate) const BARE_CHAIN: &str = "bare chain";
 
 impl Run<'_> {
@@ -35,7 +35,8 @@ impl Run<'_> {
             slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
         let account = plan_cost(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
         let formula = (self.links_decide() && lost.len() == 1).then(|| {
-            // Formulas exist for helpers that read whole blocks; for other codes, use the plan's own count.
+            // The formulas assume that helpers read whole blocks. For codes with sub-blocks, use the
+            // timeslots of the plan.
             let helpers = account?.disk_blocks as usize;
             match way {
                 _ if stored.sub_blocks > 1 => Some(account?.timeslots),

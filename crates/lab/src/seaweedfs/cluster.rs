@@ -32,8 +32,8 @@ pub(super) struct SeaweedLab {
 }
 
 impl SeaweedLab {
-    /// Starts the cluster. The calling thread stays in the master's namespace. With `encrypted`, Mend
-    /// encrypts its data edges.
+    /// Starts the cluster. Moves the calling thread into the master's namespace permanently. With
+    /// `encrypted`, Mend encrypts its data edges.
     ///
     /// # Errors
     /// [`LabError`].
@@ -152,7 +152,8 @@ impl SeaweedLab {
     /// Attaches Mend to a cluster with `volumes` encoded volumes. `repairs` turns automatic repair on.
     pub(super) fn attach(&self, volumes: usize, repairs: bool, repair_after: &str) -> Mend {
         let mut arguments = vec!["--repair-after", repair_after];
-        // SeaweedFS sends shards unencrypted, so Mend does the same for a fair comparison.
+        // SeaweedFS sends shards unencrypted. For a fair comparison, Mend does the same, unless encryption
+        // was requested.
         arguments.extend(["--data-tls", if self.encrypted { "true" } else { "false" }]);
         if !repairs {
             arguments.push("--dry-run");
@@ -162,7 +163,7 @@ impl SeaweedLab {
 }
 
 /// Chooses the shards with these numbers. If two of them share a server, the second is replaced by a later
-/// shard on another server, so that every server loses at most one shard, as if one disk each had failed.
+/// shard on another server, so that every server loses at most one shard, as if one of its disks had failed.
 pub(super) fn shards(cluster: &Cluster, volume: &VolumeName, numbers: &[u8]) -> Vec<ShardName> {
     let mut servers = BTreeSet::new();
     let mut chosen: Vec<ShardName> = Vec::new();

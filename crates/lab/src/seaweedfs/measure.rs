@@ -21,7 +21,8 @@ use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;
 
-/// The losses: one data shard, and the maximum that a 10+4 volume tolerates, both data and parity.
+/// The losses, as shard numbers: one data shard; and two data and two parity shards, the maximum that a 10+4
+/// volume tolerates.
 const LOSSES: [&[u8]; 2] = [&[3], &[0, 6, 11, 13]];
 /// How long reads run without a repair.
 const READS_LAST: Duration = Duration::from_secs(10);

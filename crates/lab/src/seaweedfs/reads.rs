@@ -1,5 +1,5 @@
-//! Measures reads of single needles, which are SeaweedFS's stored objects. As SeaweedFS's clients do, it
-//! reads from any server with shards of the needle's volume.
+//! Measures reads of single needles, which are SeaweedFS's stored objects. Each read goes to any server with
+//! shards of the needle's volume, as with SeaweedFS's own clients.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -66,8 +66,8 @@ impl Gone {
         })
     }
 
-    /// Restarts the server with empty folders, and its helper. Waits until both are connected and Mend
-    /// reports all volumes as whole.
+    /// Restarts the server with empty folders, and then the server's helper. Waits until both are connected
+    /// and Mend reports all volumes as whole.
     pub(super) fn replace(self, scene: &mut SeaweedLab, mend: &mut Mend, volumes: usize) {
         scene.cluster.start_server(self.server);
         scene.cluster.await_server(self.server);

@@ -20,7 +20,7 @@ pub struct ClusterOptions {
     pub data_nodes: usize,
     /// The settings of all daemons and of the console, as `KEY=VALUE`.
     pub settings: Vec<String>,
-    /// A plug-in that DataNodes load.
+    /// Mend's plug-in, which the DataNodes load when the cluster boots; `None` if they never load it.
     pub plugin: Option<Plugin>,
 }
 

@@ -84,7 +84,7 @@ impl Launcher {
     }
 
     /// Writes the configuration file with `dfs.hosts.exclude`. The NameNode reads this setting from a file
-    /// whenever it refreshes its nodes, and ignores an argument.
+    /// whenever it refreshes its nodes, so a command-line argument would have no effect.
     fn write_site(&self) {
         self.exclude("");
         let excluded = self.folder().join(EXCLUDED);

@@ -142,7 +142,8 @@ impl Cluster {
     pub fn encode(&self, volumes: &[VolumeName]) {
         let ids: Vec<_> = volumes.iter().map(|volume| volume.id().to_string()).collect();
         let encode = format!("ec.encode -volumeIds={} -force", ids.join(","));
-        // The command is repeated, because SeaweedFS briefly considers servers full that have just started.
+        // The command is repeated, because SeaweedFS considers a server full for a short time after the
+        // start.
         let mut refused = String::new();
         eventually("encoded volumes", || {
             let said = self.shell(&["lock", &encode, "unlock"]);

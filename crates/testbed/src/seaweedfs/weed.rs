@@ -29,7 +29,8 @@ impl Weed {
         self.ground.command(seat, &self.program)
     }
 
-    /// Starts a further process with `folder` as its working directory, to which its log is written as well.
+    /// Starts another `weed` process with the working directory `folder`, and writes its output to `NAME.log`
+    /// there.
     pub fn start(&self, name: &str, folder: &Path, arguments: &[impl AsRef<str>]) -> Process {
         let mut command = self.command(Seat::Head);
         command.current_dir(folder).args(arguments.iter().map(AsRef::as_ref));
