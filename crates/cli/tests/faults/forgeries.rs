@@ -1,5 +1,6 @@
-//! Bytes changed on disk without changing any CRC32C, including those of decoded blocks; blocks stored before
-//! digests of whole blocks were introduced; and helpers that store wrong bytes.
+//! Three sources of wrong bytes: bytes that are changed on disk such that no CRC32C differs, not even that of
+//! a block decoded from them; helpers that store wrong bytes; and blocks without a digest of the whole block,
+//! as earlier versions of Mend stored them.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

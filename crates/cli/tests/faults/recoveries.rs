@@ -1,5 +1,5 @@
-//! Recovery and drain of whole nodes: nodes and coordinators that are killed or return in the middle, and
-//! caps.
+//! Recovery and drain of whole nodes, also under caps, and while nodes or the coordinator are killed or
+//! return.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
