@@ -1,6 +1,6 @@
-//! Three sources of wrong bytes: bytes that are changed on disk such that no CRC32C differs, not even that of
-//! a block decoded from them; helpers that store wrong bytes; and blocks without a digest of the whole block,
-//! as earlier versions of Mend stored them.
+//! Wrong bytes that no CRC32C detects, not even in a block that is decoded from them, and helpers that store
+//! wrong bytes. Also tests blocks without a digest of the whole block, as earlier versions of Mend stored
+//! them.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
