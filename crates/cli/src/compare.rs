@@ -31,13 +31,13 @@ struct Row {
     replanned: Vec<String>,
 }
 
-/// The block to measure.
+/// The block to measure, and the settings of the measurement.
 struct Subject {
     client: Client,
     stripe: StripeView,
     /// The block that degraded reads treat as lost.
     index: BlockIndex,
-    /// The healthy block to read directly: the block at `index`, or another one if that block is really lost.
+    /// The healthy block to read directly: the block at `index`, or another one if that block is lost.
     plain: BlockIndex,
     sub_blocks: u16,
     repeat: u16,
@@ -108,8 +108,9 @@ async fn subject(client: &Client, args: &CompareArgs) -> Result<Subject, Failure
     })
 }
 
-/// Picks the block to measure. In a file or stripe, it prefers a block that is already lost: if the stripe
-/// has no spare block left, no other block can be treated as lost.
+/// Picks the block whose degraded reads are measured, and returns its stripe and its index. A degraded read
+/// of a healthy block treats the block as lost, which needs a spare block in the stripe. So if the target is
+/// a file or a stripe, a block that is already lost is preferred.
 async fn chosen(client: &Client, target: &str) -> Result<(StripeView, u16), Failure> {
     let stripe = match found(client.file(target).await)? {
         Some(file) => stripe_of(target, file)?,

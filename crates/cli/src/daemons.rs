@@ -76,8 +76,8 @@ fn heal(own_repair: OwnRepair, dry_run: bool) -> Option<bool> {
     }
 }
 
-/// Loads a role's identity. If its certificate has expired, waits for a renewed one: a daemon that exits
-/// needs a manual restart.
+/// Loads a role's identity. If its certificate has expired, waits for a renewed one, because a daemon that
+/// exits would have to be restarted by hand.
 async fn await_valid(cluster: &Cluster, role: &Role) -> Result<Identity, Failure> {
     let mut told = false;
     loop {

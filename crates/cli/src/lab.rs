@@ -1,5 +1,5 @@
-//! Implements `mend lab …` by starting `mend-lab`, a separate program, so that it need not be installed on
-//! helpers.
+//! Implements `mend lab …` by starting `mend-lab`. This is a separate program because machines that only run
+//! helpers do not need it.
 
 use std::env;
 use std::ffi::OsStr;

@@ -100,8 +100,8 @@ fn row(node: &NodeView) -> [String; 7] {
     ]
 }
 
-/// Removes the helper from the coordinator first. If the coordinator refuses, the configuration stays as it
-/// was.
+/// Removes a helper from the coordinator, then from mend.toml. If the coordinator refuses, mend.toml stays as
+/// it was.
 async fn remove(client: &Client, cluster: &Cluster, node: &Name) -> Result<Answer, Failure> {
     let view = client.remove_node(node.as_str()).await?;
     let mut cluster = cluster.clone();

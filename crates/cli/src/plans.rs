@@ -56,7 +56,8 @@ fn index_of(stripe: &StripeView, name: &str) -> Result<u16, Failure> {
     })
 }
 
-/// Compares every scheme for the same requestors, and shows the choice of `auto`.
+/// Implements `mend plan --compare`: plans the repair with every scheme for the same requestors, and shows
+/// the plans' costs and which scheme `auto` chooses.
 async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Failure> {
     let auto =
         client.plan(&PlanRequestView { scheme: Some(Scheme::Auto.to_string()), ..request.clone() }).await?;

@@ -296,7 +296,8 @@ fn took(progress: &ProgressView) -> String {
     text
 }
 
-/// Formats the lower bound on an ended repair's time, and the repair's bottleneck, as far as they are known.
+/// Formats the lower bound on the duration of an ended repair, and the repair's bottleneck. Omits what is
+/// unknown, and returns `None` if both are.
 pub fn beside_the_bound(progress: &ProgressView) -> Option<String> {
     let bound = progress.bound_ms.filter(|_| progress.elapsed_ms > 0).map(|bound| {
         let share = bound as f64 / progress.elapsed_ms as f64 * 100.0;

@@ -12,8 +12,8 @@ use crate::format::{count, printable, size};
 use crate::progress::Bar;
 
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// How long to wait for the removal of orphans. Orphans that remain after this time are not proven safe to
-/// remove.
+/// How long to wait until the helpers have removed orphans (blocks that belong to no stripe). Orphans that
+/// remain after this time are listed in the result; they may not be safe to remove.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 /// The maximum number of stripes to name for each reason that prevented a parity check.
 const NAMED: usize = 5;

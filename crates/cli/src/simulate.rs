@@ -397,8 +397,8 @@ mod tests {
         let parity = of("--code rs-14-10 --against rs-9-6");
         assert!(number(&parity, "/times") > 10.0, "{parity}");
         assert_eq!(number(&parity, "/one/stripes"), (10u64 << 40).div_ceil(10 * (64 << 20)) as f64);
-        // With few blocks to rebuild, conventional repair takes ten block times on one downlink; pipelining
-        // takes one.
+        // With few blocks to rebuild, conventional repair takes as long as sending ten blocks over one link,
+        // and pipelining as long as sending one.
         let few =
             "mttdl --nodes 200 --data 100GiB --code rs-14-10 --against-scheme conventional --repair-after 0s";
         let speed = asked(few).unwrap();

@@ -171,7 +171,7 @@ fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
     let before = listed(&cluster);
     cluster.kill("coordinator");
     fs::remove_file(catalog(&cluster)).unwrap();
-    // The maximum number of helpers that the code tolerates is down, too.
+    // Two helpers are down as well, the most that the code tolerates.
     cluster.kill("h3");
     cluster.kill("h6");
     let said = cluster.mend(&["catalog", "rebuild", "--wait", "10"]);

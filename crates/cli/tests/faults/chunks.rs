@@ -36,8 +36,8 @@ fn restart_without_catalog(cluster: &mut Cluster) {
 #[test]
 fn chunked_files_are_read_repaired_and_found_again() {
     let mut cluster = Cluster::new(10, "rs-6-4", "64KiB");
-    // Sub-blocks of a chunk have 2 KiB, 512 bytes and 8 KiB. The last stripes have a few chunks, or less than
-    // one chunk.
+    // The sub-blocks of a chunk have 2 KiB (film), 512 bytes (tiny) and 8 KiB (song). The last stripe of film
+    // and of tiny has a few chunks, and the last stripe of song has less than one.
     let files = [
         ("film", "clay-6-4-5", "64KiB", "16KiB", 700_001),
         ("tiny", "clay-6-4-5", "64KiB", "4KiB", 300_000),

@@ -164,8 +164,9 @@ fn a_claim_by_a_single_helper_blocks_no_writes() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
     for round in 0..5 {
-        // A stripe number just below the limit beyond which the coordinator ignores names. The suffix stands
-        // for a run of the coordinator and differs in each round.
+        // The coordinator ignores stripe names whose number is too far above the next number that it would
+        // assign. This number is just within the limit. The suffix stands for a run of the coordinator and
+        // differs in each round.
         let count = (1_u64 << 32) - 100;
         cluster.kill("h2");
         let stripe = format!("{count}-bbbbb{}", ["b", "c", "d", "e", "f"][round]);

@@ -152,7 +152,8 @@ fn with_spare_blocks_the_forged_one_is_found_and_rebuilt() {
     assert_mended(&cluster, &content, &lost, ("1.3", &truth));
 }
 
-/// The forged block's checksums match, and yet neither a scrub nor its helper's list makes it good again.
+/// The forged block's checksums match. Nevertheless, neither a scrub nor the block list that the helper sends
+/// may make the coordinator treat the block as healthy again.
 #[test]
 fn a_block_that_a_repair_found_forged_stays_bad_until_it_is_rebuilt() {
     let mut cluster = Cluster::new(15, "rs-14-10", "16KiB");
@@ -181,7 +182,7 @@ fn a_block_that_a_repair_found_forged_stays_bad_until_it_is_rebuilt() {
     cluster.assert_reads("film", &content, &["--verify"]);
 }
 
-/// Silent corruption between two scrubs, of a block with a strong digest.
+/// A block that has a strong digest is corrupted silently after a scrub.
 #[test]
 fn a_strong_digest_tells_which_block_is_forged_with_one_to_spare() {
     let cluster = Cluster::new(7, "rs-6-4", "64KiB");
@@ -257,8 +258,8 @@ fn a_verified_read_settles_no_contradiction() {
     assert_left_out_and_mended(&cluster, &content, &truth);
 }
 
-/// In a code that is not MDS, the repair detects a contradiction but cannot identify the wrong block. The
-/// check of the whole stripe that follows can.
+/// In a code that is not MDS, the repair detects a contradiction but cannot identify the wrong block. After
+/// the repair, the coordinator checks the whole stripe, and this check identifies the block.
 #[test]
 fn a_forged_block_of_an_lrc_stripe_is_found_after_the_repair_that_noticed_it() {
     let mut cluster = Cluster::new(10, "lrc-4-2-2", "64KiB");

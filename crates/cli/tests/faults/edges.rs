@@ -85,7 +85,8 @@ fn pass(mut from: TcpStream, mut to: TcpStream, seen: &Seen) {
     let _ = from.shutdown(Shutdown::Read);
 }
 
-/// Puts a file, reads it, loses a block, reads it with several schemes, repairs it, and reads it again.
+/// Puts a file, reads it, loses a block, reads the file with several schemes, repairs it, and reads it again.
+/// Returns the file's content.
 fn use_it(cluster: &Cluster, name: &str) -> Vec<u8> {
     let content = cluster.put(name, BYTES);
     cluster.assert_reads(name, &content, &[]);

@@ -161,8 +161,8 @@ fn a_helper_with_very_many_blocks_registers_and_is_listed() {
     let mut cluster = Cluster::new(4, "rs-4-2", "64KiB");
     cluster.put("film", 300_000);
     cluster.kill("h1");
-    // Block files that the coordinator does not know. Their long names make the helper's list of blocks
-    // several megabytes long.
+    // Create block files that the coordinator does not know. Their long names make the helper's list of
+    // blocks several megabytes long.
     let folder = cluster.folder().join("helpers/h1/blocks/00");
     std::fs::create_dir_all(&folder).unwrap();
     for number in 0..BLOCKS {
@@ -208,7 +208,7 @@ fn idle_api_connections_end_and_bad_handshakes_are_counted() {
 }
 
 /// Opens connections from the address of the cluster's members, but not as a member: some stay silent, others
-/// attempt handshakes without a certificate as fast as they can. Stops when it is dropped.
+/// attempt handshakes without a certificate as fast as they can. Dropping the `Burst` stops it.
 struct Burst {
     ends: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,

@@ -1,5 +1,6 @@
-//! Bytes changed on disk without changing any CRC32C, including those of decoded blocks; blocks stored before
-//! digests of whole blocks were introduced; and helpers that store wrong bytes.
+//! Wrong bytes that no CRC32C detects, not even in a block that is decoded from them, and helpers that store
+//! wrong bytes. Also tests blocks without a digest of the whole block, as earlier versions of Mend stored
+//! them.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

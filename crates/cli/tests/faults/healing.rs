@@ -45,8 +45,8 @@ fn two_rotten_blocks_beside_h1(cluster: &Cluster) -> BTreeSet<String> {
     blocks
 }
 
-/// Starts a drain of h1 that only copies. A cap on h1 alone makes it take minutes. Returns the drain's
-/// number.
+/// Stores a file in a new cluster and starts a drain of h1 that only copies blocks. A cap on h1 alone makes
+/// the drain take minutes. Returns the cluster, the file's content and the drain's number.
 fn slow_drain() -> (Cluster, Vec<u8>, String) {
     let cluster = Cluster::new(9, "rs-6-4", "1MiB");
     let content = cluster.put("film", STRIPES * 4 * BLOCK);

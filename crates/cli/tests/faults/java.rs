@@ -109,7 +109,7 @@ struct Film {
 }
 
 impl Film {
-    /// Stores a file of `bytes` bytes, which must not fill the last block.
+    /// Stores a file of `bytes` bytes: too few to fill the last data block.
     fn put(cluster: &Cluster, bytes: usize) -> Self {
         let content = cluster.put("film", bytes);
         let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
@@ -196,7 +196,7 @@ fn a_java_program_reads_on_when_helpers_stop_and_die() {
     let said = requestor.answer().expect("others take their places");
     assert!(said == film.bytes(0, 0, film.block), "other bytes");
     cluster.signal(&stopped[1], "CONT");
-    // Abandoned reads leave nothing behind.
+    // Abandoned reads leave no job behind.
     for _ in 0..20 {
         requestor.ask(&format!("give-up {} 0 0 {}", film.stripe, film.block)).expect("one byte comes");
     }

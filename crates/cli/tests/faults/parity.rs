@@ -41,7 +41,7 @@ fn place(cluster: &Cluster, block: &str) -> (PathBuf, BlockId) {
 }
 
 /// Forges blocks and rebuilds the catalog from the helpers' disks, so that it records the forged digests.
-/// Removes the catalog's `UNPROVEN` mark, which says that its stripes must still be compared.
+/// Removes the catalog's `UNPROVEN` mark, which says that the parity of its stripes must still be checked.
 fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
     forge_and_rebuild(cluster, blocks, more_settings);
     let config = fs::read_to_string(cluster.folder().join("mend.toml")).unwrap();

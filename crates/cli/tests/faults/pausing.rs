@@ -20,7 +20,8 @@ fn rebuilt(cluster: &Cluster, repair: &str) -> u64 {
     repair_of(cluster, repair)["bytes_rebuilt"].as_u64().unwrap()
 }
 
-/// Starts a recovery of h4 under a cap and waits until some slices are delivered. Returns its number.
+/// Stores a file in a new cluster, starts a recovery of h4 under a cap, and waits until some slices are
+/// delivered. Returns the cluster, the file's content and the number of the recovery.
 fn slow_repair() -> (Cluster, Vec<u8>, String) {
     let mut cluster = Cluster::new(8, "rs-6-4", "4MiB");
     let content = cluster.put("film", 3 * 4 * BLOCK);

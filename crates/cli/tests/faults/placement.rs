@@ -38,9 +38,9 @@ fn are_apart(homes: &[String]) -> bool {
     sorted.len() == homes.len()
 }
 
-/// Guards against data loss despite the status "safe": a helper adopts copies of blocks whose holders are
-/// down, in addition to its own block of the stripe, and then the good copies are removed when the holders
-/// return.
+/// Guards against this failure: while some holders of a stripe are down, another holder adopts copies of
+/// their blocks. When they return, their own good copies are removed, and the status reports "safe" although
+/// one helper holds several blocks of the stripe.
 #[test]
 fn orphans_beside_a_block_of_their_stripe_never_cost_the_good_copies() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");

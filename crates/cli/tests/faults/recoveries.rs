@@ -1,5 +1,5 @@
-//! Recovery and drain of whole nodes: nodes and coordinators that are killed or return in the middle, and
-//! caps.
+//! Recovery and drain of whole nodes, also under caps, and while nodes or the coordinator are killed or
+//! return.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -98,8 +98,8 @@ fn a_killed_node_is_recovered_by_every_policy() {
         assert_eq!((&view["state"], &view["policy"]), (&"done".into(), &policy.into()), "{view:#}");
         assert_eq!(view["blocks_rebuilt"].as_u64().unwrap(), lost, "{view:#}");
         assert_eq!(view["target"], "node h3");
-        // On a busy machine, the drain below may be stopped before it has moved any blocks; then there is
-        // nothing to rebuild.
+        // On a busy machine, the drain at the end of a round may be stopped before it has moved any blocks to
+        // h3. Then there is nothing to rebuild in the next round.
         let items = view["items"].as_array().map_or(&[][..], Vec::as_slice);
         assert_eq!(items.is_empty(), lost == 0, "{view:#}");
         assert!(items.iter().all(|item| item["parity"] == "holds"), "{view:#}");

@@ -147,8 +147,8 @@ fn a_full_helper_is_told_before_there_is_no_room_to_repair() {
     drop(cluster);
 }
 
-/// Starts a cluster of seven helpers with stripes on six of them each. The disk of h1 has room for only one
-/// block. Returns `None` without root.
+/// Starts a cluster of seven helpers, in which each stripe is on six helpers. The disk of h1 has room for
+/// only one block. Returns `None` without root.
 fn with_full_disk() -> Option<(Cluster, Vec<u8>)> {
     let mut cluster = Cluster::init(7, "rs-6-4", "1MiB");
     let blocks = cluster.folder().join("helpers/h1/blocks");

@@ -12,8 +12,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::{Cluster, LIMIT, finish};
 
-/// Four times the promised time to report that a coordinator hangs, and to notice it: the machine may be
-/// busy.
+/// Mend promises that a verb reports a hanging coordinator within 5 s, and that helpers notice it within
+/// 10 s. The tests allow four times as long, because the machine may be busy.
 const TOLD_LIMIT: Duration = Duration::from_secs(4 * 5);
 const NOTICED_LIMIT: Duration = Duration::from_secs(4 * 10);
 

@@ -74,7 +74,8 @@ fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
     }
 }
 
-/// The stripe cannot lose another block, and the catalog cannot record the losses.
+/// Two blocks of a stripe are lost while the catalog cannot record losses. The checks must nevertheless
+/// report that the stripe cannot lose another block.
 #[test]
 fn checks_before_a_stop_count_losses_that_cannot_be_recorded() {
     let cluster = cluster();

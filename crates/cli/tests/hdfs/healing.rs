@@ -202,8 +202,8 @@ pub fn both_at_once(world: &mut World) {
     world.restart_namenode_with(&NO_REPAIR);
 }
 
-/// Rebuilds the blocks of a leaving DataNode from all DataNodes. HDFS alone would copy them over the leaving
-/// DataNode's link.
+/// HDFS decommissions a DataNode, and Mend rebuilds its blocks from all DataNodes. HDFS alone would copy them
+/// over the link of the decommissioned DataNode.
 pub fn a_decommissioned_datanode(world: &mut World) {
     let mend = attach(world, GRACE);
     let leaving = world.largest("RS-6-3-1024k").holders[0].expect("held");

@@ -9,7 +9,7 @@ use crate::world::{ALWAYS, Group, NO_REPAIR, World};
 const BY_MEND: &str = "Mend reconstructed blocks";
 pub const BY_HDFS: &str = "HDFS does it itself";
 
-/// Attaches Mend and restarts the NameNode with settings with which it sends reconstruction commands.
+/// Attaches Mend, and restarts the NameNode with settings that make it send reconstruction commands.
 fn attach(world: &mut World) -> Mend {
     let mend = mend::attach(&world.cluster, &[], false);
     mend.wait_for_helpers();
@@ -18,7 +18,7 @@ fn attach(world: &mut World) -> Mend {
     mend
 }
 
-/// Detaches Mend and restarts the NameNode with settings with which it sends no commands.
+/// Detaches Mend, and restarts the NameNode with settings that keep it from sending reconstruction commands.
 fn detach(world: &mut World, mend: Mend) {
     drop(mend);
     world.restart_namenode_with(&NO_REPAIR);
@@ -160,8 +160,8 @@ fn a_coordinator_that_hangs(world: &mut World, mut mend: Mend) {
     another_cluster(world);
 }
 
-/// Certificates of a new cluster replace those that the DataNodes have already loaded. The DataNodes accept
-/// them without a restart.
+/// Certificates of a new Mend cluster replace those that the DataNodes have already loaded. The DataNodes
+/// must use the new certificates without a restart.
 fn another_cluster(world: &mut World) {
     let mut mend = attach(world);
     let lost = world.largest("RS-6-3-1024k");

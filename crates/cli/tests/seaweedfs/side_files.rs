@@ -101,8 +101,8 @@ fn change_indexes(world: &World, volume: &VolumeName, change: impl Fn(&File)) {
     wait_until_whole(world);
 }
 
-/// A server has no shards of a volume any more, and its index of the volume is truncated. It gets the shards
-/// and a complete index, even if the index is large.
+/// A server has lost all its shards of a volume, and its index of the volume is truncated. Mend rebuilds the
+/// shards on this server and replaces the index there, although the index is large.
 pub fn an_index_that_is_large(world: &mut World) {
     let volume = world.bucket.clone();
     let holders = (0..world.servers.len()).filter(|&at| !shards_at(world, &volume, at).is_empty());

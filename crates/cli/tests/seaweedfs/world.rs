@@ -11,8 +11,8 @@ use testbed::seaweedfs::{Attaching, Cluster, Options, http};
 use testbed::{Mend, OneNamespace, eventually};
 
 const SERVERS: usize = 6;
-/// Number of objects in the volume and their size in bytes. The shards are longer than one 16 MiB block of
-/// `.ecsum`.
+/// The number of objects in the volume `pictures`, and the size of each in bytes. The volume's shards are
+/// longer than 16 MiB, the size of a block in `.ecsum`.
 const LARGE: (usize, usize) = (60, 3_000_000);
 const SMALL: (usize, usize) = (8, 300_000);
 /// Ends of the addresses (after `10.79.`) of the masters and volume servers that single cases start.
@@ -111,7 +111,8 @@ impl World {
         mend
     }
 
-    /// Returns the volumes in one listing of the master, with what the servers' files add to it.
+    /// Returns the volumes in one listing of the master. The servers' files add each volume's numbers of data
+    /// and parity shards.
     pub fn volumes(&self) -> Volumes {
         let mut volumes = Volumes::default();
         volumes.apply(self.list());

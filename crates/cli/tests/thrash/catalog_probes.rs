@@ -10,7 +10,7 @@ use crate::operations::{Operation, Verb};
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// The maximum number of puts per fault. On a full disk, the catalog may accept one between two refusals.
+/// The maximum number of puts per fault. On a full disk, the catalog may accept a put between two refusals.
 const PROBES: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -38,7 +38,8 @@ pub fn probes(round: u64, code: &str, number: u64) -> Vec<Operation> {
 pub struct Probed {
     /// The results of the attempted probes.
     pub ran: Vec<Ran>,
-    /// A claim of the status that was too optimistic. `None` if there was none.
+    /// Describes the last put that the catalog refused while the status reported no write fault. `None` if
+    /// there was none.
     pub lie: Option<String>,
 }
 

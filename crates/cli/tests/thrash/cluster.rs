@@ -23,8 +23,8 @@ const DISK_BYTES: u64 = 256 << 20;
 /// The size in bytes of the coordinator's disk.
 const RECORDS_BYTES: u64 = 64 << 20;
 
-/// A cluster folder with its daemons and disks. Dropping a `Cluster` removes all of them, except that the
-/// folder stays with the contents of the disks after a panic, or if `MEND_THRASH_KEEP` is set.
+/// A cluster folder with its daemons and disks. Dropping a `Cluster` kills the daemons and removes the rest.
+/// After a panic, or if `MEND_THRASH_KEEP` is set, the folder is kept with a copy of the disks' contents.
 pub struct Cluster {
     daemons: Mutex<BTreeMap<String, Child>>,
     disks: Vec<PathBuf>,
@@ -191,7 +191,7 @@ impl Cluster {
         }
     }
 
-    /// Gives adjustable clocks to daemons started from now on.
+    /// Gives adjustable clocks to daemons started from now on, if there is a `library` (libfaketime).
     pub fn fake_clocks(&mut self, library: Option<PathBuf>) {
         self.clocks = library;
         self.helpers().iter().for_each(|helper| self.set_clock(helper, "+0"));

@@ -86,8 +86,8 @@ fn checksums(block: &Path) -> PathBuf {
     name.into()
 }
 
-/// Damages one block in `folder` and describes the damage. May fail, because a running helper may change the
-/// folder at the same time.
+/// Damages one block in `folder` and describes the damage. `snapshot` is an older copy of the folder. May
+/// fail, because a running helper may change the folder at the same time.
 pub fn damage(folder: &Path, snapshot: &Path, damage: Damage, rng: &mut Rng) -> io::Result<String> {
     let blocks = blocks_in(folder);
     let Some(block) = rng.choice(&blocks) else { return Ok("no block".to_owned()) };

@@ -170,7 +170,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     WEIGHTS.iter().map(|(_, name, _)| *name).chain([PARITY])
 }
 
-/// Clock offsets. The cluster's certificates are valid from one day before their creation and for years.
+/// Clock offsets. The cluster's certificates are valid at all of them: from one day before their creation
+/// until years after it.
 const OFFSETS: [&str; 6] = ["+0", "-20h", "-3600", "+1", "+40d", "+3y"];
 
 /// The delay after which helpers that are killed are certainly dead.
@@ -461,8 +462,8 @@ impl Draw<'_> {
         }
     }
 
-    /// Registers a helper that has copies of blocks whose holders are dead, in addition to its own blocks of
-    /// the same stripes.
+    /// Kills a helper and holders of other blocks, copies blocks of these holders to the helper's disk, and
+    /// restarts the helper. The helper then holds several blocks of the same stripes.
     fn hoard(&mut self, at: Duration) -> Option<()> {
         let is_good = |health: &Health| !health.is_bad() && !health.full;
         let hoarder = self.untouched(is_good)?;
@@ -477,7 +478,7 @@ impl Draw<'_> {
             holders.push(who);
         }
         // Some holders return in this round. Sometimes one to three more helpers are killed, so that more are
-        // dead than the codes tolerate. All of these return.
+        // dead than the codes tolerate. These additional helpers all return in this round.
         let mut back: Vec<String> = holders.iter().filter(|_| self.rng.bool()).cloned().collect();
         if self.rng.bool() {
             let mut others = self.helpers.which(is_good);

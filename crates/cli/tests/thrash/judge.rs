@@ -57,8 +57,8 @@ pub enum Verdict {
     Fine,
     /// The operation failed for an acceptable reason.
     Excused(&'static str),
-    /// The operation failed without an excuse. It must succeed soon, because only a fault that nobody has
-    /// noticed yet can explain it.
+    /// The operation failed without an excuse. Only a fault that Mend has not noticed yet can explain the
+    /// failure, so the operation must succeed when it is repeated a little later.
     Again,
     /// The outcome is wrong.
     Wrong(String),

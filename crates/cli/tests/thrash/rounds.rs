@@ -75,8 +75,8 @@ impl Thrash {
     pub fn round(&mut self) {
         self.round += 1;
         let mut rng = Rng::with_seed(self.seed ^ self.round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        // Mostly wait for returning helpers, because the faults that may be drawn next depend on which
-        // helpers are back.
+        // In most rounds, wait for returning helpers first: the faults that may be drawn depend on which
+        // helpers are back, and should not depend on timing.
         let patience = Duration::from_secs(if rng.u32(..5) == 0 { 0 } else { 3 });
         self.wait_for_returns(patience);
         let before = self.circumstances(Disturbed::default());
