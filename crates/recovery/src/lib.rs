@@ -249,8 +249,8 @@ impl Scheduler {
         self.table.reservations()
     }
 
-    /// Returns the work that repairs have in flight at each node, in ascending order. A [`Dealer`] divides
-    /// shared caps by it.
+    /// Returns the work that repairs have in flight at each node, in ascending order of nodes. A [`Dealer`]
+    /// divides shared caps by it.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.table.under_way()
     }
@@ -541,8 +541,8 @@ impl Scheduler {
 
     // ---- jobs ----
 
-    /// Replaces the reservation of an item's job after it made another plan. The job continues even without
-    /// room.
+    /// Replaces the reservation of an item's job after it made another plan. The job continues even if the
+    /// new load exceeds budgets.
     pub fn handle_replanned(&mut self, item: ItemId, loads: &Loads) {
         if let Some(booking) = self.backlog.booking_mut(item.0) {
             self.table.give_back(std::mem::take(booking));

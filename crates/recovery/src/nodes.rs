@@ -52,7 +52,7 @@ impl TrunkBudget {
 pub(super) struct Node {
     pub id: NodeId,
     pub facts: NodeFacts,
-    /// Effective budget: that of the facts, stretched if blocks are large.
+    /// Effective budget: the one in `facts`, increased if blocks are large.
     pub budget: Budget,
     pub rack: Option<usize>,
     pub host: Option<usize>,
@@ -302,7 +302,7 @@ impl NodeTable {
             Resource::Uplink(id) => self.share(*id, |budget| budget.up_bytes),
             Resource::Downlink(id) => self.share(*id, |budget| budget.down_bytes),
             Resource::Disk(id) => self.share(*id, |budget| budget.disk_bytes),
-            // Nothing is reserved on links between a single pair, so they never lack room.
+            // Nothing is reserved on links between two single nodes, so these links never lack room.
             Resource::Pair(..) | Resource::Between(..) => (0, u64::MAX),
         };
         !fits(used, lack.need, budget)
@@ -429,12 +429,13 @@ impl NodeTable {
         all.filter(|&(_, bytes)| bytes > 0).collect()
     }
 
-    /// Returns the work that repairs have in flight at each node, in ascending order.
+    /// Returns the work that repairs have in flight at each node, in ascending order of nodes.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).in_flight.reserved))
     }
 
-    /// Returns the reservation and the budget of each node, in ascending order, for tests and displays.
+    /// Returns the reservation and the budget of each node, in ascending order of nodes, for tests and
+    /// displays.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).budget))
     }

@@ -154,8 +154,8 @@ impl Shares {
         }
     }
 
-    /// Increases small shares that were used up. Nodes with more than [`OWED`] of their even share give up
-    /// the difference.
+    /// Increases small shares that were used up. The added amount is taken from nodes with more than [`OWED`]
+    /// of their even share, in proportion to the excess.
     fn help_beginners(&mut self) {
         let mut helped = 0.0;
         let used_up = |share: &Share| share.unused.is_some_and(|unused| unused <= USED_UP);
