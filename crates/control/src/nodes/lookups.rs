@@ -43,7 +43,8 @@ impl Nodes {
     }
 
     /// Finds a helper by its name, or by the address of the storage system's server on its machine. Plug-ins
-    /// of that system know only the address. No helper's name looks like an address.
+    /// of that system know only the address. No helper's name looks like an address, so the two cannot be
+    /// confused.
     pub(crate) fn node_named(&self, base: &Base, name: &str) -> Result<NodeId, NodeError> {
         let name = base.settings.beside.get(name).map_or(name, String::as_str);
         self.registry
@@ -96,7 +97,8 @@ impl Nodes {
         let (outage, after) = (self.registry.outage(node)?, self.repair_after(base).time()?);
         let grace = after.saturating_sub(outage.lasts(base.now));
         let maintenance = self.registry.maintenance_left(base, node).unwrap_or_default();
-        // If all machines start at once, the last helpers take longer to connect than the coordinator.
+        // If all machines start at once, the last helpers connect some time after the start of the
+        // coordinator.
         let start = START_GRACE.min(after).saturating_sub(base.now);
         Some(grace.max(maintenance).max(start))
     }

@@ -17,7 +17,8 @@ use crate::stripes::Stripes;
 
 /// The maximum number of a helper's blocks that are checked. If there are more, an even sample is taken.
 const LOOKED_AT: usize = 1000;
-/// How long the result of a check is used. It is used for one more such period per `MANY_BLOCKS` blocks.
+/// How long the result of a check is used, plus the same time again for every `MANY_BLOCKS` blocks of the
+/// helper.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const MANY_BLOCKS: u64 = 10_000;
 

@@ -3,7 +3,7 @@
 //!
 //! It has at most one read per helper in flight. Lost blocks and blocks of absent helpers are skipped until
 //! the next round. Findings are handled as after any other read. If mend.toml asks for parity checks, each
-//! stripe is checked after its blocks. This check reads them a second time, within the same rate.
+//! stripe is checked after its blocks. The parity check reads the blocks a second time, within the same rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -65,8 +65,8 @@ pub struct Opened {
 impl Opened {
     /// Starts a term, which fences off earlier coordinators, and reads the whole storage. Puts that an
     /// earlier coordinator left unfinished are ended. Their blocks are not removed, because the catalog may
-    /// be an old copy, and the puts may have been committed after it was taken. The operator decides about
-    /// the blocks.
+    /// be an old copy, and the puts may have been committed after the copy was taken. The operator decides
+    /// about the blocks.
     ///
     /// # Errors
     /// Any error of the storage.
