@@ -200,7 +200,8 @@ impl Dealer {
 const UP: usize = 0;
 const DOWN: usize = 1;
 
-/// Returns the members that share a cap, weighted by their work in flight in one direction.
+/// Returns the members that share a cap, weighted by their work in flight in one direction. If none has work,
+/// the weights are their link rates.
 fn members<'a>(
     links: impl Iterator<Item = (&'a NodeId, &'a NodeLink)>,
     way: usize,

@@ -149,7 +149,7 @@ impl Scrubs {
 
     fn stripe_checked(&mut self, facts: Facts<'_>, checked: &Checked, out: &mut Out) {
         for asker in [Asker::Scrub, Asker::Job] {
-            // The helpers of this stripe are idle now.
+            // The helpers of this stripe are idle now, so the next search for a stripe is due at once.
             self.queue_of(asker).into_iter().for_each(|queue| queue.look_due = Duration::ZERO);
         }
         let (stripe, asker) = (&checked.record.id, checked.asker);

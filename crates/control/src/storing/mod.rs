@@ -207,8 +207,8 @@ impl Storing {
         }
     }
 
-    /// Whether to copy the catalog now: at the start, and every ten minutes if it has changed. If so, counts
-    /// it as copied.
+    /// Whether to copy the catalog now: at the start, and every ten minutes if it has changed. If so, records
+    /// that the copy was made.
     pub(crate) fn begin_copy(&mut self, now: Duration) -> bool {
         let changes = self.changes;
         let is_due = |(at, kept): (Duration, u64)| now >= at + COPY_EVERY && changes != kept;

@@ -1,9 +1,9 @@
 //! Faults of the storage, and the writes that wait for the recovery.
 //!
-//! The storage is asked at intervals whether it works, so that a fault shows even when nothing is written.
-//! While it fails, it is asked every second whether it works again, and gets no other requests. API
-//! requests are refused with the reason. Writes that must not be lost, such as the states of bad blocks, wait
-//! here and are stored in order after the recovery.
+//! Control asks the storage at intervals whether it works, so that a fault is noticed even when nothing is
+//! written. While the storage fails, control asks every second whether it works again and sends no other
+//! requests. API requests are refused with the reason. Writes that must not be lost, such as the states of
+//! bad blocks, wait here and are stored in order after the recovery.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -50,7 +50,7 @@ pub(crate) struct Surplus {
     failed: BTreeMap<StripeId, Duration>,
 }
 
-/// The last verification of a helper.
+/// The latest verification by a helper.
 struct Reading {
     question: u64,
     key: Key,
