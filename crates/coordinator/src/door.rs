@@ -112,7 +112,8 @@ impl Door {
         })
     }
 
-    /// Performs the handshake with a new connection. A failure is counted as refused.
+    /// Performs the handshake of a new connection. If it fails, counts the connection as refused and returns
+    /// `None`.
     pub(crate) async fn enter(self: &Arc<Self>, socket: TcpStream, address: SocketAddr) -> Option<Admitted> {
         match self.shake(socket, address.ip()).await {
             Ok(stream) => Some(self.admit(stream)),

@@ -147,8 +147,8 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         self.finish(length, start).await
     }
 
-    /// Reads the length of the next message, and enough of its start to check the limit of its kind. Fails if
-    /// the length exceeds `most` or that limit.
+    /// Reads the length of the next message, and the bytes at its start that contain the message's kind.
+    /// Fails if the length exceeds `most` or the limit for this kind.
     async fn begin(&mut self, most: usize) -> Result<(usize, Vec<u8>), EndReason> {
         let mut length = [0; 4];
         patient(self.stream.read_exact(&mut length)).await?;

@@ -31,7 +31,8 @@ use super::stripes::Stripe;
 const HALVINGS: usize = 60;
 /// Weight of waiting stripes relative to work in flight. It leaves some choice for the last few stripes.
 const FORESIGHT: f64 = 0.5;
-/// Shares are multiples of this many bytes, unless the block is small.
+/// Shares are rounded to multiples of this many bytes. In blocks of less than 64 times this size, they are
+/// rounded to bytes.
 const GRAIN_BYTES: u64 = 64 << 10;
 
 /// Node load: queued blocks divided by relative rate.

@@ -120,8 +120,8 @@ pub struct Limits {
     /// Whether a node may get several blocks of a stripe, up to an even share. For clusters with fewer nodes
     /// than blocks.
     pub shares_nodes: bool,
-    /// Budgets are stretched, all by the same factor, until half of the nodes have room for this many of the
-    /// largest blocks.
+    /// All budgets are multiplied by the same factor, such that half of the nodes have room for this many of
+    /// the largest blocks.
     pub blocks_ahead: u64,
 }
 
@@ -273,8 +273,8 @@ impl Scheduler {
 
     /// Reserves budget for work that does not queue, such as a degraded read.
     ///
-    /// Such work takes up to half of each node's budget for recoveries. Fewer recoveries start until the
-    /// reservation is released.
+    /// Such work may use up to half of the budget of each node. Until the reservation is released, fewer
+    /// recoveries start.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let id = self.table.reserve(loads);
         // Waiting items may now lack another resource than before.

@@ -47,7 +47,7 @@ pub(crate) struct Nodes {
     /// How long a helper may be absent before its blocks are rebuilt, if an operator has set this time.
     pub repair_after_set: Option<RepairAfter>,
     pub certificates: Certificates,
-    /// Whether all expected helpers have connected, or the time for that is over.
+    /// Whether all expected helpers have connected, or the time limit for connecting has passed.
     pub settled: bool,
 }
 

@@ -21,7 +21,7 @@ use views::HistoryEvent;
 
 /// The prefix of the record keys of absent helpers; the helper's name follows.
 const PREFIX: &str = "gone/";
-/// After a start, automatic recovery waits for this long, or for the grace period of helpers if that is
+/// After a start, automatic recovery waits for this time or for the grace period of helpers, whichever is
 /// shorter.
 pub(crate) const START_GRACE: Duration = Duration::from_secs(120);
 

@@ -1,8 +1,9 @@
-//! Room for the blocks of a helper. It is checked before a repair is promised or started.
+//! Checks whether other helpers have room for the blocks of a helper, before a repair of the blocks is
+//! promised or started.
 //!
-//! A block has room if a helper has enough space for it and no other block of its stripe. In stores where a
-//! helper may have several blocks of a stripe, any helper with enough space counts. The check covers every
-//! stripe, or a sample if there are many.
+//! There is room for a block if some helper has enough space for it and no other block of its stripe. In
+//! stores where a helper may have several blocks of a stripe, any helper with enough space counts. The check
+//! covers every stripe, or a sample if there are many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

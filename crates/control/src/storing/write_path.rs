@@ -74,7 +74,7 @@ impl WritePath {
         due
     }
 
-    /// Handles a check that failed: begins a fault, or schedules the next check if one exists already.
+    /// Handles a failed check of the storage: begins a fault or, during a fault, schedules the next check.
     pub(crate) fn fails(&mut self, error: OpenError, now: Duration) {
         match (&mut self.failing, error) {
             (Some(failing), error) => {
