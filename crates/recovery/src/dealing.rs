@@ -29,7 +29,8 @@ use super::stripes::Stripe;
 
 /// Bisection steps when searching the water level: enough for the precision of a double.
 const HALVINGS: usize = 60;
-/// Weight of waiting stripes relative to work in flight. It leaves some choice for the last few stripes.
+/// Weight of waiting stripes relative to work in flight. Waiting stripes have some weight so that the last
+/// few stripes still find free helpers.
 const FORESIGHT: f64 = 0.5;
 /// Shares are rounded to multiples of this many bytes. In blocks of less than 64 times this size, they are
 /// rounded to bytes.

@@ -231,7 +231,7 @@ mod tests {
         shares.shares.values().map(|share| share.now).collect()
     }
 
-    /// Simulates one round: each node uses as much of its share as it wants. Returns the sum used.
+    /// Simulates one round: each node uses as much of its share as it wants. Returns the total amount used.
     fn round(shares: &mut Shares, wants: &[f64]) -> f64 {
         let mut used = 0.0;
         for (node, (&want, share)) in wants.iter().zip(now(shares)).enumerate() {
@@ -242,8 +242,8 @@ mod tests {
         used
     }
 
-    /// Simulates one round in which every chain runs at the pace of the node with the least share per chain.
-    /// Returns the sum used.
+    /// Simulates one round in which node i is in `chains[i]` chains, and every chain runs at the pace of the
+    /// node with the least share per chain. Returns the total amount used.
     fn chained(shares: &mut Shares, chains: &[f64]) -> f64 {
         let pace = now(shares)
             .iter()

@@ -52,7 +52,7 @@ impl Nodes {
             .ok_or_else(|| NodeError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
     }
 
-    /// Refuses a cap for a rack without nodes, which would never limit anything.
+    /// Refuses a cap for an unknown rack, because such a cap would never limit anything.
     pub(crate) fn check_racks(&self, base: &Base, request: &CapsRequest) -> Result<(), NetworkError> {
         let known = self.known_racks(base);
         let is_unknown = |(rack, rate): &(&String, &u64)| **rate > 0 && !known.contains(*rack);

@@ -25,7 +25,7 @@ use crate::scrub::state::Scrubs;
 use crate::storing::then::Then;
 
 const KEY: &str = "scrub/steady";
-/// How often the position is recorded.
+/// How often the scrub's position is recorded.
 const KEEP_EVERY: Duration = Duration::from_secs(30);
 /// The shortest time between the starts of two rounds, for clusters with little data.
 const ROUND_AT_LEAST: Duration = Duration::from_secs(60);
