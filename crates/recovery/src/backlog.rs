@@ -334,7 +334,7 @@ impl Backlog {
         None
     }
 
-    /// Returns the time at which the next back-off or deadline ends.
+    /// Returns the earliest time at which a back-off or a deadline ends.
     pub fn wakes_at(&self) -> Option<Duration> {
         let (timer, due) = (self.timers.first(), self.dues.first());
         timer.into_iter().chain(due).map(|&(at, _)| at).min()

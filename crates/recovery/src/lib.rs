@@ -444,7 +444,8 @@ impl Scheduler {
         self.backlog.item(item.0).state()
     }
 
-    /// Returns the resource that an item waits for, because it had no room for the item's last plan.
+    /// Returns the resource that an item waits for, because the resource had no room for the item's last
+    /// plan.
     pub fn lack(&self, item: ItemId) -> Option<&Resource> {
         self.backlog.item(item.0).lack.as_ref().map(|lack| &lack.resource)
     }

@@ -174,7 +174,7 @@ impl Repairs {
         }
     }
 
-    /// Whether a paused job stays paused, resumes, or gives way to another repair.
+    /// Returns whether a paused job stays paused, resumes, or gives way to another repair.
     pub(crate) fn pause_of(&mut self, jobs: &Jobs, id: JobId) -> Pause {
         let Some(RunningJob { job, owner, item: Some(item), loads, .. }) = jobs.running.get(&id) else {
             return Pause::Over;
