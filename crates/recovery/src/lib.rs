@@ -113,7 +113,7 @@ pub struct Limits {
     /// Number of attempts to repair a stripe before its item ends as failed. Between attempts, nodes may come
     /// or go.
     pub attempts: u32,
-    /// Number of times that a stripe is repaired if it loses further blocks each time.
+    /// Maximum number of times that an item repairs its stripe, if the stripe loses further blocks each time.
     pub rounds: u32,
     /// Pause after the first failure. It doubles with every further one.
     pub back_off: Duration,

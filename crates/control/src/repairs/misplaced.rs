@@ -1,5 +1,5 @@
-//! Misplaced stripes: stripes with several blocks on one helper, whose failure would lose all of these
-//! blocks.
+//! Misplaced stripes: stripes with several blocks on one helper. If this helper failed, all of these blocks
+//! would be lost.
 //!
 //! Puts and repairs never place a stripe this way. It happens when the only copy of a block is adopted on
 //! such a helper, or when a catalog is rebuilt. A better placed copy replaces the block once the helper with
