@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Formats a duration, such as `45 s`, `12 min`, `1 h 49 min` or `2 days 3 h`. It rounds up, because an
-/// operator would rely on a shorter time.
+/// Formats a duration, such as `45 s`, `12 min`, `1 h 49 min` or `2 days 3 h`. The time is rounded up,
+/// because an operator who reads a shorter time might act too early.
 pub(crate) fn in_words(time: Duration) -> String {
     let seconds = time.as_millis().div_ceil(1000) as u64;
     let (minutes, hours) = (seconds.div_ceil(60), seconds.div_ceil(3600));

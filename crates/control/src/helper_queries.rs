@@ -21,7 +21,7 @@ pub(crate) struct Query {
 }
 
 pub(crate) enum Subject {
-    /// Verify a block; `known` is its record when the question was sent.
+    /// Verify a block; `known` is the block's record at the time of the query.
     Block { stripe: StripeId, index: BlockIndex, known: BlockRecord, scrub: bool },
     /// List all blocks, for a scrub.
     List,

@@ -22,8 +22,8 @@ use crate::signal::Signal;
 use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 
-/// How many numbers are reserved per write, so that a job does not cost a write. The next range is requested
-/// when half of the numbers are used. A restart leaves a gap.
+/// How many numbers one write reserves, so that not every job needs a write of its own. The next range is
+/// requested when half of the numbers are used. Numbers that are unused at a restart are skipped.
 pub(crate) const NUMBERS: u64 = 1 << 16;
 
 /// How many bad blocks of a helper a history entry names.

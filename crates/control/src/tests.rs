@@ -218,7 +218,7 @@ impl Scene {
         }
     }
 
-    /// Lets the storage carry out its requests, and passes the results to Control.
+    /// Carries out Control's requests to the storage, and passes the results to Control.
     fn pump(&mut self) {
         while !self.stuck {
             let core = self.core.as_mut().unwrap();
@@ -271,7 +271,7 @@ impl Scene {
         self.deliver();
     }
 
-    /// Delivers the messages of Control to nodes, and its answers to the test.
+    /// Delivers Control's messages to nodes, and Control's answers to the test.
     fn deliver(&mut self) {
         while let Some(effect) = self.core().poll() {
             match effect {

@@ -1,9 +1,9 @@
 //! Control connections: mutual TLS, registration, pings, and messages in both directions.
 //!
 //! A peer's identity comes from its certificate only. Each connection has one task that reads and writes
-//! concurrently; if either fails, both end. This module decides only whether a connection stays open; the
-//! control plane interprets the messages. Pings start with the connection, so that a peer waiting for the
-//! answer to its registration can tell that the coordinator is alive.
+//! concurrently; if reading or writing fails, the connection ends. This module decides only whether a
+//! connection stays open; the control plane interprets the messages. Pings start with the connection, so that
+//! a peer waiting for the answer to its registration can tell that the coordinator is alive.
 
 use std::collections::BTreeSet;
 use std::io;

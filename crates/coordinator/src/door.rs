@@ -3,12 +3,13 @@
 //!
 //! Strangers and members have separate slots: a connection gets a member's slot after its handshake, once its
 //! certificate has proved to be the cluster's. A burst of strangers therefore fills only the strangers'
-//! slots. When these are full, a newcomer displaces a handshake of the address that has the most of them: the
-//! oldest that has sent nothing, otherwise the oldest. A member sends data at once and finishes within
-//! milliseconds, whereas an idle stranger would occupy its slot for the whole timeout.
+//! slots. When these are full, a newcomer displaces a handshake of the IP address with the most handshakes in
+//! progress: the oldest whose peer has sent nothing or, if all peers have sent something, the oldest. This
+//! rarely hits a member, because members send data at once and finish within milliseconds; an idle stranger
+//! would otherwise occupy its slot for the whole timeout.
 //!
-//! When the members' slots are full, a newcomer displaces the oldest connection of the member that has the
-//! most of them. One member, a faulty plug-in for instance, therefore cannot shut the others out.
+//! When the members' slots are full, a newcomer displaces the oldest connection of the member with the most
+//! connections. One member, a faulty plug-in for instance, therefore cannot shut the others out.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,12 +27,12 @@ use cluster::{Role, peer_role};
 
 /// Timeout of a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// A listener may use one in this many of the process's file descriptors for connections, within these
-/// bounds.
+/// A listener may use 1/`SHARE` of the process's file descriptors for connections, but at least
+/// `FEWEST_CONNECTIONS` and at most `MOST_CONNECTIONS`.
 const SHARE: u64 = 4;
 const MOST_CONNECTIONS: u64 = 4096;
 const FEWEST_CONNECTIONS: u64 = 64;
-/// One in this many connections may be in its handshake, up to this maximum.
+/// 1/`STRANGERS_SHARE` of a listener's connections may be in their handshakes, but at most `MOST_STRANGERS`.
 const STRANGERS_SHARE: u64 = 2;
 const MOST_STRANGERS: u64 = 1024;
 /// The log reports the number of refused connections at most once in this interval.
@@ -111,7 +112,8 @@ impl Door {
         })
     }
 
-    /// Performs the handshake with a new connection. A failure is counted as refused.
+    /// Performs the handshake of a new connection. If it fails, counts the connection as refused and returns
+    /// `None`.
     pub(crate) async fn enter(self: &Arc<Self>, socket: TcpStream, address: SocketAddr) -> Option<Admitted> {
         match self.shake(socket, address.ip()).await {
             Ok(stream) => Some(self.admit(stream)),
@@ -181,8 +183,8 @@ impl Door {
         (state.refused, state.told) = (0, Some(Instant::now()));
     }
 
-    /// Waits after a failed accept. The process has probably run out of file descriptors, and other
-    /// connections will close.
+    /// Pauses after a failed accept. The process has probably run out of file descriptors, and some may
+    /// become free during the pause.
     pub(crate) async fn pause_after(&self, error: std::io::Error) {
         self.refused("cannot accept connections", &error.to_string());
         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -197,7 +199,8 @@ impl Door {
 struct Slots<Peer> {
     /// The number of slots that were ever occupied.
     begun: u64,
-    /// In the order of displacement: handshakes without any received bytes first, and among these the oldest.
+    /// Each peer's slots in the order of displacement: first the handshakes whose peer has sent nothing, then
+    /// the others; the oldest first in both groups.
     by_peer: BTreeMap<Peer, BTreeMap<Standing, Arc<Notify>>>,
 }
 

@@ -35,8 +35,8 @@ impl Driver {
         Self { core, storage, connections, asked, start: Instant::now() }
     }
 
-    /// Runs until the coordinator is stopped or the storage fails for good. Returns the storage's error in
-    /// that case.
+    /// Runs until the coordinator is stopped or the storage fails for good. In the second case, returns the
+    /// storage's error.
     pub(crate) fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<OpenError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.expect("a runtime with only a clock needs no system resources");

@@ -1,6 +1,6 @@
 //! Reads members' messages within bounds. Each kind of message has a maximum length. All messages on their
-//! way to the control plane share a memory of [`ROOM_BYTES`], and lists of blocks are read from two helpers
-//! at a time.
+//! way to the control plane together use at most [`ROOM_BYTES`] of memory. Lists of blocks are read from at
+//! most two helpers at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::connections::{EndReason, patient};
 /// Limit in bytes on messages that were announced by their length but not yet handled by the control plane,
 /// over all connections.
 const ROOM_BYTES: usize = 64 << 20;
-/// Messages up to this length do not count against [`ROOM_BYTES`]: each connection has at most one, and the
-/// queue to the control plane is bounded.
+/// Messages up to this length do not count against [`ROOM_BYTES`]. Their memory is bounded anyway: each
+/// connection reads one message at a time, and the queue to the control plane is bounded.
 const SMALL_BYTES: usize = 4 << 10;
 /// The number of bytes of [`ROOM_BYTES`] per permit of the semaphore.
 const ROOM_UNIT: usize = 1 << 10;
@@ -147,8 +147,8 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         self.finish(length, start).await
     }
 
-    /// Reads the length of the next message, and enough of its start to check the limit of its kind. Fails if
-    /// the length exceeds `most` or that limit.
+    /// Reads the length of the next message, and the bytes at its start that contain the message's kind.
+    /// Fails if the length exceeds `most` or the limit for this kind.
     async fn begin(&mut self, most: usize) -> Result<(usize, Vec<u8>), EndReason> {
         let mut length = [0; 4];
         patient(self.stream.read_exact(&mut length)).await?;

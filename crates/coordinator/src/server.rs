@@ -125,7 +125,7 @@ impl Drop for Handle {
     }
 }
 
-/// Starts a coordinator on the current tokio runtime. When this returns, both ports are taken.
+/// Starts a coordinator on the current tokio runtime. When this returns, both ports are bound.
 ///
 /// # Errors
 /// [`RunError`].

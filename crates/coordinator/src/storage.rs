@@ -1,10 +1,10 @@
 //! The thread that owns the storage.
 //!
-//! The thread carries out all requests that arrived while it was busy in one transaction, so a slower medium
-//! shares each fsync among more requests. Only one batch is in flight. Further requests wait in the control
-//! plane, which rejects new ones when too many wait. No other part waits for this thread: heartbeats, reads
-//! and plans continue while it is stuck. Writes that a storage runs in the background are answered when they
-//! finish.
+//! All requests that arrive while the thread is busy form its next batch, which is one transaction. The
+//! slower the medium, the more requests share one fsync. Only one batch is in flight. Further requests wait
+//! in the control plane, which rejects new ones when too many wait. No other part waits for this thread:
+//! heartbeats, reads and plans continue while it is stuck. Writes that a storage runs in the background are
+//! answered when they finish.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

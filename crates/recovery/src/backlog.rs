@@ -21,7 +21,8 @@ use super::{RepairId, RepairState};
 pub(super) struct Repair {
     pub spec: RepairSpec,
     pub counters: Counters,
-    /// Bytes received by the node that keeps the block, per byte of the block, in the last rebuild.
+    /// In the repair's last rebuild: the bytes that the node storing the block received, per byte of the
+    /// block.
     pub brought: f64,
     pub paused: bool,
     pub cancelled: bool,
@@ -43,8 +44,8 @@ pub(super) struct Backlog {
     timers: BTreeSet<(Duration, u32)>,
     /// Deadlines of running jobs, with the items of these jobs.
     dues: BTreeSet<(Duration, u32)>,
-    /// Repairs that [`next_finished`](Self::next_finished) has to check: one of their items has ended or was
-    /// set aside, or they were closed or cancelled.
+    /// Repairs that [`next_finished`](Self::next_finished) has to check, because the repair was closed or
+    /// cancelled, or one of its items has ended or was set aside.
     stirred: BTreeSet<RepairId>,
     /// Number of items added so far.
     sequence: u64,
@@ -155,9 +156,10 @@ impl Backlog {
         }
     }
 
-    /// Returns a closed repair that has only set-aside items left open, together with these items.
+    /// Returns a repair to which no more items will be added and whose remaining items are all set aside,
+    /// together with the remaining items.
     ///
-    /// A repair is returned at most once until another of its items ends or is set aside.
+    /// The same repair is returned again only after another of its items has ended or was set aside.
     pub fn next_finished(&mut self) -> Option<(RepairId, Vec<u32>)> {
         while let Some(id) = self.stirred.pop_first() {
             let Some(repair) = self.repairs.get(&id) else { continue };
@@ -332,7 +334,7 @@ impl Backlog {
         None
     }
 
-    /// Returns the time at which the next back-off or deadline ends.
+    /// Returns the earliest time at which a back-off or a deadline ends.
     pub fn wakes_at(&self) -> Option<Duration> {
         let (timer, due) = (self.timers.first(), self.dues.first());
         timer.into_iter().chain(due).map(|&(at, _)| at).min()

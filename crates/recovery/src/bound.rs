@@ -62,7 +62,7 @@ pub struct Bound {
     pub seconds: f64,
     /// The resource that limits the recovery.
     pub bottleneck: Bottleneck,
-    /// The nodes whose combined rate of this resource limits the recovery, in ascending order.
+    /// The nodes whose combined rate of the bottleneck limits the recovery, in ascending order.
     pub nodes: Vec<NodeId>,
 }
 

@@ -6,13 +6,13 @@ use repair::{NodeId, NodeProfile, Pacing, Plan, Resource, WHOLE_BLOCK_BYTES};
 ///
 /// Memory and sockets of a helper determine this number. Bytes in flight are usually the tighter limit.
 pub const JOBS_AT_ONCE: u64 = 40;
-/// A node's byte budgets are what its links and its disk move in this many seconds.
+/// A node's byte budgets are the bytes that its links and its disk move in this many seconds.
 ///
-/// With a larger value it matters less that one repair waits for its slowest node, but urgent work waits
-/// longer (`docs/results/recovery.md`).
+/// With a larger value, links stay busy even if single repairs wait for their slowest nodes, but urgent work
+/// waits longer (`docs/results/recovery.md`).
 pub const SECONDS_AHEAD: f64 = 16.0;
-/// Budgets are stretched until they hold this many blocks, or up to a limit (`MOST_STRETCH`). With one or two
-/// blocks per node, links are idle a third of the time.
+/// Byte budgets are increased until they hold this many blocks, but at most by the factor `MOST_STRETCH`.
+/// With budgets of only one or two blocks per node, links are idle a third of the time.
 pub(super) const BLOCKS_AHEAD: u64 = 8;
 
 /// Amounts of a node's resources: a budget, or the part of it that is reserved.
@@ -191,8 +191,8 @@ impl NodeLoad {
 impl Loads {
     /// Returns the load of `plan`. If `stores` is true, requestors store the data that they receive.
     pub fn of(plan: &Plan, stores: bool) -> Self {
-        // With `Pacing::WholeBlock` a node holds whole blocks in memory. Each job slot stands for a share of
-        // this memory.
+        // With `Pacing::WholeBlock` a node holds whole blocks in memory. A job slot stands for
+        // `WHOLE_BLOCK_BYTES / JOBS_AT_ONCE` bytes of this memory, so the job may take several slots.
         let held = |cost: &repair::NodeCost| match plan.pacing() {
             Pacing::WholeBlock => cost.read_bytes.max(cost.received_bytes),
             Pacing::Pipelined | Pacing::Serial => 0,

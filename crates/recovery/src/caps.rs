@@ -5,8 +5,8 @@
 //! part of a job, which makes the cap exact.
 //!
 //! A cap shared by several nodes is divided among those that are up, in proportion to their work in flight,
-//! and divided again according to how much of it they use ([`Dealer`]). Budgets instead use even shares, in
-//! proportion to links: otherwise new work would go to the nodes that had work before.
+//! and divided again according to how much of it they use ([`Dealer`]). For budgets, the cap is divided in
+//! proportion to link rates instead: otherwise new work would go to the nodes that had work before.
 //!
 //! Changing a cap changes budgets and paces. Work in flight keeps its reservation and finishes at the new
 //! pace.
@@ -79,7 +79,7 @@ struct NodeLink {
 }
 
 impl Caps {
-    /// Returns the paces of the nodes that are up if shared caps are divided evenly, in proportion to links.
+    /// Returns the paces of the nodes that are up if shared caps are divided in proportion to link rates.
     pub fn paces<'a>(
         &self,
         nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>,
@@ -171,7 +171,8 @@ impl Dealer {
         self.cluster.deal();
     }
 
-    /// Resets all shares to even ones. Call it when nothing is in flight any more.
+    /// Divides shared caps in proportion to link rates again. Call it when no repair has work in flight any
+    /// more.
     pub fn rest(&mut self) {
         self.tell_work(std::iter::empty());
         self.racks.values_mut().flatten().for_each(Shares::even);
@@ -199,7 +200,8 @@ impl Dealer {
 const UP: usize = 0;
 const DOWN: usize = 1;
 
-/// Returns the members that share a cap, weighted by their work in flight in one direction.
+/// Returns the members that share a cap, weighted by their work in flight in one direction. If none has work,
+/// the weights are their link rates.
 fn members<'a>(
     links: impl Iterator<Item = (&'a NodeId, &'a NodeLink)>,
     way: usize,

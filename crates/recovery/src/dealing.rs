@@ -1,16 +1,18 @@
 //! The `deal` helper policy: divides the work of each stripe among nodes so that all nodes finish at the same
 //! time.
 //!
-//! A stripe of an MDS code needs a block's worth from each of k survivors, at every offset; which k may
-//! differ from offset to offset. So survivors can send any shares of their blocks that add up to k blocks, as
-//! long as no share exceeds one block (docs/explanation/whole-nodes.md has the proof). Whole-node recovery is
-//! therefore limited by the sum of what nodes send, not by how whole chains are distributed over them.
+//! To rebuild an offset of a block of an MDS code, the bytes of k survivors at this offset are needed. The k
+//! survivors may differ from offset to offset. So survivors can send any shares of their blocks that add up
+//! to k blocks, as long as no share exceeds one block (docs/explanation/whole-nodes.md has the proof).
+//! Whole-node recovery is therefore limited by the sum of what nodes send, not by how whole chains are
+//! distributed over them.
 //!
 //! *Shares.* Every node has a level: the blocks that it has in flight, plus a part of those that it will have
-//! to send for waiting stripes on average. Shares raise the lowest levels first (water-filling). Without the
-//! second term, the survivors of the last stripes would all be busy when no choice is left. If the term were
-//! too large, nodes would be idle now for the sake of work that comes much later. The level counts work in
-//! flight and not all past work, because only work in flight slows down jobs now.
+//! to send for waiting stripes on average. Shares raise the lowest levels first (water-filling). The second
+//! term keeps work away from nodes that waiting stripes will need. Without it, all survivors of the last few
+//! stripes would be busy. If the term were too large, nodes would be idle now for the sake of work that comes
+//! much later. The level counts work in flight and not all past work, because only work in flight slows down
+//! jobs now.
 //!
 //! *Stretches.* The shares are laid end to end around a circle with the length of a block, and go around k
 //! times. The shares that cover an offset are its k helpers. No share is longer than the circle, so no node
@@ -27,9 +29,11 @@ use super::stripes::Stripe;
 
 /// Bisection steps when searching the water level: enough for the precision of a double.
 const HALVINGS: usize = 60;
-/// Weight of waiting stripes relative to work in flight. It leaves some choice for the last few stripes.
+/// Weight of waiting stripes relative to work in flight. Waiting stripes have some weight so that the last
+/// few stripes still find free helpers.
 const FORESIGHT: f64 = 0.5;
-/// Shares are multiples of this many bytes, unless the block is small.
+/// Shares are rounded to multiples of this many bytes. In blocks of less than 64 times this size, they are
+/// rounded to bytes.
 const GRAIN_BYTES: u64 = 64 << 10;
 
 /// Node load: queued blocks divided by relative rate.
@@ -77,8 +81,8 @@ pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Ve
 
 /// Returns the bytes in flight that determine when a node finishes.
 ///
-/// Received bytes count for slightly less, because the node is the head of one chain in `data` and receives
-/// nothing for it.
+/// Received bytes count for slightly less, because the node is on average the head of one chain in `data`,
+/// and the head receives nothing.
 fn bytes_under_way(node: &Node, data: usize) -> f64 {
     let Budget { up_bytes, down_bytes, .. } = node.used();
     (up_bytes as f64).max(down_bytes as f64 * (data - 1) as f64 / data as f64)

@@ -13,15 +13,15 @@
 //!
 //! *Work in flight.* A reservation does not shrink while its job runs. Jobs of the other nodes started one
 //! after another and are half done on average, so half of their reservations counts. Copies may all have
-//! started together, so they count in full, at the node and where they arrive. Waiting work counts as if
-//! every link were fully used. All this underestimates the time of the others rather than overestimates it.
+//! started together, so they count in full, at the node and where they arrive. For waiting work, every link
+//! is assumed to be fully used. All this underestimates the time of the others rather than overestimates it.
 //! That is the safe side: one copy too few costs little when everything else is rebuilt, but a copy too many
 //! has to be waited for.
 //!
 //! *Few takers.* The node that stores a block (the taker) receives one block's worth of data for a copy, and
 //! k for a rebuild by a star. With few takers, such a rebuild takes as much of their downlinks as several
-//! copies. While copying keeps up, a rebuild starts only on a taker that finishes it before the node finishes
-//! its copies.
+//! copies. While copying keeps up, a rebuild starts only on a taker that finishes it before the drained node
+//! finishes its copies.
 
 use repair::NodeId;
 
@@ -112,7 +112,8 @@ impl<'a> ItemView<'a> {
         let mut work = Work::default();
         for (_, node) in others() {
             let node = self.table.get(node);
-            // The count includes stripes of other repairs, which must not cause more copies in this one.
+            // The node's count includes waiting stripes of other repairs. The minimum keeps them from causing
+            // more copies in this repair.
             let waiting = node.waiting_stripes().min(waiting) as f64;
             work.add(node.under_way() as f64 * LEFT_OF_A_JOB + waiting * share, node.width());
         }

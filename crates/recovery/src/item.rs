@@ -52,7 +52,7 @@ pub struct RepairSpec {
     pub priority: Priority,
     /// How helpers are chosen.
     pub helpers: HelperPolicy,
-    /// The only nodes that may get blocks, such as hot standbys. Any node may if the list is empty.
+    /// The only nodes that may get blocks, such as hot standbys. If the list is empty, any node may.
     pub requestors: Vec<NodeId>,
 }
 
@@ -230,7 +230,7 @@ pub struct Proposal {
     /// a migration or a rebuild.
     pub kind: Kind,
     /// Wanted blocks and their requestors. A block that no permitted node can store now is left for a later
-    /// round. The list is empty if this is so for all of them.
+    /// round. The list is empty if no wanted block can be stored now.
     pub wanted: Vec<Wanted>,
     /// Nodes to read from, preferred ones first.
     pub helpers: Vec<NodeId>,

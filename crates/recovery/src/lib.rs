@@ -113,15 +113,15 @@ pub struct Limits {
     /// Number of attempts to repair a stripe before its item ends as failed. Between attempts, nodes may come
     /// or go.
     pub attempts: u32,
-    /// Number of times that a stripe is repaired if it loses further blocks each time.
+    /// Maximum number of times that an item repairs its stripe, if the stripe loses further blocks each time.
     pub rounds: u32,
     /// Pause after the first failure. It doubles with every further one.
     pub back_off: Duration,
     /// Whether a node may get several blocks of a stripe, up to an even share. For clusters with fewer nodes
     /// than blocks.
     pub shares_nodes: bool,
-    /// Budgets are stretched, all by the same factor, until half of the nodes have room for this many of the
-    /// largest blocks.
+    /// All budgets are multiplied by the same factor, such that half of the nodes have room for this many of
+    /// the largest blocks.
     pub blocks_ahead: u64,
 }
 
@@ -249,8 +249,8 @@ impl Scheduler {
         self.table.reservations()
     }
 
-    /// Returns the work that repairs have in flight at each node, in ascending order. A [`Dealer`] divides
-    /// shared caps by it.
+    /// Returns the work that repairs have in flight at each node, in ascending order of nodes. A [`Dealer`]
+    /// divides shared caps by it.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.table.under_way()
     }
@@ -273,8 +273,8 @@ impl Scheduler {
 
     /// Reserves budget for work that does not queue, such as a degraded read.
     ///
-    /// Such work takes up to half of each node's budget for recoveries. Fewer recoveries start until the
-    /// reservation is released.
+    /// Such work may use up to half of the budget of each node. Until the reservation is released, fewer
+    /// recoveries start.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let id = self.table.reserve(loads);
         // Waiting items may now lack another resource than before.
@@ -444,7 +444,8 @@ impl Scheduler {
         self.backlog.item(item.0).state()
     }
 
-    /// Returns the resource that an item waits for, because it had no room for the item's last plan.
+    /// Returns the resource that an item waits for, because the resource had no room for the item's last
+    /// plan.
     pub fn lack(&self, item: ItemId) -> Option<&Resource> {
         self.backlog.item(item.0).lack.as_ref().map(|lack| &lack.resource)
     }
@@ -541,8 +542,8 @@ impl Scheduler {
 
     // ---- jobs ----
 
-    /// Replaces the reservation of an item's job after it made another plan. The job continues even without
-    /// room.
+    /// Replaces the reservation of an item's job after it made another plan. The job continues even if the
+    /// new load exceeds budgets.
     pub fn handle_replanned(&mut self, item: ItemId, loads: &Loads) {
         if let Some(booking) = self.backlog.booking_mut(item.0) {
             self.table.give_back(std::mem::take(booking));

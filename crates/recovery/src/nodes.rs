@@ -8,7 +8,8 @@ use repair::{NodeId, Resource, StripeId};
 use super::ReservationId;
 use super::budget::{Budget, Lack, Loads, NodeLoad, fits, stretched};
 
-/// Upper limit for stretching budgets. With tight caps or huge blocks, urgent work must not wait for hours.
+/// The largest factor by which budgets are increased for large blocks. With tight caps or huge blocks, a
+/// larger factor would make urgent work wait for hours.
 const MOST_STRETCH: f64 = 8.0;
 
 /// Index of a node in the table.
@@ -52,7 +53,7 @@ impl TrunkBudget {
 pub(super) struct Node {
     pub id: NodeId,
     pub facts: NodeFacts,
-    /// Effective budget: that of the facts, stretched if blocks are large.
+    /// Effective budget: the one in `facts`, increased if blocks are large.
     pub budget: Budget,
     pub rack: Option<usize>,
     pub host: Option<usize>,
@@ -157,7 +158,8 @@ pub(super) struct NodeTable {
     /// Size of the largest block of all stripes added so far. A node with this much free space has room for
     /// any block.
     largest_block_bytes: u64,
-    /// Budgets are stretched until half of the nodes have room for this many bytes, or up to `MOST_STRETCH`.
+    /// All budgets are multiplied by the same factor, at most `MOST_STRETCH`, such that half of the nodes
+    /// have room for this many bytes.
     least_bytes: u64,
     /// Factor by which all budgets are stretched.
     stretch: f64,
@@ -228,9 +230,10 @@ impl NodeTable {
         more && was_short
     }
 
-    /// Stretches budgets until half of the nodes have room for `ahead` blocks of this size.
+    /// Increases budgets such that half of the nodes have room for `ahead` blocks of this size.
     ///
-    /// Budgets are measured in seconds. With large blocks they could hold too few blocks to keep links busy.
+    /// Budgets are what links move in a fixed number of seconds, which could be too few large blocks to keep
+    /// links busy.
     pub fn hold(&mut self, block_bytes: u64, ahead: u64) {
         if block_bytes > self.largest_block_bytes {
             self.largest_block_bytes = block_bytes;
@@ -302,7 +305,7 @@ impl NodeTable {
             Resource::Uplink(id) => self.share(*id, |budget| budget.up_bytes),
             Resource::Downlink(id) => self.share(*id, |budget| budget.down_bytes),
             Resource::Disk(id) => self.share(*id, |budget| budget.disk_bytes),
-            // Nothing is reserved on links between a single pair, so they never lack room.
+            // Nothing is reserved on links between two single nodes, so these links never lack room.
             Resource::Pair(..) | Resource::Between(..) => (0, u64::MAX),
         };
         !fits(used, lack.need, budget)
@@ -429,12 +432,13 @@ impl NodeTable {
         all.filter(|&(_, bytes)| bytes > 0).collect()
     }
 
-    /// Returns the work that repairs have in flight at each node, in ascending order.
+    /// Returns the work that repairs have in flight at each node, in ascending order of nodes.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).in_flight.reserved))
     }
 
-    /// Returns the reservation and the budget of each node, in ascending order, for tests and displays.
+    /// Returns the reservation and the budget of each node, in ascending order of nodes, for tests and
+    /// displays.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).budget))
     }

@@ -44,7 +44,7 @@ pub(super) struct Placer<'a> {
     barred: &'a [NodeId],
     /// The node that is being drained.
     leaving: Option<NodeId>,
-    /// The only nodes that may be chosen. Any node may if empty.
+    /// The only nodes that may be chosen; if empty, any node may.
     allowed: &'a [NodeId],
     /// Whether a node may have several blocks of the stripe.
     shares_nodes: bool,
@@ -100,8 +100,9 @@ impl<'a> Placer<'a> {
 
     /// Returns the old node of the block, if it can have the block again.
     ///
-    /// Unless nodes may have several blocks of a stripe (`shares_nodes`), an old node with another block of
-    /// the stripe is returned only if no other node may take the block.
+    /// If nodes may have several blocks of a stripe (`shares_nodes`), the old node must have less than its
+    /// even share. Otherwise, an old node with another block of the stripe is returned only if no other node
+    /// may take the block.
     fn home(&self, block: BlockIndex) -> Option<NodeNo> {
         let home = self.stripe.blocks[usize::from(block.0)].node?;
         let others = self.survivors_on(home);
@@ -137,8 +138,8 @@ impl<'a> Placer<'a> {
 
     /// Returns the maximum number of blocks of the stripe per node, if nodes may have several.
     fn share(&self) -> usize {
-        // Nodes that cannot take a block right now are included. The share of the others does not grow
-        // because of them.
+        // Nodes that cannot take a block right now are counted too, so that the share of the other nodes does
+        // not grow.
         let takers = self.table.all().filter(|(_, node)| self.may_ever_take(node)).count();
         self.stripe.blocks.len().div_ceil(takers.max(1))
     }

@@ -28,8 +28,8 @@ pub enum HelperPolicy {
     LeastRecentlyUsed,
     /// Nodes with the least load so far: the larger of bytes sent and bytes received.
     LoadGreedy,
-    /// Nodes with the largest weight. A block in memory adds to it; running repairs and user load subtract
-    /// (m-PPR).
+    /// Nodes with the largest weight. A block in memory increases the weight; running repairs and user load
+    /// decrease it (m-PPR).
     MPpr,
     /// Lowest block indices, and all blocks go to the node with the lowest number (PUSH-Rep, a baseline).
     PushRep,
@@ -95,8 +95,8 @@ impl HelperPolicy {
         }
     }
 
-    /// Returns the load of a requestor in thousandths of its budget, counting bytes being received. A lower
-    /// load takes precedence over a lower number of blocks.
+    /// Returns the load of a requestor: the bytes being received, in thousandths of its budget. Always 0 for
+    /// policies other than [`Even`](Self::Even). A lower load takes precedence over a lower number of blocks.
     pub(super) fn requestor_level(self, node: &Node) -> u64 {
         match self {
             Self::Even => (node.used().down_bytes as f64 * 1000.0 / node.width()) as u64,

@@ -17,8 +17,8 @@ const STRETCH: Duration = Duration::from_secs(5);
 const STRETCHES: usize = 12;
 /// Minimum number of intervals for an estimate.
 const LEAST_STRETCHES: usize = 2;
-/// Minimum part of the total for an estimate, unless the window is full. The first slices say little about
-/// the rest.
+/// There is no estimate before this part of the total is done or the window is full, because the first slices
+/// say little about the rest.
 const LEAST_PART: f64 = 0.01;
 /// The search for the slowest interval starts at the first interval with at least this part of the fastest
 /// rate. Before that, work was still starting.

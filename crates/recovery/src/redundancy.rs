@@ -1,4 +1,4 @@
-//! Computes how many further blocks a stripe can lose. Repairs are ordered by it.
+//! Computes how many further blocks a stripe can lose. The repair queue is ordered by this number.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ impl Redundancy {
         }
     }
 
-    /// Returns the number of surviving blocks read to rebuild `wanted` if the code chooses them. 0 if that is
-    /// impossible.
+    /// Returns how many surviving blocks are read to rebuild `wanted`, if the code chooses the sources. 0 if
+    /// `wanted` cannot be rebuilt.
     pub(super) fn sources(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> usize {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {
             return code.data_blocks();
@@ -53,8 +53,8 @@ impl Redundancy {
         self.reads(code, lost, wanted).sources
     }
 
-    /// Returns the amount read to rebuild `wanted`, in blocks, if the code chooses the sources. 0 if that is
-    /// impossible.
+    /// Returns the amount read to rebuild `wanted`, in blocks, if the code chooses the sources. 0 if `wanted`
+    /// cannot be rebuilt.
     pub(super) fn blocks_read(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> f64 {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {
             return code.data_blocks() as f64;

@@ -71,7 +71,8 @@ impl Scan {
 pub(super) struct Claims {
     /// Number of the current walk, to tell its claims from earlier ones.
     walk: u64,
-    /// For each node, the walk of the last claim and the class of the first item that claimed it then.
+    /// For each node: the number of the last walk that claimed it, and the class of the first item that
+    /// claimed it in that walk.
     of: Vec<(u64, Option<Class>)>,
 }
 
@@ -232,10 +233,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the nodes with survivors in the order of the repair's policy, and how many of them have room
-    /// and were not late.
+    /// Returns the nodes with survivors, and how many of them have room and took part in no late job.
     ///
-    /// The others come last. Each node is listed once, however many blocks it has.
+    /// These nodes come first, then the others; both groups are in the order of the repair's policy. Each
+    /// node is listed once, however many blocks it has.
     fn helpers(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (Vec<NodeNo>, usize) {
         let mut sources: Vec<_> = of.sources(kind).collect();
         of.repair.spec.helpers.sort(&mut sources, of.stripe, of.table);

@@ -1,10 +1,10 @@
 //! Shares of a cap that several nodes have in common. They are adapted to the use of each node.
 //!
-//! The initial shares follow weights, which express how much each node has to do. How fast a node could do it
-//! is not known. Instead, each node reports the unused part of its share ([`Shares::note`]), and at each
-//! [`deal`](Shares::deal) most of the unused amount goes to the nodes that left the least unused. Repairs are
-//! chains: a node with too small a share slows all nodes of its chains, and each of these leaves a part of
-//! its share unused.
+//! A node starts with its *even* share, which follows the node's weight. The weight expresses how much the
+//! node has to do. How fast the node could do it is not known. Instead, each node reports the unused part of
+//! its share ([`Shares::note`]), and at each [`deal`](Shares::deal) most of the unused amount goes to the
+//! nodes that left the least unused. Repairs are chains: a node with too small a share slows all nodes of its
+//! chains, and each of these nodes leaves a part of its share unused.
 //!
 //! **Invariant:** the shares add up to the cap, or to the sum of the nodes' own limits if that is less. No
 //! share is 0.
@@ -154,8 +154,8 @@ impl Shares {
         }
     }
 
-    /// Increases small shares that were used up. Nodes with more than [`OWED`] of their even share give up
-    /// the difference.
+    /// Increases small shares that were used up. The added amount is taken from nodes with more than [`OWED`]
+    /// of their even share, in proportion to the excess.
     fn help_beginners(&mut self) {
         let mut helped = 0.0;
         let used_up = |share: &Share| share.unused.is_some_and(|unused| unused <= USED_UP);
@@ -231,7 +231,7 @@ mod tests {
         shares.shares.values().map(|share| share.now).collect()
     }
 
-    /// Simulates one round: each node uses as much of its share as it wants. Returns the sum used.
+    /// Simulates one round: each node uses as much of its share as it wants. Returns the total amount used.
     fn round(shares: &mut Shares, wants: &[f64]) -> f64 {
         let mut used = 0.0;
         for (node, (&want, share)) in wants.iter().zip(now(shares)).enumerate() {
@@ -242,8 +242,8 @@ mod tests {
         used
     }
 
-    /// Simulates one round in which every chain runs at the pace of the node with the least share per chain.
-    /// Returns the sum used.
+    /// Simulates one round in which node i is in `chains[i]` chains, and every chain runs at the pace of the
+    /// node with the least share per chain. Returns the total amount used.
     fn chained(shares: &mut Shares, chains: &[f64]) -> f64 {
         let pace = now(shares)
             .iter()

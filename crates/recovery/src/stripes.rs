@@ -97,7 +97,7 @@ impl Stripes {
         self.stripes[no as usize].as_ref().expect("it has open items")
     }
 
-    /// Returns a stripe, unless its last item has just ended.
+    /// Returns a stripe; `None` if its last item has just ended.
     pub fn try_get(&self, no: u32) -> Option<&Stripe> {
         self.stripes.get(no as usize)?.as_ref()
     }

@@ -24,7 +24,8 @@ impl Scheduler {
         busy.is_some_and(|(no, node)| self.backlog.stores_at(no, node))
     }
 
-    /// Cancels the job of a stripe if no block of it is wanted any more because a node came back.
+    /// Cancels the job of a stripe if none of the stripe's blocks is wanted any more, because a node came
+    /// back.
     pub(super) fn stop_needless(&mut self, stripe: u32) {
         let Some(no) = self.stripes.try_get(stripe).and_then(|stripe| stripe.busy) else { return };
         let of = self.view(no);
@@ -65,8 +66,8 @@ impl Scheduler {
         {
             return;
         }
-        // The move frees a place in the queue or nodes, or changes the amount of waiting work, which decides
-        // whether a drain copies or rebuilds.
+        // Another item may be able to start now: the move frees a place in the queue or capacity of nodes, or
+        // it changes the amount of waiting work, by which a drain chooses between copying and rebuilding.
         self.scan.restart();
         let (repair, stripe) = (item.repair, item.stripe);
         let is_busy = |phase: &ItemPhase| matches!(phase, ItemPhase::Proposed | ItemPhase::Running(..));

@@ -92,7 +92,7 @@ impl<'a> ItemView<'a> {
         if self.repair.cancelled {
             return ItemPhase::Ended(End::Cancelled);
         }
-        // The driver holds the stripe and may still report a lost block.
+        // While the driver holds the stripe, it may still report a lost block, so the item must not end.
         if nothing_left && !is_held {
             return ItemPhase::Ended(End::NothingLost);
         }

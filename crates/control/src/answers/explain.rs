@@ -38,8 +38,8 @@ impl Answers<'_> {
         self.plan_view(&stripe, &planned, &topology)
     }
 
-    /// Returns the requested blocks. If the request names none, returns those that are lost or that it
-    /// declares lost.
+    /// Returns the requested blocks. If the request names none, returns the lost blocks and the blocks that
+    /// the request declares lost.
     fn blocks_to_explain(
         self,
         record: &StripeRecord,

@@ -38,7 +38,7 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Whether helpers can be removed permanently: the catalog places no block on them.
+    /// Checks whether helpers can be removed permanently: the catalog must place no block on them.
     pub(crate) fn safe_to_remove(self, names: &[String]) -> Result<SafetyView, RequestError> {
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
@@ -89,8 +89,8 @@ impl Jobs {
 }
 
 impl<'a> Answers<'a> {
-    /// Whether helpers can be stopped for a while: every readable stripe must stay readable and must be able
-    /// to lose `leave` further blocks.
+    /// Checks whether helpers can be stopped for a while: every readable stripe must stay readable and must
+    /// be able to lose `leave` further blocks.
     pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
         // Helpers that have not registered yet would count as absent, and their blocks as unreadable.
         if !self.facts.nodes.settled {

@@ -60,7 +60,7 @@ impl<'a> Facts<'a> {
                 bytes: block.bytes,
                 holder: holder((index, block)),
                 // If a parity check found a block wrong (condemned), its recorded digest may match the wrong
-                // bytes.
+                // bytes, so the digest is left out.
                 digest: block.digest.filter(|_| !self.stripes.condemned.has(&block.id)),
             })
             .collect();

@@ -108,7 +108,8 @@ impl<'a> Facts<'a> {
         chosen
     }
 
-    /// Returns the last block of a stripe that shares its helper with another block of that stripe.
+    /// Among the blocks of a stripe that share a helper with another block of the stripe, returns the one
+    /// with the highest index.
     pub(crate) fn doubled_block(self, stripe: &StripeRecord) -> Option<BlockId> {
         let mut blocks = indexed(stripe).collect::<Vec<_>>().into_iter().rev();
         let shares = |(index, block): &(BlockIndex, &store_api::BlockRecord)| {

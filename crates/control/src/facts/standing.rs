@@ -65,8 +65,8 @@ impl<'a> Facts<'a> {
         Doubts { bad: [(slot, bad.collect())].into(), contradictory: contradictory.into_iter().collect() }
     }
 
-    /// Returns the losses of a stripe if, of the nodes in service, only those for which `stays` is true
-    /// remained.
+    /// Returns the losses that a stripe would have if only those nodes in service remained for which `stays`
+    /// is true.
     pub(crate) fn standing(self, doubts: &Doubts, slot: Slot, stays: impl Fn(NodeId) -> bool) -> Standing {
         let picture = &self.stripes.picture;
         let bad = doubts.bad.get(&slot);

@@ -1,7 +1,7 @@
 //! Jobs that move bytes over a link to measure its rate: probes, which an operator requests, and trials of
 //! suspected stragglers.
 //!
-//! Only one of them runs at a time, because each would distort the other's result.
+//! Only one probe or trial runs at a time, because two would distort each other's results.
 
 use repair::{JobId, NodeId};
 use std::collections::VecDeque;

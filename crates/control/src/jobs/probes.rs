@@ -304,7 +304,8 @@ impl Probes {
         self.waiting.len() + usize::from(self.running.is_some())
     }
 
-    /// Returns the best measured rates of a link's sender and receiver, each over all of its links.
+    /// Returns the best rate measured over all links from the link's sender, and the best one over all links
+    /// to the link's receiver.
     fn ports(&self, (from, to): Link) -> [Option<f64>; 2] {
         let most = |is_it: &dyn Fn(&Link) -> bool| {
             let rates = self.results.iter().filter(|(link, _)| is_it(link));

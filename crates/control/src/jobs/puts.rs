@@ -253,8 +253,8 @@ impl Jobs {
         Ok(facts.storing.check_storage()?)
     }
 
-    /// Sets a deadline for the puts of a client that has disconnected. They are aborted then, unless they are
-    /// committed or resumed.
+    /// Handles the disconnect of a client: sets a deadline for each put that no other client is storing. A
+    /// put that is neither committed nor resumed by then is aborted.
     pub(super) fn orphan_puts(&mut self, base: &Base, client: NodeId) {
         for put in self.puts.puts.values_mut() {
             if put.clients.remove(&client) && put.clients.is_empty() {

@@ -13,8 +13,8 @@ use repair::{JobPhase, NodeId, Resource, Stripe, Topology};
 use crate::jobs::RunningJob;
 
 impl RunningJob {
-    /// Returns the amounts that others have reserved on the nodes that may take part. The list is empty unless
-    /// the job must make another plan, because most events of a job do not lead to one.
+    /// Returns the amounts that others have reserved on the nodes that may take part. To save time, the list
+    /// is left empty if the job does not have to make another plan, which is so after most events.
     pub(crate) fn others(&self, scheduler: &Scheduler, topology: &Topology) -> Vec<(Resource, u64)> {
         let is_due =
             matches!(self.job.phase(), JobPhase::StoppingPlan | JobPhase::WaitingForNodes | JobPhase::OnHold);

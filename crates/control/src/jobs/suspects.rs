@@ -53,7 +53,8 @@ impl LinkTests {
         }
     }
 
-    /// Starts the next trial, unless links are being measured. Both results would be distorted.
+    /// Starts the next trial, unless links are being measured: the trial and the measurement would distort
+    /// each other.
     pub(crate) fn try_next(&mut self, facts: Facts<'_>, out: &mut Out) {
         while !self.suspects.is_running()
             && !self.are_links_measured()

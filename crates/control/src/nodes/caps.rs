@@ -177,7 +177,7 @@ impl Nodes {
         Budget::at_rates(rates.up, rates.down, rates.disk())
     }
 
-    /// Returns the paces of helpers if shared caps were split evenly.
+    /// Returns the paces that helpers would have if shared caps were split in proportion to link rates.
     pub(crate) fn paces(&self, base: &Base) -> BTreeMap<NodeId, Pace> {
         self.caps(base).paces(self.helper_profiles())
     }

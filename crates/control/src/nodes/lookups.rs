@@ -43,7 +43,8 @@ impl Nodes {
     }
 
     /// Finds a helper by its name, or by the address of the storage system's server on its machine. Plug-ins
-    /// of that system know only the address. No helper's name looks like an address.
+    /// of that system know only the address. No helper's name looks like an address, so the two cannot be
+    /// confused.
     pub(crate) fn node_named(&self, base: &Base, name: &str) -> Result<NodeId, NodeError> {
         let name = base.settings.beside.get(name).map_or(name, String::as_str);
         self.registry
@@ -51,7 +52,7 @@ impl Nodes {
             .ok_or_else(|| NodeError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
     }
 
-    /// Refuses a cap for a rack without nodes, which would never limit anything.
+    /// Refuses a cap for an unknown rack, because such a cap would never limit anything.
     pub(crate) fn check_racks(&self, base: &Base, request: &CapsRequest) -> Result<(), NetworkError> {
         let known = self.known_racks(base);
         let is_unknown = |(rack, rate): &(&String, &u64)| **rate > 0 && !known.contains(*rack);
@@ -96,7 +97,8 @@ impl Nodes {
         let (outage, after) = (self.registry.outage(node)?, self.repair_after(base).time()?);
         let grace = after.saturating_sub(outage.lasts(base.now));
         let maintenance = self.registry.maintenance_left(base, node).unwrap_or_default();
-        // If all machines start at once, the last helpers take longer to connect than the coordinator.
+        // If all machines start at once, the last helpers connect some time after the start of the
+        // coordinator.
         let start = START_GRACE.min(after).saturating_sub(base.now);
         Some(grace.max(maintenance).max(start))
     }

@@ -44,10 +44,10 @@ pub(crate) struct Nodes {
     pub topology: Topology,
     pub bandwidth: Bandwidth,
     pub capping: Capping,
-    /// How long a helper may be absent, if an operator has set it.
+    /// How long a helper may be absent before its blocks are rebuilt, if an operator has set this time.
     pub repair_after_set: Option<RepairAfter>,
     pub certificates: Certificates,
-    /// Whether all expected helpers have connected, or the time for that is over.
+    /// Whether all expected helpers have connected, or the time limit for connecting has passed.
     pub settled: bool,
 }
 

@@ -3,7 +3,7 @@
 //! The start of an outage is kept in the records, and a restarted coordinator continues to count from there.
 //! Automatic recovery does not begin in four cases: helpers are still registering after a start, the catalog
 //! is outdated, the helper is in maintenance, or more block holders are absent than connected. The last case
-//! points to a broken network, and rebuilding half of all blocks on the other half would make it worse.
+//! points to a broken network, and rebuilding half of all blocks would load the network further.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use views::HistoryEvent;
 
 /// The prefix of the record keys of absent helpers; the helper's name follows.
 const PREFIX: &str = "gone/";
-/// After a start, automatic recovery waits for this long, or for the grace period of helpers if that is
+/// After a start, automatic recovery waits for this time or for the grace period of helpers, whichever is
 /// shorter.
 pub(crate) const START_GRACE: Duration = Duration::from_secs(120);
 

@@ -44,7 +44,8 @@ impl Bound<'_> {
             Some(seconds * scale).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
         };
         let seconds = match order.kind() {
-            // Copying and rebuilding run at the same time and hardly compete for the same resources.
+            // Copying and rebuilding run at the same time and hardly compete for resources, so their rates
+            // add up.
             Kind::Drain { from } if facts.nodes.is_connected(from) => {
                 1.0 / (1.0 / seconds(Kind::Migrate { from })? + 1.0 / seconds(Kind::Rebuild { from })?)
             }
@@ -53,7 +54,8 @@ impl Bound<'_> {
         Duration::try_from_secs_f64(seconds).ok()
     }
 
-    /// Returns the rates of each live helper, assuming that it may use the shared caps alone.
+    /// Returns the rates of each live helper within its caps, as if no other helper used the caps that they
+    /// share.
     fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
         let facts = self.facts;
         let caps = facts.nodes.caps(facts.base);

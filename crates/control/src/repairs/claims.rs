@@ -141,8 +141,8 @@ impl Claims {
                     self.0.remove(&stripe);
                     scheduler.let_go(&stripe);
                     if !used {
-                        // The store may still have an earlier claim, and this repair may never request it
-                        // again.
+                        // The store may still have an earlier claim, and this repair may never request
+                        // another one, so the earlier claim is released.
                         out.store(Write::Stripes(StripeWrite::Release(stripe)), Then::Nothing);
                     }
                 }

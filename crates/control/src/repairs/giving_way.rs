@@ -32,7 +32,7 @@ impl Repairs {
         }
     }
 
-    /// Stops a job if it only moves blocks and does not publish yet. Returns whether it did.
+    /// Stops a job if it only moves blocks and does not publish yet. Returns whether the job was stopped.
     fn is_stopped_move(&mut self, facts: Facts<'_>, jobs: &Jobs, job: JobId) -> bool {
         let Some(RunningJob { job, owner: Owner::Repair { repair }, stripe, item: Some(item), .. }) =
             jobs.running.get(&job)

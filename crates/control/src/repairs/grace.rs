@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-/// The shortest grace period, unless the setting is shorter. A machine that restarts has returned by then.
+/// Grace periods are not shortened below this time, in which a machine can restart. If the configured period
+/// is even shorter, it applies to all stripes.
 const LEAST: Duration = Duration::from_secs(60);
 
-/// Returns the grace period of a stripe that can lose `left` more blocks, or `full` when it is whole. `grace`
-/// is the period for a stripe that has lost one block.
+/// Returns the grace period of a stripe that can lose `left` more blocks now and could lose `full` blocks if
+/// it were whole. `grace` is the period for a stripe that has lost one block.
 pub(crate) fn shortened(grace: Duration, left: u32, full: u32) -> Duration {
     let steps = full.saturating_sub(1);
     if left > 0 && left >= steps {

@@ -33,8 +33,8 @@ use views::WaitingStripes;
 
 /// How often the coordinator looks for damaged stripes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The maximum number of stripes with corrupt blocks, and the same maximum of other stripes, per check in
-/// Mend's own stores. There, an absent helper may damage millions of stripes.
+/// In Mend's own stores, each check considers at most this many stripes with corrupt blocks and at most this
+/// many others, because an absent helper may damage millions of stripes.
 const LOOK_AT: usize = 2048;
 /// The maximum number of automatic repairs at a time. Stripes with the least redundancy come first.
 const OPEN_AT_ONCE: usize = 32;
@@ -190,7 +190,7 @@ impl Healing {
         slots.into_iter().map(|slot| facts.stripes.picture.stripe_in(slot)).collect()
     }
 
-    /// Starts the repair of a stripe if it is due. Returns whether it did.
+    /// Starts the repair of a stripe if it is due. Returns whether the repair was started.
     fn heal_stripe(
         &mut self,
         (facts, orders): (Facts<'_>, OpenOrders<'_>),
@@ -239,8 +239,8 @@ impl Healing {
         true
     }
 
-    /// Returns the `due` blocks without those that another order will rebuild as soon, and without those that
-    /// have a paused repair.
+    /// Returns the `due` blocks without those that another order will rebuild at least as early, and without
+    /// those that have a paused repair.
     fn not_in_hand(
         &mut self,
         (facts, orders): (Facts<'_>, OpenOrders<'_>),
@@ -283,8 +283,8 @@ impl Healing {
     /// Returns the rest of the grace period of a lost block; `None` if its repair does not start here.
     fn due_of(&self, facts: Facts<'_>, block: &BlockRecord, patience: Patience) -> Option<Duration> {
         let Some(home) = block.node else {
-            // Unless all nodes are in service, the block's holder may have been absent since before this
-            // coordinator started.
+            // If some node is out of service, it may have the block and may have been absent since before
+            // this coordinator started. The grace period then begins with the coordinator's start.
             let all_have_told = |since| facts.base.now >= since + ALL_HAVE_TOLD;
             return match self.all_since.is_some_and(all_have_told) {
                 true => Some(Duration::ZERO),

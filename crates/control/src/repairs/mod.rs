@@ -256,7 +256,7 @@ impl Repairs {
     }
 }
 
-/// Whether a job that failed with this error may succeed later.
+/// Classifies the error of a job: transient if another attempt may succeed, otherwise permanent.
 fn failure(error: &JobError) -> Failure {
     match error {
         // The source of a migration may have died; the next attempt rebuilds its blocks.

@@ -232,7 +232,8 @@ impl NodeRecovery {
         room
     }
 
-    /// Whether other helpers had room for the blocks of an absent or drained helper at the latest check.
+    /// Returns the result of the latest check whether other helpers have room for the blocks of an absent or
+    /// drained helper.
     pub(crate) fn room_of(&self, node: NodeId) -> Room {
         self.rooms.get(node).unwrap_or_default()
     }

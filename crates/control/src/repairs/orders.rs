@@ -133,7 +133,7 @@ impl Order {
     pub fn spec(&self) -> RepairSpec {
         let homes = self.given.iter().flat_map(|given| given.homes.values());
         let requestors = self.requestors.iter().chain(homes).copied().collect();
-        // With normal priority, a drain of the same stripe could come first.
+        // An automatic repair is urgent: with normal priority, a drain of the same stripe could start first.
         let priority = if self.heals() { Priority::Urgent } else { Priority::Normal };
         RepairSpec { priority, helpers: self.helpers, requestors }
     }

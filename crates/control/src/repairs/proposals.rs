@@ -18,7 +18,7 @@ use crate::repairs::orders::Order;
 /// A job of m-PPR is late after this multiple of its plan's time without competition. The factor is twice the
 /// number of jobs that share a node, so evenly shared nodes make no job late.
 const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
-/// This time is added to that limit. Otherwise a short job would be late at once.
+/// Added to the limit by `LATE_TIMES`, because a short job would otherwise be late at once.
 const LATE_AFTER: Duration = Duration::from_secs(10);
 
 /// A job that is ready to start, and its blocks.
@@ -89,8 +89,8 @@ impl Repairs {
         if lost.is_empty() {
             return Ok(Preparation::NothingLost);
         }
-        // A block that is lost for the store may still be readable on its old node. It is rebuilt all the
-        // same.
+        // A block that the store counts as lost may still be readable on its old node. The job treats it as
+        // lost and rebuilds it all the same.
         let taken_as_lost = if proposal.kind == Kind::Reconstruct { &lost[..] } else { &[] };
         let stripe = facts.stripe_now(&record, taken_as_lost).map_err(Obstacle::failed)?;
         if proposal.kind == Kind::Reconstruct {
@@ -174,7 +174,7 @@ impl Repairs {
         }
     }
 
-    /// Whether a paused job stays paused, resumes, or gives way to another repair.
+    /// Returns whether a paused job stays paused, resumes, or gives way to another repair.
     pub(crate) fn pause_of(&mut self, jobs: &Jobs, id: JobId) -> Pause {
         let Some(RunningJob { job, owner, item: Some(item), loads, .. }) = jobs.running.get(&id) else {
             return Pause::Over;

@@ -145,7 +145,8 @@ impl Queue {
         self.by_id.iter().filter(|(_, repair)| !repair.waiting.is_empty()).map(|(&id, _)| id)
     }
 
-    /// Answers requests that wait for a change from another version, or that have timed out.
+    /// Answers the requests whose client knows another version than `version`, and the requests that have
+    /// timed out.
     pub(crate) fn tell_version(&mut self, id: u64, version: u64, now: Duration, out: &mut Out) {
         let Some(repair) = self.by_id.get_mut(&id) else { return };
         let is_due = |waiting: &mut Waiting| {

@@ -1,7 +1,7 @@
 //! Nodes on which the store refused a rebuilt block. The next attempt uses other nodes.
 //!
-//! For example, HDFS distrusts a replica that a reader found corrupt until another DataNode has a good one,
-//! even after the first was repaired. If no other node can take the block, the same node is tried again.
+//! For example, if a reader found a replica corrupt, HDFS distrusts this replica even after its repair, until
+//! another DataNode has a good one. If no other node can take the block, the same node is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -39,7 +39,7 @@ pub(crate) struct Waiting {
     pub(crate) reply: Reply<()>,
 }
 
-/// A stripe of a repair. The scheduler has its state under the same id.
+/// A stripe of a repair. The scheduler keeps the item's state under the same id.
 pub(crate) struct Item {
     pub(crate) id: ItemId,
     pub(crate) block_bytes: u64,

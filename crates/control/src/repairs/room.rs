@@ -1,8 +1,9 @@
-//! Room for the blocks of a helper. It is checked before a repair is promised or started.
+//! Checks whether other helpers have room for the blocks of a helper, before a repair of the blocks is
+//! promised or started.
 //!
-//! A block has room if a helper has enough space for it and no other block of its stripe. In stores where a
-//! helper may have several blocks of a stripe, any helper with enough space counts. The check covers every
-//! stripe, or a sample if there are many.
+//! There is room for a block if some helper has enough space for it and no other block of its stripe. In
+//! stores where a helper may have several blocks of a stripe, any helper with enough space counts. The check
+//! covers every stripe, or a sample if there are many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use crate::stripes::Stripes;
 
 /// The maximum number of a helper's blocks that are checked. If there are more, an even sample is taken.
 const LOOKED_AT: usize = 1000;
-/// How long the result of a check is used. It is used for one more such period per `MANY_BLOCKS` blocks.
+/// How long the result of a check is used, plus the same time again for every `MANY_BLOCKS` blocks of the
+/// helper.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const MANY_BLOCKS: u64 = 10_000;
 

@@ -1,7 +1,8 @@
 //! Orders that cover a damaged stripe, and what they mean for its automatic repair.
 //!
-//! An order makes the automatic repair of a block needless only if it rebuilds the block at least as early. A
-//! paused order does not, nor does a drain or a rebalance that has not reached the stripe.
+//! An order makes the automatic repair of a block needless only if the order rebuilds the block at least as
+//! early as the automatic repair would. A paused order does not, nor does a drain or a rebalance that has not
+//! reached the stripe.
 
 use std::collections::BTreeSet;
 

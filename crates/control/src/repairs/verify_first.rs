@@ -27,8 +27,9 @@ impl VerifyFirst {
         self.healthy.remove(stripe);
     }
 
-    /// Asks helpers to read the blocks that an order names, unless one of them is already lost. The scheduler
-    /// suspends the stripe until the answers arrive.
+    /// Asks helpers to read the blocks that an order names. The scheduler suspends the stripe until the
+    /// answers arrive. If one of the blocks is already lost, there is something to repair and nothing is
+    /// read.
     pub(crate) fn begin(
         &mut self,
         facts: Facts<'_>,

@@ -214,7 +214,7 @@ impl Control {
                 "helper {name} is registered already, from {address}; stop that helper, or start this one \
                  with its own name and certificate"
             );
-            // The other connection may be a broken one of this same helper.
+            // The existing connection may be a broken one of the same helper, so a retry may succeed.
             return Err(Refusal { reason, passing: true });
         }
         if known.address.as_ref() != Some(&hello.address) {

@@ -15,8 +15,8 @@ use crate::stripes::returned::PATIENCE;
 impl Control {
     /// Asks a known helper that has returned to describe its blocks.
     pub(crate) fn check_returned(&mut self, node: NodeId) {
-        // During the start-up phase, no helper counts as returned. Stores that report service need no
-        // descriptions.
+        // During the start-up phase, no helper counts as returned. A store that itself reports which servers
+        // are in service needs no descriptions.
         if self.base.store.reports_service()
             || !self.nodes.settled
             || self.stripes.picture.block_count(node) == 0

@@ -3,7 +3,7 @@
 //!
 //! It has at most one read per helper in flight. Lost blocks and blocks of absent helpers are skipped until
 //! the next round. Findings are handled as after any other read. If mend.toml asks for parity checks, each
-//! stripe is checked after its blocks. This check reads them a second time, within the same rate.
+//! stripe is checked after its blocks. The parity check reads the blocks a second time, within the same rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::scrub::state::Scrubs;
 use crate::storing::then::Then;
 
 const KEY: &str = "scrub/steady";
-/// How often the position is recorded.
+/// How often the scrub's position is recorded.
 const KEEP_EVERY: Duration = Duration::from_secs(30);
 /// The shortest time between the starts of two rounds, for clusters with little data.
 const ROUND_AT_LEAST: Duration = Duration::from_secs(60);

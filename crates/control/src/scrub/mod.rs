@@ -89,7 +89,7 @@ impl Scrubs {
             nodes.insert(node, NodeScrub::new(queue));
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
-        // The client of the last scrub may still ask for its end.
+        // A client may still wait for the report of the last scrub.
         self.past.extend(self.current.take().map(|scrub| scrub.view()));
         while self.past.len() > PAST_SCRUBS {
             self.past.pop_front();

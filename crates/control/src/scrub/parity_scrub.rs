@@ -149,7 +149,7 @@ impl Scrubs {
 
     fn stripe_checked(&mut self, facts: Facts<'_>, checked: &Checked, out: &mut Out) {
         for asker in [Asker::Scrub, Asker::Job] {
-            // The helpers of this stripe are idle now.
+            // The helpers of this stripe are idle now, so the next search for a stripe is due at once.
             self.queue_of(asker).into_iter().for_each(|queue| queue.look_due = Duration::ZERO);
         }
         let (stripe, asker) = (&checked.record.id, checked.asker);
@@ -249,7 +249,8 @@ impl Scrubs {
 
     /// Repeats a check without a result, at most a few times.
     fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
-        // The next round of the background scrub will check the stripe.
+        // The background scrub and the comparison after a restore have no queue here: they check the stripe
+        // again by themselves.
         let again = self.queue_of(asker).is_some_and(|queue| queue.tries_again(stripe));
         if !again {
             self.tally(asker, |view| note_unchecked(view, stripe, why));

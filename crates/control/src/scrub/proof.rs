@@ -28,7 +28,7 @@ use crate::stripes::indices::indexed;
 
 /// The rate of the checks if the background scrub has none, in bytes per second.
 const BYTES_PER_S: u64 = 64 << 20;
-/// How often the position is recorded.
+/// The shortest time between two writes of the position, that is, of the first unproven stripe.
 const KEEP_EVERY: Duration = Duration::from_secs(30);
 /// The pause before stripes that could not be checked are retried.
 const RETRY: Duration = Duration::from_secs(10);
@@ -72,7 +72,8 @@ impl Proof {
         self.left.remove(stripe);
     }
 
-    /// Records at intervals which stripes are left. Removes the record when none is left.
+    /// Records at intervals the first unproven stripe, from which a restarted coordinator continues. Removes
+    /// the record when no stripe is left.
     fn keep(&mut self, now: Duration, out: &mut Out) {
         let Some(kept) = &mut self.kept else { return };
         if self.left.is_empty() {

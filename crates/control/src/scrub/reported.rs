@@ -1,8 +1,9 @@
 //! Blocks that clients received with wrong bytes. The helpers of these blocks verify them.
 //!
 //! **Invariant:** a report causes a verification and nothing else. A helper verifies one reported block at a
-//! time, and not while it verifies other blocks. In any [`PERIOD`] a block is verified at most once, and at most
-//! [`MOST_REPORTED`](crate::scrub::state::MOST_REPORTED) blocks are; further reports are dropped.
+//! time, and not while it verifies other blocks. In any [`PERIOD`], each block is verified at most once, and
+//! at most [`MOST_REPORTED`](crate::scrub::state::MOST_REPORTED) blocks are verified in all; further reports
+//! are dropped.
 
 use std::time::Duration;
 

@@ -77,8 +77,8 @@ pub(crate) struct BackgroundScrub {
     pub(super) keep_due: Duration,
     /// Whether the position has changed since it was recorded.
     pub(super) changed: bool,
-    /// The results of parity checks in this round. Until this round has read a block, the results of the
-    /// last round.
+    /// The results of the parity checks of this round or, before the first read of this round, of the
+    /// previous round.
     pub(super) parity: ParityScrubView,
     pub(super) is_fresh: bool,
     /// The time since which the next stripe has been waiting for busy helpers.
@@ -97,7 +97,7 @@ pub(crate) struct Proof {
     /// The record, as it was written last; `None` if nothing is unproven.
     pub(super) kept: Option<Unproven>,
     pub(super) left: BTreeSet<StripeId>,
-    /// The stripes that this pass still has to check.
+    /// The stripes to check before the stripes that could not be checked are retried.
     pub(super) queue: VecDeque<StripeId>,
     /// The time at which the next check may start.
     pub(super) pace: Pace,
@@ -126,7 +126,7 @@ pub(crate) struct StripeQueue {
     pub(super) attempts: BTreeMap<StripeId, u32>,
     /// The time since which no check has started.
     pub(super) idle_since: Duration,
-    /// The time of the next search, unless a check ends before.
+    /// The time of the next search. The end of a check makes the search due at once.
     pub(super) look_due: Duration,
 }
 
@@ -142,7 +142,8 @@ impl ParityRound {
 }
 
 impl StripeQueue {
-    /// Adds a stripe in which a job found a contradiction, unless it waits already or too many do.
+    /// Adds a stripe in which a job found a contradiction. Ignores the stripe if it is already queued or if
+    /// the queue is full.
     pub(crate) fn doubt(&mut self, stripe: &StripeId, now: Duration) {
         if self.left.is_empty() {
             (self.idle_since, self.look_due) = (now, Duration::ZERO);

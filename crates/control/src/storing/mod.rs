@@ -65,8 +65,8 @@ pub struct Opened {
 impl Opened {
     /// Starts a term, which fences off earlier coordinators, and reads the whole storage. Puts that an
     /// earlier coordinator left unfinished are ended. Their blocks are not removed, because the catalog may
-    /// be an old copy, and the puts may have been committed after it was taken. The operator decides about
-    /// the blocks.
+    /// be an old copy, and the puts may have been committed after the copy was taken. The operator decides
+    /// about the blocks.
     ///
     /// # Errors
     /// Any error of the storage.
@@ -207,8 +207,8 @@ impl Storing {
         }
     }
 
-    /// Whether to copy the catalog now: at the start, and every ten minutes if it has changed. If so, counts
-    /// it as copied.
+    /// Whether to copy the catalog now: at the start, and every ten minutes if it has changed. If so, records
+    /// that the copy was made.
     pub(crate) fn begin_copy(&mut self, now: Duration) -> bool {
         let changes = self.changes;
         let is_due = |(at, kept): (Duration, u64)| now >= at + COPY_EVERY && changes != kept;

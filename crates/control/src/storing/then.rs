@@ -50,7 +50,7 @@ impl Then {
     pub(crate) fn outlasts_faults(&self, write: &Write) -> bool {
         match self {
             Self::Stripe(StripeThen::Known { .. }) | Self::Numbers => true,
-            // A delayed removal could hit what has become the last copy.
+            // A `Discard` is refused: after the fault, the block to remove could have become the last copy.
             Self::Nothing => {
                 matches!(write, Write::Records(record) if !matches!(record, RecordWrite::Discard(..)))
             }

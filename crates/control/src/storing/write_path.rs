@@ -1,9 +1,9 @@
 //! Faults of the storage, and the writes that wait for the recovery.
 //!
-//! The storage is asked at intervals whether it works, so that a fault shows even when nothing is written.
-//! While it fails, it is asked every second whether it works again, and gets no other requests. API
-//! requests are refused with the reason. Writes that must not be lost, such as the states of bad blocks, wait
-//! here and are stored in order after the recovery.
+//! Control asks the storage at intervals whether it works, so that a fault is noticed even when nothing is
+//! written. While the storage fails, control asks every second whether it works again and sends no other
+//! requests. API requests are refused with the reason. Writes that must not be lost, such as the states of
+//! bad blocks, wait here and are stored in order after the recovery.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl WritePath {
         due
     }
 
-    /// Handles a check that failed: begins a fault, or schedules the next check if one exists already.
+    /// Handles a failed check of the storage: begins a fault or, during a fault, schedules the next check.
     pub(crate) fn fails(&mut self, error: OpenError, now: Duration) {
         match (&mut self.failing, error) {
             (Some(failing), error) => {

@@ -8,7 +8,7 @@ use crate::effect::Reply;
 
 /// The continuation of a write about blocks or the age of the catalog.
 pub(crate) enum StripeThen {
-    /// States of blocks are recorded; these blocks are healthy.
+    /// States of blocks are recorded; `good` lists the healthy ones.
     Known { good: Vec<(BlockId, NodeId)> },
     /// A found block is recorded on its node.
     Adopted { node: NodeId, block: BlockId },

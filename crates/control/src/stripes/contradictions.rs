@@ -32,7 +32,8 @@ impl Stripes {
     ) {
         for (stripe, kept) in recall::<Contradiction>(records, PREFIX) {
             let id = StripeId(stripe.to_owned());
-            // In a store that others run, stripes are listed after the start or described by plug-ins.
+            // In a store that others run, an existing stripe may be missing from the picture now, because
+            // stripes are listed after the start or described by plug-ins.
             let is_gone = around.base.store.owns_files() && self.picture.stripe(&id).is_err();
             match kept {
                 Some(kept) if !is_gone => drop(self.contradictions.0.insert(id, kept)),

@@ -66,7 +66,8 @@ impl DescribedBytes {
     }
 }
 
-/// Returns the memory of the description of a stripe, including the stripe's name as a key in three maps.
+/// Returns the memory of the description of a stripe. The stripe's name counts four times: in the record, and
+/// as a key in three maps.
 fn bytes_of(record: &StripeRecord) -> u64 {
     const KEYS: usize = 4;
     let name = |name: &str| name.len() + size_of::<String>();

@@ -50,7 +50,7 @@ pub(crate) struct Surplus {
     failed: BTreeMap<StripeId, Duration>,
 }
 
-/// The last verification of a helper.
+/// The latest verification by a helper.
 struct Reading {
     question: u64,
     key: Key,
@@ -78,7 +78,7 @@ impl Surplus {
         for stripe in facts.stripes.picture.replicated() {
             for (index, block) in jobs.surplus_of(facts, &stripe) {
                 let key = (stripe.id.clone(), index);
-                // After a verification, the store is still removing the copies.
+                // If the remaining copy is already verified, the store is still removing the other copies.
                 if !self.failed.contains_key(&stripe.id) && !self.verified.contains_key(&key) {
                     let copies = block.replicas.iter().map(|replica| replica.node);
                     self.queue(facts, &block, key, copies);
@@ -100,7 +100,7 @@ impl Surplus {
     }
 
     /// Whether a node's copy of a block may be removed now, because the copy that stays was just verified.
-    /// Otherwise queues the verification. The copy is reported again after it.
+    /// Otherwise queues the verification, after which the copy is reported again.
     pub(crate) fn may_drop(
         &mut self,
         facts: Facts<'_>,

@@ -70,7 +70,8 @@ fn a_dead_node_is_recovered_onto_the_named_helpers() {
     let rebuilt_there = ["h6", "h7"].iter().map(|name| scene.node_view(name).blocks).sum::<u64>() - before;
     assert!(rebuilt_there > 0 && rebuilt_there == repair.counts.blocks_rebuilt, "{repair:#?}");
     assert!(repair.counts.blocks_rebuilt <= lost);
-    // Stripes with blocks on both named helpers cannot be placed.
+    // An item fails if its stripe has blocks on both named helpers, because its lost block cannot be placed
+    // then.
     assert!(repair.items.iter().all(|item| ["done", "failed"].contains(&item.state.name())), "{repair:#?}");
 }
 

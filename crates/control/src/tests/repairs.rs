@@ -254,7 +254,8 @@ fn a_restarted_coordinator_resumes_repairs_and_aborts_puts() {
     let status = scene.status();
     assert!(status.healthy && status.totals.files == 1, "{}", status.summary);
     let held: usize = ["h2", "h3", "h4", "h5", "h6"].iter().map(|name| scene.nodes[*name].disk.len()).sum();
-    // The catalog may be an old copy, so the put may have been committed after the copy was taken.
+    // The catalog may be an old copy, and the put may have been committed after the copy was taken. Therefore
+    // the put's blocks are kept as orphans.
     let status = scene.status();
     let orphans = status.catalog.orphans.len();
     assert!(orphans > 0 && held == 16 + orphans, "{orphans} of {held} blocks belong to the put");

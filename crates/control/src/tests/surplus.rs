@@ -56,7 +56,7 @@ impl Scene {
 fn a_copy_is_removed_if_the_stripe_survives_as_many_nodes_without_it() {
     let removed = Scene::removed_of(&[&[1], &[2], &[3], &[4, 5]]);
     assert_eq!(removed, BTreeSet::from([("h5".to_owned(), 3)]));
-    // Two blocks are on h1 in either case.
+    // With or without the copy on h5, two blocks of the stripe are on h1.
     let removed = Scene::removed_of(&[&[1], &[1], &[3], &[4, 5]]);
     assert_eq!(removed, BTreeSet::from([("h5".to_owned(), 3)]));
 }

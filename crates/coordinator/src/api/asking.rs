@@ -1,4 +1,5 @@
-//! Sends commands to the control plane, and encodes the answers as JSON or as an error with its next step.
+//! Sends commands to the control plane and encodes the answers as JSON. An error's JSON includes the next
+//! step for the user.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

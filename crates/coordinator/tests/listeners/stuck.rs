@@ -1,5 +1,5 @@
-//! A storage that hangs, as on a stuck disk: the number of waiting requests is bounded, users are told, and
-//! no accepted request is lost.
+//! Tests a coordinator whose storage hangs, as on a stuck disk: the number of waiting requests is bounded,
+//! further requests are refused with the reason, and no accepted request is lost.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
@@ -46,7 +46,8 @@ fn begin(name: &str) -> String {
 }
 
 /// Sends requests until one is refused. Returns the refusal and the number of requests. Each client
-/// disconnects once [`AT_ONCE`] later requests were sent; the coordinator still carries out its request.
+/// disconnects once [`AT_ONCE`] later requests were sent; the coordinator still carries out that client's
+/// request.
 async fn fill(running: &Arc<Running>) -> (Value, usize) {
     let (mut asking, mut made) = (JoinSet::new(), 0);
     let mut oldest = VecDeque::new();
@@ -78,7 +79,7 @@ async fn fill(running: &Arc<Running>) -> (Value, usize) {
     }
 }
 
-/// Returns the names of stored puts that were begun.
+/// Returns the names of the open puts that are stored in the catalog file.
 fn begun(path: &std::path::Path, cluster: &str) -> Vec<String> {
     let mut begun = Vec::new();
     let visit = &mut |change| {

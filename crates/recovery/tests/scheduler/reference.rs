@@ -1,5 +1,5 @@
-//! Compares the scheduler with a slow reference that keeps no order. At every event the reference examines
-//! all items anew, sorts them, and walks over all of them.
+//! Compares the scheduler with a slow reference implementation that keeps no sorted queue: at every event,
+//! the reference examines all items anew, sorts them, and walks over all of them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -339,8 +339,8 @@ impl Slow {
         sources.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// Returns the requestors of an item's blocks if it can start. The error is whether requestors are
-    /// missing.
+    /// Returns the kind of an item and the requestors of its blocks, if the item can start. Otherwise returns
+    /// whether requestors are missing, as the error.
     fn try_item(&self, item: &Item, class: Class) -> Result<(Kind, Vec<Wanted>), bool> {
         if item.lack.as_ref().is_some_and(|lack| self.still_lacks(lack)) {
             return Err(false);

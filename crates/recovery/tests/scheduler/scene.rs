@@ -104,7 +104,8 @@ impl Scene {
 
     /// Opens a repair of stripes, given by their names and nodes.
     pub fn repair(&mut self, id: RepairId, stripes: &[(&str, [u32; 4])]) {
-        // Chains of whole blocks over free nodes. Other policies have tests of their own.
+        // With this policy, each job is one chain of whole blocks over the nodes with the most free budget.
+        // Other policies have tests of their own.
         self.scheduler.open(id, RepairSpec { helpers: HelperPolicy::FreeBudget, ..RepairSpec::default() });
         for &(stripe, nodes) in stripes {
             let item = self.scheduler.push(id, self.new_item(stripe, nodes));

@@ -25,7 +25,8 @@ fn key(entry: &Entry, fleet: &Fleet) -> Key {
 struct Count {
     stripes: u64,
     block_bytes: u64,
-    /// The indices of the counted stripes in memory; empty if the stripes are whole and share no helpers.
+    /// The slots (indices in memory) of the counted stripes; empty if the stripes are whole and share no
+    /// helpers.
     slots: BTreeSet<Slot>,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Kind<'p> {
     pub stripes: u64,
     /// The sum of the stripes' block lengths, one block per stripe.
     pub block_bytes: u64,
-    /// The indices of the stripes in memory; empty if the stripes are whole and share no helpers.
+    /// The slots (indices in memory) of the stripes; empty if the stripes are whole and share no helpers.
     pub slots: &'p BTreeSet<Slot>,
 }
 

@@ -126,7 +126,7 @@ impl Together {
         !self.nodes.is_empty()
     }
 
-    /// Returns the losses that a stripe survives if it can lose any `blocks` blocks.
+    /// Returns how many domains of each kind may fail if the stripe can lose any `blocks` blocks.
     pub(crate) fn survives(&self, blocks: u32) -> Survives {
         Survives {
             nodes: losses(&self.nodes, blocks),
@@ -137,8 +137,8 @@ impl Together {
     }
 }
 
-/// Returns the number of domains that may fail in the worst case: the fullest ones first, then those with one
-/// block.
+/// Returns how many domains may fail if a stripe can lose `blocks` blocks. In the worst case, the domains
+/// with the most blocks fail first. `shared` lists the domains with several blocks, in descending order.
 fn losses(shared: &[u16], blocks: u32) -> u32 {
     let mut left = blocks;
     for (lost, &size) in (0..).zip(shared) {

@@ -179,7 +179,7 @@ impl Picture {
         self.fleet.together(readers)
     }
 
-    /// Whether nodes are on several hosts, and in several racks.
+    /// Returns whether the nodes are on several hosts, and whether they are in several racks.
     pub(crate) fn knows_domains(&self) -> (bool, bool) {
         (self.fleet.has_hosts(), self.fleet.has_racks())
     }

@@ -117,7 +117,8 @@ fn check(picture: &Picture, truth: &BTreeMap<StripeId, (StripeRecord, bool)>, up
         *kinds.entry(lost).or_default() += 1;
     }
     assert_eq!(picture.damaged(), damaged);
-    // The picture also distinguishes stripes by how their blocks share nodes.
+    // The picture also distinguishes stripes by how their blocks share nodes, so its counts are added up by
+    // lost blocks here.
     let mut counted: BTreeMap<Vec<BlockIndex>, u64> = BTreeMap::new();
     picture.kinds().for_each(|kind| *counted.entry(kind.lost).or_default() += kind.stripes);
     assert_eq!(counted, kinds);

@@ -26,7 +26,7 @@ use crate::stripes::described_bytes::DescribedBytes;
 #[derive(Default)]
 pub(crate) struct DescribedStripes {
     pub(in crate::stripes) stripes: BTreeMap<StripeId, StripeRecord>,
-    /// The time at which each stripe is dropped, unless it is in use.
+    /// The time at which each stripe is dropped. For a stripe that is in use then, the time is extended.
     pub(in crate::stripes) until: BTreeMap<StripeId, Duration>,
     pub(in crate::stripes) bytes: DescribedBytes,
 }

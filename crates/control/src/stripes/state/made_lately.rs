@@ -33,8 +33,8 @@ impl MadeLately {
         }
     }
 
-    /// Removes and returns the blocks of a stripe that are now on another node than they were rebuilt on,
-    /// with that node.
+    /// Removes and returns the blocks of a stripe that the store now lists as healthy on another node than
+    /// the one on which they were rebuilt. Each comes with the listed node.
     pub(in crate::stripes) fn displaced(&mut self, now: &StripeRecord) -> Vec<(BlockIndex, NodeId)> {
         let mut displaced = Vec::new();
         for (index, block) in indexed(now) {

@@ -45,7 +45,7 @@ impl StoreNews {
         self.remarks = remarks.to_vec();
     }
 
-    /// Keeps a helper's block list until the first listing. Returns whether it did.
+    /// Keeps a helper's block list if the store has not been listed yet. Returns whether the list was kept.
     pub(crate) fn keep(&mut self, node: NodeId, blocks: &[HeldBlock]) -> bool {
         let keeps = self.unlisted.is_some();
         if keeps {
