@@ -78,8 +78,8 @@ impl ClayVariant {
     /// Mend's own variant, `clay-N-K-D`.
     pub const MEND: Self = Self { scalar: RsFamily::Cauchy, coupling: Coupling::SYMMETRIC };
 
-    /// The variants with a name: those of Ceph's plug-ins. A plug-in couples a pair by its own code of two
-    /// data and two parity blocks, solved for the data. Mend's own variant has no name.
+    /// The variants with a name: those of Ceph's plug-ins. A plug-in couples pairs by its own code of two data
+    /// and two parity blocks: C and C* are the data, U and U* the parity. Mend's own variant has no name.
     const NAMED: [(&str, Self); 3] = [
         (
             "ceph-jerasure",
@@ -406,9 +406,10 @@ impl<'a> Layers<'a> {
         layers
     }
 
-    /// Sorts planes by the number of unknown nodes dotted in them. In this order each plane needs only
-    /// earlier planes. If the partner of a known node is unknown, the computation needs U* from another
-    /// plane. There, the partner is not dotted but the known node is, so one unknown node less is dotted.
+    /// Sorts planes by the number of unknown nodes that are dotted in them. In this order each plane needs
+    /// only earlier planes: a plane z needs U* of another plane if the partner of a known node is unknown. In
+    /// z the partner is dotted; in the other plane the known node is dotted instead. So the other plane has
+    /// one dotted unknown node less, and comes before z.
     fn in_order(&self, planes: &[usize]) -> Vec<usize> {
         let mut planes = planes.to_vec();
         planes.sort_by_key(|&z| self.unknown.iter().filter(|&&node| self.grid.is_dotted(node, z)).count());

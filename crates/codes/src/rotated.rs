@@ -1,8 +1,8 @@
 //! Rotated Reed-Solomon: parity rows are shifted against each other, so that the equations of two parity
 //! blocks for neighbouring rows share most of their data.
 //!
-//! A block has r rows (sub-blocks). Parity block j takes row b + 1 of the first t_j = ⌊k·j/m⌋ data blocks and
-//! row b of the others (rows modulo r):
+//! A block has r rows (sub-blocks), numbered modulo r. Row b of parity block j is a sum of row b + 1 of the
+//! first t_j = ⌊k·j/m⌋ data blocks and of row b of the other data blocks:
 //!
 //! ```text
 //! c[j][b] = Σ_{i < t_j} e[j][i]·d[i][b+1]  +  Σ_{i ≥ t_j} e[j][i]·d[i][b]

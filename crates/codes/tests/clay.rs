@@ -42,7 +42,7 @@ fn a_helper_reads_few_runs_for_the_first_blocks() {
 
 #[test]
 fn helpers_beyond_the_grid_row_are_taken_by_preference() {
-    // d = 6 of the 7 others; the grid row of b0 contains b0, b1 and b2.
+    // Six of the seven other blocks help (d = 6). The grid row of b0 contains b0, b1 and b2.
     let stripe = Stripe::named("clay-8-4-6");
     for aloof in 3..8 {
         let mut order = stripe.others(&[0, aloof]);

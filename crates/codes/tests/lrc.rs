@@ -1,4 +1,4 @@
-//! Azure-LRC and LRC+1: local repairs, decodable losses, and valid refusals.
+//! Azure-LRC and LRC+1: the blocks that local repairs read, and which losses are repaired or refused.
 
 mod stripe;
 
@@ -10,7 +10,8 @@ fn reads(name: &str) -> Vec<usize> {
     (0..stripe.blocks()).map(|lost| stripe.reads_for(lost)).collect()
 }
 
-/// Checks the number of blocks read: `local` for blocks in local groups, `global` for global parity blocks.
+/// Checks how many blocks are read to rebuild each block: `local` for each of the first `locals` blocks of
+/// the stripe, `global` for each of the last `globals` blocks.
 fn check_reads(name: &str, local: usize, locals: usize, global: usize, globals: usize) {
     let expected = [vec![local; locals], vec![global; globals]].concat();
     assert_eq!(reads(name), expected, "{name}");
