@@ -78,8 +78,9 @@ impl ClayVariant {
     /// Mend's own variant, `clay-N-K-D`.
     pub const MEND: Self = Self { scalar: RsFamily::Cauchy, coupling: Coupling::SYMMETRIC };
 
-    /// The variants with a name: those of Ceph's plug-ins. A plug-in couples pairs by its own code of two data
-    /// and two parity blocks: C and C* are the data, U and U* the parity. Mend's own variant has no name.
+    /// The variants with a name: those of Ceph's plug-ins. A plug-in couples pairs by its own code of two
+    /// data and two parity blocks: C and C* are the data, U and U* the parity. Mend's own variant has no
+    /// name.
     const NAMED: [(&str, Self); 3] = [
         (
             "ceph-jerasure",

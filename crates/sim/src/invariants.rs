@@ -183,7 +183,8 @@ impl World<'_> {
         all.filter(is_sound).collect()
     }
 
-    /// Whether at least k + 1 sound blocks are left, which reveals silent corruption in a block.
+    /// Whether the parity check can find a silently corrupted block: the code must be MDS, and at least k + 1
+    /// of the blocks that are not wanted must be sound.
     fn can_check(&self, sound: &[BlockIndex]) -> bool {
         let is_other = |block: &&BlockIndex| !self.scenario.wanted.contains(block);
         self.scenario.code.is_mds() && sound.iter().filter(is_other).count() > self.code.data_blocks()
@@ -203,8 +204,8 @@ impl World<'_> {
 
     fn unfit_requestors(&self) -> usize {
         let unfit = self.unfit();
-        // The job gives up on a node that reportedly broke a connection or sent a bad frame, if another node
-        // can replace it.
+        // After a report that a requestor broke a connection or sent a bad frame, the job may replace that
+        // requestor, which takes a spare node.
         let broke = |node: NodeId| {
             self.scenario.faults.iter().any(|(_, fault)| match *fault {
                 Fault::Break { a, b } => a == node || b == node,
@@ -232,7 +233,7 @@ impl World<'_> {
         nodes.filter(|node| !requestors.contains(node) && !holds(*node)).count()
     }
 
-    /// Checks that no node keeps state of the job, and that only faults explain reports of bad blocks.
+    /// Checks that no node keeps state of the job, and that a fault explains every report of a bad block.
     fn judge_manners(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (node, told_to_forget) in &self.driver.told {

@@ -243,8 +243,8 @@ impl System {
         Some((helper, block.clone()))
     }
 
-    /// Whether every stripe stays readable after a fault, counting only good blocks on helpers that have not
-    /// left for good.
+    /// Whether a fault may strike. Afterwards every stripe must still be readable from good blocks on helpers
+    /// that have not left for good, and at least as many helpers must remain as a stripe has blocks.
     fn is_tolerable(&self, fault: Fault) -> bool {
         let (gone, struck) = match fault {
             Fault::HelperDies { helper, back_after: None, .. } => (Some(helper), None),
