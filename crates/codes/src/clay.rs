@@ -18,8 +18,8 @@
 //! All computations here are symbolic: a sub-block is represented by the list of source sub-blocks that sum
 //! to it, not by bytes. So no generator matrix (2560 by 3584 elements for (14, 10, 13)) is ever built. The
 //! work is m·k additions of lists in each solved plane. For (14, 10, 13) a row has about 25 terms if one
-//! block is lost, 30 for encoding, and up to 120 if losses are spread over the grid, where planes build on
-//! each other.
+//! block is lost, 30 for encoding, and up to 120 if losses are spread over the grid, because then the sums of
+//! one plane contain those of other planes.
 
 use std::fmt;
 use std::ops::Range;
@@ -218,9 +218,9 @@ impl Clay {
         let node = self.node(lost);
         let row = self.grid.row_of(node);
         let planes: Vec<usize> = self.grid.planes().filter(|&z| self.grid.is_dotted(node, z)).collect();
-        // In these planes all nodes of the lost block's row are unknown, since they are coupled with other
-        // planes of the lost block. Together with the nodes that do not help, there are as many unknowns as
-        // parities.
+        // In these planes, U of every node in the lost block's row is unknown, because the other nodes'
+        // partners are sub-blocks of the lost block. Together with the nodes that do not help, as many nodes
+        // are unknown as the code has parities.
         let is_unknown = |other: &usize| {
             let helps = self.block(*other).is_none_or(|block| helpers.contains(&block));
             self.grid.row_of(*other) == row || !helps

@@ -84,8 +84,8 @@ impl Layout {
             return None;
         }
         let is_primitive = |e: &usize| ![3, 5, 17].iter().any(|&prime| e.is_multiple_of(prime));
-        // Squaring preserves sums and products, so 2^e and the elements that repeated squaring makes of it
-        // are equivalent. Only the least exponent of each such class is tried.
+        // Squaring preserves sums and products. So 2^e and its repeated squares make the code MDS either all
+        // or none, and only the one with the least exponent is tried.
         let is_least = |e: &usize| (1..8).all(|squarings| *e <= (e << squarings) % ELEMENTS);
         let exponents = (1..ELEMENTS).filter(is_primitive).filter(is_least);
         exponents.map(|e| pow(2, e as u32)).find(|&primitive| self.is_mds(primitive))

@@ -19,7 +19,7 @@ const YEAR_SECONDS: f64 = 365.25 * 86400.0;
 /// Number of random sets of lost blocks to try for each size. If there are no more sets than this, all are
 /// tried.
 const SETS_TRIED: u64 = 5_000;
-/// Recoveries of more blocks than this are extrapolated from a shorter simulation.
+/// Maximum number of blocks in a simulated recovery. The duration of larger recoveries is extrapolated.
 const MOST_PLAYED: f64 = 2_000.0;
 
 /// The cluster and its failure rate.

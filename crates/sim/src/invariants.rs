@@ -79,7 +79,8 @@ impl World<'_> {
         wrong
     }
 
-    /// Whether the client has received the requested part of a block, with the right bytes.
+    /// Whether the client has received the requested part of a block, with the right bytes. Returns true also
+    /// if the client has ended, because its deliveries cannot be checked then.
     fn client_has(&self, block: BlockIndex) -> bool {
         let is_killed = |fault: &Fault| matches!(*fault, Fault::Kill { node: CLIENT, .. });
         if self.scenario.faults.iter().any(|(_, fault)| is_killed(fault)) {

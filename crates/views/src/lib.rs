@@ -43,7 +43,7 @@ pub struct UnjudgedStripe {
     pub next_step: String,
 }
 
-/// Stripes with little redundancy left, whose grace period is therefore shortened.
+/// Stripes with little redundancy left. Their grace period is shorter than usual.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitingStripes {
     /// Further blocks that each of these stripes can lose.

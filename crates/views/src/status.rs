@@ -64,7 +64,7 @@ pub struct HelperStates {
     pub nodes_up: Vec<String>,
     /// Names of helpers that are down.
     pub nodes_down: Vec<String>,
-    /// Helpers that are down, and the plan for the blocks on them.
+    /// Helpers that are down, and the state of the recovery of their blocks.
     pub gone: Vec<GoneNode>,
     /// Helpers with no room, or hardly any, for further blocks.
     #[serde(default)]

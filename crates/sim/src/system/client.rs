@@ -485,7 +485,8 @@ impl Clients {
     // ---- tasks ----
 
     /// Handles an assignment for a client. Returns `false` if the assignment belongs to no request of the
-    /// client. For a put, puts the data blocks on the client's disk, from which they are sent.
+    /// client. For a put, stores the data blocks on the client's disk; the client's task reads them from
+    /// there.
     pub(crate) fn assigned(
         &mut self,
         process: ProcessId,
