@@ -160,7 +160,8 @@ pub(crate) fn check(n: usize, k: usize, d: usize, variant: ClayVariant) -> Resul
     scalar_spec(variant, n, k, d).check()
 }
 
-/// Returns the Reed-Solomon code of the planes, whose data includes the virtual nodes.
+/// Returns the spec of the Reed-Solomon code that the nodes of each plane form. Its data blocks include the
+/// virtual nodes.
 fn scalar_spec(variant: ClayVariant, n: usize, k: usize, d: usize) -> CodeSpec {
     let nodes = Grid::new(n, k, d).nodes();
     CodeSpec::ReedSolomon { family: variant.scalar, n: nodes, k: nodes - (n - k) }

@@ -6,7 +6,7 @@ use codes::BlockIndex;
 use proptest::prelude::*;
 use stripe::{Stripe, subsets};
 
-/// Returns for each block how much a repair of it reads, in blocks.
+/// Returns, for each block, how many blocks are read to rebuild that block. The numbers may be fractions.
 fn blocks_read(stripe: &Stripe) -> Vec<f64> {
     let rows = stripe.code.sub_blocks() as f64;
     (0..stripe.blocks()).map(|lost| stripe.reads_for(lost) as f64 / rows).collect()

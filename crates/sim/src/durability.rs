@@ -1,4 +1,5 @@
-//! Mean time to data loss: a Markov chain of one stripe, whose repair times come from simulated recoveries.
+//! Mean time to data loss, from a Markov chain of one stripe. The repair times come from simulated
+//! recoveries.
 //!
 //! A state is the number of lost blocks of the stripe. Each node with a remaining block fails at a constant
 //! rate. A failure leads to the next state, or to data loss if the remaining blocks cannot be decoded. A

@@ -25,7 +25,8 @@ impl EdgeId {
 pub(crate) struct Frame {
     /// The header, and the payload unless it is omitted.
     pub(crate) bytes: Vec<u8>,
-    /// Number of payload bytes that are not transported, because nobody looks at the bytes of a probe.
+    /// Number of payload bytes that are not transported. Those of a probe are omitted, because no node uses
+    /// their contents.
     pub(crate) omitted_bytes: usize,
 }
 

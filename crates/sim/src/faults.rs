@@ -129,7 +129,7 @@ impl World<'_> {
         }
     }
 
-    /// Applies the faults whose number of delivered slices is reached.
+    /// Lets those faults strike that wait for a number of delivered slices which is now reached.
     pub(crate) fn strike_by_deliveries(&mut self) {
         for (number, (when, _)) in self.scenario.faults.iter().enumerate() {
             if let When::Delivered(slices) = *when

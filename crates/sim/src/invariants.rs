@@ -144,7 +144,7 @@ impl World<'_> {
             Fault::Pause { node, lasts } => {
                 node == CLIENT && lasts.is_none_or(|lasts| lasts >= self.scenario.machines.ping_limit)
             }
-            // Only a client holds the blocks of its put, so its links to all nodes are needed.
+            // Only the client holds the data of a put, so the client's links to all nodes are needed.
             Fault::Cut { a, b } => self.scenario.kind == Kind::Put && (a == CLIENT || b == CLIENT),
             Fault::Corrupt { .. } | Fault::Lose { .. } => self.scenario.kind == Kind::Put,
             _ => false,

@@ -50,7 +50,8 @@ impl World {
         }
     }
 
-    /// Lets a fault strike, at helper `at` if given, unless too much would be lost.
+    /// Lets a fault strike, at helper `at` if given. Skips the fault if too much would be lost, or if the
+    /// period without faults has begun.
     pub(crate) fn strike(&mut self, number: usize, at: Option<ProcessId>) {
         let fault = self.system.script.faults[number].1;
         let fault = at.map_or(fault, |helper| fault.aimed_at(helper));
