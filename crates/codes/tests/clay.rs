@@ -50,7 +50,7 @@ fn helpers_beyond_the_grid_row_are_taken_by_preference() {
         let recipe = stripe.repair(&[0], &order).expect("a single loss");
         assert_eq!(recipe.sources().len(), 54);
         assert!(recipe.sources().iter().all(|source| usize::from(source.block.0) != aloof));
-        // The repair reads as little if the block that does not help is unavailable.
+        // The repair reads equally little if the block that does not help is unavailable.
         assert_eq!(stripe.repair(&[0], &stripe.others(&[0, aloof])).expect("6 blocks").sources().len(), 54);
     }
     // If a block of the lost block's grid row is unavailable, the repair reads k whole blocks.

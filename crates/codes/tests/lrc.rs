@@ -92,7 +92,7 @@ fn as_many_losses_are_repaired_as_the_shape_allows() {
         ("lrc-10-2-2", &[14, 91, 364, 861]),
         ("lrc-10-2-3", &[15, 105, 455, 1365, 2744]),
         ("lrc1-12-2-2", &[17, 136, 680, 2307]),
-        // With other published rows, some losses are not repaired that Azure's rows repair.
+        // With the published coefficients of other authors, fewer losses are repairable than with Azure's.
         ("lrc-12-2-2-cauchy", &[16, 120, 560, 1557]),
         ("lrc-6-2-2-cauchy", &[10, 45, 120, 179]),
         ("lrc-10-2-3-cauchy", &[15, 105, 455, 1365]),

@@ -498,8 +498,8 @@ impl<'a> Run<'a> {
         self.tally.at_once = self.tally.at_once.max(self.running.len());
     }
 
-    /// Checks that each wanted block was lost or is to leave node 0, and goes to a node without a block of
-    /// the stripe.
+    /// Checks two rules for each wanted block: it was lost or is to leave node 0, and its new node holds no
+    /// block of the stripe.
     fn check(&mut self, proposal: &Proposal) {
         let homes = &self.homes[stripe_of(proposal)];
         for wanted in &proposal.wanted {

@@ -22,7 +22,8 @@ pub(crate) const COPY_EVERY: Duration = Duration::from_secs(8);
 #[derive(Debug)]
 pub(crate) struct Copy {
     at: Duration,
-    /// The medium at that time. A snapshot of the catalog is taken from it only if the backup is restored.
+    /// A copy of the medium at the time of the backup. A snapshot of the catalog is taken from this copy only
+    /// if the backup is restored.
     platter: Platter,
     /// The number of changes of each file at the time of the backup.
     changes: BTreeMap<String, u64>,
