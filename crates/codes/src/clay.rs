@@ -18,8 +18,8 @@
 //! All computations here are symbolic: a sub-block is represented by the list of source sub-blocks that sum
 //! to it, not by bytes. So no generator matrix (2560 by 3584 elements for (14, 10, 13)) is ever built. The
 //! work is m·k additions of lists in each solved plane. For (14, 10, 13) a row has about 25 terms if one
-//! block is lost, 30 for encoding, and up to 120 if losses are spread over the grid, where planes build on
-//! each other.
+//! block is lost, 30 for encoding, and up to 120 if losses are spread over the grid, because then the sums of
+//! one plane contain those of other planes.
 
 use std::fmt;
 use std::ops::Range;
@@ -78,8 +78,9 @@ impl ClayVariant {
     /// Mend's own variant, `clay-N-K-D`.
     pub const MEND: Self = Self { scalar: RsFamily::Cauchy, coupling: Coupling::SYMMETRIC };
 
-    /// The variants with a name: those of Ceph's plug-ins. A plug-in couples a pair by its own code of two
-    /// data and two parity blocks, solved for the data. Mend's own variant has no name.
+    /// The variants with a name: those of Ceph's plug-ins. A plug-in couples pairs by its own code of two
+    /// data and two parity blocks: C and C* are the data, U and U* the parity. Mend's own variant has no
+    /// name.
     const NAMED: [(&str, Self); 3] = [
         (
             "ceph-jerasure",
@@ -159,7 +160,8 @@ pub(crate) fn check(n: usize, k: usize, d: usize, variant: ClayVariant) -> Resul
     scalar_spec(variant, n, k, d).check()
 }
 
-/// Returns the Reed-Solomon code of the planes, whose data includes the virtual nodes.
+/// Returns the spec of the Reed-Solomon code that the nodes of each plane form. Its data blocks include the
+/// virtual nodes.
 fn scalar_spec(variant: ClayVariant, n: usize, k: usize, d: usize) -> CodeSpec {
     let nodes = Grid::new(n, k, d).nodes();
     CodeSpec::ReedSolomon { family: variant.scalar, n: nodes, k: nodes - (n - k) }
@@ -217,9 +219,9 @@ impl Clay {
         let node = self.node(lost);
         let row = self.grid.row_of(node);
         let planes: Vec<usize> = self.grid.planes().filter(|&z| self.grid.is_dotted(node, z)).collect();
-        // In these planes all nodes of the lost block's row are unknown, since they are coupled with other
-        // planes of the lost block. Together with the nodes that do not help, there are as many unknowns as
-        // parities.
+        // In these planes, U of every node in the lost block's row is unknown, because the other nodes'
+        // partners are sub-blocks of the lost block. Together with the nodes that do not help, as many nodes
+        // are unknown as the code has parities.
         let is_unknown = |other: &usize| {
             let helps = self.block(*other).is_none_or(|block| helpers.contains(&block));
             self.grid.row_of(*other) == row || !helps
@@ -406,9 +408,10 @@ impl<'a> Layers<'a> {
         layers
     }
 
-    /// Sorts planes by the number of unknown nodes dotted in them. In this order each plane needs only
-    /// earlier planes. If the partner of a known node is unknown, the computation needs U* from another
-    /// plane. There, the partner is not dotted but the known node is, so one unknown node less is dotted.
+    /// Sorts planes by the number of unknown nodes that are dotted in them. In this order each plane needs
+    /// only earlier planes: a plane z needs U* of another plane if the partner of a known node is unknown. In
+    /// z the partner is dotted; in the other plane the known node is dotted instead. So the other plane has
+    /// one dotted unknown node less, and comes before z.
     fn in_order(&self, planes: &[usize]) -> Vec<usize> {
         let mut planes = planes.to_vec();
         planes.sort_by_key(|&z| self.unknown.iter().filter(|&&node| self.grid.is_dotted(node, z)).count());

@@ -40,8 +40,9 @@ impl Erasure {
         self.is_present[block]
     }
 
-    /// Returns the first `needed` blocks in order of use, from which an MDS code decodes everything. Returns
-    /// more if more of the wanted blocks are available, and may return fewer if nothing is lost.
+    /// Returns the first `needed` available blocks in order of use. An MDS code decodes everything from these
+    /// blocks. If more than `needed` of the wanted blocks are available, returns all of those instead. If
+    /// nothing is lost, fewer than `needed` blocks may be available; then returns them all.
     ///
     /// # Errors
     /// If a wanted block is lost and fewer than `needed` blocks are available.

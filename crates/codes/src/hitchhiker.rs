@@ -66,9 +66,9 @@ impl HitchhikerVariant {
         }
     }
 
-    /// Returns the groups of data blocks whose a halves are carried by parity blocks 1, 2, … Groups are as
-    /// even as possible, larger ones last. In the variant Hadoop all groups have the same size, except the
-    /// last, which also takes the remainder.
+    /// Returns the groups of data blocks. Parity block 1 carries the sum of the a halves of the first group,
+    /// parity block 2 that of the second group, and so on. Groups are as even as possible, larger ones last.
+    /// In the variant Hadoop all groups have the same size, except the last, which also takes the remainder.
     fn groups(self, n: usize, k: usize) -> Vec<std::ops::Range<usize>> {
         let grouped = if self.is_coupled() { k - 1 } else { k };
         let groups = n - k - 1;
@@ -153,8 +153,9 @@ pub(crate) fn check(variant: HitchhikerVariant, n: usize, k: usize) -> Result<()
     if m < 2 {
         return Err(SpecError::HitchhikerParities { n, k });
     }
-    // Hadoop assigns the remaining blocks to further groups, in a table with room for only one more, and
-    // fails if each data block is a group of its own.
+    // Hadoop's coder fails in two cases: if each data block is a group of its own, and if more blocks remain
+    // than one group holds. It assigns the remaining blocks to further groups of the same size, but its table
+    // has room for only one more group.
     let (size, left) = (k / (m - 1), k % (m - 1));
     if variant == HitchhikerVariant::Hadoop && (k < m || left > size) {
         return Err(SpecError::HitchhikerHadoop { k, m, size, left });

@@ -7,8 +7,8 @@ use gf::mul;
 
 use crate::{CodeSpec, Linear, Matrix, RsFamily, SpecError};
 
-/// The limits of `nibble_rows`: each of two groups has one nibble of a byte for its coefficients, and none
-/// may be zero.
+/// The limits of `nibble_rows`. A coefficient is a byte, of which each of the two groups uses one nibble. A
+/// nibble has 15 non-zero values, one for each data block of a group.
 const NIBBLE_GROUPS: usize = 2;
 const NIBBLE_GLOBALS: usize = 2;
 const NIBBLE_MAX_GROUP: usize = 15;
@@ -68,10 +68,10 @@ fn global_rows(k: usize, l: usize, g: usize) -> Result<Matrix, SpecError> {
     }
 }
 
-/// Returns the coefficients that Azure chose: group 0 has them in the low nibble, group 1 in the high one,
-/// and the second row contains the squares of the first. Sums within a group stay in that group's nibble, so
-/// sums of different groups are never equal. Therefore this code repairs every loss that any code of this
-/// layout can repair.
+/// Returns the coefficients that Azure chose. In the first row, those of group 0 use only the low nibble and
+/// those of group 1 only the high nibble; the second row contains the squares of the first. A sum of
+/// first-row coefficients of one group stays in that group's nibble, so non-zero sums of different groups are
+/// never equal. Therefore this code repairs every loss that any code of this layout can repair.
 fn nibble_rows(k: usize) -> Matrix {
     let size = k / NIBBLE_GROUPS;
     let coefficient = |data: usize| ((data % size + 1) << (4 * (data / size))) as u8;

@@ -1,8 +1,8 @@
 //! Rotated Reed-Solomon: parity rows are shifted against each other, so that the equations of two parity
 //! blocks for neighbouring rows share most of their data.
 //!
-//! A block has r rows (sub-blocks). Parity block j takes row b + 1 of the first t_j = ⌊k·j/m⌋ data blocks and
-//! row b of the others (rows modulo r):
+//! A block has r rows (sub-blocks), numbered modulo r. Row b of parity block j is a sum of row b + 1 of the
+//! first t_j = ⌊k·j/m⌋ data blocks and of row b of the other data blocks:
 //!
 //! ```text
 //! c[j][b] = Σ_{i < t_j} e[j][i]·d[i][b+1]  +  Σ_{i ≥ t_j} e[j][i]·d[i][b]
@@ -11,7 +11,8 @@
 //! A block is a polynomial modulo x^r − 1, and a shift multiplies it by a power of x. If r is a power of two,
 //! then x^r − 1 = (x − 1)^r in characteristic 2. So a square minor of the rotated code is invertible exactly
 //! if its value at x = 1 is not zero, and at x = 1 the shifts vanish. Hence the rotated code is MDS exactly
-//! if the plain one with coefficients e is, for all t_j. Other values of r are refused for that reason.
+//! if the plain code with coefficients e is MDS, whatever the t_j are. For other values of r this does not
+//! hold, so they are refused.
 
 use crate::erasure::Erasure;
 use crate::rs::powers_of_generator;
@@ -52,8 +53,8 @@ impl Rotated {
         Ok(Self { spec, rows: r, encoding: code.encoding(), code })
     }
 
-    /// Returns the two parity blocks whose equations, used alternately, rebuild data block `lost` with the
-    /// fewest reads; `None` if fewer than two are available.
+    /// Returns the pair of available parity blocks that rebuilds data block `lost` with the fewest reads, if
+    /// the equations of the two are used alternately. Returns `None` if fewer than two are available.
     fn best_pair(&self, lost: usize, erasure: &Erasure) -> Option<(usize, usize)> {
         let k = self.data_blocks();
         let parities: Vec<usize> = erasure.present.iter().filter_map(|block| block.checked_sub(k)).collect();

@@ -124,9 +124,9 @@ impl FromStr for RsFamily {
     }
 }
 
-/// Refuses (k, m) for which the powers of the generator are not MDS: some loss of m blocks could not be
-/// repaired. For (26, 22) that is the loss of data blocks 0, 10, 21 and parity block 2; with m = 5 the first
-/// such k is 6.
+/// Refuses m > 4 parity blocks, and m = 4 with k > 21 data blocks, because then some loss of m blocks may be
+/// unrepairable. With m = 4 this begins at k = 22: data blocks 0, 10, 21 and parity block 2 cannot be rebuilt
+/// together. With m = 5 it begins at k = 6.
 fn check_powers(n: usize, k: usize) -> Result<(), SpecError> {
     let parities = n - k;
     if parities > ISAL_MAX_PARITIES {

@@ -45,7 +45,7 @@ pub enum SpecError {
         /// Blocks in a stripe.
         n: usize,
     },
-    /// The number of parity blocks is not three, as in QFS (P, Q and R).
+    /// The number of parity blocks is not three. QFS has exactly three: P, Q and R.
     #[error("qfs has exactly 3 parity blocks, so n = k + 3; n = {n} and k = {k} make {}", n - k)]
     QfsParities {
         /// Blocks in a stripe.
@@ -85,7 +85,7 @@ pub enum SpecError {
         /// The maximum number of data blocks.
         max: usize,
     },
-    /// The number of parity blocks is not one, as in a plain XOR.
+    /// The number of parity blocks is not one. A plain XOR has exactly one.
     #[error("xor has exactly 1 parity block, so n = k + 1; n = {n} and k = {k} make {}", n - k)]
     XorParities {
         /// Blocks in a stripe.
@@ -183,9 +183,9 @@ pub enum SpecError {
         k: usize,
         /// Parity blocks in a stripe.
         m: usize,
-        /// ⌊k / (m − 1)⌋.
+        /// Data blocks in a group: ⌊k / (m − 1)⌋.
         size: usize,
-        /// k − (m − 1)·size.
+        /// Data blocks left over: k − (m − 1)·size.
         left: usize,
     },
     /// With this number of helpers a repair saves nothing (d ≤ k), or there are fewer than d other blocks.
@@ -207,9 +207,9 @@ pub enum SpecError {
         k: usize,
         /// The number of helpers in a repair.
         d: usize,
-        /// q = d − k + 1.
+        /// The width of the grid, q = d − k + 1.
         q: usize,
-        /// t = ⌈n / q⌉.
+        /// The height of the grid, t = ⌈n / q⌉.
         t: usize,
         /// The maximum number of sub-blocks.
         max: usize,

@@ -123,8 +123,9 @@ impl Systematic {
         Ok(combined)
     }
 
-    /// Returns, for each target, the coefficients of the source parities whose sum contains the unknown data
-    /// in the same proportion as the target.
+    /// Returns a row of coefficients per target, one for each parity sub-block among the sources. The sum of
+    /// these sub-blocks with these coefficients contains every unknown data sub-block with the same
+    /// coefficient as the target does.
     fn solve_unknown(
         &self,
         targets: &[usize],

@@ -42,7 +42,7 @@ fn a_helper_reads_few_runs_for_the_first_blocks() {
 
 #[test]
 fn helpers_beyond_the_grid_row_are_taken_by_preference() {
-    // d = 6 of the 7 others; the grid row of b0 contains b0, b1 and b2.
+    // Six of the seven other blocks help (d = 6). The grid row of b0 contains b0, b1 and b2.
     let stripe = Stripe::named("clay-8-4-6");
     for aloof in 3..8 {
         let mut order = stripe.others(&[0, aloof]);
@@ -50,7 +50,7 @@ fn helpers_beyond_the_grid_row_are_taken_by_preference() {
         let recipe = stripe.repair(&[0], &order).expect("a single loss");
         assert_eq!(recipe.sources().len(), 54);
         assert!(recipe.sources().iter().all(|source| usize::from(source.block.0) != aloof));
-        // The repair reads as little if the block that does not help is unavailable.
+        // The repair reads equally little if the block that does not help is unavailable.
         assert_eq!(stripe.repair(&[0], &stripe.others(&[0, aloof])).expect("6 blocks").sources().len(), 54);
     }
     // If a block of the lost block's grid row is unavailable, the repair reads k whole blocks.

@@ -6,7 +6,7 @@ use codes::{CodeSpec, DecodeError, HitchhikerVariant};
 use proptest::prelude::*;
 use stripe::{Stripe, subsets};
 
-/// Returns a stripe of every variant that exists for these numbers of blocks.
+/// Returns one stripe for each variant that exists with these numbers of blocks.
 fn stripes(n: usize, k: usize) -> impl Iterator<Item = Stripe> {
     HitchhikerVariant::ALL
         .into_iter()
@@ -15,7 +15,8 @@ fn stripes(n: usize, k: usize) -> impl Iterator<Item = Stripe> {
         .map(|spec| Stripe::of(&spec))
 }
 
-/// Checks the half blocks read for each block: `data` for data blocks, 2k for parity blocks.
+/// Checks how many half blocks are read to rebuild each block: `data[i]` for data block i, 2k for a parity
+/// block.
 fn check_reads(name: &str, data: &[usize]) {
     let stripe = Stripe::named(name);
     let parities = stripe.blocks() - data.len();

@@ -1,5 +1,5 @@
-//! Codes defined by their parity rows: detected local groups, valid refusals, and verified claims of
-//! tolerated losses.
+//! Codes defined by their parity rows. Their local groups are found, they repair every loss that the rows
+//! determine, and invalid generators are refused, also those that tolerate fewer losses than claimed.
 
 mod stripe;
 
@@ -70,7 +70,8 @@ fn a_group_whose_block_another_group_rebuilds_is_enough() {
     let stripe = Stripe::named("ceph-lrc-8-4-3");
     let recipe = stripe.repair_lost(&[0, 2]).expect("one loss in each of two groups");
     assert_eq!(recipe.sources().len(), 6);
-    // Two sums share a block: without b0 and b1, the second sum yields b1 first.
+    // Block 5 is b0 + b1, block 6 is b1 + b2. If b0 and b1 are lost, block 6 first yields b1, then block 5
+    // yields b0.
     let rows = Matrix::from_rows([[1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [1, 2, 3, 4, 5]]);
     let chain = Stripe::of(&spec_of(Generator::new(rows).expect("a generator")));
     let recipe = chain.repair_lost(&[0, 1]).expect("two losses");

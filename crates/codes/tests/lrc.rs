@@ -1,4 +1,4 @@
-//! Azure-LRC and LRC+1: local repairs, decodable losses, and valid refusals.
+//! Azure-LRC and LRC+1: the blocks that local repairs read, and which losses are repaired or refused.
 
 mod stripe;
 
@@ -10,7 +10,8 @@ fn reads(name: &str) -> Vec<usize> {
     (0..stripe.blocks()).map(|lost| stripe.reads_for(lost)).collect()
 }
 
-/// Checks the number of blocks read: `local` for blocks in local groups, `global` for global parity blocks.
+/// Checks how many blocks are read to rebuild each block: `local` for each of the first `locals` blocks of
+/// the stripe, `global` for each of the last `globals` blocks.
 fn check_reads(name: &str, local: usize, locals: usize, global: usize, globals: usize) {
     let expected = [vec![local; locals], vec![global; globals]].concat();
     assert_eq!(reads(name), expected, "{name}");
@@ -91,7 +92,7 @@ fn as_many_losses_are_repaired_as_the_shape_allows() {
         ("lrc-10-2-2", &[14, 91, 364, 861]),
         ("lrc-10-2-3", &[15, 105, 455, 1365, 2744]),
         ("lrc1-12-2-2", &[17, 136, 680, 2307]),
-        // With other published rows, some losses are not repaired that Azure's rows repair.
+        // With the published coefficients of other authors, fewer losses are repairable than with Azure's.
         ("lrc-12-2-2-cauchy", &[16, 120, 560, 1557]),
         ("lrc-6-2-2-cauchy", &[10, 45, 120, 179]),
         ("lrc-10-2-3-cauchy", &[15, 105, 455, 1365]),

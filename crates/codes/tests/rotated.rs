@@ -6,7 +6,7 @@ use codes::BlockIndex;
 use proptest::prelude::*;
 use stripe::{Stripe, subsets};
 
-/// Returns for each block how much a repair of it reads, in blocks.
+/// Returns, for each block, how many blocks are read to rebuild that block. The numbers may be fractions.
 fn blocks_read(stripe: &Stripe) -> Vec<f64> {
     let rows = stripe.code.sub_blocks() as f64;
     (0..stripe.blocks()).map(|lost| stripe.reads_for(lost) as f64 / rows).collect()
@@ -93,7 +93,7 @@ fn all_patterns_of_as_many_losses_as_parities_are_repaired() {
         "rotated-15-12-4",
         "rotated-12-8-4",
         "rotated-16-12-4",
-        // m does not divide k, or there are more parities than the published coefficients allow.
+        // Here m = n − k does not divide k, or m exceeds what the published coefficients allow.
         "rotated-10-7-2",
         "rotated-14-10-4",
         "rotated-12-6-2",

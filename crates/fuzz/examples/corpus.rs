@@ -104,8 +104,8 @@ fn control() -> Result<()> {
         ("clay-4-2-3", Scheme::Pipelined),
     ] {
         let all = assignments(code, scheme)?;
-        // Takes the first and the last node, a requestor and a source, because all other nodes resemble one
-        // of these.
+        // Only the assignments of the first and the last node are written. One of these nodes is the
+        // requestor and the other a source; all other nodes resemble the source.
         let ends = [all.first(), all.last()].into_iter().flatten();
         for assignment in ends {
             down.add_json(&ToNode::Assign(Box::new(assignment.clone())))?;

@@ -11,8 +11,8 @@ use repair::{
 
 /// The nodes that send the fuzzed report: the requestor, and one of the sources.
 const SPEAKERS: [NodeId; 2] = [NodeId(4), NodeId(0)];
-/// The fuzzed report is delivered after 0, 1, … honest reports, fewer than this number. So it meets every
-/// phase, from the first plan to the read-back.
+/// The number of runs for each report and sender. Run i delivers the fuzzed report after i honest reports (i
+/// from 0). So the report arrives in every phase of a job, from the first plan to the read-back.
 const REPORTS_BEFORE: usize = 7;
 /// The maximum number of time steps. A job that has not ended by then hangs.
 const STEPS: usize = 4000;

@@ -1,9 +1,9 @@
 //! Every decoder of external bytes, as a function of arbitrary bytes.
 //!
-//! A target decodes its input and checks the result: encoding and decoding the result again must reproduce
-//! it, its bounds must hold, and it must be usable. Otherwise the target panics. The target returns whether
-//! the input was accepted. `fuzz/` passes these functions to cargo-fuzz. `tests/corpus.rs` runs them on
-//! `fuzz/seeds` and on mutations of these seeds, with any toolchain.
+//! Each such function is a *target*. It decodes its input and checks the result: encoding and decoding must
+//! reproduce the result, and the result must be within its limits and usable. Otherwise the target panics. It
+//! returns whether the input was accepted. `fuzz/` passes the targets to cargo-fuzz. `tests/corpus.rs` runs
+//! them on `fuzz/seeds` and on mutations of these seeds, with any toolchain.
 //!
 //! A target's behaviour depends only on its input: it uses no sockets, files or threads.
 #![forbid(unsafe_code)]

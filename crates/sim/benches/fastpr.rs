@@ -45,7 +45,7 @@ fn main() {
     }
 }
 
-/// Generates chunks whose stripes are on random nodes.
+/// Generates `count` chunks. Each can be rebuilt with any `needs` of `others` random nodes.
 fn chunks(seed: u64, count: usize, others: usize, needs: usize) -> Vec<Chunk> {
     let mut state = seed;
     let mut random = move |below: usize| {

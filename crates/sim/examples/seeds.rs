@@ -2,12 +2,13 @@
 //!
 //! `cargo run --release -p sim --example seeds -- --seeds 0..1000000`
 //!
-//! With `--profile seeds` instead of `--release`, the build takes ten minutes and a seed a fifth less time.
+//! With `--profile seeds` instead of `--release`, the build takes ten minutes, and each seed takes a fifth
+//! less time.
 //!
-//! Prints one line for each piece (10,000 seeds by default) of the range, and at the end the number of seeds
-//! that passed and the processor time. For every seed that fails, prints its violation and the shortest script
-//! that still fails. Stops at the first failure unless `--keep-going` is given, and exits with 1 if anything
-//! failed.
+//! The program prints one line for each piece (10,000 seeds by default) of the range, and at the end the
+//! number of seeds that passed and the processor time. For every seed that fails, it prints the violation and
+//! the shortest script that still fails. It stops at the first failure, or with `--keep-going` at the end of
+//! the range, and exits with 1 if a seed failed.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -155,7 +156,7 @@ impl std::fmt::Display for Totals {
     }
 }
 
-/// The processor time of this process so far; `None` if the system does not tell.
+/// Returns the processor time of this process so far; `None` if the system does not report it.
 fn processor_time() -> Option<Duration> {
     /// The unit of the times in `stat` on Linux.
     const TICK: Duration = Duration::from_millis(10);

@@ -1,4 +1,5 @@
-//! Mean time to data loss: a Markov chain of one stripe, whose repair times come from simulated recoveries.
+//! Mean time to data loss, from a Markov chain of one stripe. The repair times come from simulated
+//! recoveries.
 //!
 //! A state is the number of lost blocks of the stripe. Each node with a remaining block fails at a constant
 //! rate. A failure leads to the next state, or to data loss if the remaining blocks cannot be decoded. A
@@ -19,7 +20,7 @@ const YEAR_SECONDS: f64 = 365.25 * 86400.0;
 /// Number of random sets of lost blocks to try for each size. If there are no more sets than this, all are
 /// tried.
 const SETS_TRIED: u64 = 5_000;
-/// Recoveries of more blocks than this are extrapolated from a shorter simulation.
+/// Maximum number of blocks in a simulated recovery. The duration of larger recoveries is extrapolated.
 const MOST_PLAYED: f64 = 2_000.0;
 
 /// The cluster and its failure rate.

@@ -25,7 +25,8 @@ impl EdgeId {
 pub(crate) struct Frame {
     /// The header, and the payload unless it is omitted.
     pub(crate) bytes: Vec<u8>,
-    /// Number of payload bytes that are not transported, because nobody looks at the bytes of a probe.
+    /// Number of payload bytes that are not transported. Those of a probe are omitted, because no node uses
+    /// their contents.
     pub(crate) omitted_bytes: usize,
 }
 
@@ -113,7 +114,8 @@ impl Network {
         from.sends_until = from.sends_until.max(now) + seconds(from.rate);
         let left = from.sends_until + self.delay + jitter;
         let to = self.ports.get_mut(&id.to).expect("every node has a port");
-        // Frames that a slow sender has queued for later must not block the receiver's port until then.
+        // A frame takes up the receiver's port from now on, even if a slow sender sends the frame later.
+        // Otherwise the frame would block the port for other senders until then.
         to.receives_until = to.receives_until.max(now + self.delay) + seconds(to.rate);
         edge.last_arrival = edge.last_arrival.max(to.receives_until).max(left);
         (!edge.silent).then_some(edge.last_arrival)

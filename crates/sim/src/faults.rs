@@ -98,8 +98,8 @@ pub enum Fault {
 
 impl Fault {
     /// Returns the node that this fault makes unfit, for good or for so long that a job need not wait for the
-    /// node. Connections that break once and bits that flip once make no node unfit. The effect of a cut link
-    /// depends on the other links.
+    /// node. Connections that break once and bits that flip once make no node unfit. Cut links are judged
+    /// elsewhere (`World::unfit`), because their effect depends on the other links.
     pub(crate) fn unfit(&self) -> Option<NodeId> {
         match *self {
             Self::Kill { node, .. }
@@ -129,7 +129,7 @@ impl World<'_> {
         }
     }
 
-    /// Applies the faults whose number of delivered slices is reached.
+    /// Lets those faults strike that wait for a number of delivered slices which is now reached.
     pub(crate) fn strike_by_deliveries(&mut self) {
         for (number, (when, _)) in self.scenario.faults.iter().enumerate() {
             if let When::Delivered(slices) = *when

@@ -79,7 +79,8 @@ impl World<'_> {
         wrong
     }
 
-    /// Whether the client has received the requested part of a block, with the right bytes.
+    /// Whether the client has received the requested part of a block, with the right bytes. Returns true also
+    /// if the client has ended, because its deliveries cannot be checked then.
     fn client_has(&self, block: BlockIndex) -> bool {
         let is_killed = |fault: &Fault| matches!(*fault, Fault::Kill { node: CLIENT, .. });
         if self.scenario.faults.iter().any(|(_, fault)| is_killed(fault)) {
@@ -143,7 +144,7 @@ impl World<'_> {
             Fault::Pause { node, lasts } => {
                 node == CLIENT && lasts.is_none_or(|lasts| lasts >= self.scenario.machines.ping_limit)
             }
-            // Only a client holds the blocks of its put, so its links to all nodes are needed.
+            // Only the client holds the data of a put, so the client's links to all nodes are needed.
             Fault::Cut { a, b } => self.scenario.kind == Kind::Put && (a == CLIENT || b == CLIENT),
             Fault::Corrupt { .. } | Fault::Lose { .. } => self.scenario.kind == Kind::Put,
             _ => false,
@@ -183,7 +184,8 @@ impl World<'_> {
         all.filter(is_sound).collect()
     }
 
-    /// Whether at least k + 1 sound blocks are left, which reveals silent corruption in a block.
+    /// Whether the parity check can find a silently corrupted block: the code must be MDS, and at least k + 1
+    /// of the blocks that are not wanted must be sound.
     fn can_check(&self, sound: &[BlockIndex]) -> bool {
         let is_other = |block: &&BlockIndex| !self.scenario.wanted.contains(block);
         self.scenario.code.is_mds() && sound.iter().filter(is_other).count() > self.code.data_blocks()
@@ -203,8 +205,8 @@ impl World<'_> {
 
     fn unfit_requestors(&self) -> usize {
         let unfit = self.unfit();
-        // The job gives up on a node that reportedly broke a connection or sent a bad frame, if another node
-        // can replace it.
+        // After a report that a requestor broke a connection or sent a bad frame, the job may replace that
+        // requestor, which takes a spare node.
         let broke = |node: NodeId| {
             self.scenario.faults.iter().any(|(_, fault)| match *fault {
                 Fault::Break { a, b } => a == node || b == node,
@@ -232,7 +234,7 @@ impl World<'_> {
         nodes.filter(|node| !requestors.contains(node) && !holds(*node)).count()
     }
 
-    /// Checks that no node keeps state of the job, and that only faults explain reports of bad blocks.
+    /// Checks that no node keeps state of the job, and that a fault explains every report of a bad block.
     fn judge_manners(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (node, told_to_forget) in &self.driver.told {

@@ -111,8 +111,8 @@ impl Scenario {
 
     /// Chooses the faults and their times.
     fn spoil(&mut self, dice: &mut Dice) {
-        // The predicted duration of the plan. If there is no plan, the job ends at once and faults are
-        // pointless.
+        // The times of faults depend on the predicted duration of the plan. If there is no plan, the job ends
+        // at once and faults are pointless.
         let Ok(plan) = self.plan() else { return };
         let busy =
             plan.predict(&self.topology()) + (self.machines.control_delay + self.machines.disk_latency) * 2;

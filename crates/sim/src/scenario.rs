@@ -172,8 +172,8 @@ impl Scenario {
         repair::plan(&request.stripe, &plan_request, topology)
     }
 
-    /// Returns the predicted duration of the best plan, if the planner had known from the start that the
-    /// links and the disk of node `slow` are slower by `factor`.
+    /// Returns the predicted duration of the best plan for a planner that knows from the start that the links
+    /// and the disk of node `slow` are slower by `factor`.
     ///
     /// # Errors
     /// [`PlanError`] if the request cannot be planned.
@@ -287,8 +287,8 @@ impl Scenario {
         Chunking::of(code, self.block_bytes, self.chunk_bytes).expect("the dice keep to what divides")
     }
 
-    /// Bytes per parity check during the transfer. Blocks are so small here that only some scenarios check
-    /// parity before the end.
+    /// Returns after how many bytes the job checks parity during the transfer. It depends on the seed: with
+    /// the default value, the small blocks of a scenario are only checked at the end.
     fn stretch_bytes(&self) -> u64 {
         [64, 1024, Verify::default().stretch_bytes][self.seed as usize % 3]
     }

@@ -24,7 +24,8 @@ pub(crate) struct Scene {
     pub(crate) trace: Trace,
     /// Number of slices written to sinks so far, over all plans. A fault may strike at a given number.
     pub(crate) slices_delivered: u32,
-    /// Reports of nodes that await transport. `None` if the scene itself sends reports to the coordinator.
+    /// Reports that nodes have made and that are not sent yet. `None` if the scene itself sends reports to
+    /// the coordinator.
     pub(crate) reports: Option<Vec<(NodeId, FromNode)>>,
     /// The violated invariants.
     pub(crate) violations: Vec<String>,

@@ -98,8 +98,8 @@ impl JobTask {
         let Some(part) = &mut self.part else { return };
         let now = scene.now;
         if let NodeEvent::DiskDone { ask, report } = event {
-            // Ignore the result of a request from before a restart of the process, whose number differs from
-            // `asked`.
+            // If the process has restarted since the request, the request's number differs from `asked`, and
+            // the result is ignored.
             if ask == self.asked {
                 part.handle_answer(*report, now);
             }

@@ -97,7 +97,7 @@ fn a_stalled_helper_is_reported_by_its_neighbours() {
 fn a_corrupt_byte_is_reported_for_its_block() {
     for scheme in DECODING {
         let quiet = repair_by(scheme);
-        // From the start, because in the middle the byte may have been read already.
+        // The byte is corrupted at the start, because in the middle it may have been read already.
         let scenario = quiet.with(When::At(Duration::ZERO), Fault::Corrupt { block: BlockIndex(2) });
         let (ended, outcome) = play(&scenario);
         let [reason] = &outcome.replanned[..] else { panic!("{scheme}: {:?}", outcome.replanned) };

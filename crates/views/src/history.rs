@@ -107,7 +107,8 @@ pub enum HistoryEvent {
         by_itself: bool,
         /// The final state of the repair.
         state: RepairState,
-        /// Time in milliseconds that the repair has run under this coordinator, without pauses.
+        /// Duration of the repair in milliseconds. Pauses, and time before the last restart of the
+        /// coordinator, are not counted.
         took_ms: u64,
         /// Number of blocks rebuilt.
         blocks: u64,

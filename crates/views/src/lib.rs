@@ -43,7 +43,7 @@ pub struct UnjudgedStripe {
     pub next_step: String,
 }
 
-/// Stripes with little redundancy left, whose grace period is therefore shortened.
+/// Stripes with little redundancy left. Their grace period is shorter than usual.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitingStripes {
     /// Further blocks that each of these stripes can lose.
@@ -88,8 +88,8 @@ pub struct ProgressView {
     pub latest_ms: Option<u64>,
     /// The bottleneck: the current one while the repair runs, the most frequent one once it has ended.
     pub limited_by: Option<String>,
-    /// Time in milliseconds that the repair has run under this coordinator since its stripes were determined,
-    /// without pauses.
+    /// Milliseconds since the repair's stripes were determined. Pauses, and time before the last restart of
+    /// the coordinator, are not counted.
     pub elapsed_ms: u64,
     /// Lower bound on the duration in milliseconds, computed at the start of the repair from the rates of
     /// links and disks and their caps. Absent for codes that read less than whole blocks, for repairs that
@@ -188,7 +188,7 @@ pub struct Redundancy {
     /// addresses. Absent if all helpers are on one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<u32>,
-    /// Further racks that each stripe can lose, whichever they are; absent unless several racks are known.
+    /// Further racks that each stripe can lose, whichever they are; absent if fewer than two racks are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub racks: Option<u32>,
     /// Number of stripes in this group.
@@ -388,7 +388,7 @@ pub struct GivenBlock {
     pub digest: Option<String>,
 }
 
-/// The target helper of a lost block of a described stripe.
+/// The helper on which a lost block is to be rebuilt, in a stripe that was described by `POST /v1/stripes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Home {
@@ -398,7 +398,7 @@ pub struct Home {
     pub node: String,
 }
 
-/// A request to repair: exactly one of `block`, `stripe`, `node`, `drain` and `all`.
+/// A request to repair. It sets exactly one of `block`, `stripe`, `node`, `drain` and `all`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RepairRequest {

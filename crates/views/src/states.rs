@@ -7,7 +7,8 @@ use utoipa::ToSchema;
 
 /// Defines enums of states whose text is the same in JSON and in output for people.
 macro_rules! states {
-    // A text is a token tree because `utoipa` does not look into a `literal`, and would use the variant's name.
+    // A text is a token tree because `utoipa` does not look into a `literal`, and would use the variant's
+    // name.
     ($($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $each:literal])+ $state:ident = $text:tt,)+ })+) => { $(
         $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]

@@ -64,7 +64,7 @@ pub struct HelperStates {
     pub nodes_up: Vec<String>,
     /// Names of helpers that are down.
     pub nodes_down: Vec<String>,
-    /// Helpers that are down, and the plan for the blocks on them.
+    /// Helpers that are down, and the state of the recovery of their blocks.
     pub gone: Vec<GoneNode>,
     /// Helpers with no room, or hardly any, for further blocks.
     #[serde(default)]
@@ -120,8 +120,8 @@ pub struct CatalogState {
 /// The state of an attached store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoreState {
-    /// Names of nodes whose server is out of service according to the store, whether or not their helper is up; empty in
-    /// Mend's own store.
+    /// Names of nodes on which the server is out of service according to the store; the helper there may be
+    /// up. Empty in Mend's own store.
     #[serde(default)]
     pub servers_down: Vec<String>,
     /// Names of servers without a helper: their blocks are neither read nor repaired there.

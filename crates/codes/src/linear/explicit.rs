@@ -96,7 +96,7 @@ pub enum GeneratorError {
         claimed: usize,
         /// Blocks in a stripe.
         n: usize,
-        /// The largest number of losses whose claim could be verified.
+        /// The largest number of losses that could be verified.
         checkable: usize,
     },
 }

@@ -1,8 +1,8 @@
 //! Finds a code's local groups, and the number of losses that it always survives, from its parity rows alone.
 //!
-//! Both follow from the parity-check matrix H, which consists of the parity rows with an identity appended. A
-//! set of blocks is a group if some combination of H's rows is zero everywhere else. A loss is decodable if
-//! the lost blocks' columns of H are independent.
+//! Groups and losses follow from the parity-check matrix H: the parity rows with an identity appended, so
+//! that each block has a column. A set of blocks is a group if some combination of H's rows is non-zero
+//! exactly in the columns of these blocks. A loss is decodable if the lost blocks' columns are independent.
 
 use std::collections::BTreeSet;
 
@@ -80,11 +80,13 @@ pub(crate) fn every_set(n: usize, size: usize, mut holds: impl FnMut(&[usize]) -
     false
 }
 
-/// Returns the combination of the rows that is zero in `columns`, or all zeros if it is not unique.
+/// Returns the combination of the rows that is zero in `columns`. Returns all zeros if this combination is
+/// not unique up to a factor.
 fn vanishing_on(check: &Matrix, columns: &[usize]) -> Vec<u8> {
     let rows: Vec<usize> = (0..check.rows()).collect();
     let inside = check.select(&rows, columns);
-    // One row depends on the rows above it. Subtracting their combination makes it zero in `columns`.
+    // Within `columns`, one row is a combination of the rows above it. Subtracting this combination from the
+    // row makes the row zero there.
     let independent = inside.independent_rows();
     let dependent: Vec<usize> = rows.into_iter().filter(|row| !independent.contains(row)).collect();
     let &[dependent] = &dependent[..] else { return vec![0; check.columns()] };

@@ -53,8 +53,8 @@ pub enum LinearCode {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// The block layout of Azure's LRC with other published global rows, `lrc-K-L-G-powers` and
-    /// `lrc-K-L-G-cauchy`.
+    /// An LRC with the block layout of Azure's, but with published coefficients of other authors in the
+    /// global parity blocks: `lrc-K-L-G-powers` or `lrc-K-L-G-cauchy`.
     PublishedLrc {
         /// The coefficients of the global parity blocks.
         globals: LrcGlobals,
@@ -296,8 +296,8 @@ impl Code for Linear {
         let solved = self.code.solve_from(&erasure, &self.sources(&erasure));
         let (needed, available) = (self.data_blocks(), erasure.present.len());
         solved.map_err(|error| match error {
-            // Intact local groups would repair with fewer than k blocks. Here they do not suffice, and any
-            // other repair reads k.
+            // Only repairs within intact local groups can do with fewer than k blocks. Here the groups do not
+            // suffice, and every other repair needs k blocks.
             DecodeError::Undecodable { .. } if available < needed => {
                 DecodeError::NotEnoughBlocks { needed, available }
             }

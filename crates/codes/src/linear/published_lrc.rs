@@ -1,8 +1,9 @@
-//! The block layout of Azure's LRC with other published global rows, supported for existing stripes.
+//! LRCs with the block layout of Azure's, but with published coefficients of other authors in the global
+//! parity blocks. They are supported for existing stripes; new stripes should use `lrc`.
 //!
-//! The order of blocks is that of `lrc`: data, the XOR of each group, global parity. With either set of rows,
-//! some losses are not repairable that other rows in this layout could repair. The powers repeat in every
-//! group, and therefore do not even repair all losses of g + 1 blocks. New stripes should use `lrc`.
+//! The order of blocks is that of `lrc`: data, the XOR of each group, global parity. Neither set of
+//! coefficients repairs every loss that the layout allows to repair. `Powers` uses the same coefficients in
+//! every group, and therefore does not even repair all losses of g + 1 blocks.
 
 use gf::{inv, pow};
 

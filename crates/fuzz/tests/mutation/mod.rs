@@ -99,7 +99,8 @@ impl Mutator {
         }
     }
 
-    /// Replaces the first decimal number from `at` on by a token, or a byte if there is no number.
+    /// Replaces the first decimal number from `at` on by a token. If there is no number, replaces the byte at
+    /// `at`.
     fn change_number(&mut self, input: &mut Vec<u8>, at: usize) {
         let digit = |byte: &u8| byte.is_ascii_digit();
         let Some(start) = input[at..].iter().position(digit).map(|start| at + start) else {

@@ -32,7 +32,7 @@ fn main() {
     }
 }
 
-/// Returns limits on the work in flight: `jobs` jobs per node, and the default number of bytes.
+/// Returns limits on the work in flight: `jobs` jobs per node, and the default limit on bytes.
 fn jobs(jobs: u64) -> Concurrency {
     Concurrency { jobs, ..Concurrency::default() }
 }

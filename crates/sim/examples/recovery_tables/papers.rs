@@ -21,8 +21,8 @@ fn seconds(base: &Cluster, helpers: HelperPolicy, shape: Shape) -> f64 {
     mean(&Cluster { spec, shape, ..base.clone() }, |finish| finish.seconds)
 }
 
-/// Returns a cluster of 17 nodes, one of them dead with `blocks` blocks. The blocks are rebuilt on `beside`
-/// additional nodes, or on the 16 other nodes if `beside` is 0.
+/// Returns a cluster in which one of 17 nodes is dead. That node held `blocks` blocks. They are rebuilt on
+/// `beside` additional nodes, or on the 16 other nodes if `beside` is 0.
 fn seventeen(code: &str, blocks: u32, beside: u32) -> Cluster {
     let requestors = (17..17 + beside).map(NodeId).collect();
     let spec = RepairSpec { requestors, ..RepairSpec::default() };

@@ -14,7 +14,8 @@ pub(super) struct Group<'a> {
     /// The number of the last search that visited each node.
     seen: Vec<u64>,
     searches: u64,
-    /// Changes since the current insertion began: nodes and the chunks that they helped before.
+    /// Changes since the current insertion began: each is a node and the chunk that the node helped to
+    /// rebuild before the change.
     changes: Vec<(usize, Option<usize>)>,
 }
 

@@ -19,7 +19,7 @@ pub use sets::{published_sets, sets};
 /// A chunk on the failing node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Number of helpers for its reconstruction.
+    /// Number of helpers that the reconstruction of the chunk needs.
     pub needs: usize,
     /// The healthy nodes that can help.
     pub nodes: Vec<usize>,

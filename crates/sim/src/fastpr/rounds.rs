@@ -47,8 +47,8 @@ impl Model {
 
     /// Returns the maximum number of chunks in a set.
     ///
-    /// With hot standbys this number is rounded down to a multiple of the number of standbys that receive
-    /// rebuilt chunks, which is all but one. That one receives the copied chunks.
+    /// With several hot standbys, one receives the copied chunks and the others the rebuilt ones. The maximum
+    /// is then rounded down to a multiple of the number of these others, if it is larger than that number.
     pub fn largest_set(&self, needs: usize) -> usize {
         let most = (self.nodes - 1) / needs;
         match self.standbys {

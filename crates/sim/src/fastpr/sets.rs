@@ -4,18 +4,19 @@
 //! lets further chunks into the set, the algorithm makes such an exchange. To find the best exchange, it
 //! tries all pairs of a member and a chunk outside, and for each pair all other chunks.
 //!
-//! Our algorithm differs in two ways. First, while many chunks are left, it considers only the next few and
-//! makes the first exchange that helps, because other exchanges can follow later. Second, in the end it
-//! dissolves the smallest sets, as in bin packing: each of their chunks goes into another set, or replaces a
-//! chunk that moves to a third set. If all chunks are within the look-ahead, the algorithm starts from the
-//! paper's sets and never ends with more sets.
+//! Our algorithm differs in two ways. First, while more than `LOOKED_AT` chunks are left, it considers only
+//! the next `LOOKED_AT` chunks outside and makes the first exchange that helps, because other exchanges can
+//! follow later. Second, in the end it dissolves the smallest sets, as in bin packing: each of their chunks
+//! goes into another set, or replaces a chunk that moves to a third set. If there are at most `LOOKED_AT`
+//! chunks in all, only the second difference remains, so our algorithm never ends with more sets than the
+//! paper's.
 
 use super::matching::Group;
 use super::{Chunk, Set};
 
 /// Number of insertions to try per chunk when dissolving sets.
 const TRIES_PER_CHUNK: usize = 300;
-/// Number of chunks to look at for an exchange.
+/// Maximum number of chunks outside a set that are considered for an exchange.
 const LOOKED_AT: usize = 100;
 
 /// Finds reconstruction sets by our algorithm. `most` is the maximum number of chunks in a set.
@@ -174,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Generates chunks whose stripes have blocks on random nodes.
+    /// Generates `count` chunks. Each can be rebuilt with any `needs` of `others` random nodes.
     fn chunks(nodes: usize, needs: usize, others: usize, count: usize) -> impl Strategy<Value = Vec<Chunk>> {
         let holders = prop::sample::subsequence((0..nodes).collect::<Vec<_>>(), others);
         prop::collection::vec(holders.prop_map(move |nodes| Chunk { needs, nodes }), count)

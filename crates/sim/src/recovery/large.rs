@@ -224,7 +224,8 @@ impl Cluster {
     /// Simulates the recovery or drain.
     ///
     /// # Panics
-    /// If the code exceeds its limits, needs more nodes than there are, or cannot be rebuilt in this shape.
+    /// If the code exceeds its limits or needs more nodes than there are, or if the planner cannot rebuild
+    /// blocks in this shape.
     pub fn run(&self) -> Finish {
         Run::new(self).run()
     }
@@ -497,8 +498,8 @@ impl<'a> Run<'a> {
         self.tally.at_once = self.tally.at_once.max(self.running.len());
     }
 
-    /// Checks that each wanted block was lost or is to leave node 0, and goes to a node without a block of
-    /// the stripe.
+    /// Checks two rules for each wanted block: it was lost or is to leave node 0, and its new node holds no
+    /// block of the stripe.
     fn check(&mut self, proposal: &Proposal) {
         let homes = &self.homes[stripe_of(proposal)];
         for wanted in &proposal.wanted {
@@ -512,8 +513,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the loads of a proposal, and its minimum duration in seconds, which is 0 unless its plan runs
-    /// in rounds.
+    /// Returns the loads of a proposal and the minimum duration of its job in seconds. The minimum is 0 for a
+    /// plan that does not run in rounds.
     fn loads(&self, proposal: &Proposal) -> (Loads, f64) {
         let scheme = match (self.cluster.shape, proposal.kind) {
             (_, Kind::Migrate { .. }) => Scheme::Migration,

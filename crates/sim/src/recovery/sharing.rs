@@ -1,4 +1,5 @@
-//! A cap on the total sending rate of all nodes, which is shared among the nodes as the coordinator does it.
+//! A cap on the total sending rate of all nodes. The nodes share the cap in the same way as in the
+//! coordinator.
 
 use recovery::{Caps, Dealer, Scheduler, Unused};
 use repair::{NodeId, Topology};

@@ -305,7 +305,7 @@ impl System {
         });
     }
 
-    /// Starts a request that belongs to no job on a helper.
+    /// Lets a helper start on a request that belongs to no job.
     pub(crate) fn begin_chore(&mut self, id: ProcessId, connection: ConnectionId, chore: ToNode) {
         let delay = self.processes.get_mut(id).chore_takes(&chore, &mut self.scene);
         self.after(delay, Happening::ChoreDone { process: id, connection, chore: Box::new(chore) });

@@ -394,8 +394,9 @@ impl Clients {
         }
     }
 
-    /// Checks the received data blocks of a stripe. Wrong bytes are a violation, unless a fault forged the
-    /// stripe and the digest reveals them.
+    /// Checks the received data blocks of a stripe. If a block does not match its recorded digest, the file
+    /// is read again; this is also a violation unless a fault silently corrupted a block of the stripe. Other
+    /// wrong bytes are always a violation.
     fn take_stripe(&mut self, process: ProcessId, number: u64, received: &Deliveries, system: &mut System) {
         let Some(Flow { what: What::Read { layout: Some(layout), next, .. }, .. }) =
             self.client(process).flows.get(&number)
@@ -484,7 +485,8 @@ impl Clients {
     // ---- tasks ----
 
     /// Handles an assignment for a client. Returns `false` if the assignment belongs to no request of the
-    /// client. For a put, puts the data blocks on the client's disk, from which they are sent.
+    /// client. For a put, stores the data blocks on the client's disk; the client's task reads them from
+    /// there.
     pub(crate) fn assigned(
         &mut self,
         process: ProcessId,

@@ -271,7 +271,7 @@ impl Coordinator {
         (files, puts)
     }
 
-    /// Copies the catalog on a medium as `mend catalog snapshot` does.
+    /// Copies the catalog of a medium to a new medium, as `mend catalog snapshot` does.
     pub(crate) fn snapshot_of(&self, platter: &Platter) -> Option<Platter> {
         let copy = Platter::default();
         let catalog = self.open(&platter.copy(), &mut Dice::new(1)).ok()?;

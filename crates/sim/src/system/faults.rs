@@ -22,7 +22,8 @@ pub(crate) const COPY_EVERY: Duration = Duration::from_secs(8);
 #[derive(Debug)]
 pub(crate) struct Copy {
     at: Duration,
-    /// The medium at that time. A snapshot of the catalog is taken from it only if the backup is restored.
+    /// A copy of the medium at the time of the backup. A snapshot of the catalog is taken from this copy only
+    /// if the backup is restored.
     platter: Platter,
     /// The number of changes of each file at the time of the backup.
     changes: BTreeMap<String, u64>,
@@ -50,7 +51,8 @@ impl World {
         }
     }
 
-    /// Lets a fault strike, at helper `at` if given, unless too much would be lost.
+    /// Lets a fault strike, at helper `at` if given. Skips the fault if too much would be lost, or if the
+    /// period without faults has begun.
     pub(crate) fn strike(&mut self, number: usize, at: Option<ProcessId>) {
         let fault = self.system.script.faults[number].1;
         let fault = at.map_or(fault, |helper| fault.aimed_at(helper));
@@ -243,8 +245,8 @@ impl System {
         Some((helper, block.clone()))
     }
 
-    /// Whether every stripe stays readable after a fault, counting only good blocks on helpers that have not
-    /// left for good.
+    /// Whether a fault may strike. Afterwards every stripe must still be readable from good blocks on helpers
+    /// that have not left for good, and at least as many helpers must remain as a stripe has blocks.
     fn is_tolerable(&self, fault: Fault) -> bool {
         let (gone, struck) = match fault {
             Fault::HelperDies { helper, back_after: None, .. } => (Some(helper), None),

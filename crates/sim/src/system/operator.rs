@@ -171,7 +171,8 @@ impl<'s> Operator<'s> {
             self.order(|reply| ScrubCommand::Start(true, reply)); // It identifies the wrong block.
         }
         for part in &status.damage.unreadable {
-            // Files that were removed and came back with a restored catalog are removed again.
+            // After a catalog was restored, a file that had been removed or replaced since the backup may be
+            // unreadable, because its blocks are gone. The operator removes it.
             if let Some(file) = part.file.clone().filter(|file| self.system.truth.file(file).is_forgotten) {
                 self.order(|reply| FileCommand::Remove(file, reply));
             }

@@ -178,8 +178,8 @@ impl Process {
         }
     }
 
-    /// Saves the blocks delivered to a client whose task has dropped them. Removes the task once it has no
-    /// state of the job.
+    /// If the task of a job on a client has dropped the delivered blocks, saves them. Removes the task once
+    /// it has no state of the job.
     fn after(&mut self, job: JobId) {
         let Some(task) = self.tasks.get_mut(&job) else { return };
         let (is_client, is_known) = (self.id.0 >= FIRST_CLIENT, task.knows_job());
@@ -197,7 +197,7 @@ impl Process {
         self.received.remove(&job).unwrap_or_else(delivered)
     }
 
-    /// Returns how long a request takes that belongs to no job.
+    /// Returns the time that the disk takes for a request that belongs to no job.
     pub(crate) fn chore_takes(&mut self, chore: &ToNode, scene: &mut Scene) -> Duration {
         let bytes = match chore {
             ToNode::Verify { block, .. } => {

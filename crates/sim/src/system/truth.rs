@@ -22,8 +22,8 @@ pub(crate) struct FileTruth {
     /// Whether the catalog was once restored to a state before a change of this file. The file may then be
     /// missing or incomplete.
     pub(crate) is_forgotten: bool,
-    /// Whether such a restore happened while a change was in flight. The answer to that change then proves
-    /// nothing.
+    /// Whether an older catalog was restored during the change that is in flight. The answer to that change
+    /// then proves nothing.
     forgets_change: bool,
     /// Number of changes so far. A reader compares the numbers before and after its read.
     pub(crate) changes: u64,

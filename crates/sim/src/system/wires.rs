@@ -20,7 +20,7 @@ use crate::scene::{Scene, through_the_wire};
 pub(crate) const NODE_SILENCE: Duration = Duration::from_secs(5);
 /// Time after which a node closes its connection to a silent coordinator.
 pub(crate) const COORDINATOR_SILENCE: Duration = Duration::from_secs(6);
-/// Interval of pings. The daemon pings twice as often, but then pings would be most of the simulation's
+/// Interval of pings. The daemon pings twice as often; at that rate, pings would be most of the simulation's
 /// events.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(2);
 /// Maximum number of messages that wait to arrive on a connection. One more message closes the connection.
