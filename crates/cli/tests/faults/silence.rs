@@ -24,7 +24,9 @@ fn helpers_notice_a_coordinator_that_stopped_and_come_back_to_it() {
     cluster.signal("coordinator", "STOP");
     let stopped = Instant::now();
     cluster.eventually("all helpers notice", |cluster| {
-        (1..=4).all(|helper| cluster.log(&format!("h{helper}")).contains("lost the connection to the coordinator"))
+        (1..=4).all(|helper| {
+            cluster.log(&format!("h{helper}")).contains("lost the connection to the coordinator")
+        })
     });
     assert!(stopped.elapsed() < NOTICED_LIMIT, "{:?}", stopped.elapsed());
     // The helpers keep trying to reconnect and log the reason only once.
