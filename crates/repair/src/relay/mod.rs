@@ -371,13 +371,13 @@ impl Relay {
         Ok(())
     }
 
-    /// Call when the frame of [`Action::Send`] has been written. `buffer` is its payload; the relay reuses it.
+    /// Call when the frame of [`Action::Send`] has been written. The relay reuses `buffer`, its payload.
     pub fn handle_sent(&mut self, slice: u32, buffer: Buffer) {
         self.tools.pool.give(buffer);
         self.finish_output(slice, false);
     }
 
-    /// Call when the slice of [`Action::Deliver`] has been written. `buffer` is its data; the relay reuses it.
+    /// Call when the slice of [`Action::Deliver`] has been written. The relay reuses `buffer`, its data.
     pub fn handle_delivered(&mut self, slice: u32, buffer: Buffer) {
         self.tools.pool.give(buffer);
         self.finish_output(slice, true);
