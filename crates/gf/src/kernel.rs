@@ -7,8 +7,8 @@
 //!
 //! Add one file with a type that implements [`Backend`] (for a new vector width or architecture: `Vector`,
 //! whose loops are shared), and one line in [`Kernel::available`]. `tests/kernels.rs` iterates over that list
-//! and thereby covers the new kernel on every machine that can run it. There are none for other architectures
-//! yet, because we only ship code that we have run.
+//! and thereby covers the new kernel on every machine that can run it. There are no kernels for
+//! architectures other than x86-64 yet, because we only ship code that we have run.
 
 use std::fmt;
 use std::panic::RefUnwindSafe;

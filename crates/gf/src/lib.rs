@@ -15,8 +15,8 @@
 //! assert_eq!(&parity, b"erasure");
 //! ```
 //!
-//! All `unsafe` code of the project is in this crate, in the kernels under `x86`. Deliberately absent:
-//! matrices and codes (crate `codes`), and a choice of kernel by callers.
+//! All `unsafe` code of the project is in this crate, in the kernels under `x86`. Matrices and codes
+//! are in the crate `codes`.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]

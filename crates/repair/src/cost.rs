@@ -2,8 +2,8 @@
 //! seconds.
 //!
 //! Bytes are those of the slices that the plan moves, including a short last one: payload without frame
-//! headers, as helpers count them. Bytes read include padding, the zeros beyond the end of a block that is
-//! shorter than the stripe's.
+//! headers, as helpers count them. Bytes read include padding: the zeros that extend a block which is shorter
+//! than the stripe's block size.
 
 use std::collections::BTreeMap;
 

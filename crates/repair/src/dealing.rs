@@ -167,7 +167,8 @@ mod tests {
                     let had = counts[usize::from(lane)];
                     prop_assert_eq!(dealing.count(lane, slice), had);
                     let share = f64::from(weight) / f64::from(sum);
-                    // A lane deviates by half a slice at most, plus its share of half a slice for every lane.
+                    // The slices of a lane deviate from its exact share by at most half a slice, plus `share`
+                    // times half a slice per lane.
                     let most = 0.5 + 0.5 * share * weights.len() as f64 + 1e-9;
                     prop_assert!((f64::from(had) - share * f64::from(slice)).abs() <= most);
                 }

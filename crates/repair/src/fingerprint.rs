@@ -2,10 +2,13 @@
 //!
 //! The fingerprint of a byte stream is a few bytes that depend on it linearly over GF(2^8). If blocks obey `Σ
 //! c_i · block_i = 0`, so do their fingerprints, whatever coefficients the fingerprint uses. So a repaired
-//! block is compared with the survivors by moving 64 bytes per block. The stream is cut into pages; page `j`
-//! is multiplied by a pseudo-random non-zero element and summed, then the sum is folded the same way, word by
-//! word. A difference in a single byte always shows; independent differences escape with probability 256^-64
-//! for a fresh seed.
+//! block is compared with the survivors by moving 64 bytes per block.
+//!
+//! The stream is cut into pages of 4 KiB. Each page is multiplied by its own pseudo-random non-zero element,
+//! and the products are added up to one page. The words of 64 bytes of this page are then added up in the
+//! same way. A difference in a single byte always shows. Random differences in the whole stream go unnoticed
+//! with probability 256^-64. Two wrong bytes at the same position of different words cancel with a
+//! probability of about 1/255.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

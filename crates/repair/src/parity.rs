@@ -8,8 +8,7 @@
 //!
 //! Two swapped blocks both deviate from their correct contents by the same bytes. In a code with only two
 //! spare equations, changing a third block may explain the syndromes as well. So swaps are checked first, and
-//! a swap
-//! names no single culprit.
+//! if two blocks are swapped, no single block is named as wrong.
 //!
 //! **Invariant:** a block is named as wrong only if no other set of the same size explains the syndromes, and
 //! an equation that does not involve the named blocks still remains and holds. A faulty node that holds as

@@ -17,9 +17,10 @@ use codes::{BlockIndex, SubBlock};
 use crate::transfer::{GAP_BYTES, Transfer, joined, together};
 use crate::{Chunking, Dealing, Geometry, SliceSet};
 
-/// Bytes that one node reads in a stretch, unless a single slice is larger. A stretch is announced when half
-/// of the one before has been read. Sized for rotating disks: a helper of Clay (14, 10, 13) reads 64 pieces
-/// of 256 KiB out of 256 MiB, where seeking takes about as long as reading.
+/// Bytes that one node reads in a stretch; if a single slice is larger, the stretch is that slice. A
+/// stretch is announced when half of the previous stretch has been read. Sized for rotating disks: a
+/// helper of Clay (14, 10, 13) reads 64 pieces of 256 KiB out of 256 MiB, where seeking takes about as
+/// long as reading.
 const STRETCH_BYTES: u64 = 16 << 20;
 
 /// The maximum number of pieces in a stretch, independent of the chunk size.

@@ -62,9 +62,9 @@ impl Answers {
         }
     }
 
-    /// Finds the bottleneck: the links on which the next slice is most of the time; otherwise a node on whose
-    /// links it is by turns; otherwise the node in which it is most of the time. Returns `None` if nothing
-    /// stands out.
+    /// Finds the bottleneck: the links on which the next slice is most of the time; otherwise a node, if the
+    /// next slice alternates between this node's links; otherwise the node in which it is most of the time.
+    /// Returns `None` if nothing stands out.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         let counts = Counts::of(self);
         let shares: BTreeMap<(NodeId, NodeId), f64> = counts

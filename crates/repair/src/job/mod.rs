@@ -403,8 +403,8 @@ impl Job {
     }
 
     /// Handles a wrong delivery whose cause is unknown. If the requestors may be at fault, the job delivers
-    /// to
-    /// other nodes; otherwise, or if that fails too, it delivers again without one of the suspected blocks.
+    /// to other nodes; otherwise, or if that fails too, it delivers again without one of the suspected
+    /// blocks.
     fn distrust(&mut self, wrong: Wrong, topology: &Topology, now: Duration) {
         if wrong.fault == Fault::Survivor {
             self.work.actions.push_back(JobAction::Contradicted { blocks: wrong.contradicting.clone() });

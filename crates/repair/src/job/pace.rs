@@ -88,7 +88,7 @@ pub(super) struct Finding {
     pub nodes: BTreeSet<NodeId>,
     /// The current rate, in slices per second.
     pub rate: f64,
-    /// The best rate, in slices per second; equal to the current rate if that was never exceeded.
+    /// The best rate so far, in slices per second; never below the current rate.
     pub best: f64,
     /// The predicted rate, in slices per second.
     pub predicted: f64,

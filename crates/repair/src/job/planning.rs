@@ -22,7 +22,7 @@ const PATIENT_SLICES: u32 = 16;
 const PATIENT_TRANSFERS: u32 = 16;
 /// An edge may always be idle this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
-/// The time that an edge may be idle grows by its base value with every `CROWD` additional jobs on a node.
+/// An edge may be idle for a base time, plus the same time again for every `CROWD` jobs that share a node.
 const CROWD: u32 = 8;
 /// The number of jobs that a background repair expects on its busiest node, because many such repairs start
 /// at the same time, before they are counted. There may be more in the end, but with a higher number

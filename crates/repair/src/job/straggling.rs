@@ -22,7 +22,7 @@ use crate::{NodeId, Pacing, Plan, Topology};
 /// A detour, which is a plan that avoids slow nodes, pays off if the running plan needs at least this many
 /// times as long as the detour.
 const GAIN: f64 = 1.4;
-/// Replaces `GAIN` if the running plan was never faster, so that only predictions say that a detour would be.
+/// Replaces `GAIN` if the running plan was never faster; then only predictions say that a detour is faster.
 const GAIN_BY_FIGURES: f64 = 1.6;
 /// With more jobs than this on a node, slow plans are not examined: the kernel shares links unevenly among so
 /// many connections, and no node is to blame. The scheduler of many repairs cancels late jobs.

@@ -17,7 +17,7 @@ const STEP: f64 = 0.25;
 /// A token bucket for one rate. Bytes are charged after they moved, so the level may be negative; then every
 /// class waits.
 ///
-/// Classes share a bucket through floors: the level below which a class takes nothing. While reads use the
+/// Classes share a bucket: each has a floor, the level below which it takes nothing. While reads use the
 /// whole inflow, the level never rises to the floor of puts, and the floor of repairs is higher still.
 /// Classes need no knowledge of each other, and a class that stops waiting leaves no state behind.
 #[derive(Clone, Copy, Debug)]

@@ -187,8 +187,8 @@ impl Limits {
         self.repairs.retain(|&(other, _), _| other != job);
     }
 
-    /// The buckets that a job draws from, each with the class to use. Where only repairs share a bucket, they
-    /// have no competitors of other classes, so they draw as the highest class.
+    /// The buckets that a job draws from, each with the class to use. If only repairs draw from a bucket, no
+    /// other class competes with them there, so they draw as the highest class.
     fn buckets(
         &mut self,
         meter: Meter,

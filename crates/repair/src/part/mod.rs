@@ -368,8 +368,7 @@ impl Part {
     // ---- slices; dropped once their plan has ended ----
 
     /// The payload length of the next frame of inlet `inlet`, or `None` if the relay cannot accept the frame
-    /// now. Then
-    /// the driver leaves the bytes in the socket, which applies back-pressure to the sender.
+    /// now. The driver then leaves the bytes in the socket, which applies back-pressure to the sender.
     pub fn due_bytes(&self, inlet: usize) -> Option<usize> {
         let Phase::Moving(moving) = &self.phase else { return None };
         moving.relay().wants(inlet).then(|| moving.relay().due_bytes(inlet))?
@@ -412,14 +411,14 @@ impl Part {
         }
     }
 
-    /// Call when a frame was sent completely, with its buffer, which is reused.
+    /// Call when a frame has been sent completely. `buffer` is the frame's buffer; the part reuses it.
     pub fn handle_sent(&mut self, outlet: usize, slice: u32, buffer: Buffer, now: Duration) {
         if let Some(moving) = self.moving() {
             moving.sent(outlet, slice, buffer, now);
         }
     }
 
-    /// Call when a delivery was written, with its buffer, which is reused.
+    /// Call when a delivered slice has been written. `buffer` is the slice's buffer; the part reuses it.
     pub fn handle_delivered(&mut self, slice: u32, buffer: Buffer) {
         if let Phase::Moving(moving) | Phase::Settling(moving, _) = &mut self.phase {
             moving.delivered(slice, buffer);

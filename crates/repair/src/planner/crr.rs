@@ -1,8 +1,7 @@
 //! Collective reconstruction read: reductions over a hypercube of helpers.
 //!
 //! Both algorithms, as printed, hang or overrun unless the number of helpers is a power of two. These forms
-//! are
-//! corrected for any number; `docs/reference/schemes.md` lists the corrections.
+//! are corrected for any number; `docs/reference/schemes.md` lists the corrections.
 
 use super::helper_order::HelperOrder;
 use super::placement::Placement;

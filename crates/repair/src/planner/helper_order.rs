@@ -1,9 +1,10 @@
 //! The order of helpers in a shape.
 //!
-//! A helper forwards the sums that it adds to, one stream per output it feeds, unless its own raw sub-blocks
-//! are fewer and can travel unchanged. Only helpers in early positions can send raw sub-blocks, since later
-//! ones have already received one stream per sum. There are few early positions, so they go to the helpers
-//! that gain most: those that read little for the outputs they feed.
+//! A helper normally sends one partial sum for each output that it contributes to. If it reads fewer
+//! sub-blocks than that, sending the sub-blocks themselves is cheaper. This pays only near the start of the
+//! shape, because a helper that has received partial sums must pass on one stream for each of them anyway.
+//! There are few such positions, so the helpers that gain most get them: those that read few sub-blocks
+//! compared to the number of outputs that they contribute to.
 
 use super::placement::{Helper, Placement};
 
@@ -15,8 +16,8 @@ pub(super) struct HelperOrder {
     pub sorted: bool,
 }
 
-/// The orders worth trying: the recipe's own, and, if there are several sums and the helpers differ, by gain
-/// and by outputs fed.
+/// The orders worth trying: the recipe's own; and, if there are several outputs and the helpers differ, by
+/// the ratio of sub-blocks read to outputs contributed to, and by the number of these outputs.
 pub(super) fn orders(placement: &Placement) -> Vec<HelperOrder> {
     let recipe: Vec<usize> = (0..placement.helpers.len()).collect();
     if placement.decoded.len() == 1 {

@@ -1,10 +1,10 @@
 //! Packing routes into a network: distributes the load over a very large set of routes to finish soonest.
 //!
 //! The linear programme is `maximise Σ x_c` with `Σ x_c · use_c(r) ≤ capacity(r)` for every resource `r`.
-//! Every route is a column `c`, far too many to write down, so this is the simplex method with *delayed
-//! column generation*: given a price for each resource, an [`Oracle`] returns a cheapest route, which enters
-//! the basis if its cost is below its worth. At the end the prices bound the optimum: with `q` the cost of
-//! the cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
+//! Each route is a column `c`. There are far too many routes to write down, so this is the simplex method
+//! with *delayed column generation*: given a price for each resource, an [`Oracle`] returns a cheapest route,
+//! which enters the basis if its cost is below its worth. At the end the prices bound the optimum: with `q`
+//! the cost of the cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
 //!
 //! Most resources never become full. So the basis matrix contains only rows that were tight at some point,
 //! and its dense inverse stays small; all other rows are checked when the length of a step is determined.

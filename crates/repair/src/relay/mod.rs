@@ -371,13 +371,13 @@ impl Relay {
         Ok(())
     }
 
-    /// Call when a frame of [`Action::Send`] was written, with its buffer, which is reused.
+    /// Call when the frame of [`Action::Send`] has been written. The relay reuses `buffer`, its payload.
     pub fn handle_sent(&mut self, slice: u32, buffer: Buffer) {
         self.tools.pool.give(buffer);
         self.finish_output(slice, false);
     }
 
-    /// Call when a delivery of [`Action::Deliver`] was written, with its buffer, which is reused.
+    /// Call when the slice of [`Action::Deliver`] has been written. The relay reuses `buffer`, its data.
     pub fn handle_delivered(&mut self, slice: u32, buffer: Buffer) {
         self.tools.pool.give(buffer);
         self.finish_output(slice, true);
@@ -717,7 +717,7 @@ impl Work {
         }
     }
 
-    /// Adds a local buffer, which is held, to all sums that are ready for it.
+    /// Adds a local buffer that the slice holds to all sums that are ready for it.
     fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
         for &number in program.groups_of(local) {
             self.awaited[number] -= 1;

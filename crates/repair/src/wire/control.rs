@@ -163,7 +163,8 @@ pub enum FromNode {
     },
     /// A client requests a read, or the put of a stripe.
     Open {
-        /// The client's number for the request, which its assignments and its end carry.
+        /// A number that the client chooses for the request. The coordinator repeats it in the assignments
+        /// that it sends to the client for this request, and in the message that ends the request.
         tag: u64,
         /// The request.
         request: ClientRequest,

@@ -19,7 +19,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 const SECOND: Duration = Duration::from_secs(1);
 /// The first of the nodes that receive the lost blocks.
 const REQUESTORS: u32 = 10;
-/// A node without a block that can replace a requestor.
+/// A node that holds no block and can replace a requestor.
 const SPARE: NodeId = NodeId(20);
 
 /// A permit, which the job has for the first block only.
