@@ -7,7 +7,7 @@ use crate::world::{ALWAYS, Group, NO_REPAIR, World};
 
 /// The DataNode's log message for a command that Mend has executed, and for one that HDFS executes itself.
 const BY_MEND: &str = "Mend reconstructed blocks";
-pub const BY_HDFS: &str = "HDFS does it itself";
+pub const BY_HDFS: &str = "HDFS reconstructs it itself";
 
 /// Attaches Mend, and restarts the NameNode with settings that make it send reconstruction commands.
 fn attach(world: &mut World) -> Mend {
