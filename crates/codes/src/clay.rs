@@ -476,7 +476,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Returns C* of a pair, computed from the stored C and from U in `uncoupled`: C* = (U + o·C) / p.
+    /// Returns C* of a pair, computed from the stored C and from U in `uncoupled`: C* = (U + o·C) / p,
+    /// where o is `own` and p is `of_star`.
     fn partner_of_known(&self, node: usize, partner: usize, z: usize, uncoupled: &Sum) -> Sum {
         let [own, of_star] = self.coefficients(node, partner);
         let scale = inverse_of(of_star);

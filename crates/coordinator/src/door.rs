@@ -3,10 +3,11 @@
 //!
 //! Strangers and members have separate slots: a connection gets a member's slot after its handshake, once its
 //! certificate has proved to be the cluster's. A burst of strangers therefore fills only the strangers'
-//! slots. When these are full, a newcomer displaces a handshake of the IP address with the most handshakes in
-//! progress: the oldest whose peer has sent nothing or, if all peers have sent something, the oldest. This
-//! rarely hits a member, because members send data at once and finish within milliseconds; an idle stranger
-//! would otherwise occupy its slot for the whole timeout.
+//! slots. When these are full, a newcomer displaces a handshake; otherwise idle strangers would occupy their
+//! slots for the whole timeout. The displaced handshake belongs to the IP address with the most handshakes in
+//! progress. Among the handshakes of this address, the oldest whose peer has sent nothing is displaced; if
+//! every peer has sent something, the oldest. This rarely hits a member, because members send data at once
+//! and finish within milliseconds.
 //!
 //! When the members' slots are full, a newcomer displaces the oldest connection of the member with the most
 //! connections. One member, a faulty plug-in for instance, therefore cannot shut the others out.

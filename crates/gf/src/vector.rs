@@ -140,8 +140,8 @@ fn combine<V: Vector<N>, const N: usize>(
     }
 }
 
-/// The input of a walk: `R` rows of coefficients, with one column per source and pair, and the terms of
-/// single rows.
+/// The input of a walk: `R` rows of coefficients, each with one column for each source, then one for each
+/// pair. A row may also have further terms that no other row has (`singles`).
 #[derive(Clone, Copy)]
 struct Rows<'a, const R: usize> {
     coefficients: [&'a [u8]; R],

@@ -1,5 +1,5 @@
-//! The lab as a separate program, so that the binary on every helper carries neither namespaces nor drawing
-//! code. `mend lab …` starts it.
+//! The lab as a separate program. The program on every helper therefore contains neither the code for network
+//! namespaces nor that for drawing charts. `mend lab …` starts this program.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -49,8 +49,8 @@ pub struct Scenario {
     pub slice_bytes: Many<Slice>,
     /// The schemes.
     pub schemes: Many<SchemeName>,
-    /// How nodes forward slices. `whole-block` applies only to the schemes published in rounds, `ppr` and
-    /// `crr-r`; the others are measured once, in their default way.
+    /// How nodes forward slices. `whole-block` applies only to `ppr` and `crr-r`, the schemes whose papers
+    /// describe them in rounds; the others are measured once, in their default way.
     #[serde(default = "pipelined")]
     pub pacing: Many<PacingName>,
     /// Whether data edges are encrypted; if both values are listed, plain and encrypted measurements take

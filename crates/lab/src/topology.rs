@@ -156,8 +156,8 @@ impl Topology {
         }
     }
 
-    /// Returns the number of groups of helpers that share links to other groups: racks, or places of a
-    /// matrix.
+    /// Returns the number of groups of helpers that share links to other groups: the racks or, if the rates
+    /// are a matrix between places, the places.
     pub fn groups(&self) -> Option<u16> {
         let places = self.matrix.as_ref().filter(|_| self.shared).map(Matrix::places);
         self.racks.map(|racks| racks.count).or(places)

@@ -210,8 +210,9 @@ fn beside_coordinator<T: for<'a> Deserialize<'a>>(
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Simulates the recovery as flows without bytes, with the blocks on the same helpers. The scheduler's
-/// budgets for helpers whose rates are not configured are not the bottleneck here.
+/// Simulates the recovery as flows without bytes, with the blocks on the same helpers as in the lab. Helpers
+/// without configured rates get the scheduler's default budgets, which are large enough not to slow this
+/// recovery.
 fn simulated_recovery(homes: &[Vec<String>]) -> f64 {
     let number = |name: &String| name.trim_start_matches('h').parse::<u32>().unwrap() - 1;
     let homes = homes.iter().map(|homes| homes.iter().map(number).collect()).collect();

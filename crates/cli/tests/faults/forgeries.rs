@@ -231,7 +231,7 @@ impl Blocks for Garbler {
 fn a_put_is_not_committed_when_a_helper_stored_other_bytes_than_were_sent() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 256 << 10);
-    // At most two of the six blocks of a stripe are parity, so at least one of these three helpers garbles a
+    // Only two of the six blocks of a stripe are parity, so at least one of these three helpers garbles a
     // data block.
     for helper in ["h1", "h2", "h3"] {
         cluster.kill(helper);

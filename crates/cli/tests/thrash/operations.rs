@@ -156,7 +156,8 @@ pub fn draw(rng: &mut Rng, model: &Model, codes: &[&str], helpers: usize, round:
     operations.into_iter().chain(readers).collect()
 }
 
-/// Returns gets of files that are being replaced. Each must return the old version or the new one.
+/// Returns `get` operations on files that are being replaced. Each must return the old version of the file or
+/// the new one.
 fn readers(rng: &mut Rng, operations: &[Operation], round: u64) -> Vec<Operation> {
     let replaces =
         operations.iter().filter(|operation| matches!(operation.verb, Verb::Put { replace: true, .. }));

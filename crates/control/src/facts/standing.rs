@@ -23,8 +23,8 @@ pub(crate) struct Standing {
     pub contradictory: bool,
 }
 
-/// The stripes of files whose losses differ from the counts of the picture (the catalog in memory), for
-/// either of two reasons.
+/// Stripes (of files) for which the picture, the catalog in memory, does not count all losses: because a bad
+/// copy is not recorded yet, or because the stripe's blocks contradict each other.
 pub(crate) struct Doubts {
     /// Copies found bad whose state is not recorded yet.
     bad: BTreeMap<Slot, BTreeSet<(BlockIndex, NodeId)>>,

@@ -31,7 +31,7 @@ pub(crate) enum OrderedBy {
     Rebalance(Box<RebalanceView>, Reply<RebalanceView>),
     /// The coordinator: this helper has been absent for too long.
     Outage(NodeId),
-    /// The coordinator: an earlier drain of this helper left blocks.
+    /// The coordinator: an earlier drain of this helper left blocks behind on it.
     Drain(NodeId),
     /// The coordinator: single stripes are damaged or misplaced.
     Damage,

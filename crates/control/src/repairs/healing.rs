@@ -57,7 +57,7 @@ pub struct HealPolicy {
 
 /// A damaged stripe that is repaired automatically.
 struct Case {
-    /// The repairs of the stripe; empty while the order of the first repair is being stored.
+    /// The repairs of the stripe; empty while the request for the first repair is being stored.
     repairs: BTreeSet<u64>,
     attempts: u32,
     not_before: Duration,

@@ -16,7 +16,8 @@ use super::work::Work;
 use crate::wire::control::ToNode;
 use crate::{BlockId, Fingerprint, Geometry, LocalBlock, NodeId, Topology};
 
-/// The maximum number of stretches in a check; with this many, the part left for the end is small.
+/// The maximum number of stretches in a check. With this many, survivors have little left to fingerprint when
+/// the last slice has been written.
 const MOST_STRETCHES: u32 = 8;
 /// The maximum number of questions to one node in a check. A node queues at most
 /// [`MAX_WAITING_MESSAGES`](crate::MAX_WAITING_MESSAGES) messages, and a check may start again.

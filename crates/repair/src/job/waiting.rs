@@ -133,8 +133,8 @@ fn ends_of_dead_edges(dead: &[Wait], worth: &impl Fn(NodeId) -> Worth) -> BTreeS
             .unwrap_or_else(|| std::cmp::min((cheapness(worth(a)), a), (cheapness(worth(b)), b)).1);
         ends.insert(end);
         edges.retain(|&(a, b)| a != end && b != end);
-        // The client's own link may be the slow one. So only one of the nodes with a dead edge to a client is
-        // blamed at a time.
+        // A dead edge to a client may be due to the client's own slow link. So once a node has been chosen,
+        // the remaining dead edges to clients are ignored: no second node is blamed for such an edge.
         edges.retain(|&(a, b)| ![a, b].iter().any(|&node| worth(node).standing == Standing::Client));
     }
     ends

@@ -33,7 +33,8 @@ impl Candidates {
     /// block.
     ///
     /// `available` are the readable blocks, best first. `sources` are the blocks that the code's own recipe
-    /// reads; exactly these are used unless any `k` blocks decode.
+    /// reads. With Reed-Solomon and XOR, any `k` available blocks may be chosen; with other codes, exactly
+    /// `sources` are used.
     pub fn new(
         stripe: &Stripe,
         request: &PlanRequest,

@@ -27,8 +27,8 @@ impl Relay {
         }
     }
 
-    /// Prepares the local reads of a slice and requests them, unless the slice is read in portions. With
-    /// [`Pacing::Serial`], this happens only once all frames of the slice have arrived.
+    /// Prepares the local reads of a slice. Requests them, too, unless the slice is read in portions. With
+    /// [`Pacing::Serial`], does nothing until all frames of the slice have arrived.
     pub(super) fn ask_reads(&mut self, slice: u32) {
         let lane = self.course.lane_of(slice);
         let program = self.course.programs[usize::from(lane)].as_ref().expect("the slice is open");

@@ -89,9 +89,9 @@ fn take_couples(rows: &mut [Row], inputs: usize) -> Vec<Couple> {
 struct Middles {
     /// One value per sum, stored in the buffer of the sum.
     values: Vec<Row>,
-    /// For each value, the sum that it is stored in.
+    /// For each value, the number of the sum whose buffer stores the value.
     sums: Vec<usize>,
-    /// The pairs of values that are mixed to become sums.
+    /// Pairs of values, each of which is turned into two sums at the end (see [`Mix`]).
     mixes: Vec<Mix>,
 }
 

@@ -198,8 +198,9 @@ const LARGE_SLICE_BYTES: usize = 8 << 20;
 /// read and one being sent.
 const KEPT_SLICES: usize = 2;
 
-/// A slice that is read in portions requests no more reads while this much data waits to be sent or written,
-/// so that data leaves soon after it was computed. A node that sends nothing stops receiving at this limit.
+/// A relay requests no further portion of a slice while this much data waits to be sent or written, so data
+/// leaves soon after it was computed. A node without outgoing streams, such as a requestor, also receives no
+/// more while more than this, and more than two slices, wait to be written.
 const LEAVING_BYTES: usize = 1 << 20;
 
 /// The buffers and the kernel that the arithmetic uses.

@@ -70,8 +70,8 @@ fn rounds_of_the_block_level_schemes() {
 
 #[test]
 fn crr_loads_its_nodes_as_in_the_corrected_table() {
-    // k, most blocks through one node: recursive halving, splitting with the tree, splitting direct,
-    // conventional
+    // (k, halving, tree, star): the largest load of any node, in blocks, when k blocks are combined by
+    // recursive halving, by splitting with the tree, and by the conventional star.
     let table = [
         (4, 2.0, 1.75, 4.0),
         (5, 3.0, 1.875, 5.0),

@@ -387,7 +387,7 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, rng_seed: RngSeed::Fixed(14), failure_persistence: None, ..Default::default() }
 }
 
-/// Codes of every other kind: local groups, coupled halves, sub-packetized.
+/// Returns codes of all kinds except Reed-Solomon and XOR: local groups, coupled halves, sub-packetized.
 fn other() -> impl Strategy<Value = CodeSpec> {
     let names = [
         "lrc-6-2-2",

@@ -1,4 +1,5 @@
-//! FastPR's simulated experiments in the paper's own time model: supplement, Experiments 1, 2, 3 and 6.
+//! The simulated Experiments 1, 2, 3 and 6 from the supplement of the FastPR paper, in the paper's own model
+//! of time.
 
 use sim::Dice;
 use sim::fastpr::{Chunk, Model, RoundOrder, published_sets, schedule, sets};

@@ -59,7 +59,8 @@ impl Cluster {
         Self::boot_on(Arc::new(OneAddress::make()), hadoop, options, root)
     }
 
-    /// Boots a cluster on a ground, with all files in an empty folder.
+    /// Boots a cluster whose processes run in the environment `ground`. All files of the cluster go into the
+    /// empty folder `root`.
     ///
     /// # Panics
     /// If the cluster does not start.

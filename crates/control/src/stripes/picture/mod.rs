@@ -43,7 +43,7 @@ pub(crate) struct Picture {
     odd: BTreeMap<BlockId, (Slot, BlockIndex)>,
     /// Stripes with a block on several nodes.
     replicated: BTreeSet<Slot>,
-    /// Stripes of files with a block that has no healthy copy, even if all nodes were in service.
+    /// Stripes (of files) in which some block would have no healthy copy even if all nodes were in service.
     rotten: BTreeSet<Slot>,
     /// For each node, the blocks whose recorded place is this node, including missing and corrupt ones.
     holders: BTreeMap<NodeId, BTreeSet<(Slot, u16)>>,

@@ -368,7 +368,7 @@ fn put_number((part, stripes): &(FilePart, Stripes)) -> Option<(u64, usize)> {
     Some((Key::of(&StripeId(part.put.clone()))?.count(), fewest_witnesses(stripes)))
 }
 
-/// Returns the smallest number of helpers that hold blocks of one stripe, over all these stripes.
+/// Returns the minimum, over these stripes, of the number of helpers that report blocks of the stripe.
 fn fewest_witnesses(stripes: &Stripes) -> usize {
     stripe_numbers(stripes).map(|(_, witnesses)| witnesses).min().unwrap_or(0)
 }
