@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use codes::{CodeSpec, SpecError};
 use repair::{BlockId, ChunkingError, StripeId};
 
-use crate::{BlockSize, CatalogError, PutId};
+use crate::{BlockSize, CatalogError, Fault, PutId};
 
 /// Why a catalog cannot be created, opened or recovered.
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +118,20 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Returns the error as a fault of the catalog's storage.
+    pub fn into_fault(self) -> CatalogError {
+        let detail = self.to_string();
+        match self {
+            Self::Catalog(error) => error,
+            Self::Io { path, source } => CatalogError::Storage {
+                place: path.display().to_string(),
+                fault: Fault::Io(source.kind()),
+                detail: source.to_string(),
+            },
+            _ => CatalogError::Storage { place: "file".to_owned(), fault: Fault::Stopped, detail },
+        }
+    }
+
     /// Whether a retry may succeed.
     pub fn is_passing(&self) -> bool {
         match self {

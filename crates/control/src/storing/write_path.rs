@@ -76,14 +76,12 @@ impl WritePath {
 
     /// Handles a failed check of the storage: begins a fault or, during a fault, schedules the next check.
     pub(crate) fn fails(&mut self, error: OpenError, now: Duration) {
-        match (&mut self.failing, error) {
-            (Some(failing), error) => {
+        match &mut self.failing {
+            Some(failing) => {
                 tracing::debug!(%error, "still cannot write the catalog");
                 (failing.asked, failing.retry_at) = (false, now + RETRY_EVERY);
             }
-            (None, OpenError::Catalog(error)) => self.begin(&error.into(), now),
-            // The driver stops the coordinator, because the error is permanent.
-            (None, _) => {}
+            None => self.begin(&error.into_fault().into(), now),
         }
     }
 

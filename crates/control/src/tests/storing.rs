@@ -114,6 +114,21 @@ fn of_two_puts_with_one_name_only_the_first_commit_succeeds() {
 }
 
 #[test]
+fn a_fault_shows_in_the_status_although_nothing_is_written() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 1);
+    scene.wait(Duration::from_secs(6));
+    assert!(scene.status().catalog.write_fault.is_none());
+    scene.broken = true;
+    scene.wait(Duration::from_secs(6));
+    let fault = scene.status().catalog.write_fault.unwrap();
+    assert!(fault.contains("catalog.redb cannot be used: no storage space"), "{fault}");
+    scene.broken = false;
+    scene.wait(Duration::from_secs(2));
+    assert!(scene.status().catalog.write_fault.is_none());
+}
+
+#[test]
 fn a_failing_storage_changes_nothing_and_is_retried() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
