@@ -127,7 +127,7 @@ impl DirCatalog {
     fn reopen(&mut self, term: Term) -> Result<Option<Vec<Done>>, OpenError> {
         self.medium.forget_cached(&self.path)?;
         self.engine = Engine::Open(self.medium.open(&self.path)?);
-        self.file = self.medium.file_at(&self.path);
+        self.file = self.medium.file_at(&self.path)?;
         let settled = self.settle_doubt(term);
         if let Err(error) = &settled {
             let (place, detail) = (self.path.display().to_string(), error.to_string());
@@ -156,11 +156,17 @@ impl DirCatalog {
         Ok(done.filter(|_| is_durable))
     }
 
+    /// Returns the database for a transaction that writes.
+    pub(super) fn writable(&self) -> Result<&Database, CatalogError> {
+        self.check_in_place()?;
+        self.engine.database()
+    }
+
     /// Checks that the path still leads to the open file.
     pub(super) fn check_in_place(&self) -> Result<(), CatalogError> {
-        match self.file.is_none() || self.medium.file_at(&self.path) == self.file {
-            true => Ok(()),
-            false => Err(CatalogError::Moved {
+        match self.medium.file_at(&self.path) {
+            Ok(file) if file == self.file => Ok(()),
+            _ => Err(CatalogError::Moved {
                 place: self.path.display().to_string(),
                 process: std::process::id(),
             }),

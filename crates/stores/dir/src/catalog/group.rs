@@ -77,7 +77,7 @@ impl DirCatalog {
     }
 
     fn attempt<'w>(&mut self, term: Term, writes: impl Iterator<Item = &'w Write>) -> Tried {
-        match tables::guard(&self.path, || tables::begin(self.engine.database()?, &self.path)) {
+        match tables::guard(&self.path, || tables::begin(self.writable()?, &self.path)) {
             Ok(group) => self.group = Some(group),
             Err(error) => return Tried::Failed(error.into()),
         }
@@ -87,9 +87,6 @@ impl DirCatalog {
         let Tried::Done(done) = tried else { return tried };
         if done.iter().all(|done| done.changes.is_empty() && done.value == Answer::Nothing) {
             return Tried::Done(done); // Nothing has changed: drop the transaction.
-        }
-        if let Err(error) = self.check_in_place() {
-            return Tried::Failed(error.into());
         }
         let (path, mark) = (&self.path, self.marks.next());
         let committed = tables::guard(path, || {

@@ -40,14 +40,11 @@ impl Medium {
         }
     }
 
-    /// The identity of the file at the path; `None` if there is no file.
-    pub(super) fn file_at(&self, path: &Path) -> Option<FileId> {
-        match self {
-            Self::File => {
-                fs::metadata(path).ok().map(|file| FileId { device: file.dev(), inode: file.ino() })
-            }
-            Self::Backend(_) => None,
-        }
+    /// Returns the identity of the file at the path; `None` for another medium.
+    pub(super) fn file_at(&self, path: &Path) -> Result<Option<FileId>, OpenError> {
+        let Self::File = self else { return Ok(None) };
+        let file = fs::metadata(path).map_err(|error| io_open_fault(path.to_owned(), error))?;
+        Ok(Some(FileId { device: file.dev(), inode: file.ino() }))
     }
 
     /// Drops the file from the page cache, so that the next open reads the medium.

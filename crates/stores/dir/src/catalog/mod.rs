@@ -96,7 +96,7 @@ impl DirCatalog {
         let (result, told) = tables::guard(&self.path, || {
             let change = match &self.group {
                 Some(group) => Change::shared(group, &self.path),
-                None => Change::of(self.engine.database()?, &self.path)?,
+                None => Change::of(self.writable()?, &self.path)?,
             };
             let result = work(&change)?; // An error drops `change`, which aborts a new transaction.
             if self.group.is_none() {

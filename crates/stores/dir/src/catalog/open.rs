@@ -64,7 +64,7 @@ impl DirCatalog {
             path: path.to_owned(),
             cluster: cluster_id.to_owned(),
             engine: Engine::Open(medium.open(path)?),
-            file: medium.file_at(path),
+            file: medium.file_at(path)?,
             medium,
             marks: Marks::default(),
             in_doubt: None,
