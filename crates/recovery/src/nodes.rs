@@ -148,7 +148,7 @@ pub(super) struct NodeTable {
     numbers: BTreeMap<NodeId, NodeNo>,
     racks: Vec<Rack>,
     /// Names of the hosts.
-    hosts: Vec<String>,
+    hosts: BTreeMap<String, usize>,
     /// Reservations of foreground repairs.
     foreground: BTreeMap<ReservationId, Booking>,
     /// Number of foreground reservations made so far.
@@ -171,7 +171,7 @@ impl Default for NodeTable {
             nodes: Vec::new(),
             numbers: BTreeMap::new(),
             racks: Vec::new(),
-            hosts: Vec::new(),
+            hosts: BTreeMap::new(),
             foreground: BTreeMap::new(),
             reservations: 0,
             repairs: 0,
@@ -270,10 +270,8 @@ impl NodeTable {
     }
 
     fn host(&mut self, name: &str) -> usize {
-        self.hosts.iter().position(|host| host == name).unwrap_or_else(|| {
-            self.hosts.push(name.to_owned());
-            self.hosts.len() - 1
-        })
+        let next = self.hosts.len();
+        *self.hosts.entry(name.to_owned()).or_insert(next)
     }
 
     /// Returns the first resource without room for `loads`, if any. Unknown nodes, such as clients, have no

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use rand::Rng;
 use rand::seq::SliceRandom;
-use repair::NodeId;
+use repair::{NodeId, Topology};
 
-use crate::nodes::Nodes;
 use crate::stripes::picture::host_of;
 
 /// A live helper that may get a block.
@@ -59,12 +58,11 @@ pub(crate) fn spread(
     Some(chosen)
 }
 
-impl Nodes {
-    /// The rack and the host of a helper, as far as they are known.
-    pub(crate) fn domains(&self, node: NodeId) -> Domains {
-        let Some(profile) = self.topology.get(node) else { return Domains::default() };
+impl Domains {
+    pub(crate) fn of(topology: &Topology, node: NodeId) -> Self {
+        let Some(profile) = topology.get(node) else { return Self::default() };
         let host = profile.reach.address().map(|address| host_of(address).to_owned());
-        Domains { rack: profile.rack.clone(), host }
+        Self { rack: profile.rack.clone(), host }
     }
 }
 

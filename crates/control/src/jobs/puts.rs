@@ -26,7 +26,7 @@ use crate::jobs::Requests;
 use crate::jobs::continuation::{Begun, PutThen};
 use crate::jobs::open_puts::{OpenPut, OpenPuts};
 use crate::jobs::owner::Owner;
-use crate::jobs::placement::{Candidate, spread};
+use crate::jobs::placement::{Candidate, Domains, spread};
 use crate::jobs::requests::policy;
 use crate::nodes::Nodes;
 use crate::out::Out;
@@ -371,7 +371,7 @@ impl Jobs {
     /// them.
     pub(crate) fn candidates(&self, facts: Facts<'_>, block_bytes: u64) -> Vec<Candidate> {
         let roomy = self.takers(facts).filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
-        let domains = |node| facts.nodes.domains(node);
+        let domains = |node| Domains::of(&facts.nodes.topology, node);
         roomy.map(|node| Candidate { node, domains: domains(node), used: self.used(facts, node) }).collect()
     }
 

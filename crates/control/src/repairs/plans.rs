@@ -9,8 +9,9 @@ use store_api::{BlockRecord, StripeRecord};
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::jobs::placement::spread;
+use crate::jobs::placement::{Domains, spread};
 use crate::out::Out;
+use crate::stripes::indices::indexed;
 use views::PlanRates;
 
 /// The number of an imaginary client. Real clients are numbered from 2^31.
@@ -46,7 +47,7 @@ impl Jobs {
         let nodes = match requestor {
             Some("client") => vec![SOME_CLIENT; blocks.len()],
             Some(name) => vec![facts.nodes.node_named(facts.base, name)?; blocks.len()],
-            None => self.likely_requestors(facts, record, blocks.len(), out),
+            None => self.likely_requestors(facts, record, blocks, out),
         };
         Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())
     }
@@ -56,16 +57,18 @@ impl Jobs {
         &self,
         facts: Facts<'_>,
         record: &StripeRecord,
-        count: usize,
+        lost: &BTreeSet<BlockIndex>,
         out: &mut Out,
     ) -> Vec<NodeId> {
         let holders: BTreeSet<NodeId> =
             record.blocks.iter().flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
+        let surviving = indexed(record).filter(|(index, _)| !lost.contains(index));
+        let surviving = surviving.flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
         let mut free = self.candidates(facts, record.block_bytes);
         free.retain(|candidate| !holders.contains(&candidate.node));
-        let taken = holders.into_iter().map(|node| facts.nodes.domains(node));
-        let chosen = spread(free, taken, count, &mut out.rng);
-        chosen.unwrap_or_else(|| vec![SOME_CLIENT; count])
+        let taken = surviving.map(|node| Domains::of(&facts.nodes.topology, node));
+        let chosen = spread(free, taken, lost.len(), &mut out.rng);
+        chosen.unwrap_or_else(|| vec![SOME_CLIENT; lost.len()])
     }
 }
 

@@ -17,7 +17,7 @@ impl Repairs {
     /// changed.
     pub(crate) fn tell_node(&mut self, facts: Facts<'_>, node: NodeId) {
         let Some(view) = facts.nodes.topology.get(node) else { return };
-        let Domains { rack, host } = facts.nodes.domains(node);
+        let Domains { rack, host } = Domains::of(&facts.nodes.topology, node);
         let facts = NodeFacts {
             alive: facts.nodes.is_helper(node)
                 && (!facts.base.store.reports_service() || facts.stripes.picture.is_up(node)),
