@@ -29,6 +29,27 @@ fn a_scrub_keeps_two_questions_open_per_helper() {
     assert_eq!(scene.status().work.last_scrub.unwrap(), state, "it is remembered");
 }
 
+/// A read finds the damage after the scrub's question was sent and before it is answered.
+#[test]
+fn a_scrub_lists_damage_that_a_read_records_first() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    let (stripe, helper) = (file.layout[0].stripe.stripe.clone(), home(&file, 0));
+    scene.rotten.insert(block(&file, 0));
+    scene.frozen.insert(helper.clone());
+    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    scene.read(9, &stripe, 0, &[]);
+    scene.play();
+    // The helper handles the read before the scrub's question.
+    scene.node(&helper).backlog.make_contiguous().reverse();
+    scene.frozen.clear();
+    scene.play();
+    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    assert_eq!((state.state.name(), state.checked), ("done", 4));
+    let found: Vec<&str> = state.findings.iter().map(|found| found.block.as_str()).collect();
+    assert_eq!(found, [block(&file, 0).0]);
+}
+
 #[test]
 fn a_scrub_reports_a_silent_helper_and_ends() {
     let mut scene = Scene::new(4);
