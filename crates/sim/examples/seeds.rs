@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use sim::system::{Summary, Violation, check, shrink};
 
 const USAGE: &str =
@@ -86,8 +87,11 @@ impl Campaign {
             (played, failed) = (played + counts.0, failed + counts.1);
         }
         let passed = played - failed;
-        let cpu = processor_time().map_or(String::new(), |time| format!(" and {time:.0?} of processor time"));
-        println!("{passed} seeds passed in {:.0?}{cpu}, {failed} failed", begun.elapsed());
+        println!(
+            "{passed} seeds passed in {:.0?} and {:.0?} of processor time, {failed} failed",
+            begun.elapsed(),
+            processor_time()
+        );
         failed
     }
 
@@ -156,14 +160,10 @@ impl std::fmt::Display for Totals {
     }
 }
 
-/// Returns the processor time of this process so far; `None` if the system does not report it.
-fn processor_time() -> Option<Duration> {
-    /// The unit of the times in `stat` on Linux.
-    const TICK: Duration = Duration::from_millis(10);
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    let (_, after_the_name) = stat.rsplit_once(')')?;
-    let ticks = after_the_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<u32>().ok());
-    Some(TICK * ticks.sum::<Option<u32>>()?)
+/// Returns the processor time of this process so far.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {
