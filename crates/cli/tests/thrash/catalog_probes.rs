@@ -38,8 +38,8 @@ pub fn probes(round: u64, code: &str, number: u64) -> Vec<Operation> {
 pub struct Probed {
     /// The results of the attempted probes.
     pub ran: Vec<Ran>,
-    /// Describes the last put that the catalog refused while the status reported no write fault. `None` if
-    /// there was none.
+    /// If the catalog refused all probes and the status never reported a write fault: the last probe and the
+    /// status.
     pub lie: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Thrash {
     /// Runs probes until one ends without an error of the catalog, or until the status reports that writes
     /// are refused.
     pub(crate) fn probe_writes(&self, probes: &[Operation]) -> Probed {
-        let mut probed = Probed::default();
+        let (mut probed, mut lie) = (Probed::default(), None);
         for probe in probes {
             self.write_source(probe);
             let ran = self.run_one(probe);
@@ -63,10 +63,10 @@ impl Thrash {
             }
             self.report
                 .log(&format!("  perhaps better than the truth: {words}, and the status has no write fault"));
-            probed.lie = Some(format!("a put ends with {words}; the status: {}", status["summary"]));
+            lie = Some(format!("a put ends with {words}; the status: {}", status["summary"]));
             thread::sleep(PAUSE);
         }
-        probed
+        Probed { lie, ..probed }
     }
 
     /// Waits until the catalog accepts writes again.
