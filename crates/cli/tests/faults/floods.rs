@@ -283,15 +283,21 @@ async fn shake_hands(port: u16, tls: Arc<ClientConfig>, ended: &AtomicBool) {
     }
 }
 
-/// The coordinator has so few descriptors that the burst exceeds the share that is open to strangers.
-#[test]
-fn members_get_in_through_a_burst_of_strangers_from_their_own_address() {
+/// A cluster whose coordinator has 1,024 descriptors, so that a test can use up its slots.
+fn with_few_descriptors() -> Cluster {
     let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
     cluster.start_limited(&["coordinator"], 1024);
     for helper in 1..=4 {
         cluster.start(&["helper", &format!("h{helper}")]);
     }
     cluster.await_ready();
+    cluster
+}
+
+/// The coordinator has so few descriptors that the burst exceeds the share that is open to strangers.
+#[test]
+fn members_get_in_through_a_burst_of_strangers_from_their_own_address() {
+    let mut cluster = with_few_descriptors();
     let content = cluster.put("film", 300_000);
     let burst = Burst::begin(&cluster, 300, 1);
     std::thread::sleep(Duration::from_secs(1));
@@ -312,12 +318,7 @@ fn members_get_in_through_a_burst_of_strangers_from_their_own_address() {
 /// A plug-in opens more connections than the coordinator has slots for members, and keeps them idle.
 #[test]
 fn a_member_with_very_many_connections_does_not_shut_others_out() {
-    let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
-    cluster.start_limited(&["coordinator"], 1024);
-    for helper in 1..=4 {
-        cluster.start(&["helper", &format!("h{helper}")]);
-    }
-    cluster.await_ready();
+    let mut cluster = with_few_descriptors();
     let content = cluster.put("film", 300_000);
     cluster.mend(&["issue", "plugin", "leaky"]).ok();
     let leaky = Role::Plugin("leaky".parse().unwrap());
