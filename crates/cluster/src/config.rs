@@ -174,7 +174,7 @@ pub struct ConfigError {
     pub line: usize,
     /// The text of this line, trimmed.
     pub line_text: String,
-    /// What is wrong, and how to fix it.
+    /// The mistake, and how to correct it.
     pub message: String,
 }
 

@@ -113,11 +113,11 @@ pub struct Sink {
     /// kind, so that the two can be compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// What happens to the block once it is delivered.
+    /// The use of the block once it is delivered.
     pub end: SinkEnd,
 }
 
-/// What happens to a delivered block. How a store publishes the block, by a rename of its own or through the
+/// The use of a delivered block. How a store publishes the block, by a rename of its own or through the
 /// storage system's process, is up to the store and not part of the assignment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "kebab-case")]

@@ -121,7 +121,7 @@ fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     cluster.assert_reads("old", &old, &[]);
 }
 
-/// What may be stored under a name: one of `versions` or, if `may_be_absent`, no file.
+/// The possible contents of a name: one of `versions` or, if `may_be_absent`, no file.
 #[derive(Default)]
 struct Expected {
     versions: Vec<Vec<u8>>,

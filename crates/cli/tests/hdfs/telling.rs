@@ -1,4 +1,4 @@
-//! What Mend reports about a cluster: files that are being written or were deleted, the time before the first
+//! Mend's reports about a cluster: files that are being written or were deleted, the time before the first
 //! listing, dead DataNodes and missing helpers.
 
 use std::sync::Mutex;

@@ -87,7 +87,7 @@ pub struct Cluster {
     pub concurrency: Concurrency,
     /// The repair's specification.
     pub spec: RepairSpec,
-    /// What happens to node 0.
+    /// How node 0 leaves the cluster.
     pub loss: Loss,
     /// How blocks are rebuilt.
     pub shape: Shape,
@@ -95,7 +95,7 @@ pub struct Cluster {
     pub pacing: Option<Pacing>,
 }
 
-/// What happens to node 0.
+/// How node 0 leaves the cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// The node is dead.

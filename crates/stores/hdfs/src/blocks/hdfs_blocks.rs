@@ -19,8 +19,9 @@ use super::writer::{Place, ReplicaWriter, Shared};
 
 /// The finalized replicas of one block pool, in the folders of one DataNode.
 ///
-/// Blocks have HDFS's names of replicas, such as `blk_-9223372036854775792_1001`. Whoever creates or removes
-/// replicas in the folders of a running DataNode must notify the DataNode (`docs/reference/hdfs.md`).
+/// Blocks have HDFS's names of replicas, such as `blk_-9223372036854775792_1001`. A program that creates
+/// or removes replicas in the folders of a running DataNode must notify the DataNode
+/// (`docs/reference/hdfs.md`).
 #[derive(Debug)]
 pub struct HdfsBlocks {
     shared: Arc<Shared>,
