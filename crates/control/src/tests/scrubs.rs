@@ -36,13 +36,13 @@ fn a_scrub_lists_damage_that_a_read_records_first() {
     let file = scene.put("f", 1);
     let (stripe, helper) = (file.layout[0].stripe.stripe.clone(), home(&file, 0));
     scene.rotten.insert(block(&file, 0));
-    scene.frozen.insert(helper.clone());
+    scene.frozen.extend([helper.clone(), "admin".to_owned()]);
     let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
     scene.read(9, &stripe, 0, &[]);
     scene.play();
     // The helper handles the read before the scrub's question.
     scene.node(&helper).backlog.make_contiguous().reverse();
-    scene.frozen.clear();
+    scene.frozen.remove(&helper);
     scene.play();
     let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.checked), ("done", 4));
