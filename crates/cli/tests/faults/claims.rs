@@ -77,7 +77,7 @@ fn a_single_block_cannot_claim_a_files_name_in_a_rebuilt_catalog() {
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     cluster.assert_reads("film", &content, &[]);
-    // The forged file is kept under another name, so that the user can inspect it.
+    // The forged file is kept under another name, where the user can inspect it.
     let listed = cluster.mend(&["ls", "--output", "json"]).ok().json();
     let names: Vec<&str> =
         listed.as_array().unwrap().iter().filter_map(|file| file["name"].as_str()).collect();

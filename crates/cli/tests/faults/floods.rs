@@ -283,7 +283,7 @@ async fn shake_hands(port: u16, tls: Arc<ClientConfig>, ended: &AtomicBool) {
     }
 }
 
-/// A cluster whose coordinator has 1,024 descriptors, so that a test can use up its slots.
+/// A cluster whose coordinator has 1,024 descriptors: few enough that a test can use up its slots.
 fn with_few_descriptors() -> Cluster {
     let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
     cluster.start_limited(&["coordinator"], 1024);

@@ -175,7 +175,7 @@ fn orphans_go_by_themselves_once_nothing_refers_to_them() {
     assert!(first_line(&cluster).starts_with("safe"));
 }
 
-/// Changes bytes of a block's file, so that its checksums do not match.
+/// Changes bytes of a block's file without adapting its checksums.
 fn spoil(file: &Path) {
     let mut bytes = fs::read(file).unwrap();
     bytes[5000..5005].copy_from_slice(b"zzzzz");

@@ -190,7 +190,7 @@ impl Thrash {
         now
     }
 
-    /// Stops the drains that these operations began, so that the helpers take blocks again.
+    /// Stops the drains that these operations began. The helpers then take blocks again.
     fn stop_drains(&self, operations: &[Operation]) {
         for operation in operations {
             let Verb::Drain { helper } = &operation.verb else { continue };
