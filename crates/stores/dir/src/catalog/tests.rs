@@ -651,10 +651,11 @@ fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     catalog.nodes().expect("readable").iter().map(of).collect()
 }
 
-/// Returns the catalog rebuilt from these inventories, and the report.
-fn rebuilt(inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("catalog.redb");
+/// Rebuilds a catalog from these inventories, in a folder of its own within the scene's, and returns it with
+/// the report.
+fn rebuilt(scene: &Scene, inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
+    let folder = tempfile::tempdir_in(scene.folder.path()).expect("a temporary folder");
+    let path = folder.keep().join("catalog.redb");
     let said = DirCatalog::rebuild(&path, CLUSTER, inventories, usize::from(!complete)).expect("rebuilt");
     (DirCatalog::open(path, CLUSTER).expect("whole"), said)
 }
@@ -758,7 +759,7 @@ fn a_rebuilt_catalog_has_all_files() {
     let half = scene.allocate(pending, 0, [0, 1, 2]);
     scene.publish(&half);
     let mut held = inventories(&scene.catalog);
-    let (catalog, said) = rebuilt(&held, true);
+    let (catalog, said) = rebuilt(&scene, &held, true);
     assert_eq!(said.files, ["a", "dir/b"]);
     assert_eq!(said.without_file(), ["c"].into());
     assert_eq!((said.left, said.unreadable, said.strangers), (vec![("c".to_owned(), 3)], vec![], vec![]));
@@ -772,15 +773,15 @@ fn a_rebuilt_catalog_has_all_files() {
     assert!(catalog.is_from_the_future(&block("6.0")).expect("readable"), "counted on from stripe 5");
     // If one of the three inventories is missing, that helper's block has no holder.
     held.remove(1);
-    let (catalog, said) = rebuilt(&held, true);
+    let (catalog, said) = rebuilt(&scene, &held, true);
     assert_eq!(said.files, ["a", "dir/b"]);
     let stripe = catalog.stripe(&a.stripes[0]).expect("there");
     assert_eq!((stripe.blocks[1].node, stripe.blocks[1].digest), (None, None));
     // If two of the three inventories are missing, no file is readable. The rebuild keeps the files' names
     // only if some helpers did not answer.
     held.remove(1);
-    assert_eq!(rebuilt(&held, false).1.unreadable, ["a", "dir/b"]);
-    assert_eq!(rebuilt(&held, true).1.unreadable, [""; 0]);
+    assert_eq!(rebuilt(&scene, &held, false).1.unreadable, ["a", "dir/b"]);
+    assert_eq!(rebuilt(&scene, &held, true).1.unreadable, [""; 0]);
 }
 
 #[test]
@@ -799,7 +800,7 @@ fn a_single_lying_helper_cannot_take_a_name_or_damage_a_stripe() {
     held[4].blocks.push(forged);
     // Forges a different digest for every block of the stripe.
     held[4].blocks.extend(real.iter().map(|block| Description { digest: digest(999), ..block.clone() }));
-    let (mut catalog, said) = rebuilt(&held, true);
+    let (mut catalog, said) = rebuilt(&scene, &held, true);
     assert_eq!(said.files, ["a"]);
     let rival =
         Rival { name: "a".to_owned(), kept_as: "a.rival-1".to_owned(), helpers: vec!["eve".to_owned()] };
@@ -834,7 +835,7 @@ fn numbers_and_times_of_a_single_helper_do_not_displace_later_files() {
         let stripe = format!("{count}-aaaaab");
         let forged = invented(&held[0].blocks[0], &stripe, "zzz");
         held[4].blocks.push(forged);
-        let (catalog, said) = rebuilt(&held, true);
+        let (catalog, said) = rebuilt(&scene, &held, true);
         let unconfirmed = Unconfirmed { name: "zzz".to_owned(), helper: "eve".to_owned() };
         assert_eq!((said.files.len(), &said.unconfirmed), (2, &vec![unconfirmed]));
         assert!(!said.is_clear());
@@ -844,7 +845,7 @@ fn numbers_and_times_of_a_single_helper_do_not_displace_later_files() {
         scene.catalog.era = Era::NONE;
         let (b, c) = (scene.file("b", 1), scene.file("c", 1));
         assert_eq!((b.stripes[0].0.as_str(), c.stripes[0].0.as_str()), ("2", "3"));
-        let (catalog, said) = rebuilt(&inventories(&scene.catalog), true);
+        let (catalog, said) = rebuilt(&scene, &inventories(&scene.catalog), true);
         assert_eq!((said.files.len(), said.strangers), (4, vec![]));
         assert_eq!(catalog.file("c").expect("readable").expect("there").stripes, c.stripes);
         // The same must hold when stripe numbers are almost used up.
@@ -852,7 +853,7 @@ fn numbers_and_times_of_a_single_helper_do_not_displace_later_files() {
         scene.catalog.change(|change| change.put(META, NEXT_STRIPE, &MAX_COUNT)).expect("written");
         scene.catalog.era = Era::NONE;
         let last = scene.file("last", 1);
-        let (catalog, said) = rebuilt(&inventories(&scene.catalog), true);
+        let (catalog, said) = rebuilt(&scene, &inventories(&scene.catalog), true);
         assert_eq!((said.files.len(), said.strangers), (5, vec![]));
         assert_eq!(catalog.file("last").expect("readable").expect("there").stripes, last.stripes);
         let next = catalog.look(|view| view.get::<_, u64>(META, NEXT_STRIPE)).expect("readable");
@@ -869,7 +870,7 @@ fn a_file_with_too_few_blocks_is_named() {
     for inventory in &mut held[..2] {
         inventory.blocks.pop();
     }
-    let (_, said) = rebuilt(&held, true);
+    let (_, said) = rebuilt(&scene, &held, true);
     assert_eq!((&said.files, said.without_file()), (&vec!["a".to_owned()], ["gone"].into()));
     assert!(!said.is_clear());
 }
@@ -882,7 +883,7 @@ fn the_newest_readable_put_of_a_name_becomes_the_file() {
     let put = scene.begin_or("a", 2, true).expect("to replace");
     let first = scene.allocate(put, 0, [0, 1, 2]);
     scene.publish(&first);
-    let (catalog, said) = rebuilt(&inventories(&scene.catalog), true);
+    let (catalog, said) = rebuilt(&scene, &inventories(&scene.catalog), true);
     assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, old.stripes);
     assert_eq!(said.left, [("a".to_owned(), 3)]);
     let second = scene.allocate(put, 1, [0, 1, 2]);
@@ -891,7 +892,7 @@ fn the_newest_readable_put_of_a_name_becomes_the_file() {
     // The old blocks are still present, because no helper has removed them yet.
     let mut held = inventories(&scene.catalog);
     held.iter_mut().zip(before).for_each(|(now, before)| now.blocks.extend(before.blocks));
-    let (catalog, _) = rebuilt(&held, true);
+    let (catalog, _) = rebuilt(&scene, &held, true);
     assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, new.stripes);
 }
 
@@ -908,7 +909,7 @@ fn contradicting_blocks_are_counted_as_strangers() {
     foreign.label.as_mut().expect("labelled").1.cluster = "cluster-2".to_owned();
     let unnamed = Description { label: None, ..held[2].blocks[0].clone() };
     held[4].blocks = vec![copy, foreign, unnamed];
-    let (catalog, said) = rebuilt(&held, true);
+    let (catalog, said) = rebuilt(&scene, &held, true);
     assert!(!said.is_clear());
     assert_eq!(said.files, ["a"]);
     let strangers = said.strangers.iter().map(|left| (left.helper.as_str(), left.file.as_deref()));
