@@ -85,6 +85,10 @@ pub enum Action {
     Probe,
     /// Compares the status with the disks of the running helpers.
     LookAtStatus,
+    /// Pauses all repairs that are open.
+    PauseRepairs,
+    /// Resumes all paused repairs.
+    ResumeRepairs,
 }
 
 /// An action and the time at which it is carried out, since the start of the round.
@@ -138,9 +142,10 @@ enum Kind {
     Hoard,
     Links,
     Catalog,
+    Pause,
 }
 
-const WEIGHTS: [(Kind, &str, u32); 19] = [
+const WEIGHTS: [(Kind, &str, u32); 20] = [
     (Kind::KillHelper, "kill-helper", 14),
     (Kind::StartHelper, "start-helper", 8),
     (Kind::StopHelper, "stop-helper", 8),
@@ -160,6 +165,7 @@ const WEIGHTS: [(Kind, &str, u32); 19] = [
     (Kind::Hoard, "hoard", 4),
     (Kind::Links, "links", 6),
     (Kind::Catalog, "catalog", 5),
+    (Kind::Pause, "pause", 6),
 ];
 
 /// The name of a fault that is never drawn in a round. The fault is injected when everything is healthy.
@@ -306,6 +312,7 @@ impl Draw<'_> {
             Kind::Hoard => self.hoard(at)?,
             Kind::Links if self.switches.links => self.links(at),
             Kind::Catalog => self.catalog(at),
+            Kind::Pause => self.pause_repairs(at),
             Kind::Links => {}
         }
         Some(())
@@ -580,6 +587,14 @@ impl Draw<'_> {
         }
     }
 
+    /// Pauses the repairs for a while, shortly after a user has requested one.
+    fn pause_repairs(&mut self, at: Duration) {
+        self.repair(at);
+        let (before, pause) = (self.milliseconds(400), self.pause());
+        self.event(at + before, Action::PauseRepairs);
+        self.event(at + before + pause, Action::ResumeRepairs);
+    }
+
     /// Schedules a user's repair of everything.
     fn repair(&mut self, at: Duration) {
         let label = format!("{}-repair-{}", self.round, self.schedule.operations.len());
@@ -662,7 +677,8 @@ pub fn carry_out(cluster: &Cluster, action: &Action, report: &Report) {
         }
         Action::FillRecords { leave } => note(report, disk::fill(&cluster.records(), *leave)),
         Action::UnfillRecords => disk::unfill(&cluster.records()),
-        Action::Probe | Action::LookAtStatus => {} // Executed by the caller.
+        // Executed by the caller.
+        Action::Probe | Action::LookAtStatus | Action::PauseRepairs | Action::ResumeRepairs => {}
         Action::Starve { helper } => limit_descriptors(cluster, helper, 24),
         Action::Feed { helper } => {
             limit_descriptors(cluster, helper, getrlimit(Resource::Nofile).current.unwrap_or(1024));
@@ -702,11 +718,13 @@ fn counted(action: &Action) -> Option<&'static str> {
         Action::Links { drops: true, .. } => "one-way link broken",
         Action::LimitFiles { bytes: Some(_) } => "catalog refuses writes",
         Action::FillRecords { .. } => "catalog's disk full",
+        Action::PauseRepairs => "repairs paused",
         Action::Unfill { .. } | Action::Feed { .. } | Action::Hoard { .. } | Action::Links { .. } => {
             return None;
         }
         Action::LimitFiles { .. } | Action::UnfillRecords | Action::Probe | Action::LookAtStatus => {
             return None;
         }
+        Action::ResumeRepairs => return None,
     })
 }

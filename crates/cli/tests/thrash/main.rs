@@ -15,11 +15,12 @@ mod janitor;
 mod judge;
 #[path = "../limits/mod.rs"]
 mod limits;
+mod lost_catalogs;
 mod model;
 mod network;
-mod old_catalog;
 mod operations;
 mod parity;
+mod pauses;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod report;

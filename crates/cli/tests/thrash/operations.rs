@@ -47,6 +47,10 @@ pub enum Verb {
     Drain {
         helper: String,
     },
+    /// Recovers a helper. Fails if the helper is up.
+    Recover {
+        helper: String,
+    },
     Status,
     List,
 }
@@ -74,6 +78,7 @@ impl Verb {
             Self::Repair => "repair",
             Self::Scrub { .. } => "scrub",
             Self::Drain { .. } => "drain",
+            Self::Recover { .. } => "recover",
             Self::Status => "status",
             Self::List => "ls",
         }
@@ -129,6 +134,9 @@ impl Operation {
             }
             Verb::Drain { helper } => {
                 words.extend(["node", "drain", helper, "--no-wait"].map(Into::into));
+            }
+            Verb::Recover { helper } => {
+                words.extend(["node", "recover", helper, "--no-wait"].map(Into::into));
             }
             Verb::Status => words.extend(["status", "--output", "json"].map(Into::into)),
             Verb::List => words.push("ls".to_owned()),
@@ -209,7 +217,8 @@ fn draw_verb(rng: &mut Rng, model: &Model, (codes, helpers): (&[&str], usize), n
         43..46 => Verb::Status,
         46..48 => Verb::List,
         48..74 => draw_get(rng, model, &present, false),
-        74..98 => draw_get(rng, model, &present, true),
+        74..94 => draw_get(rng, model, &present, true),
+        94..97 => Verb::Recover { helper: format!("h{}", rng.usize(1..=helpers)) },
         _ => Verb::Drain { helper: format!("h{}", rng.usize(1..=helpers)) },
     }
 }

@@ -99,6 +99,11 @@ impl Thrash {
             self.await_writes();
         }
         self.stop_drains(&operations);
+        if schedule.events.iter().any(|event| event.action == Action::PauseRepairs)
+            && !within(SETTLED, || self.resume_repairs())
+        {
+            self.fail("paused repairs cannot be resumed");
+        }
         for (operation, ran) in operations.iter().zip(&ran).chain(schedule.probes.iter().zip(&probed.ran)) {
             self.take(operation, ran, &around);
         }
@@ -116,14 +121,16 @@ impl Thrash {
         }
     }
 
-    /// Heals everything, reads back every file, runs the last two faults, and prints a summary.
+    /// Heals everything, reads back every file, runs the last faults, and prints a summary.
     pub fn finish(mut self) {
         self.heal(usize::MAX);
         let mut rng = Rng::with_seed(!self.seed);
         if self.switches.has(PARITY) {
             self.hold_against_parity(&mut rng);
         }
-        self.restore_old_catalog(&mut Rng::with_seed(self.seed ^ u64::MAX));
+        let mut rng = Rng::with_seed(self.seed ^ u64::MAX);
+        self.rebuild_lost_catalog(&mut rng);
+        self.restore_old_catalog(&mut rng);
         let complaints = self.report.complaints();
         self.say_summary();
         let wrong = if complaints.is_empty() { "nothing".to_owned() } else { complaints.join("; ") };
@@ -226,6 +233,8 @@ impl Thrash {
                 match event.action {
                     Action::Probe => probed = self.probe_writes(&schedule.probes),
                     Action::LookAtStatus => self.check_status_of_dead(),
+                    Action::PauseRepairs => self.pause_repairs(),
+                    Action::ResumeRepairs => drop(self.resume_repairs()),
                     _ => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! Restores an old catalog at the end of a run.
+//! Restores an old catalog, and rebuilds a lost one, at the end of a run.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use crate::clients::{self, Fate, Ran};
 use crate::cluster::{COORDINATOR, within};
-use crate::content::Content;
+use crate::content::{Content, difference};
 use crate::model::{Model, Write};
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
@@ -37,7 +37,9 @@ impl Thrash {
             self.one("accept", &["catalog", "accept"]);
             let new = self.put_all("new", rng);
             self.read_all(&then);
-            new.iter().for_each(|(name, content)| self.read_new(name, *content));
+            for (name, content) in new {
+                self.read_new(&name, content, "was put with an old catalog");
+            }
         } else {
             let words = self.cluster.last_words(COORDINATOR);
             self.report.log(&format!("  the coordinator does not serve: {words}"));
@@ -47,6 +49,45 @@ impl Thrash {
             self.fail("the coordinator does not serve with the catalog that it had before");
         }
         self.read_all(&self.model);
+    }
+
+    /// Removes the catalog and rebuilds it from the blocks, sometimes while helpers are dead. All blocks must
+    /// be good before. Every file must be readable afterwards, and new files can be put.
+    pub(crate) fn rebuild_lost_catalog(&mut self, rng: &mut Rng) {
+        self.report.log("the catalog will be lost and rebuilt");
+        self.report.count(Section::Faults, "catalog rebuilt");
+        self.cluster.kill(COORDINATOR);
+        fs::remove_file(self.cluster.catalog()).unwrap();
+        let mut dead = self.cluster.helpers();
+        rng.shuffle(&mut dead);
+        dead.truncate(rng.usize(..=self.helpers.budget));
+        dead.iter().for_each(|helper| self.cluster.kill(helper));
+        let rebuilt = self.one("rebuild", &["catalog", "rebuild", "--wait", "5"]);
+        // 3: names of removed files, of which some blocks are left, cannot be recovered.
+        if !matches!(rebuilt.code, Some(0 | 3)) {
+            self.fail(&format!("the catalog cannot be rebuilt: {}", rebuilt.words()));
+        }
+        self.cluster.start(COORDINATOR);
+        dead.iter().for_each(|helper| self.cluster.start(helper));
+        if !self.serves() {
+            self.fail("the coordinator does not serve with a rebuilt catalog");
+        }
+        for name in self.model.names() {
+            let possible = self.model.possible(&name);
+            match possible.first().copied().flatten().filter(|_| possible.len() == 1) {
+                Some(content) => {
+                    self.read_new(&name, content, "was there before the catalog was rebuilt");
+                }
+                // Blocks that were left over may bring removed files back.
+                None => {
+                    self.one("rm", &["rm", &name]);
+                }
+            }
+        }
+        for (name, content) in self.put_all("rebuilt", rng) {
+            self.read_new(&name, content, "was put with a rebuilt catalog");
+            self.model.write(&name, Some(content), Write::Done);
+        }
     }
 
     /// Removes some files and puts others. The stripes of the new files get the numbers that the old catalog
@@ -111,10 +152,13 @@ impl Thrash {
         }
     }
 
-    fn read_new(&self, name: &str, content: Content) {
+    /// Reads a file, which must succeed and return this content. `told` says where the file comes from.
+    fn read_new(&self, name: &str, content: Content, told: &str) {
         let ran = self.one("get", &["get", name, "-o", "-"]);
-        if ran.code != Some(0) || fs::read(&ran.out).unwrap_or_default() != content.make() {
-            self.fail(&format!("`{name}` was put with an old catalog, and its get ends so: {}", ran.words()));
+        let found = fs::read(&ran.out).unwrap_or_default();
+        if ran.code != Some(0) || found != content.make() {
+            let differs = difference(&found, &content.make());
+            self.fail(&format!("`{name}` {told}, and its get ends so: {}; {differs}", ran.words()));
         }
     }
 
@@ -122,7 +166,7 @@ impl Thrash {
         let ran = clients::run(&self.cluster, &format!("old-{label}"), arguments, Fate::Spared);
         self.report.log(&format!("  mend {}: {}", arguments.join(" "), ran.words()));
         if ran.hung {
-            self.fail(&format!("`mend {label}` hangs with an old catalog restored"));
+            self.fail(&format!("`mend {label}` hangs with an old or rebuilt catalog"));
         }
         ran
     }
