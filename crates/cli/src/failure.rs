@@ -6,10 +6,14 @@ use std::process::ExitCode;
 
 use attached::KindError;
 use client::{ClientError, RequestFailure, Severity};
+use cluster::is_certificate_expired;
 use serde_json::json;
 
 use crate::args::Format;
 use crate::format::{printable, printable_lines};
+
+/// The remedy if a certificate has expired.
+const RENEW: &str = "run `mend renew` on the machine with ca.key";
 
 /// Exit codes, as listed in `mend help` and `docs/reference/cli.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,6 +127,10 @@ impl From<ClientError> for Failure {
                     "start the coordinator with `mend coordinator`, or name another cluster with --cluster \
                      DIR",
                 )
+                .exit(Exit::Unreachable),
+            ClientError::Identity(error) if error.is_expired() => failure.help(RENEW),
+            ClientError::Untrusted { source, .. } if is_certificate_expired(&source) => failure
+                .help(RENEW)
                 .exit(Exit::Unreachable),
             ClientError::Untrusted { .. } => failure
                 .help(

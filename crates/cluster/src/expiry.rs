@@ -22,7 +22,11 @@ pub fn is_certificate_expired(error: &io::Error) -> bool {
     match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(alert)) => *alert == AlertDescription::CertificateExpired,
         Some(error) => is_expired(error),
-        None => false,
+        // Some libraries keep only the text of an alert.
+        None => {
+            let alert = rustls::Error::AlertReceived(AlertDescription::CertificateExpired);
+            error.get_ref().is_some_and(|cause| cause.to_string() == alert.to_string())
+        }
     }
 }
 

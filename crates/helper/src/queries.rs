@@ -79,20 +79,24 @@ impl Queries {
         let _ = self.reports.send(FromNode::Unused { up, down }); // A new coordinator asks again.
     }
 
-    /// Answers a ping once the disk responds. If the disk hangs, no answer is sent, so the coordinator stops
-    /// relying on this node; only one thread hangs.
+    /// Answers a ping once the disk responds. If the disk hangs or the folder of blocks is gone, no answer is
+    /// sent, so the coordinator stops relying on this node. A disk that hangs blocks only one thread.
     fn pong(&self) {
         if self.answering.swap(true, Ordering::Relaxed) {
             return;
         }
         let (tasks, answering) = (self.engine.jobs(), self.answering.clone());
-        self.answer(move |blocks| {
-            let free_bytes = blocks.free_bytes().unwrap_or_else(|error| {
-                tracing::warn!(%error, "cannot determine the disk's free space; reporting none");
-                0
-            });
+        let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
+        tokio::task::spawn_blocking(move || {
+            match blocks.free_bytes() {
+                Ok(free_bytes) => {
+                    let _ = reports.send(FromNode::Pong { free_bytes, tasks }); // A new coordinator asks again.
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot use the folder of blocks; not answering the coordinator");
+                }
+            }
             answering.store(false, Ordering::Relaxed);
-            FromNode::Pong { free_bytes, tasks }
         });
     }
 

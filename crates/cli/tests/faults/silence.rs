@@ -196,6 +196,25 @@ fn a_helper_that_cannot_list_its_blocks_does_not_hold_up_a_scrub() {
 }
 
 #[test]
+fn a_helper_whose_block_folder_is_gone_is_down_until_it_is_back() {
+    let cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 300_000);
+    let (blocks, aside) = (cluster.folder().join("helpers/h2/blocks"), cluster.path("aside"));
+    std::fs::rename(&blocks, &aside).unwrap();
+    cluster.eventually("it is down", |cluster| {
+        let status = cluster.mend(&["status"]).out;
+        status.contains("down: h2")
+            && status.contains("can lose only 1 more block")
+            && !status.contains("full: h2")
+    });
+    assert!(cluster.log("h2").contains("cannot use the folder of blocks"), "{}", cluster.log("h2"));
+    cluster.assert_reads("film", &content, &[]);
+    std::fs::rename(&aside, &blocks).unwrap();
+    cluster.eventually("it is back", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
+    assert_eq!(cluster.block_files().len(), 12, "nothing was rebuilt");
+}
+
+#[test]
 fn a_block_that_cannot_be_removed_is_asked_for_again() {
     let cluster = Cluster::new(4, "rs-4-2", "64KiB");
     cluster.put("film", 100_000);

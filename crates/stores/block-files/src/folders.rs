@@ -138,6 +138,21 @@ pub fn free_bytes(folder: &Path) -> Result<u64, BlockError> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
+/// Returns the free space of the folder with the most of it. Folders that cannot be used count only if all
+/// of them cannot.
+///
+/// # Errors
+/// The error of the last folder, if no folder can be used.
+pub fn most_free(folders: impl Iterator<Item = Result<u64, BlockError>>) -> Result<u64, BlockError> {
+    folders
+        .reduce(|most, free| match (most, free) {
+            (Ok(most), Ok(free)) => Ok(most.max(free)),
+            (Ok(usable), Err(_)) | (Err(_), Ok(usable)) => Ok(usable),
+            (Err(_), error) => error,
+        })
+        .unwrap_or(Ok(0))
+}
+
 /// Returns the folder of a file.
 ///
 /// # Panics
@@ -158,6 +173,13 @@ mod tests {
         assert!(error.to_string().contains("stop the other one"), "{error}");
         drop(lock);
         FolderLock::take(folder.path(), ".lock", "nobody").unwrap();
+    }
+
+    #[test]
+    fn free_space_counts_as_long_as_one_folder_can_be_used() {
+        let gone = || free_bytes(Path::new("/no such folder"));
+        assert_eq!(most_free([gone(), Ok(1), gone(), Ok(3), Ok(2)].into_iter()).unwrap(), 3);
+        assert!(most_free([gone(), gone()].into_iter()).is_err());
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub use draft::Draft;
 pub use extents::Extents;
 pub use faults::{block_fault, corrupt, fault, missing, open_file, range_end};
 pub use folders::{
-    FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, file_bytes, free_bytes, names, names_if_any, parent,
-    remove_all, remove_file, sync_folder,
+    FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, file_bytes, free_bytes, most_free, names,
+    names_if_any, parent, remove_all, remove_file, sync_folder,
 };
 pub use niceness::yield_processors;
 pub use steady::SteadyFile;

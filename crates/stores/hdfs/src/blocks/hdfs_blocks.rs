@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use block_files::StoredBlock;
+use block_files::{StoredBlock, most_free};
 use repair::wire::control::HeldBlock;
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
@@ -194,8 +194,8 @@ impl Blocks for HdfsBlocks {
     /// Returns the free bytes of the disk with the most free space. Does not subtract the reserve
     /// `dfs.datanode.du.reserved`.
     fn free_bytes(&self) -> Result<u64, BlockError> {
-        let mut free = self.shared.volumes.all().iter().map(|volume| volume.free_bytes());
-        free.try_fold(0, |most, free| Ok(most.max(free?)))
+        let free = self.shared.volumes.all().iter().map(|volume| volume.free_bytes());
+        most_free(free)
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block_files::{StoredBlock, fault, free_bytes, parent, sync_folder};
+use block_files::{StoredBlock, fault, free_bytes, most_free, parent, sync_folder};
 use repair::wire::control::HeldBlock;
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
@@ -249,8 +249,8 @@ impl Blocks for ShardBlocks {
 
     /// Returns the free bytes of the disk with the most free space.
     fn free_bytes(&self) -> Result<u64, BlockError> {
-        let mut free = self.shared.folders.data().iter().map(|folder| free_bytes(folder));
-        free.try_fold(0, |most, free| Ok(most.max(free?)))
+        let free = self.shared.folders.data().iter().map(|folder| free_bytes(folder));
+        most_free(free)
     }
 }
 
