@@ -135,6 +135,8 @@ impl Strangers<'_> {
 /// A stripe with all copies of its blocks that helpers reported.
 struct Heard {
     label: StripeLabel,
+    /// The number of blocks whose label has each file name.
+    names: BTreeMap<String, usize>,
     copies: BTreeMap<BlockIndex, Vec<BlockRecord>>,
 }
 
@@ -146,6 +148,13 @@ struct Found {
 
 /// The stripes of one put, by position.
 type Stripes = BTreeMap<u32, (Key, StripeRecord)>;
+
+/// The stripes of one put, and for each file name the number of witnesses of the stripes with this name.
+struct Put {
+    part: FilePart,
+    names: BTreeMap<String, usize>,
+    stripes: Stripes,
+}
 
 /// A put that may become the file with the name that the put claims.
 struct Candidate {
@@ -218,7 +227,8 @@ fn gather(
     nodes: &[(NodeId, &Inventory)],
     strangers: &mut Strangers<'_>,
 ) -> BTreeMap<Key, Found> {
-    // The key includes the label, since blocks may disagree about their stripe.
+    // The key includes the label, since blocks may disagree about their stripe. It omits the file's name,
+    // because the repaired blocks of a rival have the name under which it was kept, and the others the old one.
     let mut stripes: BTreeMap<(Key, String), Heard> = BTreeMap::new();
     for &(node, inventory) in nodes {
         for block in &inventory.blocks {
@@ -228,8 +238,10 @@ fn gather(
                 strangers.add(&block.id, node, ours.map(|label| &label.file));
                 continue;
             };
-            let new = || Heard { label: label.clone(), copies: BTreeMap::new() };
-            let stripe = stripes.entry((key, as_text(label))).or_insert_with(new);
+            let new = || Heard { label: label.clone(), names: BTreeMap::new(), copies: BTreeMap::new() };
+            let nameless = StripeLabel { file: nameless(&label.file), ..label.clone() };
+            let stripe = stripes.entry((key, as_text(&nameless))).or_insert_with(new);
+            *stripe.names.entry(label.file.name.clone()).or_default() += 1;
             stripe.copies.entry(index).or_default().push(BlockRecord {
                 id: block.id.clone(),
                 bytes: block.bytes,
@@ -248,7 +260,8 @@ fn gather(
 /// fewer blocks of the stripe is trusted more. If equally trusted copies differ, the block is recorded as
 /// corrupt, so that it is repaired from the other blocks of the stripe.
 fn settle(heard: Heard, strangers: &mut Strangers<'_>) -> Found {
-    let Heard { label, copies } = heard;
+    let Heard { mut label, names, copies } = heard;
+    label.file.name = most_frequent(names);
     let mut held: BTreeMap<Option<NodeId>, usize> = BTreeMap::new();
     copies.values().flatten().for_each(|copy| *held.entry(copy.node).or_default() += 1);
     let mut blocks = BTreeMap::new();
@@ -289,6 +302,17 @@ fn witnesses<'b>(blocks: impl Iterator<Item = &'b BlockRecord>) -> usize {
     blocks.filter_map(|block| block.node).collect::<BTreeSet<_>>().len()
 }
 
+/// Returns the part without its file's name.
+fn nameless(part: &FilePart) -> FilePart {
+    FilePart { name: String::new(), ..part.clone() }
+}
+
+/// Returns the name with the highest number; of several, the first.
+fn most_frequent(names: BTreeMap<String, usize>) -> String {
+    let best = names.into_iter().rev().max_by_key(|&(_, number)| number);
+    best.map(|(name, _)| name).unwrap_or_default()
+}
+
 fn as_text(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("labels have string keys and go to memory")
 }
@@ -313,20 +337,22 @@ fn by_put(
     found: BTreeMap<Key, Found>,
     strangers: &mut Strangers<'_>,
 ) -> BTreeMap<String, (FilePart, Stripes)> {
-    let mut puts: BTreeMap<String, (FilePart, Stripes)> = BTreeMap::new();
+    let mut puts: BTreeMap<String, Put> = BTreeMap::new();
     for (key, found) in found {
         let part = found.label.file.clone();
-        let told = as_text(&FilePart { position: 0, ..part.clone() });
-        let (_, stripes) = puts.entry(told).or_insert_with(|| (part.clone(), Stripes::new()));
+        let told = as_text(&FilePart { position: 0, ..nameless(&part) });
+        let new = || Put { part: part.clone(), names: BTreeMap::new(), stripes: Stripes::new() };
+        let put = puts.entry(told).or_insert_with(new);
+        *put.names.entry(part.name).or_default() += witnesses(found.blocks.values());
         // Of two stripes for the same position, keeps the one that more helpers hold.
         let new = (key, record(key, found));
-        let loser = match stripes.remove(&part.position) {
+        let loser = match put.stripes.remove(&part.position) {
             Some(known) if witnesses(known.1.blocks.iter()) >= witnesses(new.1.blocks.iter()) => {
-                stripes.insert(part.position, known);
+                put.stripes.insert(part.position, known);
                 Some(new)
             }
             known => {
-                stripes.insert(part.position, new);
+                put.stripes.insert(part.position, new);
                 known
             }
         };
@@ -334,7 +360,23 @@ fn by_put(
             strangers.add_all(&stripe.blocks, stripe.file.as_ref());
         }
     }
-    puts
+    puts.into_iter().map(|(told, put)| (told, put.named())).collect()
+}
+
+impl Put {
+    /// Gives the put and all its stripes the name that most blocks have.
+    fn named(self) -> (FilePart, Stripes) {
+        let Self { part, names, mut stripes } = self;
+        let name = most_frequent(names);
+        rename(&mut stripes, &name);
+        (FilePart { name, ..part }, stripes)
+    }
+}
+
+fn rename(stripes: &mut Stripes, name: &str) {
+    for part in stripes.values_mut().filter_map(|(_, stripe)| stripe.file.as_mut()) {
+        name.clone_into(&mut part.name);
+    }
 }
 
 fn record(key: Key, mut found: Found) -> StripeRecord {
@@ -477,11 +519,7 @@ fn own_name(part: &FilePart, taken: &mut BTreeSet<String>) -> String {
 /// Converts a put into a file called `name` instead of the name that the put claims.
 fn kept_apart(put: Candidate, name: String, now: u64) -> (FileRecord, Stripes) {
     let mut stripes = put.stripes;
-    for (_, stripe) in stripes.values_mut() {
-        if let Some(part) = &mut stripe.file {
-            part.name.clone_from(&name);
-        }
-    }
+    rename(&mut stripes, &name);
     (file(FilePart { name, ..put.part }, &stripes, now), stripes)
 }
 

@@ -815,6 +815,40 @@ fn a_single_lying_helper_cannot_take_a_name_or_damage_a_stripe() {
     assert!(put.is_ok(), "its time is not believed: {put:?}");
 }
 
+#[test]
+fn a_rival_stays_whole_when_some_of_its_blocks_were_repaired() {
+    let mut scene = Scene::new();
+    let kept = scene.file("a", 3);
+    // A put of the same name with two witnesses, which neither displaces the file nor is forgotten.
+    let mut held = inventories(&scene.catalog);
+    for (inventory, index) in held.iter_mut().zip(0..2) {
+        let mut forged = inventory.blocks[0].clone();
+        forged.id = block(&format!("77.{index}"));
+        if let Some((at, label)) = &mut forged.label {
+            (*at, label.stripe, label.code) =
+                (block_index(index), StripeId("77".to_owned()), "rs-2-1".parse().expect("a code"));
+            (label.file.bytes, label.file.position) = (100, 0);
+            (label.file.put, label.file.begun_unix_ms) = ("9".to_owned(), label.file.begun_unix_ms + 1);
+        }
+        inventory.blocks.push(forged);
+    }
+    let (_, said) = rebuilt(&scene, &held, true);
+    assert_eq!((said.files.len(), said.rivals.len()), (1, 1), "{said:?}");
+    // A repair gives one block the label that the rebuilt catalog has.
+    let again = held[0].blocks.last_mut().and_then(|block| block.label.as_mut()).expect("labelled");
+    again.1.file.name = "a.rival-1".to_owned();
+    let (catalog, said) = rebuilt(&scene, &held, true);
+    assert_eq!((said.strangers.len(), said.rivals.len()), (0, 1), "{said:?}");
+    let rival = catalog.file("a.rival-1").expect("readable").expect("there");
+    assert_eq!(rival.stripes, [StripeId("77".to_owned())]);
+    assert!(
+        catalog.stripe(&rival.stripes[0]).expect("there").blocks[..2]
+            .iter()
+            .all(|block| block.node.is_some())
+    );
+    assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, kept.stripes);
+}
+
 /// Returns a false description of a block: the only block of an invented file, with a time in the far future.
 fn invented(real: &Description, stripe: &str, name: &str) -> Description {
     let mut forged = Description { id: block(&format!("{stripe}.0")), ..real.clone() };
