@@ -220,17 +220,20 @@ impl Config {
 
     fn repeated_name(&self) -> Option<Contradiction> {
         let names =
-            self.helpers.iter().enumerate().map(|(i, helper)| (Place::Helper(i, "name"), &helper.name));
+            self.helpers.iter().enumerate().map(|(i, helper)| (KeyLocation::Helper(i, "name"), &helper.name));
         first_repeated(names, |name, first| format!("`name`: `{name}` is taken by {first}"))
     }
 
     fn repeated_listen(&self) -> Option<Contradiction> {
         let coordinator = [
-            (Place::Coordinator("api"), self.coordinator.api),
-            (Place::Coordinator("control"), self.coordinator.control),
+            (KeyLocation::Coordinator("api"), self.coordinator.api),
+            (KeyLocation::Coordinator("control"), self.coordinator.control),
         ];
-        let helpers =
-            self.helpers.iter().enumerate().map(|(i, helper)| (Place::Helper(i, "listen"), helper.listen));
+        let helpers = self
+            .helpers
+            .iter()
+            .enumerate()
+            .map(|(i, helper)| (KeyLocation::Helper(i, "listen"), helper.listen));
         // Helpers on different machines may all listen on 0.0.0.0:7410; only their advertised addresses must
         // differ.
         let fixed =
@@ -240,8 +243,9 @@ impl Config {
 
     fn repeated_dial(&self) -> Option<Contradiction> {
         let helpers = self.helpers.iter().enumerate();
-        let dialled = helpers
-            .filter_map(|(i, helper)| Some((Place::Helper(i, "advertise"), helper.advertise.as_ref()?)));
+        let dialled = helpers.filter_map(|(i, helper)| {
+            Some((KeyLocation::Helper(i, "advertise"), helper.advertise.as_ref()?))
+        });
         first_repeated(dialled, |address, first| {
             format!("`advertise`: `{address}` is already the advertised address of {first}")
         })
@@ -252,7 +256,7 @@ impl Config {
         let named = helpers.filter_map(|(i, helper)| {
             let blocks = helper.blocks.as_deref()?;
             // The same path on different hosts is a different folder, so the host is part of the comparison.
-            Some((Place::Helper(i, "blocks"), (helper.dial_host(), blocks)))
+            Some((KeyLocation::Helper(i, "blocks"), (helper.dial_host(), blocks)))
         });
         first_repeated(named, |(_, blocks), first| {
             format!("`blocks`: `{}` is already the block folder of {first}", blocks.display())
@@ -277,7 +281,7 @@ impl CoordinatorConfig {
 
     fn contradiction(&self) -> Option<Contradiction> {
         [("api", self.api), ("control", self.control)].into_iter().find_map(|(key, listen)| {
-            let place = Place::Coordinator(key);
+            let place = KeyLocation::Coordinator(key);
             if listen.port() == 0 {
                 let message =
                     format!("`{key}`: port 0 is not a port to connect to; write a port from 1 to 65535");
@@ -346,7 +350,7 @@ impl HelperConfig {
         } else {
             return None;
         };
-        Some(Contradiction { place: Place::Helper(index, key), message })
+        Some(Contradiction { place: KeyLocation::Helper(index, key), message })
     }
 
     /// Returns the helper's `[[helper]]` table for `mend.toml`.
@@ -553,7 +557,7 @@ impl ConfigError {
 
 /// A value that is valid alone but conflicts with another value.
 pub(crate) struct Contradiction {
-    pub place: Place,
+    pub place: KeyLocation,
     pub message: String,
 }
 
@@ -565,34 +569,34 @@ impl Contradiction {
 
 /// The position of a value in the file.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum KeyLocation {
     Coordinator(&'static str),
     Helper(usize, &'static str),
 }
 
-impl Place {
+impl KeyLocation {
     fn span_in(self, document: &Document<&str>) -> Option<Range<usize>> {
         match self {
-            Place::Coordinator(key) => document.as_item().get("coordinator")?.get(key)?.span(),
-            Place::Helper(index, key) => document.as_item().get("helper")?.get(index)?.get(key)?.span(),
+            KeyLocation::Coordinator(key) => document.as_item().get("coordinator")?.get(key)?.span(),
+            KeyLocation::Helper(index, key) => document.as_item().get("helper")?.get(index)?.get(key)?.span(),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for KeyLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Coordinator(key) => write!(f, "[coordinator] {key}"),
+            KeyLocation::Coordinator(key) => write!(f, "[coordinator] {key}"),
             // Number helpers from 1, as readers of the file do.
-            Place::Helper(index, key) => write!(f, "[[helper]] number {} ({key})", index + 1),
+            KeyLocation::Helper(index, key) => write!(f, "[[helper]] number {} ({key})", index + 1),
         }
     }
 }
 
 /// Returns an error for the first value that repeats an earlier one.
 fn first_repeated<T: Ord>(
-    values: impl Iterator<Item = (Place, T)>,
-    message: impl Fn(T, Place) -> String,
+    values: impl Iterator<Item = (KeyLocation, T)>,
+    message: impl Fn(T, KeyLocation) -> String,
 ) -> Option<Contradiction> {
     let mut seen = BTreeMap::new();
     for (place, value) in values {

@@ -12,7 +12,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use toml_edit::Document;
 
-use crate::config::{Contradiction, Place};
+use crate::config::{Contradiction, KeyLocation};
 use crate::{Config, ConfigError, HelperConfig, Name};
 
 /// The keys in `[[helper]]` that belong to one kind of store. Parsing ignores the other keys of the entry, so
@@ -47,7 +47,7 @@ pub(crate) fn helper_settings<T: HelperSettings>(
     let parsed = parsed.map_err(|error| ConfigError::at(path, text, error.message(), error.span()))?;
     for (index, settings) in parsed.settings.iter().enumerate() {
         if let Some((key, message)) = settings.contradiction() {
-            let found = Contradiction { place: Place::Helper(index, key), message };
+            let found = Contradiction { place: KeyLocation::Helper(index, key), message };
             return Err(found.error_in(&document, path));
         }
     }

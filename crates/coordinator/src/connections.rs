@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::server::TlsStream;
 
-use crate::door::{Admitted, Door, Place, TELL_EVERY};
+use crate::door::{Admitted, Door, MemberSlot, TELL_EVERY};
 use crate::inbox::{Inbox, Room, Rooms};
 use crate::incoming::{Incoming, OUTBOX_MESSAGES, Outbox};
 use ::control::{ConnectionId, Event};
@@ -122,7 +122,7 @@ impl ControlServer {
 
 impl Shared {
     async fn connection(self: Arc<Self>, socket: TcpStream, address: SocketAddr) {
-        let Some(Admitted { stream, role, place }) = self.door.enter(socket, address).await else { return };
+        let Some(Admitted { stream, role, slot }) = self.door.enter(socket, address).await else { return };
         let expires = stream.get_ref().1.peer_certificates().and_then(|shown| expiry(shown.first()?));
         if let (Some(role), Some(expires)) = (&role, expires) {
             // An error means that the coordinator is stopping.
@@ -134,7 +134,7 @@ impl Shared {
             None => {
                 self.refuse(writer, address, "its certificate is neither a helper's nor a client's").await
             }
-            Some(role) => self.converse(role, address, place, reader, writer).await,
+            Some(role) => self.converse(role, address, slot, reader, writer).await,
         }
     }
 
@@ -142,7 +142,7 @@ impl Shared {
         &self,
         role: Role,
         address: SocketAddr,
-        place: Place,
+        slot: MemberSlot,
         reader: ReadHalf<Stream>,
         writer: WriteHalf<Stream>,
     ) {
@@ -182,7 +182,7 @@ impl Shared {
                 }
                 Err(why) => why,
             },
-            () = place.displaced() => EndReason::Dropped,
+            () = slot.displaced() => EndReason::Dropped,
         };
         tracing::debug!(%role, %address, %why, "a control connection ended");
         let left = Event::Left { connection, why: why.to_string() };

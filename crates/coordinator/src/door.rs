@@ -70,18 +70,18 @@ pub(crate) struct Admitted {
     pub stream: TlsStream<TcpStream>,
     /// The role in the peer's certificate; `None` if the certificate names no role.
     pub role: Option<Role>,
-    pub place: Place,
+    pub slot: MemberSlot,
 }
 
 /// A member's slot, freed when dropped.
-pub(crate) struct Place {
+pub(crate) struct MemberSlot {
     door: Arc<Door>,
     member: Option<Role>,
     number: u64,
     given_up: Arc<Notify>,
 }
 
-impl Place {
+impl MemberSlot {
     /// Returns once the connection must be closed, because a newcomer needs the slot.
     pub(crate) async fn displaced(&self) {
         self.given_up.notified().await;
@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MemberSlot {
     fn drop(&mut self) {
         self.door.state().members.end(&self.member, self.number);
     }
@@ -137,7 +137,7 @@ impl Door {
         Admitted {
             stream,
             role: role.clone(),
-            place: Place { door: self.clone(), member: role, number, given_up },
+            slot: MemberSlot { door: self.clone(), member: role, number, given_up },
         }
     }
 

@@ -51,12 +51,12 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router
                     let (door, router) = (door.clone(), router.clone());
                     connections.spawn(async move {
                         // The handshake runs in the connection's own task, so a slow one delays no other.
-                        let Some(Admitted { stream, role, place }) = door.enter(socket, address).await else {
+                        let Some(Admitted { stream, role, slot }) = door.enter(socket, address).await else {
                             return;
                         };
                         tokio::select! {
                             () = converse(stream, role, router) => {}
-                            () = place.displaced() => {}
+                            () = slot.displaced() => {}
                         }
                     });
                 }

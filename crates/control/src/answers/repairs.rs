@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use ::views::{HistoryEvent, ItemState, ProgressView, RebuiltBlock, RepairItem, RepairState, RepairView};
-use recovery::{Estimate, ItemState as Place, RepairId};
+use recovery::{Estimate, ItemState as Scheduled, RepairId};
 use repair::{BlockId, NodeId, StripeId};
 use views::Census;
 
@@ -121,7 +121,7 @@ impl<'a> Answers<'a> {
     fn item_view(self, stripe: &StripeId, item: &Item) -> RepairItem {
         let state = self.repairs.scheduler.state(item.id);
         let job = match state {
-            Place::Running(job) => self.jobs.running.get(&job).map(RunningJob::view),
+            Scheduled::Running(job) => self.jobs.running.get(&job).map(RunningJob::view),
             _ => None,
         };
         let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use recovery::{End, ItemState as Place, RepairId, Target};
+use recovery::{End, ItemState as Scheduled, RepairId, Target};
 use repair::StripeId;
 
 use crate::facts::Facts;
@@ -57,7 +57,7 @@ impl Repairs {
         if counters.failed + counters.unreadable > 0 {
             let ended = |item: &Item| {
                 let state = self.scheduler.state(item.id);
-                matches!(state, Place::Ended(End::Failed | End::LostAgain | End::Unreadable { .. }))
+                matches!(state, Scheduled::Ended(End::Failed | End::LostAgain | End::Unreadable { .. }))
             };
             repair.items.values().filter(|item| ended(item)).for_each(|item| reasons.add(item));
         } else if repair.left_on_node > 0 {
@@ -113,13 +113,13 @@ pub(crate) fn version(view: &RepairView) -> u64 {
     hasher.finish() >> 12 // A double, as JavaScript has, holds it exactly.
 }
 
-pub(crate) fn item_state(place: Place) -> ItemState {
+pub(crate) fn item_state(place: Scheduled) -> ItemState {
     match place {
-        Place::Waiting | Place::BackingOff { .. } | Place::SetAside => ItemState::Waiting,
-        Place::Running(_) => ItemState::Running,
-        Place::Ended(End::Repaired | End::NothingLost) => ItemState::Done,
-        Place::Ended(End::Failed | End::LostAgain) => ItemState::Failed,
-        Place::Ended(End::Unreadable { .. }) => ItemState::Unrepairable,
-        Place::Ended(End::Cancelled) => ItemState::Cancelled,
+        Scheduled::Waiting | Scheduled::BackingOff { .. } | Scheduled::SetAside => ItemState::Waiting,
+        Scheduled::Running(_) => ItemState::Running,
+        Scheduled::Ended(End::Repaired | End::NothingLost) => ItemState::Done,
+        Scheduled::Ended(End::Failed | End::LostAgain) => ItemState::Failed,
+        Scheduled::Ended(End::Unreadable { .. }) => ItemState::Unrepairable,
+        Scheduled::Ended(End::Cancelled) => ItemState::Cancelled,
     }
 }

@@ -20,7 +20,7 @@ use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::parity_scrub::{Obstacle, YIELD_AT_MOST, note_unchecked};
-use crate::scrub::state::Place;
+use crate::scrub::state::BlockOnNode;
 use crate::scrub::state::Scrubs;
 use crate::storing::then::Then;
 
@@ -57,7 +57,7 @@ impl Scrubs {
 
     /// Returns the next block to read, or `None` if its helper is still reading another block. Starts a new
     /// round after the last block.
-    fn next_place(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<Place> {
+    fn next_place(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<BlockOnNode> {
         if self.background.left.as_ref().is_none_or(VecDeque::is_empty) {
             self.begin_round(facts);
             if !self.background.pace.is_due(facts.base.now) {
@@ -87,7 +87,7 @@ impl Scrubs {
             self.background.changed = true;
         }
         let after = self.background.kept.after.clone();
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<BlockOnNode> = Vec::new();
         for node in facts.nodes.live_helpers().collect::<Vec<_>>() {
             let blocks = facts.stripes.picture.blocks_of(node);
             places.extend(blocks.into_iter().map(|(stripe, index)| (stripe, index, node)));
@@ -97,7 +97,7 @@ impl Scrubs {
             places.extend(facts.stripes.picture.of_files().map(parity));
         }
         places.sort();
-        let is_left = |(stripe, index, node): &Place| {
+        let is_left = |(stripe, index, node): &BlockOnNode| {
             after.as_ref().is_none_or(|after| key(stripe, *index, *node) > *after)
         };
         places.retain(is_left);
@@ -106,7 +106,13 @@ impl Scrubs {
 
     /// Reads a block or checks a stripe. Returns the number of bytes to read, or `None` if the check must
     /// wait.
-    fn read_place(&mut self, facts: Facts<'_>, jobs: &Jobs, place: &Place, out: &mut Out) -> Option<u64> {
+    fn read_place(
+        &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        place: &BlockOnNode,
+        out: &mut Out,
+    ) -> Option<u64> {
         if std::mem::take(&mut self.background.is_fresh) {
             self.background.parity = ParityScrubView::default();
         }
@@ -121,7 +127,7 @@ impl Scrubs {
         &mut self,
         facts: Facts<'_>,
         jobs: &Jobs,
-        place: &Place,
+        place: &BlockOnNode,
         out: &mut Out,
     ) -> Option<u64> {
         let since = *self.background.yields_since.get_or_insert(facts.base.now);
@@ -144,7 +150,7 @@ impl Scrubs {
 
     /// Asks a helper to read a block, if the catalog still places the block there. Returns the block's length
     /// in bytes, or 0 if the block is skipped.
-    fn ask_block_at(&mut self, facts: Facts<'_>, (stripe, index, node): &Place, out: &mut Out) -> u64 {
+    fn ask_block_at(&mut self, facts: Facts<'_>, (stripe, index, node): &BlockOnNode, out: &mut Out) -> u64 {
         self.background.kept.after = Some(key(stripe, *index, *node));
         self.background.changed = true;
         let record = facts.stripes.picture.stripe(stripe).ok();

@@ -55,7 +55,7 @@ impl NodeScrub {
 }
 
 /// A block on a node. Each round visits all of them in order.
-pub(super) type Place = (StripeId, BlockIndex, NodeId);
+pub(super) type BlockOnNode = (StripeId, BlockIndex, NodeId);
 
 /// The position, as the records store it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ pub(super) struct Kept {
 pub(crate) struct BackgroundScrub {
     pub(super) kept: Kept,
     /// The rest of the round; `None` before the first round since the start.
-    pub(super) left: Option<VecDeque<Place>>,
+    pub(super) left: Option<VecDeque<BlockOnNode>>,
     /// The time at which the next block may be requested.
     pub(super) pace: Pace,
     pub(super) keep_due: Duration,

@@ -9,10 +9,10 @@ use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
 
+use super::block_paths::BlockPaths;
 use super::checksums::{MAX_BLOCK_BYTES, encoded_bytes};
 use super::folder::Folder;
 use super::label::MAX_LABEL_BYTES;
-use super::place::Place;
 use super::reader::DirReader;
 use super::writer::DirWriter;
 
@@ -87,7 +87,7 @@ impl DirBlocks {
         Ok(Box::new(DirWriter::create(Arc::clone(&self.folder), place, block)?))
     }
 
-    fn check_space(&self, place: &Place, bytes: u64) -> Result<(), BlockError> {
+    fn check_space(&self, place: &BlockPaths, bytes: u64) -> Result<(), BlockError> {
         let path = &place.block;
         if bytes > MAX_BLOCK_BYTES {
             let text = format!("a block of {bytes} bytes is too large: the limit is 256 GiB");

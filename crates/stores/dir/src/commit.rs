@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use block_files::{StoredBlock, block_fault, fault, sync_folder};
 use store_api::{BlockError, OpenGate};
 
-use super::place::{Place, Temporary};
+use super::block_paths::{BlockPaths, Temporary};
 use super::reader::DirReader;
 
 /// One step of a commit.
@@ -37,7 +37,7 @@ impl Step {
 }
 
 /// Commits the files of a writer. The caller holds the lock of the block's subfolder.
-pub(super) fn run(place: &Place, temporary: &Temporary) -> Result<(), BlockError> {
+pub(super) fn run(place: &BlockPaths, temporary: &Temporary) -> Result<(), BlockError> {
     let replacing = replaces(place)?;
     let steps = if replacing { replace_steps(place, temporary) } else { create_steps(place, temporary) };
     let done = steps.iter().try_for_each(Step::run);
@@ -47,13 +47,13 @@ pub(super) fn run(place: &Place, temporary: &Temporary) -> Result<(), BlockError
     done
 }
 
-fn replaces(place: &Place) -> Result<bool, BlockError> {
+fn replaces(place: &BlockPaths) -> Result<bool, BlockError> {
     let there = |path: &Path| fs::exists(path).map_err(block_fault(&place.id, path));
     Ok(there(&place.block)? || there(&place.checksums)?)
 }
 
 /// Returns the steps that create a block.
-pub(super) fn create_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
+pub(super) fn create_steps(place: &BlockPaths, temporary: &Temporary) -> Vec<Step> {
     vec![
         Step::Rename(temporary.checksums.clone(), place.checksums.clone()),
         Step::Rename(temporary.block.clone(), place.block.clone()),
@@ -63,7 +63,7 @@ pub(super) fn create_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
 
 /// Returns the steps that replace a block. Once the second step is done, a crash no longer prevents the
 /// replacement.
-pub(super) fn replace_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
+pub(super) fn replace_steps(place: &BlockPaths, temporary: &Temporary) -> Vec<Step> {
     let sync = || Step::Sync(place.folder.clone());
     vec![
         sync(),
@@ -78,14 +78,14 @@ pub(super) fn replace_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
 
 /// Removes both names; neither existed before. If the removal fails, the next start finds either checksums
 /// without a block, which it removes, or a complete block that no stripe needs.
-fn undo_create(place: &Place) {
+fn undo_create(place: &BlockPaths) {
     let _ = fs::remove_file(&place.block);
     let _ = fs::remove_file(&place.checksums);
 }
 
 /// Cancels the replacement by removing its intent file, if the block was not renamed yet. Otherwise the next
 /// start completes the replacement.
-fn undo_replace(place: &Place, temporary: &Temporary) {
+fn undo_replace(place: &BlockPaths, temporary: &Temporary) {
     if fs::exists(&temporary.block).unwrap_or(false) {
         let _ = fs::remove_file(&temporary.intent);
         let _ = sync_folder(&place.folder);
@@ -96,7 +96,7 @@ fn undo_replace(place: &Place, temporary: &Temporary) {
 ///
 /// If the writer's block file is missing, the block is usually already the new one. It may still be the old
 /// one, if a withdrawn intent reappeared after a crash. The checksums decide between the two.
-pub(super) fn finish(place: &Place, temporary: &Temporary) -> Result<(), BlockError> {
+pub(super) fn finish(place: &BlockPaths, temporary: &Temporary) -> Result<(), BlockError> {
     match fs::rename(&temporary.block, &place.block) {
         Ok(()) => sync_folder(&place.folder)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -109,7 +109,7 @@ pub(super) fn finish(place: &Place, temporary: &Temporary) -> Result<(), BlockEr
     fs::rename(&temporary.intent, &place.checksums).map_err(fault(&temporary.intent))
 }
 
-fn agrees(place: &Place, checksums: &Path) -> Result<bool, BlockError> {
+fn agrees(place: &BlockPaths, checksums: &Path) -> Result<bool, BlockError> {
     match DirReader::open(&place.id, &place.block, checksums).and_then(|reader| reader.verify(&OpenGate)) {
         Ok(_) => Ok(true),
         Err(BlockError::Corrupt { .. } | BlockError::Other { .. } | BlockError::Missing { .. }) => Ok(false),

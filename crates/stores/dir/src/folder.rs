@@ -12,8 +12,8 @@ use repair::BlockId;
 use repair::wire::control::HeldBlock;
 use store_api::BlockError;
 
+use super::block_paths::{BlockPaths, CHECKSUMS_SUFFIX, TEMPORARY_PREFIX, is_block_name, parse_intent};
 use super::commit::{self};
-use super::place::{CHECKSUMS_SUFFIX, Place, TEMPORARY_PREFIX, is_block_name, parse_intent};
 
 const LOCK_NAME: &str = ".lock";
 const TAKEN: &str = "another helper uses this folder; stop it, or give this helper a folder of its own";
@@ -48,8 +48,8 @@ impl Folder {
     }
 
     /// Returns the paths of a block's files, whether or not the block exists.
-    pub(super) fn place(&self, block: &BlockId) -> Result<Place, BlockError> {
-        Place::of(&self.root, block)
+    pub(super) fn place(&self, block: &BlockId) -> Result<BlockPaths, BlockError> {
+        BlockPaths::of(&self.root, block)
     }
 
     /// Returns a number that no other writer uses in the names of its files.
@@ -73,7 +73,7 @@ impl Folder {
     }
 
     /// Creates the subfolder of a block if it is missing.
-    pub(super) fn create_shard(&self, place: &Place) -> Result<(), BlockError> {
+    pub(super) fn create_shard(&self, place: &BlockPaths) -> Result<(), BlockError> {
         let _shard = self.lock_shard(place.shard);
         match fs::create_dir(&place.folder) {
             Ok(()) => sync_folder(&self.root),
@@ -128,7 +128,7 @@ fn shard_folders(root: &Path) -> Result<Vec<PathBuf>, BlockError> {
 fn clean(root: &Path, folder: &Path) -> Result<(), BlockError> {
     let mut finished = false;
     for (generation, block) in names(folder)?.iter().filter_map(|name| parse_intent(name)) {
-        let place = Place::of(root, &block)?;
+        let place = BlockPaths::of(root, &block)?;
         commit::finish(&place, &place.temporary(generation))?;
         finished = true;
     }

@@ -6,13 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+mod block_paths;
 mod blocks;
 mod catalog;
 mod checksums;
 mod commit;
 mod folder;
 mod label;
-mod place;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -33,7 +33,7 @@ pub mod fuzzing {
 
     /// Whether a file of this name contains a block's bytes.
     pub fn is_block_name(name: &str) -> bool {
-        super::place::is_block_name(name)
+        super::block_paths::is_block_name(name)
     }
 }
 

@@ -22,8 +22,8 @@ use block_files::{block_fault, corrupt, forget, read_through};
 use repair::BlockId;
 use store_api::{BlockError, Closed, Gate, OpenGate};
 
+use super::block_paths::BlockPaths;
 use super::checksums::{CHUNK_BYTES, Checksums, crc32c};
-use super::place::Place;
 use super::reader::VERIFY_BYTES;
 use super::tree::{Sum, Tree, WINDOW_CHUNKS, WindowHash};
 
@@ -91,7 +91,7 @@ impl Windows {
     /// [`take`](Self::take) before the next call.
     pub(super) fn read(
         &mut self,
-        place: &Place,
+        place: &BlockPaths,
         checksums: &Checksums,
         known: &[bool],
         tree: Option<&Tree>,
@@ -147,7 +147,7 @@ fn chunks_of(number: usize, checksums: &Checksums) -> Range<usize> {
 
 /// Hashes the remaining windows of a completely written block, from the page cache or the medium.
 pub(super) fn hash_rest(
-    place: &Place,
+    place: &BlockPaths,
     file: &File,
     checksums: &Checksums,
     tree: &mut Tree,
@@ -297,7 +297,7 @@ mod tests {
         fn agrees_with_a_simple_model(steps in steps()) {
             let file = tempfile::tempfile().unwrap();
             let id = BlockId("a".into());
-            let place = Place::of(Path::new("/r"), &id).unwrap();
+            let place = BlockPaths::of(Path::new("/r"), &id).unwrap();
             let label = Label { id, index: BlockIndex(0), digest: None, stripe: None };
             let mut checksums = Checksums::unknown((CHUNKS * CHUNK_BYTES) as u64, label);
             let mut known = vec![false; CHUNKS];

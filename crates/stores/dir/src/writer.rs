@@ -9,11 +9,11 @@ use block_files::{Draft, SteadyFile, StoredBlock, block_fault};
 use repair::{Digest, Sink};
 use store_api::{BlockError, BlockReader, BlockWriter, Closed, Gate, Intake, Publish, ReadBack};
 
+use super::block_paths::{BlockPaths, Temporary};
 use super::checksums::{CHUNK_BYTES, Checksums, LIST_KIND};
 use super::commit;
 use super::folder::Folder;
 use super::label::Label;
-use super::place::{Place, Temporary};
 use super::reader::DirReader;
 use super::tree::Tree;
 use super::windows::{Found, Reading, Windows, hash_rest, numbers};
@@ -25,7 +25,7 @@ use super::windows::{Found, Reading, Windows, hash_rest, numbers};
 /// the remaining windows.
 pub(super) struct DirWriter {
     folder: Arc<Folder>,
-    place: Place,
+    place: BlockPaths,
     temporary: Temporary,
     file: SteadyFile<Found>,
     checksums: Checksums,
@@ -42,7 +42,7 @@ pub(super) struct DirWriter {
 
 impl DirWriter {
     /// Creates the temporary files in an existing subfolder.
-    pub(super) fn create(folder: Arc<Folder>, place: Place, sink: &Sink) -> Result<Self, BlockError> {
+    pub(super) fn create(folder: Arc<Folder>, place: BlockPaths, sink: &Sink) -> Result<Self, BlockError> {
         let temporary = place.temporary(folder.next_generation());
         let fault = block_fault(&place.id, &temporary.block);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary.block);
@@ -168,7 +168,7 @@ impl DirWriter {
 
     /// Leaves the files behind, as a crash would.
     #[cfg(test)]
-    pub(super) fn abandon(mut self) -> (Place, Temporary) {
+    pub(super) fn abandon(mut self) -> (BlockPaths, Temporary) {
         self.owns_files = false;
         (self.place.clone(), self.temporary.clone())
     }

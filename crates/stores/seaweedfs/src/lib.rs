@@ -2,9 +2,8 @@
 //! servers from the coordinator.
 //!
 //! Mend uses only calls that an unmodified SeaweedFS 4.48 supports. [`Volumes`] is a pure model of the
-//! cluster, built from the servers' replies: it derives missing shards, surplus copies, and the place of a
-//! rebuilt shard. The module `blocks` reads and writes the files. `docs/reference/seaweedfs.md` describes
-//! formats and calls.
+//! cluster, built from the servers' replies: it derives missing shards and surplus copies. The module `blocks`
+//! reads and writes the files. `docs/reference/seaweedfs.md` describes formats and calls.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +17,6 @@ mod kind;
 mod listing;
 mod lock;
 mod master;
-mod placement;
 mod security;
 mod server;
 mod storage;
@@ -49,7 +47,6 @@ pub use kind::Seaweedfs;
 pub use listing::{Disk, Holding, Listing, Server, ServerId};
 pub use lock::{LOCK_NAME, Lock, LockHolder};
 pub use master::{Maintenance, MasterClient};
-pub use placement::{NoPlace, Place, place};
 pub use security::{Security, SecurityError};
 pub use server::{MountedShards, ServerStatus, SmallFile, SmallFileReader, VolumeServer};
 pub use storage::{AttachError, Attachment, POLICY, open};

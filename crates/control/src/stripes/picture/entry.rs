@@ -68,12 +68,12 @@ fn number<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T)
 
 /// The location and state of a block.
 #[derive(Clone, Copy)]
-struct Place {
+struct PackedReplica {
     node: u32,
     state: BlockState,
 }
 
-impl Place {
+impl PackedReplica {
     fn of(holder: Replica) -> Self {
         Self { node: holder.node.0, state: holder.state }
     }
@@ -129,7 +129,7 @@ struct Odd {
     /// Block lengths; empty if all blocks have the stripe's length.
     bytes: Vec<u64>,
     /// The further copies of blocks: the block's index and the location of the copy.
-    replicas: Vec<(u16, Place)>,
+    replicas: Vec<(u16, PackedReplica)>,
 }
 
 /// A stripe in its compact form.
@@ -141,7 +141,7 @@ pub(crate) struct Entry {
     /// The number of the stripe's chunk size in [`Shared`], from 1; 0 if the stripe has no chunk size.
     chunks: u32,
     pub block_bytes: u64,
-    places: Box<[Place]>,
+    places: Box<[PackedReplica]>,
     /// For each block: the number of the digest's kind, the digest's length and its bytes; or a single zero
     /// if the block has no digest.
     digests: Box<[u8]>,
@@ -151,7 +151,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn new(stripe: &StripeRecord, pending: bool, shared: &mut Shared) -> Self {
-        let place = |block: &BlockRecord| Place {
+        let place = |block: &BlockRecord| PackedReplica {
             node: block.node.map_or(NOBODY, |node| node.0),
             state: block.state,
         };
@@ -210,13 +210,13 @@ impl Entry {
         !self.replicas().is_empty()
     }
 
-    fn replicas(&self) -> &[(u16, Place)] {
+    fn replicas(&self) -> &[(u16, PackedReplica)] {
         self.odd.as_ref().map_or(&[], |odd| &odd.replicas)
     }
 
     /// Returns the recorded places of the blocks, including those of missing and corrupt blocks.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (u16, NodeId)> {
-        let got = |place: &Place| place.node != NOBODY && place.state != BlockState::NotStored;
+        let got = |place: &PackedReplica| place.node != NOBODY && place.state != BlockState::NotStored;
         let replicas = self.replicas().iter().copied();
         (0..)
             .zip(self.places.iter().copied())
@@ -228,8 +228,9 @@ impl Entry {
     /// Returns the indices of the lost blocks, which have no healthy copy for which `counts(index, node)` is
     /// true.
     pub(crate) fn lost(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<u16> {
-        let good =
-            |index, place: &Place| place.state == BlockState::Healthy && counts(index, NodeId(place.node));
+        let good = |index, place: &PackedReplica| {
+            place.state == BlockState::Healthy && counts(index, NodeId(place.node))
+        };
         let elsewhere =
             |index: u16| self.replicas().iter().any(|(of, place)| *of == index && good(index, place));
         let lost = (0..).zip(&self.places).filter(|&(index, place)| !good(index, place) && !elsewhere(index));
@@ -238,13 +239,14 @@ impl Entry {
 
     /// Returns, for each readable block, the node from which it is read.
     pub(crate) fn readers(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<NodeId> {
-        let good =
-            |index, place: &Place| place.state == BlockState::Healthy && counts(index, NodeId(place.node));
+        let good = |index, place: &PackedReplica| {
+            place.state == BlockState::Healthy && counts(index, NodeId(place.node))
+        };
         let elsewhere = |index: u16| {
             let mut others = self.replicas().iter().filter(move |(of, _)| *of == index);
             others.find(|(_, place)| good(index, place)).map(|(_, place)| place.node)
         };
-        let reader = |(index, place): (u16, &Place)| match good(index, place) {
+        let reader = |(index, place): (u16, &PackedReplica)| match good(index, place) {
             true => Some(place.node),
             false => elsewhere(index),
         };
@@ -261,7 +263,7 @@ impl Entry {
             let there = self.replicas().iter().filter(move |(of, _)| usize::from(*of) == at);
             there.map(|(_, place)| place.holder()).collect()
         };
-        let block = |(at, place): (usize, &Place)| BlockRecord {
+        let block = |(at, place): (usize, &PackedReplica)| BlockRecord {
             id: self.naming.name(&self.name, at).unwrap_or_else(|| odd(at)),
             bytes: bytes(at).unwrap_or(self.block_bytes),
             node: (place.node != NOBODY).then_some(NodeId(place.node)),
@@ -303,7 +305,7 @@ fn odd(stripe: &StripeRecord) -> Option<Box<Odd>> {
         odd.bytes = stripe.blocks.iter().map(|block| block.bytes).collect();
     }
     let replicas = |(block, index): (&BlockRecord, u16)| {
-        block.replicas.iter().map(move |&holder| (index, Place::of(holder))).collect::<Vec<_>>()
+        block.replicas.iter().map(move |&holder| (index, PackedReplica::of(holder))).collect::<Vec<_>>()
     };
     odd.replicas = stripe.blocks.iter().zip(0..).flat_map(replicas).collect();
     let is_usual = odd.names.is_empty() && odd.bytes.is_empty() && odd.replicas.is_empty();

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use store_api::BlockWriter;
 
 use super::*;
+use crate::block_paths::Temporary;
 use crate::commit::{Step, create_steps, replace_steps};
-use crate::place::Temporary;
 use crate::writer::DirWriter;
 
 const OLD: &[u8] = b"the old block";
 const NEW: &[u8] = b"the new block, longer";
 
 /// Seals a block and crashes before its commit.
-fn sealed(scene: &Scene, block: &BlockId) -> (Place, Temporary) {
+fn sealed(scene: &Scene, block: &BlockId) -> (BlockPaths, Temporary) {
     let folder = Arc::clone(&scene.blocks.folder);
     let place = scene.place(block);
     folder.create_shard(&place).expect("a subfolder");

@@ -17,7 +17,7 @@ use store_api::{BlockError, Blocks, Intake, OpenGate};
 use tempfile::TempDir;
 
 use super::DirBlocks;
-use super::place::Place;
+use super::block_paths::BlockPaths;
 
 /// A folder with an open store.
 struct Scene {
@@ -39,8 +39,8 @@ impl Scene {
         Self { folder: self.folder, blocks }
     }
 
-    fn place(&self, block: &BlockId) -> Place {
-        Place::of(self.folder.path(), block).expect("a block's name")
+    fn place(&self, block: &BlockId) -> BlockPaths {
+        BlockPaths::of(self.folder.path(), block).expect("a block's name")
     }
 
     /// Stores a block and returns its digest.

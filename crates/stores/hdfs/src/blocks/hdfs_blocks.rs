@@ -15,7 +15,7 @@ use super::name::ReplicaName;
 use super::push::{PushedWriter, Pusher};
 use super::reader::ReplicaReader;
 use super::volumes::Volumes;
-use super::writer::{Place, ReplicaWriter, Shared};
+use super::writer::{Destination, ReplicaWriter, Shared};
 
 /// The finalized replicas of one block pool, in the folders of one DataNode.
 ///
@@ -137,7 +137,7 @@ impl HdfsBlocks {
         let name = replica(&block.id)?;
         self.shared.volumes.check_group(&name)?;
         let made = self.reader(&name).map_or(self.made, |replaced| replaced.format());
-        let place = Place { volume: self.volume_for(&name)?, name };
+        let place = Destination { volume: self.volume_for(&name)?, name };
         let volume = &self.shared.volumes.all()[place.volume];
         let needed = block.bytes.saturating_add(made.file_bytes(block.bytes));
         if volume.free_bytes()? < needed {

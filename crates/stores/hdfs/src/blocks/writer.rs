@@ -34,7 +34,7 @@ impl Shared {
 
 /// The destination of a replica.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Destination {
     /// The position of the volume in the list of volumes.
     pub(super) volume: usize,
     /// The replica's name.
@@ -62,7 +62,7 @@ impl Named {
 /// back when the replica is sealed.
 pub(super) struct ReplicaWriter {
     shared: Arc<Shared>,
-    place: Place,
+    place: Destination,
     block: BlockId,
     temporary: Files,
     file: SteadyFile,
@@ -78,7 +78,7 @@ impl ReplicaWriter {
     /// Creates the temporary files of a replica of `bytes` bytes.
     pub(super) fn create(
         shared: Arc<Shared>,
-        place: Place,
+        place: Destination,
         bytes: u64,
         format: ChecksumFormat,
     ) -> Result<Self, BlockError> {

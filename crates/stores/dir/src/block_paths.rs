@@ -18,7 +18,7 @@ const MAX_NAME_BYTES: usize = 200; // The longest derived name, that of an inten
 
 /// The paths of a block's files.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct BlockPaths {
     /// The block's name, which was validated.
     pub(super) id: BlockId,
     /// The number of the subfolder, 0 to 255.
@@ -31,7 +31,7 @@ pub(super) struct Place {
     pub(super) checksums: PathBuf,
 }
 
-impl Place {
+impl BlockPaths {
     /// Returns the paths for block `id` below `root`, whether or not the block exists.
     pub(super) fn of(root: &Path, id: &BlockId) -> Result<Self, BlockError> {
         if !is_block_name(&id.0) {
@@ -90,7 +90,7 @@ mod tests {
     fn names_that_could_denote_another_file_are_refused() {
         let long = "x".repeat(201);
         for name in ["", ".", "..", ".tmp-1", "a/b", "a\\b", "a\0b", "ä", "a b", "1.0.crc", long.as_str()] {
-            let error = Place::of(Path::new("/r"), &BlockId(name.to_owned())).expect_err(name);
+            let error = BlockPaths::of(Path::new("/r"), &BlockId(name.to_owned())).expect_err(name);
             assert!(matches!(error, BlockError::BadName(named) if named == name));
         }
         for name in ["17.3", "blk_-123.meta", "a", &long[1..], "x.crc.y"] {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_name_of_an_intent_contains_its_block() {
-        let place = Place::of(Path::new("/r"), &BlockId("a-17.3".to_owned())).expect("a name");
+        let place = BlockPaths::of(Path::new("/r"), &BlockId("a-17.3".to_owned())).expect("a name");
         let intent = place.temporary(0x2a).intent;
         let name = intent.file_name().and_then(|name| name.to_str()).expect("text");
         assert_eq!(name, ".commit-000000000000002a-a-17.3.crc");
