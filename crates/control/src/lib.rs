@@ -23,9 +23,9 @@ macro_rules! facts {
 }
 
 /// Borrows the facts of a [`Control`], without the stripes, while the stripes are changed.
-macro_rules! around {
+macro_rules! outer_facts {
     ($control:ident) => {
-        $crate::facts::Around { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
+        $crate::facts::OuterFacts { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
     };
 }
 
@@ -237,7 +237,7 @@ impl Control {
         self.scrub.recall_background_scrub(records);
         self.stripes.condemned.recall(records);
         self.history.recall_history(records, &mut self.out);
-        self.stripes.recall_contradictions(around!(self), records, &mut self.out);
+        self.stripes.recall_contradictions(outer_facts!(self), records, &mut self.out);
         self.nodes.registry.recall_outages(&self.base, records, &mut self.out);
         let repairs = &mut self.repairs;
         repairs.nodes.recall(self.nodes.registry.gone(), &repairs.queue);
@@ -288,18 +288,18 @@ impl Control {
         self.scrub.expire_checks(facts!(self), &mut self.out);
         self.scrub.verify_reported(facts!(self), &mut self.out);
         self.stripes.expire_readers(&self.base, &self.jobs);
-        self.stripes.retry_removals(around!(self), &self.jobs, &mut self.out);
+        self.stripes.retry_removals(outer_facts!(self), &self.jobs, &mut self.out);
         let unused = self.facts().retired_nodes(&self.jobs);
         self.nodes.registry.forget_retired(unused, &mut self.out);
         self.nodes.registry.expire_maintenance(&self.base, &mut self.out);
         self.nodes.expire_bandwidth(&self.base, &mut self.out);
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
         self.history.note_all_bad(&self.nodes, &mut self.out);
-        self.stripes.forget_given(around!(self), &self.jobs, &self.repairs);
+        self.stripes.forget_given(outer_facts!(self), &self.jobs, &self.repairs);
         self.repairs.heal(facts!(self), &self.jobs, &mut self.out);
         self.surplus.handle_tick(facts!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
-        self.stripes.tidy_orphans(around!(self), &mut self.out);
+        self.stripes.tidy_orphans(outer_facts!(self), &mut self.out);
         // An outdated catalog is not copied, because the copy would overwrite a better one.
         if self.nodes.settled && self.facts().may_remove() && self.storing.begin_copy(self.base.now) {
             self.out.ask_storage(Ask::KeepCopy);
@@ -349,7 +349,13 @@ impl Control {
                     if found_by != FoundBy::Scrub {
                         self.scrub.doubted.doubt(&stripe, self.base.now);
                     }
-                    self.stripes.note_contradiction(around!(self), &stripe, &blocks, found_by, &mut self.out);
+                    self.stripes.note_contradiction(
+                        outer_facts!(self),
+                        &stripe,
+                        &blocks,
+                        found_by,
+                        &mut self.out,
+                    );
                 }
                 Signal::ContradictionAdded(stripe) => {
                     // Running jobs check every survivor from now on, like jobs that start later.
@@ -359,19 +365,19 @@ impl Control {
                 }
                 Signal::ParityHeld { stripe, blocks } => {
                     self.scrub.proof.note_held(facts!(self), &stripe, &blocks);
-                    self.stripes.parity_held(around!(self), &stripe, &blocks, &mut self.out)
+                    self.stripes.parity_held(outer_facts!(self), &stripe, &blocks, &mut self.out)
                 }
                 Signal::Wrong { stripe, index, node } => {
-                    self.stripes.condemn(around!(self), &stripe, index, node, &mut self.out);
+                    self.stripes.condemn(outer_facts!(self), &stripe, index, node, &mut self.out);
                 }
                 Signal::Unread { stripe, index, node, known, problem } => {
-                    let (around, out) = (around!(self), &mut self.out);
-                    self.stripes.apply_verdict(around, node, (&stripe, index), &known, Some(&problem), out);
+                    let (outer, out) = (outer_facts!(self), &mut self.out);
+                    self.stripes.apply_verdict(outer, node, (&stripe, index), &known, Some(&problem), out);
                 }
-                Signal::Settled => self.stripes.after_settling(around!(self), &self.jobs, &mut self.out),
+                Signal::Settled => self.stripes.after_settling(outer_facts!(self), &self.jobs, &mut self.out),
                 Signal::Service { node, up } => self.repairs.healing.note_service(facts!(self), node, up),
                 Signal::Gone { node, why } => self.note_outage(node, why),
-                Signal::SeekHomes => self.stripes.find_all_homes(around!(self), &mut self.out),
+                Signal::SeekHomes => self.stripes.find_all_homes(outer_facts!(self), &mut self.out),
                 Signal::Start { owner, request } => self.start_job(owner, *request),
                 Signal::Cancel(job) => self.jobs.cancel_job(job),
                 Signal::Ended { job, result } => self.end_job(job, *result),
@@ -394,7 +400,7 @@ impl Control {
                 }
                 Signal::Unavailable { stripe, index, node, known } => {
                     self.surplus.note_failed_read(&stripe, self.base.now);
-                    self.stripes.look_again(around!(self), node, stripe, index, known, &mut self.out);
+                    self.stripes.look_again(outer_facts!(self), node, stripe, index, known, &mut self.out);
                 }
             }
         }
@@ -436,7 +442,7 @@ impl Control {
         if !self.nodes.settled && is_listed && (self.base.now >= SETTLE_LIMIT || expected()) {
             self.nodes.settled = true;
             self.nodes.registry.find_absent(&self.base, &mut self.out);
-            self.stripes.after_settling(around!(self), &self.jobs, &mut self.out);
+            self.stripes.after_settling(outer_facts!(self), &self.jobs, &mut self.out);
         }
     }
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use block_files::StoredBlock;
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::{Sink, SinkEnd};
-use seaweedfs::{Ratio, ServerId, ShardBlocks, ShardName, SmallFile, Standing, VolumeName, place};
+use seaweedfs::{ShardBlocks, ShardName, SmallFile, Standing, VolumeName};
 use store_api::{BlockError, Blocks, OpenGate};
 
 use testbed::eventually;
 
-use crate::world::{World, counts};
+use crate::world::World;
 
 /// The number of bytes to decode at a time.
 const PIECE: usize = 1 << 20;
@@ -242,17 +242,6 @@ pub fn a_duplicate(world: &mut World) {
     let volume = world.bucket.clone();
     let name = shard(&volume, 1);
     let (holder, path) = world.holder(&name);
-    // If the shard were lost, the placement rule would choose its old server. Only if no server has more
-    // shards than the old one may the rule choose another server.
-    let volumes = world.volumes();
-    let generation = volumes.get(volume.id()).expect("listed").generations.values().next().expect("one");
-    let mut without = generation.clone();
-    let home = without.homes.remove(&1).expect("listed").remove(0);
-    without.former.insert(1, home);
-    let chosen = place(&without, Ratio::default(), 1, volumes.servers(), |_| true).expect("a place");
-    let most = *counts(&world.list(), &volume).values().max().expect("servers");
-    let own = counts(&world.list(), &volume)[&world.servers[holder].address.http()];
-    assert!(chosen.server == ServerId(world.servers[holder].address.http()) || own == most, "{chosen:?}");
     let other = (0..6).find(|&at| {
         let blocks = world.servers[at].blocks();
         at != holder && blocks.has_index(&volume).expect("readable")

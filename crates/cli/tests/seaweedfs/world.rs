@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
-use seaweedfs::{Listing, ShardName, Standing, VolumeName, Volumes};
+use seaweedfs::{Listing, ShardName, Standing, VolumeName};
 use tempfile::TempDir;
 use testbed::seaweedfs::{Attaching, Cluster, Options, http};
 use testbed::{Mend, OneNamespace, eventually};
@@ -109,22 +109,6 @@ impl World {
         assert!(said.contains("2 EC volumes, 28 shards on 6 volume servers"), "{said}");
         assert!(mend.names().iter().all(|name| said.contains(&format!("mend-helper@{name} "))), "{said}");
         mend
-    }
-
-    /// Returns the volumes in one listing of the master. The servers' files add each volume's numbers of data
-    /// and parity shards.
-    pub fn volumes(&self) -> Volumes {
-        let mut volumes = Volumes::default();
-        volumes.apply(self.list());
-        for server in &self.servers {
-            let blocks = server.blocks();
-            for volume in [&self.pictures, &self.bucket] {
-                if let Some(info) = blocks.volume(volume).expect("readable") {
-                    volumes.tell_ratio(volume.id(), info.encoding, info.ratio);
-                }
-            }
-        }
-        volumes
     }
 
     /// Asserts the state after every case: no shard is missing or surplus, SeaweedFS's own repair and scrub

@@ -26,13 +26,13 @@ pub(crate) struct Facts<'a> {
 
 /// Like [`Facts`], but without the stripes, while these are being changed.
 #[derive(Clone, Copy)]
-pub(crate) struct Around<'a> {
+pub(crate) struct OuterFacts<'a> {
     pub base: &'a Base,
     pub nodes: &'a Nodes,
     pub storing: &'a Storing,
 }
 
-impl<'a> Around<'a> {
+impl<'a> OuterFacts<'a> {
     /// Adds the stripes in their present state.
     pub(crate) fn with(self, stripes: &'a Stripes) -> Facts<'a> {
         Facts { base: self.base, nodes: self.nodes, stripes, storing: self.storing }

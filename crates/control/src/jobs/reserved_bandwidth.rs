@@ -2,7 +2,7 @@
 //!
 //! A read of a lost block, or the repair of a single block, chooses helpers by what concurrent repairs have
 //! reserved. The jobs of a repair of many stripes do not: the scheduler has already assigned their helpers.
-//! Only a stripe that cannot use its assigned chains, because of a link, is planned individually around the
+//! Only a stripe that cannot use its assigned chains, because of a link, is planned individually outer_facts the
 //! others.
 
 use std::collections::BTreeSet;

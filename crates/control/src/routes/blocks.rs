@@ -19,7 +19,7 @@ impl Control {
             self.repairs.note_verified((number, node), None, None);
             match subject {
                 Subject::Block { scrub: false, .. } => {
-                    self.stripes.recheck_next(around!(self), node, &mut self.out)
+                    self.stripes.recheck_next(outer_facts!(self), node, &mut self.out)
                 }
                 Subject::Orphans | Subject::Tidying => {}
                 // Bad blocks will be found when they are read.
@@ -69,11 +69,18 @@ impl Control {
         match (result_digest, &current) {
             // The block's home may have returned without the block, so the current record decides.
             (Some(digest), Some(current)) if current.state_on(node).is_none() => {
-                self.stripes.adopt(around!(self), node, (&stripe, index), current, digest, &mut self.out);
+                self.stripes.adopt(
+                    outer_facts!(self),
+                    node,
+                    (&stripe, index),
+                    current,
+                    digest,
+                    &mut self.out,
+                );
             }
             _ if still && known.state_on(node).is_some() => {
                 self.stripes.apply_verdict(
-                    around!(self),
+                    outer_facts!(self),
                     node,
                     (&stripe, index),
                     &known,
@@ -95,7 +102,7 @@ impl Control {
             let found = problem.filter(|_| still || is_recorded);
             self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, found);
         } else {
-            self.stripes.recheck_next(around!(self), node, &mut self.out);
+            self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);
         }
     }
 
@@ -112,7 +119,7 @@ impl Control {
         }
         match listed {
             Ok(blocks) => {
-                self.stripes.note_orphans(around!(self), node, blocks, &mut self.out);
+                self.stripes.note_orphans(outer_facts!(self), node, blocks, &mut self.out);
                 self.scrub.listed_in_scrub(node);
             }
             Err(problem) => {
@@ -150,7 +157,7 @@ impl Control {
             }
         }
         if by_itself && last {
-            self.stripes.end_tidying(around!(self), node);
+            self.stripes.end_tidying(outer_facts!(self), node);
         }
     }
 }

@@ -32,7 +32,7 @@ impl Control {
             } => {
                 // A read extends the readers' lease on the stripe and, if a plug-in described the stripe, the
                 // time for which the description is kept.
-                self.stripes.touch_given(around!(self), &stripe);
+                self.stripes.touch_given(outer_facts!(self), &stripe);
                 if let Ok(record) = self.stripes.stripe_record(&stripe) {
                     self.stripes.note_reader(&self.base, &record);
                 }

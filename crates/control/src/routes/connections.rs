@@ -52,7 +52,7 @@ impl Control {
             FromNode::Listed { ask, blocks, more: _ } => self.take_list(node, ask, Ok(&blocks)),
             FromNode::ListFailed { ask, problem } => self.take_list(node, ask, Err(&problem)),
             FromNode::RemoveFailed { block, problem } => {
-                self.stripes.note_stuck(around!(self), &self.jobs, node, block, &problem, &mut self.out)
+                self.stripes.note_stuck(outer_facts!(self), &self.jobs, node, block, &problem, &mut self.out)
             }
             FromNode::Open { tag, request } => {
                 if let Err(error) = self.open(node, tag, request) {
@@ -239,14 +239,14 @@ impl Control {
             self.nodes.registry.note_back(node, away, is_told, &mut self.out);
         }
         if !self.stripes.news.keep(node, &hello.blocks) {
-            self.stripes.compare(around!(self), node, &hello.blocks, &mut self.out);
+            self.stripes.compare(outer_facts!(self), node, &hello.blocks, &mut self.out);
         }
         self.check_returned(node);
         self.out.tell(Signal::Node(node));
         self.nodes.deal_caps(&self.base, &mut self.out);
         self.out.tell(Signal::Replicas(node));
-        self.stripes.recheck_next(around!(self), node, &mut self.out);
-        self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
+        self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);
+        self.stripes.remove_discards(outer_facts!(self), &self.jobs, node, &mut self.out);
         Ok(node)
     }
 

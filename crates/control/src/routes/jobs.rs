@@ -119,7 +119,7 @@ impl Control {
         if !running.targets.is_empty() {
             self.repairs.claims.release_unused(&self.jobs, &running.stripe, &mut self.out);
             for &node in running.job.nodes().union(&running.left) {
-                self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
+                self.stripes.remove_discards(outer_facts!(self), &self.jobs, node, &mut self.out);
             }
         }
     }

@@ -25,7 +25,7 @@ impl Control {
                 self.nodes.registry.set_departure(node, &order); // The mark may not have been recorded.
             }
             if let Some(given) = &order.given {
-                self.stripes.recall_given(around!(self), given.stripe.clone());
+                self.stripes.recall_given(outer_facts!(self), given.stripe.clone());
             }
             self.repairs.add(id, order);
         }
@@ -59,7 +59,7 @@ impl Control {
                         continue;
                     }
                     self.stripes.drop_surplus(
-                        around!(self),
+                        outer_facts!(self),
                         &self.jobs,
                         (&stripe, block, node),
                         &mut self.out,

@@ -40,15 +40,15 @@ impl Control {
         for block in blocks {
             let Some((stripe, index)) = self.stripes.contradicted_by(node, block) else { continue };
             let problem = "its digest differs from the recorded one".to_owned();
-            self.stripes.remember_loss(around!(self), node, &block.id, problem, &mut self.out);
+            self.stripes.remember_loss(outer_facts!(self), node, &block.id, problem, &mut self.out);
             self.repairs.note_bad_block(&stripe, index, node);
             bad.push((stripe, index, node, BlockState::Corrupt));
         }
         if !bad.is_empty() {
-            self.stripes.store_states(around!(self), bad, &mut self.out);
+            self.stripes.store_states(outer_facts!(self), bad, &mut self.out);
         }
         if last && let Some(unproven) = self.nodes.registry.end_description(node) {
-            self.stripes.look_at_silent(around!(self), node, &unproven.described, &mut self.out);
+            self.stripes.look_at_silent(outer_facts!(self), node, &unproven.described, &mut self.out);
             self.repairs.let_go(&unproven.stripes);
         }
     }

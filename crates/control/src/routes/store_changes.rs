@@ -22,11 +22,11 @@ impl Control {
                 StoreChange::Discard(node, _) => drop(discarding.insert(*node)),
                 _ => {}
             }
-            nodes.extend(self.stripes.apply_change(around!(self), change, &mut self.out));
+            nodes.extend(self.stripes.apply_change(outer_facts!(self), change, &mut self.out));
         }
         nodes.into_iter().for_each(|node| self.out.tell(Signal::Space(node)));
         for node in discarding {
-            self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
+            self.stripes.remove_discards(outer_facts!(self), &self.jobs, node, &mut self.out);
         }
     }
 
@@ -41,14 +41,14 @@ impl Control {
             }
             StoreChange::Troubles(troubles) => self.stripes.news.troubles = troubles,
             StoreChange::Spoiled { node, stripe, file, problem } => {
-                let (around, out) = (around!(self), &mut self.out);
-                self.stripes.remember_loss(around, node, &file, problem.clone(), out);
+                let (outer, out) = (outer_facts!(self), &mut self.out);
+                self.stripes.remember_loss(outer, node, &file, problem.clone(), out);
                 self.scrub.note_spoiled(facts!(self), node, &stripe, &file, &problem);
             }
             StoreChange::Unjudged(stripes) => self.stripes.unjudged.set(&stripes),
             StoreChange::Remarks(remarks) => self.stripes.news.set_remarks(&remarks),
             StoreChange::Unlisted(why) => {
-                self.stripes.note_unlisted(around!(self), why.as_ref(), &mut self.out);
+                self.stripes.note_unlisted(outer_facts!(self), why.as_ref(), &mut self.out);
             }
             change => return Some(change),
         }

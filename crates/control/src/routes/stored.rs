@@ -73,8 +73,8 @@ impl Published {
         }
         control.repairs.note_publication(&stripe, error.as_ref());
         if error.is_none() {
-            let (around, jobs, out) = (around!(control), &control.jobs, &mut control.out);
-            control.stripes.note_made(around, jobs, job, &stripe, &blocks, out);
+            let (outer, jobs, out) = (outer_facts!(control), &control.jobs, &mut control.out);
+            control.stripes.note_made(outer, jobs, job, &stripe, &blocks, out);
         }
         control.jobs.blocks_published(facts!(control), job, error, &mut control.out);
     }
@@ -82,22 +82,22 @@ impl Published {
 
 impl StripeThen {
     fn go_on(self, control: &mut Control, result: Stored) {
-        let (stripes, around, out) = (&mut control.stripes, around!(control), &mut control.out);
+        let (stripes, outer, out) = (&mut control.stripes, outer_facts!(control), &mut control.out);
         match self {
             Self::Known { good } if result.is_ok() => {
                 for block in &good {
                     stripes.doubted.remove(block);
                 }
-                stripes.find_all_homes(around, out);
+                stripes.find_all_homes(outer, out);
             }
-            Self::Adopted { node, block } if result.is_ok() => stripes.adopted(around, node, &block),
+            Self::Adopted { node, block } if result.is_ok() => stripes.adopted(outer, node, &block),
             Self::Needless { node, block } if result.is_ok() => stripes.inventory.drop_orphan(node, &block),
             Self::Known { .. } | Self::Adopted { .. } | Self::Needless { .. } => {}
             Self::Discarded { node, block } => {
-                stripes.block_discarded(around, &control.jobs, node, &block, out);
+                stripes.block_discarded(outer, &control.jobs, node, &block, out);
             }
             Self::Accepted { view, reply } => {
-                let accepted = result.map(|_| stripes.catalog_accepted(around, *view, out));
+                let accepted = result.map(|_| stripes.catalog_accepted(outer, *view, out));
                 answer(reply, accepted, out);
             }
         }

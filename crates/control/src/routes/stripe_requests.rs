@@ -17,7 +17,7 @@ impl StripeCommand {
             }
             Self::Describe(given, owner, reply) => {
                 let described = control.stripes.describe_stripe(
-                    around!(control),
+                    outer_facts!(control),
                     &control.jobs,
                     &control.repairs,
                     &given,

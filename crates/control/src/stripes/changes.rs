@@ -3,7 +3,7 @@
 use repair::{NodeId, StripeId};
 use store_api::{BlockRecord, StoreChange, StripeRecord};
 
-use crate::facts::Around;
+use crate::facts::OuterFacts;
 use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
@@ -13,7 +13,7 @@ impl Stripes {
     /// changed stripe.
     pub(crate) fn apply_change(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         change: StoreChange,
         out: &mut Out,
     ) -> Vec<NodeId> {
@@ -31,10 +31,10 @@ impl Stripes {
         self.settle_doubts(before.as_ref(), now.as_ref());
         match (stripe, now) {
             (Some(stripe), Some(now)) => {
-                self.read_displaced(around, &now, out);
+                self.read_displaced(outer, &now, out);
                 out.tell(Signal::Blocks(stripe));
             }
-            (Some(stripe), None) => self.forget_stripe(around, stripe, before, out),
+            (Some(stripe), None) => self.forget_stripe(outer, stripe, before, out),
             (None, _) => {}
         }
         nodes
@@ -43,14 +43,14 @@ impl Stripes {
     /// Drops all state about a stripe that was removed.
     fn forget_stripe(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         stripe: StripeId,
         before: Option<StripeRecord>,
         out: &mut Out,
     ) {
         self.condemned.forget_stripe(&stripe, out);
         self.forget_contradiction(&stripe, out);
-        before.into_iter().for_each(|stripe| self.retire_stripe(around.base, stripe));
+        before.into_iter().for_each(|stripe| self.retire_stripe(outer.base, stripe));
         out.tell(Signal::Removed(stripe));
     }
 }

@@ -9,8 +9,8 @@ use store_api::{BlockRecord, StripeRecord};
 
 use crate::counts::count;
 use crate::error::list;
-use crate::facts::Around;
 use crate::facts::Facts;
+use crate::facts::OuterFacts;
 use crate::out::Out;
 use crate::records::recall;
 use crate::signal::Signal;
@@ -26,7 +26,7 @@ impl Stripes {
     /// Restores the contradictions that an earlier coordinator recorded.
     pub(crate) fn recall_contradictions(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         records: &[(String, Value)],
         out: &mut Out,
     ) {
@@ -34,7 +34,7 @@ impl Stripes {
             let id = StripeId(stripe.to_owned());
             // In a store that others run, an existing stripe may be missing from the picture now, because
             // stripes are listed after the start or described by plug-ins.
-            let is_gone = around.base.store.owns_files() && self.picture.stripe(&id).is_err();
+            let is_gone = outer.base.store.owns_files() && self.picture.stripe(&id).is_err();
             match kept {
                 Some(kept) if !is_gone => drop(self.contradictions.0.insert(id, kept)),
                 _ => out.forget_record(format!("{PREFIX}{stripe}")),
@@ -45,14 +45,14 @@ impl Stripes {
     /// Records that parity equations over these blocks failed and that the wrong block is unknown.
     pub(crate) fn note_contradiction(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         stripe: &StripeId,
         blocks: &BTreeSet<BlockIndex>,
         found_by: FoundBy,
         out: &mut Out,
     ) {
         let is_known = self.contradictions.has(stripe);
-        let Some(kept) = self.contradictions.add(stripe, blocks, found_by, around.base.unix_ms) else {
+        let Some(kept) = self.contradictions.add(stripe, blocks, found_by, outer.base.unix_ms) else {
             return;
         };
         out.keep_record(format!("{PREFIX}{stripe}"), &kept);
@@ -69,7 +69,7 @@ impl Stripes {
     /// of which a healthy copy is recorded.
     pub(crate) fn parity_held(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         stripe: &StripeId,
         blocks: &BTreeSet<BlockIndex>,
         out: &mut Out,
@@ -79,7 +79,7 @@ impl Stripes {
         }
         let Ok(record) = self.stripe_record(stripe) else { return };
         let proven = |(index, block): (BlockIndex, &BlockRecord)| {
-            blocks.contains(&index) || !around.with(self).counts(block)
+            blocks.contains(&index) || !outer.with(self).counts(block)
         };
         if indexed(&record).all(proven) {
             tracing::info!(%stripe, "parity holds again");

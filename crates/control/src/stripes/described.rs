@@ -9,8 +9,8 @@ use repair::{BlockId, Chunking, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::error::{DescriptionError, LayoutError, RequestError};
-use crate::facts::Around;
 use crate::facts::Facts;
+use crate::facts::OuterFacts;
 use crate::jobs::Jobs;
 use crate::repairs::Repairs;
 use crate::stripes::Stripes;
@@ -36,13 +36,13 @@ impl Stripes {
     /// see it, would block clients that want it repaired.
     pub(crate) fn describe_stripe(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         jobs: &Jobs,
         repairs: &Repairs,
         given: &GivenStripe,
         owner: &str,
     ) -> Result<StripeView, RequestError> {
-        let record = DescriptionCheck { facts: around.with(self) }.record(given)?;
+        let record = DescriptionCheck { facts: outer.with(self) }.record(given)?;
         let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
         if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
             return Err(DescriptionError::GivenInUse(record.id).into());
@@ -50,21 +50,21 @@ impl Stripes {
         if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
             return Err(DescriptionError::TooManyGiven(MOST).into());
         }
-        let view = around.with(self).stripe_view(&record)?;
+        let view = outer.with(self).stripe_view(&record)?;
         self.given.bytes.take(&record, owner)?;
-        let until = self.remembered_until(around, &record.id);
+        let until = self.remembered_until(outer, &record.id);
         self.given.insert(record, until);
         Ok(view)
     }
 
     /// Drops descriptions of stripes that were not used for some time.
-    pub(crate) fn forget_given(&mut self, around: Around<'_>, jobs: &Jobs, repairs: &Repairs) {
-        let now = around.base.now;
+    pub(crate) fn forget_given(&mut self, outer: OuterFacts<'_>, jobs: &Jobs, repairs: &Repairs) {
+        let now = outer.base.now;
         let due: Vec<StripeId> =
             self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
         for stripe in due {
             if self.is_in_use(jobs, repairs, &stripe) {
-                let until = self.remembered_until(around, &stripe);
+                let until = self.remembered_until(outer, &stripe);
                 self.given.until.insert(stripe, until);
             } else {
                 self.given.remove(&stripe);
@@ -73,9 +73,9 @@ impl Stripes {
     }
 
     /// Returns the time at which the description of a stripe is dropped if it is not used before.
-    fn remembered_until(&self, around: Around<'_>, stripe: &StripeId) -> Duration {
+    fn remembered_until(&self, outer: OuterFacts<'_>, stripe: &StripeId) -> Duration {
         let is_told = self.picture.stripe(stripe).is_ok();
-        around.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
+        outer.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
     }
 
     fn is_in_use(&self, jobs: &Jobs, repairs: &Repairs, stripe: &StripeId) -> bool {
@@ -85,15 +85,15 @@ impl Stripes {
 
 impl Stripes {
     /// Restores the description of a stripe that came with a repair of an earlier coordinator.
-    pub(crate) fn recall_given(&mut self, around: Around<'_>, record: StripeRecord) {
+    pub(crate) fn recall_given(&mut self, outer: OuterFacts<'_>, record: StripeRecord) {
         self.given.bytes.force(&record, OF_RECORDS);
-        let until = self.remembered_until(around, &record.id);
+        let until = self.remembered_until(outer, &record.id);
         self.given.insert(record, until);
     }
 
     /// Extends the time for which the description of a stripe is kept, because the stripe is used.
-    pub(crate) fn touch_given(&mut self, around: Around<'_>, stripe: &StripeId) {
-        let until = self.remembered_until(around, stripe);
+    pub(crate) fn touch_given(&mut self, outer: OuterFacts<'_>, stripe: &StripeId) {
+        let until = self.remembered_until(outer, stripe);
         if let Some(given) = self.given.until.get_mut(stripe) {
             *given = until;
         }

@@ -8,8 +8,8 @@ use repair::{BlockId, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeWrite, Write};
 
 use crate::error::RequestError;
-use crate::facts::Around;
 use crate::facts::Facts;
+use crate::facts::OuterFacts;
 use crate::helper_queries::Subject;
 use crate::jobs::Jobs;
 use crate::out::Out;
@@ -21,10 +21,10 @@ use views::OrphansView;
 
 impl Stripes {
     /// Runs the comparisons and removals that were postponed until the end of the start-up phase.
-    pub(crate) fn after_settling(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
-        for node in around.nodes.live_helpers().collect::<Vec<_>>() {
-            self.find_homes(around, node, out);
-            self.remove_discards(around, jobs, node, out);
+    pub(crate) fn after_settling(&mut self, outer: OuterFacts<'_>, jobs: &Jobs, out: &mut Out) {
+        for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
+            self.find_homes(outer, node, out);
+            self.remove_discards(outer, jobs, node, out);
         }
     }
 }
@@ -54,7 +54,13 @@ impl Jobs {
 
 impl Stripes {
     /// Compares the blocks of a node with those that the catalog places on it.
-    pub(crate) fn compare(&mut self, around: Around<'_>, node: NodeId, blocks: &[HeldBlock], out: &mut Out) {
+    pub(crate) fn compare(
+        &mut self,
+        outer: OuterFacts<'_>,
+        node: NodeId,
+        blocks: &[HeldBlock],
+        out: &mut Out,
+    ) {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
         let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
         for (stripe, index) in self.picture.blocks_of(node) {
@@ -62,7 +68,7 @@ impl Stripes {
             let block = &record.blocks[usize::from(index.0)];
             let known = block.state_on(node).unwrap_or(block.state);
             let state = match held.get(&block.id) {
-                None if !around.base.store.trusts_lists() => {
+                None if !outer.base.store.trusts_lists() => {
                     again.push_back((stripe, index));
                     continue;
                 }
@@ -78,34 +84,34 @@ impl Stripes {
                 }
             };
             if known != state {
-                self.note_loss(around, node, &block.id, state, out);
+                self.note_loss(outer, node, &block.id, state, out);
                 news.push((stripe, index, node, state));
             }
         }
         if !news.is_empty() {
-            self.store_states(around, news, out);
+            self.store_states(outer, news, out);
         }
         let is_hollow = 2 * missing > self.picture.block_count(node);
         out.tell(Signal::Returned { node, is_hollow });
         if let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node) {
             *rechecks = again;
         }
-        self.note_orphans(around, node, blocks, out);
+        self.note_orphans(outer, node, blocks, out);
     }
 
     /// Remembers the blocks that the catalog does not place on this node.
     pub(crate) fn note_orphans(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         node: NodeId,
         blocks: &[HeldBlock],
         out: &mut Out,
     ) {
-        if !around.base.store.trusts_lists() {
+        if !outer.base.store.trusts_lists() {
             return;
         }
         let mut leaving: BTreeSet<BlockId> = self.picture.files().discards(node).cloned().collect();
-        leaving.retain(|block| around.with(self).may_go(node, block));
+        leaving.retain(|block| outer.with(self).may_go(node, block));
         let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
         for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
             let is_its_own =
@@ -122,27 +128,27 @@ impl Stripes {
             *orphans = found;
         }
         self.orphans.forget(node);
-        self.note_newer(around, node, newer, out);
-        if around.nodes.settled {
-            self.find_homes(around, node, out);
+        self.note_newer(outer, node, newer, out);
+        if outer.nodes.settled {
+            self.find_homes(outer, node, out);
         }
     }
 
     /// Looks for copies of a block that was found bad, among the orphans of all helpers.
-    pub(crate) fn find_all_homes(&mut self, around: Around<'_>, out: &mut Out) {
-        if around.nodes.settled && !self.is_behind() {
-            around
+    pub(crate) fn find_all_homes(&mut self, outer: OuterFacts<'_>, out: &mut Out) {
+        if outer.nodes.settled && !self.is_behind() {
+            outer
                 .nodes
                 .live_helpers()
                 .collect::<Vec<_>>()
                 .into_iter()
-                .for_each(|node| self.find_homes(around, node, out));
+                .for_each(|node| self.find_homes(outer, node, out));
         }
     }
 
     /// Queues blocks of a node for verification if the catalog places them on another node that has lost
     /// them. Candidates are the node's orphans and the copies that it is about to remove.
-    fn find_homes(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
+    fn find_homes(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
         let Some(Holdings { orphans, removing, .. }) = self.inventory.get(node) else { return };
         let leaving = self.picture.files().discards(node).filter(|block| !removing.contains(*block));
         let homeless: Vec<(StripeId, BlockIndex)> = orphans
@@ -150,27 +156,27 @@ impl Stripes {
             .chain(leaving)
             .filter_map(|block| self.record_of(block))
             .map(|(stripe, index, _)| (stripe, index))
-            .filter(|(stripe, index)| around.with(self).is_wanted_from(node, stripe, *index))
+            .filter(|(stripe, index)| outer.with(self).is_wanted_from(node, stripe, *index))
             .collect();
         let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node) else { return };
         let idle = rechecks.is_empty();
         rechecks.extend(homeless);
         if idle {
-            self.recheck_next(around, node, out);
+            self.recheck_next(outer, node, out);
         }
     }
 
     /// Verifies the next queued block of a node.
-    pub(crate) fn recheck_next(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
+    pub(crate) fn recheck_next(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
         while let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node)
             && let Some((stripe, index)) = rechecks.pop_front()
         {
-            if !around.with(self).is_wanted_from(node, &stripe, index) {
+            if !outer.with(self).is_wanted_from(node, &stripe, index) {
                 continue;
             }
             let Ok(record) = self.picture.stripe(&stripe) else { continue };
             let known = record.blocks[usize::from(index.0)].clone();
-            around.with(self).ask_for_block(node, stripe, index, known, false, out);
+            outer.with(self).ask_for_block(node, stripe, index, known, false, out);
             return;
         }
     }
@@ -178,7 +184,7 @@ impl Stripes {
     /// Records a block on a node where the catalog did not place it. The node has just read the whole block.
     pub(crate) fn adopt(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         node: NodeId,
         (stripe, index): (&StripeId, BlockIndex),
         known: &BlockRecord,
@@ -192,7 +198,7 @@ impl Stripes {
                 && !self.inventory.is_removing(node, &known.id)
                 && !self.condemned.has(&known.id);
         if !is_it
-            || !around.with(self).is_wanted_from(node, stripe, index)
+            || !outer.with(self).is_wanted_from(node, stripe, index)
             || self.picture.is_pending(stripe) != Some(false)
         {
             return;
@@ -203,30 +209,30 @@ impl Stripes {
     }
 
     /// Handles the end of the write that records a found block on its node.
-    pub(crate) fn adopted(&mut self, around: Around<'_>, node: NodeId, block: &BlockId) {
-        tracing::info!(%block, node = %around.nodes.name(node), "found a block that was lost");
+    pub(crate) fn adopted(&mut self, outer: OuterFacts<'_>, node: NodeId, block: &BlockId) {
+        tracing::info!(%block, node = %outer.nodes.name(node), "found a block that was lost");
         self.inventory.drop_orphan(node, block);
-        self.removals_due = around.base.now; // Other copies of its stripe's blocks may have become surplus.
+        self.removals_due = outer.base.now; // Other copies of its stripe's blocks may have become surplus.
     }
 
     /// Starts to remove those orphans of connected helpers that are provably unreferenced. Returns the number
     /// of all orphans.
     pub(crate) fn remove_orphans(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         out: &mut Out,
     ) -> Result<OrphansView, RequestError> {
-        around.with(self).check_not_doubted()?;
-        if !around.nodes.settled {
+        outer.with(self).check_not_doubted()?;
+        if !outer.nodes.settled {
             return Err(RequestError::Settling);
         }
         let mut orphans = 0;
-        for node in around.nodes.live_helpers().collect::<Vec<_>>() {
+        for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
             let Some(Holdings { orphans: held, .. }) = self.inventory.get_mut(node) else { continue };
             if !held.is_empty() {
                 orphans += held.len() as u64;
-                let ask = out.queries.open(node, Subject::Orphans, around.base.now);
-                around.nodes.send(node, ToNode::Describe { ask }, out);
+                let ask = out.queries.open(node, Subject::Orphans, outer.base.now);
+                outer.nodes.send(node, ToNode::Describe { ask }, out);
             }
         }
         Ok(OrphansView { orphans })

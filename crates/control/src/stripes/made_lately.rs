@@ -4,7 +4,7 @@ use codes::BlockIndex;
 use repair::{JobId, StripeId};
 use store_api::StripeRecord;
 
-use crate::facts::Around;
+use crate::facts::OuterFacts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::stripes::Stripes;
@@ -14,7 +14,7 @@ impl Stripes {
     /// then verified.
     pub(crate) fn note_made(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         jobs: &Jobs,
         job: JobId,
         stripe: &StripeId,
@@ -24,7 +24,7 @@ impl Stripes {
         let (Some(running), Ok(record)) = (jobs.running.get(&job), self.picture.stripe(stripe)) else {
             return;
         };
-        if !around.base.store.claims_stripes() {
+        if !outer.base.store.claims_stripes() {
             return;
         }
         for &block in blocks {
@@ -34,19 +34,19 @@ impl Stripes {
                 self.made_lately.note(stripe, block, home);
             }
         }
-        self.read_displaced(around, &record, out);
+        self.read_displaced(outer, &record, out);
     }
 
     /// Verifies copies that displaced recently rebuilt blocks in the store's new listing of a stripe.
-    pub(crate) fn read_displaced(&mut self, around: Around<'_>, now: &StripeRecord, out: &mut Out) {
+    pub(crate) fn read_displaced(&mut self, outer: OuterFacts<'_>, now: &StripeRecord, out: &mut Out) {
         for (index, node) in self.made_lately.displaced(now) {
             let block = now.blocks[usize::from(index.0)].clone();
             tracing::info!(
-                block = %block.id, node = %around.nodes.name(node),
+                block = %block.id, node = %outer.nodes.name(node),
                 "the store lists an older copy in place of a rebuilt block; verifying the copy"
             );
-            if around.nodes.is_helper(node) {
-                around.with(self).ask_for_block(node, now.id.clone(), index, block, false, out);
+            if outer.nodes.is_helper(node) {
+                outer.with(self).ask_for_block(node, now.id.clone(), index, block, false, out);
             }
         }
     }

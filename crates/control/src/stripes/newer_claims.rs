@@ -9,8 +9,8 @@ use store_api::{RecordWrite, Write};
 use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::RequestError;
-use crate::facts::Around;
 use crate::facts::Facts;
+use crate::facts::OuterFacts;
 use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
@@ -24,12 +24,12 @@ const NAMED: usize = 3;
 impl Stripes {
     pub(crate) fn note_newer(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         node: NodeId,
         newer: BTreeSet<BlockId>,
         out: &mut Out,
     ) {
-        let (name, blocks) = (around.nodes.name(node), newer.len());
+        let (name, blocks) = (outer.nodes.name(node), newer.len());
         let doubted = self.newer.has_claims();
         if self.newer.set(node, newer) {
             let confirmed = self.is_behind();
@@ -45,15 +45,15 @@ impl Stripes {
     /// names a helper to reject, only ignores that helper's list of newer blocks.
     pub(crate) fn accept_catalog(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         request: AcceptRequest,
         reply: Reply<AcceptedView>,
         out: &mut Out,
     ) {
         if let Some(name) = request.reject {
-            return answer(reply, self.reject_claims(around, &name, out), out);
+            return answer(reply, self.reject_claims(outer, &name, out), out);
         }
-        let claims = around.with(self).newer_views();
+        let claims = outer.with(self).newer_views();
         let beyond: BTreeSet<BlockId> = self.newer.claims.values().flatten().cloned().collect();
         let view = AcceptedView { blocks: beyond.len() as u64, claims };
         let then = StripeThen::Accepted { view: Box::new(view), reply };
@@ -62,7 +62,7 @@ impl Stripes {
 
     pub(crate) fn catalog_accepted(
         &mut self,
-        _around: Around<'_>,
+        _around: OuterFacts<'_>,
         view: AcceptedView,
         out: &mut Out,
     ) -> AcceptedView {
@@ -82,17 +82,17 @@ impl Stripes {
     /// Ignores the newer blocks that a helper lists, until the helper is removed.
     fn reject_claims(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         name: &str,
         out: &mut Out,
     ) -> Result<AcceptedView, RequestError> {
-        let node = around.nodes.node_named(around.base, name)?;
+        let node = outer.nodes.node_named(outer.base, name)?;
         let claims: Vec<NewerBlocks> =
-            around.with(self).newer_views().into_iter().filter(|claim| claim.node == name).collect();
+            outer.with(self).newer_views().into_iter().filter(|claim| claim.node == name).collect();
         tracing::warn!(helper = name, "ignoring the blocks that a helper lists as newer than the catalog");
         self.newer.rejected.insert(node);
-        out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": around.base.unix_ms }));
-        self.note_newer(around, node, BTreeSet::new(), out);
+        out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": outer.base.unix_ms }));
+        self.note_newer(outer, node, BTreeSet::new(), out);
         Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use repair::wire::control::ToNode;
 use repair::{BlockId, NodeId};
 
-use crate::facts::{Around, Facts};
+use crate::facts::{Facts, OuterFacts};
 use crate::helper_queries::Subject;
 use crate::out::Out;
 use crate::stripes::Stripes;
@@ -14,27 +14,27 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 impl Stripes {
     /// Asks helpers to describe their orphans, if some of these can be removed.
-    pub(crate) fn tidy_orphans(&mut self, around: Around<'_>, out: &mut Out) {
-        if !around.base.store.owns_files()
-            || !around.nodes.settled
-            || !around.with(self).may_remove()
-            || around.base.now < self.orphans.due
+    pub(crate) fn tidy_orphans(&mut self, outer: OuterFacts<'_>, out: &mut Out) {
+        if !outer.base.store.owns_files()
+            || !outer.nodes.settled
+            || !outer.with(self).may_remove()
+            || outer.base.now < self.orphans.due
         {
             return;
         }
-        self.orphans.due = around.base.now + LOOK_EVERY;
-        for node in around.nodes.live_helpers().collect::<Vec<_>>() {
-            if around.with(self).removable_orphans(node).next().is_some() {
-                let ask = out.queries.open(node, Subject::Tidying, around.base.now);
-                around.nodes.send(node, ToNode::Describe { ask }, out);
+        self.orphans.due = outer.base.now + LOOK_EVERY;
+        for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
+            if outer.with(self).removable_orphans(node).next().is_some() {
+                let ask = out.queries.open(node, Subject::Tidying, outer.base.now);
+                outer.nodes.send(node, ToNode::Describe { ask }, out);
             }
         }
     }
 
     /// Handles the end of a helper's descriptions. Orphans that are still there now are kept and not checked
     /// again.
-    pub(crate) fn end_tidying(&mut self, around: Around<'_>, node: NodeId) {
-        let left: Vec<BlockId> = around.with(self).removable_orphans(node).cloned().collect();
+    pub(crate) fn end_tidying(&mut self, outer: OuterFacts<'_>, node: NodeId) {
+        let left: Vec<BlockId> = outer.with(self).removable_orphans(node).cloned().collect();
         self.orphans.refused.entry(node).or_default().extend(left);
     }
 }

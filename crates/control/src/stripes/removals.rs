@@ -7,8 +7,8 @@ use repair::wire::control::{StoreProblem, ToNode};
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{RecordWrite, Write};
 
-use crate::facts::Around;
 use crate::facts::Facts;
+use crate::facts::OuterFacts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::signal::Signal;
@@ -24,9 +24,15 @@ const REMOVE_AGAIN: Duration = Duration::from_secs(30);
 impl Stripes {
     /// Tells a node to remove blocks that it must not keep, except blocks that a running job may deliver
     /// there.
-    pub(crate) fn remove_discards(&mut self, around: Around<'_>, jobs: &Jobs, node: NodeId, out: &mut Out) {
+    pub(crate) fn remove_discards(
+        &mut self,
+        outer: OuterFacts<'_>,
+        jobs: &Jobs,
+        node: NodeId,
+        out: &mut Out,
+    ) {
         // Until all helpers have listed their blocks, an outdated catalog cannot be detected.
-        if !around.nodes.settled || !around.with(self).may_remove() {
+        if !outer.nodes.settled || !outer.with(self).may_remove() {
             return;
         }
         let Some(Holdings { removing, stuck, .. }) = self.inventory.get_mut(node) else { return };
@@ -37,8 +43,8 @@ impl Stripes {
                 break;
             }
             let goes = !stuck.contains_key(&block)
-                && !jobs.is_worked_on(around.with(self), &block)
-                && around.with(self).may_go(node, &block);
+                && !jobs.is_worked_on(outer.with(self), &block)
+                && outer.with(self).may_go(node, &block);
             if !goes || removing.contains(&block) {
                 continue;
             }
@@ -50,7 +56,7 @@ impl Stripes {
                 }
                 None => {
                     removing.insert(block.clone());
-                    around.nodes.send(node, ToNode::Remove { block }, out);
+                    outer.nodes.send(node, ToNode::Remove { block }, out);
                 }
             }
         }
@@ -62,15 +68,15 @@ impl Stripes {
     /// Removes a node's copy of a block, if the copy is still surplus.
     pub(crate) fn remove_copy(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         jobs: &Jobs,
         node: NodeId,
         block: BlockId,
         out: &mut Out,
     ) {
         let goes = self.picture.files().discards(node).any(|other| *other == block)
-            && !jobs.is_worked_on(around.with(self), &block)
-            && around.with(self).may_go(node, &block);
+            && !jobs.is_worked_on(outer.with(self), &block)
+            && outer.with(self).may_go(node, &block);
         let Some(Holdings { removing, stuck, .. }) = self.inventory.get_mut(node) else { return };
         // Removals beyond the limit are sent when earlier ones are done.
         if goes
@@ -78,7 +84,7 @@ impl Stripes {
             && removing.len() < REMOVALS_AT_ONCE
             && removing.insert(block.clone())
         {
-            around.nodes.send(node, ToNode::Remove { block }, out);
+            outer.nodes.send(node, ToNode::Remove { block }, out);
         }
     }
 
@@ -86,15 +92,15 @@ impl Stripes {
     /// losses without it.
     pub(crate) fn drop_surplus(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         jobs: &Jobs,
         (stripe, index, node): (&StripeId, BlockIndex, NodeId),
         out: &mut Out,
     ) {
         let Ok(record) = self.picture.stripe(stripe) else { return };
         let block = record.blocks[usize::from(index.0)].id.clone();
-        if around.with(self).survives_without(&record, index, node) {
-            self.remove_copy(around, jobs, node, block, out);
+        if outer.with(self).survives_without(&record, index, node) {
+            self.remove_copy(outer, jobs, node, block, out);
         }
     }
 
@@ -111,7 +117,7 @@ impl Stripes {
     /// remove the block.
     pub(crate) fn block_discarded(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         jobs: &Jobs,
         node: NodeId,
         block: &BlockId,
@@ -122,21 +128,21 @@ impl Stripes {
         let last = removing.is_empty();
         self.inventory.drop_orphan(node, block);
         if last {
-            self.remove_discards(around, jobs, node, out); // There may be more than the limit allowed before.
+            self.remove_discards(outer, jobs, node, out); // There may be more than the limit allowed before.
         }
     }
 
     /// Records that a node could not remove a block. The removal is retried later.
     pub(crate) fn note_stuck(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         jobs: &Jobs,
         node: NodeId,
         block: BlockId,
         problem: &StoreProblem,
         out: &mut Out,
     ) {
-        let again = around.base.now + REMOVE_AGAIN;
+        let again = outer.base.now + REMOVE_AGAIN;
         let Some(Holdings { removing, stuck, .. }) = self.inventory.get_mut(node) else { return };
         if !removing.remove(&block) {
             return;
@@ -144,27 +150,27 @@ impl Stripes {
         let (first, empty) = (stuck.is_empty(), removing.is_empty());
         stuck.insert(block.clone(), again);
         if first {
-            let node = around.nodes.name(node);
+            let node = outer.nodes.name(node);
             tracing::warn!(%block, %node, %problem, "cannot remove a block; trying again later");
         }
         if empty {
-            self.remove_discards(around, jobs, node, out);
+            self.remove_discards(outer, jobs, node, out);
         }
     }
 
     /// Retries removals that failed some time ago.
-    pub(crate) fn retry_removals(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
-        if around.base.now >= self.removals_due {
+    pub(crate) fn retry_removals(&mut self, outer: OuterFacts<'_>, jobs: &Jobs, out: &mut Out) {
+        if outer.base.now >= self.removals_due {
             // Some removals were waiting until another copy became readable.
-            self.removals_due = around.base.now + REMOVE_AGAIN;
-            around
+            self.removals_due = outer.base.now + REMOVE_AGAIN;
+            outer
                 .nodes
                 .live_helpers()
                 .collect::<Vec<_>>()
                 .into_iter()
-                .for_each(|node| self.remove_discards(around, jobs, node, out));
+                .for_each(|node| self.remove_discards(outer, jobs, node, out));
         }
-        let now = around.base.now;
+        let now = outer.base.now;
         let due = |held: &Holdings| held.stuck.values().any(|&at| at <= now);
         let nodes: Vec<NodeId> =
             self.inventory.iter().filter(|(_, held)| due(held)).map(|(node, _)| node).collect();
@@ -172,7 +178,7 @@ impl Stripes {
             if let Some(Holdings { stuck, .. }) = self.inventory.get_mut(node) {
                 stuck.retain(|_, at| *at > now);
             }
-            self.remove_discards(around, jobs, node, out);
+            self.remove_discards(outer, jobs, node, out);
         }
     }
 }

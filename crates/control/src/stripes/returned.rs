@@ -13,7 +13,7 @@ use repair::wire::control::Description;
 use repair::{BlockId, NodeId, StripeId};
 use store_api::BlockState;
 
-use crate::facts::Around;
+use crate::facts::OuterFacts;
 use crate::out::Out;
 use crate::stripes::Stripes;
 
@@ -35,7 +35,7 @@ impl Stripes {
     /// Verifies the blocks of a returned helper that were not described.
     pub(crate) fn look_at_silent(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         node: NodeId,
         described: &BTreeSet<BlockId>,
         out: &mut Out,
@@ -44,7 +44,7 @@ impl Stripes {
             let Ok(record) = self.picture.stripe(&stripe) else { continue };
             let known = record.blocks[usize::from(index.0)].clone();
             if known.state == BlockState::Healthy && !described.contains(&known.id) {
-                self.look_again(around, node, stripe, index, known, out);
+                self.look_again(outer, node, stripe, index, known, out);
             }
         }
     }

@@ -4,7 +4,7 @@ use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use store_api::{BlockState, StripeWrite, Write};
 
-use crate::facts::Around;
+use crate::facts::OuterFacts;
 use crate::out::Out;
 use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
@@ -14,7 +14,7 @@ impl Stripes {
     /// Otherwise the last good copy could be removed in the meantime.
     pub(crate) fn store_states(
         &mut self,
-        _around: Around<'_>,
+        _around: OuterFacts<'_>,
         states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>,
         out: &mut Out,
     ) {

@@ -2,7 +2,7 @@
 
 use repair::NodeId;
 
-use crate::facts::Around;
+use crate::facts::OuterFacts;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
@@ -11,11 +11,11 @@ use crate::stripes::Stripes;
 impl Stripes {
     /// Records the reason that the store is not listed, or compares the kept block lists after the first
     /// listing.
-    pub(crate) fn note_unlisted(&mut self, around: Around<'_>, why: Option<&String>, out: &mut Out) {
+    pub(crate) fn note_unlisted(&mut self, outer: OuterFacts<'_>, why: Option<&String>, out: &mut Out) {
         for (node, blocks) in self.news.set_unlisted(why) {
-            if around.nodes.is_helper(node) {
-                self.compare(around, node, &blocks, out);
-                self.recheck_next(around, node, out);
+            if outer.nodes.is_helper(node) {
+                self.compare(outer, node, &blocks, out);
+                self.recheck_next(outer, node, out);
             }
         }
     }

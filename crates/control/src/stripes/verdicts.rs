@@ -4,7 +4,7 @@ use codes::BlockIndex;
 use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState};
 
-use crate::facts::Around;
+use crate::facts::OuterFacts;
 use crate::helper_queries::state_for;
 use crate::out::Out;
 use crate::stripes::Stripes;
@@ -13,15 +13,15 @@ impl Stripes {
     /// Asks a helper to verify a block, after a failed read that says nothing about the block itself.
     pub(crate) fn look_again(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         node: NodeId,
         stripe: StripeId,
         index: BlockIndex,
         known: BlockRecord,
         out: &mut Out,
     ) {
-        if !out.queries.is_verifying_block(node, &known.id) && around.nodes.is_connected(node) {
-            around.with(self).ask_for_block(node, stripe, index, known, false, out);
+        if !out.queries.is_verifying_block(node, &known.id) && outer.nodes.is_connected(node) {
+            outer.with(self).ask_for_block(node, stripe, index, known, false, out);
         }
     }
 }
@@ -29,7 +29,7 @@ impl Stripes {
 impl Stripes {
     pub(crate) fn apply_verdict(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         node: NodeId,
         (stripe, index): (&StripeId, BlockIndex),
         known: &BlockRecord,
@@ -41,34 +41,34 @@ impl Stripes {
             return;
         }
         if let Some(problem) = problem {
-            self.remember_loss(around, node, &known.id, problem.to_string(), out);
+            self.remember_loss(outer, node, &known.id, problem.to_string(), out);
         }
-        self.store_states(around, vec![(stripe.clone(), index, node, state)], out);
+        self.store_states(outer, vec![(stripe.clone(), index, node, state)], out);
     }
 
     pub(crate) fn note_loss(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         node: NodeId,
         block: &BlockId,
         state: BlockState,
         out: &mut Out,
     ) {
         let problem = if state == BlockState::Missing { "missing" } else { "of the wrong length" };
-        self.remember_loss(around, node, block, problem.to_owned(), out);
+        self.remember_loss(outer, node, block, problem.to_owned(), out);
     }
 
     /// Adds a bad block to the status and to the history.
     pub(crate) fn remember_loss(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         node: NodeId,
         block: &BlockId,
         problem: String,
         out: &mut Out,
     ) {
         out.note_bad(node, block, &problem);
-        let node = around.nodes.name(node);
+        let node = outer.nodes.name(node);
         tracing::warn!(%block, %node, problem, "a block is bad");
         if self.lost_lately.len() == crate::LOST_REMEMBERED {
             self.lost_lately.pop_front();
@@ -77,7 +77,7 @@ impl Stripes {
             block: block.to_string(),
             node,
             problem,
-            at_unix_ms: around.base.unix_ms,
+            at_unix_ms: outer.base.unix_ms,
         });
     }
 }
@@ -86,7 +86,7 @@ impl Stripes {
     /// Records that parity has shown a block to be wrong. The block counts as lost until it is rebuilt.
     pub(crate) fn condemn(
         &mut self,
-        around: Around<'_>,
+        outer: OuterFacts<'_>,
         stripe: &StripeId,
         index: codes::BlockIndex,
         node: NodeId,
@@ -95,7 +95,7 @@ impl Stripes {
         let Ok(record) = self.picture.stripe(stripe) else { return };
         let block = record.blocks[usize::from(index.0)].id.clone();
         let Some(problem) = self.condemned.add(stripe, &block, node, out) else { return };
-        self.remember_loss(around, node, &block, problem.to_string(), out);
-        self.store_states(around, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
+        self.remember_loss(outer, node, &block, problem.to_string(), out);
+        self.store_states(outer, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
     }
 }
