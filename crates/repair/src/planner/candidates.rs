@@ -1,4 +1,5 @@
-//! The candidates for a repair where a code leaves a choice of helpers: their network and their blocks.
+//! The nodes that could take part in a repair, with the network between them and their blocks. Used if the
+//! code leaves a choice of helpers.
 
 use codes::{BlockIndex, CodeSpec};
 
@@ -13,13 +14,13 @@ const MOST_RELAYS: usize = 4;
 /// A pure relay must forward this many times as fast as the median holder.
 const FASTER: f64 = 1.25;
 
-/// Every node that could take part in a repair of whole lost blocks. Each counts with at most one block.
+/// Every node that could take part in a repair of whole lost blocks. Each node contributes at most one block.
 pub(super) struct Candidates {
     /// Holders first, then requestors without a block, then pure relays.
     pub network: Network,
-    /// The number of the first relay.
+    /// The number of the first pure relay in the network.
     first_relay: usize,
-    /// The block that each holder has.
+    /// The block that each holder contributes, by the holder's number in the network.
     pub blocks: Vec<BlockIndex>,
     /// The requestors of the wanted blocks, as numbers in the network.
     pub requestors: Vec<usize>,

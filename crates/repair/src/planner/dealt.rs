@@ -17,7 +17,7 @@ use crate::{NodeId, Plan};
 pub struct Stretch {
     /// Offsets in the block.
     pub offsets: Range<u64>,
-    /// The helpers; the first receives nothing.
+    /// The helpers, in the order in which they pass on partial sums; the first receives nothing.
     pub helpers: Vec<NodeId>,
 }
 
