@@ -2,12 +2,12 @@
 //!
 //! A slice is a piece of every sub-block that is read. With many sub-blocks a slice is many small pieces
 //! scattered over the disk, each next to the same piece of the following slice, and reading slice by slice
-//! would seek between them. So a node that reads several sub-blocks of a block announces its reads for a
-//! *stretch*, a run of consecutive slices, at a time. Adjacent and nearly adjacent ranges are merged
-//! ([`Transfer`]), and the kernel prefetches them into the page cache (not into the node's own memory). A
-//! node that reads one sub-block of each of its blocks announces nothing if the blocks are a single chunk:
-//! its slices are contiguous on disk, and the kernel's own readahead takes larger steps than can be
-//! requested.
+//! would seek between them. So a node that reads several sub-blocks of a block announces its reads to the
+//! kernel. It announces one *stretch* at a time, which is a run of consecutive slices. Adjacent and nearly
+//! adjacent ranges are merged ([`Transfer`]), and the kernel prefetches them into the page cache (not into
+//! the node's own memory). A node that reads one sub-block of each of its blocks announces nothing if the
+//! blocks are a single chunk: its slices are contiguous on disk, and the kernel's own readahead takes larger
+//! steps than can be requested.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Range};
@@ -194,8 +194,8 @@ impl Reading {
         let start = before.checked_add(self.stretch)?;
         let end = start.checked_add(self.stretch)?;
         let is_full = self.slices.ranges().iter().any(|range| range.start <= before && end <= range.end);
-        // The last slice may be short. If a lane reads nothing, the disk's position may come from a stretch
-        // before the previous one.
+        // The last slice may be short. If a lane reads nothing and a stretch is shorter than a round, the
+        // previous stretch may read nothing; the disk's position then comes from an earlier one.
         let is_last = end >= self.geometry.slices();
         let all_read = self.stretch >= self.dealing.round() || self.sets.iter().all(|set| !set.is_empty());
         let offset = self.geometry.window.start + u64::from(start) * u64::from(self.geometry.slice_bytes);
@@ -333,7 +333,8 @@ mod tests {
     }
 
     proptest! {
-        /// Uses blocks with many more stretches than distinct kinds of stretches, with some slices missing.
+        /// Uses blocks with many stretches, most of which have the same key as an earlier one. In some cases
+        /// a few slices are missing.
         #[test]
         fn disk_work_equals_a_step_by_step_count(
             lanes in prop::collection::vec(prop::collection::btree_set((0u16..2, 0u16..6), 0..8), 1..3),
