@@ -6,13 +6,13 @@
 //! blocks *explains* the syndromes if changing only these blocks can make all syndromes zero. Unread blocks
 //! belong to every such set, so equations that involve them prove nothing.
 //!
-//! Two swapped blocks both deviate from their correct contents by the same bytes. In a code with only two
-//! spare equations, changing a third block may explain the syndromes as well. So swaps are checked first, and
-//! if two blocks are swapped, no single block is named as wrong.
+//! Two swapped blocks both deviate from their correct contents by the same bytes. If only two equations are
+//! spare (two more blocks were read than decoding needs), changing a third block may explain the syndromes as
+//! well. So swaps are checked first, and if two blocks are swapped, no single block is named as wrong.
 //!
 //! **Invariant:** a set of blocks is named as wrong only if no other set of the same size explains the
-//! syndromes, and at least one equation remains after the named blocks are eliminated. A faulty node that
-//! holds as many blocks as the code has spare equations can still cause an innocent block to be named.
+//! syndromes, and at least one equation remains and holds after the named blocks are eliminated. A faulty
+//! node that holds as many blocks as there are spare equations can still cause an innocent block to be named.
 
 use std::collections::{BTreeMap, BTreeSet};
 

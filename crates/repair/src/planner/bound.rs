@@ -1,11 +1,12 @@
 //! Lower bounds on the time of any plan: the bytes that must leave some set of nodes, or enter it.
 //!
-//! In an MDS code, any `k` blocks are independent. If all requestors are outside a set of nodes, and `o` of
-//! the blocks are outside as well, then at least `min(k − o, f)` blocks' worth of bytes must leave the set. A
-//! requestor receives as many blocks' worth of bytes as it wants blocks or, if that is fewer, as it lacks for
-//! decoding (`k` less the block that it holds). For every slice at least `k` holders send, each of them at
-//! most one slice's worth of bytes. No linear plan over these nodes can move fewer bytes, whatever the blocks
-//! contain. `docs/reference/schemes.md` explains this at more length.
+//! In an MDS code, any `k` blocks are independent. Suppose that `f` blocks are wanted, that all requestors
+//! are outside a set of nodes, and that `o` surviving blocks are outside as well. Then at least `min(k − o,
+//! f)` blocks' worth of bytes must leave the set. A requestor receives as many blocks' worth of bytes as it
+//! wants blocks or, if that is fewer, as it lacks for decoding (`k` less the block that it holds). For every
+//! slice at least `k` holders send, each of them at most one slice's worth of bytes. No linear plan over
+//! these nodes can move fewer bytes, whatever the blocks contain. `docs/reference/schemes.md` explains this
+//! at more length.
 
 use std::time::Duration;
 

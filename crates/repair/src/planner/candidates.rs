@@ -85,8 +85,8 @@ impl Candidates {
         self
     }
 
-    /// Helpers that are neither holders nor requestors here and forward faster than the median holder,
-    /// fastest first.
+    /// Returns up to [`MOST_RELAYS`] helpers that are neither holders nor requestors here and forward more
+    /// than [`FASTER`] times as fast as the median holder, the fastest first.
     fn relays(&self, request: &PlanRequest, topology: &Topology) -> Vec<NodeId> {
         if !topology.has_links() {
             return Vec::new();
@@ -150,13 +150,13 @@ fn bytes(request: &PlanRequest) -> u64 {
     request.window.end - request.window.start
 }
 
-/// The least rate from a node to any requestor.
+/// The lowest of the rates from a node to the requestors.
 fn out(from: NodeId, request: &PlanRequest, topology: &Topology) -> f64 {
     let ends = request.wanted.iter().map(|wanted| wanted.requestor).filter(|&to| to != from);
     ends.map(|to| topology.link_rate(from, to)).fold(f64::INFINITY, f64::min)
 }
 
-/// The highest rate from any holder to a node.
+/// The highest of the rates from the holders to a node.
 fn into(to: NodeId, holders: &[NodeId], topology: &Topology) -> f64 {
     let others = holders.iter().filter(|&&from| from != to);
     others.map(|&from| topology.link_rate(from, to)).fold(0.0, f64::max)

@@ -1,7 +1,7 @@
 //! Collective reconstruction read: reductions over a hypercube of helpers.
 //!
-//! As printed in the papers, both algorithms hang or overrun unless the number of helpers is a power of two.
-//! The forms here are corrected for any number; `docs/reference/schemes.md` lists the corrections.
+//! As published, both algorithms hang or overrun unless the number of helpers is a power of two. The forms
+//! here are corrected for any number; `docs/reference/schemes.md` lists the corrections.
 
 use super::helper_order::HelperOrder;
 use super::placement::Placement;
@@ -26,8 +26,8 @@ pub(super) fn halving(placement: &Placement, order: &HelperOrder) -> SumShape {
     SumShape { ranks, routes: vec![route] }
 }
 
-/// CRR-S: the block has one fragment for each corner of the hypercube. Fragment `i` is summed at corner `i`,
-/// and then passed down a binomial tree to rank 0.
+/// CRR-S: the block is divided into one fragment for each corner of the hypercube. Fragment `i` is summed at
+/// corner `i`, and then passed down a binomial tree to rank 0.
 pub(super) fn splitting(placement: &Placement, order: &HelperOrder) -> SumShape {
     let mut ranks = ranks(placement, order);
     let dimensions = fill_cube(&mut ranks);

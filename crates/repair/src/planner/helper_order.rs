@@ -12,13 +12,13 @@ use super::placement::{Helper, Placement};
 pub(super) struct HelperOrder {
     /// The order, as positions in the placement's list of helpers.
     pub helpers: Vec<usize>,
-    /// Whether the order is sorted by who should send first, with these helpers at the front.
+    /// Whether the helpers are sorted such that those at the front should send first.
     pub sorted: bool,
 }
 
 /// The orders worth trying. The recipe's own order always is. If there are several outputs and the helpers
-/// differ, two more are: by the ratio of streams of a helper's own to outputs that it contributes to, and by
-/// the number of these outputs.
+/// differ, two sorted orders are as well: by a helper's own streams divided by the outputs that it
+/// contributes to, and by the number of these outputs.
 pub(super) fn orders(placement: &Placement) -> Vec<HelperOrder> {
     let recipe: Vec<usize> = (0..placement.helpers.len()).collect();
     if placement.decoded.len() == 1 {

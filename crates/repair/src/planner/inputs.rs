@@ -136,9 +136,9 @@ fn missing(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Missi
     missing
 }
 
-/// Returns the holders with a route to a requestor, directly or through other holders or requestors. Returns
-/// `None` without known links and with all holders' uplinks above 0, because then every holder has such a
-/// route.
+/// Returns the holders with a route to a requestor, directly or through other holders or requestors. If no
+/// links are known and all holders' uplinks have positive rates, every holder has such a route, and the
+/// function returns `None`.
 fn heard(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Option<BTreeSet<NodeId>> {
     let silent = |node: NodeId| topology.rates(node).up <= 0.0;
     if !topology.has_links() && !stripe.held().any(|(_, holder)| silent(holder)) {

@@ -39,7 +39,7 @@ const STEADY: f64 = 0.7;
 /// The maximum number of steps, in addition to one per resource; usually far fewer are needed.
 const STEPS: usize = 1000;
 const TINY: f64 = 1e-9;
-/// A route enters the basis only if it costs less than its worth by more than this.
+/// A route enters the basis only if its worth exceeds its cost by more than this.
 const SAVING: f64 = 1e-7;
 
 /// Returns the routes and amounts with the largest total.

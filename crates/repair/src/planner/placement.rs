@@ -12,7 +12,7 @@ pub(super) struct Placement<'a> {
     pub recipe: &'a Recipe,
     /// The requestor of each output.
     pub requestors: Vec<NodeId>,
-    /// Outputs whose sources are all on one node, each with this node, which computes the output and sends it
+    /// (output, node): outputs whose sources are all on `node`, which computes the output and sends it
     /// directly to the requestor.
     pub direct: Vec<(usize, NodeId)>,
     /// The other outputs. Their partial sums travel along the scheme's shape.

@@ -21,7 +21,7 @@ pub(super) struct SumShape {
     pub routes: Vec<Route>,
 }
 
-/// A position where sums are collected. A node may play several ranks.
+/// A position where sums are collected. A node may be several ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Rank {
     pub node: NodeId,

@@ -8,8 +8,8 @@ use crate::{Dealing, Geometry, SliceSet, Stripe, Topology};
 
 /// The largest slice size that the planner chooses by itself; small slices fill a pipeline sooner.
 const LARGEST_CHOSEN: u32 = 1 << 20;
-/// The limit for the memory that one slice of every stream takes at a node. The smallest allowed slice size
-/// may exceed it.
+/// The limit on the memory that one slice of every stream takes at a node. Plans with very many streams
+/// exceed it, because slices have a smallest size.
 const BYTES_AT_A_NODE: u64 = 1 << 20;
 /// The smallest slice size if nodes deliver every received stream as it is. This may exceed
 /// [`BYTES_AT_A_NODE`], because a sender then holds few of its streams at a time, and a receiver holds only
