@@ -17,16 +17,17 @@ use codes::{BlockIndex, SubBlock};
 use crate::transfer::{GAP_BYTES, Transfer, joined, together};
 use crate::{Chunking, Dealing, Geometry, SliceSet};
 
-/// Bytes that one node reads in a stretch; if a single slice is larger, the stretch is that slice. A
-/// stretch is announced when half of the previous stretch has been read. Sized for rotating disks: a
-/// helper of Clay (14, 10, 13) reads 64 pieces of 256 KiB out of 256 MiB, where seeking takes about as
-/// long as reading.
+/// Bytes that one node reads in a stretch; if a single slice is larger, the stretch is that slice. A stretch
+/// is announced when half of the previous stretch has been read. Sized for rotating disks: of a block of 256
+/// MiB, a helper of Clay (14, 10, 13) reads 64 pieces of 256 KiB in each stretch, so that seeking takes about
+/// as long as reading.
 const STRETCH_BYTES: u64 = 16 << 20;
 
 /// The maximum number of pieces in a stretch, independent of the chunk size.
 const STRETCH_PIECES: u64 = 1 << 16;
 
-/// The maximum size of a joined read, which needs an additional buffer of its size.
+/// The maximum size of a read that joins several sub-blocks. Such a read needs an additional buffer of the
+/// same size.
 const JOINED_BYTES: u64 = 1 << 20;
 
 /// A contiguous range of a block.
@@ -156,7 +157,7 @@ impl Reading {
     /// announced.
     ///
     /// A block of many chunks has millions of pieces, but stretches repeat: stretches that begin at the same
-    /// position of a part and of a round need the same work, which is computed once.
+    /// position of a chunk's part and of a round of the dealing need the same work, which is computed once.
     pub(crate) fn disk_work(&self) -> DiskWork {
         let mut work = DiskWork::default();
         let Some(last) = self.slices.ranges().last() else { return work };
@@ -224,8 +225,8 @@ impl BlockRange {
         self.block == next.block && near.contains(&next.bytes.start)
     }
 
-    /// Extends this range by `next`, which does not start before it, if the two are close. Returns whether
-    /// they were.
+    /// If `next` begins within this range or shortly after it, extends this range by `next` and returns true.
+    /// `next` must not begin before this range.
     fn join(&mut self, next: &Self) -> bool {
         let goes_on = self.goes_on_with(next);
         if goes_on {

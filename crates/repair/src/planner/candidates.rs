@@ -24,7 +24,7 @@ pub(super) struct Candidates {
     pub blocks: Vec<BlockIndex>,
     /// The requestors of the wanted blocks, as numbers in the network.
     pub requestors: Vec<usize>,
-    /// The number of blocks needed to decode; any selection of this many works.
+    /// The number of blocks needed to decode; any choice of this many out of `blocks` suffices.
     pub needed: usize,
 }
 

@@ -1,10 +1,10 @@
 //! Packing routes into a network: distributes the load over a very large set of routes to finish soonest.
 //!
 //! The linear programme is `maximise Σ x_c` with `Σ x_c · use_c(r) ≤ capacity(r)` for every resource `r`.
-//! Each route is a column `c`. There are far too many routes to write down, so this is the simplex method
-//! with *delayed column generation*: given a price for each resource, an [`Oracle`] returns a cheapest route,
-//! which enters the basis if its cost is below its worth. At the end the prices bound the optimum: with `q`
-//! the cost of the cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
+//! Each route is a column `c`. There are far too many routes to write down, so this module uses the simplex
+//! method with *delayed column generation*: given a price for each resource, an [`Oracle`] returns a cheapest
+//! route, which enters the basis if its cost is below its worth. At the end the prices bound the optimum:
+//! with `q` the cost of the cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
 //!
 //! Most resources never become full. So the basis matrix contains only the rows of resources that were full
 //! at some point, and its dense inverse stays small; all other rows are checked when the length of a step is
@@ -33,8 +33,8 @@ pub(super) struct Packing<R> {
 
 /// A packing is accepted if no other can be better by more than this factor.
 const GOOD_ENOUGH: f64 = 1.006;
-/// The oracle gets a weighted mean of the best prices so far and the current ones; this is the weight of the
-/// former. Prices of single steps oscillate, and routes that are cheap at averaged prices are better.
+/// The oracle gets a weighted mean of prices. The best prices so far have this weight, and the current prices
+/// have the rest. Prices of single steps oscillate, and routes that are cheap at averaged prices are better.
 const STEADY: f64 = 0.7;
 /// The maximum number of steps, in addition to one per resource; usually far fewer are needed.
 const STEPS: usize = 1000;

@@ -248,7 +248,7 @@ fn predictions_count_links_for_the_whole_transfer() {
         (forecast.bottleneck.to_string(), (forecast.busy.as_secs_f64() * 1e3).round() / 1e3)
     };
     assert_eq!(forecast("by rp; link n3>n4=10e6"), ("link from n3 to n4".to_owned(), 6.4));
-    // The chain enters and leaves each rack once; the star sends two blocks out of each.
+    // The chain enters and leaves each rack once; the star sends two blocks out of rack b.
     assert_eq!(forecast("by rp; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 3.2));
     assert_eq!(forecast("by srr; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 6.4));
     let mut scene = Scene::new(&format!("{line}; by rp; trunk b=20e6/40e6"));

@@ -99,9 +99,9 @@ fn reached(scene: &Scene) -> f64 {
     67_108_864.0 / plan.forecast(&scene.topology).busy.as_secs_f64() / 1e5
 }
 
-/// Compares plans with optima in Mb/s, for a lost block in each of the four regions: of the linear programme
-/// over all in-trees, first with a link for each pair of nodes, then with shared links between regions; and
-/// of the best single path.
+/// Compares plans with three lists of optima in Mb/s, for a lost block in each of the four regions: the
+/// linear programme over all in-trees if each pair of nodes has its own link; the same if nodes share links
+/// between regions; and the best single path.
 #[test]
 fn uneven_links_reach_the_optimum_of_the_linear_programme() {
     let figures = [
