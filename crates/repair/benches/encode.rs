@@ -45,7 +45,7 @@ struct Put {
     /// The code's name, followed by a slash and the chunk size in bytes if a block has several chunks.
     name: String,
     code: CodeSpec,
-    /// The index of the put with its Reed-Solomon reference.
+    /// The index of the Reed-Solomon put that this one is compared with.
     reference: usize,
     assignment: Assignment,
     data: Vec<Vec<u8>>,
@@ -53,7 +53,7 @@ struct Put {
     kept: Cell<BufferPool>,
 }
 
-/// How reads of the relay are answered.
+/// How the benchmark answers the relay's reads.
 #[derive(Clone, Copy, PartialEq)]
 enum Reads {
     /// With the block's bytes, copied from memory, which corresponds to reading a cached file.
@@ -113,7 +113,7 @@ impl Put {
         panic!("a relay that waits for nothing does not stop");
     }
 
-    /// Processor seconds, which vary less with other load on the machine than wall time does.
+    /// Processor seconds of one put. They vary less with other load on the machine than wall time does.
     fn seconds(&self, reads: Reads) -> f64 {
         let started = cpu_seconds();
         self.encode(reads, |_, _, _, _| {});

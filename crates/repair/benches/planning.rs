@@ -12,7 +12,7 @@ use repair::{
     Topology, Wanted, plan,
 };
 
-/// Mb/s between regions (repair pipelining paper, Table 1, North America).
+/// Rates in Mb/s from a row's region to a column's region (repair pipelining paper, Table 1, North America).
 const AMERICA: [[f64; 4]; 4] = [
     [501.3, 57.2, 44.1, 299.9],
     [55.3, 732.0, 63.3, 48.0],

@@ -1,5 +1,5 @@
-//! Slice buffers, aligned for the GF(2^8) kernels and reused. The pool also caches the passes that relays
-//! have found for recent sums.
+//! Slice buffers, aligned for the GF(2^8) kernels and reused. The pool also caches how relays compute recent
+//! sums.
 
 use aligned_vec::{AVec, ConstAlign};
 
@@ -8,13 +8,13 @@ use crate::relay::cover::Covers;
 /// The bytes of one slice, aligned to a cache line.
 pub type Buffer = AVec<u8, ConstAlign<64>>;
 
-/// Free buffers, and the passes found for recent sums.
+/// Free buffers, and a cache of how relays compute recent sums.
 #[derive(Debug)]
 pub struct BufferPool {
     free: Vec<Buffer>,
     /// The maximum number of free buffers to keep.
     kept: usize,
-    /// The passes found for recent sums, which relays share through the pool.
+    /// The passes over inputs that compute recent sums. Relays share these through the pool.
     pub(crate) covers: Covers,
 }
 

@@ -58,7 +58,7 @@ pub struct Cost {
     /// The node with the largest [`load_bytes`](NodeCost::load_bytes). Ties go to the node that sends and
     /// receives more in total, then to the lowest number.
     pub busiest: NodeId,
-    /// The longest chain of streams from a reader to a requestor.
+    /// The number of streams in the longest chain from a reader to a requestor.
     pub hops: u32,
     /// Predicted duration, in units of the time to send one block over one link, if all links are equal and
     /// nothing else limits the plan.
@@ -132,7 +132,7 @@ impl Plan {
         sent_bytes(&self.node_costs())
     }
 
-    /// The longest chain of streams from a reader to a requestor, over all lanes.
+    /// The number of streams in the longest chain from a reader to a requestor, over all lanes.
     pub fn hops(&self) -> u32 {
         self.lanes.iter().map(|lane| lane.hops).max().unwrap_or(0)
     }
@@ -152,7 +152,7 @@ impl Plan {
         shares
     }
 
-    /// Bytes between each pair of nodes that share a stream.
+    /// Bytes sent from one node to another, for each pair `(from, to)` with a stream.
     pub fn link_bytes(&self) -> BTreeMap<(NodeId, NodeId), u64> {
         let mut links = BTreeMap::new();
         for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {

@@ -2,7 +2,7 @@
 //!
 //! The fingerprint of a byte stream is a few bytes that depend on it linearly over GF(2^8). If blocks obey `Σ
 //! c_i · block_i = 0`, so do their fingerprints, whatever coefficients the fingerprint uses. So a repaired
-//! block is compared with the survivors by moving 64 bytes per block.
+//! block can be compared with the survivors by moving 64 bytes per sub-block.
 //!
 //! The stream is cut into pages of 4 KiB. Each page is multiplied by its own pseudo-random non-zero element,
 //! and the products are added up to one page. The words of 64 bytes of this page are then added up in the

@@ -219,7 +219,7 @@ fn node_times(
     ]
 }
 
-/// Zero bytes take no time, whatever the rate.
+/// The time to move `bytes` at `rate`. Zero bytes take no time, whatever the rate.
 fn seconds(bytes: u64, rate: f64) -> f64 {
     if bytes == 0 { 0.0 } else { bytes as f64 / rate }
 }
@@ -252,7 +252,7 @@ fn transfers(task: &Task) -> impl Iterator<Item = Transfer> + '_ {
     })
 }
 
-/// Transfers by number, in rounds: each depends only on transfers of earlier rounds.
+/// Groups the indices of transfers into rounds: a transfer needs only streams of earlier rounds.
 fn rounds(transfers: &[Transfer]) -> Vec<Vec<usize>> {
     let mut users: BTreeMap<(NodeId, StreamRef), Vec<usize>> = BTreeMap::new();
     let mut missing = vec![0; transfers.len()];

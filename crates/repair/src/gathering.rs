@@ -1,9 +1,9 @@
 //! Gathers small deliveries into larger writes.
 //!
-//! With small chunks, a slice of one output is many pieces below a page, interleaved with pieces of the
-//! block's other outputs. All outputs of a block are delivered at one node, which gathers them here and
-//! writes them together, a whole run of chunks at a time. Pieces of a page or more are written as they
-//! arrive.
+//! With small chunks, a slice of one output consists of many pieces smaller than a page (4 KiB), interleaved
+//! with pieces of the block's other outputs. All outputs of a block are delivered at one node, which gathers
+//! them here and writes them together, a whole run of chunks at a time. Pieces of a page or more are written
+//! as they arrive.
 
 use std::collections::BTreeMap;
 

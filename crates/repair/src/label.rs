@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::StripeId;
 
-/// The stripe that a block belongs to, and that stripe's position in its file. The store also keeps the block's
-/// index, length and digest. Together they identify the block, and a lost catalog can be rebuilt from the
-/// blocks of all nodes (`docs/reference/dir-store.md`).
+/// The stripe that a block belongs to, and that stripe's position in its file. The store also keeps the
+/// block's index, length and digest. Label, index, length and digest together identify the block, so that a
+/// lost catalog can be rebuilt from the blocks of all nodes (`docs/reference/dir-store.md`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripeLabel {
     /// The id of the cluster.

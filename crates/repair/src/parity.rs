@@ -6,13 +6,13 @@
 //! blocks *explains* the syndromes if changing only these blocks can make all syndromes zero. Unread blocks
 //! belong to every such set, so equations that involve them prove nothing.
 //!
-//! Two swapped blocks both deviate from their correct contents by the same bytes. In a code with only two
-//! spare equations, changing a third block may explain the syndromes as well. So swaps are checked first, and
-//! if two blocks are swapped, no single block is named as wrong.
+//! Two swapped blocks both deviate from their correct contents by the same bytes. If only two equations are
+//! spare (two more blocks were read than decoding needs), changing a third block may explain the syndromes as
+//! well. So swaps are checked first, and if two blocks are swapped, no single block is named as wrong.
 //!
-//! **Invariant:** a block is named as wrong only if no other set of the same size explains the syndromes, and
-//! an equation that does not involve the named blocks still remains and holds. A faulty node that holds as
-//! many blocks as the code has spare equations can still cause an innocent block to be named.
+//! **Invariant:** a set of blocks is named as wrong only if no other set of the same size explains the
+//! syndromes, and at least one equation remains and holds after the named blocks are eliminated. A faulty
+//! node that holds as many blocks as there are spare equations can still cause an innocent block to be named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ const SEARCH_WORK: u64 = 3_000_000_000;
 /// The verdict on a stripe's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StripeParity {
-    /// No equation remains to be checked, because as many blocks are unread as the code tolerates.
+    /// No equation can be checked, because too many blocks are unread.
     Unknown,
     /// All equations that remain without the unread blocks hold.
     Holds {
@@ -390,8 +390,8 @@ mod tests {
         assert!(blocks.is_superset(&set(&[2, 7, 12])), "{blocks:?}");
     }
 
-    /// After a swap all blocks of the stripe still exist, only in the wrong order. No other block may be
-    /// named, as it would then be rebuilt for nothing.
+    /// After a swap all blocks of the stripe still exist, only in the wrong order. A third block must not be
+    /// named as wrong, because it would then be rebuilt for nothing.
     #[test]
     fn a_swap_of_two_blocks_names_no_third_block() {
         for spec in CODES {

@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub const MAX_PERMIT_BYTES: usize = 4 << 10;
 
 /// A secret that lets its bearer give one block to the store's own process; only the store can interpret it.
-/// The storage that claimed the stripe hands the permit to the helper that rebuilds the block. Permits are
-/// neither logged nor written to disk.
+/// The store issues permits when the coordinator claims a stripe for a repair, and the coordinator passes
+/// each permit to the helper that rebuilds the block. Permits are neither logged nor written to disk.
 ///
 /// ```
 /// let permit = repair::Permit::new(b"a token".to_vec())?;

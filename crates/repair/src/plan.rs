@@ -155,7 +155,7 @@ pub struct Task {
 pub struct Lane {
     /// The tasks, at most one per node.
     pub tasks: Vec<Task>,
-    /// The longest chain of streams from a reader to a requestor.
+    /// The number of streams in the longest chain from a reader to a requestor.
     pub hops: u32,
 }
 
@@ -258,7 +258,7 @@ impl Plan {
 pub(crate) struct Footprint {
     /// Number of lanes.
     pub lanes: usize,
-    /// The longest chain of streams from a reader to a requestor.
+    /// The number of streams in the longest chain from a reader to a requestor.
     pub hops: u32,
     /// The largest number of streams, sent and received together, that one node has in one lane.
     pub streams: usize,
@@ -460,7 +460,7 @@ impl<'a> PlanBuilder<'a> {
     /// Returns the finished plan.
     ///
     /// # Panics
-    /// If a lane does not deliver all outputs, or `dealing` has another number of lanes.
+    /// If a lane does not deliver all outputs, or `dealing` is for a different number of lanes.
     pub fn finish(
         self,
         scheme: Scheme,

@@ -90,7 +90,7 @@ pub struct PlanSummary<'a> {
 pub struct LaneSummary<'a> {
     /// The slices that the lane carries, as text.
     pub slices: String,
-    /// The longest chain of streams from a reader to a requestor.
+    /// The number of streams in the longest chain from a reader to a requestor.
     pub hops: u32,
     /// The task of each node.
     pub tasks: &'a [Task],

@@ -2,12 +2,12 @@
 //!
 //! A slice is a piece of every sub-block that is read. With many sub-blocks a slice is many small pieces
 //! scattered over the disk, each next to the same piece of the following slice, and reading slice by slice
-//! would seek between them. So a node that reads several sub-blocks of a block announces its reads for a
-//! *stretch*, a run of consecutive slices, at a time. Adjacent and nearly adjacent ranges are merged
-//! ([`Transfer`]), and the kernel prefetches them into the page cache (not into the node's own memory). A
-//! node that reads one sub-block of each of its blocks announces nothing if the blocks are a single chunk:
-//! its slices are contiguous on disk, and the kernel's own readahead takes larger steps than can be
-//! requested.
+//! would seek between them. So a node that reads several sub-blocks of a block announces its reads to the
+//! kernel. It announces one *stretch* at a time, which is a run of consecutive slices. Adjacent and nearly
+//! adjacent ranges are merged ([`Transfer`]), and the kernel prefetches them into the page cache (not into
+//! the node's own memory). A node that reads one sub-block of each of its blocks announces nothing if the
+//! blocks are a single chunk: its slices are contiguous on disk, and the kernel's own readahead takes larger
+//! steps than can be requested.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Range};
@@ -17,16 +17,17 @@ use codes::{BlockIndex, SubBlock};
 use crate::transfer::{GAP_BYTES, Transfer, joined, together};
 use crate::{Chunking, Dealing, Geometry, SliceSet};
 
-/// Bytes that one node reads in a stretch; if a single slice is larger, the stretch is that slice. A
-/// stretch is announced when half of the previous stretch has been read. Sized for rotating disks: a
-/// helper of Clay (14, 10, 13) reads 64 pieces of 256 KiB out of 256 MiB, where seeking takes about as
-/// long as reading.
+/// Bytes that one node reads in a stretch; if a single slice is larger, the stretch is that slice. A stretch
+/// is announced when half of the previous stretch has been read. Sized for rotating disks: of a block of 256
+/// MiB, a helper of Clay (14, 10, 13) reads 64 pieces of 256 KiB in each stretch, so that seeking takes about
+/// as long as reading.
 const STRETCH_BYTES: u64 = 16 << 20;
 
 /// The maximum number of pieces in a stretch, independent of the chunk size.
 const STRETCH_PIECES: u64 = 1 << 16;
 
-/// The maximum size of a joined read, which needs an additional buffer of its size.
+/// The maximum size of a read that joins several sub-blocks. Such a read needs an additional buffer of the
+/// same size.
 const JOINED_BYTES: u64 = 1 << 20;
 
 /// A contiguous range of a block.
@@ -156,7 +157,7 @@ impl Reading {
     /// announced.
     ///
     /// A block of many chunks has millions of pieces, but stretches repeat: stretches that begin at the same
-    /// position of a part and of a round need the same work, which is computed once.
+    /// position of a chunk's part and of a round of the dealing need the same work, which is computed once.
     pub(crate) fn disk_work(&self) -> DiskWork {
         let mut work = DiskWork::default();
         let Some(last) = self.slices.ranges().last() else { return work };
@@ -194,8 +195,8 @@ impl Reading {
         let start = before.checked_add(self.stretch)?;
         let end = start.checked_add(self.stretch)?;
         let is_full = self.slices.ranges().iter().any(|range| range.start <= before && end <= range.end);
-        // The last slice may be short. If a lane reads nothing, the disk's position may come from a stretch
-        // before the previous one.
+        // The last slice may be short. If a lane reads nothing and a stretch is shorter than a round, the
+        // previous stretch may read nothing; the disk's position then comes from an earlier one.
         let is_last = end >= self.geometry.slices();
         let all_read = self.stretch >= self.dealing.round() || self.sets.iter().all(|set| !set.is_empty());
         let offset = self.geometry.window.start + u64::from(start) * u64::from(self.geometry.slice_bytes);
@@ -224,8 +225,8 @@ impl BlockRange {
         self.block == next.block && near.contains(&next.bytes.start)
     }
 
-    /// Extends this range by `next`, which does not start before it, if the two are close. Returns whether
-    /// they were.
+    /// If `next` begins within this range or shortly after it, extends this range by `next` and returns true.
+    /// `next` must not begin before this range.
     fn join(&mut self, next: &Self) -> bool {
         let goes_on = self.goes_on_with(next);
         if goes_on {
@@ -333,7 +334,8 @@ mod tests {
     }
 
     proptest! {
-        /// Uses blocks with many more stretches than distinct kinds of stretches, with some slices missing.
+        /// Uses blocks with many stretches, most of which have the same key as an earlier one. In some cases
+        /// a few slices are missing.
         #[test]
         fn disk_work_equals_a_step_by_step_count(
             lanes in prop::collection::vec(prop::collection::btree_set((0u16..2, 0u16..6), 0..8), 1..3),

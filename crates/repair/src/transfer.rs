@@ -1,8 +1,8 @@
 //! One disk job: bytes moved between a block and slice buffers, one buffer per sub-block.
 //!
-//! Sub-blocks close together are moved together. A read may include gaps below [`GAP_BYTES`], which are never
-//! a whole page: the disk reads the page anyway, and a store with a checksum per page checks it anyway.
-//! Larger gaps are skipped, since disks differ in whether reading 64 KiB is faster than a seek.
+//! Sub-blocks close together are moved together. A read includes gaps smaller than [`GAP_BYTES`]. Such a gap
+//! is less than a page, so the disk reads its pages anyway, and a store with a checksum per page checks them
+//! anyway. Larger gaps are skipped: it depends on the disk whether reading 64 KiB is faster than a seek.
 //!
 //! **Invariant:** the buffers hold exactly the bytes of the slice, and a write touches no other bytes of the
 //! block.

@@ -10,7 +10,7 @@ use super::{PlanError, PlanRequest, Scheme, chain, crr, ppr, scatter, slicing};
 use crate::plan::PlanBuilder;
 use crate::{Lane, NodeId, Pacing, Plan, Task, Topology};
 
-/// Makes the plan of shape `shape`, labelled with the requested scheme.
+/// Makes a plan with the shape of the scheme `shape`, and labels it with `scheme`, the requested one.
 pub(super) fn draw(
     scheme: Scheme,
     shape: Scheme,
@@ -72,8 +72,8 @@ fn shapes(scheme: Scheme, placement: &Placement) -> Vec<Shape> {
             let orders = helper_order::orders(placement);
             let mut shapes = orders.iter().map(|order| Shape::Sums(sums(scheme, placement, order)));
             match shapes.next_back() {
-                // Over several lanes the positions of the helpers even out, so their order matters little,
-                // and drawing large recipes takes time.
+                // With several lanes, each helper takes several positions, so the order of the helpers
+                // matters little. Drawing a large recipe takes time, so only one order is tried.
                 Some(shape) if shape.lanes() > 1 && placement.terms() > SMALL_RECIPE_TERMS => vec![shape],
                 last => shapes.chain(last).collect(),
             }
@@ -99,8 +99,9 @@ fn sums(scheme: Scheme, placement: &Placement, order: &HelperOrder) -> SumShape 
     }
 }
 
-/// Checks that the plan's shape works with its pacing: any pacing other than `Pipelined` requires that nodes
-/// can receive everything before they send.
+/// Checks that the plan's shape works with its pacing. A scheme whose own pacing is not `Pipelined` accepts
+/// no other. Any pacing other than `Pipelined` requires a single lane, in which each node can receive
+/// everything before it sends.
 fn check_pacing(plan: &Plan) -> Result<(), PacingProblem> {
     let own = plan.scheme.pacing();
     if own != Pacing::Pipelined && plan.pacing != own {

@@ -9,13 +9,13 @@ use crate::Plan;
 /// The largest window that counts as short. In a larger one, a chain over equal links has so many slices that
 /// no scheme beats it.
 const SHORT_WINDOW_BYTES: u64 = 8 << 20;
-/// Schemes with one lane per helper are tried only up to this number of terms in all lanes together, because
-/// drawing more makes planning slow.
+/// Schemes with one lane per helper are tried only if their lanes have at most this many terms together,
+/// because drawing more terms makes planning slow.
 const REPEATABLE_TERMS: usize = 1 << 12;
 /// Up to this many helpers, the best chain is found quickly.
 const SEARCHABLE_HELPERS: usize = 64;
-/// Predictions within this factor count as equal: they are no more exact than that, and sending fewer bytes
-/// leaves room for other repairs.
+/// Predictions within this factor of the least one are treated as equal, because they are no more exact than
+/// that. Among equal plans, the one that sends the fewest bytes leaves the most bandwidth to other repairs.
 const TIE: f64 = 1.015;
 
 /// Returns the fastest plan and the predictions compared. Ties go to fewer bytes on the network, then fewer

@@ -1,10 +1,12 @@
 //! Lower bounds on the time of any plan: the bytes that must leave some set of nodes, or enter it.
 //!
-//! In an MDS code, any `k` blocks are independent. If all requestors are outside a set of nodes, and `o` of
-//! the blocks are outside as well, then at least `min(k − o, f)` blocks' worth of bytes must leave the set. A
-//! requestor receives every block that it wants and does not hold. For every slice at least `k` holders send,
-//! each of them at most one slice's worth of bytes. No linear plan over these nodes can move fewer bytes,
-//! whatever the blocks contain. `docs/reference/schemes.md` explains this at more length.
+//! In an MDS code, any `k` blocks are independent. Suppose that `f` blocks are wanted, that all requestors
+//! are outside a set of nodes, and that `o` surviving blocks are outside as well. Then at least `min(k − o,
+//! f)` blocks' worth of bytes must leave the set. A requestor receives as many blocks' worth of bytes as it
+//! wants blocks or, if that is fewer, as it lacks for decoding (`k` less the block that it holds). For every
+//! slice at least `k` holders send, each of them at most one slice's worth of bytes. No linear plan over
+//! these nodes can move fewer bytes, whatever the blocks contain. `docs/reference/schemes.md` explains this
+//! at more length.
 
 use std::time::Duration;
 
@@ -27,9 +29,9 @@ pub enum Limit {
     Into(NodeId),
     /// The uplinks of the helpers, at least k of which must send.
     Uplinks,
-    /// The trunk out of a rack or region.
+    /// The trunk out of a rack or region in which no requestor is.
     OutOf(String),
-    /// The trunks into the racks or regions of the requestors.
+    /// The trunk into a rack or region in which all requestors are.
     IntoDomain(String),
 }
 
@@ -70,7 +72,8 @@ fn into(candidates: &Candidates, to: usize) -> f64 {
 }
 
 /// The rate at which the helpers' uplinks saturate, in bytes per second of a block: the largest `λ` with `Σ
-/// min(up, λ) ≥ needed · λ` over the holders, not counting blocks at requestors.
+/// min(up, λ) ≥ needed · λ`. The sum is over the holders that are no requestors; `needed` is reduced by the
+/// blocks that requestors hold.
 fn uplinks(candidates: &Candidates) -> f64 {
     let network = &candidates.network;
     let own = (0..candidates.blocks.len()).filter(|holder| candidates.requestors.contains(holder)).count();
@@ -101,8 +104,8 @@ fn domains(candidates: &Candidates, topology: &Topology) -> Vec<(String, Vec<boo
     names.into_iter().map(|name| (name.clone(), inside(&name))).collect()
 }
 
-/// The number of blocks that must leave or enter a rack or region, the rate at which they can, and the limit;
-/// `None` if no block must.
+/// The number of blocks that must leave or enter a rack or region, the highest rate at which they can, and
+/// the resource that sets this rate; `None` if no block has to.
 fn cut(candidates: &Candidates, inside: &[bool], domain: String) -> Option<(f64, f64, Limit)> {
     let wanted_inside = candidates.requestors.iter().filter(|&&requestor| inside[requestor]).count();
     let f = candidates.requestors.len();
@@ -116,8 +119,8 @@ fn cut(candidates: &Candidates, inside: &[bool], domain: String) -> Option<(f64,
     (blocks > 0).then(|| (blocks as f64, crossing(candidates, |node| inside[node] == out), limit))
 }
 
-/// An upper bound on the rate from the senders to the other nodes, in bytes per second: the lesser of the
-/// senders' uplinks and the links between the two sides.
+/// An upper bound on the total rate from the senders to the other nodes, in bytes per second. No sender
+/// exceeds its uplink or the sum of its links; all together do not exceed the links that they share.
 fn crossing(candidates: &Candidates, is_sender: impl Fn(usize) -> bool) -> f64 {
     let network = &candidates.network;
     let (senders, receivers): (Vec<usize>, Vec<usize>) =

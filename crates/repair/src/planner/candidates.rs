@@ -1,4 +1,5 @@
-//! The candidates for a repair where a code leaves a choice of helpers: their network and their blocks.
+//! The nodes that could take part in a repair, with the network between them and their blocks. Used if the
+//! code leaves a choice of helpers.
 
 use codes::{BlockIndex, CodeSpec};
 
@@ -13,17 +14,17 @@ const MOST_RELAYS: usize = 4;
 /// A pure relay must forward this many times as fast as the median holder.
 const FASTER: f64 = 1.25;
 
-/// Every node that could take part in a repair of whole lost blocks. Each counts with at most one block.
+/// Every node that could take part in a repair of whole lost blocks. Each node contributes at most one block.
 pub(super) struct Candidates {
     /// Holders first, then requestors without a block, then pure relays.
     pub network: Network,
-    /// The number of the first relay.
+    /// The number of the first pure relay in the network.
     first_relay: usize,
-    /// The block that each holder has.
+    /// The block that each holder contributes, by the holder's number in the network.
     pub blocks: Vec<BlockIndex>,
     /// The requestors of the wanted blocks, as numbers in the network.
     pub requestors: Vec<usize>,
-    /// The number of blocks needed to decode; any selection of this many works.
+    /// The number of blocks needed to decode; any choice of this many out of `blocks` suffices.
     pub needed: usize,
 }
 
@@ -84,8 +85,8 @@ impl Candidates {
         self
     }
 
-    /// Helpers that are neither holders nor requestors here and forward faster than the median holder,
-    /// fastest first.
+    /// Returns up to [`MOST_RELAYS`] helpers that are neither holders nor requestors here and forward more
+    /// than [`FASTER`] times as fast as the median holder, the fastest first.
     fn relays(&self, request: &PlanRequest, topology: &Topology) -> Vec<NodeId> {
         if !topology.has_links() {
             return Vec::new();
@@ -149,13 +150,13 @@ fn bytes(request: &PlanRequest) -> u64 {
     request.window.end - request.window.start
 }
 
-/// The least rate from a node to any requestor.
+/// The lowest of the rates from a node to the requestors.
 fn out(from: NodeId, request: &PlanRequest, topology: &Topology) -> f64 {
     let ends = request.wanted.iter().map(|wanted| wanted.requestor).filter(|&to| to != from);
     ends.map(|to| topology.link_rate(from, to)).fold(f64::INFINITY, f64::min)
 }
 
-/// The highest rate from any holder to a node.
+/// The highest of the rates from the holders to a node.
 fn into(to: NodeId, holders: &[NodeId], topology: &Topology) -> f64 {
     let others = holders.iter().filter(|&&from| from != to);
     others.map(|&from| topology.link_rate(from, to)).fold(0.0, f64::max)

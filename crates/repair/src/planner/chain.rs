@@ -30,7 +30,7 @@ pub(super) fn cyclic(placement: &Placement, order: &HelperOrder) -> SumShape {
 /// Returns the helpers in chain order, followed by the requestor if there is only one; and the number of
 /// helpers.
 ///
-/// A helper that is also a requestor comes last: the output that ends there saves a stream.
+/// A helper that is also a requestor comes last: its own output is then complete there and need not be sent.
 fn ranks(placement: &Placement, order: &HelperOrder) -> (Vec<Rank>, usize) {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =

@@ -1,7 +1,7 @@
 //! Collective reconstruction read: reductions over a hypercube of helpers.
 //!
-//! Both algorithms, as printed, hang or overrun unless the number of helpers is a power of two. These forms
-//! are corrected for any number; `docs/reference/schemes.md` lists the corrections.
+//! As published, both algorithms hang or overrun unless the number of helpers is a power of two. The forms
+//! here are corrected for any number; `docs/reference/schemes.md` lists the corrections.
 
 use super::helper_order::HelperOrder;
 use super::placement::Placement;
@@ -26,8 +26,8 @@ pub(super) fn halving(placement: &Placement, order: &HelperOrder) -> SumShape {
     SumShape { ranks, routes: vec![route] }
 }
 
-/// CRR-S: as many fragments as the hypercube has corners, each reduced to the corner of its number and then
-/// passed down a binomial tree to rank 0.
+/// CRR-S: the block is divided into one fragment for each corner of the hypercube. Fragment `i` is summed at
+/// corner `i`, and then passed down a binomial tree to rank 0.
 pub(super) fn splitting(placement: &Placement, order: &HelperOrder) -> SumShape {
     let mut ranks = ranks(placement, order);
     let dimensions = fill_cube(&mut ranks);
@@ -42,7 +42,7 @@ pub(super) fn splitting(placement: &Placement, order: &HelperOrder) -> SumShape 
     SumShape { routes: routes.collect(), ranks }
 }
 
-/// CRR-S without the tree: each fragment goes to the requestors from the corner of its number.
+/// CRR-S without the tree: corner `i` sends fragment `i` directly to the requestors.
 pub(super) fn splitting_direct(placement: &Placement, order: &HelperOrder) -> SumShape {
     let end = placement.sole_requestor();
     let helpers = order.helpers.iter().filter(|&&h| Some(placement.helpers[h].node) != end);
@@ -58,10 +58,10 @@ pub(super) fn splitting_direct(placement: &Placement, order: &HelperOrder) -> Su
     SumShape { routes: routes.collect(), ranks }
 }
 
-/// Adds the cube's corners beyond the helpers; returns the cube's dimensions.
+/// Adds ranks for the corners of the cube that have no helper; returns the cube's dimensions.
 ///
-/// Such a corner starts empty. The helper half a cube below, which is the corner's first partner, plays the
-/// corner's role as well, so their first exchange, which would be empty, needs no message.
+/// An added corner starts without terms, and its first partner, half a cube below, is a helper. This helper
+/// acts for both corners, so that the first exchange between them needs no message.
 fn fill_cube(ranks: &mut Vec<Rank>) -> u32 {
     let dimensions = dimensions(ranks.len());
     let corners = 1 << dimensions;
@@ -71,9 +71,9 @@ fn fill_cube(ranks: &mut Vec<Rank>) -> u32 {
     dimensions
 }
 
-/// The exchanges of the reduce-scatter that concern one fragment. In the round of bit i, from the highest
-/// down, each rank that still holds a share and differs from the fragment's number in bit i sends across bit
-/// i.
+/// The exchanges of the reduce-scatter that concern one fragment. The rounds go from the highest bit down. In
+/// the round of bit i, the ranks that still hold a partial sum of the fragment, and differ from the
+/// fragment's number in bit i, send it to the ranks that differ from them only in bit i.
 fn reduction(fragment: usize, dimensions: u32) -> Vec<(usize, usize)> {
     let mut moves = Vec::with_capacity(1 << dimensions);
     for round in (0..dimensions).rev() {
@@ -85,7 +85,7 @@ fn reduction(fragment: usize, dimensions: u32) -> Vec<(usize, usize)> {
     moves
 }
 
-/// The ranks from that of the fragment's number to rank 0, clearing the lowest bit in every round.
+/// The ranks on the way from rank `fragment` to rank 0; each step clears the lowest set bit.
 fn gathering(fragment: usize) -> impl Iterator<Item = usize> {
     let clear = |&at: &usize| (at != 0).then(|| at & (at - 1));
     std::iter::successors(Some(fragment), clear)

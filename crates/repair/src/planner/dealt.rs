@@ -1,7 +1,7 @@
 //! Plans over chains assigned by the scheduler, which sees the load of all nodes.
 //!
 //! In each chain, a dead or avoided node is replaced by the most preferred node that is not in the chain.
-//! Chains that remain incomplete are dropped, and the other chains carry their slices.
+//! Chains that remain incomplete are dropped; their slices go to the other chains.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::{NodeId, Plan};
 pub struct Stretch {
     /// Offsets in the block.
     pub offsets: Range<u64>,
-    /// The helpers; the first receives nothing.
+    /// The helpers, in the order in which they pass on partial sums; the first receives nothing.
     pub helpers: Vec<NodeId>,
 }
 

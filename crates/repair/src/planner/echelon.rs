@@ -1,8 +1,8 @@
 //! Row echelon form over GF(2^8), grown row by row; its rank is the number of streams that a set of sums
 //! needs.
 //!
-//! Rows are dense: a matrix belongs to one node, with at most α sums of the inputs that the node reads and
-//! receives.
+//! Rows are stored densely, because a matrix is small: it describes the sums that one node makes from the
+//! inputs that it reads and receives.
 
 use gf::{Kernel, inv};
 
@@ -47,7 +47,7 @@ impl Echelon {
         }
     }
 
-    /// The reduced rows with their pivots; every other row has a 0 in a pivot's column.
+    /// The reduced rows with their pivots: in the column of a row's pivot, all other rows have a 0.
     pub fn reduced(mut self) -> Vec<(usize, Vec<u8>)> {
         for (at, &pivot) in self.pivots.iter().enumerate() {
             let row = std::mem::take(&mut self.rows[at]);

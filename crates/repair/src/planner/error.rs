@@ -130,7 +130,7 @@ pub enum PlanError {
     },
 }
 
-/// Slice sizes are multiples of a cache line, which aligns every slice but the last.
+/// Slice sizes are multiples of a cache line (64 bytes), so every slice but the last fills whole cache lines.
 pub(super) const SLICE_MULTIPLE: u32 = 64;
 
 /// Why a shape does not work with a pacing.

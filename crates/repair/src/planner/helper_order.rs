@@ -12,12 +12,13 @@ use super::placement::{Helper, Placement};
 pub(super) struct HelperOrder {
     /// The order, as positions in the placement's list of helpers.
     pub helpers: Vec<usize>,
-    /// Whether the order is sorted such that helpers that should send first are at the front.
+    /// Whether the helpers are sorted such that those at the front should send first.
     pub sorted: bool,
 }
 
-/// The orders worth trying: the recipe's own; and, if there are several outputs and the helpers differ, by
-/// the ratio of sub-blocks read to outputs contributed to, and by the number of these outputs.
+/// The orders worth trying. The recipe's own order always is. If there are several outputs and the helpers
+/// differ, two sorted orders are as well: by a helper's own streams divided by the outputs that it
+/// contributes to, and by the number of these outputs.
 pub(super) fn orders(placement: &Placement) -> Vec<HelperOrder> {
     let recipe: Vec<usize> = (0..placement.helpers.len()).collect();
     if placement.decoded.len() == 1 {
@@ -46,7 +47,7 @@ impl Weight {
         Self { streams: helper.streams(), outputs: helper.rows() }
     }
 
-    /// Compares the ratio of own streams to outputs fed.
+    /// Compares the ratio of a helper's own streams to the outputs that it contributes to.
     fn streams_for_outputs(&self, other: &Self) -> std::cmp::Ordering {
         (self.streams * other.outputs).cmp(&(other.streams * self.outputs))
     }

@@ -1,4 +1,5 @@
-//! The inputs of planning: the readable blocks and the nodes that bytes can reach.
+//! The inputs of planning: the placed recipe, the readable blocks, the request and the topology. A block is
+//! readable if its holder is alive, is not avoided, and has a route to a requestor.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -135,7 +136,9 @@ fn missing(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Missi
     missing
 }
 
-/// The holders with a route to a requestor, direct or through others; `None` if every holder has one.
+/// Returns the holders with a route to a requestor, directly or through other holders or requestors. If no
+/// links are known and all holders' uplinks have positive rates, every holder has such a route, and the
+/// function returns `None`.
 fn heard(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Option<BTreeSet<NodeId>> {
     let silent = |node: NodeId| topology.rates(node).up <= 0.0;
     if !topology.has_links() && !stripe.held().any(|(_, holder)| silent(holder)) {

@@ -1,9 +1,10 @@
 //! The planner: a pure function from a stripe, a request and a topology to a [`Plan`].
 //!
-//! The code decides which blocks to read and which sums to make ([`Recipe`]); [`placement`] finds the nodes;
-//! a shape ([`chain`], [`ppr`], [`crr`], or the star) routes the partial sums; [`slicing`] cuts the window.
-//! Every output with all sources on one node is computed there and sent to its requestor directly, whatever
-//! the scheme: this covers migration, plain reads and the encoding of a put.
+//! The erasure code decides which blocks to read and how to combine them (`codes::Recipe`). [`placement`]
+//! determines which node computes which terms; a shape ([`chain`], [`ppr`], [`crr`], or the star) routes the
+//! partial sums between nodes; [`slicing`] cuts the window, which is the wanted range of offsets, into
+//! slices. If one node has all sources of an output, it computes the output and sends it directly to the
+//! requestor, whatever the scheme: this covers migration, plain reads and the encoding of a put.
 //!
 //! The planner does not retry or exclude nodes (the job does), and it remembers no earlier plans.
 
@@ -68,12 +69,14 @@ pub struct Policy {
     pub pacing: Option<Pacing>,
     /// Nodes whose blocks are not read.
     pub avoid: BTreeSet<NodeId>,
-    /// Preferred nodes, best first, as the scheduler of many repairs names them.
+    /// Nodes whose blocks are read in preference to others, best first; set by the scheduler of many repairs.
     pub prefer: Vec<NodeId>,
-    /// Chains assigned by the scheduler of many repairs, which balances the load of the nodes. They replace
-    /// the scheme's shape if the code reads any k blocks; each carries slices in proportion to its length.
+    /// Chains of helpers, each for a range of offsets, assigned by the scheduler of many repairs, which
+    /// balances the load of the nodes. If the planner may choose which blocks to read, the chains replace the
+    /// scheme's shape; each chain carries slices in proportion to the length of its range.
     pub stretches: Vec<Stretch>,
-    /// Whether a replacement requestor may already hold blocks of the stripe, within its even share.
+    /// When the job replaces a failed requestor: whether the new one may already hold blocks of the stripe,
+    /// as long as no node gets more than an even share of them.
     pub shares_nodes: bool,
 }
 
@@ -86,8 +89,8 @@ pub struct PlanRequest {
     pub window: Range<u64>,
     /// The wanted sub-blocks of the wanted blocks; all if `None`.
     pub sub_blocks: Option<Range<u16>>,
-    /// To continue a repair: its geometry, which is kept (and replaces `window` and the policy's slice size),
-    /// and the slices still missing.
+    /// Set to continue an earlier repair: the geometry of that repair, which replaces `window` and the
+    /// policy's slice size, and the slices still missing.
     pub resume: Option<(Geometry, SliceSet)>,
     /// The options.
     pub policy: Policy,

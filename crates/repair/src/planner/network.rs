@@ -1,7 +1,8 @@
 //! A topology reduced to the nodes that a plan may use, numbered from 0.
 //!
-//! Rates are the share available to this repair: if other plans have reserved `r` bytes of a resource and the
-//! repair has `b` bytes to deliver, both pass in `(b + r) / rate`, so the repair gets `rate · b / (b + r)`.
+//! Each rate is the share available to this repair: if other plans have reserved `r` bytes of a resource and
+//! the repair has `b` bytes to deliver, all these bytes pass in `(b + r) / rate`, so the repair gets `rate ·
+//! b / (b + r)`.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,11 @@ use crate::{NodeId, Resource, Topology};
 /// The nodes, and the resources between them.
 pub(super) struct Network {
     pub nodes: Vec<NodeId>,
-    /// The rate of every resource, by number: three for each node, then those between nodes.
+    /// The rate of every resource, by number: three for each node (uplink, downlink, disk), then those
+    /// between nodes.
     pub rates: Vec<f64>,
-    /// The resources between two nodes, by number of the sender, then of the receiver.
+    /// For each pair of nodes, the numbers of the resources between them. The pairs are ordered by sender,
+    /// then by receiver.
     between: Vec<Vec<usize>>,
     /// For every resource, whether only one pair of nodes uses it.
     is_pair: Vec<bool>,
@@ -80,7 +83,8 @@ impl Network {
         self.passed(from, to).map(|resource| prices[resource]).sum()
     }
 
-    /// Whether all nodes have equal rates and no resource between them is slower than their ports.
+    /// Whether all nodes have the same rates, with uplinks as fast as downlinks, and nothing between them is
+    /// limited.
     pub fn is_uniform(&self) -> bool {
         let same =
             |first: usize| self.rates.iter().skip(first).step_by(3).all(|rate| *rate == self.rates[first]);

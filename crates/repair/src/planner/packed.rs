@@ -1,7 +1,7 @@
 //! Packed (ours): slices dealt over many routes so that all links are busy.
 //!
-//! For several lost blocks, every helper and every requestor decodes a share of the slices, which loads no
-//! link with much more than one block. For uneven links, the shares follow the link rates.
+//! For several lost blocks, every helper and every requestor decodes a share of the slices, so that no link
+//! carries much more than one block. For uneven links, the shares follow the link rates.
 //! `docs/reference/schemes.md` has the bounds and their proofs.
 
 use super::candidates::Candidates;
@@ -20,7 +20,8 @@ const ENOUGH: f64 = 0.998;
 
 /// The routes with their shares of the slices; empty if no route has a positive rate.
 pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route, f64)> {
-    // Partial sums help if several links share a trunk, or if some links are much slower than others.
+    // In-trees of partial sums exist only for a single lost block. They help if several links share a trunk,
+    // or if some links are much slower than others.
     let trees = candidates.requestors.len() == 1 && topology.has_links();
     let mut routes = candidates.routes(trees);
     let full = pack(&candidates.network.rates, &mut routes);

@@ -1,15 +1,17 @@
 //! Packing routes into a network: distributes the load over a very large set of routes to finish soonest.
 //!
 //! The linear programme is `maximise Σ x_c` with `Σ x_c · use_c(r) ≤ capacity(r)` for every resource `r`.
-//! Each route is a column `c`. There are far too many routes to write down, so this is the simplex method
-//! with *delayed column generation*: given a price for each resource, an [`Oracle`] returns a cheapest route,
-//! which enters the basis if its cost is below its worth. At the end the prices bound the optimum: with `q`
-//! the cost of the cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
+//! Each route is a column `c`. There are far too many routes to write down, so this module uses the simplex
+//! method with *delayed column generation*: given a price for each resource, an [`Oracle`] returns a cheapest
+//! route, which enters the basis if its cost is below its worth. At the end the prices bound the optimum:
+//! with `q` the cost of the cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
 //!
-//! Most resources never become full. So the basis matrix contains only rows that were tight at some point,
-//! and its dense inverse stays small; all other rows are checked when the length of a step is determined.
+//! Most resources never become full. So the basis matrix contains only the rows of resources that were full
+//! at some point, and its dense inverse stays small; all other rows are checked when the length of a step is
+//! determined.
 
-/// The resources that a unit of a route uses: ascending by resource, each once, none zero.
+/// The amount of each resource that one unit of a route uses: ascending by resource, each resource once, no
+/// amount zero.
 pub(super) type Use = Vec<(usize, f64)>;
 
 /// Finds cheap routes.
@@ -31,13 +33,13 @@ pub(super) struct Packing<R> {
 
 /// A packing is accepted if no other can be better by more than this factor.
 const GOOD_ENOUGH: f64 = 1.006;
-/// The weight of the best prices so far in the prices given to the oracle. Prices of single steps oscillate,
-/// and routes that are cheap at averaged prices are better.
+/// The oracle gets a weighted mean of prices. The best prices so far have this weight, and the current prices
+/// have the rest. Prices of single steps oscillate, and routes that are cheap at averaged prices are better.
 const STEADY: f64 = 0.7;
 /// The maximum number of steps, in addition to one per resource; usually far fewer are needed.
 const STEPS: usize = 1000;
 const TINY: f64 = 1e-9;
-/// The reduced cost below which a route is not worth a step.
+/// A route enters the basis only if its worth exceeds its cost by more than this.
 const SAVING: f64 = 1e-7;
 
 /// Returns the routes and amounts with the largest total.
@@ -98,8 +100,8 @@ impl<R> Simplex<R> {
         simplex
     }
 
-    /// Computes the prices at which every basic column costs what it is worth. Free resources get a tiny
-    /// price, so that among cheap routes the oracle finds the one that uses least.
+    /// Computes the prices at which every basic column costs what it is worth. Every limited resource gets a
+    /// tiny price in addition, so that among routes of equal cost the oracle finds the one that uses least.
     fn price(&mut self) {
         for (price, &capacity) in self.prices.iter_mut().zip(&self.capacity) {
             *price = if capacity.is_finite() && capacity > 0.0 { 1e-9 / capacity } else { 0.0 };
@@ -175,7 +177,7 @@ impl<R> Simplex<R> {
         true
     }
 
-    /// The change of the basic columns per unit of a new one.
+    /// The decrease of each basic column's amount per unit of a new column.
     fn solve(&self, uses: &Use) -> Vec<f64> {
         let tight: Vec<(usize, f64)> =
             uses.iter().filter_map(|&(row, uses)| Some((self.position[row]?, uses))).collect();

@@ -1,11 +1,12 @@
 //! The partial sums that have arrived at a rank of a shape, and the fewest streams that carry them on.
 //!
-//! A set of nodes contributes to the outputs as many streams as the rank of its coefficients: at most one per
-//! sum it adds to, and at most one per sub-block it read. Both limits matter for sub-packetized codes and for
-//! several lost blocks, where few raw sub-blocks feed many sums.
+//! The number of streams in which a set of nodes can forward its contribution is the rank of its
+//! coefficients: at most one stream per sum that it adds to, and at most one per sub-block that it read. Both
+//! limits matter for sub-packetized codes and for several lost blocks, where few raw sub-blocks feed many
+//! sums.
 //!
-//! Nodes do not forward data unchanged: a [`Parcel`] stays where it was made until a node uses it, and is
-//! sent there directly.
+//! Nodes do not forward data that they would not change: a [`Parcel`] stays at the node that made it until
+//! another node uses it, and is then sent directly to that node.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +81,7 @@ impl PartialSums {
         }
     }
 
-    /// Replaces the parcels by the smallest sufficient number; new ones are made at `node`.
+    /// Replaces the parcels by as few as suffice for the sums; new parcels are made at `node`.
     pub fn condensed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
         if self.sums.len() == 1 && self.parcels.len() > 1 {
             let combination = self.gathered(node, builder).concat();
@@ -93,8 +94,8 @@ impl PartialSums {
         }
     }
 
-    /// Combines the parcels into one per non-empty sum, at `node`. A sum that is just one parcel at another
-    /// node stays as it is.
+    /// Combines the parcels into one per non-empty sum, at `node`. A sum that is just one parcel of another
+    /// node stays as it is if no other sum uses this parcel.
     pub fn summed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
         let users = self.users();
         let rests = |sum: &Sum| match sum[..] {
@@ -206,9 +207,9 @@ impl PartialSums {
         echelon
     }
 
-    /// Combines the parcels into one per reduced row. Let M be the matrix of the sums, R its reduced rows and
-    /// P their pivots. M equals its columns at P times R, so a sum keeps the coefficients that it has at the
-    /// pivots.
+    /// Combines the parcels into one per reduced row. Let M be the matrix of the sums, R its reduced rows, P
+    /// their pivots, and M_P the columns of M at the pivots. Then M = M_P · R, so the coefficients of a sum
+    /// over the new parcels are those that it had at the pivots.
     fn based(self, echelon: Echelon, node: NodeId, builder: &mut PlanBuilder) -> Self {
         let rows: Vec<(usize, Sum)> =
             echelon.reduced().into_iter().map(|(pivot, row)| (pivot, sparse(&row))).collect();
@@ -262,7 +263,7 @@ fn sparse(row: &[u8]) -> Sum {
     row.iter().copied().enumerate().filter(|&(_, coefficient)| coefficient != 0).collect()
 }
 
-/// Expresses a sum of parcels in the inputs of the node that makes it.
+/// Expresses a sum of parcels as a combination of the inputs of the node that makes the sum.
 fn weighed(sum: &Sum, inputs: &[Combination]) -> Combination {
     let terms = sum.iter().flat_map(|&(parcel, factor)| {
         let scaled = move |of: &Summand| Summand { coefficient: gf::mul(factor, of.coefficient), ..*of };

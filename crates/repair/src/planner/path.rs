@@ -26,9 +26,9 @@ pub(super) fn rack_aware(candidates: &Candidates, topology: &Topology) -> Route 
     chain(candidates, &helpers)
 }
 
-/// Algorithm 2: the chain whose slowest link is fastest; `None` if no chain has a positive rate.
+/// Algorithm 2: the chain whose slowest link is as fast as possible; `None` if no chain has a positive rate.
 ///
-/// Bisects over the link rates and searches, for each rate, a chain of links that are at least as fast. Exact
+/// Bisects over the link rates; for each rate, searches for a chain of links that are at least as fast. Exact
 /// unless a search exceeds its step limit, which random networks do not come near.
 pub(super) fn weighted(candidates: &Candidates) -> Option<Route> {
     if members(candidates) == 0 {
@@ -91,8 +91,9 @@ fn chain(candidates: &Candidates, outward: &[usize]) -> Route {
 
 /// Searches for a chain that uses fast links only.
 ///
-/// Helpers with fast links from and to the same others are interchangeable: only the first unused one of each
-/// kind is tried, and failures are remembered by the number used of each kind.
+/// Helpers with fast links from and to the same other helpers are of one kind: they are interchangeable. Only
+/// the first unused helper of each kind is tried, and failed states are stored as the number of helpers used
+/// of each kind.
 struct Search {
     /// For each helper, the helpers with a fast link to it.
     into: Vec<Vec<usize>>,

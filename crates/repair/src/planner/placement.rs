@@ -12,9 +12,10 @@ pub(super) struct Placement<'a> {
     pub recipe: &'a Recipe,
     /// The requestor of each output.
     pub requestors: Vec<NodeId>,
-    /// Outputs with all sources on one node, which computes them and sends them to the requestor directly.
+    /// (output, node): outputs whose sources are all on `node`, which computes the output and sends it
+    /// directly to the requestor.
     pub direct: Vec<(usize, NodeId)>,
-    /// The other outputs, which the schemes' shapes carry.
+    /// The other outputs. Their partial sums travel along the scheme's shape.
     pub decoded: Vec<usize>,
     /// The nodes with a term for a decoded output, in the order of the recipe's sources.
     pub helpers: Vec<Helper>,

@@ -5,7 +5,7 @@
 //! holders are selected for every decoder, so the result is optimal.
 //!
 //! *In-trees*, for a single lost block: `k` holders send partial sums towards the requestor, each to one
-//! other node. This suits trunks, since all streams that meet behind a trunk pass it as one sum. Pure relays
+//! other node. This suits trunks, since all streams that meet before a trunk pass it as one sum. Pure relays
 //! may forward sums if the links through them cost less than the direct one. A cheapest in-tree over `k` of
 //! the holders is hard to find. Here a tree grows from the requestor by the cheapest link into the tree,
 //! which is good but not always optimal, so with trees the bound of a packing is an estimate.
@@ -18,7 +18,8 @@ use super::packing::{Oracle, Use};
 pub(super) struct Route {
     /// The holders that read.
     pub readers: Vec<usize>,
-    /// (from, to): each move passes on all partial sums so far, in order.
+    /// (from, to), in the order in which they happen: each move forwards all that `from` has read and
+    /// received.
     pub moves: Vec<(usize, usize)>,
     /// The node where the sums are complete, which sends them to the requestors.
     pub root: usize,
@@ -42,7 +43,7 @@ pub(super) struct Routes<'a> {
 }
 
 impl Routes<'_> {
-    /// The resources that a unit of a route uses.
+    /// The amount of each resource that one unit of a route uses.
     pub fn uses(&self, route: &Route) -> Use {
         let mut passed: Vec<usize> = route.readers.iter().map(|&reader| self.network.disk(reader)).collect();
         passed.extend(route.moves.iter().flat_map(|&(from, to)| self.network.passed(from, to)));

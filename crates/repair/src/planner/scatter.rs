@@ -15,8 +15,7 @@ pub(super) fn scatter(placement: &Placement, order: &HelperOrder) -> SumShape {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =
         order.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
-    // The summing helper's own sub-blocks do not travel, so helpers with the most sub-blocks take turns
-    // first.
+    // The summing helper's own streams need not be sent, so the helpers with the most streams take the turns.
     helpers.sort_by_key(|&helper| Reverse(placement.helpers[helper].streams()));
     let (last, turns) = (helpers.len(), turns(placement, &helpers));
     let mut ranks: Vec<Rank> = helpers.iter().map(|&helper| placement.rank_of(helper)).collect();
@@ -33,8 +32,8 @@ pub(super) fn scatter(placement: &Placement, order: &HelperOrder) -> SumShape {
 /// blocks of a code with many sub-blocks has 100,000 terms of some 20 bytes each on the wire.
 const MOST_TERMS: usize = 1 << 18;
 
-/// The number of helpers that take turns: enough that none receives more than a requestor does, unless the
-/// plan becomes too large. More turns would enlarge the plan without making it faster.
+/// The number of helpers that take turns: enough that none of them receives more than a requestor does, but
+/// no more than [`MOST_TERMS`] allows. More turns would enlarge the plan without making it faster.
 fn turns(placement: &Placement, helpers: &[usize]) -> usize {
     let raw: usize = helpers.iter().map(|&helper| placement.helpers[helper].streams()).sum();
     let requestors = placement.decoded.iter().map(|&output| placement.requestors[output]);

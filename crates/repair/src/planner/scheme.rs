@@ -14,13 +14,13 @@ pub enum Scheme {
     /// The scheme with the least predicted time.
     #[default]
     Auto,
-    /// Raw sub-blocks into the requestor, which decodes; also called SRR.
+    /// Raw sub-blocks are sent to the requestor, which decodes; also called SRR.
     Conventional,
     /// One binomial tree of partial sums.
     Ppr,
     /// Recursive halving to a root helper, then to the requestor.
     CrrR,
-    /// Fragments reduced in parallel, gathered at a root helper, then to the requestor.
+    /// Fragments reduced in parallel, gathered at a root helper, then sent to the requestor.
     CrrS,
     /// Fragments reduced in parallel, each sent straight to the requestor.
     CrrSDirect,
@@ -36,7 +36,7 @@ pub enum Scheme {
     PipeS,
     /// Slices dealt over many routes at once, which keeps all links busy.
     Packed,
-    /// The chain whose slowest link is fastest.
+    /// The chain whose slowest link is as fast as possible.
     Weighted,
     /// A chain that enters and leaves each rack once.
     RackAware,

@@ -21,7 +21,7 @@ pub(super) struct SumShape {
     pub routes: Vec<Route>,
 }
 
-/// A position where sums are collected. A node may play several ranks.
+/// A position where sums are collected. A node may be several ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Rank {
     pub node: NodeId,
@@ -31,8 +31,9 @@ pub(super) struct Rank {
 
 /// The route of one lane.
 pub(super) struct Route {
-    /// (from, to): each move forwards everything collected so far, in order. Data that a rank would not
-    /// change is not sent through that rank.
+    /// (from, to), in the order in which they happen: each move forwards everything that `from` has collected
+    /// so far. A stream that `from` would not change is sent by the node that made it, directly to the next
+    /// node that needs it.
     pub moves: Vec<(usize, usize)>,
     /// The ranks that the sums pass after the last move, changed or not; empty if the moves end at the root.
     pub gather: Vec<usize>,
@@ -86,8 +87,8 @@ impl Shape {
     }
 }
 
-/// Every helper sends its sub-blocks unchanged; the decoder sums them and forwards the outputs of other
-/// requestors.
+/// Every helper sends its sub-blocks unchanged. The decoder sums them, and forwards the outputs that other
+/// nodes requested.
 fn draw_star(placement: &Placement, decoder: NodeId, builder: &mut PlanBuilder) {
     let mut sums = vec![Combination::new(); placement.decoded.len()];
     for helper in &placement.helpers {

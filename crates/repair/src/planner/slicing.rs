@@ -8,7 +8,8 @@ use crate::{Dealing, Geometry, SliceSet, Stripe, Topology};
 
 /// The largest slice size that the planner chooses by itself; small slices fill a pipeline sooner.
 const LARGEST_CHOSEN: u32 = 1 << 20;
-/// The memory limit for one slice of all streams at one node, kept if possible.
+/// The limit on the memory that one slice of every stream takes at a node. Plans with very many streams
+/// exceed it, because slices have a smallest size.
 const BYTES_AT_A_NODE: u64 = 1 << 20;
 /// The smallest slice size if nodes deliver every received stream as it is. This may exceed
 /// [`BYTES_AT_A_NODE`], because a sender then holds few of its streams at a time, and a receiver holds only
@@ -20,7 +21,7 @@ const BYTES_PASSED_ON: u64 = 32 << 10;
 const ROUND_BYTES: u64 = 256 << 10;
 /// Filling the pipeline for at most 1/64 of the transfer is negligible.
 const SHARE_FOR_FILLING: u64 = 64;
-/// With fewer slices per lane, the load of the lanes would be uneven.
+/// The least number of slices per lane; with fewer, the load of the lanes would be uneven.
 const SLICES_PER_LANE: u64 = 4;
 
 /// Checks the request's offsets, sub-blocks and slices.
@@ -78,8 +79,7 @@ fn check_count(geometry: &Geometry) -> Result<(), PlanError> {
     }
 }
 
-/// The rate of the slowest link that a plan uses, or of the requestors' downlinks if it uses none, in bytes
-/// per second.
+/// The lowest rate, in bytes per second, among the links that a plan uses and the requestors' downlinks.
 fn slowest_link(builder: &PlanBuilder, topology: &Topology) -> f64 {
     let into = builder.outputs().iter().map(|output| topology.rates(output.requestor).down);
     let links = builder.links().map(|(from, to)| topology.link_rate(from, to));

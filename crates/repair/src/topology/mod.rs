@@ -153,8 +153,8 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// [`TopologyError`] if `rate` is negative or not a number, the nodes are the same, or the pair has
-    /// another rate.
+    /// [`TopologyError`] if `rate` is negative or not a number, the nodes are the same, or the pair already
+    /// has a different rate.
     pub fn set_pair(&mut self, from: NodeId, to: NodeId, rate: f64) -> Result<(), TopologyError> {
         let what = || format!("the link from {from} to {to}");
         if from == to {
@@ -172,7 +172,7 @@ impl Topology {
     }
 
     /// Chooses a relay for each broken link: the helper over which the path is fastest; among equals the
-    /// least loaded. A link without a usable relay is absent.
+    /// least loaded. A link without a usable relay is absent from the result.
     pub(crate) fn relays(&self, avoid: &BTreeSet<NodeId>) -> BTreeMap<(NodeId, NodeId), NodeId> {
         let relay = |&(from, to): &(NodeId, NodeId)| {
             let helpers = self.iter().filter(|&(node, profile)| {

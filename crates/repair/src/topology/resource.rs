@@ -1,4 +1,4 @@
-//! Limited resources that repairs share, and inconsistencies in their description.
+//! Limited resources that repairs share, and the errors for inconsistent descriptions of a network.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -85,7 +85,7 @@ pub enum TopologyError {
         /// The rate as given.
         rate: f64,
     },
-    /// The link connects something to itself.
+    /// The link connects a node, rack or region to itself.
     #[error("a link from {what} to itself carries nothing: remove it")]
     Itself {
         /// The node, rack or region.

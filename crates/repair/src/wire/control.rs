@@ -56,7 +56,8 @@ pub enum FromNode {
         /// Free space for blocks, in bytes.
         free_bytes: u64,
     },
-    /// Another part of the helper's block list, sent before it is registered.
+    /// Another part of the helper's block list. The coordinator registers the helper when it has the whole
+    /// list.
     Held {
         /// The next blocks.
         blocks: Vec<HeldBlock>,
@@ -108,7 +109,7 @@ pub enum FromNode {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         down: Option<u16>,
     },
-    /// A block was removed, or did not exist.
+    /// Answer to [`ToNode::Remove`]: the block was removed, or did not exist.
     Removed {
         /// The block.
         block: BlockId,
@@ -145,7 +146,7 @@ pub enum FromNode {
         /// The problem.
         problem: StoreProblem,
     },
-    /// A block could not be removed.
+    /// Answer to [`ToNode::Remove`]: the block could not be removed.
     RemoveFailed {
         /// The block.
         block: BlockId,
@@ -418,8 +419,9 @@ pub enum ClientRequest {
     },
 }
 
-/// Returns the maximum length in bytes of a message from a node, whose kind is recognised by its first
-/// [`KIND_BYTES`] bytes. If the kind's name is not where [`encode`] writes it, the lowest limit applies.
+/// Returns the maximum length in bytes of a message from a node, which depends on the message's kind. `start`
+/// has the message's first [`KIND_BYTES`] bytes, which suffice to recognise the kind. If the kind's name is
+/// not where [`encode`] writes it, the lowest limit applies.
 pub fn limit(start: &[u8]) -> usize {
     let start = start.strip_prefix(b"{").unwrap_or(start);
     let name = start.strip_prefix(b"\"").and_then(|rest| rest.split(|&byte| byte == b'"').next());
@@ -428,8 +430,8 @@ pub fn limit(start: &[u8]) -> usize {
         Some(b"report") => 16 << 20,
         // One part of a block list and the rest of the message.
         Some(b"register-helper" | b"held" | b"listed") => LISTING_PART_BYTES + (64 << 10),
-        // A label for each block. The file name in a label has up to 1 KiB and takes at most six bytes per
-        // character.
+        // A label for each block. The file name in a label has up to 1 KiB, and JSON needs at most six bytes
+        // for each of these.
         Some(b"described") => DESCRIBED_AT_ONCE << 13,
         // Block indices, or errors reported by the operating system.
         Some(b"open" | b"verified" | b"list-failed" | b"remove-failed") => 64 << 10,

@@ -1,4 +1,5 @@
-//! Every byte that crosses a socket between Mend's own processes; drawn in `docs/reference/protocol.md`.
+//! The formats of all bytes that cross a socket between Mend's own processes; `docs/reference/protocol.md`
+//! shows them.
 //!
 //! [`edge`] is the data plane: the greeting, in which one end of an edge presents its one-time key, and the
 //! frames that carry slices. [`control`] is the control plane: messages between the coordinator and a node.

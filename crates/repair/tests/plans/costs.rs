@@ -32,7 +32,8 @@ fn log2_ceil(number: usize) -> u32 {
 
 #[test]
 fn ppr_spreads_the_traffic_as_in_its_table() {
-    // k, rounds, most blocks into a helper, blocks into the requestor, most blocks in and out of one node
+    // Columns: k; rounds; the largest number of blocks that one helper receives; blocks that the requestor
+    // receives; the largest number of blocks that one node sends and receives together.
     let table = [
         (3, 2, 1, 2, 2),
         (4, 3, 2, 1, 3),
@@ -105,14 +106,16 @@ fn no_single_block_scheme_sends_more_than_it_must_through_a_pipeline() {
     }
 }
 
-/// Helpers take turns. For one block, as many bytes move as in a chain, but in two hops. For several blocks,
-/// as many bytes move as in the star, but little more than one block passes through any node.
+/// Helpers take turns in summing slices. A repair of one block moves as many bytes as a chain, but in two
+/// hops. A repair of several blocks moves as many bytes as the star, but little more than one block passes
+/// through any node.
 #[test]
 fn scatter_loads_no_node_more_than_the_requestor() {
     for k in 2..=20 {
         let cost = repair(k, "scatter").cost();
         assert_eq!((cost.in_blocks(cost.network_bytes), cost.hops), (k as f64, 2), "k = {k}");
-        // If the number of slices is not a multiple of k, the first helpers get one more.
+        // If the number of slices is not a multiple of k, the first helpers sum one slice more than the
+        // others.
         assert!(max_load(&repair(k, "scatter")) <= 1.04, "k = {k}");
     }
     let scene = "rs-14-10; block 10485760; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103; by";
@@ -182,8 +185,8 @@ fn disks_are_asked_for_neighbouring_bytes_at_once() {
     assert_eq!(clay("b4", 1 << 20), (13 * 4, 65_536));
     assert_eq!(clay("b13", 1 << 20), (13 * 64, 4096));
     assert_eq!(clay("b0", 64 << 20), (13, 16 << 20));
-    // For large blocks, one read covers as much as the readahead: a quarter of each of 64 sub-blocks, in four
-    // steps.
+    // Large blocks are read in stretches of 16 MiB. Here a stretch is 256 KiB of each of 64 sub-blocks, so
+    // each sub-block of 1 MiB takes four reads.
     assert_eq!(clay("b0", 256 << 20), (13 * 64 * 4, 256 << 10));
 }
 
@@ -245,7 +248,7 @@ fn predictions_count_links_for_the_whole_transfer() {
         (forecast.bottleneck.to_string(), (forecast.busy.as_secs_f64() * 1e3).round() / 1e3)
     };
     assert_eq!(forecast("by rp; link n3>n4=10e6"), ("link from n3 to n4".to_owned(), 6.4));
-    // The chain enters and leaves each rack once; the star sends two blocks out of each.
+    // The chain enters and leaves each rack once; the star sends two blocks out of rack b.
     assert_eq!(forecast("by rp; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 3.2));
     assert_eq!(forecast("by srr; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 6.4));
     let mut scene = Scene::new(&format!("{line}; by rp; trunk b=20e6/40e6"));
@@ -263,8 +266,8 @@ fn predictions_account_for_the_size_of_a_slice() {
         let scene = Scene::new(&format!("clay-14-10-13; block 33554432; want b0>n100; by {by}"));
         scene.plan().predict(&scene.topology).as_secs_f64() / (33_554_432.0 / 125e6)
     };
-    // 768 sub-blocks of a slice go into the summing node, compared with 8,192 that the requestor receives;
-    // most helpers only send.
+    // Before a summing node can send anything, it receives 12 · 64 = 768 pieces of 4 KiB; a whole block is
+    // 8,192 pieces. The factor 1.04 is there because most helpers only send and so run ahead.
     assert!((predict("scatter") - (1.04 + 768.0 / 8192.0)).abs() < 0.01, "{}", predict("scatter"));
     assert!((1.0..1.06).contains(&predict("rp")), "{}", predict("rp"));
 }
@@ -273,12 +276,12 @@ fn predictions_account_for_the_size_of_a_slice() {
 fn the_planner_chooses_slices() {
     let chosen = |scene: &str| Scene::new(scene).plan().geometry().slice_bytes;
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp"), 65536);
-    // Slower links call for smaller slices if filling the pipeline takes noticeable time, as do short ranges.
+    // Slower links and shorter ranges call for smaller slices if filling the pipeline takes noticeable time.
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp; rate n3=12e6"), 65536);
     assert_eq!(chosen("rs-14-10; block 8388608; want b0>n100; by rp"), 32768);
     assert_eq!(chosen("rs-14-10; block 8388608; want b0>n100; by rp; rate n3=12e6"), 8192);
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp; window 0..65536"), 4096);
-    // Ten streams into one node stay within 1 MiB.
+    // One slice of every stream into a node takes at most 1 MiB of memory.
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by srr"), 65536);
     assert_eq!(chosen("rs-40-38; block 67108864; want b0>n100; by srr"), 16384);
     // Sixteen lanes of four slices each.
@@ -298,7 +301,7 @@ fn auto_takes_the_fastest() {
     // As many blocks are lost as there are helpers, and all go to one node: raw blocks are no more data than
     // the sums.
     assert_eq!(choice("rs-4-2; block 67108864; want b0>n100 b1>n100; window 0..65536"), "conventional");
-    // A helper that receives slowly does not slow down the star.
+    // With only two helpers, `auto` compares the schemes instead of choosing a chain at once.
     assert_eq!(choice("rs-3-2; block 67108864; want b0>n100"), "pipelined");
 }
 
@@ -308,7 +311,7 @@ fn auto_takes_the_fastest() {
 fn chunks_cost_disk_reads() {
     const KIB: u64 = 1 << 10;
     let table = [
-        // chunk, lost, reads, bytes of a read, blocks
+        // Columns: bytes of a chunk; index of the lost block; reads; bytes of a read; blocks read.
         (64 << 20, 0, 13, 16 << 20, 3.25),
         (64 << 20, 4, 52, 4 << 20, 3.25),
         (64 << 20, 13, 832, 256 * KIB, 3.25),

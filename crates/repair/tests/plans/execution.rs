@@ -198,7 +198,7 @@ struct Choices {
     slice_bytes: Option<u32>,
     resume: Option<Vec<(u32, u32)>>,
     subs: Option<(u16, u16)>,
-    /// Keys that sort nodes into chains, and the number of bytes for each chain.
+    /// For each chain, the keys by which nodes are sorted into it, and the number of bytes that it rebuilds.
     chains: Vec<(Vec<u32>, u64)>,
     /// Links between nodes, many of them invalid, with rates that are powers of two.
     links: Vec<(u32, u32, u8)>,

@@ -16,8 +16,8 @@ fn most(plan: &Plan) -> f64 {
     cost.in_blocks(load)
 }
 
-/// The closed form: `T* = max(1, (1 + k/(f−1) + f/(k−1)) / (h/(f−1) + f/(k−1)))` blocks over the busiest
-/// link, with h = n − f.
+/// The number of blocks over the busiest link, in closed form: `T* = max(1, (1 + k/(f−1) + f/(k−1)) /
+/// (h/(f−1) + f/(k−1)))`, with h = n − f.
 #[test]
 fn several_lost_blocks_load_links_according_to_the_closed_form() {
     for (n, k, f) in [(6, 4, 2), (9, 6, 2), (9, 6, 3), (14, 10, 2), (14, 10, 3), (14, 10, 4), (16, 12, 4)] {
@@ -42,8 +42,8 @@ fn one_lost_block_takes_a_timeslot() {
     }
 }
 
-/// Mb/s from the region in a row to the one in a column (repair pipelining paper, Table 1). There are four
-/// nodes in each region. Every pair of nodes in two regions has that rate, and ports are as fast as the links
+/// Rates in Mb/s from a row's region to a column's region (repair pipelining paper, Table 1). Each region has
+/// four nodes. The rate holds for every pair of nodes in the two regions, and ports are as fast as the links
 /// within their region.
 const AMERICA: [[f64; 4]; 4] = [
     [501.3, 57.2, 44.1, 299.9],
@@ -99,7 +99,9 @@ fn reached(scene: &Scene) -> f64 {
     67_108_864.0 / plan.forecast(&scene.topology).busy.as_secs_f64() / 1e5
 }
 
-/// The optima of the linear programme over all in-trees, and of the best single path, in Mb/s.
+/// Compares plans with three lists of optima in Mb/s, for a lost block in each of the four regions: the
+/// linear programme over all in-trees if each pair of nodes has its own link; the same if nodes share links
+/// between regions; and the best single path.
 #[test]
 fn uneven_links_reach_the_optimum_of_the_linear_programme() {
     let figures = [

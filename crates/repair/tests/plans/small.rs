@@ -4,8 +4,8 @@ use repair::{Scheme, explain};
 
 use crate::scene::Scene;
 
-/// The choice of `auto` for one lost block over links of 1 Gb/s, and its predicted time relative to a direct
-/// send.
+/// Returns the scheme that `auto` chooses for one lost block over links of 1 Gb/s, and its predicted time
+/// divided by that of a direct send.
 fn picked(code: &str, n: u32, block_bytes: u64) -> (Scheme, f64) {
     let mut scene = Scene::new(&format!("{code}; block {block_bytes}; want b0>n{}", n + 1));
     scene.request.policy.scheme = Scheme::Auto;

@@ -1,5 +1,5 @@
-//! A simple model of chains and trees: every link carries one sum for each output that some node behind the
-//! link adds to.
+//! A simple model of chains and trees: every link carries one sum for each output to which the sender or a
+//! node upstream of it adds.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -51,7 +51,7 @@ impl Scene {
         self.deliver_and_seal(REQUESTOR, 0, 0);
     }
 
-    /// A survivor in the check that has no part in the plan.
+    /// A survivor that takes part in the check but not in the plan.
     fn beside(&self) -> Asked {
         let plan = self.job.running_plan().expect("it runs").nodes();
         self.asked().into_iter().find(|asked| !plan.contains(&asked.node)).expect("one more than is read")

@@ -1,5 +1,5 @@
-//! The part of a job between the last slice and the published block, with a requestor's store whose own
-//! process is slow, refuses blocks, or has another writer at work.
+//! Tests of a job between the last slice and the published block. The requestor's store has a process of its
+//! own, which is slow, refuses blocks, or has another writer at work.
 
 mod ahead;
 mod doubt;

@@ -63,7 +63,7 @@ fn chunked_helper(code: &str, block_bytes: u64, chunk_bytes: Option<u64>) -> Ass
 
 #[test]
 fn every_read_is_announced_once_and_in_time() {
-    // Two of four sub-blocks of 22 MiB each make three stretches.
+    // The helper reads two of four sub-blocks of 22 MiB each, in three stretches of two ranges.
     let mut assignment = helper("clay-4-2-3", 88 << 20);
     let (announced, read) = drive(&assignment);
     assert_eq!(announced.len(), 6);

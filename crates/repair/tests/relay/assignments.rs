@@ -10,7 +10,7 @@ use repair::{
     Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
-/// The assignments of a repair of block 1, on a node that holds none.
+/// The assignments of a job that repairs block 1 on a node that holds no block.
 pub fn assignments(code: &str, block_bytes: u64, scheme: Scheme, slice_bytes: u32) -> Vec<Assignment> {
     chunked(code, (block_bytes, None), scheme, slice_bytes)
 }

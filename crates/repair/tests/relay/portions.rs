@@ -1,4 +1,5 @@
-//! A slice of thousands of buffers is never held as a whole, neither at its reader nor at its receiver.
+//! If a slice has very many buffers, no node ever holds all of it in memory: neither the node that reads it
+//! nor one that receives it.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,7 @@ use crate::assignments::put;
 const CODE: &str = "clay-9-6-8";
 const SUB_BLOCKS: u64 = 27;
 const SLICE_BYTES: u32 = 64 << 10;
-/// Two slices and a short one; a slice of all sub-blocks is 15 MiB.
+/// Two slices and a short one. A slice of all sub-blocks of all blocks is 15 MiB.
 const SUB_BLOCK_BYTES: u64 = 2 * SLICE_BYTES as u64 + 3000;
 
 fn relay(assignment: &Assignment) -> Relay {
@@ -99,7 +100,7 @@ fn a_put_reads_in_the_order_of_use() {
     }
 }
 
-/// A disk that stops writing stops the senders long before a whole slice has arrived.
+/// If the disk stops writing, the relay stops accepting data before it has a whole slice.
 #[test]
 fn unwritten_data_is_bounded() {
     let assignments = put(CODE, SUB_BLOCKS * SUB_BLOCK_BYTES, SLICE_BYTES);

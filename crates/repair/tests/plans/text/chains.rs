@@ -194,7 +194,7 @@ fn baselines_of_repair_pipelining() {
     );
 }
 
-/// One lost block in each of two local groups needs two chains, which share only their ends.
+/// One lost block in each of two local groups needs two chains, which share only the requestor.
 #[test]
 fn sums_bypass_nodes_that_add_nothing() {
     check(

@@ -2,7 +2,8 @@
 
 use super::check;
 
-/// Hitchhiker reads half of most blocks; chains start with helpers that feed the fewest sums.
+/// Hitchhiker reads half of most blocks. A chain for several sums starts with the helpers that read the
+/// fewest sub-blocks for each sum that they feed.
 #[test]
 fn sub_packetized_codes() {
     check(
@@ -68,8 +69,9 @@ fn sub_packetized_codes() {
     );
 }
 
-/// The first two helpers send their two halves raw, which takes no more streams than the sums would. Helpers
-/// that feed only the first sum come last, and the other sum bypasses them.
+/// Both sums need a half block from each of the first two helpers, n4 and n5. These send it raw, in one
+/// stream each instead of two sums. The last helper, n12, feeds only the first sum, so the second sum
+/// bypasses it.
 #[test]
 fn a_chain_over_hitchhiker_starts_raw() {
     check(
