@@ -318,13 +318,14 @@ mod tests {
         let lost = [waiting(60, &[(100, 3)], &[]), Evidence::AtRest { node: NodeId(100) }];
         assert_eq!(culprits(&lost), [60]);
         assert_eq!(culprits_beside(&lost, &[], &[60]), [0; 0]);
-        // Any of several receivers may be at fault, or none of them: it may be the client's own link.
+        // If two receivers wait for the client, only one of them is blamed, and the other one after the next
+        // plan: the client's own link may be at fault.
         let both = [&lost[..], &[waiting(61, &[(100, 3)], &[])]].concat();
         assert_eq!(culprits(&both), [60]);
         assert_eq!(culprits_after(&both, &[60]), [61]);
         // A client that still has slices to send may be as slow as it likes.
         assert_eq!(culprits(&[waiting(60, &[(100, 3)], &[]), waiting(100, &[], &[])]), [0; 0]);
-        // An idle helper did not send the missing slice.
+        // A single idle helper is blamed: perhaps it did not send the missing slice.
         assert_eq!(culprits(&[waiting(60, &[(5, 3)], &[]), Evidence::AtRest { node: NodeId(5) }]), [5]);
         // If several helpers are idle, the node that waits for all of them has a slow link of its own.
         let [five, six] = [5, 6].map(|node| Evidence::AtRest { node: NodeId(node) });

@@ -86,9 +86,9 @@ impl Conduct {
     }
 
     /// Picks a replacement requestor: a live helper with room for a block. It holds no block of the stripe
-    /// or, if blocks of a stripe may share nodes, fewer than an even share. Nodes that have not failed come
-    /// first. Nodes in `taken` already receive other blocks and are excluded, because a node reports progress
-    /// as one sum over all its deliveries.
+    /// or, if blocks of a stripe may share nodes, fewer than an even share of them. Nodes that have not
+    /// failed come first. Nodes in `taken` already receive other blocks and are excluded, because a node
+    /// reports progress as one sum over all its deliveries.
     pub(super) fn stand_in(
         &self,
         taken: &BTreeSet<NodeId>,

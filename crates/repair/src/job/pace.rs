@@ -143,7 +143,7 @@ impl Pace {
         self.excuse(now);
     }
 
-    /// The predicted rate, divided by the number of jobs that share the node.
+    /// The predicted rate, divided by the number of jobs that share the plan's busiest node.
     fn predicted(&self) -> f64 {
         self.predicted.rate / f64::from(self.crowd)
     }
@@ -221,7 +221,8 @@ impl Pace {
         self.in_vain += 1;
     }
 
-    /// Cancels the current examination: a node is throttled on purpose, or a worse problem is being examined.
+    /// Cancels the current examination, because the rate says nothing about the plan at the moment: for
+    /// example, a node is throttled on purpose, or a failure is being investigated.
     pub fn excuse(&mut self, now: Duration) {
         self.inquiry = None;
         self.not_before = self.not_before.max(now + PAUSE);
@@ -300,7 +301,8 @@ mod tests {
         }
     }
 
-    /// Gives the same answers in every round of questions; returns the first other step and its time.
+    /// Gives the same answers in every round of questions; returns the step that ends the examination, and
+    /// its time.
     fn inquire(pace: &mut Pace, mut now: Duration, answers: &[(u32, Report)]) -> (Step, Duration) {
         assert_eq!(pace.step(now), Step::Ask);
         for _ in 0..20 {
