@@ -21,8 +21,8 @@ use super::{RepairId, RepairState};
 pub(super) struct Repair {
     pub spec: RepairSpec,
     pub counters: Counters,
-    /// In the repair's last rebuild: the bytes that the node storing the block received, per byte of the
-    /// block.
+    /// The bytes that a node receives per byte of a rebuilt block that it stores, by the plan of the repair's
+    /// last rebuild. Before the first rebuild, 1.
     pub brought: f64,
     pub paused: bool,
     pub cancelled: bool,

@@ -11,8 +11,9 @@ pub const JOBS_AT_ONCE: u64 = 40;
 /// With a larger value, links stay busy even if single repairs wait for their slowest nodes, but urgent work
 /// waits longer (`docs/results/recovery.md`).
 pub const SECONDS_AHEAD: f64 = 16.0;
-/// Byte budgets are increased until they hold this many blocks, but at most by the factor `MOST_STRETCH`.
-/// With budgets of only one or two blocks per node, links are idle a third of the time.
+/// Byte budgets are increased until half of the nodes have room for this many blocks, but at most by the
+/// factor `MOST_STRETCH`. With budgets of only one or two blocks per node, links are idle a third of the
+/// time.
 pub(super) const BLOCKS_AHEAD: u64 = 8;
 
 /// Amounts of a node's resources: a budget, or the part of it that is reserved.

@@ -53,7 +53,8 @@ pub struct Unused {
     pub down: Option<f64>,
 }
 
-/// Minimum weight of a node, as a part of the mean weight. It leaves an idle node enough pace to begin.
+/// Weight that every node gets in addition to its work in flight, as a part of the mean work. It leaves an
+/// idle node enough pace to begin.
 const IDLE: f64 = 0.05;
 
 /// Computes the paces of nodes from caps, and divides shared caps by work in flight and by use.

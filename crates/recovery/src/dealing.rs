@@ -7,17 +7,17 @@
 //! Whole-node recovery is therefore limited by the sum of what nodes send, not by how whole chains are
 //! distributed over them.
 //!
-//! *Shares.* Every node has a level: the blocks that it has in flight, plus a part of those that it will have
-//! to send for waiting stripes on average. Shares raise the lowest levels first (water-filling). The second
-//! term keeps work away from nodes that waiting stripes will need. Without it, all survivors of the last few
-//! stripes would be busy. If the term were too large, nodes would be idle now for the sake of work that comes
-//! much later. The level counts work in flight and not all past work, because only work in flight slows down
-//! jobs now.
+//! *Shares.* Every node has a level: the blocks that it has in flight, plus a part of the blocks that it will
+//! probably have to send for waiting stripes, both divided by its relative rate. Shares raise the lowest
+//! levels first (water-filling). The second term keeps work away from nodes that waiting stripes will need.
+//! Without it, all survivors of the last few stripes would be busy. If the term were too large, nodes would
+//! be idle now for the sake of work that comes much later. The level counts work in flight and not all past
+//! work, because only work in flight slows down jobs now.
 //!
 //! *Stretches.* The shares are laid end to end around a circle with the length of a block, and go around k
 //! times. The shares that cover an offset are its k helpers. No share is longer than the circle, so no node
 //! covers an offset twice. This gives at most one stretch more than there are shares. The head of a chain
-//! receives nothing, and the node with most to receive becomes the head.
+//! receives nothing, so the node with most to receive becomes the head.
 
 use std::ops::Range;
 
@@ -36,7 +36,8 @@ const FORESIGHT: f64 = 0.5;
 /// rounded to bytes.
 const GRAIN_BYTES: u64 = 64 << 10;
 
-/// Node load: queued blocks divided by relative rate.
+/// The load of a node before it gets its share. `level` is the number of blocks in flight and expected,
+/// divided by `width`.
 #[derive(Clone, Copy, Debug)]
 struct Vessel {
     level: f64,

@@ -2,7 +2,7 @@
 //!
 //! A walk goes through the queue from its most urgent end. Less urgent items must not take resources that an
 //! item waits for: the nodes with its survivors are claimed for it, and if it lacks requestors, no less
-//! urgent item starts at all. Items of the same class may overtake. After [`Limits::look_ahead`] items
+//! urgent item starts at all. Items of the same class may overtake it. After [`Limits::look_ahead`] items
 //! without room, the walk ends, because the nodes are busy.
 
 use std::collections::BTreeSet;
