@@ -64,8 +64,8 @@ impl Answers {
     }
 
     /// Finds the bottleneck: the links on which the next slice is most of the time; otherwise a node, if the
-    /// next slice alternates between this node's links; otherwise the node in which it is most of the time.
-    /// Returns `None` if nothing stands out.
+    /// next slice alternates between this node's links; otherwise the node in which the next slice is most of
+    /// the time. Returns `None` if nothing stands out.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         let counts = Counts::of(self);
         let shares: BTreeMap<(NodeId, NodeId), f64> = counts
@@ -90,8 +90,8 @@ impl Answers {
         node.map(|node| (BTreeSet::new(), BTreeSet::from([node])))
     }
 
-    /// `count` divided by the number of rounds of questions that all of these nodes have answered; 0 if there
-    /// are too few.
+    /// `count` divided by the number of rounds of questions that all of these nodes have answered; 0 if these
+    /// rounds are too few.
     fn share(&self, count: u32, nodes: &[NodeId]) -> f64 {
         let answered = nodes.iter().map(|node| self.0.get(node).map_or(0, BTreeMap::len)).min().unwrap_or(0);
         if answered < FEW { 0.0 } else { f64::from(count) / answered as f64 }

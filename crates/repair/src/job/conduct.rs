@@ -24,7 +24,8 @@ pub(super) struct Conduct {
     pub(super) links: BrokenLinks,
     /// How often each node was blamed.
     blamed: BTreeMap<NodeId, u32>,
-    /// How often each node was given up as a requestor. A failure that the node itself reported counts twice.
+    /// How often each node was given up as a requestor. A certain failure, which the node itself reported or
+    /// which closed its control connection, counts twice.
     given_up: BTreeMap<NodeId, u32>,
     /// Nodes whose store currently refuses the block. A single node may be wrong about that; when a second
     /// one agrees, the job ends.

@@ -221,8 +221,8 @@ impl Ending {
         }
     }
 
-    /// If some nodes have not answered the parity check in time, asks others instead, provided that the check
-    /// is possible without the silent ones. A node may be alive while its disk hangs.
+    /// If some nodes have not answered the parity check in time, asks other nodes instead, provided that the
+    /// check is possible without the silent ones. A node may be alive while its disk hangs.
     fn ask_others(&mut self, work: &mut Work, scene: EndingContext<'_>) {
         let Step::Proving { check: Some(check), .. } = &mut self.step else { return };
         if scene.now < check.until {

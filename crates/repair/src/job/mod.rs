@@ -513,7 +513,7 @@ impl Job {
             }
             Phase::Stopping { waiting, until, .. } if *until <= now => {
                 // A client that does not answer may be asleep, so keep waiting for it. If it dies, its
-                // connection closes.
+                // connection closes, and the job handles the loss of the node.
                 let is_client = |node: &NodeId| topology.dials_out(*node);
                 let (clients, silent): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
                     std::mem::take(waiting).into_iter().partition(is_client);

@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 const SLOW: f64 = 0.5;
 /// A plan that was never faster is examined if its rate stays below this share of the predicted rate.
 const BELOW_FIGURES: f64 = 0.6;
-/// The number of times that nodes are asked, at intervals of `ASK_EVERY`.
+/// The number of rounds of questions in an examination, at intervals of `ASK_EVERY`.
 const ASKS: u32 = 6;
 const ASK_EVERY: Duration = Duration::from_millis(40);
 /// The wait for answers after the last round of questions.
@@ -42,7 +42,7 @@ pub(super) struct Pace {
     /// The highest rate of the job's earlier plans, in slices per second.
     before: f64,
     best: f64,
-    /// Samples: a time, and the number of slices at all requestors by then.
+    /// Samples: a time, and the total number of slices at the requestors by then.
     marks: VecDeque<(Duration, u32)>,
     inquiry: Option<Inquiry>,
     answers: Answers,
@@ -153,7 +153,7 @@ impl Pace {
         self.best.max(self.before)
     }
 
-    /// Records the number of slices at all requestors, as just reported.
+    /// Records the total number of slices at the requestors, according to the latest reports.
     pub fn note(&mut self, slices: u32, now: Duration) {
         match self.marks.back() {
             Some(&(_, last)) if slices < last => return,

@@ -38,7 +38,7 @@ pub(super) struct Wrong {
     pub(super) fault: Fault,
     /// Survivors that contradict each other, if the fault is in one of them.
     pub(super) contradicting: BTreeSet<BlockIndex>,
-    /// The requestors with the delivery, which may have corrupted it themselves.
+    /// The requestors that received the delivery. They may have corrupted it themselves.
     pub(super) at: BTreeSet<NodeId>,
 }
 

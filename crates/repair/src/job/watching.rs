@@ -269,7 +269,7 @@ impl Running {
         self.judge_at.is_some() || !self.limited_at(now).is_empty()
     }
 
-    /// The number of slices at all requestors; 0 until each has at least one.
+    /// The total number of slices at the requestors; 0 until each of them has at least one.
     fn slices_there(&self) -> u32 {
         let all = self.plan.slices().len();
         let has_none = |node: &NodeId| self.progress.get(node).is_some_and(|&(slices, _)| slices == 0);
@@ -331,7 +331,7 @@ impl Running {
                     return false;
                 };
                 let is_first = self.judge_at.is_none();
-                // A wait without a complaint matters only once another node complains.
+                // A wait that is no complaint is recorded only after another node has complained.
                 let complains = evidence.complains(self.rules());
                 if is_first && !complains {
                     return false;

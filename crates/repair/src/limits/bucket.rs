@@ -26,7 +26,8 @@ pub(super) struct Bucket {
     rate: f64,
     level: f64,
     filled_at: Duration,
-    /// Bytes moved, and bytes that overflowed the full bucket, since the last query or change of the rate.
+    /// Bytes moved, and bytes that overflowed the full bucket, since the last call of `unused` or change of
+    /// the rate.
     moved: f64,
     ran_over: f64,
 }

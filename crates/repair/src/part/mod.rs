@@ -245,7 +245,7 @@ impl Part {
         }
     }
 
-    /// Carries out a message. Except for fingerprints and rereads, no plan may be moving.
+    /// Carries out a message. No plan may be moving, unless the message requests fingerprints or a reread.
     fn obey(&mut self, message: ToNode) {
         self.forgotten = false;
         match message {

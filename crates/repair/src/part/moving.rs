@@ -24,7 +24,7 @@ pub(super) enum Ending {
 pub(super) struct Moving {
     assignment: Arc<Assignment>,
     relay: Relay,
-    /// For each inlet, the last time that a byte arrived or that the relay did not want to receive.
+    /// For each inlet, the last time at which a byte arrived, or at which the relay accepted no frame.
     inlets: Vec<Duration>,
     outlets: Vec<OutletWatch>,
     /// Deliveries passed to the driver that are not written yet.
@@ -38,7 +38,7 @@ struct OutletWatch {
     moved: Duration,
     /// The slices of the queued frames, in order.
     queue: VecDeque<u32>,
-    /// The first slice whose frames are not all sent.
+    /// The first slice of which no frame has been sent.
     sent: u32,
 }
 

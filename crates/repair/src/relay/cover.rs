@@ -1,9 +1,9 @@
 //! Groups sums of local inputs into passes, which add several inputs to several sums at once.
 //!
-//! A pass reads each of its inputs once for four sums, which makes encoding fast. Sums over the same inputs
-//! need a single pass. The parity rows of Hitchhiker and Rotated RS differ in only a few inputs: there,
-//! passes over the shared inputs come first and others add the rest. All of these passes form one group,
-//! which is computed as soon as its inputs are available.
+//! A pass reads each of its inputs once for every four sums, which makes encoding fast. Sums over the same
+//! inputs need a single pass. The parity rows of Hitchhiker and Rotated RS differ in only a few inputs:
+//! there, passes over the shared inputs come first and others add the rest. All of these passes form one
+//! group, which is computed as soon as its inputs are available.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct LocalSum {
     pub(super) terms: Row,
 }
 
-/// A sum as its locals, ascending, and their coefficients.
+/// The terms of a sum: the numbers of local inputs, ascending, each with its coefficient.
 pub(super) type Row = Vec<(usize, u8)>;
 
 /// Sums that are computed together once all of their inputs are available. A sum belongs to one group only.

@@ -724,7 +724,7 @@ impl Work {
         }
     }
 
-    /// Adds a local buffer that the slice holds to all sums that are ready for it.
+    /// Adds a local buffer, which was stored in `held` before, to all sums that are ready for it.
     fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
         for &number in program.groups_of(local) {
             self.awaited[number] -= 1;

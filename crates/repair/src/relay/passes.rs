@@ -1,9 +1,9 @@
 //! Sums that are computed together, as a sequence of passes over their inputs.
 //!
-//! A pass reads each of its inputs once for four sums. Each sum is begun by the largest of its passes. The
-//! remaining terms of the sum, as in the rows of Hitchhiker's second half, are either added in a later pass,
-//! or carried along by the first pass while the sum is in registers. Sums that are mixed at the end (see
-//! `Mix`) are computed strip by strip (a strip is a short range of bytes), so that they are still in the
+//! A pass reads each of its inputs once for every four sums. Each sum is begun by the largest of its passes.
+//! The remaining terms of the sum, as in the rows of Hitchhiker's second half, are either added in a later
+//! pass, or carried along by the first pass while the sum is in registers. Sums that are mixed at the end
+//! (see `Mix`) are computed strip by strip (a strip is a short range of bytes), so that they are still in the
 //! cache for the mix. Other sums are computed as a single strip: strips short enough to keep the shared
 //! inputs in the cache would be slower, because each strip starts every input again.
 
@@ -41,7 +41,7 @@ struct Extra {
     source: usize,
 }
 
-/// A pass: all sources and pairs are added to all targets.
+/// A pass: all sources and pairs, multiplied by coefficients, are added to all targets.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
     /// The numbers of plain inputs.
@@ -123,7 +123,7 @@ impl Passes {
         }
     }
 
-    /// The number of products per byte.
+    /// The number of products that it takes to compute one byte of every sum.
     pub(super) fn products(&self) -> usize {
         self.steps.iter().map(Step::products).sum::<usize>() + 2 * self.mixes.len()
     }
