@@ -68,7 +68,7 @@ pub struct Bound {
 
 /// Computes the least time in which all demands can be met. Stripes with too few survivors are left out.
 ///
-/// `nodes` are the nodes that are up.
+/// `nodes` are the nodes that are up, with their rates in bytes per second.
 pub fn bound(demands: &[Demand], nodes: &BTreeMap<NodeId, Rates>) -> Bound {
     let demands: Vec<&Demand> =
         demands.iter().filter(|demand| demand.survivors.len() >= demand.sends as usize).collect();

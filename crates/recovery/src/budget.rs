@@ -135,7 +135,8 @@ pub(super) fn stretched(bytes: u64, stretch: f64) -> u64 {
     if bytes == u64::MAX { bytes } else { (bytes as f64 * stretch).ceil() as u64 }
 }
 
-/// Whether `need` fits next to `used`. A need larger than the whole budget fits if nothing is reserved.
+/// Whether `need` fits into `budget` next to the reserved amount `used`. A need larger than the whole budget
+/// fits if nothing is reserved.
 pub(super) fn fits(used: u64, need: u64, budget: u64) -> bool {
     need == 0 || (budget > 0 && used.saturating_add(need.min(budget)) <= budget)
 }

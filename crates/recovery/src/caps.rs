@@ -106,7 +106,8 @@ impl Caps {
 }
 
 impl Dealer {
-    /// Sets the caps and the nodes. A node that had a share keeps it. Nodes that are down get none.
+    /// Sets the caps and the nodes. A node that had a share keeps the share. Nodes that are down get no
+    /// share.
     pub fn set<'a>(&mut self, caps: Caps, nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>) {
         let before = std::mem::take(&mut self.nodes);
         let work = |node| before.get(&node).map_or([0.0; 2], |link| link.work);

@@ -1,4 +1,4 @@
-//! The `deal` helper policy: divides the work of each stripe among nodes so that all nodes finish at the same
+//! The helper policy `even`: divides the work of each stripe among nodes so that all nodes finish at the same
 //! time.
 //!
 //! To rebuild an offset of a block of an MDS code, the bytes of k survivors at this offset are needed. The k
@@ -32,8 +32,8 @@ const HALVINGS: usize = 60;
 /// Weight of waiting stripes relative to work in flight. Waiting stripes have some weight so that the last
 /// few stripes still find free helpers.
 const FORESIGHT: f64 = 0.5;
-/// Shares are rounded to multiples of this many bytes. In blocks of less than 64 times this size, they are
-/// rounded to bytes.
+/// Shares are rounded to multiples of this many bytes. If blocks are smaller than 64 times this size, shares
+/// are rounded to bytes.
 const GRAIN_BYTES: u64 = 64 << 10;
 
 /// The load of a node before it gets its share. `level` is the number of blocks in flight and expected,
@@ -45,7 +45,7 @@ struct Vessel {
     width: f64,
 }
 
-/// Divides the rebuild of a stripe among `helpers`, which must be distinct. One block is used of each helper.
+/// Divides the rebuild of a stripe among `helpers`, which must be distinct. One block of each helper is used.
 ///
 /// Returns no stretches if there are fewer helpers than the code needs. Some nodes then hold several blocks
 /// of the stripe, and the planner has to choose among the blocks.
@@ -118,7 +118,8 @@ fn fill(vessels: &[Vessel], total: f64) -> Vec<f64> {
     vessels.iter().map(|vessel| share(vessel, high)).collect()
 }
 
-/// Rounds shares to whole grains that add up to exactly `blocks` blocks.
+/// Rounds shares down to multiples of a grain ([`GRAIN_BYTES`] or 1 byte), then adds the remainder, so that
+/// the result adds up to exactly `blocks` blocks.
 fn grains(shares: &[f64], blocks: u64, block_bytes: u64) -> Vec<u64> {
     let grain = if block_bytes >= 64 * GRAIN_BYTES { GRAIN_BYTES } else { 1 };
     let mut bytes: Vec<u64> =

@@ -279,7 +279,7 @@ impl Scheduler {
     /// recoveries start.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let id = self.table.reserve(loads);
-        // Waiting items may now lack another resource than before.
+        // The reservation may change which resource a waiting item lacks, so check the items again.
         self.scan.restart();
         id
     }
@@ -344,7 +344,8 @@ impl Scheduler {
     /// by index, without surplus copies.
     ///
     /// [`Action::DropSurplus`] follows as soon as the stripe is whole and no job works on it: at once, or
-    /// when a repair of the stripe ends. If the stripe is repaired later, report the copy again after that.
+    /// when a repair of the stripe ends. If the stripe becomes whole while no repair contains it, report the
+    /// copy again.
     pub fn handle_surplus(
         &mut self,
         stripe: &StripeId,
@@ -376,7 +377,8 @@ impl Scheduler {
         self.backlog.open(id, spec);
     }
 
-    /// Adds a stripe to an open repair. Among equally urgent items, the one added first goes first.
+    /// Adds a stripe to an open repair. Among equally urgent items of one repair, the one added first goes
+    /// first.
     ///
     /// # Panics
     /// If there is no such repair.
@@ -534,8 +536,8 @@ impl Scheduler {
             table: &self.table,
             redundancy: &mut self.redundancy,
         })?;
-        // A proposal must not count as news for items that were put back. Otherwise two such items would
-        // trigger each other for ever.
+        // A proposal must not count as news (a reason to try items again that were put back). Otherwise two
+        // such items would trigger each other for ever.
         let news = self.scan.news();
         self.move_to(proposal.item.0, ItemPhase::Proposed);
         self.scan.forget_since(news);

@@ -4,10 +4,10 @@
 //! A node never gets two blocks of a stripe, except in clusters with fewer nodes than blocks
 //! (`Limits::shares_nodes`). There, a node never gets more than an even share.
 //!
-//! A block returns to its old node if that is up and has space. Otherwise it goes to a node without a block
-//! of the stripe. If the best rack or host has no room now, the repair waits rather than use a rack or host
-//! with more blocks of the stripe: the location of a block matters for longer than the start time of its
-//! repair.
+//! A block returns to its old node if this node is up and has space. Otherwise the block goes to a node
+//! without a block of the stripe. If the best rack or host has no room now, the repair waits rather than use
+//! a rack or host with more blocks of the stripe: the location of a block matters for longer than the start
+//! time of its repair.
 
 use std::collections::BTreeMap;
 
