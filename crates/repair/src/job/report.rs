@@ -132,8 +132,8 @@ pub enum BlockProblem {
     Missing,
     /// The bytes do not match their checksums.
     Corrupt(String),
-    /// The coordinator's parity check has shown the bytes to be wrong, although they match their checksums. No
-    /// helper reports this.
+    /// The coordinator's parity check has shown the bytes to be wrong, although they match their checksums.
+    /// Helpers never report this.
     #[serde(skip)]
     ContradictsParity,
     /// The disk fails to read the block, even after retries.
