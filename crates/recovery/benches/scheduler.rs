@@ -2,9 +2,9 @@
 //! has lost block 0.
 //!
 //! All stripes are queued at first. Then jobs end one after another. Between them, nodes send heartbeats, and
-//! now and then a node goes down and returns. Each started job is planned with the real planner. Its time is
-//! shown separately. `cargo bench -p recovery --bench scheduler` takes some seconds; `RECOVERY_STRIPES` and
-//! `RECOVERY_NODES` change the size.
+//! now and then a node goes down and returns. Each started job is planned with the real planner. The
+//! planner's time is shown separately. `cargo bench -p recovery --bench scheduler` takes some seconds;
+//! `RECOVERY_STRIPES` and `RECOVERY_NODES` change the size.
 
 // Benchmarks measure time, which the crate's lints forbid elsewhere.
 #![allow(clippy::disallowed_methods)]
@@ -29,7 +29,7 @@ const REPAIR: RepairId = RepairId(1);
 const ENDS: usize = 20_000;
 /// The number of heartbeats between the ends of two jobs.
 const HEARTBEATS: usize = 8;
-/// The number of jobs that end between two deaths of a node, which returns at once.
+/// Each time this many jobs have ended, a node goes down and returns at once.
 const ENDS_PER_DEATH: usize = 1_000;
 
 struct Bench {

@@ -1,8 +1,8 @@
 //! Repairs and their items. Each item is indexed by what it does or waits for.
 //!
 //! **Invariant:** an item is in exactly the index that belongs to its [`ItemPhase`] (the queue, a timer, or
-//! its repair's set of running or postponed items), and its repair's counters count it under that phase. Only
-//! [`Backlog::put`] changes a phase.
+//! its repair's set of running items or of items set aside), and its repair's counters count it under that
+//! phase. Only [`Backlog::put`] changes a phase.
 //!
 //! Out of scope: choosing the phase. That depends on stripes and nodes, and the scheduler decides it.
 
@@ -21,8 +21,8 @@ use super::{RepairId, RepairState};
 pub(super) struct Repair {
     pub spec: RepairSpec,
     pub counters: Counters,
-    /// In the repair's last rebuild: the bytes that the node storing the block received, per byte of the
-    /// block.
+    /// The bytes that a node receives per byte of a rebuilt block that it stores, by the plan of the repair's
+    /// last rebuild. Before the first rebuild, 1.
     pub brought: f64,
     pub paused: bool,
     pub cancelled: bool,
@@ -312,8 +312,8 @@ impl Backlog {
         }
     }
 
-    /// Returns a late job that has to be cancelled. Each job is returned once, and all its nodes are then
-    /// treated as slow.
+    /// Returns a late job that has to be cancelled. Each job is returned once, and all nodes of the job are
+    /// then treated as slow.
     ///
     /// An item whose jobs were late `attempts` times gets no further deadline: its next job may take any
     /// time.

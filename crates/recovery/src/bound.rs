@@ -11,9 +11,9 @@
 //! *Sent* is a transport problem: stripes supply data, and each survivor carries at most `rate * T`. The
 //! tightest set S of nodes determines the least `T`. Nodes in S have to send all that the stripes cannot get
 //! from nodes outside S: `T >= sum over stripes of (k - survivors outside S) / rate of S`. Newton's method on
-//! cuts finds it: compute `T` for the current S, take the minimum cut at that `T` as the next S, and stop
-//! when the flow carries everything. `T` only grows and there are finitely many cuts, so the result is exact.
-//! In practice a handful of flows suffices.
+//! cuts finds this set: compute `T` for the current S, take the minimum cut at that `T` as the next S, and
+//! stop when the flow carries everything. `T` only grows and there are finitely many cuts, so the result is
+//! exact. In practice a handful of flows suffices.
 //!
 //! The result is the largest of the three bounds, not their sum. With nodes of equal rates and free choice of
 //! requestors, the linear programme with all three constraints has the same value
@@ -62,13 +62,13 @@ pub struct Bound {
     pub seconds: f64,
     /// The resource that limits the recovery.
     pub bottleneck: Bottleneck,
-    /// The nodes whose combined rate of the bottleneck limits the recovery, in ascending order.
+    /// The nodes whose combined rate at the bottleneck limits the recovery, in ascending order.
     pub nodes: Vec<NodeId>,
 }
 
 /// Computes the least time in which all demands can be met. Stripes with too few survivors are left out.
 ///
-/// `nodes` are the nodes that are up.
+/// `nodes` are the nodes that are up, with their rates in bytes per second.
 pub fn bound(demands: &[Demand], nodes: &BTreeMap<NodeId, Rates>) -> Bound {
     let demands: Vec<&Demand> =
         demands.iter().filter(|demand| demand.survivors.len() >= demand.sends as usize).collect();
@@ -158,7 +158,7 @@ fn cut(
     for (&id, rates) in nodes {
         let node = graph.add_node(());
         numbers.insert(id, node);
-        // One extra byte of capacity, or rounding could produce a false cut.
+        // Add one byte of capacity, because rounding could otherwise produce a false cut.
         graph.add_edge(node, sink, bytes(rates).ceil() as u64 + 1);
     }
     let mut wanted = 0;
@@ -224,8 +224,8 @@ mod tests {
 
     #[test]
     fn the_tightest_set_of_nodes_determines_the_bound() {
-        // n3 sends only one block of each stripe, hence both stripes need n1 or n2 for one of their two
-        // blocks.
+        // All three nodes together send four blocks, which takes them 4/3 s. n1 and n2 together have to send
+        // only the two blocks that n3 cannot send, which takes them 1 s.
         let demands = [demand(&[1, 2, 3], 2), demand(&[1, 2, 3], 2)];
         let bound = bound(&demands, &even(9, 1000.0));
         assert_eq!((bound.seconds, bound.bottleneck), (4.0 / 3.0, Bottleneck::Uplinks));

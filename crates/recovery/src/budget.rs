@@ -11,8 +11,9 @@ pub const JOBS_AT_ONCE: u64 = 40;
 /// With a larger value, links stay busy even if single repairs wait for their slowest nodes, but urgent work
 /// waits longer (`docs/results/recovery.md`).
 pub const SECONDS_AHEAD: f64 = 16.0;
-/// Byte budgets are increased until they hold this many blocks, but at most by the factor `MOST_STRETCH`.
-/// With budgets of only one or two blocks per node, links are idle a third of the time.
+/// Byte budgets are increased until half of the nodes have room for this many blocks, but at most by the
+/// factor `MOST_STRETCH`. With budgets of only one or two blocks per node, links are idle a third of the
+/// time.
 pub(super) const BLOCKS_AHEAD: u64 = 8;
 
 /// Amounts of a node's resources: a budget, or the part of it that is reserved.
@@ -134,7 +135,8 @@ pub(super) fn stretched(bytes: u64, stretch: f64) -> u64 {
     if bytes == u64::MAX { bytes } else { (bytes as f64 * stretch).ceil() as u64 }
 }
 
-/// Whether `need` fits next to `used`. A need larger than the whole budget fits if nothing is reserved.
+/// Whether `need` fits into `budget` next to the reserved amount `used`. A need larger than the whole budget
+/// fits if nothing is reserved.
 pub(super) fn fits(used: u64, need: u64, budget: u64) -> bool {
     need == 0 || (budget > 0 && used.saturating_add(need.min(budget)) <= budget)
 }

@@ -53,7 +53,8 @@ pub struct Unused {
     pub down: Option<f64>,
 }
 
-/// Minimum weight of a node, as a part of the mean weight. It leaves an idle node enough pace to begin.
+/// Weight that every node gets in addition to its work in flight, as a part of the mean work. It leaves an
+/// idle node enough pace to begin.
 const IDLE: f64 = 0.05;
 
 /// Computes the paces of nodes from caps, and divides shared caps by work in flight and by use.
@@ -105,7 +106,8 @@ impl Caps {
 }
 
 impl Dealer {
-    /// Sets the caps and the nodes. A node that had a share keeps it. Nodes that are down get none.
+    /// Sets the caps and the nodes. A node that had a share keeps the share. Nodes that are down get no
+    /// share.
     pub fn set<'a>(&mut self, caps: Caps, nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>) {
         let before = std::mem::take(&mut self.nodes);
         let work = |node| before.get(&node).map_or([0.0; 2], |link| link.work);

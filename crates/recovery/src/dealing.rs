@@ -1,4 +1,4 @@
-//! The `deal` helper policy: divides the work of each stripe among nodes so that all nodes finish at the same
+//! The helper policy `even`: divides the work of each stripe among nodes so that all nodes finish at the same
 //! time.
 //!
 //! To rebuild an offset of a block of an MDS code, the bytes of k survivors at this offset are needed. The k
@@ -7,17 +7,17 @@
 //! Whole-node recovery is therefore limited by the sum of what nodes send, not by how whole chains are
 //! distributed over them.
 //!
-//! *Shares.* Every node has a level: the blocks that it has in flight, plus a part of those that it will have
-//! to send for waiting stripes on average. Shares raise the lowest levels first (water-filling). The second
-//! term keeps work away from nodes that waiting stripes will need. Without it, all survivors of the last few
-//! stripes would be busy. If the term were too large, nodes would be idle now for the sake of work that comes
-//! much later. The level counts work in flight and not all past work, because only work in flight slows down
-//! jobs now.
+//! *Shares.* Every node has a level: the blocks that it has in flight, plus a part of the blocks that it will
+//! probably have to send for waiting stripes, both divided by its relative rate. Shares raise the lowest
+//! levels first (water-filling). The second term keeps work away from nodes that waiting stripes will need.
+//! Without it, all survivors of the last few stripes would be busy. If the term were too large, nodes would
+//! be idle now for the sake of work that comes much later. The level counts work in flight and not all past
+//! work, because only work in flight slows down jobs now.
 //!
 //! *Stretches.* The shares are laid end to end around a circle with the length of a block, and go around k
 //! times. The shares that cover an offset are its k helpers. No share is longer than the circle, so no node
 //! covers an offset twice. This gives at most one stretch more than there are shares. The head of a chain
-//! receives nothing, and the node with most to receive becomes the head.
+//! receives nothing, so the node with most to receive becomes the head.
 
 use std::ops::Range;
 
@@ -32,11 +32,12 @@ const HALVINGS: usize = 60;
 /// Weight of waiting stripes relative to work in flight. Waiting stripes have some weight so that the last
 /// few stripes still find free helpers.
 const FORESIGHT: f64 = 0.5;
-/// Shares are rounded to multiples of this many bytes. In blocks of less than 64 times this size, they are
-/// rounded to bytes.
+/// Shares are rounded to multiples of this many bytes. If blocks are smaller than 64 times this size, shares
+/// are rounded to bytes.
 const GRAIN_BYTES: u64 = 64 << 10;
 
-/// Node load: queued blocks divided by relative rate.
+/// The load of a node before it gets its share. `level` is the number of blocks in flight and expected,
+/// divided by `width`.
 #[derive(Clone, Copy, Debug)]
 struct Vessel {
     level: f64,
@@ -44,7 +45,7 @@ struct Vessel {
     width: f64,
 }
 
-/// Divides the rebuild of a stripe among `helpers`, which must be distinct. One block is used of each helper.
+/// Divides the rebuild of a stripe among `helpers`, which must be distinct. One block of each helper is used.
 ///
 /// Returns no stretches if there are fewer helpers than the code needs. Some nodes then hold several blocks
 /// of the stripe, and the planner has to choose among the blocks.
@@ -117,7 +118,8 @@ fn fill(vessels: &[Vessel], total: f64) -> Vec<f64> {
     vessels.iter().map(|vessel| share(vessel, high)).collect()
 }
 
-/// Rounds shares to whole grains that add up to exactly `blocks` blocks.
+/// Rounds shares down to multiples of a grain ([`GRAIN_BYTES`] or 1 byte), then adds the remainder, so that
+/// the result adds up to exactly `blocks` blocks.
 fn grains(shares: &[f64], blocks: u64, block_bytes: u64) -> Vec<u64> {
     let grain = if block_bytes >= 64 * GRAIN_BYTES { GRAIN_BYTES } else { 1 };
     let mut bytes: Vec<u64> =

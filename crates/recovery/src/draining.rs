@@ -176,7 +176,7 @@ impl<'a> ItemView<'a> {
 }
 
 /// Returns the bytes received per byte stored, if the plan rebuilds blocks that are to leave a node. `None`
-/// if it copies them, or if the blocks are lost.
+/// if the plan copies these blocks, or rebuilds lost ones.
 ///
 /// The scheduler does not know the shape of the next rebuild and assumes the same ratio for it.
 pub(super) fn brought(kind: Kind, loads: &Loads) -> Option<f64> {

@@ -83,7 +83,7 @@ pub enum Kind {
         from: NodeId,
     },
     /// Each block of a node is copied if its copy ends no later than the other nodes would finish rebuilding
-    /// all waiting blocks. Otherwise it is rebuilt.
+    /// all waiting blocks. Otherwise the block is rebuilt.
     ///
     /// Each proposal is either a copy or a rebuild.
     Drain {
@@ -312,8 +312,8 @@ pub(super) struct Item {
     pub late: u32,
     /// Nodes that took part in late jobs.
     pub slow: BTreeSet<NodeNo>,
-    /// If the driver put the item back: the scan's count of news at that time. The item waits until the count
-    /// rises.
+    /// If the driver put the item back: the scan's count of news (events that may allow a waiting item to
+    /// start) at that time. The item waits until the count rises.
     pub sat_out: Option<u64>,
 }
 

@@ -1,10 +1,11 @@
 //! The scheduler of many repairs: decides which stripe is repaired next, from which nodes and onto which
 //! nodes.
 //!
-//! A [`Scheduler`] keeps a queue of the stripes to repair, first the stripe that can lose the fewest further
-//! blocks, and a table of nodes with the work that each may have in flight. It is a state machine like
-//! [`Job`](repair::Job): events come in by calls, with the time, and [`poll`](Scheduler::poll) returns the
-//! next action. The caller, the *driver*, is the coordinator or the simulator.
+//! A [`Scheduler`] keeps a queue of the stripes to repair and a table of the nodes. The stripe that can lose
+//! the fewest further blocks is first in the queue. The table contains how much work each node may have in
+//! flight. The scheduler is a state machine like [`Job`](repair::Job): events come in by calls, with the
+//! time, and [`poll`](Scheduler::poll) returns the next action. The caller, the *driver*, is the coordinator
+//! or the simulator.
 //!
 //! # Example: one repair
 //! Node n3 died. It held a block of `s1` and one of `s2`, both of code rs-4-2. `s2` already lacks another
@@ -13,16 +14,16 @@
 //! 1. The driver reports what it knows: `set_node` for every node, `open(repair, spec)`, `push` for `s1` and
 //!    `s2` with the locations of their blocks, and `close`. `s1` can lose one more block and `s2` none, so
 //!    `s2` comes first in the queue. Had `s2` lost three blocks, it would be *set aside*.
-//! 2. `poll` checks `s2`. As many survivors as the code reads (2 of 2) must have room for one more block on
-//!    their uplinks, and each lost block needs a node that may store it and has room. If both hold, `poll`
-//!    returns [`Action::Propose`] with the requestors of the blocks, and the helpers in the order of the
-//!    repair's [`HelperPolicy`].
+//! 2. `poll` checks `s2`. The code reads two blocks, so both survivors must have room for one more block on
+//!    their uplinks. Each lost block needs a node that may store it and has room. If both conditions hold,
+//!    `poll` returns [`Action::Propose`] with the requestors of the blocks, and the helpers in the order of
+//!    the repair's [`HelperPolicy`].
 //! 3. The driver makes the plan and reports its load: `admit(item, job, &Loads::of(&plan, true))`. The
-//!    scheduler reserves the load at every node and trunk. If there is no room, it names the [`Resource`],
-//!    and `s2` waits for it. The driver starts the job and polls again: `s1` may fit as well.
-//! 4. Each published block comes in by `handle_block`, and the end of the job by `handle_done`. The
-//!    reservation is given back. No block of `s2` is lost any more, so its item ends ([`Action::ItemEnded`]).
-//!    When the last item has ended, the repair ends ([`Action::RepairEnded`]).
+//!    scheduler reserves the load at every node and trunk. If a [`Resource`] has no room, `admit` returns the
+//!    resource, and `s2` waits for it. The driver starts the job and polls again: `s1` may fit as well.
+//! 4. The driver reports each published block by `handle_block`, and the end of the job by `handle_done`. The
+//!    scheduler releases the reservation. No block of `s2` is lost any more, so its item ends
+//!    ([`Action::ItemEnded`]). When the last item has ended, the repair ends ([`Action::RepairEnded`]).
 //!
 //! Suppose n4 holds another block of `s1` and dies meanwhile. `handle_node(n4, false)` finds the stripes with
 //! a block on n4 and moves their items in the queue: `s1` now comes before all stripes that can lose one more
@@ -35,7 +36,8 @@
 //! [`Limits::look_ahead`] items.
 //!
 //! Out of scope: plans (the planner makes them), faults within a job (the job handles them), names, messages
-//! and records (the driver's), and the value of a block beyond its stripe.
+//! and records (the driver's), and the value of the data (a stripe's urgency depends only on its repair's
+//! priority and on its losses).
 
 #![forbid(unsafe_code)]
 
@@ -161,7 +163,7 @@ pub struct Scheduler {
     limits: Limits,
     /// Nodes and trunks, with their reservations.
     table: NodeTable,
-    /// Stripes with open items: locations of their blocks, and the job or other party that works on them.
+    /// Stripes with open items: locations of their blocks, and whether a job or the driver works on them.
     stripes: Stripes,
     /// Repairs and their items, indexed by what they wait for.
     backlog: Backlog,
@@ -250,7 +252,7 @@ impl Scheduler {
     }
 
     /// Returns the work that repairs have in flight at each node, in ascending order of nodes. A [`Dealer`]
-    /// divides shared caps by it.
+    /// divides shared caps in proportion to this work.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.table.under_way()
     }
@@ -277,7 +279,7 @@ impl Scheduler {
     /// recoveries start.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let id = self.table.reserve(loads);
-        // Waiting items may now lack another resource than before.
+        // The reservation may change which resource a waiting item lacks, so check the items again.
         self.scan.restart();
         id
     }
@@ -342,7 +344,8 @@ impl Scheduler {
     /// by index, without surplus copies.
     ///
     /// [`Action::DropSurplus`] follows as soon as the stripe is whole and no job works on it: at once, or
-    /// when a repair of the stripe ends. If the stripe is repaired later, report the copy again after that.
+    /// when a repair of the stripe ends. If the stripe becomes whole while no repair contains it, report the
+    /// copy again.
     pub fn handle_surplus(
         &mut self,
         stripe: &StripeId,
@@ -374,7 +377,8 @@ impl Scheduler {
         self.backlog.open(id, spec);
     }
 
-    /// Adds a stripe to an open repair. Among equally urgent items, the one added first goes first.
+    /// Adds a stripe to an open repair. Among equally urgent items of one repair, the one added first goes
+    /// first.
     ///
     /// # Panics
     /// If there is no such repair.
@@ -532,8 +536,8 @@ impl Scheduler {
             table: &self.table,
             redundancy: &mut self.redundancy,
         })?;
-        // A proposal must not count as news for items that were put back. Otherwise two such items would
-        // trigger each other for ever.
+        // A proposal must not count as news (a reason to try items again that were put back). Otherwise two
+        // such items would trigger each other for ever.
         let news = self.scan.news();
         self.move_to(proposal.item.0, ItemPhase::Proposed);
         self.scan.forget_since(news);
@@ -554,8 +558,8 @@ impl Scheduler {
 
     /// Suspends an item's job until [`wake`](Self::wake), because its repair is paused.
     ///
-    /// The job gives back its reservation except for the space of the blocks that it will store. It has no
-    /// deadline meanwhile.
+    /// The job gives back its reservation except for the space of the blocks that it will store. A suspended
+    /// job has no deadline.
     pub fn rest(&mut self, item: ItemId, loads: &Loads) {
         self.backlog.forget_due(item.0);
         self.handle_replanned(item, &loads.at_rest());
@@ -583,8 +587,8 @@ impl Scheduler {
         waits
     }
 
-    /// Sets the deadline of an item's job. The driver calls this after [`admit`](Self::admit), because it
-    /// knows the predicted time of the plan.
+    /// Sets the deadline of an item's job. The driver calls this after [`admit`](Self::admit), because only
+    /// the driver knows the predicted time of the plan.
     ///
     /// A late job is cancelled and restarted on other nodes (m-PPR). The scheduler does not know which node
     /// was slow, so the next proposal lists all nodes of the job last among its helpers. After

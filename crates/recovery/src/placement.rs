@@ -1,11 +1,13 @@
-//! Chooses the node for a repaired block: first spread over racks, then over hosts, then even load.
+//! Chooses the node for a repaired block. The criteria, in this order: spread over racks, spread over hosts,
+//! even load.
 //!
-//! A node never gets two blocks of a stripe. In clusters with fewer nodes than blocks, it never gets more
-//! than an even share.
+//! A node never gets two blocks of a stripe, except in clusters with fewer nodes than blocks
+//! (`Limits::shares_nodes`). There, a node never gets more than an even share.
 //!
-//! A block returns to its old node if that is up and has space. Otherwise it goes to a node without a block
-//! of the stripe. It is worth waiting for a rack or a host with fewer blocks of the stripe, because the location of a
-//! block matters for longer than the start time of its repair.
+//! A block returns to its old node if this node is up and has space. Otherwise the block goes to a node
+//! without a block of the stripe. If the best rack or host has no room now, the repair waits rather than use
+//! a rack or host with more blocks of the stripe: the location of a block matters for longer than the start
+//! time of its repair.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +30,8 @@ pub enum Placement {
     Chosen(Vec<Wanted>),
     /// The suitable nodes have no room now.
     Busy,
-    /// No node may take any of the blocks: none is up, has space, and has no other block of the stripe.
+    /// No node may take any of the blocks: for example, each is down, full, or has another block of the
+    /// stripe.
     Nowhere,
 }
 

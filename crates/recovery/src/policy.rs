@@ -95,8 +95,9 @@ impl HelperPolicy {
         }
     }
 
-    /// Returns the load of a requestor: the bytes being received, in thousandths of its budget. Always 0 for
-    /// policies other than [`Even`](Self::Even). A lower load takes precedence over a lower number of blocks.
+    /// Returns the load of a requestor: the bytes being received, in thousandths of the smaller of its link
+    /// budgets. Always 0 for policies other than [`Even`](Self::Even). A lower load takes precedence over a
+    /// lower number of blocks.
     pub(super) fn requestor_level(self, node: &Node) -> u64 {
         match self {
             Self::Even => (node.used().down_bytes as f64 * 1000.0 / node.width()) as u64,

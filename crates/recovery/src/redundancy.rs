@@ -36,7 +36,7 @@ impl Redundancy {
         *self.survives.entry(key).or_insert_with(|| try_losses(code, lost, spare))
     }
 
-    /// Returns a lower bound on the blocks that any repair of the code reads.
+    /// Returns a lower bound on the number of blocks that a repair reads with this code.
     pub(super) fn least_sources(&self, code: &dyn Code) -> usize {
         match code.spec() {
             CodeSpec::ReedSolomon { .. } => code.data_blocks(),

@@ -1,9 +1,9 @@
 //! Chooses the next item to start: the most urgent one with room.
 //!
 //! A walk goes through the queue from its most urgent end. Less urgent items must not take resources that an
-//! item waits for: the nodes with its survivors are claimed for it, and if it lacks requestors, no less
-//! urgent item starts at all. Items of the same class may overtake. After [`Limits::look_ahead`] items
-//! without room, the walk ends, because the nodes are busy.
+//! item waits for: the nodes with its survivors are claimed for it, and if the best nodes to store its blocks
+//! have no room, no less urgent item starts at all. Items of the same class may overtake it. After
+//! [`Limits::look_ahead`] items without room, the walk ends, because the nodes are busy.
 
 use std::collections::BTreeSet;
 
@@ -233,10 +233,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the nodes with survivors, and how many of them have room and took part in no late job.
+    /// Returns the nodes with survivors, and the number of usable ones: those with room that took part in no
+    /// late job.
     ///
-    /// These nodes come first, then the others; both groups are in the order of the repair's policy. Each
-    /// node is listed once, however many blocks it has.
+    /// The usable nodes come first, then the others; both groups are in the order of the repair's policy.
+    /// Each node is listed once, however many blocks it has.
     fn helpers(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (Vec<NodeNo>, usize) {
         let mut sources: Vec<_> = of.sources(kind).collect();
         of.repair.spec.helpers.sort(&mut sources, of.stripe, of.table);

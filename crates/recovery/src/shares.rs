@@ -1,9 +1,9 @@
 //! Shares of a cap that several nodes have in common. They are adapted to the use of each node.
 //!
 //! A node starts with its *even* share, which follows the node's weight. The weight expresses how much the
-//! node has to do. How fast the node could do it is not known. Instead, each node reports the unused part of
-//! its share ([`Shares::note`]), and at each [`deal`](Shares::deal) most of the unused amount goes to the
-//! nodes that left the least unused. Repairs are chains: a node with too small a share slows all nodes of its
+//! node has to do. How fast the node could do this is not known. So each node reports the unused part of its
+//! share ([`Shares::note`]), and at each [`deal`](Shares::deal) most of the unused amount goes to the nodes
+//! that left the least unused. Repairs are chains: a node with too small a share slows all nodes of its
 //! chains, and each of these nodes leaves a part of its share unused.
 //!
 //! **Invariant:** the shares add up to the cap, or to the sum of the nodes' own limits if that is less. No

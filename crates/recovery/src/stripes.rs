@@ -1,4 +1,4 @@
-//! The stripes with open items: locations of their blocks, and the job or other party that works on them.
+//! The stripes with open items: locations of their blocks, and whether a job or the driver works on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -64,7 +64,7 @@ impl<'a> ItemView<'a> {
         })
     }
 
-    /// Returns the kind that applies now. If the node to be left cannot be read, the kind is
+    /// Returns the kind that applies now. If the node that blocks move away from cannot be read, the kind is
     /// [`Kind::Reconstruct`].
     pub fn kind_now(&self) -> Kind {
         let Some(from) = self.item.kind.leaves() else { return Kind::Reconstruct };

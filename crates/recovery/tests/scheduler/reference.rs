@@ -47,7 +47,7 @@ struct Item {
     lack: Option<Lack>,
 }
 
-/// A resource of a node without enough room, and the amount needed.
+/// A node's resource that has too little room, and the amount needed.
 type Lack = (Resource, u64);
 
 struct Repair {
@@ -109,8 +109,8 @@ impl Slow {
         let waiting = self.items.iter().filter(waits).count();
         let survivors = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
         let others: Vec<NodeId> = survivors.filter(|&node| node != from).collect();
-        // Running jobs are half done. Both sides are multiplied by the common denominator to stay in whole
-        // numbers.
+        // Running jobs of the others are half done. Both sides of the comparison are multiplied by the common
+        // denominator to stay in whole numbers.
         let asked = |node| self.waiting_stripes(node).min(waiting) as u64 * DATA_BLOCKS as u64 * BLOCK;
         let sent: u64 =
             others.iter().map(|&node| under_way(node) * others.len() as u64 + 2 * asked(node)).sum();
@@ -160,7 +160,7 @@ impl Slow {
         }
     }
 
-    /// Stops jobs with no wanted blocks left because a node came back.
+    /// Marks the jobs to be stopped: those that have no wanted block left, because a node came back.
     fn stop_needless(&mut self) {
         for at in 0..self.items.len() {
             let item = &self.items[at];

@@ -72,7 +72,8 @@ impl Scene {
         Self::with(nodes, Limits::default(), |_| facts())
     }
 
-    /// Like [`new`](Self::new), with the budgets that `facts` returns, however few blocks they hold.
+    /// Like [`new`](Self::new), with the facts that `facts` returns. Budgets are not increased, even if they
+    /// have room for few blocks.
     pub fn with(nodes: u32, limits: Limits, facts: impl Fn(u32) -> NodeFacts) -> Self {
         let mut scheduler = Scheduler::new(Limits { blocks_ahead: 0, ..limits });
         (1..=nodes).for_each(|node| scheduler.set_node(NodeId(node), facts(node)));

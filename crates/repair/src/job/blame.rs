@@ -52,7 +52,7 @@ impl Evidence {
         }
     }
 
-    /// The node that reported this, which proves that the node still answers.
+    /// The node that made this report. The report proves that the node still answers.
     pub(super) fn speaker(&self) -> Option<NodeId> {
         match self {
             Self::Closed { node, .. } | Self::AtRest { node } | Self::Waiting { node, .. } => Some(*node),
@@ -205,7 +205,7 @@ fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap
 /// Nodes that wait for data although the senders of that data are idle: the data was lost in transit, or the
 /// link is slower than the senders. If the sender is a client, it is not at fault and cannot be replaced, so
 /// the receiver is named. With a single idle helper, either end may be at fault, and neither is named here.
-/// With several, the receiver is named, because its own link is the likely cause.
+/// With several idle helpers, the receiver is named, because its own link is the likely cause.
 fn bereft(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,
@@ -318,15 +318,17 @@ mod tests {
         let lost = [waiting(60, &[(100, 3)], &[]), Evidence::AtRest { node: NodeId(100) }];
         assert_eq!(culprits(&lost), [60]);
         assert_eq!(culprits_beside(&lost, &[], &[60]), [0; 0]);
-        // Any of several receivers may be at fault, or none of them: it may be the client's own link.
+        // If two receivers wait for the client, only one of them is blamed, and the other one after the next
+        // plan: the client's own link may be at fault.
         let both = [&lost[..], &[waiting(61, &[(100, 3)], &[])]].concat();
         assert_eq!(culprits(&both), [60]);
         assert_eq!(culprits_after(&both, &[60]), [61]);
         // A client that still has slices to send may be as slow as it likes.
         assert_eq!(culprits(&[waiting(60, &[(100, 3)], &[]), waiting(100, &[], &[])]), [0; 0]);
-        // An idle helper did not send the missing slice.
+        // A single idle helper is blamed: perhaps it did not send the missing slice.
         assert_eq!(culprits(&[waiting(60, &[(5, 3)], &[]), Evidence::AtRest { node: NodeId(5) }]), [5]);
-        // If several helpers are idle, the node that waits for all of them has a slow link of its own.
+        // If several helpers are idle, the node that waits for all of them is blamed: its own link is
+        // probably slow.
         let [five, six] = [5, 6].map(|node| Evidence::AtRest { node: NodeId(node) });
         assert_eq!(culprits(&[waiting(60, &[(5, 3), (6, 4)], &[]), five, six]), [60]);
     }
@@ -342,7 +344,7 @@ mod tests {
     }
 
     /// Two lanes pass through the same nodes in opposite directions, so all nodes wait for each other. The
-    /// slice numbers tell which node was first to stop.
+    /// slice numbers show which node was first to stop.
     #[test]
     fn in_a_cycle_the_node_that_owes_the_earliest_slice_is_to_blame() {
         // Node 2 owes slice 4 to node 3. So 3 cannot start slice 9, for which 1 waits, and 1 cannot start

@@ -1,11 +1,11 @@
 //! Locates a plan's bottleneck from what its nodes wait for and how far they have sent. The job asks all of
 //! them at once, several times; each such round of questions is called an *ask*.
 //!
-//! Slices follow one another, so a plan is as slow as its slowest link or disk, and the next slice spends
-//! most of its time there. It is *on a link* if the sender has sent the slice that the receiver waits for, or
-//! is blocked from sending it. It is *in a node* if the node has all inputs of the slice but has not sent it
-//! on. Elsewhere it passes quickly. If nearly all links are full, all are equally slow, and avoiding a node
-//! does not help.
+//! Slices follow one another, so a plan is as slow as its slowest link or disk, and the next slice (the one
+//! that nodes wait for) spends most of its time there. It is *on a link* if the sender has sent the slice
+//! that the receiver waits for, or is blocked from sending it. It is *in a node* if the node has all inputs
+//! of the slice but has not sent it on. It passes all other links and nodes quickly. If nearly all links are
+//! full, all are equally slow, and avoiding a node does not help.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const MOSTLY: f64 = 0.75;
 const HARDLY: f64 = 0.35;
 /// A node is the bottleneck if its score is at least `STANDS_OUT` and the next score is lower by `APART`.
 /// `APART` also separates bottleneck links from others: a node at half the speed of its neighbours keeps its
-/// own links busy all the time, and those of its neighbours half the time.
+/// own links busy all the time, and its neighbours' other links half the time.
 const STANDS_OUT: f64 = 0.5;
 const APART: f64 = 0.3;
 /// A node with fewer answers than this is not judged.
@@ -31,7 +31,8 @@ const REMEMBERED: u32 = 24;
 #[derive(Debug, Default)]
 pub(super) struct Answers(BTreeMap<NodeId, BTreeMap<u32, Answer>>);
 
-/// A node's answer: for each node at the other end of an edge, the slice that it waits to receive or to send.
+/// A node's answer: the slices that the node waits to receive and to send, by the node at the other end of
+/// the edge.
 #[derive(Debug, Default)]
 struct Answer {
     receive: BTreeMap<NodeId, u32>,
@@ -63,8 +64,8 @@ impl Answers {
     }
 
     /// Finds the bottleneck: the links on which the next slice is most of the time; otherwise a node, if the
-    /// next slice alternates between this node's links; otherwise the node in which it is most of the time.
-    /// Returns `None` if nothing stands out.
+    /// next slice alternates between this node's links; otherwise the node in which the next slice is most of
+    /// the time. Returns `None` if nothing stands out.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         let counts = Counts::of(self);
         let shares: BTreeMap<(NodeId, NodeId), f64> = counts
@@ -89,8 +90,8 @@ impl Answers {
         node.map(|node| (BTreeSet::new(), BTreeSet::from([node])))
     }
 
-    /// `count` divided by the number of rounds of questions that all of these nodes have answered; 0 if there
-    /// are too few.
+    /// `count` divided by the number of rounds of questions that all of these nodes have answered; 0 if these
+    /// rounds are too few.
     fn share(&self, count: u32, nodes: &[NodeId]) -> f64 {
         let answered = nodes.iter().map(|node| self.0.get(node).map_or(0, BTreeMap::len)).min().unwrap_or(0);
         if answered < FEW { 0.0 } else { f64::from(count) / answered as f64 }
@@ -121,7 +122,7 @@ impl Counts {
     }
 
     fn add(&mut self, ask: u32, answers: &Answers) {
-        // For each node, the first slice that it has not sent although another node waits for it.
+        // For each node, the first slice that another node waits for and that the node has not sent.
         let mut lacked: BTreeMap<NodeId, u32> = BTreeMap::new();
         let mut links = Vec::new();
         for &to in answers.0.keys() {

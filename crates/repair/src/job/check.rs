@@ -31,9 +31,9 @@ pub(super) struct Delivered {
 /// How many survivors take part in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Just enough to show an error in any one of them.
+    /// Just enough survivors to show an error in any one of them.
     Enough,
-    /// All of them, because any survivor left out may be the one that contradicts the others.
+    /// All survivors, because one that is left out may be the one that contradicts the others.
     Every,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct ParityCheck {
 
 impl ParityCheck {
     /// Creates a check of the blocks `delivered`, using other blocks from `usable`, in order of preference.
-    /// Returns `None` if these are too few to show an error in any one of them.
+    /// Returns `None` if these blocks are too few to show an error in any single survivor.
     pub(super) fn new(
         stripe: &Stripe,
         delivered: &[Delivered],
@@ -137,8 +137,8 @@ impl ParityCheck {
     }
 
     /// Evaluates the equations. Survivors are blamed only if an equation over survivors alone fails. They are
-    /// cleared only if such an equation exists, all of them hold, and the code is MDS, in which case one
-    /// equation shows any error of a single survivor.
+    /// cleared only if such an equation exists, every such equation holds, and the code is MDS. With an MDS
+    /// code, one equation shows any error of a single survivor.
     fn judge(&self, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Verdict {
         let (mut all_hold, mut some_relate_survivors) = (true, false);
         for (equation, output) in self.rows() {
@@ -184,8 +184,9 @@ fn holds(equation: &Recipe, output: usize, answers: &BTreeMap<BlockIndex, Vec<Fi
     sum == answers[&sub_block.block][usize::from(sub_block.sub)]
 }
 
-/// Expresses the rebuilt blocks and further survivors in terms of the first k survivors. There is at least
-/// one further survivor; all copied blocks take part, and for [`Extent::Every`] all of `survivors`.
+/// Expresses the rebuilt blocks and further survivors in terms of the first k survivors. At least one further
+/// survivor takes part, and so do all copied blocks; for [`Extent::Every`], all of `survivors` take part.
+/// Returns `None` if there are too few survivors.
 fn any_survivors(
     stripe: &Stripe,
     rebuilt: &[BlockIndex],
@@ -255,9 +256,9 @@ impl<'stripe> Gathered<'stripe> {
         self.stripe.code.repair(&[block], &others).ok()
     }
 
-    /// Measures how much the equations show, as a sum over survivors: the dimensions of errors in the rebuilt
-    /// blocks that show regardless of the survivor's own error, plus, for a copied survivor, the dimensions
-    /// of its own error. More equations never show less.
+    /// Measures how much the equations show, as a sum over survivors: the number of dimensions of errors in
+    /// the rebuilt blocks that show regardless of the survivor's own error, plus, for a copied survivor, the
+    /// number of dimensions of its own error that show. More equations never show less.
     fn shown(&self) -> usize {
         let of = |blocks: &[BlockIndex]| self.columns(blocks).rank();
         let beside = |(at, &survivor): (usize, &BlockIndex)| {

@@ -24,7 +24,8 @@ pub(super) struct Conduct {
     pub(super) links: BrokenLinks,
     /// How often each node was blamed.
     blamed: BTreeMap<NodeId, u32>,
-    /// How often each node was given up as a requestor. A failure that the node itself reported counts twice.
+    /// How often each node was given up as a requestor. A certain failure, which the node itself reported or
+    /// which closed its control connection, counts twice.
     given_up: BTreeMap<NodeId, u32>,
     /// Nodes whose store currently refuses the block. A single node may be wrong about that; when a second
     /// one agrees, the job ends.
@@ -86,9 +87,9 @@ impl Conduct {
     }
 
     /// Picks a replacement requestor: a live helper with room for a block. It holds no block of the stripe
-    /// or, if blocks of a stripe may share nodes, fewer than an even share. Nodes that have not failed come
-    /// first. Nodes in `taken` already receive other blocks and are excluded, because a node reports progress
-    /// as one sum over all its deliveries.
+    /// or, if blocks of a stripe may share nodes, fewer than an even share of them. Nodes that have not
+    /// failed come first. Nodes in `taken` already receive other blocks and are excluded, because a node
+    /// reports progress as one sum over all its deliveries.
     pub(super) fn stand_in(
         &self,
         taken: &BTreeSet<NodeId>,

@@ -6,7 +6,7 @@
 //!
 //! Two proofs run at once: requestors make the deliveries durable and report their digests, and survivors
 //! send fingerprints for the parity check. A client's read, which is not published, has only the parity
-//! check. An ending does not know any plan: it returns errors as a [`Turn`], and the job decides what to
+//! check. An ending makes no plans: if it finds a problem, it returns a [`Turn`], and the job decides what to
 //! deliver again.
 
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ use super::{BlockProblem, JobAction, JobPhase, ParityOutcome, Report};
 use crate::wire::control::ToNode;
 use crate::{BlockId, Digest, NodeId, Strength, Topology};
 
-/// Time limit for sealing, fingerprinting, committing and rereading without any report. A node whose reads
-/// are throttled by a cap reports that in the meantime.
+/// Time limit for each step of the ending: proving, committing and rereading. While proving or rereading, the
+/// limit starts again whenever a node reports that a cap throttles its reads.
 const DISK_LIMIT: Duration = Duration::from_secs(120);
 /// Time limit for parity answers before other nodes are asked: this constant plus the time to read the block
 /// at [`SLOW_DISK`] bytes per second.
@@ -36,7 +36,7 @@ const MAX_HAND_OVER: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Ending {
     step: Step,
-    /// The time at which the current step is given up if no report arrives.
+    /// The time at which the current step is given up; extended when a node reports that a cap throttles it.
     until: Duration,
     parity: ParityOutcome,
     /// Blocks proven to belong to one stripe, including the published ones; empty for a read.
@@ -221,8 +221,8 @@ impl Ending {
         }
     }
 
-    /// If some nodes have not answered the parity check in time, asks others instead, provided that the check
-    /// is possible without the silent ones. A node may be alive while its disk hangs.
+    /// If some nodes have not answered the parity check in time, asks other nodes instead, provided that the
+    /// check is possible without the silent ones. A node may be alive while its disk hangs.
     fn ask_others(&mut self, work: &mut Work, scene: EndingContext<'_>) {
         let Step::Proving { check: Some(check), .. } = &mut self.step else { return };
         if scene.now < check.until {
@@ -278,7 +278,8 @@ impl Ending {
         {
             return Turn::Wrong(breaks_parity(fault, check, work));
         }
-        // Which node to suspect for a wrong digest depends on the survivors' answers.
+        // Wait for all seals and for the survivors' answers: the answers decide what to suspect if a digest
+        // is wrong.
         if !sealing.is_empty() || verdict == Some(None) {
             return Turn::On;
         }

@@ -94,8 +94,8 @@ pub struct JobRequest {
 pub struct Verify {
     /// Whether to check parity equations that show an error in any one survivor, if enough blocks survive.
     pub parity: bool,
-    /// Parity equations are checked for one stretch of the block after another, while the rest is still
-    /// moving. A stretch covers at least this many bytes of the block.
+    /// The minimum size of a stretch, in bytes of the block. Parity equations are checked stretch by stretch,
+    /// while later stretches are still moving.
     pub stretch_bytes: u64,
     /// Whether to read a committed block back from disk.
     pub reread: bool,
@@ -165,11 +165,11 @@ pub struct Job {
     scheme: Scheme,
     keys: ChaCha20Rng,
     fruitless: u32,
-    /// How often deliveries were discarded because one of their source blocks was excluded, since the last
-    /// time that a block was cleared of suspicion.
+    /// How often all deliveries were discarded because they used the block that is left out as a suspect.
+    /// Reset when a wrong delivery changes the list of suspects.
     restarts: u32,
     conduct: Conduct,
-    /// The parity outcome of an ending that was interrupted.
+    /// The outcome of the parity check so far; kept if the ending is interrupted.
     parity: ParityOutcome,
     stragglers: Stragglers,
     /// Whether the job is paused: it moves no slices until it is resumed.
@@ -403,8 +403,8 @@ impl Job {
     }
 
     /// Handles a wrong delivery whose cause is unknown. If the requestors may be at fault, the job delivers
-    /// to other nodes; otherwise, or if that fails too, it delivers again without one of the suspected
-    /// blocks.
+    /// to other nodes; otherwise, or if that delivery is wrong too, it delivers again without one of the
+    /// suspected blocks.
     fn distrust(&mut self, wrong: Wrong, topology: &Topology, now: Duration) {
         if wrong.fault == Fault::Survivor {
             self.work.actions.push_back(JobAction::Contradicted { blocks: wrong.contradicting.clone() });
@@ -436,8 +436,8 @@ impl Job {
         self.drop_plan(reason, topology, now);
     }
 
-    /// Call when another job or a scrub found that blocks of the stripe contradict each other. From now on,
-    /// deliveries that are not published yet must agree with every survivor.
+    /// Handles the finding of another job or a scrub that blocks of the stripe contradict each other. From
+    /// now on, deliveries that are not published yet must agree with every survivor.
     pub fn handle_contradiction(&mut self, topology: &Topology, now: Duration) {
         if !(self.work.publish || self.work.verify.parity) || self.is_finished() {
             return;
@@ -513,7 +513,7 @@ impl Job {
             }
             Phase::Stopping { waiting, until, .. } if *until <= now => {
                 // A client that does not answer may be asleep, so keep waiting for it. If it dies, its
-                // connection closes.
+                // connection closes, and the job handles the loss of the node.
                 let is_client = |node: &NodeId| topology.dials_out(*node);
                 let (clients, silent): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
                     std::mem::take(waiting).into_iter().partition(is_client);

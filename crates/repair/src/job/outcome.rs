@@ -20,7 +20,7 @@ pub struct Outcome {
     pub replanned: Vec<String>,
     /// The outcome of the parity check.
     pub parity: ParityOutcome,
-    /// Blocks proven to belong to one stripe as they are on their nodes: the published blocks and the survivors
+    /// Blocks whose stored bytes are proven to belong to one stripe: the published blocks and the survivors
     /// that agree with them. Empty for a read, or if no whole blocks were checked.
     pub proven: BTreeSet<BlockIndex>,
 }

@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 const SLOW: f64 = 0.5;
 /// A plan that was never faster is examined if its rate stays below this share of the predicted rate.
 const BELOW_FIGURES: f64 = 0.6;
-/// The number of times that nodes are asked, at intervals of `ASK_EVERY`.
+/// The number of rounds of questions in an examination, at intervals of `ASK_EVERY`.
 const ASKS: u32 = 6;
 const ASK_EVERY: Duration = Duration::from_millis(40);
 /// The wait for answers after the last round of questions.
@@ -42,7 +42,7 @@ pub(super) struct Pace {
     /// The highest rate of the job's earlier plans, in slices per second.
     before: f64,
     best: f64,
-    /// Samples: a time, and the number of slices at all requestors by then.
+    /// Samples: a time, and the total number of slices at the requestors by then.
     marks: VecDeque<(Duration, u32)>,
     inquiry: Option<Inquiry>,
     answers: Answers,
@@ -143,7 +143,7 @@ impl Pace {
         self.excuse(now);
     }
 
-    /// The predicted rate, divided by the number of jobs that share the node.
+    /// The predicted rate, divided by the number of jobs that share the plan's busiest node.
     fn predicted(&self) -> f64 {
         self.predicted.rate / f64::from(self.crowd)
     }
@@ -153,7 +153,7 @@ impl Pace {
         self.best.max(self.before)
     }
 
-    /// Records the number of slices at all requestors, as just reported.
+    /// Records the total number of slices at the requestors, according to the latest reports.
     pub fn note(&mut self, slices: u32, now: Duration) {
         match self.marks.back() {
             Some(&(_, last)) if slices < last => return,
@@ -221,7 +221,8 @@ impl Pace {
         self.in_vain += 1;
     }
 
-    /// Cancels the current examination: a node is throttled on purpose, or a worse problem is being examined.
+    /// Cancels the current examination, because the rate says nothing about the plan at the moment: for
+    /// example, a node is throttled on purpose, or a failure is being investigated.
     pub fn excuse(&mut self, now: Duration) {
         self.inquiry = None;
         self.not_before = self.not_before.max(now + PAUSE);
@@ -300,7 +301,8 @@ mod tests {
         }
     }
 
-    /// Gives the same answers in every round of questions; returns the first other step and its time.
+    /// Gives the same answers in every round of questions; returns the step that ends the examination, and
+    /// its time.
     fn inquire(pace: &mut Pace, mut now: Duration, answers: &[(u32, Report)]) -> (Step, Duration) {
         assert_eq!(pace.step(now), Step::Ask);
         for _ in 0..20 {

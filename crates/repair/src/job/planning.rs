@@ -24,11 +24,11 @@ const PATIENT_TRANSFERS: u32 = 16;
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
 /// An edge may be idle for a base time, plus the same time again for every `CROWD` jobs that share a node.
 const CROWD: u32 = 8;
-/// The number of jobs that a background repair expects on its busiest node, because many such repairs start
-/// at the same time, before they are counted. There may be more in the end, but with a higher number
+/// The minimum number of jobs that a background repair assumes on its busiest node, because many such repairs
+/// start at once, before they are counted. A higher number would let edges be idle for so long that
 /// neighbours would notice a stopped node only after its pings time out.
 const BESIDE: u32 = 16;
-/// The maximum number of times that the time an edge may be idle doubles.
+/// The maximum number of doublings of the time that an edge may be idle.
 const MAX_DOUBLINGS: u32 = 5;
 /// An edge may never be idle longer than this.
 const MAX_PATIENCE: Duration = Duration::from_secs(120);
@@ -54,7 +54,7 @@ impl Job {
             // No plan is possible without the current suspect; one may be possible without another suspect.
             self.trust.postpone();
             if self.trust.used_suspect() {
-                // Slices that are delivered a second time are no progress.
+                // Count this restart: delivering the same slices a second time is no progress.
                 self.restarts += 1;
                 self.deliver_anew();
             }
@@ -129,11 +129,12 @@ impl Job {
     }
 }
 
-/// How long an edge may be idle before its ends complain. The base is the plan's own predicted rate: the time
-/// of several slices, or of several whole transfers if nodes wait for whole blocks. It is never so short that
-/// scheduling delays on a busy machine look like a stall. The patience is twice as long if eight jobs share a
-/// node, and three times with sixteen, since flows on a crowded link progress unevenly. It doubles with each
-/// plan without progress, because a node may be slower than any known figure says.
+/// How long an edge may be idle before its ends complain (the patience). The base is the predicted time of
+/// several slices or, if nodes wait for whole blocks, of several whole transfers. The base is never so short
+/// that scheduling delays on a busy machine look like a stall. The patience is twice the base if eight jobs
+/// share a node, and three times the base with sixteen, since flows on a crowded link progress unevenly.
+/// After the first plan without progress, each further one doubles the patience, because a node may be slower
+/// than any known figure says.
 fn patience(plan: &Plan, topology: &Topology, in_background: bool, fruitless: u32) -> Duration {
     // Other jobs at the plan's nodes are accounted for below.
     let whole = plan.predict_alone(topology);

@@ -34,7 +34,7 @@ pub(super) struct Proof {
 
 #[derive(Debug)]
 struct Stretch {
-    /// The offsets inside each sub-block.
+    /// The range of offsets that the stretch covers inside each sub-block: start and end.
     window: (u64, u64),
     /// The first slice after the stretch.
     end: u32,

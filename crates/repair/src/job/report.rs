@@ -23,9 +23,9 @@ pub enum Report {
     /// Everything that this node currently waits for. Sent when an edge has been idle for as long as the
     /// assignment allows, and in answer to `Explain`.
     Waiting {
-        /// Senders with an overdue slice.
+        /// The senders from which the node waits to receive, each with the slice that is due.
         receive: Vec<Due>,
-        /// Receivers that do not accept the slice that is due.
+        /// The receivers to which the node waits to send, each with the slice that is due.
         send: Vec<Due>,
         /// How far the node has sent to each receiver.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -120,7 +120,7 @@ pub struct Due {
 pub struct Sent {
     /// The receiver.
     pub node: NodeId,
-    /// The first slice that is not completely sent; everything before it is.
+    /// The first slice of which no frame has been sent.
     pub before: u32,
 }
 
@@ -132,8 +132,8 @@ pub enum BlockProblem {
     Missing,
     /// The bytes do not match their checksums.
     Corrupt(String),
-    /// The coordinator's parity check has shown the bytes to be wrong, although they match their checksums. No
-    /// helper reports this.
+    /// The coordinator's parity check has shown the bytes to be wrong, although they match their checksums.
+    /// Helpers never report this.
     #[serde(skip)]
     ContradictsParity,
     /// The disk fails to read the block, even after retries.

@@ -296,7 +296,8 @@ mod tests {
         }
     }
 
-    /// Nodes from 50 on are requestors, nodes from 100 on clients.
+    /// Returns the sets of nodes that [`suspects`] proposes. Nodes from 50 on are requestors, nodes from 100
+    /// on clients.
     fn chosen(finding: &Finding) -> Vec<Vec<u32>> {
         let choices = suspects(finding, |node| node.0 < 50, |node| node.0 >= 100);
         choices.iter().map(|nodes| nodes.iter().map(|node| node.0).collect()).collect()

@@ -38,7 +38,7 @@ pub(super) struct Wrong {
     pub(super) fault: Fault,
     /// Survivors that contradict each other, if the fault is in one of them.
     pub(super) contradicting: BTreeSet<BlockIndex>,
-    /// The requestors with the delivery, which may have corrupted it themselves.
+    /// The requestors that received the delivery. They may have corrupted it themselves.
     pub(super) at: BTreeSet<NodeId>,
 }
 
@@ -79,8 +79,9 @@ impl Trust {
         JobError::Contradiction { blocks, replanned: work.replanned.clone() }
     }
 
-    /// The blocks proven correct by a correct delivery. If k blocks were combined with an MDS code, each of
-    /// them contributes to every byte.
+    /// The blocks that a correct delivery proves to be correct. If it was rebuilt from exactly k blocks of an
+    /// MDS code without sub-blocks, these k blocks are, because each of them contributes to every byte;
+    /// otherwise, none is proven.
     pub(super) fn proven_by_delivery(&self, stripe: &Stripe) -> BTreeSet<BlockIndex> {
         let code = &stripe.code;
         let each_counts = code.spec().is_mds() && code.sub_blocks() == 1;
@@ -148,7 +149,8 @@ impl Trust {
         let used = std::mem::take(&mut self.used);
         self.note_contradicting(&wrong.contradicting);
         match &mut self.doubt {
-            // So far nodes were suspected, but now a block turned out to be wrong.
+            // So far, a survivor or the delivery could be wrong. Now a survivor is known to be wrong, so the
+            // list of suspects is made anew.
             Some(doubt) if doubt.fault < wrong.fault && wrong.fault == Fault::Survivor => {}
             Some(doubt) => {
                 doubt.by = doubt.by.max(wrong.by);

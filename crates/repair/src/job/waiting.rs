@@ -48,8 +48,8 @@ pub(super) struct Rules {
 }
 
 /// The nodes to blame: those without an excuse that block, directly or through others, a node which has
-/// waited for too long; and one end of each dead edge along the way. Nodes in `limited` are throttled on
-/// purpose and are not blamed.
+/// waited for too long; and one end of each dead edge (an edge about which both ends complain) along the way.
+/// Nodes in `limited` are throttled on purpose and are not blamed.
 pub(super) fn causes(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,

@@ -114,8 +114,8 @@ impl Job {
         self.drop_plan(reasons.join(", "), topology, now);
     }
 
-    /// Resets the progress timers: all nodes wait for a client, or have resumed, so the requestors are not at
-    /// fault.
+    /// Resets the progress timers: the requestors are not at fault, because all nodes wait for a client or a
+    /// throttled node, or have resumed.
     fn excuse_silence(&mut self, now: Duration) {
         if let Phase::Running(running) = &mut self.phase {
             running.progress.values_mut().for_each(|(_, since)| *since = now);
@@ -147,7 +147,8 @@ impl Job {
         for node in alive.collect::<Vec<_>>() {
             self.work.tell(node, ToNode::Stop { job, epoch });
         }
-        // A block that a store is accepting right now must not be given to another node too.
+        // A block that a store is accepting right now must not be given to another node too, so the store
+        // gets more time to report.
         let under_way = match &self.phase {
             Phase::Ending(ending) => ending.committing().map(|nodes| self.work.hand_over_limit(nodes)),
             _ => None,
@@ -268,7 +269,7 @@ impl Running {
         self.judge_at.is_some() || !self.limited_at(now).is_empty()
     }
 
-    /// The number of slices at all requestors; 0 until each has at least one.
+    /// The total number of slices at the requestors; 0 until each of them has at least one.
     fn slices_there(&self) -> u32 {
         let all = self.plan.slices().len();
         let has_none = |node: &NodeId| self.progress.get(node).is_some_and(|&(slices, _)| slices == 0);
@@ -330,7 +331,7 @@ impl Running {
                     return false;
                 };
                 let is_first = self.judge_at.is_none();
-                // A wait without a complaint matters only once another node complains.
+                // A wait that is no complaint is recorded only after another node has complained.
                 let complains = evidence.complains(self.rules());
                 if is_first && !complains {
                     return false;
@@ -346,7 +347,7 @@ impl Running {
         false
     }
 
-    /// Checks that requestors on helpers make progress, even without complaints.
+    /// Checks that requestors other than clients make progress, even if no node complains.
     pub(super) fn watch(&mut self, goals: &[Goal], topology: &Topology, now: Duration) {
         if self.judge_at.is_some() || !self.limited_at(now).is_empty() {
             return;

@@ -32,7 +32,8 @@ impl Ways<'_> {
         self.fastest(&slow, &known)
     }
 
-    /// Makes a plan without these nodes, or one with them at their low rates if that is clearly faster.
+    /// Makes a plan without these nodes, or one that uses them at their low rates, if that is clearly faster
+    /// or the only possible plan.
     pub(super) fn fastest(&self, slow: &BTreeSet<NodeId>, known: &Topology) -> Result<Plan, PlanError> {
         let with = self.plan_without(&BTreeSet::new(), known);
         match (self.plan_without(slow, known), with) {

@@ -49,7 +49,8 @@ pub(super) struct Goal {
     pub(super) hand_over: Duration,
     /// Whether the block was checked and is now part of the requestor's store.
     pub(super) committed: bool,
-    /// The block's holder before the commit, if there was one; it keeps its copy until the job is over.
+    /// The block's holder before the commit, if there was one. This node keeps its copy until the job is
+    /// over.
     pub(super) former: Option<NodeId>,
 }
 

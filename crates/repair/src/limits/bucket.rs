@@ -10,8 +10,8 @@ const BURST: Duration = Duration::from_millis(100);
 const MIN_BURST_BYTES: f64 = (16 << 10) as f64;
 /// The maximum size of a bucket.
 const MAX_BURST_BYTES: f64 = (32 << 20) as f64;
-/// A class is granted nothing below this share of a full bucket: moving a few bytes costs as much as moving
-/// many.
+/// A class must wait until at least this share of a full bucket is available to it: moving a few bytes costs
+/// as much as moving many.
 const STEP: f64 = 0.25;
 
 /// A token bucket for one rate. Bytes are charged after they moved, so the level may be negative; then every
@@ -26,7 +26,8 @@ pub(super) struct Bucket {
     rate: f64,
     level: f64,
     filled_at: Duration,
-    /// Bytes moved, and bytes that overflowed the full bucket, since the last query or change of the rate.
+    /// Bytes moved, and bytes that overflowed the full bucket, since the last call of `unused` or change of
+    /// the rate.
     moved: f64,
     ran_over: f64,
 }
@@ -36,7 +37,8 @@ impl Bucket {
         Self { rate: rate as f64, level: 0.0, filled_at: now, moved: 0.0, ran_over: 0.0 }
     }
 
-    /// Sets another rate. Reduces a debt at the old rate, which would otherwise cause a long wait.
+    /// Sets another rate. Reduces a debt from the old rate to at most one full bucket; a larger debt would
+    /// cause a long wait.
     pub(super) fn set_rate(&mut self, rate: u64, now: Duration) {
         if self.rate == rate as f64 {
             return;
@@ -77,8 +79,8 @@ impl Bucket {
         self.moved += bytes as f64;
     }
 
-    /// The unused share of the inflow since the last query or change of the rate; `None` while a bucket fills
-    /// for the first time.
+    /// The unused share of the inflow since the last query or change of the rate; `None` if nothing moved or
+    /// overflowed since then, as while a new bucket fills.
     pub(super) fn unused(&mut self, now: Duration) -> Option<f64> {
         self.fill(now);
         let (moved, ran_over) = (std::mem::take(&mut self.moved), std::mem::take(&mut self.ran_over));

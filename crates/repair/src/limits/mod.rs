@@ -34,7 +34,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The part of a bucket reserved for classes of higher priority.
+    /// The share of a bucket that is reserved for classes of higher priority.
     fn floor(self) -> f64 {
         match self {
             Self::Read => 0.0,

@@ -14,8 +14,9 @@
 //! allows, with the slice that is due on it. After an error, the part keeps its edges open for a while. Its
 //! neighbours then wait instead of failing too, and the culprit stands out.
 //!
-//! **Invariant:** at most one plan of a job moves on a node; nothing is written to a delivery after it was
-//! reported as stopped; deliveries accumulate from plan to plan until they are committed or forgotten.
+//! **Invariant:** at most one plan of a job moves on a node; once the part has reported `Stopped`, nothing is
+//! written to its deliveries until the next plan; deliveries accumulate from plan to plan until they are
+//! committed or forgotten.
 //!
 //! Deliberately absent: sockets, disks and clocks. `helper` drives this type with the real ones, `sim` with
 //! models.
@@ -92,7 +93,7 @@ pub struct FingerprintErrand {
     pub chunking: Chunking,
     /// The window in each sub-block: its start and its end.
     pub window: (u64, u64),
-    /// The seed of the coefficients.
+    /// The seed from which the fingerprints' coefficients are generated.
     pub seed: u64,
 }
 
@@ -244,7 +245,7 @@ impl Part {
         }
     }
 
-    /// Carries out a message. Except for fingerprints and rereads, no plan may be moving.
+    /// Carries out a message. No plan may be moving, unless the message requests fingerprints or a reread.
     fn obey(&mut self, message: ToNode) {
         self.forgotten = false;
         match message {
@@ -290,7 +291,7 @@ impl Part {
         self.actions.push_back(PartAction::Report { epoch, report });
     }
 
-    /// The maximum memory of the new plan, in bytes.
+    /// The maximum memory that slices of the current plan occupy on this node, in bytes; 0 without a plan.
     pub fn most_bytes(&self) -> u64 {
         match &self.phase {
             Phase::Beginning(moving) | Phase::Moving(moving) => moving.relay().most_bytes(),
@@ -365,7 +366,7 @@ impl Part {
         self.is_limited = true;
     }
 
-    // ---- slices; dropped once their plan has ended ----
+    // ---- slices; ignored once their plan has ended ----
 
     /// The payload length of the next frame of inlet `inlet`, or `None` if the relay cannot accept the frame
     /// now. The driver then leaves the bytes in the socket, which applies back-pressure to the sender.

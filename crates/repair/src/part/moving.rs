@@ -8,7 +8,7 @@ use crate::{Action, Assignment, Buffer, Due, Epoch, Relay, Report, Sent};
 
 /// The interval for reporting progress and checking for stalls.
 pub const WATCH_EVERY: Duration = Duration::from_millis(200);
-/// If the last check is longer ago than this, this process itself was stopped or starved.
+/// If the last check is longer ago than this, this process itself was stopped or got no CPU time.
 const ASLEEP: Duration = Duration::from_secs(1);
 
 /// How a plan ended on this node.
@@ -24,7 +24,7 @@ pub(super) enum Ending {
 pub(super) struct Moving {
     assignment: Arc<Assignment>,
     relay: Relay,
-    /// For each inlet, the last time that a byte arrived or that the relay did not want to receive.
+    /// For each inlet, the last time at which a byte arrived, or at which the relay accepted no frame.
     inlets: Vec<Duration>,
     outlets: Vec<OutletWatch>,
     /// Deliveries passed to the driver that are not written yet.
@@ -38,7 +38,7 @@ struct OutletWatch {
     moved: Duration,
     /// The slices of the queued frames, in order.
     queue: VecDeque<u32>,
-    /// The first slice whose frames are not all sent.
+    /// The first slice of which no frame has been sent.
     sent: u32,
 }
 
@@ -212,7 +212,8 @@ impl Moving {
         self.outlets.iter_mut().for_each(|outlet| outlet.moved = now);
     }
 
-    /// The slices due on each edge: expected ones that do not arrive, and queued ones that are not accepted.
+    /// The slices due on each edge: expected ones that have not arrived, and queued ones that have not been
+    /// sent. Also returns how far each outlet has sent.
     pub(super) fn waits(&self, now: Duration) -> Waits {
         let rested_ms = |moved: Duration| now.saturating_sub(moved).as_millis() as u32;
         let inlets = self.inlets.iter().zip(&self.assignment.inlets).enumerate();

@@ -1,10 +1,10 @@
 //! Decides which local reads a relay requests, and when.
 //!
 //! Usually a relay requests all reads of a slice when it opens the slice. But a slice may consist of
-//! thousands of buffers, as in a put with Clay: its data would leave the processor's caches between being
-//! read and being used, and would be sent long after that. Such a slice is read in portions, in the order in
-//! which sums need them. The next portion is requested once most of the results of the previous ones have
-//! left the node. The relay then holds only a fraction of the slice.
+//! thousands of buffers, as in a put with Clay. If all of them were read at once, the data would leave the
+//! processor's caches between being read and being used, and would be sent long after it was read. Such a
+//! slice is read in portions, in the order in which sums need them. The next portion is requested once most
+//! of the results of the previous ones have left the node. The relay then holds only a fraction of the slice.
 
 use super::program::Program;
 use super::{Action, LARGE_SLICE_BYTES, LEAVING_BYTES, Pacing, Relay};
@@ -52,8 +52,9 @@ impl Relay {
     }
 
     /// Whether a slice is large enough to be read in portions. A slice that also receives streams is never
-    /// read in portions: its frames could wait at the sender for data that waits for this slice, which would
-    /// be a deadlock.
+    /// read in portions, because that could be a deadlock: a later portion is read only after results have
+    /// left; the results may need received frames; and these frames may wait at their sender for results of
+    /// the later portion.
     fn in_portions(&self, slice: u32) -> bool {
         let bytes = |program: &Program| program.buffers() * self.course.geometry.bytes_of(slice);
         self.course

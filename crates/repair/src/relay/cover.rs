@@ -1,9 +1,9 @@
 //! Groups sums of local inputs into passes, which add several inputs to several sums at once.
 //!
-//! A pass reads each of its inputs once for four sums, which makes encoding fast. Sums over the same inputs
-//! need a single pass. The parity rows of Hitchhiker and Rotated RS differ in only a few inputs: there,
-//! passes over the shared inputs come first and others add the rest. All of these passes form one group,
-//! which is computed as soon as its inputs are available.
+//! A pass reads each of its inputs once for every four sums, which makes encoding fast. Sums over the same
+//! inputs need a single pass. The parity rows of Hitchhiker and Rotated RS differ in only a few inputs:
+//! there, passes over the shared inputs come first and others add the rest. All of these passes form one
+//! group, which is computed as soon as its inputs are available.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::passes::{Pass, Passes};
 const MOST_KINDS: usize = 64;
 /// The number of sums that the kernels compute in one walk over the inputs.
 const AT_ONCE: usize = 4;
-/// Groups over the same inputs are merged if the result has at most this many inputs and sums, so that a
-/// short piece of each stays in the processor's cache.
+/// Groups that share inputs are merged if the result has at most this many inputs and sums together, so that
+/// a short piece of each buffer stays in the processor's cache.
 const MOST_TOGETHER: usize = 64;
 
 /// A sum of two or more local inputs, without received inputs.
@@ -27,7 +27,7 @@ pub(super) struct LocalSum {
     pub(super) terms: Row,
 }
 
-/// A sum as its locals, ascending, and their coefficients.
+/// The terms of a sum: the numbers of local inputs, ascending, each with its coefficient.
 pub(super) type Row = Vec<(usize, u8)>;
 
 /// Sums that are computed together once all of their inputs are available. A sum belongs to one group only.
@@ -121,8 +121,8 @@ fn cover(rows: &[Row]) -> Vec<Group> {
     grouped(passes)
 }
 
-/// Merges passes that add to the same sums, and passes over the same inputs unless the group would become too
-/// large.
+/// Forms groups: merges passes that have sums in common, and then sets of passes that have inputs in common,
+/// unless the group would become too large.
 fn grouped(passes: Vec<Pass>) -> Vec<Group> {
     let of_sums = families(passes, |pass| pass.targets.clone());
     let sources = |passes: &Vec<Pass>| passes.iter().flat_map(|pass| pass.sources.clone()).collect();
@@ -190,7 +190,7 @@ fn kinds(terms: &Uncovered) -> Kinds {
     kinds
 }
 
-/// The outputs and locals of the pass with the most products per register moved.
+/// The outputs and locals of the pass with the most products per register load or store.
 fn best_pass(kinds: &Kinds) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let sets: Vec<&BTreeSet<usize>> = kinds.keys().collect();
     let pairs = (0..sets.len()).flat_map(|i| (i..sets.len()).map(move |j| (i, j)));
@@ -227,7 +227,8 @@ fn take(terms: &mut Uncovered, outputs: &BTreeSet<usize>, locals: &BTreeSet<usiz
     Pass { sources, pairs: Vec::new(), targets, coefficients }
 }
 
-/// One group for each part of the sums, if the sums can be computed through shared intermediate values.
+/// Returns one group for each set of sums that share intermediate values; `None` if computing the sums
+/// through such values does not pay off.
 fn shared(terms: &Uncovered) -> Option<Vec<Group>> {
     let locals: BTreeSet<usize> = terms.values().flat_map(BTreeMap::keys).copied().collect();
     let locals: Vec<usize> = locals.into_iter().collect();
@@ -348,8 +349,8 @@ mod tests {
         assert_eq!(group.passes.shapes(), [first, (vec![0, 1, 2], vec![0, 1], vec![])]);
     }
 
-    /// A put with Clay costs about the products of its planes' Reed-Solomon codes, whatever the size of the
-    /// code; the other codes cost one product for each term.
+    /// A put with Clay costs little more than the products of its planes' Reed-Solomon codes, whatever the
+    /// size of the code; the other codes cost one product for each term. Pairs are (terms, products).
     #[test]
     fn products_of_a_put() {
         let cost = |name: &str| {

@@ -4,8 +4,9 @@
 //! But the code is defined by few operations: pairs of stored sub-blocks yield pairs of uncoupled ones, a
 //! Reed-Solomon code in each plane yields the uncoupled parity, and pairs of those yield the stored parity. A
 //! plan contains only the long sums (`docs/decisions/0042`), yet these operations can be recovered from them.
-//! Two inputs that occur in the same sums form a pair. If two sums have the same inputs, the parts in which
-//! they are proportional are intermediate values.
+//! Two inputs that occur in the same sums form a pair. If two sums have the same inputs, and are proportional
+//! to each other on each of two subsets of these inputs, the partial sums over the subsets are intermediate
+//! values.
 //!
 //! There are thousands of input buffers, so the sums are computed in parts. A part contains the sums that
 //! share values with each other. Intermediate values need no memory of their own: a pair is added up in
@@ -34,8 +35,8 @@ pub(super) struct SumGroup {
     pub(super) passes: Passes,
 }
 
-/// Splits sums over inputs `0..inputs` into parts that share intermediate values. Returns `None` if this
-/// would save less than a third of the products.
+/// Splits sums over inputs `0..inputs` into parts; the sums of a part share intermediate values. Returns
+/// `None` if this would save less than a third of the products.
 pub(super) fn parts(mut rows: Vec<Row>, inputs: usize) -> Option<Vec<SumGroup>> {
     if rows.len() < LEAST_SUMS {
         return None;
@@ -47,8 +48,8 @@ pub(super) fn parts(mut rows: Vec<Row>, inputs: usize) -> Option<Vec<SumGroup>> 
     (products * 3 < long * 2).then_some(parts)
 }
 
-/// Finds pairs of inputs that occur in the same rows, in one or two different proportions, and replaces them
-/// by new values numbered from `inputs` on.
+/// Finds pairs of inputs that occur in the same rows, in one or two different proportions. Replaces each pair
+/// by one new value per proportion, numbered from `inputs` on.
 fn take_couples(rows: &mut [Row], inputs: usize) -> Vec<Couple> {
     let mut occurrences: Vec<Vec<(usize, u8)>> = vec![Vec::new(); inputs];
     for (number, row) in rows.iter().enumerate() {
@@ -96,8 +97,8 @@ struct Middles {
 }
 
 impl Middles {
-    /// Two rows over the same inputs are split into two values, if they are proportional in two parts. Other
-    /// rows are values as they are.
+    /// Turns rows into values: two rows over the same inputs become two values and a mix, if [`split`] can
+    /// divide them. Every other row becomes a value as it is.
     fn of(rows: &[Row]) -> Self {
         let mut middles = Self::default();
         for (_, same) in by_sources(rows) {
@@ -176,8 +177,8 @@ fn by_sources(rows: &[Row]) -> BTreeMap<Vec<usize>, Vec<usize>> {
     same
 }
 
-/// Splits row `a` into two parts such that row `b` is a multiple of each part, by different factors. Returns
-/// the parts and the factors; `None` if there are not exactly two.
+/// Splits row `a` into two parts such that row `b`, restricted to the inputs of a part, is a multiple of that
+/// part. Returns the parts and their factors; `None` if there are not exactly two factors.
 fn split(a: &Row, b: &Row) -> Option<([Row; 2], [u8; 2])> {
     let ratios: Vec<u8> = a.iter().zip(b).map(|(&(_, a), &(_, b))| quotient(b, a)).collect();
     let &[first, second] = &distinct(&ratios)[..] else { return None };
@@ -250,7 +251,8 @@ mod tests {
         }
     }
 
-    /// The three steps of Clay are recovered from its sums: the pairs, and a Reed-Solomon code in each plane.
+    /// The three steps of Clay are recovered from its sums: pairs of data, a Reed-Solomon code in each plane,
+    /// and pairs of parity.
     #[test]
     fn the_operations_of_clay_are_recovered() {
         let (sums, inputs) = sums_of("clay-14-10-13");

@@ -7,13 +7,14 @@
 //! buffers only for those. It accepts frames of one slice per lane at a time. Frames leave every outlet in
 //! ascending order of (slice, stream), which is the order that the other end expects.
 //!
-//! Together these rules exclude deadlock. Take the lowest slice that is unfinished on any node, and among its
-//! streams the one created first. All its inputs have been sent, no unfinished frame is ahead of it on any
-//! connection, its slice is inside every window, and no earlier slice is awaited. So it can proceed. With
-//! [`Pacing::WholeBlock`] a node holds whole streams, the window is unbounded, and every frame is accepted.
-//! Two further rules throttle a relay, only where that cannot cause a deadlock: a node that receives nothing
-//! reads a large slice in portions, each after most of the previous ones have left; and a node that sends
-//! nothing stops receiving while its sinks are behind.
+//! Together these rules exclude deadlock. Take the lowest slice that is unfinished on any node, and the first
+//! unfinished stream of this slice, in the order in which the plan creates streams. All inputs of the stream
+//! have been sent, no unfinished frame is ahead of its frame on any connection, the slice is inside every
+//! window, and no earlier slice is awaited. So the stream can proceed. With [`Pacing::WholeBlock`] a node
+//! holds whole streams, the window is unbounded, and every frame is accepted. Two further rules throttle a
+//! relay, but only where that cannot cause a deadlock: a node that receives nothing reads a large slice in
+//! portions, each after most of the previous ones have left; and a node that sends nothing stops receiving
+//! while its sinks are behind.
 //!
 //! Deliberately absent: sockets, checksums of frames (the driver verifies them first), and recovery from
 //! errors. After an error the relay is dropped, and the job makes another plan.
@@ -34,7 +35,8 @@ use self::program::{Destination, Program};
 use crate::reading::Reading;
 use crate::{Assignment, BlockRange, Buffer, BufferPool, Dealing, Geometry, Pacing, SliceSet, Transfer};
 
-/// Why an assignment or a frame is refused. Each of these means that the other end violates the protocol.
+/// Why an assignment or a frame is refused. Each error means that the coordinator or the sender of the frame
+/// violates the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelayError {
     /// The assignment is inconsistent or refers to something that it does not define.
@@ -82,7 +84,7 @@ pub enum Action {
     Read {
         /// The slice.
         slice: u32,
-        /// The inputs that the buffers are for; pass them back with the buffers.
+        /// The numbers of the inputs that the buffers are for; pass each number back with its buffer.
         locals: Range<u16>,
         /// The bytes to read.
         transfer: Transfer,
@@ -192,15 +194,16 @@ struct Work {
     undelivered: usize,
 }
 
-/// A slice whose streams together exceed this size is worked on alone, as in a put with Clay.
+/// A slice is large if its buffers together exceed this size, as in a put with Clay. A node that receives
+/// nothing reads a large slice in portions.
 const LARGE_SLICE_BYTES: usize = 8 << 20;
 /// The number of slices whose buffers are kept for reuse, enough for a relay that only sends: one slice being
 /// read and one being sent.
 const KEPT_SLICES: usize = 2;
 
-/// A relay requests no further portion of a slice while this much data waits to be sent or written, so data
-/// leaves soon after it was computed. A node without outgoing streams, such as a requestor, also receives no
-/// more while more than this, and more than two slices, wait to be written.
+/// A relay requests no further portion of a slice while more data than this waits to be sent or written, so
+/// data leaves soon after it was computed. A node without outgoing streams, such as a requestor, also stops
+/// receiving while the data that waits to be written exceeds this size and the size of two slices.
 const LEAVING_BYTES: usize = 1 << 20;
 
 /// The buffers and the kernel that the arithmetic uses.
@@ -219,8 +222,8 @@ struct WholeStreams {
 }
 
 impl Relay {
-    /// Creates the relay for `assignment`. It holds at most about `budget_bytes` of slices, in buffers of
-    /// `pool`.
+    /// Creates the relay for `assignment`. The relay holds at most about `budget_bytes` of slices, in buffers
+    /// of `pool`.
     ///
     /// # Errors
     /// [`RelayError::BadAssignment`] if the assignment is inconsistent.
@@ -238,7 +241,8 @@ impl Relay {
             (0..lanes).map(|l| programs[l].as_ref().map_or(0, |p| p.outlet_streams(outlet))).collect()
         };
         let window = window(assignment, &programs, budget_bytes);
-        // If a slice has thousands of buffers, allocating them takes longer than using them.
+        // Keep free buffers: if a slice has thousands of buffers, allocating them takes longer than using
+        // them.
         let buffers = programs.iter().flatten().map(Program::buffers).max().unwrap_or(0);
         pool.keep(buffers * window.min(KEPT_SLICES));
         let mut relay = Self {
@@ -527,10 +531,11 @@ fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
 }
 
 /// The number of slices that a relay works on at once. It is as large as the budget allows, but at least two
-/// per lane with a task, one arriving and one leaving. An exception is a node that receives nothing and whose
-/// single slice exceeds [`LARGE_SLICE_BYTES`]: it works on one slice per lane, since sockets buffer enough
-/// outgoing data and twice the memory would cost more cache misses than it saves. A larger window only lets
-/// lanes drift apart, and slices leave the cache between being read and being used.
+/// per lane with a task: one slice arriving and one leaving. If a node receives nothing and a slice exceeds
+/// both the budget and [`LARGE_SLICE_BYTES`], the node works on one slice per lane: sockets buffer enough
+/// outgoing data, and a second slice would cost more in cache misses than it gains. The number is limited
+/// even if the budget allows more, since lanes would only drift apart, and slices would leave the cache
+/// between being read and being used.
 fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: usize) -> usize {
     match assignment.pacing {
         Pacing::Serial => return 1,
@@ -663,9 +668,10 @@ impl Work {
         complete
     }
 
-    /// Adds a received buffer to every sum that uses it. If a sum has not begun, the buffer itself becomes
-    /// the sum, provided that no other sum needs it, and waiting local buffers are added. Multiplying into
-    /// the received buffer takes one pass; scaling the local buffer first and then adding would take two.
+    /// Adds a received buffer to every sum that uses it. If the last of these sums has not begun, the buffer
+    /// itself, scaled in place, becomes the sum. Local buffers that arrived earlier are then added to each
+    /// new sum. Multiplying into the received buffer takes one pass; scaling the local buffer first and then
+    /// adding would take two.
     fn add_received(
         &mut self,
         tools: &mut Tools,
@@ -718,7 +724,7 @@ impl Work {
         }
     }
 
-    /// Adds a local buffer that the slice holds to all sums that are ready for it.
+    /// Adds a local buffer, which was stored in `held` before, to all sums that are ready for it.
     fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
         for &number in program.groups_of(local) {
             self.awaited[number] -= 1;
@@ -741,8 +747,8 @@ impl Work {
         self.add_singles(tools, program, local, complete);
     }
 
-    /// Computes the sums that consist of this local buffer alone, once no waiting pass reads it. Then the
-    /// last such sum can reuse the buffer without a copy.
+    /// Computes the sums that consist of this local buffer alone, once no group that waits for other inputs
+    /// needs the buffer. The last such sum can then reuse the buffer without a copy.
     fn add_singles(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
         if program.groups_of(local).iter().any(|&group| self.awaited[group] > 0) {
             return;

@@ -1,11 +1,11 @@
 //! Sums that are computed together, as a sequence of passes over their inputs.
 //!
-//! A pass reads each of its inputs once for four sums. The widest pass of a sum begins it. The remaining
-//! terms of the sum, as in the rows of Hitchhiker's second half, are either added in a later pass, or carried
-//! along by the first pass while the sum is in registers. Sums that are mixed at the end are computed strip
-//! by strip (a strip is a short range of bytes), so that they are still in the cache for the mix. For other
-//! sums, strips short enough to keep the shared inputs in the cache are slower, because each strip starts
-//! every input again.
+//! A pass reads each of its inputs once for every four sums. Each sum is begun by the largest of its passes.
+//! The remaining terms of the sum, as in the rows of Hitchhiker's second half, are either added in a later
+//! pass, or carried along by the first pass while the sum is in registers. Sums that are mixed at the end
+//! (see `Mix`) are computed strip by strip (a strip is a short range of bytes), so that they are still in the
+//! cache for the mix. Other sums are computed as a single strip: strips short enough to keep the shared
+//! inputs in the cache would be slower, because each strip starts every input again.
 
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ struct Extra {
     source: usize,
 }
 
-/// A pass: all sources and pairs are added to all targets.
+/// A pass: all sources and pairs, multiplied by coefficients, are added to all targets.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
     /// The numbers of plain inputs.
@@ -71,7 +71,7 @@ pub(super) struct Mix {
 }
 
 impl Passes {
-    /// Orders passes that compute sums `0..sums`, which are mixed at the end.
+    /// Puts the passes that compute sums `0..sums` into order; `mixes` are applied at the end.
     pub(super) fn new(mut passes: Vec<Pass>, mixes: Vec<Mix>, sums: usize) -> Self {
         // The pass with the most products goes first and begins its sums. A pass that began some sums and
         // added to others would read its inputs twice.
@@ -123,7 +123,7 @@ impl Passes {
         }
     }
 
-    /// The number of products per byte.
+    /// The number of products that it takes to compute one byte of every sum.
     pub(super) fn products(&self) -> usize {
         self.steps.iter().map(Step::products).sum::<usize>() + 2 * self.mixes.len()
     }
@@ -294,7 +294,7 @@ pub(super) mod tests {
             }
         });
         let rest = prop::collection::vec(pass, 0..5);
-        // A last pass that begins all sums that the others do not.
+        // Add a last pass, which begins all sums that no other pass begins.
         rest.prop_map(|mut passes| {
             let (sources, targets) = (vec![4], (0..5).collect());
             passes.push(Pass { sources, pairs: Vec::new(), targets, coefficients: vec![7; 5] });

@@ -248,8 +248,8 @@ impl Program {
         }
     }
 
-    /// Adds a sum. If the sum has several local inputs and no received ones, returns it: passes compute such
-    /// sums.
+    /// Adds a sum. If the sum has several local inputs and no received ones, returns the sum, because a group
+    /// must compute it.
     fn add(
         &mut self,
         destination: Destination,
