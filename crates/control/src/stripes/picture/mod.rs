@@ -184,7 +184,7 @@ impl Picture {
         (self.fleet.has_hosts(), self.fleet.has_racks())
     }
 
-    /// Returns the stripes of files with several readable blocks on the same helper.
+    /// Returns the stripes (of files) that have several readable blocks on the same helper.
     pub(crate) fn doubled(&self) -> impl Iterator<Item = StripeRecord> + '_ {
         self.counts.doubled().map(|slot| self.record(slot))
     }
@@ -308,14 +308,15 @@ impl Picture {
         of_files.map(|entry| entry.record(&self.shared)).collect()
     }
 
-    /// Returns the stripes of files with lost blocks, in the order of their names.
+    /// Returns the stripes (of files) that have lost blocks, in the order of the stripes' names.
     pub(crate) fn damaged(&self) -> Vec<StripeRecord> {
         let mut damaged: Vec<StripeRecord> = self.counts.damaged().map(|slot| self.record(slot)).collect();
         damaged.sort_by(|a, b| a.id.cmp(&b.id));
         damaged
     }
 
-    /// Returns the stripes of files with a block that has no healthy copy, even if all nodes were in service.
+    /// Returns the stripes (of files) in which some block would have no healthy copy even if all nodes were
+    /// in service.
     pub(crate) fn rotten(&self) -> &BTreeSet<Slot> {
         &self.rotten
     }
@@ -365,8 +366,8 @@ impl Picture {
             && self.find_block(block).is_err()
     }
 
-    /// Whether a coordinator over this catalog named this block. If no stripe contains the block, it was then
-    /// removed or never committed.
+    /// Whether a coordinator that used this catalog assigned this block's name. If so, and if no stripe
+    /// contains the block, its file was removed or never committed.
     pub(crate) fn was_given(&self, block: &BlockId) -> bool {
         self.eras.were_given(block, self.counted.max(1))
     }
