@@ -1,6 +1,7 @@
 //! Retries of automatic repairs.
 //!
-//! Each failure doubles the pause. When a helper has room again after none had, the pause ends at once.
+//! Each failure doubles the pause. After a time in which no helper had room, the pause ends as soon as a
+//! helper has room again.
 
 use std::time::Duration;
 

@@ -37,7 +37,7 @@ pub(crate) struct Misplaced {
 pub(crate) enum Waits {
     /// An absent helper may return with a better placed copy.
     ForHelper(String),
-    /// No helper has room and no block of the stripe.
+    /// Each other helper lacks room or already has a block of the stripe.
     ForRoom,
 }
 
@@ -81,8 +81,8 @@ impl Misplaced {
     }
 }
 
-/// Returns one block of each misplaced stripe that another helper can accept. The error is the reason that
-/// there is none.
+/// Returns one block of each misplaced stripe, if another helper can accept this block. If no block can be
+/// moved, the error is the reason.
 pub(crate) fn moves(
     facts: Facts<'_>,
     jobs: &Jobs,

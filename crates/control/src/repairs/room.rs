@@ -23,7 +23,7 @@ const LOOKED_AT: usize = 1000;
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const MANY_BLOCKS: u64 = 10_000;
 
-/// How many blocks of a helper other helpers can accept.
+/// The number of a helper's blocks, and how many of them no other helper can accept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     /// The number of blocks that belong to files.
