@@ -20,7 +20,7 @@ use views::{RateSource, RateView};
 
 /// How long a measured rate is used. Links change only when people change them, which is rare.
 const MEASURED_FOR_MS: u64 = 30 * 24 * 3600 * 1000;
-/// How long an observed throughput is used as a node's rate.
+/// How long an observed throughput is used as a lower bound for the rate of a node's port.
 const SEEN_FOR_MS: u64 = 3600 * 1000;
 /// How long a node that held up a repair is treated as slow.
 const SLOW_FOR_MS: u64 = 5 * 60 * 1000;

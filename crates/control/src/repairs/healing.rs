@@ -167,8 +167,8 @@ impl Healing {
     }
 
     /// Returns damaged stripes whose repair may be due before the recovery of their absent helpers: stripes
-    /// with corrupt blocks, and stripes with a shortened grace period. If there are many, each check
-    /// considers only some; of the latter, first those with the least redundancy.
+    /// with blocks recorded as corrupt or missing, and stripes with a shortened grace period. If there are
+    /// many, each check considers only some; of the latter, first those with the least redundancy.
     fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
         let [after_rotten, after] = self.looked_at;

@@ -55,8 +55,8 @@ impl Scrubs {
         self.keep_place(facts.base, out);
     }
 
-    /// Returns the next block to read, or `None` if its helper is still reading another block. Starts a new
-    /// round after the last block.
+    /// Returns the next block to read or stripe to check. After the last one, starts a new round. Returns
+    /// `None` if the block's helper is still reading another block, or if the new round is not due yet.
     fn next_place(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<Place> {
         if self.background.left.as_ref().is_none_or(VecDeque::is_empty) {
             self.begin_round(facts);
@@ -116,7 +116,7 @@ impl Scrubs {
         }
     }
 
-    /// Checks the parity of a stripe if its helpers are idle, or if it has waited too long.
+    /// Checks the parity of a stripe if its helpers are idle, or if the check has waited too long.
     fn check_stripe_at(
         &mut self,
         facts: Facts<'_>,

@@ -1,5 +1,5 @@
-//! Parity scrubs and checks of stripes in which jobs found contradictions: the order of checks, and the
-//! consequences of their results.
+//! Parity scrubs, and checks of the stripes in which jobs found contradictions. This module decides the order
+//! of the checks and the consequences of their results.
 //!
 //! A block that the equations identify as wrong is condemned and repaired like any corrupt one. If the
 //! equations contradict each other without identifying the wrong block, the stripe is recorded as
@@ -290,7 +290,7 @@ fn subject(facts: Facts<'_>, id: &StripeId, asker: Asker) -> Result<Subject, Obs
     Ok(Subject { asker, record, code: stripe.code, chunking: stripe.chunking, readable })
 }
 
-/// Whether an equation is left that covers only readable blocks.
+/// Whether at least one parity equation covers only readable blocks.
 fn has_equations(stripe: &Stripe) -> bool {
     if stripe.code.spec().is_mds() {
         return stripe.held().count() > stripe.code.data_blocks();

@@ -54,8 +54,8 @@ impl Proof {
         self.left.len()
     }
 
-    /// Handles a passed parity check over these blocks. It proves the stripe if it covers every block of
-    /// which a healthy copy is recorded.
+    /// Handles a passed parity check over these blocks. If the blocks include every block of which a healthy
+    /// copy is recorded, the stripe is proven.
     pub(crate) fn note_held(&mut self, facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
         if self.left.is_empty() {
             return;
