@@ -1,4 +1,4 @@
-//! Recovery, drains, pauses and caps, and helpers that return in the middle.
+//! Node recoveries, drains, pauses and caps, and helpers that return during a repair.
 
 use crate::commands::{NetworkCommand, NodeCommand, RepairCommand};
 use repair::Caps;
