@@ -22,7 +22,7 @@ use crate::stripes::picture::Survives;
 const NAMED: usize = 20;
 
 impl<'a> Facts<'a> {
-    /// Moves or rebuilds all blocks of one helper onto another.
+    /// Orders a repair that moves or rebuilds all blocks of one helper onto another.
     pub(crate) fn replace_node(
         self,
         old: &str,

@@ -1,4 +1,4 @@
-//! The running jobs. This module carries out their actions and reports their results to the owners.
+//! The running jobs. This module carries out the actions of jobs and reports their results to their owners.
 
 pub(crate) mod continuation;
 pub(crate) mod in_flight;

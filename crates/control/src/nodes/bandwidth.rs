@@ -114,7 +114,7 @@ impl Bandwidth {
         self.nodes.get(&node).is_some_and(|bandwidth| bandwidth.slow.is_some())
     }
 
-    /// Whether a node is treated as slow, and this observed rate would end that.
+    /// Whether a node is treated as slow and a transfer at this rate would end that.
     pub fn is_faster(&self, node: NodeId, rate: f64) -> bool {
         let slow = self.nodes.get(&node).and_then(|bandwidth| bandwidth.slow);
         slow.is_some_and(|slow| rate >= slow.rate * FASTER)

@@ -186,8 +186,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Returns the block of a stripe to move, and its present node; `None` if the block is already on one of
-    /// the target nodes.
+    /// Returns the block of this stripe that a rebalance moves, and the block's present node; `None` if the
+    /// block cannot be read or need not be moved any more.
     fn moving(
         self,
         blocks: &[BlockId],

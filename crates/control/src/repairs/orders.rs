@@ -33,7 +33,7 @@ pub(crate) struct Order {
     pub asked_unix_ms: u64,
 }
 
-/// The blocks to rebuild of a stripe that a plug-in described, with their new nodes.
+/// A stripe that a plug-in described, and the new node of each block to rebuild.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DescribedOrder {
     pub stripe: StripeRecord,

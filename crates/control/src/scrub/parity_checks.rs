@@ -30,7 +30,7 @@ pub(crate) enum Asker {
     Background,
     /// A job that found a contradiction.
     Job,
-    /// The comparison after the catalog was rebuilt or restored.
+    /// The checks of all stripes after the catalog was rebuilt or restored.
     Proof,
 }
 

@@ -249,8 +249,8 @@ impl Scrubs {
 
     /// Repeats a check without a result, at most a few times.
     fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
-        // The background scrub and the comparison after a restore have no queue here: they check the stripe
-        // again by themselves.
+        // The background scrub and the checks after a restore have no queue here: they check the stripe again
+        // by themselves.
         let again = self.queue_of(asker).is_some_and(|queue| queue.tries_again(stripe));
         if !again {
             self.tally(asker, |view| note_unchecked(view, stripe, why));

@@ -1,4 +1,4 @@
-//! Comparing parity after the catalog was rebuilt or restored.
+//! Parity checks of all stripes after the catalog was rebuilt or restored.
 //!
 //! Such a catalog has lost the records of wrong blocks and of contradictions, so each stripe counts as
 //! unproven until a parity check has passed over all of its good blocks. The checks start by themselves, at

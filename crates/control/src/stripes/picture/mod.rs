@@ -3,9 +3,10 @@
 //! It is built only from [`StoreChange`]s, at the start and afterwards, and contains only what is durable: no
 //! write in flight and no failed write.
 //!
-//! A stripe of 14 blocks needs about 700 bytes (`docs/decisions/0013`). Nodes are numbers. Block names are
-//! derived from the stripe's name and the index where possible. Further copies of blocks take memory only
-//! where they exist. Digests are packed, and all stripes of a put share their file's data.
+//! A stripe of 14 blocks needs about 700 bytes (`docs/decisions/0013`). To save memory, nodes are stored as
+//! numbers. Block names are derived from the stripe's name and the index where possible. Further copies of
+//! blocks take memory only where they exist. Digests are packed, and all stripes of a put share their file's
+//! data.
 
 mod census;
 mod domains;
@@ -41,7 +42,7 @@ pub(crate) struct Picture {
     names: BTreeMap<Arc<str>, Slot>,
     /// Blocks whose stripe cannot be derived from their name.
     odd: BTreeMap<BlockId, (Slot, BlockIndex)>,
-    /// Stripes with a block on several nodes.
+    /// Stripes in which some block has copies on several nodes.
     replicated: BTreeSet<Slot>,
     /// Stripes (of files) in which some block would have no healthy copy even if all nodes were in service.
     rotten: BTreeSet<Slot>,
@@ -278,12 +279,13 @@ impl Picture {
         names.map(|(name, _)| StripeId(name.to_string()))
     }
 
-    /// Returns the stripes with a block on several nodes.
+    /// Returns the stripes in which some block has copies on several nodes.
     pub(crate) fn replicated(&self) -> Vec<StripeRecord> {
         self.replicated.iter().map(|&slot| self.record(slot)).collect()
     }
 
-    /// Returns the stripes that have a block on this node and some block on several nodes.
+    /// Returns the stripes that have a block on this node and in which some block has copies on several
+    /// nodes.
     pub(crate) fn replicated_on(&self, node: NodeId) -> Vec<StripeId> {
         if self.replicated.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Compares the blocks that helpers hold with the blocks that the catalog places on them.
+//! The differences between the blocks that helpers hold and the blocks that the catalog places on them.
 //!
 //! A block on a helper is one of the following:
 //! - recorded there as healthy;
