@@ -147,7 +147,8 @@ impl<'a> Answers<'a> {
     }
 
     /// Examines the readable stripes with blocks on these nodes as if the nodes were down: counts those that
-    /// would become unreadable, and computes how many further helpers the weakest of the others could lose.
+    /// would become unreadable, and computes how many further helpers the weakest of the other stripes could
+    /// lose.
     fn weighed(self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
         let (facts, picture) = (self.facts, &self.facts.stripes.picture);
         let mut names: Vec<String> = nodes.iter().map(|&node| facts.nodes.name(node)).collect();

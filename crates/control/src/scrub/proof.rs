@@ -6,8 +6,8 @@
 //! come first, because somebody may have replaced a block by one with a weaker digest. A stripe that cannot
 //! be checked now is retried.
 //!
-//! Other parity checks prove stripes too. A stripe whose blocks contradict each other leaves the list, because
-//! its contradiction is recorded.
+//! Other parity checks prove stripes too. A stripe whose blocks contradict each other leaves the list,
+//! because its contradiction is recorded.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
