@@ -215,7 +215,7 @@ impl<'a> Answers<'a> {
     }
 
     /// Returns text about those blocks of a helper that no other helper can take, if other helpers can take
-    /// the rest; otherwise an empty text.
+    /// at least some of its blocks; otherwise an empty text.
     fn stuck_beside(self, node: NodeId) -> String {
         match self.repairs.nodes.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(

@@ -240,8 +240,8 @@ impl Healing {
         true
     }
 
-    /// Returns the `due` blocks without those that another order will rebuild at least as early, and without
-    /// those that have a paused repair.
+    /// Returns the `due` blocks without those that another order will rebuild at least as early as an
+    /// automatic repair would, and without those whose automatic repair is paused.
     fn not_in_hand(
         &mut self,
         (facts, orders): (Facts<'_>, OpenOrders<'_>),

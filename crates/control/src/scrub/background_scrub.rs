@@ -1,9 +1,10 @@
 //! The background scrub reads every block again and again, in a fixed order and at the configured rate. Its
 //! position is recorded, so it continues from there after a restart.
 //!
-//! It has at most one read per helper in flight. Lost blocks and blocks of absent helpers are skipped until
-//! the next round. Findings are handled as after any other read. If mend.toml asks for parity checks, each
-//! stripe is checked after its blocks. The parity check reads the blocks a second time, within the same rate.
+//! The scrub has at most one read per helper in flight. Lost blocks and blocks of absent helpers are skipped
+//! until the next round. Findings are handled as after any other read. If mend.toml asks for parity checks,
+//! each stripe is checked after its blocks. The parity check reads the blocks a second time, within the same
+//! rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
