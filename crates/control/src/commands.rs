@@ -100,7 +100,8 @@ commands! {
         Remove(String, Reply<NodeView>),
         Maintain(String, MaintenanceRequest, Reply<NodeView>),
         EndMaintenance(String, Reply<NodeView>),
-        /// The number is how many more blocks each stripe must still be able to lose.
+        /// Checks whether these helpers can be stopped. The number is how many further helpers each stripe
+        /// must still be able to lose then.
         OkToStop(Vec<String>, u32, Reply<SafetyView>),
         SafeToRemove(Vec<String>, Reply<SafetyView>),
         Replace(String, ReplaceRequest, Reply<RepairView>),

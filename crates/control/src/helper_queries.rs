@@ -25,7 +25,8 @@ pub(crate) enum Subject {
     Block { stripe: StripeId, index: BlockIndex, known: BlockRecord, scrub: bool },
     /// List all blocks, for a scrub.
     List,
-    /// Describe all blocks, so that orphans (blocks of no stripe) can be removed at an operator's request.
+    /// Describe all blocks, so that orphans (blocks that the catalog does not place on the helper) can be
+    /// removed at an operator's request.
     Orphans,
     /// Describe all blocks, so that proven orphans can be removed automatically.
     Tidying,

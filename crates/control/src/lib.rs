@@ -10,7 +10,8 @@
 
 #![forbid(unsafe_code)]
 
-/// Borrows the facts of a [`Control`] while one of its other state machines is changed.
+/// Borrows nodes, stripes and storage of a [`Control`] read-only, so that another of its state machines can
+/// be changed meanwhile.
 macro_rules! facts {
     ($control:ident) => {
         $crate::facts::Facts {
@@ -22,7 +23,7 @@ macro_rules! facts {
     };
 }
 
-/// Borrows the facts of a [`Control`], without the stripes, while the stripes are changed.
+/// Borrows nodes and storage of a [`Control`] read-only, so that its stripes can be changed meanwhile.
 macro_rules! outer_facts {
     ($control:ident) => {
         $crate::facts::OuterFacts { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
@@ -202,8 +203,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Creates a coordinator from the contents of its storage. It requeues repairs that the previous
-    /// coordinator left unfinished.
+    /// Creates a coordinator from the contents of its storage. Repairs that the previous coordinator left
+    /// unfinished are queued again.
     pub fn new(settings: Settings, opened: Opened, rng: StdRng, unix_ms: u64) -> Self {
         let Opened { picture, store, unlisted, numbers, records, .. } = opened;
         let mut core = Self {
@@ -256,7 +257,8 @@ impl Control {
         answers!(self)
     }
 
-    /// Handles an event. The effects come from [`poll`](Self::poll) and [`poll_storage`](Self::poll_storage).
+    /// Handles an event. Afterwards, [`poll`](Self::poll) returns the effects, and
+    /// [`poll_storage`](Self::poll_storage) the requests to the storage.
     pub fn handle(&mut self, event: Event, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         match event {
@@ -268,7 +270,8 @@ impl Control {
             Event::Recovered(result) => self.storage_recovered(result),
             Event::Changed(changes) => self.take_changes(changes),
             Event::Certificate { role, expires } => self.nodes.certificates.note(role, expires),
-            // Only a restart turns encryption off again, so that editing the file cannot do it by accident.
+            // Only a restart turns encryption off again, so that an edit of mend.toml cannot do so by
+            // accident.
             Event::EncryptEdges => self.nodes.encrypt_edges(),
             Event::Network(network) => self.change_network(*network),
             Event::Asked(command) => self.carry_out(*command),

@@ -1,5 +1,5 @@
 //! The output of the state machines: messages, answers, writes, history entries and signals. It also supplies
-//! numbers and random bits.
+//! unique numbers for jobs and repairs, and random bits.
 //!
 //! Machines never wait: each [`Write`] goes out with its continuation ([`Then`]). [`Control`](crate::Control)
 //! forwards the output after the state machines have handled an event.

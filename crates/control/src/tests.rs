@@ -600,5 +600,3 @@ fn block(file: &FileLayout, index: usize) -> BlockId {
 fn states(file: &FileLayout) -> Vec<&str> {
     file.layout[0].stripe.blocks.iter().map(|block| block.state.name()).collect()
 }
-
-// ---- registration ----

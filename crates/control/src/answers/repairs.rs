@@ -196,8 +196,8 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// Returns how long a repair worked, by the clock that its rate and bound use. For a repair that never began,
-/// the time from its request to its end.
+/// Returns how long a repair worked; pauses do not count. For a repair that never began, returns the time
+/// from its request to its end.
 fn duration_of(view: &RepairView) -> Duration {
     let ended = view.ended_unix_ms.unwrap_or_default();
     let worked = view.progress.as_ref().map(|progress| progress.elapsed_ms);

@@ -8,7 +8,8 @@ use crate::counts::count;
 use crate::repairs::fullness::NEARLY;
 use crate::repairs::room::Room;
 
-/// The maximum number of stripes to check. If there are more, an even sample is checked.
+/// The maximum number of stripes that are checked for room elsewhere. If there are more, an even sample of
+/// them is checked.
 const LOOKED_AT: usize = 500;
 
 impl<'a> Answers<'a> {

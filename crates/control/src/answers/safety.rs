@@ -22,7 +22,7 @@ use crate::stripes::picture::Survives;
 const NAMED: usize = 20;
 
 impl<'a> Facts<'a> {
-    /// Moves or rebuilds all blocks of one helper onto another.
+    /// Orders a repair that moves or rebuilds all blocks of one helper onto another.
     pub(crate) fn replace_node(
         self,
         old: &str,
@@ -90,7 +90,7 @@ impl Jobs {
 
 impl<'a> Answers<'a> {
     /// Checks whether helpers can be stopped for a while: every readable stripe must stay readable and must
-    /// be able to lose `leave` further blocks.
+    /// be able to lose `leave` further helpers.
     pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
         // Helpers that have not registered yet would count as absent, and their blocks as unreadable.
         if !self.facts.nodes.settled {
@@ -147,7 +147,8 @@ impl<'a> Answers<'a> {
     }
 
     /// Examines the readable stripes with blocks on these nodes as if the nodes were down: counts those that
-    /// would become unreadable, and finds the fewest further losses that any of the others survives.
+    /// would become unreadable, and computes how many further helpers the weakest of the other stripes could
+    /// lose.
     fn weighed(self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
         let (facts, picture) = (self.facts, &self.facts.stripes.picture);
         let mut names: Vec<String> = nodes.iter().map(|&node| facts.nodes.name(node)).collect();

@@ -242,7 +242,8 @@ impl<'a> Tally<'a> {
         Self { facts, census, by_survives: BTreeMap::new() }
     }
 
-    /// Adds stripes that have the same losses. `block_bytes` is the sum of their block lengths.
+    /// Adds stripes that have the same losses. `block_bytes` is the sum of the stripes' block lengths, one
+    /// block per stripe.
     fn add(
         &mut self,
         standing: &Standing,
@@ -351,8 +352,8 @@ fn is_weakened(class: &Redundancy) -> bool {
     class.degraded > 0 || class.misplaced > 0
 }
 
-/// Returns text about the losses that whole stripes survive: in blocks, and in failure domains if these allow
-/// fewer.
+/// Returns text about the losses that undamaged stripes survive: the number of blocks, and the number of
+/// helpers, hosts or racks where it is smaller.
 fn can_lose(class: &Redundancy) -> String {
     let blocks = match class.survives {
         0 => return "cannot lose a block".to_owned(),

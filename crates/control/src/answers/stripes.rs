@@ -15,8 +15,8 @@ use crate::stripes::state::contradictions::Contradiction;
 const LISTED: usize = 100;
 
 impl<'a> Answers<'a> {
-    /// Returns status lines about helpers that list blocks newer than the catalog, if no other helper confirms
-    /// this.
+    /// Returns status lines about helpers that list blocks newer than the catalog, one for each list that no
+    /// other helper confirms.
     pub(crate) fn newer_advice(self) -> Vec<String> {
         let unconfirmed = self.facts.newer_views().into_iter().filter(|claim| !claim.confirmed);
         let text = |claim: NewerBlocks| {

@@ -82,8 +82,8 @@ impl<'a> Facts<'a> {
         !block.holders().any(|holder| good(&holder))
     }
 
-    /// Returns the blocks that the store has lost. Further blocks may be unreadable only because their
-    /// servers have no helper.
+    /// Returns the blocks that the store has lost. Blocks that are unreadable only because their servers have
+    /// no helper are not lost.
     pub(crate) fn lost_blocks(self, record: &StripeRecord) -> Vec<BlockIndex> {
         let lost = indexed(record).filter(|(_, block)| self.is_lost(block));
         lost.map(|(index, _)| index).collect()

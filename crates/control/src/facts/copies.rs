@@ -56,8 +56,9 @@ impl<'a> Facts<'a> {
         !comes_back || !self.is_readable(stripe)
     }
 
-    /// Whether an orphan is surely not needed: its stripe tolerates as many losses without this copy, or this
-    /// catalog named the block and no stripe contains it any more.
+    /// Whether an orphan is surely not needed: its stripe tolerates as many losses without this copy, or a
+    /// coordinator that used this catalog assigned the block's name and no stripe contains the block any
+    /// more.
     pub(crate) fn is_unreferenced(self, node: NodeId, block: &BlockId) -> bool {
         match self.stripes.record_of(block) {
             Some((stripe, index, _)) => self.is_spare(&stripe, index, node),

@@ -1,4 +1,4 @@
-//! Helpers and servers, combined from mend.toml, the store and the connections.
+//! Facts about helpers and servers that combine mend.toml, the store's reports and the connections.
 
 use repair::NodeId;
 
@@ -26,8 +26,8 @@ impl<'a> Facts<'a> {
         text
     }
 
-    /// Returns the number of absent helpers that hold blocks and the number of live helpers, if more are
-    /// absent than live.
+    /// Returns the number of absent helpers that hold blocks and the number of live helpers, if the first
+    /// number is larger; otherwise `None`.
     pub(crate) fn too_many_gone(self) -> Option<(usize, usize)> {
         let gone =
             self.nodes.registry.gone().filter(|&node| self.stripes.picture.block_count(node) > 0).count();

@@ -1,4 +1,4 @@
-//! The losses of stripes, and the losses that they still tolerate.
+//! The lost blocks of a stripe, and the number of further losses that the stripe tolerates.
 //!
 //! The counts of the picture (the catalog in memory) omit two facts: blocks found bad whose state is not
 //! recorded yet, and contradictions. The status, the checks before a stop, and the views of stripes all add
@@ -65,8 +65,8 @@ impl<'a> Facts<'a> {
         Doubts { bad: [(slot, bad.collect())].into(), contradictory: contradictory.into_iter().collect() }
     }
 
-    /// Returns the losses that a stripe would have if only those nodes in service remained for which `stays`
-    /// is true.
+    /// Returns the losses that a stripe would have if only those nodes remained that are in service and for
+    /// which `stays` is true.
     pub(crate) fn standing(self, doubts: &Doubts, slot: Slot, stays: impl Fn(NodeId) -> bool) -> Standing {
         let picture = &self.stripes.picture;
         let bad = doubts.bad.get(&slot);

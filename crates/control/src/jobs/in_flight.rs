@@ -1,4 +1,4 @@
-//! State for test harnesses, which check it between two events: jobs and writes in flight.
+//! The numbers of jobs and writes in flight. Test harnesses check them between events.
 
 /// The number of jobs and writes in flight. Both are bounded, and both fall to zero when no request is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The running jobs. This module carries out their actions and reports their results to the owners.
+//! The running jobs. This module carries out the actions of jobs and reports their results to their owners.
 
 pub(crate) mod continuation;
 pub(crate) mod in_flight;
@@ -80,7 +80,7 @@ pub(crate) struct RunningJob {
     pub(crate) item: Option<ItemId>,
     /// The load of the job's first plan, if the job is a repair.
     pub(crate) loads: Loads,
-    /// Whether the job chooses helpers by what other jobs have reserved.
+    /// Whether the job's plans take into account the bandwidth that other jobs have reserved.
     pub(crate) minds_others: bool,
 }
 
@@ -387,8 +387,8 @@ impl RunningJob {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns the helpers that are not in mend.toml any more and on which the catalog places no block, now
-    /// or soon.
+    /// Returns the helpers that mend.toml no longer lists and that are empty: the catalog places no block on
+    /// them, and no block is on its way there.
     pub(crate) fn retired_nodes(self, jobs: &Jobs) -> Vec<NodeId> {
         let unused = |node: &NodeId| {
             self.nodes.registry.is_retired(*node)

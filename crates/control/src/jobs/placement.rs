@@ -72,7 +72,7 @@ impl Counts {
         domains.host.into_iter().for_each(|host| *self.hosts.entry(host).or_default() += 1);
     }
 
-    /// Number of blocks in the same rack and on the same host.
+    /// Returns the number of blocks in the same rack, and the number of blocks on the same host.
     fn beside(&self, domains: &Domains) -> (usize, usize) {
         let blocks = |counts: &BTreeMap<String, usize>, domain: &Option<String>| {
             domain.as_ref().and_then(|domain| counts.get(domain)).copied().unwrap_or(0)

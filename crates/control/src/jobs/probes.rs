@@ -43,7 +43,8 @@ const MOST: u64 = 1 << 30;
 const DISTANCES: [usize; 3] = [1, 2, 5];
 /// The largest number of links per measurement; more would take too long.
 const MOST_LINKS: usize = 10_000;
-/// The shortest time difference that is used. Shorter ones are below the resolution.
+/// The smallest difference between two durations that is used for a rate. Smaller ones are below the
+/// resolution of the measurement and are raised to this.
 const NO_TIME: Duration = Duration::from_micros(100);
 
 /// The measured rates, as the records store them.

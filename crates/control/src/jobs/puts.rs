@@ -33,7 +33,8 @@ use crate::out::Out;
 use crate::stripes::layout::{self, BadBytes, BadSize};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
-/// The time after a put's last connection ended in which it must be committed or resumed.
+/// How long a put may stay open after its last client has disconnected. A put that is not committed or
+/// resumed in this time is aborted.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
 /// The time that a put may stay open before its first stripe.
 const IDLE_LIMIT: Duration = Duration::from_secs(600);
@@ -269,7 +270,8 @@ impl Jobs {
         late.map(|(&put, _)| put).filter(|put| !self.puts.ending.contains(put)).collect()
     }
 
-    /// Returns the puts that are durable although their requests were refused, so that no client knows them.
+    /// Returns those puts among the changes that no client knows: they are durable, although their requests
+    /// were refused.
     pub(crate) fn unknown_puts(&self, changes: &[StoreChange]) -> Vec<PutId> {
         let puts = changes.iter().filter_map(|change| match change {
             StoreChange::Put(put) => Some(put.id),

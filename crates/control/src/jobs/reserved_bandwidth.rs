@@ -1,9 +1,9 @@
 //! Planning around bandwidth that other jobs have reserved.
 //!
-//! A read of a lost block, or the repair of a single block, chooses helpers by what concurrent repairs have
+//! A read, or the repair of a single stripe, chooses helpers by the bandwidth that concurrent jobs have
 //! reserved. The jobs of a repair of many stripes do not: the scheduler has already assigned their helpers.
-//! Only a stripe that cannot use its assigned chains, because of a link, is planned individually outer_facts the
-//! others.
+//! There is one exception: if a slow link between nodes would delay the assigned chains of a stripe, this
+//! stripe is planned individually, around the bandwidth that other jobs have reserved.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use repair::{JobPhase, NodeId, Resource, Stripe, Topology};
 use crate::jobs::RunningJob;
 
 impl RunningJob {
-    /// Returns the amounts that others have reserved on the nodes that may take part. To save time, the list
-    /// is left empty if the job does not have to make another plan, which is so after most events.
+    /// Returns the bandwidth that other jobs have reserved on the nodes that may take part in this job. To
+    /// save time, returns an empty list after most events: those after which the job makes no other plan.
     pub(crate) fn others(&self, scheduler: &Scheduler, topology: &Topology) -> Vec<(Resource, u64)> {
         let is_due =
             matches!(self.job.phase(), JobPhase::StoppingPlan | JobPhase::WaitingForNodes | JobPhase::OnHold);

@@ -21,7 +21,8 @@ use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
 
-/// The limit after which a trial has failed. Without it, a trial of a very slow node could take hours.
+/// A trial that takes longer than this has failed. Without this limit, a trial of a very slow node could take
+/// hours.
 const TRIAL_LIMIT: Duration = Duration::from_secs(4);
 
 impl LinkTests {

@@ -20,7 +20,7 @@ use views::{RateSource, RateView};
 
 /// How long a measured rate is used. Links change only when people change them, which is rare.
 const MEASURED_FOR_MS: u64 = 30 * 24 * 3600 * 1000;
-/// How long an observed throughput is used as a node's rate.
+/// How long an observed throughput is used as a lower bound for the rate of a node's port.
 const SEEN_FOR_MS: u64 = 3600 * 1000;
 /// How long a node that held up a repair is treated as slow.
 const SLOW_FOR_MS: u64 = 5 * 60 * 1000;
@@ -114,7 +114,7 @@ impl Bandwidth {
         self.nodes.get(&node).is_some_and(|bandwidth| bandwidth.slow.is_some())
     }
 
-    /// Whether a node is treated as slow, and this observed rate would end that.
+    /// Whether a node is treated as slow and a transfer at this rate would end that.
     pub fn is_faster(&self, node: NodeId, rate: f64) -> bool {
         let slow = self.nodes.get(&node).and_then(|bandwidth| bandwidth.slow);
         slow.is_some_and(|slow| rate >= slow.rate * FASTER)

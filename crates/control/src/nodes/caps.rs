@@ -1,8 +1,9 @@
-//! Caps on repair traffic: stores them, distributes them to helpers as paces and to the scheduler as budgets.
+//! Caps on repair traffic: stores them, distributes them to helpers as paces (rate limits) and to the
+//! scheduler as budgets.
 //!
 //! While repairs run under a cap that several helpers share, each helper reports every second how much of its
-//! share it left unused. The cap is then redistributed by these reports and by the work that each helper has
-//! in flight.
+//! share it left unused. The cap is then redistributed according to these reports and to the work that each
+//! helper has in flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

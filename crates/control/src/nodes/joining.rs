@@ -54,7 +54,7 @@ impl Nodes {
             node.name.clone_from(&record.name);
             return;
         }
-        // A server without a helper is never retired in a store that itself reports which servers are down.
+        // If the store itself reports which servers are down, a server without a helper is never retired.
         let is_listed = base.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
         let is_retired = !is_listed && !base.store.reports_service();
         self.registry.insert(record.id, Node::new(record.name.clone(), is_retired));

@@ -1,8 +1,8 @@
 //! Drain marks: helpers that are about to fail or to be removed get no new blocks, and a drain empties them.
 //!
-//! The mark outlives the drain and restarts of the coordinator, so nothing is placed on a node that is about
-//! to be removed. It is cleared when the drain is cancelled or an operator clears it. A drain that ends with
-//! blocks left has failed. An identical drain starts automatically when a helper can accept one of those
+//! The mark outlives the drain, and also restarts of the coordinator, so nothing is placed on a node that is
+//! about to be removed. It is cleared when the drain is cancelled or an operator clears it. A drain that ends
+//! with blocks left has failed. An identical drain starts automatically when a helper can accept one of those
 //! blocks.
 
 use repair::NodeId;

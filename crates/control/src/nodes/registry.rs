@@ -53,7 +53,7 @@ impl Registry {
         self.get(node).map(|node| node.name.clone()).unwrap_or_default()
     }
 
-    /// Requests that the storage removes these retired helpers.
+    /// Requests the storage to remove these retired helpers.
     pub(crate) fn forget_retired(&mut self, nodes: Vec<NodeId>, out: &mut Out) {
         for node in nodes {
             self.begin_forgetting(node);

@@ -13,7 +13,9 @@ use crate::repairs::obstacle::Obstacle;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
-    /// Records why an item ended, unless its job has recorded a reason.
+    /// Records why an item ended, in three cases: nothing was lost, its blocks were lost again, or its stripe
+    /// is unreadable. In the first case, a reason or a rebuilt block that a job has recorded takes
+    /// precedence.
     pub(crate) fn explain_end(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, end: End) {
         let (reason, next_step) = match end {
             End::NothingLost => (self.verify_first.nothing_lost(facts, stripe), None),

@@ -1,6 +1,7 @@
 //! Retries of automatic repairs.
 //!
-//! Each failure doubles the pause. When a helper has room again after none had, the pause ends at once.
+//! Each failure doubles the pause. After a time in which no helper had room, the pause ends as soon as a
+//! helper has room again.
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Records that a repair ended with blocks left. The next repair waits at least `least`, and longer after
-    /// each failure.
+    /// Records that a repair ended although some blocks are still lost or still on the drained helper. The
+    /// next repair waits at least `least`, and longer after each failure.
     pub(crate) fn fail(&mut self, now: Duration, least: Duration) {
         let pause = least.max(TRY_AGAIN).saturating_mul(1 << self.failures.min(10));
         self.failures += 1;

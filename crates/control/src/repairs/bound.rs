@@ -15,7 +15,8 @@ use crate::stripes::indices::indexed;
 /// The maximum number of stripes in the flow problem. If there are more, an even sample is taken, because a
 /// flow over all of them would take too long.
 const DEMANDS: usize = 512;
-/// Beyond this number of nodes, any node may receive any block, because the choice rarely limits a repair.
+/// In a cluster with more nodes than this, the bound assumes that any node can receive any block, because the
+/// choice of receivers rarely limits a repair there.
 const FEW_NODES: usize = 64;
 
 /// An order, and the facts that bound its duration.
@@ -25,7 +26,8 @@ pub(crate) struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// Returns the least time that the repair can take; `None` for codes that read less than whole blocks.
+    /// Returns the least time that the repair can take; `None` if a stripe's code is not Reed-Solomon,
+    /// because other codes may read less than whole blocks.
     pub(crate) fn of(&self, records: &[StripeRecord]) -> Option<Duration> {
         let Self { facts, order } = self;
         if records.iter().any(|record| !matches!(record.code, CodeSpec::ReedSolomon { .. })) {

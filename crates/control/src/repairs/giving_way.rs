@@ -1,4 +1,5 @@
-//! Jobs that give way: a job that only moves blocks of a stripe is cancelled for the stripe's automatic repair.
+//! Jobs that give way: a job that only moves blocks of a stripe is cancelled for the stripe's automatic
+//! repair.
 
 use crate::facts::Facts;
 use crate::jobs::owner::Owner;

@@ -5,9 +5,9 @@
 //! stripes with less redundancy ([`grace`](crate::repairs::grace)), and maintenance extends it.
 //!
 //! In Mend's own stores, an absent helper is recovered as a whole after its own grace period
-//! ([`node_recovery`](crate::repairs::node_recovery)). Only stripes with a shorter grace period are repaired
-//! here. A helper that returned without most of its blocks counts as absent, because its disk may not be
-//! mounted. Failed repairs are retried at increasing intervals.
+//! ([`node_recovery`](crate::repairs::node_recovery)). Of the stripes with blocks on absent helpers, only
+//! those with a shorter grace period are repaired here. A helper that returned without most of its blocks
+//! counts as absent, because its disk may not be mounted. Failed repairs are retried at increasing intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -112,7 +112,7 @@ struct Patience {
     /// The number of blocks that the stripe can still lose.
     left: u32,
     grace: Option<Duration>,
-    /// Whether the period is shorter than that of whole helpers.
+    /// Whether this period is shorter than the grace period of an absent helper.
     is_shortened: bool,
 }
 
@@ -166,8 +166,9 @@ impl Healing {
         whole.iter().for_each(|stripe| drop(self.cases.remove(stripe)));
     }
 
-    /// Returns damaged stripes whose repair may be due before the recovery of their absent helpers, those
-    /// with the least redundancy first. If there are many, each check considers some of them.
+    /// Returns damaged stripes whose repair may be due before the recovery of their absent helpers: stripes
+    /// with blocks recorded as corrupt or missing, and stripes with a shortened grace period. If there are
+    /// many, each check considers only some; of the latter, first those with the least redundancy.
     fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
         let [after_rotten, after] = self.looked_at;
@@ -239,8 +240,8 @@ impl Healing {
         true
     }
 
-    /// Returns the `due` blocks without those that another order will rebuild at least as early, and without
-    /// those that have a paused repair.
+    /// Returns the `due` blocks without those that another order will rebuild at least as early as an
+    /// automatic repair would, and without those whose automatic repair is paused.
     fn not_in_hand(
         &mut self,
         (facts, orders): (Facts<'_>, OpenOrders<'_>),
@@ -280,7 +281,7 @@ impl Healing {
         }
     }
 
-    /// Returns the rest of the grace period of a lost block; `None` if its repair does not start here.
+    /// Returns the rest of the grace period of a lost block; `None` if this module does not repair the block.
     fn due_of(&self, facts: Facts<'_>, block: &BlockRecord, patience: Patience) -> Option<Duration> {
         let Some(home) = block.node else {
             // If some node is out of service, it may have the block and may have been absent since before
@@ -416,7 +417,8 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Returns the targets of a repair: the whole stripe, or single blocks while others may still return.
+/// Returns the targets of a repair: the whole stripe, or single blocks while other lost blocks may still
+/// return.
 fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
     if due.len() == lost {
         return vec![Target::Stripe(stripe.id.clone())];

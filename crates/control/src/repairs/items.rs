@@ -18,8 +18,8 @@ use crate::repairs::repair::Repair;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
-    /// Adds the items of queued repairs once the store has been listed. Repairs of stripes that plug-ins
-    /// described do not wait for the listing.
+    /// Adds the items of queued repairs once the start-up phase has ended. Repairs of stripes that plug-ins
+    /// described do not wait for the store's listing.
     pub(crate) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
         let is_due = |repair: &Repair| {
             facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && repair.order.given.is_some())
@@ -50,13 +50,13 @@ impl Repairs {
             Kind::Migrate { .. } => repair::Scheme::Migration,
             _ => order.scheme,
         };
-        // A rebuild does not read from the node that is being drained, although it is readable.
+        // A rebuild does not read from the node that is being drained, although this node is readable.
         let avoid = match proposal.kind {
             Kind::Rebuild { from } => BTreeSet::from([from]),
             _ => BTreeSet::new(),
         };
-        // The chains that the scheduler assigned replace the choice of `auto`. A named scheme takes
-        // precedence.
+        // In a repair of many stripes, the scheme `auto` uses the chains that the scheduler assigned. A named
+        // scheme ignores them.
         let stretches = match (scheme, order.is_wide()) {
             (repair::Scheme::Auto, true) => proposal.stretches.clone(),
             _ => Vec::new(),
@@ -174,7 +174,7 @@ impl<'a> Facts<'a> {
                 let mut stripes: Vec<StripeId> =
                     self.stripes.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
                 stripes.dedup();
-                // A stripe that belongs to no file yet is left to its put.
+                // A stripe that belongs to no file yet is left to the put that stores it.
                 stripes.retain(|stripe| self.stripes.picture.is_pending(stripe) == Some(false));
                 stripes.iter().filter_map(one).collect()
             }
@@ -186,8 +186,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Returns the block of a stripe to move, and its present node; `None` if the block is already on one of
-    /// the target nodes.
+    /// Returns the block of this stripe that a rebalance moves, and the block's present node; `None` if the
+    /// block cannot be read or need not be moved any more.
     fn moving(
         self,
         blocks: &[BlockId],

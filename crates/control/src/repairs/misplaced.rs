@@ -1,10 +1,10 @@
 //! Misplaced stripes: stripes with several blocks on one helper. If this helper failed, all of these blocks
 //! would be lost.
 //!
-//! Puts and repairs never place a stripe this way. It happens when the only copy of a block is adopted on
-//! such a helper, or when a catalog is rebuilt. A better placed copy replaces the block once the helper with
-//! this copy lists it. Otherwise the block moves to a helper without a block of the stripe. While a stripe is
-//! misplaced, no other copies of its blocks are removed.
+//! Puts and repairs never place a stripe this way. A stripe becomes misplaced when the only copy of one of
+//! its blocks is adopted on a helper that already has another of its blocks, or when a catalog is rebuilt. If
+//! a helper lists a better placed copy, this copy replaces the block. Otherwise the block moves to a helper
+//! without a block of the stripe. While a stripe is misplaced, no other copies of its blocks are removed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) struct Misplaced {
 pub(crate) enum Waits {
     /// An absent helper may return with a better placed copy.
     ForHelper(String),
-    /// No helper has room and no block of the stripe.
+    /// Each other helper lacks room or already has a block of the stripe.
     ForRoom,
 }
 
@@ -81,8 +81,8 @@ impl Misplaced {
     }
 }
 
-/// Returns one block of each misplaced stripe that another helper can accept. The error is the reason that
-/// there is none.
+/// Returns one block of each misplaced stripe, if another helper can accept this block. If no block can be
+/// moved, the error is the reason.
 pub(crate) fn moves(
     facts: Facts<'_>,
     jobs: &Jobs,

@@ -66,8 +66,8 @@ use crate::repairs::stand_in::OpenOrders;
 use crate::repairs::verify_first::VerifyFirst;
 use crate::storing::then::Then;
 
-/// The shortest time between answers to requests that wait for changes. The end of a repair is reported at
-/// once.
+/// The shortest time between answers to requests that wait for a change of a repair. The end of a repair is
+/// reported at once.
 pub(crate) const CHANGES_EVERY: Duration = Duration::from_millis(200);
 
 /// All repairs, and the state machines that start and schedule them.
@@ -113,7 +113,7 @@ impl Repairs {
         self.queue.add(id, order);
     }
 
-    /// Starts recoveries and repeated drains of helpers that are due.
+    /// Starts due recoveries and repeated drains of helpers.
     pub(crate) fn begin_recoveries(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let Self { nodes, queue, .. } = self;
         nodes.look_for_room(facts, jobs);
@@ -121,7 +121,7 @@ impl Repairs {
         nodes.drain_again(facts, jobs, queue, out);
     }
 
-    /// Updates claims and starts repairs of single stripes that are due.
+    /// Updates claims, and starts due repairs of single stripes.
     pub(crate) fn heal(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         self.claims.expire(jobs, facts.base.now, &mut self.scheduler, out);
         let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };

@@ -31,7 +31,8 @@ pub(crate) struct NodeRecovery {
 }
 
 impl NodeRecovery {
-    /// Restores the links to automatic repairs that an earlier coordinator started.
+    /// Restores, for each absent helper, the number of the automatic repair that an earlier coordinator
+    /// started.
     pub(crate) fn recall(&mut self, gone: impl Iterator<Item = NodeId>, queue: &Queue) {
         for node in gone {
             self.absent.of(node).repair = queue.automatic_of(node);
@@ -116,8 +117,8 @@ impl NodeRecovery {
         }
     }
 
-    /// Repeats drains that left blocks, if some of these can be placed now. Only connected helpers are
-    /// drained; [`begin`](Self::begin) recovers absent ones.
+    /// Repeats drains that left blocks behind, if other helpers can accept some of these blocks now. Only
+    /// connected helpers are drained; [`begin`](Self::begin) recovers absent ones.
     pub(crate) fn drain_again(&mut self, facts: Facts<'_>, jobs: &Jobs, queue: &Queue, out: &mut Out) {
         if !facts.nodes.settled || !facts.may_change() {
             return;
@@ -126,7 +127,8 @@ impl NodeRecovery {
             let (room, drains) = (self.room_of(node), &self.drains);
             let is_due = drains.repair(node).is_none() && drains.wait(node, facts.base.now).is_zero();
             let may = is_due && facts.nodes.is_helper(node) && room.is_any();
-            // The last check may have been before the end of the last drain.
+            // The last check for room may date from before the end of the last drain, so room is checked
+            // again.
             if may
                 && queue.open_for(&Target::Drain(node)).next().is_none()
                 && self.find_room(facts, jobs, node).is_any()

@@ -1,4 +1,4 @@
-//! Orders in the coordinator's records, from which it requeues them after a restart.
+//! Orders in the coordinator's records. After a restart, the coordinator queues the recorded orders again.
 
 use serde_json::Value;
 use store_api::{RecordWrite, Write};

@@ -33,7 +33,7 @@ pub(crate) struct Order {
     pub asked_unix_ms: u64,
 }
 
-/// The blocks to rebuild of a stripe that a plug-in described, with their new nodes.
+/// A stripe that a plug-in described, and the new node of each block to rebuild.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DescribedOrder {
     pub stripe: StripeRecord,
@@ -98,9 +98,9 @@ impl Order {
         }
     }
 
-    /// Whether only the blocks of this node are repaired. Other lost blocks of its stripes are left alone,
-    /// because their helpers may be in maintenance or in a grace period, or other requestors may be named for
-    /// them.
+    /// Whether a recovery of a node repairs only this node's blocks. Other lost blocks of the same stripes
+    /// are left alone, because their helpers may be in maintenance or in a grace period, or other requestors
+    /// may be named for them.
     pub fn is_of_node_alone(&self) -> bool {
         self.by_itself || !self.requestors.is_empty()
     }

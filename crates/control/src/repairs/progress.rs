@@ -1,4 +1,4 @@
-//! Progress of repairs: their speed, their limiting resources and the distance to the bound.
+//! Progress of repairs: their speed, their limiting resources and the lower bound of their duration.
 
 use recovery::{Pace, RepairId};
 use repair::{NodeId, Resource};

@@ -95,7 +95,7 @@ impl Queue {
         open().find(|&id| !self.is_paused(id)).or_else(|| self.open_for(&recovery).next())
     }
 
-    /// Whether a repair of exactly this stripe is queued without items.
+    /// Whether a repair of exactly this stripe is queued and has no items yet.
     pub(crate) fn awaits(&self, stripe: &StripeId) -> bool {
         let target = Target::Stripe(stripe.clone());
         self.unexpanded.iter().any(|id| self.by_id[id].order.target == target)

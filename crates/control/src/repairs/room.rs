@@ -23,7 +23,7 @@ const LOOKED_AT: usize = 1000;
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const MANY_BLOCKS: u64 = 10_000;
 
-/// How many blocks of a helper other helpers can accept.
+/// The number of a helper's blocks, and how many of them no other helper can accept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     /// The number of blocks that belong to files.
@@ -147,8 +147,8 @@ impl<'a> Takers<'a> {
         let mut fit =
             self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
         if self.facts.base.store.shares_nodes() {
-            // The even shares of the helpers add up to all blocks. One block is lost, so some helper has less
-            // than its share.
+            // Placement allows each helper an even share of the stripe's blocks. The shares cover all blocks
+            // and one block is lost, so some helper is below its share.
             return fit.next().is_some();
         }
         let holders: BTreeSet<NodeId> =

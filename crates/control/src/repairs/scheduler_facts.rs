@@ -76,7 +76,7 @@ impl Repairs {
         }
     }
 
-    /// Whether a job chooses helpers by the bandwidth that others have reserved.
+    /// Whether a job's plan takes into account the bandwidth that other jobs have reserved.
     pub(crate) fn minds_others(&self, facts: Facts<'_>, owner: &Owner, policy: &Policy) -> bool {
         match owner {
             Owner::Read { .. } => true,

@@ -96,7 +96,8 @@ impl Control {
         let good = still.then_some(is_good).filter(|good| *good || is_bad);
         self.repairs.note_verified((number, node), Some(index), good);
         if scrub {
-            // A concurrent read or repair may have recorded the same damage first.
+            // A concurrent read or repair may have recorded the same damage first; the scrub reports it all
+            // the same.
             let bad = [Some(BlockState::Corrupt), Some(BlockState::Missing)];
             let is_recorded = current.is_some_and(|current| bad.contains(&current.state_on(node)));
             let found = problem.filter(|_| still || is_recorded);

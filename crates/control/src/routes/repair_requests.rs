@@ -52,7 +52,7 @@ impl RepairCommand {
     }
 }
 
-/// Cancels a repair. If it was a drain, its node gets new blocks again.
+/// Cancels a repair. If it was the only open drain of a node, the node gets new blocks again.
 pub(super) fn cancel_repair(control: &mut Control, id: u64) -> Result<RepairView, RepairError> {
     control.answers().check_open(id)?;
     let target = control.repairs.queue.by_id[&id].order.target.clone();

@@ -9,8 +9,8 @@ use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 
 impl Control {
-    /// Handles the result of a check whether the storage works. The driver stops the coordinator if the error is
-    /// permanent.
+    /// Handles the result of a check whether the storage works. The driver stops the coordinator if the error
+    /// is permanent.
     pub(crate) fn storage_recovered(&mut self, result: Result<Vec<StoreChange>, OpenError>) {
         match result {
             Ok(changes) => {

@@ -1,9 +1,10 @@
 //! The background scrub reads every block again and again, in a fixed order and at the configured rate. Its
 //! position is recorded, so it continues from there after a restart.
 //!
-//! It has at most one read per helper in flight. Lost blocks and blocks of absent helpers are skipped until
-//! the next round. Findings are handled as after any other read. If mend.toml asks for parity checks, each
-//! stripe is checked after its blocks. The parity check reads the blocks a second time, within the same rate.
+//! The scrub has at most one read per helper in flight. Lost blocks and blocks of absent helpers are skipped
+//! until the next round. Findings are handled as after any other read. If mend.toml asks for parity checks,
+//! each stripe is checked after its blocks. The parity check reads the blocks a second time, within the same
+//! rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -55,8 +56,8 @@ impl Scrubs {
         self.keep_place(facts.base, out);
     }
 
-    /// Returns the next block to read, or `None` if its helper is still reading another block. Starts a new
-    /// round after the last block.
+    /// Returns the next block to read or stripe to check. After the last one, starts a new round. Returns
+    /// `None` if the block's helper is still reading another block, or if the new round is not due yet.
     fn next_place(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<BlockOnNode> {
         if self.background.left.as_ref().is_none_or(VecDeque::is_empty) {
             self.begin_round(facts);
@@ -122,7 +123,7 @@ impl Scrubs {
         }
     }
 
-    /// Checks the parity of a stripe if its helpers are idle, or if it has waited too long.
+    /// Checks the parity of a stripe if its helpers are idle, or if the check has waited too long.
     fn check_stripe_at(
         &mut self,
         facts: Facts<'_>,

@@ -30,7 +30,7 @@ pub(crate) enum Asker {
     Background,
     /// A job that found a contradiction.
     Job,
-    /// The comparison after the catalog was rebuilt or restored.
+    /// The checks of all stripes after the catalog was rebuilt or restored.
     Proof,
 }
 
@@ -211,7 +211,8 @@ impl ParityChecks {
     }
 }
 
-/// Returns the verdict of two readings. If they name different wrong blocks, neither is trusted.
+/// Returns the verdict of a reading and of the reading before it, if there was one. If the two do not agree
+/// on the wrong blocks, neither is trusted: the blocks that they name count as contradictory.
 fn confirmed(before: Option<StripeParity>, found: StripeParity) -> Verdict {
     use StripeParity::{Contradictory, Wrong};
     Verdict::Parity(match (before, found) {

@@ -1,5 +1,5 @@
-//! Parity scrubs and checks of stripes in which jobs found contradictions: the order of checks, and the
-//! consequences of their results.
+//! Parity scrubs, and checks of the stripes in which jobs found contradictions. This module decides the order
+//! of the checks and the consequences of their results.
 //!
 //! A block that the equations identify as wrong is condemned and repaired like any corrupt one. If the
 //! equations contradict each other without identifying the wrong block, the stripe is recorded as
@@ -249,8 +249,8 @@ impl Scrubs {
 
     /// Repeats a check without a result, at most a few times.
     fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
-        // The background scrub and the comparison after a restore have no queue here: they check the stripe
-        // again by themselves.
+        // The background scrub and the checks after a restore have no queue here: they check the stripe again
+        // by themselves.
         let again = self.queue_of(asker).is_some_and(|queue| queue.tries_again(stripe));
         if !again {
             self.tally(asker, |view| note_unchecked(view, stripe, why));
@@ -290,7 +290,7 @@ fn subject(facts: Facts<'_>, id: &StripeId, asker: Asker) -> Result<Subject, Obs
     Ok(Subject { asker, record, code: stripe.code, chunking: stripe.chunking, readable })
 }
 
-/// Whether an equation is left that covers only readable blocks.
+/// Whether at least one parity equation covers only readable blocks.
 fn has_equations(stripe: &Stripe) -> bool {
     if stripe.code.spec().is_mds() {
         return stripe.held().count() > stripe.code.data_blocks();

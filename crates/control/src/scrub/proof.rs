@@ -1,4 +1,4 @@
-//! Comparing parity after the catalog was rebuilt or restored.
+//! Parity checks of all stripes after the catalog was rebuilt or restored.
 //!
 //! Such a catalog has lost the records of wrong blocks and of contradictions, so each stripe counts as
 //! unproven until a parity check has passed over all of its good blocks. The checks start by themselves, at
@@ -6,8 +6,8 @@
 //! come first, because somebody may have replaced a block by one with a weaker digest. A stripe that cannot
 //! be checked now is retried.
 //!
-//! Other parity checks prove stripes too. A stripe whose blocks contradict each other leaves the list, because
-//! its contradiction is recorded.
+//! Other parity checks prove stripes too. A stripe whose blocks contradict each other leaves the list,
+//! because its contradiction is recorded.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -54,8 +54,8 @@ impl Proof {
         self.left.len()
     }
 
-    /// Handles a passed parity check over these blocks. It proves the stripe if it covers every block of
-    /// which a healthy copy is recorded.
+    /// Handles a passed parity check over these blocks. If the blocks include every block of which a healthy
+    /// copy is recorded, the stripe is proven.
     pub(crate) fn note_held(&mut self, facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
         if self.left.is_empty() {
             return;

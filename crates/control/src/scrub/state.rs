@@ -54,7 +54,7 @@ impl NodeScrub {
     }
 }
 
-/// A block on a node. Each round visits all of them in order.
+/// A block on a node, or the entry for the parity check of a stripe. Each round visits all places in order.
 pub(super) type BlockOnNode = (StripeId, BlockIndex, NodeId);
 
 /// The position, as the records store it.
@@ -97,7 +97,8 @@ pub(crate) struct Proof {
     /// The record, as it was written last; `None` if nothing is unproven.
     pub(super) kept: Option<Unproven>,
     pub(super) left: BTreeSet<StripeId>,
-    /// The stripes to check before the stripes that could not be checked are retried.
+    /// The stripes that are still to be checked in this pass. The next pass retries those that could not be
+    /// checked.
     pub(super) queue: VecDeque<StripeId>,
     /// The time at which the next check may start.
     pub(super) pace: Pace,
@@ -108,7 +109,7 @@ pub(crate) struct Proof {
     pub(super) obstacle: Option<&'static str>,
 }
 
-/// The number of attempts to check the parity of a stripe.
+/// The maximum number of attempts to check the parity of a stripe.
 const ATTEMPTS: u32 = 3;
 /// The maximum number of stripes that wait because jobs found contradictions.
 const MOST_DOUBTED: usize = 1000;

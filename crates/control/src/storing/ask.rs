@@ -5,7 +5,7 @@ use store_api::Write;
 
 use crate::effect::Reply;
 
-/// A request to the storage, which its thread carries out.
+/// A request to the storage. The storage's thread carries it out.
 #[derive(Debug)]
 pub enum Ask {
     /// Carry out this write. The answer carries the same number.

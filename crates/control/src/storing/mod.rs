@@ -46,7 +46,7 @@ pub(crate) struct Storing {
     pub joining: BTreeSet<ConnectionId>,
     /// Number of batches of changes that the storage has reported so far.
     pub changes: u64,
-    /// The time of the last copy of the catalog, and the number of changes until then.
+    /// The time of the last copy of the catalog, and the value of `changes` at that time.
     pub copied: Option<(Duration, u64)>,
     /// The state of the storage: working or failing.
     pub write_path: WritePath,
@@ -198,7 +198,7 @@ impl Storing {
 }
 
 impl Storing {
-    /// Returns an error if the storage cannot accept further writes of requests.
+    /// Returns an error if the storage cannot accept further writes for requests.
     pub(crate) fn check_storage(&self) -> Result<(), StorageError> {
         self.write_path.check()?;
         match self.waiting.len() {

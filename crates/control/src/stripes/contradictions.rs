@@ -65,8 +65,8 @@ impl Stripes {
         out.tell(Signal::ContradictionAdded(stripe.clone()));
     }
 
-    /// Handles a passed parity check over these blocks. It settles a contradiction if it covers every block
-    /// of which a healthy copy is recorded.
+    /// Handles a passed parity check over these blocks. If the blocks include every block of which a healthy
+    /// copy is recorded, the stripe's contradiction is settled.
     pub(crate) fn parity_held(
         &mut self,
         outer: OuterFacts<'_>,

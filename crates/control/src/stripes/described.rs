@@ -23,7 +23,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
 /// The maximum number of described stripes. Further ones are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
-/// The owner of stripes that came with the repairs of an earlier coordinator.
+/// The owner, for the memory limits, of descriptions that an earlier coordinator recorded with its repairs.
 const OF_RECORDS: &str = "unfinished repairs";
 /// The maximum length of a block, in bytes.
 const MOST_BLOCK_BYTES: u64 = 1 << 44;
@@ -84,7 +84,7 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Restores the description of a stripe that came with a repair of an earlier coordinator.
+    /// Restores the description of a stripe that an earlier coordinator recorded with a repair.
     pub(crate) fn recall_given(&mut self, outer: OuterFacts<'_>, record: StripeRecord) {
         self.given.bytes.force(&record, OF_RECORDS);
         let until = self.remembered_until(outer, &record.id);
@@ -212,7 +212,8 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Whether a description matches the stripe that the storage has listed, apart from the places of blocks.
+/// Whether a description matches a known stripe (listed by the storage or described before), apart from the
+/// nodes of the blocks.
 fn is_same(told: &StripeRecord, given: &GivenStripe) -> bool {
     let named = told.blocks.iter().map(|block| (block.id.0.as_str(), block.bytes));
     told.code.to_string() == given.code

@@ -20,7 +20,8 @@ use crate::stripes::state::holdings::Holdings;
 use views::OrphansView;
 
 impl Stripes {
-    /// Runs the comparisons and removals that were postponed until the end of the start-up phase.
+    /// Searches for lost blocks and removes blocks, once the start-up phase has ended or no helper claims any
+    /// more that the catalog is outdated.
     pub(crate) fn after_settling(&mut self, outer: OuterFacts<'_>, jobs: &Jobs, out: &mut Out) {
         for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
             self.find_homes(outer, node, out);
@@ -134,7 +135,8 @@ impl Stripes {
         }
     }
 
-    /// Looks for copies of a block that was found bad, among the orphans of all helpers.
+    /// Searches all connected helpers for copies of lost blocks: among their orphans, and among the copies
+    /// that they are about to remove.
     pub(crate) fn find_all_homes(&mut self, outer: OuterFacts<'_>, out: &mut Out) {
         if outer.nodes.settled && !self.is_behind() {
             outer
@@ -191,8 +193,8 @@ impl Stripes {
         digest: Option<Digest>,
         out: &mut Out,
     ) {
-        // A block without a recorded digest is accepted by its name if the recorded block is missing. It is
-        // not accepted if a parity check has found a block of this name wrong.
+        // If no digest is recorded, the block is accepted by its name, provided that the recorded block is
+        // missing. If a parity check has found a block of this name wrong, no copy of it is accepted.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
                 && !self.inventory.is_removing(node, &known.id)

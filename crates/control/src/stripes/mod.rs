@@ -59,8 +59,8 @@ pub(crate) struct Stripes {
     pub newer: NewerClaims,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
-    /// Blocks found bad, with the state that is not yet recorded. They are not read, and no other copy of them
-    /// is removed.
+    /// Blocks found bad, with the state that is not yet recorded. They are not read, and no other copy of
+    /// them is removed.
     pub doubted: BTreeMap<(BlockId, NodeId), BlockState>,
     pub made_lately: MadeLately,
     pub readers: Readers,

@@ -41,8 +41,8 @@ impl Stripes {
         }
     }
 
-    /// Continues without the blocks that are newer than the catalog, which become orphans. If the request
-    /// names a helper to reject, only ignores that helper's list of newer blocks.
+    /// Continues without the blocks that are newer than the catalog; these blocks become orphans. If the
+    /// request names a helper to reject, does no more than ignore that helper's list of newer blocks.
     pub(crate) fn accept_catalog(
         &mut self,
         outer: OuterFacts<'_>,

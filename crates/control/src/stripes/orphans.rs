@@ -31,8 +31,8 @@ impl Stripes {
         }
     }
 
-    /// Handles the end of a helper's descriptions. Orphans that are still there now are kept and not checked
-    /// again.
+    /// Handles the end of a helper's descriptions of its blocks. Removable orphans that the helper still has
+    /// are kept, and are not checked again until the helper lists its blocks anew.
     pub(crate) fn end_tidying(&mut self, outer: OuterFacts<'_>, node: NodeId) {
         let left: Vec<BlockId> = outer.with(self).removable_orphans(node).cloned().collect();
         self.orphans.refused.entry(node).or_default().extend(left);

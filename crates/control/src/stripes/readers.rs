@@ -28,7 +28,7 @@ impl Stripes {
         }
     }
 
-    /// Keeps a stripe that was removed from the catalog until the leases of its readers end.
+    /// After a stripe was removed from the catalog, keeps its record until the leases of its readers end.
     pub(crate) fn retire_stripe(&mut self, base: &Base, stripe: StripeRecord) {
         self.readers.retire(stripe, base.now);
     }

@@ -184,7 +184,7 @@ impl Stripes {
 }
 
 impl Jobs {
-    /// Whether a running job publishes this block's stripe, or a reader has a lease on it.
+    /// Whether a running job publishes blocks of this block's stripe, or a reader has a lease on the stripe.
     pub(crate) fn is_worked_on(&self, facts: Facts<'_>, block: &BlockId) -> bool {
         facts.stripes.readers.hold(block)
             || self.running.values().any(|running| {

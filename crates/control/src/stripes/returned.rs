@@ -21,8 +21,8 @@ use crate::stripes::Stripes;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stripes {
-    /// Returns the block whose recorded digest differs from the described one, if it is recorded as healthy
-    /// on this node.
+    /// Returns the stripe and index of a described block if the block is recorded as healthy on this node,
+    /// but with another digest.
     pub(crate) fn contradicted_by(&self, node: NodeId, told: &Description) -> Option<(StripeId, BlockIndex)> {
         let (stripe, index) = self.picture.find_block(&told.id).ok()?;
         let record = self.picture.stripe(&stripe).ok()?;

@@ -1,9 +1,9 @@
 //! Surplus copies: a block that was rebuilt or moved may still be on its earlier node.
 //!
-//! A surplus copy is removed only if the stripe is whole without it and tolerates as many node failures, no
-//! job works on the stripe, and the copy that stays was verified less than a minute ago, or written and read
-//! back by a job just now. Copies are kept while blocks of the stripe contradict each other, and for some
-//! time after a read of the stripe has failed.
+//! A surplus copy is removed only under three conditions: the stripe is whole without it and tolerates as
+//! many node failures; no job works on the stripe; and the copy that stays was verified less than a minute
+//! ago, or a job has just written it and read it back. Copies are kept while blocks of the stripe contradict
+//! each other, and for some time after a read of the stripe has failed.
 //!
 //! Each helper verifies one block at a time, within a rate. A restart forgets the verifications, so they are
 //! repeated.
@@ -99,8 +99,8 @@ impl Surplus {
         }
     }
 
-    /// Whether a node's copy of a block may be removed now, because the copy that stays was just verified.
-    /// Otherwise queues the verification, after which the copy is reported again.
+    /// Whether a node's copy of a block may be removed now, because the copy that stays was just verified. If
+    /// only this verification is missing, queues it; the copy is reported again afterwards.
     pub(crate) fn may_drop(
         &mut self,
         facts: Facts<'_>,

@@ -1,7 +1,7 @@
 //! Stripes whose state cannot be determined from the store's answers.
 //!
-//! They are not part of the picture (the catalog in memory) and are counted separately. While there is one,
-//! the cluster is not reported as safe, and blocks of these stripes do not count as orphans.
+//! They are not part of the picture (the catalog in memory) and are counted separately. While there is such a
+//! stripe, the cluster is not reported as safe, and blocks of these stripes do not count as orphans.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The background scrub: its rate, its findings, and that it continues after a restart.
+//! The background scrub: its rate, its findings, and its continuation after a restart.
 
 use super::*;
 

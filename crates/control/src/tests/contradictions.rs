@@ -123,7 +123,8 @@ fn a_contradiction_that_a_job_finds_is_checked_at_once() {
 }
 
 impl Scene {
-    /// Counts the verifications that helpers were asked for, and has them carried out.
+    /// Returns how many verifications helpers were asked for since the last call, and lets the helpers
+    /// answer.
     fn verifications(&mut self) -> usize {
         let mut count = 0;
         for node in self.nodes.values_mut() {

@@ -140,7 +140,8 @@ impl Scene {
         self.frozen.extend(all);
     }
 
-    /// Starts a drain of the holder of block 0 whose job gets no slices. Returns the number of the drain.
+    /// Starts a drain of the holder of block 0, and drops the messages that would make its job move slices.
+    /// Returns the number of the drain.
     fn hanging_drain(&mut self, file: &FileLayout) -> u64 {
         self.freeze_all();
         let drain = Some(home(file, 0));

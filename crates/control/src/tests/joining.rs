@@ -110,5 +110,3 @@ fn unknown_blocks_are_reported_and_never_removed() {
     assert_eq!((orphans[0].node.as_str(), orphans[0].block.as_str()), ("h2", "99.0"));
     assert!(scene.node("h2").disk.contains_key(&BlockId("99.0".into())));
 }
-
-// ---- puts ----

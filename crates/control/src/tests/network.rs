@@ -136,7 +136,7 @@ fn probes_and_trials_do_not_overlap() {
     let view = scene.ask(NetworkCommand::Probes).unwrap();
     assert_eq!((view.running, view.links.len()), (false, 2), "{view:?}");
     assert_eq!(scene.uplink("h2").1, RateSource::Assumed);
-    // Now in the opposite order: first trials, then probes.
+    // Now in the opposite order: first probes, then trials.
     scene.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap();
     note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
     assert_eq!(scene.status().work.jobs.len(), 1);

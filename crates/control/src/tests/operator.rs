@@ -313,7 +313,7 @@ fn unreadable_parts_are_listed_by_file_and_bytes_with_the_helpers_to_start() {
     );
     let bytes: u64 = first.ranges.iter().map(|range| range.last - range.first + 1).sum();
     assert!(bytes == 4096 || bytes == 8192, "{first:?}");
-    // After the helper's return, all stripes are readable again.
+    // After the return of one of these helpers, all stripes are readable again.
     scene.start(&homes[0]);
     assert!(scene.status().damage.unreadable.is_empty());
 }

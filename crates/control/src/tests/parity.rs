@@ -271,7 +271,7 @@ fn after_a_restore_the_status_waits_for_the_parity_of_all_stripes() {
     assert_eq!(scene.repair_all().state.name(), "done");
     scene.wait(Duration::from_secs(1));
     assert!(scene.status().healthy, "{}", scene.status().summary);
-    // The end of the comparison is recorded as well.
+    // The end of these checks is recorded too, so no stripe is unproven after a restart.
     scene.restart();
     helpers.iter().for_each(|helper| scene.start(helper));
     scene.wait(Duration::from_secs(1));

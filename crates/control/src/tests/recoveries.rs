@@ -1,4 +1,4 @@
-//! Recovery, drains, pauses and caps, and helpers that return in the middle.
+//! Node recoveries, drains, pauses and caps, and helpers that return during a repair.
 
 use crate::commands::{NetworkCommand, NodeCommand, RepairCommand};
 use repair::Caps;
@@ -192,7 +192,7 @@ fn caps_are_distributed_and_recorded() {
     let kept = scene.cap(request);
     let sends = |rate| Caps { repairs_up: Some(rate), ..Caps::default() };
     assert_eq!(scene.told("h1"), Some(Caps { repairs_down: Some(3_000_000), ..sends(3_000_000) }));
-    // h1 has a lower cap of its own, and the other helpers share the rest.
+    // h1 has a lower cap of its own, and the other helpers share the rest of the cluster's cap.
     let share = (40_000_000 - 3_000_000) / 3;
     assert_eq!(scene.told("h2"), Some(Caps { repairs_disk: Some(7_000_000), ..sends(share) }));
     assert_eq!(scene.told("h3"), Some(sends(share)));
@@ -241,7 +241,7 @@ fn a_shared_cap_is_redistributed_by_unused_shares() {
     scene.kill("h2");
     let left: u64 = shares(&mut scene)[1..].iter().map(|share| share.expect("all have more now")).sum();
     assert!((49_999_990..=50_000_000).contains(&left), "{left}");
-    // After a pause without repairs, the next repair starts with even shares.
+    // After some time without repairs, shares are even again: four helpers share 60 MB/s.
     scene.thaw();
     scene.wait(Duration::from_secs(10));
     scene.freeze();

@@ -266,7 +266,7 @@ fn a_restarted_coordinator_resumes_repairs_and_aborts_puts() {
     assert!(scene.status().work.repairs.is_empty(), "a repair that ended is not taken up again");
 }
 
-// ---- scrubs and plans ----
+// ---- plans ----
 
 #[test]
 fn a_plan_is_explained_and_not_carried_out() {

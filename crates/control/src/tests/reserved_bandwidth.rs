@@ -18,7 +18,7 @@ impl Scene {
     }
 }
 
-/// Creates a stripe of six blocks, of which any two are enough, with its first block lost. All nodes are
+/// Creates a stripe of six blocks, any two of which can decode it. Its first block is lost, and all nodes are
 /// frozen.
 fn damaged() -> (Scene, FileLayout) {
     let mut scene = Scene::new(7);

@@ -151,7 +151,7 @@ fn a_failing_storage_changes_nothing_and_is_retried() {
     assert_eq!(scene.files(), ["f"]);
     scene.broken = false;
     scene.wait(Duration::from_secs(2));
-    // A repair is not finished while its block cannot be recorded, and no removal is sent.
+    // After the fault, a repair that is queued while the storage is stuck ends once the storage resumes.
     scene.kill(&home(&file, 0));
     scene.stuck = true;
     let repair = scene.await_later(|reply| RepairCommand::Queue(all, reply));

@@ -8,7 +8,7 @@ use repair::{NodeId, StripeId};
 use crate::stripes::picture::{Picture, Slot, Together};
 
 impl Picture {
-    /// Returns the stripes of files with blocks on these nodes.
+    /// Returns the stripes (of files) that have a block on at least one of these nodes.
     pub(crate) fn stripes_on(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Slot> {
         let held = nodes.iter().filter_map(|node| self.holders.get(node));
         held.flatten().map(|&(slot, _)| slot).filter(|&slot| !self.entry_in(slot).pending).collect()
@@ -26,8 +26,8 @@ impl Picture {
         (self.shared.code_of(entry.code), entry.block_bytes)
     }
 
-    /// Returns a stripe's lost blocks and how the others share failure domains, if only the copies that
-    /// `counts` accepts can be read.
+    /// Returns the blocks that a stripe would have lost, and how its other blocks would share failure
+    /// domains, if only the copies that `counts` accepts could be read.
     pub(crate) fn losses(
         &self,
         slot: Slot,

@@ -3,9 +3,10 @@
 //! It is built only from [`StoreChange`]s, at the start and afterwards, and contains only what is durable: no
 //! write in flight and no failed write.
 //!
-//! A stripe of 14 blocks needs about 700 bytes (`docs/decisions/0013`). Nodes are numbers. Block names are
-//! derived from the stripe's name and the index where possible. Further copies of blocks take memory only
-//! where they exist. Digests are packed, and all stripes of a put share their file's data.
+//! A stripe of 14 blocks needs about 700 bytes (`docs/decisions/0013`). To save memory, nodes are stored as
+//! numbers. Block names are derived from the stripe's name and the index where possible. Further copies of
+//! blocks take memory only where they exist. Digests are packed, and all stripes of a put share their file's
+//! data.
 
 mod census;
 mod domains;
@@ -41,7 +42,7 @@ pub(crate) struct Picture {
     names: BTreeMap<Arc<str>, Slot>,
     /// Blocks whose stripe cannot be derived from their name.
     odd: BTreeMap<BlockId, (Slot, BlockIndex)>,
-    /// Stripes with a block on several nodes.
+    /// Stripes in which some block has copies on several nodes.
     replicated: BTreeSet<Slot>,
     /// Stripes (of files) in which some block would have no healthy copy even if all nodes were in service.
     rotten: BTreeSet<Slot>,
@@ -184,7 +185,7 @@ impl Picture {
         (self.fleet.has_hosts(), self.fleet.has_racks())
     }
 
-    /// Returns the stripes of files with several readable blocks on the same helper.
+    /// Returns the stripes (of files) that have several readable blocks on the same helper.
     pub(crate) fn doubled(&self) -> impl Iterator<Item = StripeRecord> + '_ {
         self.counts.doubled().map(|slot| self.record(slot))
     }
@@ -278,12 +279,13 @@ impl Picture {
         names.map(|(name, _)| StripeId(name.to_string()))
     }
 
-    /// Returns the stripes with a block on several nodes.
+    /// Returns the stripes in which some block has copies on several nodes.
     pub(crate) fn replicated(&self) -> Vec<StripeRecord> {
         self.replicated.iter().map(|&slot| self.record(slot)).collect()
     }
 
-    /// Returns the stripes that have a block on this node and some block on several nodes.
+    /// Returns the stripes that have a block on this node and in which some block has copies on several
+    /// nodes.
     pub(crate) fn replicated_on(&self, node: NodeId) -> Vec<StripeId> {
         if self.replicated.is_empty() {
             return Vec::new();
@@ -308,14 +310,15 @@ impl Picture {
         of_files.map(|entry| entry.record(&self.shared)).collect()
     }
 
-    /// Returns the stripes of files with lost blocks, in the order of their names.
+    /// Returns the stripes (of files) that have lost blocks, in the order of the stripes' names.
     pub(crate) fn damaged(&self) -> Vec<StripeRecord> {
         let mut damaged: Vec<StripeRecord> = self.counts.damaged().map(|slot| self.record(slot)).collect();
         damaged.sort_by(|a, b| a.id.cmp(&b.id));
         damaged
     }
 
-    /// Returns the stripes of files with a block that has no healthy copy, even if all nodes were in service.
+    /// Returns the stripes (of files) in which some block would have no healthy copy even if all nodes were
+    /// in service.
     pub(crate) fn rotten(&self) -> &BTreeSet<Slot> {
         &self.rotten
     }
@@ -365,8 +368,8 @@ impl Picture {
             && self.find_block(block).is_err()
     }
 
-    /// Whether a coordinator over this catalog named this block. If no stripe contains the block, it was then
-    /// removed or never committed.
+    /// Whether a coordinator that used this catalog assigned this block's name. If so, and if no stripe
+    /// contains the block, its file was removed or never committed.
     pub(crate) fn was_given(&self, block: &BlockId) -> bool {
         self.eras.were_given(block, self.counted.max(1))
     }

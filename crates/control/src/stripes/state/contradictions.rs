@@ -2,8 +2,8 @@
 //!
 //! A contradiction is recorded, so it survives a restart. It ends when the stripe is removed, or when a
 //! parity check passes over every block of which a healthy copy is recorded. A check that omits a block, or
-//! cannot read it, proves nothing about that block. Until then, `status` does not report the cluster as safe,
-//! and each block decoded from the stripe is checked against every survivor.
+//! cannot read it, proves nothing about that block. As long as the contradiction lasts, `status` does not
+//! report the cluster as safe, and each block decoded from the stripe is checked against every survivor.
 
 use std::collections::{BTreeMap, BTreeSet};
 

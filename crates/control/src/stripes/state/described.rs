@@ -8,8 +8,8 @@
 //! repair.
 //!
 //! In a store that others change, a plug-in may describe a stripe that the storage has also listed. The
-//! description is the system's latest view and takes precedence for a short time. Both have the same name, so
-//! there is only one repair of the stripe.
+//! description is the system's latest view and takes precedence for a short time. Description and listing
+//! have the same name, so there is only one repair of the stripe.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

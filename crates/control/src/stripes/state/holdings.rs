@@ -1,12 +1,12 @@
-//! Compares the blocks that helpers hold with the blocks that the catalog places on them.
+//! The differences between the blocks that helpers hold and the blocks that the catalog places on them.
 //!
 //! A block on a helper is one of the following:
 //! - recorded there as healthy;
 //! - recorded there as bad, and present again: it is verified;
 //! - recorded on another helper that has lost it: it is verified and *adopted*;
-//! - an *orphan*: no stripe contains it;
-//! - newer than the catalog: its stripe number has not been reached yet. The catalog is then an old copy, and
-//!   nothing is changed until an operator decides.
+//! - an *orphan*: any other block that the catalog does not place on this helper;
+//! - newer than the catalog: its stripe number has not been used yet. The catalog may then be an old copy
+//!   (see `newer_claims`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use repair::{BlockId, NodeId, StripeId};
 /// The differences between a connected helper's blocks and the catalog.
 #[derive(Default)]
 pub(crate) struct Holdings {
-    /// Blocks that no stripe contains.
+    /// Blocks that the catalog does not place on this helper.
     pub orphans: BTreeSet<BlockId>,
     /// Blocks that the helper was told to remove, without an answer so far.
     pub removing: BTreeSet<BlockId>,

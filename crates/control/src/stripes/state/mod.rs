@@ -1,4 +1,5 @@
-//! The parts of the state of stripes. The rules that change one part by the others are in the parent module.
+//! The parts of the state of stripes. The rules that change one part depending on the others are in the
+//! parent module.
 
 pub(crate) mod codes;
 pub(crate) mod condemned;

@@ -1,9 +1,9 @@
 //! Automatic removal of orphans that are proven unreferenced.
 //!
 //! A copy of a block is proven surplus if its stripe tolerates as many losses without the copy as its code
-//! allows. A block without a stripe is proven unreferenced if a coordinator over this catalog named it: its
-//! file was then removed, or never committed. All other orphans stay until an operator runs `mend scrub
-//! --remove-orphans`, because an older catalog may have lost their stripes.
+//! allows. A block without a stripe is proven unreferenced if a coordinator that used this catalog assigned
+//! its name: its file was then removed, or never committed. All other orphans stay until an operator runs
+//! `mend scrub --remove-orphans`, because an older catalog may have lost their stripes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
