@@ -70,7 +70,7 @@ pub async fn compare(client: &Client, args: &CompareArgs) -> Result<Answer, Fail
     if rows.is_empty()
         && let Some((_, failure)) = refused.pop()
     {
-        return Err(failure); // Every scheme failed; the last error stands for all.
+        return Err(failure); // Every scheme failed: report the last error.
     }
     let mut text = subject.head() + &measured_table(plain.median, subject.stripe.block_bytes, &rows);
     for (scheme, failure) in refused {

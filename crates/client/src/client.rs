@@ -383,8 +383,8 @@ impl Client {
         Ok(copy.len() as u64)
     }
 
-    /// Accepts the current catalog although helpers report blocks that are newer than it, or makes the
-    /// coordinator distrust one of these helpers.
+    /// Accepts the current catalog although helpers report blocks that are newer than it. If the request
+    /// rejects a helper, only makes the coordinator ignore this helper's report.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -402,8 +402,8 @@ impl Client {
 
     /// Runs `work` in the background; [`settle`](Self::settle) waits for it.
     pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        // Without an async runtime, nothing can be sent; the coordinator then cleans up when the session
-        // ends.
+        // Without an async runtime, nothing can be sent; the coordinator then cleans up some time after the
+        // session ends.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let task = runtime.spawn(work);
             self.inner.background.lock().unwrap_or_else(PoisonError::into_inner).push(task);

@@ -46,7 +46,7 @@ pub enum ClientError {
     Protocol {
         /// The coordinator's address.
         address: Address,
-        /// The offending part of the response.
+        /// A description of the defect.
         detail: String,
     },
     /// The coordinator refused to open a control session.
@@ -76,7 +76,7 @@ pub enum ClientError {
     Unreadable {
         /// The file.
         file: String,
-        /// Its unreadable stripes.
+        /// The unreadable stripes of the file.
         stripes: Vec<String>,
         /// The affected byte ranges of the file, in order and merged.
         lost: Vec<Range<u64>>,

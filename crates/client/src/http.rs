@@ -126,7 +126,8 @@ impl Http {
         serde_json::from_slice(answer).map_err(|error| self.protocol(error))
     }
 
-    /// Sends a request, and repeats it while the coordinator is starting, if this client has any patience.
+    /// Sends a request. While the coordinator is starting, repeats the request for up to `STARTING_LIMIT`,
+    /// unless the client's patience is zero.
     async fn exchange_patiently(
         &self,
         method: Method,
@@ -170,8 +171,8 @@ impl Http {
         Ok((answer, is_starting))
     }
 
-    /// Returns the idle connection if it is still usable, or a new one. Concurrent callers wait until the new
-    /// connection is established, and share it.
+    /// Returns the open connection if it is still usable, otherwise a new one. Concurrent callers wait until
+    /// the new connection is established, and share it.
     async fn sender(&self) -> Result<Sender, ClientError> {
         let mut kept = self.kept.lock().await;
         if let Some(kept) =
