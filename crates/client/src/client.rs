@@ -100,7 +100,7 @@ impl Client {
     /// Reads part of a stripe into `sinks`. Dropping the future cancels the read.
     ///
     /// # Errors
-    /// [`ClientError::Failed`] with the coordinator's reason, once its retries are exhausted.
+    /// [`ClientError::Failed`] with the coordinator's reason, after the coordinator's retries have failed.
     pub async fn read(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let stripe = request.stripe.0.clone();
         let kept = self.session().await?;

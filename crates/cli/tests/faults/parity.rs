@@ -13,8 +13,8 @@ use crate::forging::replace_pair;
 
 const HELPERS: u16 = 7;
 
-/// The files: a Reed-Solomon stripe, a stripe of a code with sub-blocks, and a short file whose last blocks
-/// are zeros.
+/// Name, code and size in bytes of each file: one with a Reed-Solomon stripe, one with a stripe of a code
+/// with sub-blocks, and a short one whose last blocks are zeros.
 const FILES: [(&str, &str, usize); 3] =
     [("film", "rs-6-4", 256 << 10), ("song", "clay-6-4-5", 256 << 10), ("note", "rs-6-4", 70_000)];
 
@@ -160,7 +160,8 @@ fn a_rebuilt_or_restored_catalog_is_safe_only_after_its_parity_was_compared() {
     let status = cluster.mend(&["status", "--output", "json"]).json();
     assert!(status["lost_lately"].to_string().contains(&before), "{status:#}");
 
-    // The restored catalog contains neither the marked blocks nor the new places of rebuilt blocks.
+    // The restored catalog records neither which blocks were found wrong nor where blocks have been rebuilt
+    // since.
     let (folder, id) = place(&cluster, "3.1");
     stop(&mut cluster);
     replace_pair(&folder, &id, 5);

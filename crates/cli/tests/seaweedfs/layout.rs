@@ -90,7 +90,7 @@ pub fn a_failed_publication(world: &mut World) {
     let before: Vec<_> = ghosts.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
     ghosts.iter().for_each(|name| mount_without_vif(world, name, at));
     mend.start_coordinator();
-    // Mend withdraws the first shard that it rebuilds in this folder, and rebuilds it elsewhere.
+    // Mend removes the first shard that it rebuilds in this folder again, and rebuilds it elsewhere.
     for (name, before) in ghosts.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);
     }

@@ -242,8 +242,8 @@ pub fn a_duplicate(world: &mut World) {
     let volume = world.bucket.clone();
     let name = shard(&volume, 1);
     let (holder, path) = world.holder(&name);
-    // If the shard were lost, the placement rule would choose its old server. Only if no server has more
-    // shards than the old one may the rule choose another server.
+    // If the shard were lost, the placement rule would choose its old server. The rule may choose another
+    // server if no server has more shards than the old one.
     let volumes = world.volumes();
     let generation = volumes.get(volume.id()).expect("listed").generations.values().next().expect("one");
     let mut without = generation.clone();
