@@ -436,7 +436,7 @@ pub struct CancelArgs {
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// A block, or a stripe for all of its lost blocks
+    /// The block to rebuild; a stripe means all of its lost blocks
     #[arg(value_name = "BLOCK|STRIPE")]
     pub target: String,
     #[command(flatten)]

@@ -65,7 +65,7 @@ pub enum ClientError {
     /// A read or put of a stripe failed.
     #[error("stripe {stripe}: {failure}")]
     Failed {
-        /// The stripe's id, or for a put its position in the file.
+        /// The stripe's id; for a put, the stripe's position in the file.
         stripe: String,
         /// The coordinator's reason.
         failure: RequestFailure,

@@ -36,7 +36,7 @@ const REST_LIMIT: Duration = Duration::from_secs(15);
 
 /// Interval between attempts to reach an unreachable coordinator.
 const DIAL_EVERY: Duration = Duration::from_millis(200);
-/// How long to repeat a request while the coordinator answers that it is starting. Its start takes up to ten
+/// How long to repeat a request while the coordinator answers that it is starting. A start takes up to ten
 /// seconds.
 const STARTING_LIMIT: Duration = Duration::from_secs(15);
 /// Interval between repetitions of a request while the coordinator is starting.

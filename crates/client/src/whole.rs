@@ -1,4 +1,4 @@
-//! Verifies blocks that a get reads completely against their recorded digests.
+//! Verifies the blocks that a get reads completely, by comparing them with their recorded digests.
 //!
 //! The checksums that a store keeps for ranges of a block are linear, so bytes on a disk can be altered in a
 //! way that leaves all of these checksums valid. A block that is decoded from such altered blocks is wrong,

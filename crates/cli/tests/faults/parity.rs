@@ -40,8 +40,9 @@ fn place(cluster: &Cluster, block: &str) -> (PathBuf, BlockId) {
     (blocks, BlockId(cluster.block_name(block)))
 }
 
-/// Forges blocks and rebuilds the catalog from the helpers' disks, so that it records the forged digests.
-/// Removes the catalog's `UNPROVEN` mark, which says that the parity of its stripes must still be checked.
+/// Forges blocks and rebuilds the catalog from the helpers' disks. The rebuilt catalog records the forged
+/// digests. Removes the catalog's mark `UNPROVEN`, which says that the parity of the stripes must still be
+/// checked.
 fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
     forge_and_rebuild(cluster, blocks, more_settings);
     let config = fs::read_to_string(cluster.folder().join("mend.toml")).unwrap();

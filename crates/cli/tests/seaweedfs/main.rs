@@ -1,6 +1,6 @@
-//! A real SeaweedFS cluster, started once in a separate network namespace: a master, a filer with S3 and six
-//! volume servers with two disks each. The cases compare what Mend reads, writes and queries with this
-//! cluster.
+//! Tests Mend with a real SeaweedFS cluster, which is started once in a separate network namespace: a master,
+//! a filer with S3 and six volume servers with two disks each. The cases compare what Mend reads, writes and
+//! queries with this cluster.
 //!
 //! `scripts/seaweedfs` installs the unmodified program. The suite fails where no cluster can be started;
 //! `MEND_SKIP=seaweedfs` skips it. The servers die with this process, however it ends.
