@@ -215,7 +215,8 @@ pub struct InitArgs {
     /// Default scheme of reads and repairs
     #[arg(long, default_value = "auto")]
     pub scheme: Scheme,
-    /// Whether to encrypt data edges [default: true if a helper listens on an address other than loopback]
+    /// Whether to encrypt data edges, the connections that carry blocks [default: true if a helper listens on
+    /// an address other than loopback]
     #[arg(long, value_name = "true|false")]
     pub data_tls: Option<bool>,
     /// Listen address of the coordinator and the helpers
@@ -273,7 +274,7 @@ pub enum CatalogAction {
 
 #[derive(Debug, Args)]
 pub struct ScrubArgs {
-    /// Then remove blocks that belong to no stripe and are safe to delete
+    /// After the scrub, remove blocks that belong to no stripe and are safe to delete
     #[arg(long)]
     pub remove_orphans: bool,
     /// Also check whole stripes against their code's parity equations; detects blocks that were replaced
@@ -435,7 +436,7 @@ pub struct CancelArgs {
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// A block, or a stripe for all of its lost blocks
+    /// The block to rebuild; a stripe means all of its lost blocks
     #[arg(value_name = "BLOCK|STRIPE")]
     pub target: String,
     #[command(flatten)]

@@ -70,7 +70,7 @@ pub async fn compare(client: &Client, args: &CompareArgs) -> Result<Answer, Fail
     if rows.is_empty()
         && let Some((_, failure)) = refused.pop()
     {
-        return Err(failure); // Every scheme failed; the last error stands for all.
+        return Err(failure); // Every scheme failed: report the last error.
     }
     let mut text = subject.head() + &measured_table(plain.median, subject.stripe.block_bytes, &rows);
     for (scheme, failure) in refused {
@@ -206,8 +206,8 @@ impl Subject {
         let progress = bar.progress();
         let (mut times, mut bytes, mut replanned) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.repeat {
-            // Free the previous result first, so that memory holds two blocks at most: this one and the
-            // reference.
+            // Free the previous result first, so that memory holds two blocks at most: the one being read and
+            // the reference.
             drop(std::mem::take(&mut bytes));
             let memory = Memory::new(0, self.stripe.block_bytes as usize);
             let start = Instant::now();

@@ -2,12 +2,12 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// A busy daemon may run out of descriptors below this limit.
+/// With a lower limit, a busy daemon may run out of descriptors.
 const ENOUGH: u64 = 4096;
 /// The limit to assume if the system does not report one.
 const USUAL: u64 = 1024;
 
-/// Raises this process's soft limit to the hard limit, logs it and returns it.
+/// Raises this process's soft limit to the hard limit. Logs and returns the resulting limit.
 pub fn raise() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return USUAL };
     let limit = match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {

@@ -85,8 +85,8 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
 }
 
 /// Returns the default output path: the last component of the stored name, in the current folder. Another
-/// user may have chosen the stored name, so the path must not exist yet or contain characters that control a
-/// terminal.
+/// user may have chosen the stored name, so the path must neither exist already nor contain characters that
+/// control a terminal.
 fn default_target(name: &str) -> Result<PathBuf, Failure> {
     const HELP: &str = "choose the output with -o FILE, or -o - for stdout";
     let path = name.rsplit('/').next().unwrap_or_default();

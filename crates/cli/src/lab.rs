@@ -1,5 +1,5 @@
-//! Implements `mend lab …` by starting `mend-lab`. This is a separate program because machines that only run
-//! helpers do not need it.
+//! Implements `mend lab …` by starting the program `mend-lab`. The lab is a program of its own because
+//! machines that only run helpers do not need it.
 
 use std::env;
 use std::ffi::OsStr;

@@ -77,9 +77,9 @@ fn misspelt(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Builds the async runtime for a verb. Moving slices is fastest on a single thread, and a helper starts its
-/// own worker threads. The coordinator serves many independent connections and leaves one processor to the
-/// thread that runs `control`.
+/// Builds the async runtime for a verb. The coordinator serves many independent connections, so its runtime
+/// has a thread per processor, except for one processor that is left to the thread that runs `control`. Every
+/// other verb gets a single thread, which moves slices fastest; a helper starts worker threads of its own.
 fn runtime(verb: &Verb) -> io::Result<Runtime> {
     match verb {
         Verb::Coordinator(_) => {
@@ -90,7 +90,7 @@ fn runtime(verb: &Verb) -> io::Result<Runtime> {
     }
 }
 
-/// Logs to stderr. Without `RUST_LOG`, daemons log at `info` and other verbs at `error`.
+/// Logs to stderr. Without `RUST_LOG` and `--verbose`, daemons log at `info` and other verbs at `error`.
 fn log_to_stderr(cli: &Cli) {
     use tracing_subscriber::EnvFilter;
     let level = match (cli.verbose, cli.verb.is_daemon()) {

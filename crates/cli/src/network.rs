@@ -30,7 +30,7 @@ pub struct BenchLinksArgs {
     #[arg(value_name = "NODE")]
     pub nodes: Vec<Name>,
     /// Measure every pair, for networks with unequal distances; by default each helper sends to three others,
-    /// which is enough to measure its own port
+    /// which is enough to measure the uplink and the downlink of each helper
     #[arg(long)]
     pub pairs: bool,
     /// Bytes to send over each link, 4MiB to 1GiB [default: 32MiB]

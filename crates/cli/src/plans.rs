@@ -112,7 +112,7 @@ fn head(auto: &PlanView) -> String {
     )
 }
 
-/// Formats a table for a terminal of 80 columns.
+/// Formats the table of schemes, which fits a terminal of 80 columns.
 fn comparison(rows: Vec<[String; 7]>) -> String {
     let headings = ["scheme", ">predicted", ">received", ">busiest", ">network", ">disk reads", ">hops"];
     table(headings, rows)

@@ -1,5 +1,5 @@
-//! Progress of transfers that take longer than a second: a bar on terminals, a line every few seconds
-//! elsewhere.
+//! Shows the progress of transfers that take longer than a second: a bar on terminals, a line every few
+//! seconds elsewhere.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -64,7 +64,7 @@ impl Bar {
         }
     }
 
-    /// Sets the position and the total.
+    /// Sets the bytes moved so far to `bytes`, and the total to `of`.
     pub fn set(&self, bytes: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.set_position(bytes.min(of));

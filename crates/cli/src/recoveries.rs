@@ -45,7 +45,7 @@ pub struct DrainArgs {
     /// Only copy blocks from the helper
     #[arg(long, conflicts_with = "rebuild_only")]
     pub migrate_only: bool,
-    /// Only rebuild blocks from other helpers, where the code allows it
+    /// Copy no block that can be rebuilt from blocks of other helpers
     #[arg(long)]
     pub rebuild_only: bool,
     /// Stop the drain; the helper stays and receives new blocks again
@@ -95,7 +95,7 @@ pub struct CapsArgs {
     /// Cap on what the helpers of a rack together send, and receive, for repairs
     #[arg(long, value_name = "RACK=RATE")]
     pub rack: Vec<NamedRate>,
-    /// Remove all other caps
+    /// Remove all caps that this command does not set
     #[arg(long)]
     pub none: bool,
 }
@@ -288,7 +288,7 @@ fn running(progress: &ProgressView) -> String {
     text + &progress.limited_by.iter().map(|limit| format!("; limited by {limit}")).collect::<String>()
 }
 
-/// Formats how long a repair took, its rate, and its lower bound.
+/// Formats how long a repair took, its rate, and the lower bound on its duration.
 fn took(progress: &ProgressView) -> String {
     let mut text = format!("took {}", lasting(Duration::from_millis(progress.elapsed_ms)));
     text += &progress.rate_bytes_per_s.map_or_else(String::new, |rate| format!(" at {}/s", size(rate)));
@@ -297,7 +297,7 @@ fn took(progress: &ProgressView) -> String {
 }
 
 /// Formats the lower bound on the duration of an ended repair, and the repair's bottleneck. Omits what is
-/// unknown, and returns `None` if both are.
+/// unknown, and returns `None` if both are unknown.
 pub fn beside_the_bound(progress: &ProgressView) -> Option<String> {
     let bound = progress.bound_ms.filter(|_| progress.elapsed_ms > 0).map(|bound| {
         let share = bound as f64 / progress.elapsed_ms as f64 * 100.0;

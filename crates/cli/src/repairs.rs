@@ -13,7 +13,7 @@ use crate::format::{count, lasting, printable, rate, size};
 use crate::progress::Bar;
 use crate::recoveries;
 
-/// How often to refresh estimates, even without progress.
+/// How often to refresh the displayed estimates of a repair that makes no progress.
 const SHOW_EVERY: Duration = Duration::from_secs(2);
 /// The maximum number of stripes to list without `--verbose`.
 const ITEMS_LISTED: usize = 20;
@@ -137,8 +137,8 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     text
 }
 
-/// Returns how long a repair was active, without pauses. This is the time that is compared with the lower
-/// bound. Without progress data, it is the time from start to end.
+/// Returns how long a repair was active, without pauses; this time is compared with the lower bound. If the
+/// view has no progress data, returns the time from start to end.
 fn took(view: &RepairView) -> Duration {
     let ended = view.ended_unix_ms.unwrap_or_default();
     let worked = view.progress.as_ref().map(|progress| progress.elapsed_ms);

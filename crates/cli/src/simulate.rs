@@ -62,7 +62,7 @@ pub struct SimRecoverArgs {
     pub stripes: u64,
     #[command(flatten)]
     pub hardware: HardwareArgs,
-    /// Scheme for rebuilding blocks [default: as a node recovery chooses it]
+    /// Scheme for rebuilding blocks [default: the scheme of a node recovery]
     #[arg(long)]
     pub scheme: Option<Scheme>,
     /// How to choose helpers, as for `mend node recover`
@@ -78,10 +78,10 @@ pub struct MttdlArgs {
     /// Code to compare with [default: the same code]
     #[arg(long, value_name = "CODE", required_unless_present = "against_scheme")]
     pub against: Option<CodeSpec>,
-    /// Scheme for rebuilding blocks [default: as a node recovery chooses it]
+    /// Scheme for rebuilding blocks [default: the scheme of a node recovery]
     #[arg(long)]
     pub scheme: Option<Scheme>,
-    /// Scheme of the code to compare with [default: as a node recovery chooses it]
+    /// Scheme of the code to compare with [default: the scheme of a node recovery]
     #[arg(long, value_name = "SCHEME")]
     pub against_scheme: Option<Scheme>,
     /// Size of users' data, without parity

@@ -26,14 +26,14 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     let status = client.status().await?;
     let exit = match () {
         () if status.stripes.unreadable > 0 || status.stripes.contradictory > 0 => Exit::Data,
-        () if status.catalog.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // Its text says STOPPED.
-        () if status.catalog.write_fault.is_some() => Exit::Failed, // Its text says READ-ONLY.
+        () if status.catalog.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // The text says STOPPED.
+        () if status.catalog.write_fault.is_some() => Exit::Failed, // The text says READ-ONLY.
         () => Exit::Done,
     };
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
 }
 
-/// Returns the result of `status --check` for an error that kept the check from asking the coordinator.
+/// Returns the result of `status --check` if the coordinator's status cannot be read.
 pub fn unknown(failure: &Failure) -> Answer {
     let text = format!("MEND UNKNOWN - {}", printable(failure.message()));
     Answer::new(text, &serde_json::json!({ "severity": Severity::Unknown, "error": failure.message() }))

@@ -1,9 +1,10 @@
-//! The guides and the README, run as written.
+//! Runs the guides and the README as they are written.
 //!
-//! The fenced `sh` blocks of a page are one shell session. A `text` block after one of them is its expected
-//! output: each line must be found in a line of the output, where `…` stands for anything. The shipped binary
-//! is on PATH. A machine is a folder (`guides/ssh`). All machines run in network, mount and process
-//! namespaces that end with the session.
+//! The fenced `sh` blocks of a page are one shell session. A `text` block after a `sh` block is the expected
+//! output of this `sh` block: each line must be found in a line of the output, where `…` stands for anything.
+//! The shipped binary is on PATH. Each machine of a guide is a folder, and a stand-in for `ssh`
+//! (`guides/ssh`) runs commands on it. All machines run in network, mount and process namespaces that end
+//! with the session.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +12,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Time limit of a session in seconds. Long, because on a busy machine a session may only seem to hang.
+/// Time limit of a session in seconds. The limit is high, because a session that seems to hang may only be
+/// slow on a busy machine.
 const SECONDS: &str = "600";
 
 const CLUSTER: &str = include_str!("../../../docs/guides/dir-cluster.md");

@@ -100,7 +100,7 @@ impl Client {
     /// Reads part of a stripe into `sinks`. Dropping the future cancels the read.
     ///
     /// # Errors
-    /// [`ClientError::Failed`] with the coordinator's reason, once its retries are exhausted.
+    /// [`ClientError::Failed`] with the coordinator's reason, after the coordinator's retries have failed.
     pub async fn read(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let stripe = request.stripe.0.clone();
         let kept = self.session().await?;
@@ -114,8 +114,8 @@ impl Client {
         fresh.open_request(&stripe, request, ends).await?.ok_or_else(|| fresh.lost())
     }
 
-    /// Reports to the coordinator that a block arrived with wrong bytes, so that its helper verifies the
-    /// block. If no session can be opened, nothing is reported; a later read will notice the same block.
+    /// Reports to the coordinator that a block arrived with wrong bytes, so that the block's helper verifies
+    /// it. If no session can be opened, nothing is reported; a later read will notice the same block.
     pub(crate) async fn report_garbled(&self, stripe: &StripeId, block: BlockIndex) {
         if let Ok(session) = self.session().await {
             session.report_garbled(stripe.clone(), block);
@@ -188,8 +188,8 @@ impl Client {
         self.http().ask::<GetBlock>(block.to_owned()).await
     }
 
-    /// Describes a stripe of another storage system to the coordinator, so that it can be read and repaired
-    /// by name.
+    /// Describes to the coordinator a stripe of another storage system, so that the stripe can be read and
+    /// repaired by name.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -213,7 +213,7 @@ impl Client {
         self.http().query::<GetRepair>(repair, &RepairQuery::default()).await
     }
 
-    /// Waits until a repair ends or `limit` passes, at most a minute, and returns the repair's state.
+    /// Waits until a repair ends, for at most `limit` and at most a minute, and returns the repair's state.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -222,8 +222,8 @@ impl Client {
         self.http().query::<GetRepair>(repair, &query).await
     }
 
-    /// Waits until a repair's version differs from `version` or `limit` passes, at most a minute. Returns the
-    /// repair without its stripes.
+    /// Waits until a repair's version differs from `version`, for at most `limit` and at most a minute.
+    /// Returns the repair without its stripes.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -347,8 +347,8 @@ impl Client {
         self.http().send::<ExplainPlan>((), request).await
     }
 
-    /// Starts a scrub, which verifies the checksums of every block. With `parity`, it also checks every
-    /// stripe against its code's parity equations.
+    /// Starts a scrub, which verifies the checksums of every block. With `parity`, the scrub also checks
+    /// every stripe against the parity equations of the stripe's code.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -383,8 +383,8 @@ impl Client {
         Ok(copy.len() as u64)
     }
 
-    /// Accepts the current catalog although helpers report blocks that are newer than it, or makes the
-    /// coordinator distrust one of these helpers.
+    /// Accepts the current catalog although helpers report blocks that are newer than it. If the request
+    /// rejects a helper, only makes the coordinator ignore this helper's report.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -402,8 +402,8 @@ impl Client {
 
     /// Runs `work` in the background; [`settle`](Self::settle) waits for it.
     pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        // Without an async runtime, nothing can be sent; the coordinator then cleans up when the session
-        // ends.
+        // Without an async runtime, nothing can be sent; the coordinator then cleans up some time after the
+        // session ends.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let task = runtime.spawn(work);
             self.inner.background.lock().unwrap_or_else(PoisonError::into_inner).push(task);

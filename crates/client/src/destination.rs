@@ -50,7 +50,8 @@ impl Destination {
         match follow(path)? {
             End::Descriptor(number) => descriptor(number).map(File::from).map(Self::Stream),
             End::Nothing(end) => match std::fs::metadata(path) {
-                // The path is a link in `/proc` that can be opened although its text is not a real path.
+                // The path is a link in `/proc` that can be opened although the link's text is not a real
+                // path.
                 Ok(found) => open_as_it_is(path, &found).map(Self::Stream),
                 Err(_) if end.as_os_str().as_encoded_bytes().ends_with(b"/") => {
                     Err(io::ErrorKind::IsADirectory.into())
@@ -98,13 +99,14 @@ fn check_followable(link: &Path, found: &Metadata) -> io::Result<()> {
     if is_shared && !is_known { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
 }
 
-/// The folder that contains the path's last component.
+/// Returns the folder that contains the path's last component.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The descriptor number that `/dev/stdout`, `/dev/fd/N` or `/proc/self/fd/N` refers to. The descriptor must
-/// be duplicated: opening the path instead would start at the beginning of a file, and fails for a socket.
+/// Returns the descriptor number if the path is one such as `/dev/stdout`, `/dev/fd/N` or `/proc/self/fd/N`.
+/// Callers must duplicate the descriptor: opening the path instead would start at the beginning of a file,
+/// and fails for a socket.
 fn own_descriptor(path: &Path) -> Option<i32> {
     let number = path.file_name()?.to_str()?.parse().ok()?;
     let folder = std::fs::canonicalize(folder_of(path)).ok()?;
@@ -120,7 +122,7 @@ fn descriptor(number: i32) -> io::Result<OwnedFd> {
         _ => {}
     }
     if !is_inherited(number) {
-        return Err(Errno::BADF.into()); // For example, a socket of our own.
+        return Err(Errno::BADF.into()); // We opened it ourselves, for example as a socket.
     }
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
     Ok(pidfd_getfd(own, number, PidfdGetfdFlags::empty())?)
@@ -142,7 +144,7 @@ fn open_as_it_is(path: &Path, found: &Metadata) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
-/// Refuses to replace a file that we cannot write to, even if its folder allows it.
+/// Refuses to replace a file that we cannot write to, even if the permissions of the file's folder allow it.
 fn check_writable(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),

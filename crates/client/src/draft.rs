@@ -16,11 +16,11 @@ use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 
 const PREFIX: &str = ".mend-get-";
-/// How often to retry if another get removes the new draft before we lock it.
+/// The maximum number of attempts to create a draft: another get may remove a new draft before we lock it.
 const ATTEMPTS: u32 = 16;
 /// Mode of a new file, before the umask.
 const NEW_FILE_MODE: u32 = 0o666;
-/// Mode of a draft that replaces a file. The file's own mode is applied at the end.
+/// Mode of a draft that will replace a file. In the end, the draft gets the mode of the replaced file.
 const PRIVATE_MODE: u32 = 0o600;
 
 /// A file under construction. Dropping it removes the file.
@@ -29,8 +29,8 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Creates a draft in `folder` after removing abandoned drafts. If the draft `replaces` a file, only the
-    /// draft's owner can read it until [`persist`](Self::persist).
+    /// Creates a draft in `folder` after removing abandoned drafts. If the draft is to replace a file
+    /// (`replaces`), only the draft's owner can read it until [`persist`](Self::persist).
     pub(crate) fn create(folder: &Path, replaces: bool) -> io::Result<Self> {
         remove_leftovers(folder);
         let mode = if replaces { PRIVATE_MODE } else { NEW_FILE_MODE };
@@ -64,7 +64,8 @@ impl Draft {
         if let Some(replaced) = replaces {
             keep_owner_and_mode(self.file(), replaced)?;
         }
-        // Some file systems report a full disk only on sync, and the rename below destroys the old file.
+        // Sync before the rename below, which destroys the old file: some file systems report a full disk
+        // only on sync.
         self.file().sync_all()?;
         self.file.persist(path).map(drop).map_err(|error| error.error)
     }
@@ -77,7 +78,8 @@ fn keep_owner_and_mode(file: &File, replaced: &Metadata) -> io::Result<()> {
     if !is_kept {
         let _ = fchown(file, None, Some(gid)); // We may be allowed to set the group even if not the owner.
     }
-    // Drop set-user-id bits if the owner changed: they would grant another user's rights.
+    // If the owner could not be kept, drop the set-user-id and set-group-id bits: they would grant the rights
+    // of the new owner.
     let mode = replaced.mode() & if is_kept { 0o7777 } else { 0o777 };
     if file.metadata()?.mode() & 0o7777 != mode {
         file.set_permissions(Permissions::from_mode(mode))?;

@@ -46,7 +46,7 @@ pub enum ClientError {
     Protocol {
         /// The coordinator's address.
         address: Address,
-        /// The offending part of the response.
+        /// A description of the defect.
         detail: String,
     },
     /// The coordinator refused to open a control session.
@@ -65,7 +65,7 @@ pub enum ClientError {
     /// A read or put of a stripe failed.
     #[error("stripe {stripe}: {failure}")]
     Failed {
-        /// The stripe's id, or for a put its position in the file.
+        /// The stripe's id; for a put, the stripe's position in the file.
         stripe: String,
         /// The coordinator's reason.
         failure: RequestFailure,
@@ -76,7 +76,7 @@ pub enum ClientError {
     Unreadable {
         /// The file.
         file: String,
-        /// Its unreadable stripes.
+        /// The unreadable stripes of the file.
         stripes: Vec<String>,
         /// The affected byte ranges of the file, in order and merged.
         lost: Vec<Range<u64>>,

@@ -31,15 +31,15 @@ use views::{FileLayout, FileStripe};
 
 /// The maximum number of concurrent reads into a file.
 const READS_AT_ONCE: usize = 4;
-/// The maximum number of bytes in flight for concurrent reads into a file, unless a single read is larger.
-/// More would only congest the links.
+/// A third or fourth concurrent read into a file starts only if all of them together have at most this many
+/// bytes. More would only congest the links.
 const BYTES_AT_ONCE: u64 = 1 << 30;
 /// How long to retry failed reads while a coordinator is starting. The coordinator waits for its helpers for
 /// a shorter time.
 const SETTLE_LIMIT: Duration = Duration::from_secs(15);
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// The maximum number of times that a get starts again with the newer version, because the file was replaced
-/// during the read.
+/// The maximum number of restarts of a get. A get restarts, with the newer version, when the file was
+/// replaced during the read.
 const MAX_RESTARTS: u32 = 8;
 /// The size in bytes of one read for a stream. The bytes stay in memory until all earlier bytes are written.
 const STREAM_READ_BYTES: u64 = 8 << 20;
@@ -99,7 +99,7 @@ pub struct Got {
     /// ([`in_part`](Self::in_part)), and reads of stripes without a spare block.
     pub unverified: u64,
     /// The number of reads that could not be verified because they cover only some sub-blocks of a block:
-    /// parity equations need all of them.
+    /// parity equations need all sub-blocks.
     pub in_part: u64,
     /// Blocks that arrived with wrong bytes and were decoded from other blocks instead.
     pub garbled: Vec<String>,
@@ -336,8 +336,8 @@ impl Reader {
         read
     }
 
-    /// Reads, and retries failed reads while a starting coordinator waits for its helpers. The last helper
-    /// may register between a failure and the status query, so the read is retried once more after the
+    /// Runs a read, and retries it if it fails while a starting coordinator waits for its helpers. The last
+    /// helper may register between a failure and the status query, so the read is retried once more after the
     /// coordinator is ready.
     async fn read_settled(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let until = Instant::now() + SETTLE_LIMIT;
@@ -467,7 +467,8 @@ impl Got {
         Self { bytes: wanted.end - wanted.start, file_bytes: layout.file.bytes, ..Self::default() }
     }
 
-    /// Counts the partial reads among `fetches` that should be verified but that parity cannot verify.
+    /// If reads are to be verified, counts those among `fetches` that cover only some sub-blocks of a block,
+    /// because parity cannot verify these.
     fn expect(&mut self, fetches: &[Fetch], options: &GetOptions) {
         let in_part = |fetch: &&Fetch| options.verify && fetch.is_in_part();
         self.in_part += fetches.iter().filter(in_part).count() as u64;
@@ -528,7 +529,7 @@ impl ReadsUnderWay {
         self.reads.spawn(async move { (bytes, reader.read_part(part, target).await) });
     }
 
-    /// Waits for one read. If a local file error caused the failure, returns that error rather than the
+    /// Waits for one read. If it failed because of a local file error, returns that error rather than the
     /// coordinator's message.
     async fn next(&mut self, fault: &Fault) -> Result<PartRead, ClientError> {
         let (bytes, result) =
@@ -543,7 +544,7 @@ impl StripePart {
         self.fetches.iter().map(|fetch| fetch.piece.bytes()).sum()
     }
 
-    /// Returns reads of one of the stripe's blocks that avoid the blocks in `around`.
+    /// Returns the reads that deliver `block` while the blocks in `around` are treated as lost.
     fn fetches_of(&self, block: &WholeBlock, around: &[BlockIndex]) -> impl Iterator<Item = Fetch> {
         let first = Fetch { around: around.to_vec(), ..self.fetches[0].clone() };
         let pieces = pieces_of(&first.span, &first.span.clip(&block.file));
@@ -610,7 +611,7 @@ fn span_of(layout: &FileLayout, stripe: &FileStripe) -> StripeSpan {
     }
 }
 
-/// Like [`pieces_of`], but limits each piece to one block and to a size that fits in memory.
+/// Like [`pieces_of`], but limits each piece to one block and to `STREAM_READ_BYTES`.
 fn stream_pieces_of(span: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut at = wanted.start;

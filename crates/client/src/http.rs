@@ -36,7 +36,7 @@ const REST_LIMIT: Duration = Duration::from_secs(15);
 
 /// Interval between attempts to reach an unreachable coordinator.
 const DIAL_EVERY: Duration = Duration::from_millis(200);
-/// How long to repeat a request while the coordinator answers that it is starting. Its start takes up to ten
+/// How long to repeat a request while the coordinator answers that it is starting. A start takes up to ten
 /// seconds.
 const STARTING_LIMIT: Duration = Duration::from_secs(15);
 /// Interval between repetitions of a request while the coordinator is starting.
@@ -126,7 +126,8 @@ impl Http {
         serde_json::from_slice(answer).map_err(|error| self.protocol(error))
     }
 
-    /// Sends a request, and repeats it while the coordinator is starting, if this client has any patience.
+    /// Sends a request. While the coordinator is starting, repeats the request for up to `STARTING_LIMIT`,
+    /// unless the client's patience is zero.
     async fn exchange_patiently(
         &self,
         method: Method,
@@ -170,8 +171,8 @@ impl Http {
         Ok((answer, is_starting))
     }
 
-    /// Returns the idle connection if it is still usable, or a new one. Concurrent callers wait until the new
-    /// connection is established, and share it.
+    /// Returns the open connection if it is still usable, otherwise a new one. Concurrent callers wait until
+    /// the new connection is established, and share it.
     async fn sender(&self) -> Result<Sender, ClientError> {
         let mut kept = self.kept.lock().await;
         if let Some(kept) =

@@ -5,7 +5,7 @@
 //! directly between the client and the helpers.
 //!
 //! Invariants: memory use does not grow with the size of files or blocks. Both local and stored files appear
-//! under their names only once they are complete.
+//! under their names only when they are complete.
 //!
 //! Planning and retries with other helpers are the coordinator's job, so this crate has neither.
 //!

@@ -48,7 +48,7 @@ impl Client {
         self.http().send::<ReplaceNode>(node.to_owned(), &ReplaceRequest { by: by.to_owned() }).await
     }
 
-    /// Whether every stripe stays readable if these helpers stop, even after `leave` further losses.
+    /// Whether every stripe stays readable if these helpers stop, even if `leave` further helpers are lost.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -64,7 +64,7 @@ impl Client {
         self.http().query::<SafeToRemove>((), &NodesQuery { nodes: nodes.join(",") }).await
     }
 
-    /// Moves blocks from full helpers to emptier helpers, or only lists the moves.
+    /// Moves blocks from full helpers to emptier helpers. With `dry_run`, only lists the moves.
     ///
     /// # Errors
     /// [`ClientError`].

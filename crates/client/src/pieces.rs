@@ -44,7 +44,7 @@ impl ByteRange {
     /// The whole file.
     pub const ALL: Self = Self { start: 0, end: None };
 
-    /// The bytes from `range.start` up to, but not including, `range.end`.
+    /// Creates the range of the bytes from `range.start` up to, but not including, `range.end`.
     pub fn new(range: Range<u64>) -> Self {
         Self { start: range.start, end: Some(range.end.max(range.start)) }
     }
@@ -136,8 +136,8 @@ impl StripeSpan {
         self.chunking.block_bytes()
     }
 
-    /// Returns the offset of a piece's first byte in its block. From there, the bytes of a piece of
-    /// [`pieces_of`] are contiguous.
+    /// Returns the offset of a piece's first byte in its block. If [`pieces_of`] made the piece, the piece's
+    /// bytes are contiguous from this offset on.
     pub(crate) fn start_of(&self, piece: &Piece) -> u64 {
         let first = piece.window.start..piece.window.start + 1;
         self.chunking.ranges(piece.sub_blocks.start, first).next().map_or(0, |range| range.start)
@@ -176,8 +176,9 @@ pub fn pieces_of(stripe: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
 }
 
 /// Splits a range of one block into at most five pieces. The range consists of the end of a chunk, whole
-/// chunks, and the start of a chunk. Whole chunks are one piece. A partial chunk is split into the end of a
-/// sub-block, whole sub-blocks, and the start of a sub-block.
+/// chunks, and the start of a chunk, each of which may be missing. Whole chunks are one piece. The end of a
+/// chunk is split into the end of a sub-block and whole sub-blocks, and the start of a chunk into whole
+/// sub-blocks and the start of a sub-block. A range within a single chunk may have all three.
 fn pieces_of_block(stripe: &StripeSpan, block: u64, wanted: Range<u64>) -> Vec<Piece> {
     let (part, sub_blocks) = (stripe.chunking.part_bytes(), u64::from(stripe.chunking.sub_blocks()));
     let chunk = part * sub_blocks;

@@ -38,7 +38,7 @@ pub struct PutOptions {
 
 impl Client {
     /// Stores the file at `path` under `name`, completely or not at all. Dropping the future aborts the put;
-    /// [`settle`](Client::settle) waits until the blocks it has stored are discarded.
+    /// [`settle`](Client::settle) waits until the blocks stored so far are discarded.
     ///
     /// # Errors
     /// [`ClientError::File`] if the file changes during the put. Other [`ClientError`]s as documented there.
@@ -108,14 +108,15 @@ impl Put {
     }
 
     /// Stores a stripe, then compares the digests that helpers computed of the stored data blocks with
-    /// digests of the local file. Helpers compute the parity blocks, so the client has no digests to compare
-    /// those with.
+    /// digests of the local file. The client has no digests of parity blocks to compare with, because helpers
+    /// compute these blocks.
     async fn store_proven(&self, source: StripeSource) -> Result<(), ClientError> {
         let digests = StripeDigests::begin(&source, self.data_blocks);
         let (file, position) = (source.source.clone(), source.stripe.position);
         let ended = self.store_stripe(position as u32, Arc::new(source)).await?;
         let digests = digests.finish().await.map_err(LocalFileError::io("read", &file.path));
-        // If the local file was written to meanwhile, the digests differ as well, so check that first.
+        // The digests also differ if the local file was written to meanwhile, so check for such a change
+        // first.
         file.check_unchanged()?;
         match first_other(&digests?, &ended) {
             None => Ok(()),
@@ -184,8 +185,8 @@ fn digests(blocks: &[BlockSource], block_bytes: u64, wanted: &Weak<()>) -> io::R
     Ok(hashes.iter().map(BlockHash::finish).collect())
 }
 
-/// Waits for one running stripe. If a local file error caused the failure, returns that error rather than the
-/// coordinator's message.
+/// Waits for one running stripe. If storing it failed because of a local file error, returns that error
+/// rather than the coordinator's message.
 async fn next(running: &mut JoinSet<Result<(), ClientError>>, fault: &Fault) -> Result<(), ClientError> {
     let result = running.join_next().await.expect("some are running").expect("puts do not panic");
     result.map_err(|error| fault.take().map_or(error, ClientError::File))
@@ -208,7 +209,7 @@ impl Drop for Unfinished {
             let client = put.client.clone();
             client.in_background(async move {
                 if let Err(error) = put.abort().await {
-                    // The coordinator discards the put when our session ends.
+                    // The coordinator discards the put some time after our session ends.
                     tracing::debug!(put = put.put, %error, "cannot abort the put");
                 }
             });

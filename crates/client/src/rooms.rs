@@ -11,13 +11,13 @@ pub trait Room: Send + Sync + 'static {
     /// Writes `bytes` at `offset`.
     ///
     /// # Errors
-    /// [`BlockError`]; the read fails.
+    /// [`BlockError`], which fails the client's read of the block.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
 
     /// Reads back bytes that were written before.
     ///
     /// # Errors
-    /// [`BlockError`]; the read fails.
+    /// [`BlockError`], which fails the client's read of the block.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError>;
 
     /// Whether [`write`](Self::write) may block on a device; `false` only for memory.
@@ -76,7 +76,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Allocates memory for `bytes` bytes of a block from offset `start` on, initially zero.
+    /// Allocates zeroed memory for `bytes` bytes of a block, from offset `start` on.
     pub fn new(start: u64, bytes: usize) -> Arc<Self> {
         Arc::new(Self { start, bytes: Mutex::new(vec![0; bytes]) })
     }

@@ -53,7 +53,8 @@ impl From<ReadRequest> for ClientRequest {
     }
 }
 
-/// A client's participation in plans: an engine without a data port, and the session that drives it.
+/// A client's participation in plans: an engine without a data port, and the control session whose messages
+/// drive the engine.
 pub(crate) struct DataSession {
     pub(crate) node: NodeId,
     address: Address,
@@ -78,7 +79,7 @@ impl DataSession {
         let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth, rack };
         let Session { node, incoming } = Session::open(&address, identity, vec![hello], outgoing).await?;
         let requests = Arc::new(Requests::default());
-        // A client is never dialled, so nothing listens on this rendezvous.
+        // Other nodes never dial a client, so no listener passes connections to this rendezvous.
         let rendezvous = Rendezvous::default().secured(identity, data_tls);
         let engine =
             Engine::new(Local::Requests(requests.clone()), rendezvous, reports.clone(), Workers::here())
@@ -145,7 +146,7 @@ struct CloseOnDrop<'a> {
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         if self.requests.forget(self.tag) {
-            // If the connection is lost, the coordinator knows already.
+            // If the connection is lost, the coordinator cancels the request by itself.
             let _ = self.reports.send(FromNode::Close { tag: self.tag });
         }
     }

@@ -1,4 +1,4 @@
-//! Writes the local file of a get, which appears only when complete.
+//! Writes the local file of a get. The file appears under its name only when it is complete.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ pub(crate) struct FileTarget {
 }
 
 impl FileTarget {
-    /// Creates the draft in the folder of the final file.
+    /// Creates a draft, that is, a temporary file, in the folder of the final file.
     pub(crate) fn create(place: FilePlace) -> Result<Self, LocalFileError> {
         let folder = folder_of(&place.path);
         let draft = Draft::create(folder, place.existing.is_some())
@@ -58,8 +58,9 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalFileErro
     }
 }
 
-/// Returns the metadata of the file to replace, read again if possible. A get may take long; if `path` has
-/// meanwhile become something other than a regular file, returns an error instead of replacing it.
+/// Returns the current metadata of the file to replace, or `before` if the metadata cannot be read again. A
+/// get may take long: if `path` has meanwhile become something other than a regular file, returns an error
+/// instead of replacing it.
 fn what_is_replaced(path: &Path, before: Option<Metadata>) -> io::Result<Option<Metadata>> {
     match std::fs::symlink_metadata(path) {
         Ok(now) if !now.is_file() => Err(io::Error::new(

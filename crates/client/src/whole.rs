@@ -1,8 +1,8 @@
-//! Verifies blocks that a get reads completely against their recorded digests.
+//! Verifies the blocks that a get reads completely, by comparing them with their recorded digests.
 //!
-//! The checksums that a store keeps for ranges of a block are linear, so altered bytes on a disk can still
-//! match all of them, and a block decoded from bad blocks is bad as well. The digest of a whole block detects
-//! both. A read of only part of a block cannot be checked this way.
+//! The checksums that a store keeps for ranges of a block are linear, so bytes on a disk can be altered in a
+//! way that leaves all of these checksums valid. A block that is decoded from such altered blocks is wrong,
+//! too. The digest of a whole block detects both. A read of only part of a block cannot be checked this way.
 
 use std::io;
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub(crate) fn whole_blocks(layout: &FileLayout, stripe: &FileStripe, wanted: &Ra
 }
 
 impl WholeBlock {
-    /// Whether the file's bytes match the recorded digest. `read` fills a buffer from an offset in the file.
+    /// Whether the block's bytes match the recorded digest. `read` fills a buffer from an offset in the file.
     pub(crate) fn agrees(&self, mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> io::Result<bool> {
         let mut hash = BlockHash::default();
         let mut buffer = vec![0; PIECE_BYTES];

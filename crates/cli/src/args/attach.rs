@@ -1,10 +1,10 @@
-//! `mend attach KIND …`: the commands of all kinds of store.
+//! Parses `mend attach KIND …`. Each kind of store defines a subcommand with arguments of its own.
 
 use attached::Kind;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command, Error, FromArgMatches, Subcommand};
 
-/// The kind to attach to, and its arguments.
+/// The kind of store to attach to, and the arguments of its subcommand.
 pub struct AttachTo {
     pub kind: &'static dyn Kind,
     pub args: ArgMatches,

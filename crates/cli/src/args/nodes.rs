@@ -16,7 +16,7 @@ pub enum NodeAction {
     List,
     #[command(flatten)]
     Whole(WholeNode),
-    /// Add a helper to mend.toml and make its certificate; run it where `mend init` ran
+    /// Add a helper to mend.toml and make its certificate; run this command where `mend init` ran
     #[command(after_help = "Example: mend node add h7 --listen 10.0.0.7:7410")]
     Add(AddNodeArgs),
     /// Remove a helper that is down and holds no needed blocks
@@ -54,7 +54,7 @@ pub enum NodeAction {
     /// helpers may be removed, 1 if not
     #[command(after_help = "Example: mend node safe-to-remove h7")]
     SafeToRemove(NodesArgs),
-    /// Move all blocks of a helper, up or down, to another helper
+    /// Move all blocks of a helper, whether it is up or down, to another helper
     #[command(after_help = "Example: mend node replace h7 h9")]
     Replace {
         /// The helper to empty
@@ -87,7 +87,7 @@ pub struct NodesArgs {
 pub struct AddNodeArgs {
     /// The helper's name
     pub name: Name,
-    /// The address where it listens for data from other helpers
+    /// The address where the helper listens for connections of other helpers and of clients
     #[arg(long, value_name = "IP:PORT")]
     pub listen: SocketAddr,
     /// The address for other machines to connect to, if it differs from the listen address

@@ -159,7 +159,8 @@ fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
             }
         }
         let done = finish(client).code == 0;
-        // Removed blocks may survive on a helper that was away, so a removed file may reappear.
+        // Removed blocks may survive on a helper that was away, so a removed file may reappear in the rebuilt
+        // catalog.
         match (removes, done) {
             (true, _) => expected.may_be_absent = true,
             (false, true) => *expected = Expected { versions: vec![content], may_be_absent: false },
@@ -260,7 +261,8 @@ fn disks_that_were_swapped_and_swapped_back_lose_nothing() {
         until_safe(&cluster);
         cluster.assert_reads("film", &content, &[]);
     }
-    // A check between the two returns may have begun to move blocks apart.
+    // If the coordinator checked the blocks when only one of the two helpers was back, it may have begun to
+    // move blocks that seemed to share their helper with another block of the same stripe.
     let needed = 6 * 500_000_usize.div_ceil(4 * (64 << 10));
     cluster.eventually("each block is there once", |cluster| cluster.block_files().len() == needed);
     cluster.assert_reads("film", &content, &[]);

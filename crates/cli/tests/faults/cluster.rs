@@ -115,7 +115,8 @@ impl Cluster {
         cluster
     }
 
-    /// Replaces the hosts of the first `ports` ports in `mend.toml`.
+    /// Replaces the hosts in the addresses of the first `ports` ports in `mend.toml`. `host` returns the new
+    /// host for the offset of a port from the first one.
     fn move_to(&self, ports: u16, host: impl Fn(u16) -> String) {
         let path = self.folder().join("mend.toml");
         let mut text = std::fs::read_to_string(&path).unwrap();

@@ -182,7 +182,8 @@ fn a_block_that_a_repair_found_forged_stays_bad_until_it_is_rebuilt() {
     cluster.assert_reads("film", &content, &["--verify"]);
 }
 
-/// A block that has a strong digest is corrupted silently after a scrub.
+/// After a scrub, a block that has a strong digest is forged so that its checksums still match. With one
+/// spare block, parity alone could not identify the forged block.
 #[test]
 fn a_strong_digest_tells_which_block_is_forged_with_one_to_spare() {
     let cluster = Cluster::new(7, "rs-6-4", "64KiB");

@@ -45,7 +45,7 @@ fn set_data_tls(cluster: &Cluster, data_tls: bool) {
     edit(cluster, |line| is_setting(line).then(|| format!("data_tls = {data_tls}")));
 }
 
-/// Replaces lines of mend.toml.
+/// Replaces each line of mend.toml for which `change` returns another line.
 fn edit(cluster: &Cluster, change: impl Fn(&str) -> Option<String>) {
     let path = cluster.folder().join("mend.toml");
     let text = std::fs::read_to_string(&path).unwrap();

@@ -1,6 +1,6 @@
-//! Wrong bytes that no CRC32C detects, not even in a block that is decoded from them, and helpers that store
-//! wrong bytes. Also tests blocks without a digest of the whole block, as earlier versions of Mend stored
-//! them.
+//! Tests wrong bytes that no CRC32C detects, not even in a block that is decoded from them, and helpers that
+//! store wrong bytes. Also tests blocks without a digest of the whole block, as earlier versions of Mend
+//! stored them.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -166,7 +166,7 @@ impl BlockReader for LyingReader {
     }
 }
 
-/// Runs a helper that returns wrong bytes, with its valid certificate, until the test ends.
+/// Runs, until the test ends, a helper that has a valid certificate but returns wrong bytes.
 fn run_liar(cluster: &Cluster, name: &str) {
     run_helper(cluster, name, |folder| Arc::new(Liar(DirBlocks::open(folder).unwrap())));
 }

@@ -233,8 +233,8 @@ fn a_java_program_without_the_right_certificate_is_told_so() {
     let film = Film::put(&cluster, 4_111_111);
     let read = format!("read {} 0 0 1", film.stripe);
     let other = Cluster::init(7, "rs-7-4", "1MiB");
-    // The stranger's certificate is from another cluster's authority. A helper's certificate is not a
-    // client's.
+    // The stranger's certificate was issued by another cluster's CA. The second requestor uses a helper's
+    // certificate, with which nobody may read as a client.
     let Some(mut stranger) = Requestor::start_as(&cluster, &other.folder(), "client") else { return };
     stranger.fails_with(&read, &["UNTRUSTED"]);
     let helper = Requestor::start_as(&cluster, &cluster.folder(), "helpers/h1");

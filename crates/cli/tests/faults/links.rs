@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 
 const MIB: usize = 1 << 20;
 
-/// A proxy in front of a helper that limits the rate at which the helper sends.
+/// A proxy that limits the rate at which the helper behind it sends.
 #[derive(Default)]
 pub struct Gate {
     pub bytes_per_s: AtomicU64,

@@ -13,8 +13,8 @@ use crate::forging::replace_pair;
 
 const HELPERS: u16 = 7;
 
-/// The files: a Reed-Solomon stripe, a stripe of a code with sub-blocks, and a short file whose last blocks
-/// are zeros.
+/// Name, code and size in bytes of each file: one with a Reed-Solomon stripe, one with a stripe of a code
+/// with sub-blocks, and a short one whose last blocks are zeros.
 const FILES: [(&str, &str, usize); 3] =
     [("film", "rs-6-4", 256 << 10), ("song", "clay-6-4-5", 256 << 10), ("note", "rs-6-4", 70_000)];
 
@@ -40,8 +40,9 @@ fn place(cluster: &Cluster, block: &str) -> (PathBuf, BlockId) {
     (blocks, BlockId(cluster.block_name(block)))
 }
 
-/// Forges blocks and rebuilds the catalog from the helpers' disks, so that it records the forged digests.
-/// Removes the catalog's `UNPROVEN` mark, which says that the parity of its stripes must still be checked.
+/// Forges blocks and rebuilds the catalog from the helpers' disks. The rebuilt catalog records the forged
+/// digests. Removes the catalog's mark `UNPROVEN`, which says that the parity of the stripes must still be
+/// checked.
 fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
     forge_and_rebuild(cluster, blocks, more_settings);
     let config = fs::read_to_string(cluster.folder().join("mend.toml")).unwrap();
@@ -160,7 +161,8 @@ fn a_rebuilt_or_restored_catalog_is_safe_only_after_its_parity_was_compared() {
     let status = cluster.mend(&["status", "--output", "json"]).json();
     assert!(status["lost_lately"].to_string().contains(&before), "{status:#}");
 
-    // The restored catalog contains neither the marked blocks nor the new places of rebuilt blocks.
+    // The restored catalog records neither which blocks were found wrong nor where blocks have been rebuilt
+    // since.
     let (folder, id) = place(&cluster, "3.1");
     stop(&mut cluster);
     replace_pair(&folder, &id, 5);

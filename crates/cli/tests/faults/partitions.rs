@@ -42,7 +42,7 @@ fn seat(helper: &str) -> Seat {
     Seat::Server(helper.trim_start_matches('h').parse::<usize>().unwrap() - 1)
 }
 
-/// Asserts that a repair without partitions blames no helper afterwards.
+/// Repairs a block after the partitions have ended, and asserts that no helper is blamed any more.
 fn assert_all_forgiven(cluster: &Cluster) {
     std::fs::remove_file(cluster.block_file("1.0")).unwrap();
     repair_around(cluster, 1, &[]);
@@ -67,8 +67,8 @@ fn one_way_partitions_of_the_requestor_are_gone_around() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Two of the five survivors have a broken link to the client. The read needs four blocks, so at least one
-/// must be relayed.
+/// Two of the five survivors have a broken link to the client. The read needs four blocks, so the data of at
+/// least one of these two must reach the client through another helper.
 #[test]
 fn a_read_goes_around_one_way_partitions_of_the_client() {
     let (cluster, content) = cluster(3);

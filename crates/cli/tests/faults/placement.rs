@@ -26,7 +26,7 @@ fn first_line(cluster: &Cluster) -> String {
     cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Returns the helpers that hold stripe 1, according to the catalog.
+/// Returns, for each block of stripe 1, the helper that holds the block according to the catalog.
 fn homes(cluster: &Cluster) -> Vec<String> {
     (0..6).map(|index| cluster.holder(&format!("1.{index}"))).collect()
 }

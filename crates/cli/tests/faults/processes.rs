@@ -18,8 +18,9 @@ const SCHEMES: [&str; 10] = [
     "pipe-s",
 ];
 
-/// Repairs block 1.0 with `scheme` while one of its sources is stopped. Calls `then` while the repair waits
-/// for that helper, and `after` at the end. Asserts that the repair succeeds and names the stopped helper.
+/// Repairs block 1.0 with `scheme` while a helper that the repair reads from is stopped. Calls `then` while
+/// the repair waits for this helper, and `after` at the end. Asserts that the repair succeeds and names the
+/// helper.
 fn repair_with_stopped_helper(
     cluster: &mut Cluster,
     scheme: &str,

@@ -343,8 +343,8 @@ fn a_watched_repair_lists_its_stripes_once() {
 fn caps_hold_and_change_while_it_runs() {
     let (mut cluster, content) = cluster(9, 40);
     cluster.kill("h7");
-    // The token bucket holds tokens for a tenth of a second. In addition, each edge may have one more slice
-    // in its buffers.
+    // Start with 1 MB, because survivors may send some bytes more than the cap allows: the token bucket holds
+    // tokens for a tenth of a second, and each edge may have one more slice in its buffers.
     let mut allowed = 1e6;
     let mut cap_since = (2_000_000.0, Instant::now());
     cluster.mend(&["caps", "--total", "2MB/s"]).ok();

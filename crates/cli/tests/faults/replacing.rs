@@ -43,7 +43,7 @@ fn a_reader_sees_the_old_or_the_new_file_and_never_an_error() {
     cluster.eventually("old blocks are removed", |cluster| cluster.block_files().len() == needed);
 }
 
-/// A streaming reader is slower than the replacement of the file that it reads.
+/// A file is replaced while a streaming read of it is running. The read must deliver the old version.
 #[test]
 fn a_long_read_goes_on_with_the_file_that_it_began() {
     let cluster = Cluster::new(6, "rs-6-4", "1MiB");

@@ -18,15 +18,15 @@ fn changes(at: usize) -> bool {
     GENERATOR >> (FORGED_BYTES - 1 - at) & 1 == 1
 }
 
-/// XORs `factor` times the generator's coefficients into the bytes. Because `G(x^8) = G(x)^8`, the difference
-/// is a multiple of the generator in each of the eight bit planes, and stays a multiple after any
-/// multiplication in GF(2^8).
+/// XORs `factor` times the generator's coefficients into the bytes. No CRC32C detects this, not even in a
+/// block that is decoded from these bytes: because `G(x^8) = G(x)^8`, the difference is a multiple of the
+/// generator in each of the eight bit planes, and stays a multiple after any multiplication in GF(2^8).
 pub fn forge(bytes: &mut [u8; FORGED_BYTES], factor: u8) {
     bytes.iter_mut().enumerate().filter(|(at, _)| changes(*at)).for_each(|(_, byte)| *byte ^= factor);
 }
 
-/// Replaces a block with the store's own writer, which produces matching checksums and a matching label.
-/// Returns its digest. The folder's helper must be stopped.
+/// Replaces a block by pseudo-random bytes. The store's own writer writes them, with matching checksums and a
+/// matching label. Returns the new digest. The folder's helper must be stopped.
 pub fn replace_pair(folder: &Path, id: &BlockId, seed: u64) -> Digest {
     let blocks = DirBlocks::open(folder).expect("no helper uses it");
     let known = blocks.describe(id).expect("it is there");

@@ -7,7 +7,8 @@ use testbed::{Mend, eventually};
 use crate::mend;
 use crate::world::{Group, World};
 
-/// Describes a group to the coordinator as a DataNode's plug-in does, without holders for the lost blocks.
+/// Returns the description of a group that a DataNode's plug-in would send to the coordinator. The lost
+/// blocks have no holder in it.
 fn described(mend: &Mend, group: &Group, lost: &[usize]) -> GivenStripe {
     let block = |(at, block): (usize, &hdfs::GroupBlock)| {
         let holder = group.holders[at].filter(|_| !lost.contains(&at));

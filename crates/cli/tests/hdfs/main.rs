@@ -1,5 +1,5 @@
-//! Mend with a real HDFS, started once: a NameNode and fifteen DataNodes with two disks each, all in separate
-//! JVMs, plus a coordinator and fifteen helpers as real processes.
+//! Tests Mend with a real HDFS, which is started once: a NameNode and fifteen DataNodes with two disks each,
+//! all in separate JVMs, plus a coordinator and fifteen helpers as real processes.
 //!
 //! The suite fails where no cluster can be started; `MEND_SKIP=hdfs` skips it.
 

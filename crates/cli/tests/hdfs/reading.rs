@@ -38,7 +38,7 @@ fn lost(group: &Group, dead: &[usize], from: usize, bytes: usize) -> u64 {
     (from..from + bytes).filter(is_lost).count() as u64
 }
 
-/// Returns the file offset at which a cell of data block `index` starts, in the first group.
+/// Returns the file offset at which the cell in row `row` of data block `index` starts, in the first group.
 fn place(group: &Group, row: usize, index: usize) -> usize {
     (row * group.shape.code.data_blocks() + index) * CELL
 }

@@ -61,8 +61,8 @@ fn named(line: &str) -> Vec<usize> {
     list.split(", ").filter_map(|index| index.parse().ok()).collect()
 }
 
-/// Mend rebuilds two blocks of a group whose DataNodes have died. This is a single repair if the NameNode
-/// notices both deaths at once.
+/// Two DataNodes with blocks of a group die, and Mend rebuilds these blocks. If the NameNode notices both
+/// deaths at once, this is a single repair.
 fn two_dead_datanodes(world: &mut World, mut mend: Mend) {
     let narrow = world.largest("RS-6-3-1024k");
     let known = said(world, BY_MEND, &narrow);

@@ -176,7 +176,7 @@ impl World {
         });
     }
 
-    /// Flips a bit of a block. Returns the old contents of its files.
+    /// Flips a bit of a block. Returns the old contents of the block's two files.
     pub fn rot(&self, group: &Group, at: usize, offset: u64) -> [Vec<u8>; 2] {
         let (node, name) = (group.holders[at].expect("held"), group.shape.blocks[at].name);
         let paths = self.replica(node, &name).expect("there");
@@ -237,7 +237,7 @@ impl World {
         (0..self.cluster.nodes().len()).any(|node| read(node).as_ref() == Some(before))
     }
 
-    /// Runs HDFS's own check of a replica.
+    /// Asserts that a replica exists and passes HDFS's own check.
     pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
         assert!(self.replica(node, name).is_some(), "{name} is not on DataNode {node}");
         assert!(self.passes(node, name), "{name} on DataNode {node} fails its checksums");
@@ -264,7 +264,7 @@ impl World {
         });
     }
 
-    /// Whether each block is on the DataNode that HDFS lists, and on no other disk.
+    /// Whether each block is on the DataNode that HDFS lists, and on no other DataNode.
     pub fn has_single_copies(&mut self) -> bool {
         let groups = self.groups();
         let mut all = groups.iter().flat_map(|group| group.holders.iter().zip(&group.shape.blocks));

@@ -40,7 +40,8 @@ fn split(world: &mut World, at: usize) {
     wait_until_whole(world);
 }
 
-/// Returns the server that an earlier case gave an index folder, and the volume with the most shards on it.
+/// Returns the server to which an earlier case gave an index folder, and the volume that has the most shards
+/// on this server.
 pub fn split_server(world: &World) -> (usize, VolumeName) {
     let at = world.servers.iter().position(|server| server.index_folder.is_some()).expect("an earlier case");
     let most = world.both().into_iter().max_by_key(|volume| shards_at(world, volume, at).len());
@@ -90,7 +91,8 @@ pub fn a_failed_publication(world: &mut World) {
     let before: Vec<_> = ghosts.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
     ghosts.iter().for_each(|name| mount_without_vif(world, name, at));
     mend.start_coordinator();
-    // Mend withdraws the first shard that it rebuilds in this folder, and rebuilds it elsewhere.
+    // Mend rebuilds a first shard in this folder, removes it because its publication fails, and rebuilds it
+    // elsewhere.
     for (name, before) in ghosts.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);
     }

@@ -1,6 +1,6 @@
-//! A real SeaweedFS cluster, started once in a separate network namespace: a master, a filer with S3 and six
-//! volume servers with two disks each. The cases compare what Mend reads, writes and queries with this
-//! cluster.
+//! Tests Mend with a real SeaweedFS cluster, which is started once in a separate network namespace: a master,
+//! a filer with S3 and six volume servers with two disks each. The cases compare what Mend reads, writes and
+//! queries with this cluster.
 //!
 //! `scripts/seaweedfs` installs the unmodified program. The suite fails where no cluster can be started;
 //! `MEND_SKIP=seaweedfs` skips it. The servers die with this process, however it ends.
@@ -43,8 +43,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("status_names_a_volume_of_unknown_state", judging::a_volume_that_nobody_can_judge),
     ("shards_of_a_returning_server_are_surplus_and_removed", healing::a_server_that_goes),
     ("shards_are_stored_next_to_a_servers_index_files", layout::an_index_folder),
-    // `ec.rebuild` may leave servers with different indexes. Mend replaces no index while the volume needs
-    // all of its shards.
+    // The case with an index folder must run before this one: `ec.rebuild` may leave servers with different
+    // indexes, and Mend replaces no index while the volume needs all of its shards.
     ("mend_killed_during_a_repair_next_to_ec_rebuild", healing::killed_in_the_middle),
     ("corrupt_small_files_are_replaced", side_files::small_files_that_rot),
     ("a_large_index_is_replaced", side_files::an_index_that_is_large),

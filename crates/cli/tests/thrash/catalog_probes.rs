@@ -10,7 +10,9 @@ use crate::operations::{Operation, Verb};
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// The maximum number of puts per fault. On a full disk, the catalog may accept a put between two refusals.
+/// The maximum number of puts per fault. If the catalog refuses all of them and the status never reports a
+/// write fault, the run reports an error. Fewer puts would not prove this: on a full disk, the catalog may
+/// accept a put between two refusals.
 const PROBES: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(300);
 

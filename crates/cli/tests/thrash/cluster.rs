@@ -23,8 +23,9 @@ const DISK_BYTES: u64 = 256 << 20;
 /// The size in bytes of the coordinator's disk.
 const RECORDS_BYTES: u64 = 64 << 20;
 
-/// A cluster folder with its daemons and disks. Dropping a `Cluster` kills the daemons and removes the rest.
-/// After a panic, or if `MEND_THRASH_KEEP` is set, the folder is kept with a copy of the disks' contents.
+/// A cluster folder with its daemons and disks. Dropping a `Cluster` kills the daemons, unmounts the disks
+/// and removes the folder. After a panic, or if `MEND_THRASH_KEEP` is set, the folder is kept with a copy of
+/// the disks' contents.
 pub struct Cluster {
     daemons: Mutex<BTreeMap<String, Child>>,
     disks: Vec<PathBuf>,
@@ -278,8 +279,8 @@ impl Cluster {
         lines[lines.len().saturating_sub(4)..].join(" | ")
     }
 
-    /// Kills all daemons, copies the contents of the disks into the folder, and returns the folder's path.
-    /// The folder is not deleted.
+    /// Copies the contents of the disks into the run's folder, unmounts the disks, and returns the folder's
+    /// path. The folder is not deleted. All daemons must have been killed.
     fn keep(&mut self) -> PathBuf {
         for disk in std::mem::take(&mut self.disks) {
             let copy = disk.with_file_name("disk.kept");

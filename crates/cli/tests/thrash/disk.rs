@@ -22,7 +22,7 @@ pub enum Damage {
     DeleteBlock,
     DeleteChecksums,
     DeleteBoth,
-    /// A folder replaces the block file: it can be opened but not read.
+    /// A folder replaces the block file. The folder can be opened but not read.
     Unreadable,
     /// Two blocks swap their files, including checksums.
     Swap,

@@ -595,7 +595,7 @@ impl Draw<'_> {
         self.event(at + before + pause, Action::ResumeRepairs);
     }
 
-    /// Schedules a user's repair of everything.
+    /// Schedules `mend repair --all`, requested by a user.
     fn repair(&mut self, at: Duration) {
         let label = format!("{}-repair-{}", self.round, self.schedule.operations.len());
         self.schedule.operations.push(Operation { label, at, verb: Verb::Repair, fate: Fate::Spared });

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 /// The address of the coordinator and the clients.
 pub const CENTRE: &str = "10.79.0.1";
 
-/// The namespaces. Each one ends after the drop, as soon as no process runs in it.
+/// The namespaces. After this value is dropped, each namespace ends as soon as no process runs in it.
 pub struct Network {
     centre: Namespace,
     helpers: BTreeMap<String, Namespace>,

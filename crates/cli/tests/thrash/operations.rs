@@ -43,7 +43,7 @@ pub enum Verb {
     Scrub {
         option: Option<&'static str>,
     },
-    /// Begins a drain of a helper. The round stops the drain at its end.
+    /// Begins a drain of a helper. The drain is stopped at the end of the round.
     Drain {
         helper: String,
     },

@@ -130,8 +130,8 @@ fn is_whole(stripe: &StripeRecord) -> bool {
     stripe.blocks.iter().all(|block| matches!(block.state, BlockState::Healthy | BlockState::NotStored))
 }
 
-/// Whether the scrub or an earlier check has found the block, or the scrub lists it among the suspects of a
-/// contradictory stripe.
+/// Whether the scrub or an earlier check has reported the block as wrong, or the scrub lists it among the
+/// suspects of a contradictory stripe.
 fn is_told(replaced: &Replaced, scrub: &Value, status: &Value) -> bool {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let is_it = |found: &Value| found["block"] == *replaced.block && found["node"] == *replaced.node;

@@ -170,7 +170,7 @@ impl Thrash {
         }
     }
 
-    /// Adds the conditions before the round and the writes of these operations to the circumstances `now`.
+    /// Adds to the circumstances `now` the conditions before the round, and the writes of these operations.
     fn with_writes(
         &self,
         mut now: Circumstances,
