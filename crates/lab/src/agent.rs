@@ -29,8 +29,8 @@ pub(crate) const RACK: &str = "MEND_RACK";
 /// The time limit of each request that waits for the end of a repair; the request is then repeated.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// The stride between the pieces that a client reads in succession, so that adjacent pieces are not read back
-/// to back.
+/// The distance, in pieces, between two successive reads of a client: large, so that reads are not
+/// sequential.
 const STRIDE: usize = 7919;
 
 /// Executes instructions from standard input until the input ends.
@@ -61,7 +61,7 @@ fn read_lines() -> mpsc::UnboundedReceiver<io::Result<String>> {
 
 struct Agent {
     client: Client,
-    /// The memory that holds the blocks of the last read.
+    /// The memory with the blocks of the last read.
     rooms: Vec<Arc<Room>>,
 }
 
@@ -258,7 +258,7 @@ impl Agent {
         Ok(Answer::Many { latencies_ns, failures })
     }
 
-    /// Runs clients that each read one piece after another until the time is up.
+    /// Runs `clients` clients for the duration `last`. Each client reads one piece after another.
     async fn steady(
         &self,
         pieces: Arc<Vec<Piece>>,

@@ -59,7 +59,8 @@ pub fn fetch(address: SocketAddr, bytes: u64) -> io::Result<Duration> {
 /// sends them to whoever dials it: the next relay or the client. Without disk, checksums and plans, this is
 /// the minimum cost of a chain.
 ///
-/// # Errors If the port is in use.
+/// # Errors
+/// If the port is in use.
 pub fn relay(listen: SocketAddr, upstream: Option<SocketAddr>, slice_bytes: usize) -> io::Result<()> {
     let listener = TcpListener::bind(listen)?;
     let own = vec![0x5a; slice_bytes];

@@ -46,7 +46,7 @@ pub struct LabCluster {
     cluster: PathBuf,
     members: BTreeMap<String, Child>,
     servers: Vec<Child>,
-    /// The nodes that run plain senders.
+    /// The nodes that run a plain sender.
     senders: BTreeSet<LabNode>,
     /// The address of the last relay of each bare chain, by number of relays and slice size.
     chains: BTreeMap<(u16, u32), SocketAddr>,
@@ -64,8 +64,8 @@ struct Agent {
 }
 
 impl Programs {
-    /// Finds this program and `mend`. `MEND_BINARY` may name the path of `mend`; without this variable,
-    /// searches this program's folder and then PATH.
+    /// Finds this program and `mend`. The environment variable `MEND_BINARY` may contain the path of `mend`;
+    /// without it, `mend` is searched in this program's folder and then on PATH.
     ///
     /// # Errors
     /// [`LabError::File`] if this program's path is unknown; [`LabError::NoMend`].
@@ -219,8 +219,8 @@ impl LabCluster {
         self.loader.as_mut().expect("started above").ask(order)
     }
 
-    /// Returns the address of a process on a helper's node that sends bytes over plain TCP; starts it if
-    /// necessary.
+    /// Returns the address of a node's plain sender, a process that sends bytes over plain TCP. Starts this
+    /// process if necessary.
     pub(crate) fn sender(&mut self, network: &Network, at: LabNode) -> Result<SocketAddr, LabError> {
         let address = SocketAddr::from((at.address(), direct::PORT));
         if self.senders.insert(at) {
@@ -229,8 +229,8 @@ impl LabCluster {
         Ok(address)
     }
 
-    /// Returns the address of the last relay of a bare chain through `hops` helpers; starts the chain if
-    /// necessary.
+    /// Returns the address of the last relay of a bare chain with one relay on each of `hops` helpers. Starts
+    /// the relays if necessary.
     pub(crate) fn chain(
         &mut self,
         network: &Network,

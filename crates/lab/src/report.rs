@@ -131,7 +131,7 @@ pub struct Moved {
     /// Bytes that each helper read from its disk or the page cache.
     #[serde(default)]
     pub disk: BTreeMap<String, u64>,
-    /// Reads of the device under the blocks, including other programs'.
+    /// Reads by the block device that stores the blocks, including those of other programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceReads>,
 }

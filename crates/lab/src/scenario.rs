@@ -30,7 +30,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::topology::{Matrix, Racks, Rate, Topology};
 use crate::variant::Variant;
 
-/// The description of a measurement, which covers every combination of the lists.
+/// The description of a measurement. The measurement covers every combination of the listed values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// The scenario's name, which is also the name of the report file.

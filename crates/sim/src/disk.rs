@@ -39,7 +39,7 @@ pub(crate) struct Delivery {
 }
 
 impl Deliveries {
-    /// Opens a sink unless it is open already. A sink that does not keep its bytes drops all writes.
+    /// Opens a sink unless it is open already. If `keeps` is false, the sink drops all written bytes.
     pub(crate) fn open(&mut self, sink: &Sink, keeps: bool) {
         let label = sink.label().map(|label| (sink.index, label.clone()));
         let bytes = if keeps { sink.bytes as usize } else { 0 };
@@ -215,7 +215,7 @@ impl Disk {
     }
 }
 
-/// Computes a block's digest as the simulated stores in scenarios of one stripe do: a CRC32C.
+/// Computes a block's digest, a CRC32C, as the simulated stores do in scenarios of one stripe.
 pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
     Digest::of_u32("crc32c", crc32c(&[bytes]))
 }

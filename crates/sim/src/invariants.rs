@@ -1,4 +1,4 @@
-//! Invariants that are checked at the end of a world.
+//! The invariants of a run, which are checked at its end.
 //!
 //! **Safety**, under all faults: published blocks, and bytes that a client has read, are correct. If a disk
 //! corrupts data silently, this is required only if digests are recorded or the parity check can find the
@@ -115,7 +115,7 @@ impl World<'_> {
         }
     }
 
-    /// Why the job may fail; `None` if it must succeed.
+    /// Returns the reason why the job may fail; `None` if it must succeed.
     fn excuse(&self) -> Option<&'static str> {
         let scenario = self.scenario;
         let struck = || scenario.faults.iter().map(|(_, fault)| fault);

@@ -314,7 +314,8 @@ impl Motion {
         moved
     }
 
-    /// Fails the node's plan if an edge that is still needed has closed. Returns whether it did.
+    /// Fails the node's plan if an edge has closed that the plan still needs. Returns whether the plan
+    /// failed.
     pub(crate) fn notice_closed(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
         let inlet = self.inlets.iter().enumerate().find_map(|(index, inlet)| {
             let detail = inlet.closed.filter(|_| part.due_bytes(index).is_some())?;

@@ -285,8 +285,8 @@ fn without_faults_every_scheme_moves_the_bytes_of_its_plan() {
     }
 }
 
-/// A client reads all data of a stripe with a lost block. The read needs four of the five surviving blocks,
-/// so two links may only be cut if other helpers relay the blocks.
+/// A client reads all data of a stripe with a lost block. The read needs four of the five surviving blocks.
+/// If two links to the client are cut, it succeeds only if other helpers relay blocks.
 #[test]
 fn plans_route_around_two_cut_links_to_a_client() {
     for scheme in [Scheme::Auto, Scheme::Pipelined, Scheme::Conventional] {

@@ -1,7 +1,7 @@
 //! Our targets for the scenarios in `lab/bench`.
 //!
 //! Times are compared with a direct send of one block, and processor seconds with a bare chain of relays.
-//! Both take turns with the repairs, so a slow machine slows these baselines as well.
+//! These two baselines are measured in turn with the repairs, so a slow machine affects them as well.
 
 use repair::Scheme;
 
@@ -9,9 +9,10 @@ use super::finding::{Finding, Verdict};
 use crate::report::{Report, Row};
 use crate::run::BARE_CHAIN;
 
-/// The target for the processor seconds of a client's read, divided by those of the bare chain.
+/// The target for a client's read: the highest ratio of its processor seconds to those of the bare chain.
 const CLIENT_CPU: f64 = 1.6;
-/// The target for the same ratio of a repair to a node, which also writes, hashes, syncs and reads back.
+/// The same target for a repair to a node. It is higher, because the node also writes, hashes, syncs and
+/// reads back.
 const NODE_CPU: f64 = 2.0;
 
 /// Returns the findings on a scenario's targets, which depend on its name.

@@ -2,8 +2,8 @@
 //! compare the measurement with these claims.
 //!
 //! Each figure is a file in `lab/figures/`, compiled into the program so that it needs no other files. A
-//! measurement writes NAME.md (tables) and NAME.svg to one folder, and the report NAME.json, from which both
-//! are generated, to another.
+//! measurement writes the report NAME.json to one folder. From the report, it generates NAME.md (tables) and
+//! NAME.svg in another folder.
 
 mod cold;
 mod collective;

@@ -233,8 +233,8 @@ fn htb(device: &str, link: Option<Bandwidth>, classes: &[(Vec<Ipv4Addr>, Bandwid
             "class add dev {device} parent {parent} classid 1:{id:x} htb rate {rate}bit ceil {ceiling}bit burst {BURST} cburst {BURST} quantum {QUANTUM}"
         )
     };
-    // Each class has a small guaranteed rate and borrows up to its ceiling. The total then stays below the
-    // link's rate, which the sum of the ceilings may exceed.
+    // Each class has a small guaranteed rate and borrows up to its ceiling. So the total stays below the
+    // link's rate even if the sum of the ceilings is larger.
     let own = (whole / (classes.len() as u64 + 1)).max(1);
     let mut lines = vec![format!("qdisc add dev {device} root handle 1: htb default 2")];
     lines.push(class("1:", 1, whole, whole));

@@ -199,8 +199,8 @@ impl Network {
         state::remove(names)
     }
 
-    /// Returns a command that runs `program` inside a node's namespace; its processor time is accounted to
-    /// the lab.
+    /// Returns a command that runs `program` inside a node's namespace. The program's processor time is
+    /// accounted to the lab.
     pub fn command(&self, place: LabNode, program: &Path) -> Command {
         self.doors().command(place, program)
     }
@@ -335,7 +335,7 @@ fn stop_processes(namespaces: &[String]) -> Result<(), NetworkError> {
 
 fn remove_control_group(names: &Names) {
     let Some(group) = names.control_group().filter(|group| group.is_dir()) else { return };
-    // The kernel needs a moment after the last process has ended.
+    // After the last process has ended, the kernel takes a moment until it allows the removal.
     for _ in 0..40 {
         if std::fs::remove_dir(&group).is_ok() {
             return;
