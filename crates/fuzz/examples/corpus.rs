@@ -438,7 +438,7 @@ fn hdfs() -> Result<()> {
     answers.add(format!("{node}a 900 12\n{held}s 1 2 1\nx %2Fc+d no permission\n"))
 }
 
-/// Returns a label that states what a block is.
+/// Returns an example of the label that is stored with a block: it describes the block's stripe and file.
 fn label() -> StripeLabel {
     StripeLabel {
         cluster: "0123456789abcdef0123456789abcdef".into(),

@@ -38,7 +38,7 @@ impl Plugin {
     }
 }
 
-/// A running cluster. Its ports are fixed, so only one cluster can run on a ground.
+/// A running cluster. The ports are fixed, so only one cluster can run on a [`Ground`].
 pub struct Cluster {
     namenode: Option<Process>,
     nodes: Vec<DataNode>,
