@@ -26,7 +26,7 @@ use crate::instruction::{Answer, BlockAt, Expected, Instruction, Piece, ReadInst
 
 /// The environment variable with the client's rack, as for `mend get`.
 pub(crate) const RACK: &str = "MEND_RACK";
-/// The time limit of each request that waits for the end of a repair; the request is then repeated.
+/// The timeout of a request that waits for the end of a repair. After a timeout, the request is repeated.
 const WAIT: Duration = Duration::from_secs(30);
 
 /// The distance, in pieces, between two successive reads of a client: large, so that reads are not
@@ -42,7 +42,8 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     let opened = Cluster::open(cluster).map_err(io::Error::other)?;
     let options = ClientOptions { rack: env::var(RACK).ok(), ..ClientOptions::default() };
     let client = Client::connect_with(&opened, &Role::default_client(), options).map_err(io::Error::other)?;
-    // The session is opened before any measurement; otherwise the first read would include the handshake.
+    // Open the session before any measurement; otherwise the time of the first read would include the
+    // handshake.
     runtime.block_on(client.node()).map_err(io::Error::other)?;
     let mut agent = Agent { client, rooms: Vec::new() };
     let served = runtime.block_on(agent.serve(read_lines()));
@@ -396,8 +397,8 @@ impl Room {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares the received bytes with those of a file; the received bytes start at offset `skip` of the
-    /// block.
+    /// Compares the received bytes with the expected ones in a file. The received bytes start at offset
+    /// `skip` of the block.
     fn compare(&self, expected: &Expected, skip: u64) -> Result<(), AgentError> {
         let found = self.bytes();
         let mut wanted = vec![0; found.len()];
@@ -424,7 +425,7 @@ impl Room {
     }
 }
 
-/// Delivers each block of a read into the memory that is allocated for it.
+/// Delivers each block of a read into the memory that is allocated for that block.
 struct Rooms {
     rooms: Vec<Arc<Room>>,
     came: Arc<Mutex<Option<Came>>>,

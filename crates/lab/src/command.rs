@@ -340,7 +340,7 @@ fn until_interrupted(
 /// Removes the lab and ends the whole process, because the thread that measures cannot be stopped.
 fn interrupted() -> LabError {
     let names = Names::default();
-    // Remove the lab only if it is ours; another process may be measuring.
+    // Remove the lab only if this process is measuring in it: the lab may belong to another process.
     let is_ours = matches!(Network::status(&names), Ok(Status::Busy { pid }) if pid == std::process::id());
     if is_ours && let Err(error) = Network::down(&names) {
         eprintln!("mend lab: {error}");

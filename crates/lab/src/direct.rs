@@ -55,9 +55,9 @@ pub fn fetch(address: SocketAddr, bytes: u64) -> io::Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// Runs one relay of a bare chain: receives slices from `upstream`, if any, XORs them with its own bytes, and
-/// sends them to whoever dials it: the next relay or the client. Without disk, checksums and plans, this is
-/// the minimum cost of a chain.
+/// Runs one relay of a bare chain. The relay receives slices from `upstream`, if there is one, XORs them with
+/// its own bytes, and sends the result to the process that dials it: the next relay or the client. A bare
+/// chain uses no disks, checksums or plans, so its cost is the minimum cost of a chain.
 ///
 /// # Errors
 /// If the port is in use.

@@ -1,4 +1,4 @@
-//! Instructions to the agent inside a namespace, and its answers: one JSON object per line.
+//! Instructions to the agent inside a namespace, and the agent's answers: one JSON object per line.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use repair::{Pacing, Scheme};
 use serde::{Deserialize, Serialize};
 
-/// An instruction; the answer follows once it is complete.
+/// An instruction. The agent answers when the instruction is complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub(crate) enum Instruction {

@@ -39,7 +39,7 @@ pub struct Programs {
     pub lab: PathBuf,
 }
 
-/// The processes of a cluster; dropping this ends them.
+/// The processes of a cluster. Dropping this value ends the processes.
 pub struct LabCluster {
     programs: Programs,
     work: PathBuf,
@@ -290,7 +290,7 @@ impl LabCluster {
         Ok(())
     }
 
-    /// Waits until a member has printed its ready line.
+    /// Waits until a member has printed a line that starts with `ready`.
     fn await_ready(&mut self, name: &str) -> Result<(), LabError> {
         let give_up = Instant::now() + START_LIMIT;
         let output = self.work.join(name).with_extension("out");

@@ -108,7 +108,8 @@ pub struct Times {
 pub struct Load {
     /// Median processor seconds of all the lab's processes.
     pub cpu_s: f64,
-    /// Processor seconds of the cheapest bare chain in the same run, for one block regardless of the losses.
+    /// Processor seconds of the cheapest bare chain in the same run. The chain sends one block, even if the
+    /// row's repairs rebuild several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_cpu_s: Option<f64>,
     /// The median busy fraction of the machine's processors.

@@ -50,7 +50,7 @@ pub struct Scenario {
     /// The schemes.
     pub schemes: Many<SchemeName>,
     /// How nodes forward slices. `whole-block` applies only to `ppr` and `crr-r`, the schemes whose papers
-    /// describe them in rounds; the others are measured once, in their default way.
+    /// describe them in rounds. All other schemes are measured once, in their default way.
     #[serde(default = "pipelined")]
     pub pacing: Many<PacingName>,
     /// Whether data edges are encrypted; if both values are listed, plain and encrypted measurements take

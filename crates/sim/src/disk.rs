@@ -124,8 +124,8 @@ impl Disk {
         Self { digests: hash_of, ..Self::new(latency, rate) }
     }
 
-    /// Returns the time from now until an operation on `bytes` bytes completes if it starts now. Concurrent
-    /// operations may complete in any order.
+    /// Starts an operation on `bytes` bytes. Returns the time from now until the operation completes.
+    /// Concurrent operations may complete in any order.
     pub(crate) fn takes(&mut self, bytes: u64, scene: &mut Scene) -> Duration {
         self.busy_until = self.busy_until.max(scene.now) + Duration::from_secs_f64(bytes as f64 / self.rate);
         self.busy_until - scene.now + scene.dice.up_to(self.latency)

@@ -25,7 +25,7 @@ use crate::scenario::{CLIENT, Kind, Scenario};
 use crate::world::World;
 
 impl World<'_> {
-    /// Compares a block that has just been published with its true contents.
+    /// Checks that a block, which has just been published, has its true contents.
     pub(crate) fn check_published(&mut self, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
         let id = Scenario::block_id(block);
         let true_bytes = &self.truth[usize::from(block.0)][..self.scenario.bytes_of(block) as usize];

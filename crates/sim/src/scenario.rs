@@ -28,7 +28,7 @@ pub enum Kind {
     },
     /// The wanted blocks are rebuilt in the store.
     Repair {
-        /// Whether the blocks are rebuilt on their original nodes; otherwise on spare nodes.
+        /// True if the blocks are rebuilt on their original nodes, false if they are rebuilt on spare nodes.
         in_place: bool,
     },
     /// A client puts a stripe: the client holds the data blocks, and every block goes to a helper.

@@ -15,7 +15,7 @@ const CLIENT_CPU: f64 = 1.6;
 /// reads back.
 const NODE_CPU: f64 = 2.0;
 
-/// Returns the findings on a scenario's targets, which depend on its name.
+/// Returns the findings on a scenario's targets. The scenario's name determines the targets.
 pub(super) fn findings_of(report: &Report) -> Vec<Finding> {
     let repairs = || report.rows.iter().filter(|row| row.case.scheme != BARE_CHAIN);
     match report.scenario.name.as_str() {

@@ -125,7 +125,7 @@ pub(crate) struct Claim {
     /// Restricts the claim to this position on the x axis.
     #[serde(default)]
     pub(crate) at: Option<String>,
-    /// The position on the x axis to compare with, if it differs.
+    /// The position on the x axis to compare with, if it differs from `at`.
     #[serde(default)]
     pub(crate) than_at: Option<String>,
     /// Restricts the claim to this rate.

@@ -15,8 +15,8 @@ use crate::topology::{Matrix, Topology};
 
 const MTU: u32 = 9000;
 const BURST: &str = "256kb";
-/// The queue of a shaped link, in seconds at its rate, like the buffer of a switch; at least a few GSO
-/// packets.
+/// The length of a shaped link's queue, which models the buffer of a switch: as many bytes as the link sends
+/// in this time, but at least `QUEUE_BYTES`, a few GSO packets.
 const QUEUE_SECONDS: f64 = 0.05;
 const QUEUE_BYTES: u64 = 512 << 10;
 /// The bytes that htb serves from one class before the next; the kernel warns if this number exceeds a GSO

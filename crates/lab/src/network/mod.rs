@@ -97,7 +97,8 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Creates a network, which is removed when this value is dropped, unless it has been [kept](Self::keep).
+    /// Creates a network. When the returned value is dropped, the network is removed, unless
+    /// [`keep`](Self::keep) was called.
     ///
     /// # Errors
     /// [`NetworkError`]; the partial network is removed.
@@ -210,8 +211,8 @@ impl Network {
         Doors { names: self.names.clone(), group: self.control_group() }
     }
 
-    /// Returns the control group of the lab's processes, which is created if necessary; `None` if the system
-    /// does not support it.
+    /// Returns the control group of the lab's processes, and creates it if necessary. Returns `None` if the
+    /// system does not support control groups.
     pub fn control_group(&self) -> Option<PathBuf> {
         let group = self.names.control_group()?;
         (group.is_dir() || std::fs::create_dir(&group).is_ok()).then_some(group)

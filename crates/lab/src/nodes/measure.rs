@@ -188,8 +188,8 @@ impl Measuring<'_> {
     }
 
     /// Measures the cap on all repairs together, which is changed while a repair runs, and then one helper's
-    /// cap. The traffic on links includes headers. The share of block data in it is taken from the complete
-    /// repair, in which every block is sent k times.
+    /// cap. The traffic on links includes headers. The share of block data in the traffic is taken from a
+    /// complete repair, which sends k blocks for each rebuilt block.
     fn caps(&mut self, page: &mut Page) -> Result<(), LabError> {
         self.scene.fresh()?;
         self.scene.lose(LOST)?;

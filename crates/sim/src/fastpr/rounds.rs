@@ -3,8 +3,8 @@
 use super::matching::Group;
 use super::{Chunk, Set};
 
-/// The paper's time model. A chunk is read, sent and written one after the other, and the k chunks of a
-/// reconstruction share one downlink.
+/// The paper's time model. Reading, sending and writing a chunk follow one another without overlap, and the k
+/// chunks of a reconstruction share one downlink.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
     /// Number of nodes, including the failing one.

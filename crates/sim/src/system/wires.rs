@@ -73,7 +73,7 @@ pub(crate) struct Wires {
     pub(crate) all: BTreeMap<ConnectionId, Wire>,
     /// Directions that a partition blocks.
     cut: BTreeSet<(ProcessId, Way)>,
-    /// The longest delay of a message to or from a process, for processes where it is not `usual`.
+    /// The longest delay of a message to or from a process, for slow processes.
     slow: BTreeMap<ProcessId, Duration>,
     /// The longest delay of a message to or from all other processes.
     usual: Duration,
