@@ -23,7 +23,8 @@ use crate::network_config;
 const API_PORT: u16 = 7400;
 const CONTROL_PORT: u16 = 7401;
 const HELPER_PORT: u16 = 7410;
-/// The port offset of a cluster with encrypted data edges, which may run next to a plain one.
+/// The number that is added to all ports of a cluster with encrypted data edges, so that it can run next to a
+/// cluster with plain ones.
 const ENCRYPTED_PORTS: u16 = 100;
 /// The time limit for starting a process on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);

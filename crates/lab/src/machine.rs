@@ -1,4 +1,4 @@
-//! The machine and version of a measurement, and the machine's load.
+//! The machine on which a measurement ran, Mend's version, and the machine's load.
 
 use std::fs;
 use std::process::Command;

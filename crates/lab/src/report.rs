@@ -41,7 +41,8 @@ pub struct Row {
     pub case: Case,
     /// The scheme that the planner chose.
     pub used: Option<Scheme>,
-    /// The timeslots by the formula, if one exists and the network is uniform.
+    /// The number of timeslots according to the scheme's formula, if there is a formula and the network is
+    /// uniform.
     pub formula: Option<f64>,
     /// The plan's predicted cost.
     #[serde(default)]
@@ -295,7 +296,7 @@ impl Report {
         })
     }
 
-    /// Returns the report as a Markdown table, after the heading.
+    /// Returns the report in Markdown: the heading, and a table of all rows.
     pub fn to_markdown(&self) -> String {
         let mut text = self.heading();
         let columns = [

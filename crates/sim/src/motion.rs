@@ -216,7 +216,7 @@ impl Motion {
         }
     }
 
-    /// Returns the block that read number `local` of the slice's task reads.
+    /// Returns the block of a local read. `local` is the number of the read in the slice's task.
     pub(crate) fn block_of(&self, slice: u32, local: u16) -> BlockId {
         let lane = usize::from(self.assignment.lane_of(slice));
         let task = self.assignment.lanes.tasks[lane].as_ref().expect("the relay asked for it");

@@ -41,8 +41,8 @@ fn small_target(block_bytes: u64) -> f64 {
     }
 }
 
-/// Returns the target for the time of a repair to a node, divided by that of a direct send. Publishing takes
-/// a fixed time after the last slice, which is a larger share of the total on faster links.
+/// Returns the target for a repair to a node: the highest ratio of its time to that of a direct send.
+/// Publishing takes a fixed time after the last slice, so the ratio may be higher on faster links.
 fn node_target(row: &Row) -> f64 {
     if row.case.rate == "200mbit" { 1.03 } else { 1.06 }
 }

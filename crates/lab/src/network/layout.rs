@@ -210,8 +210,8 @@ fn tbf(device: &str, rate: Bandwidth) -> String {
     format!("qdisc add dev {device} root tbf rate {bits}bit burst {BURST} limit {queue}")
 }
 
-/// Returns the commands that shape the traffic out of a place of a matrix: one class for each other place,
-/// shared by all nodes there.
+/// Returns the commands that shape the traffic out of a place of a matrix. Each destination place gets one
+/// class, which all nodes of that place share.
 fn trunks(topology: &Topology, matrix: &Matrix, rack: u16) -> Vec<String> {
     let others = (0..matrix.places()).filter(|&to| to != rack - 1);
     let classes: Vec<_> = others

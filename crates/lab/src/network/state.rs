@@ -1,4 +1,4 @@
-//! The state file of a running lab, and the detection of labs without one.
+//! The state file of a running lab, and the detection of labs whose state file is missing.
 
 use std::fs;
 use std::io;

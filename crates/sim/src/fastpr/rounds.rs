@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn a_set_that_takes_long_goes_after_one_that_brings_more_per_second() {
-        // Rebuilding the set of two chunks takes one second, that of three chunks five seconds. A copy takes
-        // half a second. So the smaller set has the higher rate, and the larger set is larger.
+        // Rebuilding the set of two chunks takes 1 s, that of three chunks 5 s. A copy takes 0.5 s. So the
+        // set of two chunks is first by rate, and that of three chunks by size.
         let seconds = |set: &Set| if set.len() == 2 { 1.0 } else { 5.0 };
         let sets = || vec![set(&[0, 1, 2]), set(&[3, 4])];
         assert_eq!(schedule(sets(), RoundOrder::Weight, 0.5, seconds)[0].rebuilt, set(&[3, 4]));

@@ -50,7 +50,8 @@ pub struct Bottlenecks {
 pub struct Concurrency {
     /// Maximum number of jobs that involve the node.
     pub jobs: u64,
-    /// Maximum bytes of jobs in flight, in seconds of work for the node's links and disk.
+    /// Maximum amount of work that jobs have in flight, in seconds that the node's links and disk need for
+    /// it.
     pub seconds: f64,
 }
 

@@ -458,7 +458,8 @@ impl Clients {
         self.check_read(process, number, Some(bytes), system);
     }
 
-    /// Checks that a read had a possible result: possible contents of the file, or no file (`None`).
+    /// Checks that the result `got` of a read is possible: possible contents of the file, or `None` if the
+    /// file may not exist.
     fn check_read(&mut self, process: ProcessId, number: u64, got: Option<Vec<u8>>, system: &mut System) {
         let Some(Flow { file, what: What::Read { before, .. }, .. }) =
             self.client(process).flows.remove(&number)
