@@ -92,7 +92,7 @@ fn stragglers_are_replaced_with_wide_codes_and_several_lost_blocks() {
     }
 }
 
-/// Without a replacement for the helper, the job must not drop one plan after another.
+/// If no node can replace the slow helper, the job must not drop one plan after another.
 #[test]
 fn a_repair_that_needs_the_slow_helper_waits_for_it() {
     let mut scenario = repair_of("rs-9-6", Scheme::Pipelined);

@@ -26,7 +26,7 @@ pub struct AttachCommand<'a> {
     pub root: &'a Path,
 }
 
-/// Mend attached to a system. Dropping this kills its processes.
+/// Mend attached to a system. Dropping this value kills the coordinator and the helpers.
 pub struct Mend {
     program: PathBuf,
     folder: PathBuf,
