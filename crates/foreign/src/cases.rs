@@ -83,8 +83,8 @@ fn python(folder: &Path) -> Driver {
     native(folder, command)
 }
 
-/// Returns cases for several sizes. `spec` is Mend's name of the code, in which the letters N, K and M stand
-/// for the numbers.
+/// Returns cases for several sizes. `spec` is Mend's name for the code, with the letters N, K and M in place
+/// of the numbers of all, data and parity blocks.
 fn cases(encoder: &'static str, spec: &str, sizes: &[(usize, usize)]) -> Vec<Case> {
     let case = |&(k, m): &(usize, usize)| Case {
         encoder,
@@ -179,8 +179,8 @@ fn ceph_cases() -> Vec<Case> {
     .concat()
 }
 
-/// Returns the cases of Ceph's plug-in lrc. The plug-in orders blocks by group, each with its data, global
-/// parity and local parity.
+/// Returns the cases of Ceph's plug-in lrc. The plug-in orders blocks by group. Each group consists of its
+/// data, its global parity and its local parity.
 fn lrc() -> Vec<Case> {
     let sizes = [(4, 2, 3), (2, 2, 2), (6, 3, 3), (8, 4, 3), (8, 4, 6), (10, 5, 3), (9, 3, 4)];
     let case = |&(k, m, l): &(usize, usize, usize)| {

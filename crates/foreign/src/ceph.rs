@@ -1,7 +1,8 @@
 //! Runs Ceph's plug-ins through `ceph-erasure-code-tool`.
 //!
 //! Ceph cuts an object into stripes of k chunks; a shard is the concatenation of its chunks from all stripes.
-//! Shards are numbered by position. The plug-in lrc does not place data before parity.
+//! Shards are numbered by position. The plug-in lrc does not place all data before parity, so its shard
+//! numbers differ from Mend's block numbers (`Case::shards`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

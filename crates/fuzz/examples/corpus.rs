@@ -376,7 +376,7 @@ fn repair() -> views::RepairView {
     }
 }
 
-/// Writes the checksum files of blocks that are stored as a helper stores them.
+/// Stores blocks as a helper does, and writes their checksum files as seeds.
 fn disks() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let mut files = Folder::of("checksum_file")?;
@@ -399,7 +399,7 @@ fn disks() -> Result<()> {
     ["17.3", "a-B_c", "0"].iter().try_for_each(|name| names.add(name))
 }
 
-/// Writes files of SeaweedFS 4.48 and names in the format of its shards.
+/// Writes files that SeaweedFS 4.48 created, and names in the format of SeaweedFS's shard files.
 fn seaweedfs() -> Result<()> {
     Folder::of("ecsum")?.add(include_bytes!("../../stores/seaweedfs/testdata/4.48.ecsum"))?;
     Folder::of("vif")?.add(include_bytes!("../../stores/seaweedfs/testdata/4.48.vif"))?;
@@ -438,7 +438,7 @@ fn hdfs() -> Result<()> {
     answers.add(format!("{node}a 900 12\n{held}s 1 2 1\nx %2Fc+d no permission\n"))
 }
 
-/// Returns a label that states what a block is.
+/// Returns an example of the label that is stored with a block: it describes the block's stripe and file.
 fn label() -> StripeLabel {
     StripeLabel {
         cluster: "0123456789abcdef0123456789abcdef".into(),

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 /// The maximum number of actions that a relay may take for one input.
 const ACTIONS: usize = 200;
-/// The maximum size of a relay's buffers, and of all bytes moved for one input. More bytes would find no more
-/// bugs.
+/// The memory limit of a relay in bytes, and the maximum number of bytes that it moves for one input. More
+/// bytes would find no more bugs.
 const BYTES: usize = 1 << 20;
 
 pub(crate) fn from_node(bytes: &[u8]) -> bool {

@@ -64,8 +64,8 @@ pub(crate) fn datanode_answer(bytes: &[u8]) -> bool {
     replicas::datanode_answer(bytes)
 }
 
-/// Decodes the lines of a response about a NameNode. Every accepted group must yield a stripe with all its
-/// blocks, or no stripe.
+/// Decodes the lines of a response about a NameNode. Every accepted block group must yield a stripe with all
+/// its blocks, or no stripe.
 pub(crate) fn namenode_answer(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut listing = hdfs::Listing::default();

@@ -26,11 +26,11 @@ use crate::instruction::{Answer, BlockAt, Expected, Instruction, Piece, ReadInst
 
 /// The environment variable with the client's rack, as for `mend get`.
 pub(crate) const RACK: &str = "MEND_RACK";
-/// The time limit of each request that waits for the end of a repair; the request is then repeated.
+/// The timeout of a request that waits for the end of a repair. After a timeout, the request is repeated.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// The stride between the pieces that a client reads in succession, so that adjacent pieces are not read back
-/// to back.
+/// The distance, in pieces, between two successive reads of a client: large, so that reads are not
+/// sequential.
 const STRIDE: usize = 7919;
 
 /// Executes instructions from standard input until the input ends.
@@ -42,7 +42,8 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     let opened = Cluster::open(cluster).map_err(io::Error::other)?;
     let options = ClientOptions { rack: env::var(RACK).ok(), ..ClientOptions::default() };
     let client = Client::connect_with(&opened, &Role::default_client(), options).map_err(io::Error::other)?;
-    // The session is opened before any measurement; otherwise the first read would include the handshake.
+    // Open the session before any measurement; otherwise the time of the first read would include the
+    // handshake.
     runtime.block_on(client.node()).map_err(io::Error::other)?;
     let mut agent = Agent { client, rooms: Vec::new() };
     let served = runtime.block_on(agent.serve(read_lines()));
@@ -61,7 +62,7 @@ fn read_lines() -> mpsc::UnboundedReceiver<io::Result<String>> {
 
 struct Agent {
     client: Client,
-    /// The memory that holds the blocks of the last read.
+    /// The memory with the blocks of the last read.
     rooms: Vec<Arc<Room>>,
 }
 
@@ -258,7 +259,7 @@ impl Agent {
         Ok(Answer::Many { latencies_ns, failures })
     }
 
-    /// Runs clients that each read one piece after another until the time is up.
+    /// Runs `clients` clients for the duration `last`. Each client reads one piece after another.
     async fn steady(
         &self,
         pieces: Arc<Vec<Piece>>,
@@ -396,8 +397,8 @@ impl Room {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares the received bytes with those of a file; the received bytes start at offset `skip` of the
-    /// block.
+    /// Compares the received bytes with the expected ones in a file. The received bytes start at offset
+    /// `skip` of the block.
     fn compare(&self, expected: &Expected, skip: u64) -> Result<(), AgentError> {
         let found = self.bytes();
         let mut wanted = vec![0; found.len()];
@@ -424,7 +425,7 @@ impl Room {
     }
 }
 
-/// Delivers each block of a read into the memory that is allocated for it.
+/// Delivers each block of a read into the memory that is allocated for that block.
 struct Rooms {
     rooms: Vec<Arc<Room>>,
     came: Arc<Mutex<Option<Came>>>,

@@ -3,20 +3,22 @@
 
 use crate::report::{Sample, median};
 
-/// If a bare chain takes more than this factor times the time that its links and the filling of the pipeline
-/// explain, the processors count as saturated.
+/// The tolerated slowdown of a bare chain. Without a bottleneck at the processors, the chain takes as long as
+/// a direct send, plus the time to fill the pipeline. If it takes more than this factor times as long, the
+/// processors are considered saturated.
 const SLOWER: f64 = 1.02;
 
-/// Measurements without Mend, which take turns with the repairs that are compared with them.
+/// Measurements without Mend. They alternate with the repairs that are compared with them.
 #[derive(Default)]
 pub(crate) struct Baseline {
     /// Sends of one block over one plain TCP connection to the client.
     pub(crate) direct: Vec<Sample>,
-    /// Sends of one block through as many relays as a pipeline has helpers; one chain per slice size.
+    /// Sends of one block through bare chains, one chain per slice size. A chain has one relay for each
+    /// helper of a pipelined repair.
     pub(crate) chains: Vec<Chain>,
 }
 
-/// Repetitions of one bare chain.
+/// The measurements of one bare chain.
 pub(crate) struct Chain {
     pub(crate) slice_bytes: u32,
     /// The time to fill the pipeline, relative to the time to send one block: (relays − 1) · slice size /

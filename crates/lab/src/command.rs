@@ -318,7 +318,7 @@ fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join().expect("a panic has been printed"))
 }
 
-/// Runs `work`, and removes the lab if the user interrupts.
+/// Runs `work`. If the user interrupts the program, removes the lab and ends the process.
 fn until_interrupted(
     work: impl FnOnce() -> Result<ExitCode, LabError> + Send + 'static,
 ) -> Result<ExitCode, LabError> {
@@ -337,10 +337,10 @@ fn until_interrupted(
     })
 }
 
-/// Removes the lab and ends the process, because the measuring thread cannot be stopped.
+/// Removes the lab and ends the whole process, because the thread that measures cannot be stopped.
 fn interrupted() -> LabError {
     let names = Names::default();
-    // Remove the lab only if it is ours; another process may be measuring.
+    // Remove the lab only if this process is measuring in it: the lab may belong to another process.
     let is_ours = matches!(Network::status(&names), Ok(Status::Busy { pid }) if pid == std::process::id());
     if is_ours && let Err(error) = Network::down(&names) {
         eprintln!("mend lab: {error}");

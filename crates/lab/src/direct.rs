@@ -55,11 +55,12 @@ pub fn fetch(address: SocketAddr, bytes: u64) -> io::Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// Runs one relay of a bare chain: receives slices from `upstream`, if any, XORs them with its own bytes, and
-/// sends them to whoever dials it: the next relay or the client. Without disk, checksums and plans, this is
-/// the minimum cost of a chain.
+/// Runs one relay of a bare chain. The relay receives slices from `upstream`, if there is one, XORs them with
+/// its own bytes, and sends the result to the process that dials it: the next relay or the client. A bare
+/// chain uses no disks, checksums or plans, so its cost is the minimum cost of a chain.
 ///
-/// # Errors If the port is in use.
+/// # Errors
+/// If the port is in use.
 pub fn relay(listen: SocketAddr, upstream: Option<SocketAddr>, slice_bytes: usize) -> io::Result<()> {
     let listener = TcpListener::bind(listen)?;
     let own = vec![0x5a; slice_bytes];

@@ -1,4 +1,4 @@
-//! Instructions to the agent inside a namespace, and its answers: one JSON object per line.
+//! Instructions to the agent inside a namespace, and the agent's answers: one JSON object per line.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use repair::{Pacing, Scheme};
 use serde::{Deserialize, Serialize};
 
-/// An instruction; the answer follows once it is complete.
+/// An instruction. The agent answers when the instruction is complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub(crate) enum Instruction {
@@ -27,7 +27,7 @@ pub(crate) enum Instruction {
     Compare { expected: Vec<Expected> },
     /// Read a block of a stripe to a file.
     Save { stripe: String, block: u16, window: Range<u64>, block_bytes: u64, path: PathBuf },
-    /// Do many concurrent small reads, each of `bytes` bytes of a block that is treated as lost.
+    /// Read many times concurrently, each time `bytes` bytes of the same block, which is treated as lost.
     Many {
         stripe: String,
         block: u16,
@@ -37,7 +37,8 @@ pub(crate) enum Instruction {
         scheme: Scheme,
         expected: Expected,
     },
-    /// Run clients for `last_ms` milliseconds. Each reads `bytes` bytes of one piece after another.
+    /// Run clients for `last_ms` milliseconds. Each client goes from piece to piece and reads `bytes` bytes
+    /// of each.
     Steady { pieces: Vec<Piece>, block_bytes: u64, clients: usize, bytes: u64, last_ms: u64 },
     /// Repair the lost blocks of a stripe onto nodes that the coordinator chooses.
     Repair { stripe: String, blocks: Vec<String>, scheme: Scheme, slice_bytes: Option<u32> },
@@ -47,7 +48,7 @@ pub(crate) enum Instruction {
 pub(crate) struct ReadInstruction {
     pub(crate) stripe: String,
     pub(crate) blocks: Vec<u16>,
-    /// Offsets within a sub-block.
+    /// The byte range to read in each sub-block.
     pub(crate) window: Range<u64>,
     /// The number of bytes delivered for each block.
     pub(crate) block_bytes: u64,
@@ -90,7 +91,7 @@ pub(crate) struct Took {
     /// The time in nanoseconds. For reads, it ends when the last byte is in memory; for repairs, when the
     /// block is published and read back.
     pub(crate) ns: u64,
-    /// The time until the first byte is in memory; none for a repair.
+    /// The time in nanoseconds until the first byte is in memory; `None` for a repair.
     pub(crate) first_byte_ns: Option<u64>,
     pub(crate) scheme: Option<Scheme>,
     pub(crate) replanned: Vec<String>,

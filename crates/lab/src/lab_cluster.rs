@@ -23,7 +23,8 @@ use crate::network_config;
 const API_PORT: u16 = 7400;
 const CONTROL_PORT: u16 = 7401;
 const HELPER_PORT: u16 = 7410;
-/// The port offset of a cluster with encrypted data edges, which may run next to a plain one.
+/// The number that is added to all ports of a cluster with encrypted data edges, so that it can run next to a
+/// cluster with plain ones.
 const ENCRYPTED_PORTS: u16 = 100;
 /// The time limit for starting a process on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -39,14 +40,14 @@ pub struct Programs {
     pub lab: PathBuf,
 }
 
-/// The processes of a cluster; dropping this ends them.
+/// The processes of a cluster. Dropping this value ends the processes.
 pub struct LabCluster {
     programs: Programs,
     work: PathBuf,
     cluster: PathBuf,
     members: BTreeMap<String, Child>,
     servers: Vec<Child>,
-    /// The nodes that run plain senders.
+    /// The nodes that run a plain sender.
     senders: BTreeSet<LabNode>,
     /// The address of the last relay of each bare chain, by number of relays and slice size.
     chains: BTreeMap<(u16, u32), SocketAddr>,
@@ -64,8 +65,8 @@ struct Agent {
 }
 
 impl Programs {
-    /// Finds this program and `mend`. `MEND_BINARY` may name the path of `mend`; without this variable,
-    /// searches this program's folder and then PATH.
+    /// Finds this program and `mend`. The environment variable `MEND_BINARY` may contain the path of `mend`;
+    /// without it, `mend` is searched in this program's folder and then on PATH.
     ///
     /// # Errors
     /// [`LabError::File`] if this program's path is unknown; [`LabError::NoMend`].
@@ -219,8 +220,8 @@ impl LabCluster {
         self.loader.as_mut().expect("started above").ask(order)
     }
 
-    /// Returns the address of a process on a helper's node that sends bytes over plain TCP; starts it if
-    /// necessary.
+    /// Returns the address of a node's plain sender, a process that sends bytes over plain TCP. Starts this
+    /// process if necessary.
     pub(crate) fn sender(&mut self, network: &Network, at: LabNode) -> Result<SocketAddr, LabError> {
         let address = SocketAddr::from((at.address(), direct::PORT));
         if self.senders.insert(at) {
@@ -229,8 +230,8 @@ impl LabCluster {
         Ok(address)
     }
 
-    /// Returns the address of the last relay of a bare chain through `hops` helpers; starts the chain if
-    /// necessary.
+    /// Returns the address of the last relay of a bare chain with one relay on each of `hops` helpers. Starts
+    /// the relays if necessary.
     pub(crate) fn chain(
         &mut self,
         network: &Network,
@@ -290,7 +291,7 @@ impl LabCluster {
         Ok(())
     }
 
-    /// Waits until a member has printed its ready line.
+    /// Waits until a member has printed a line that starts with `ready`.
     fn await_ready(&mut self, name: &str) -> Result<(), LabError> {
         let give_up = Instant::now() + START_LIMIT;
         let output = self.work.join(name).with_extension("out");

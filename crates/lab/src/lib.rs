@@ -4,8 +4,8 @@
 //! in such a network, with one process per node. A [`Scenario`] describes what to measure, and [`run`]
 //! measures it: every repair is compared with a direct send of one block in the same run, every repaired
 //! block is compared with the lost one, and runs disturbed by other programs are repeated or marked.
-//! [`figure`] does this for the papers' figures and [`mod@bench`] for our targets. [`seaweedfs`] measures a
-//! real SeaweedFS cluster with and without Mend.
+//! [`figure`] measures the scenarios of the papers' figures, and [`mod@bench`] those of our targets.
+//! [`seaweedfs`] measures a real SeaweedFS cluster with and without Mend.
 //!
 //! Invariants: the lab uses no address outside its own namespaces, and [`Network::down`] finds and removes
 //! everything, even after a crash. Mend has no code path for the lab: the lab starts the binary that users

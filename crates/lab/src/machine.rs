@@ -1,4 +1,4 @@
-//! The machine and version of a measurement, and the machine's load.
+//! The machine on which a measurement ran, Mend's version, and the machine's load.
 
 use std::fs;
 use std::process::Command;
@@ -103,7 +103,7 @@ impl CpuTimes {
         let line = stat.lines().find(|line| line.starts_with("cpu ")).unwrap_or_default();
         let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|text| text.parse().ok()).collect();
         let at = |index: usize| ticks.get(index).copied().unwrap_or_default() / TICKS;
-        // user nice system idle iowait irq softirq steal
+        // The fields of the line: user nice system idle iowait irq softirq steal.
         Self { user: at(0) + at(1), system: at(2) + at(5) + at(6), idle: at(3) + at(4), stolen: at(7) }
     }
 

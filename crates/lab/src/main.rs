@@ -1,5 +1,5 @@
-//! The lab as a separate program. The program on every helper therefore contains neither the code for network
-//! namespaces nor that for drawing charts. `mend lab …` starts this program.
+//! The lab as a separate program, `mend-lab`, which `mend lab …` starts. So the program `mend`, which runs on
+//! every helper, contains no code for network namespaces or charts.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

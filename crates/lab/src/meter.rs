@@ -15,9 +15,9 @@ use crate::shell::{Script, ScriptError};
 /// Above this busy fraction the processors may be the bottleneck instead of the network. The threshold leaves
 /// a margin, because /proc/stat misses about a tenth of the time that the timers of shaped links take.
 pub const CPU_BOUND: f64 = 0.85;
-/// The tolerated share of other programs in all processors' time.
+/// The share of all processors' time that other programs may use before a measurement counts as disturbed.
 const DISTURBED: f64 = 0.02;
-/// The tolerated counting error in seconds; ticks of /proc/stat are 10 ms.
+/// The counting error in seconds that is tolerated in addition; ticks of /proc/stat are 10 ms.
 const COUNTING_ERROR: f64 = 0.03;
 
 /// Bytes over a node's link, including headers.
@@ -140,8 +140,8 @@ impl OwnCpu {
     }
 }
 
-/// Returns the bytes that each helper's process obtained from `read` and similar calls. They come from its
-/// disk, the page cache and its data connections; the caller subtracts the traffic over the helper's link.
+/// Returns the bytes that each helper's process obtained from `read` and similar calls: from the disk, the
+/// page cache and data connections. The caller subtracts the traffic over the helper's link.
 fn read_by_helpers(group: Option<&Path>) -> BTreeMap<String, u64> {
     let processes = group.and_then(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
     let read = |process: &str| {

@@ -1,10 +1,10 @@
-//! The papers' formulas: the timeslots of a single-block repair over uniform full-duplex links, without other
-//! costs.
+//! The papers' formulas for the number of timeslots that the repair of one block takes. They assume uniform
+//! full-duplex links and no other costs.
 
 use repair::Scheme;
 
-/// Returns the timeslots of a repair from k helpers with `slices` slices per block, as derived in
-/// `docs/reference/schemes.md`; `None` if the scheme has no formula.
+/// Returns the number of timeslots of a repair from `helpers` helpers with `slices` slices per block, as
+/// derived in `docs/reference/schemes.md`; `None` if the scheme has no formula.
 pub fn timeslots(scheme: Scheme, helpers: usize, slices: usize) -> Option<f64> {
     let k = helpers as f64;
     let depth = log2_ceil(helpers);
@@ -25,8 +25,8 @@ pub fn timeslots(scheme: Scheme, helpers: usize, slices: usize) -> Option<f64> {
     Some(load + (hops as f64 - 1.0) / slices.max(1) as f64)
 }
 
-/// Returns the timeslots according to the paper that published the scheme, where whole blocks travel in
-/// rounds.
+/// Returns the number of timeslots that the scheme's own paper states. Schemes in rounds move whole blocks;
+/// for pipelined schemes, the number is the limit for many slices.
 pub fn published_timeslots(scheme: Scheme, helpers: usize) -> Option<f64> {
     let (k, depth) = (helpers as f64, log2_ceil(helpers) as f64);
     match scheme {

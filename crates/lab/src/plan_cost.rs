@@ -26,8 +26,8 @@ pub struct PlanCost {
     pub timeslots: f64,
 }
 
-/// Returns the cost of the plan that rebuilds the lost blocks on a node without a block of the stripe. Every
-/// surviving block is on a node of its own.
+/// Returns the cost of the plan that rebuilds the lost blocks on a node without a block of the stripe.
+/// Assumes that every surviving block is on a separate node.
 ///
 /// # Errors
 /// [`PlanError`] if no such plan exists.

@@ -41,7 +41,8 @@ pub struct Row {
     pub case: Case,
     /// The scheme that the planner chose.
     pub used: Option<Scheme>,
-    /// The timeslots by the formula, if one exists and the network is uniform.
+    /// The number of timeslots according to the scheme's formula, if there is a formula and the network is
+    /// uniform.
     pub formula: Option<f64>,
     /// The plan's predicted cost.
     #[serde(default)]
@@ -108,7 +109,8 @@ pub struct Times {
 pub struct Load {
     /// Median processor seconds of all the lab's processes.
     pub cpu_s: f64,
-    /// Processor seconds of the cheapest bare chain in the same run, for one block regardless of the losses.
+    /// Processor seconds of the cheapest bare chain in the same run. The chain sends one block, even if the
+    /// row's repairs rebuild several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_cpu_s: Option<f64>,
     /// The median busy fraction of the machine's processors.
@@ -131,7 +133,7 @@ pub struct Moved {
     /// Bytes that each helper read from its disk or the page cache.
     #[serde(default)]
     pub disk: BTreeMap<String, u64>,
-    /// Reads of the device under the blocks, including other programs'.
+    /// Reads by the block device that stores the blocks, including those of other programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceReads>,
 }
@@ -294,7 +296,7 @@ impl Report {
         })
     }
 
-    /// Returns the report as a Markdown table, after the heading.
+    /// Returns the report in Markdown: the heading, and a table of all rows.
     pub fn to_markdown(&self) -> String {
         let mut text = self.heading();
         let columns = [

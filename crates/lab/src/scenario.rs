@@ -30,7 +30,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::topology::{Matrix, Racks, Rate, Topology};
 use crate::variant::Variant;
 
-/// The description of a measurement, which covers every combination of the lists.
+/// The description of a measurement. The measurement covers every combination of the listed values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// The scenario's name, which is also the name of the report file.
@@ -50,7 +50,7 @@ pub struct Scenario {
     /// The schemes.
     pub schemes: Many<SchemeName>,
     /// How nodes forward slices. `whole-block` applies only to `ppr` and `crr-r`, the schemes whose papers
-    /// describe them in rounds; the others are measured once, in their default way.
+    /// describe them in rounds. All other schemes are measured once, in their default way.
     #[serde(default = "pipelined")]
     pub pacing: Many<PacingName>,
     /// Whether data edges are encrypted; if both values are listed, plain and encrypted measurements take

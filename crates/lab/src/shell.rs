@@ -1,7 +1,7 @@
 //! Commands for the system's own tools, first built as text and then run.
 //!
-//! A [`Script`] is a program with its input lines, and prints as one would type it. This allows reviewing and
-//! testing sequences of commands without root.
+//! A [`Script`] is a program with its input lines. It prints as a user would type it, so sequences of
+//! commands can be reviewed and tested without root.
 
 use std::fmt;
 use std::io::{self, Write};

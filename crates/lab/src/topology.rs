@@ -7,7 +7,7 @@ use std::str::FromStr;
 use cluster::Bandwidth;
 use serde::{Deserialize, Serialize};
 
-/// The maximum number of nodes; more would not get a fair share of any machine.
+/// The maximum number of nodes. With more nodes, no machine could give each node enough processor time.
 pub const MOST_NODES: u16 = 200;
 
 /// A network to create.
@@ -62,8 +62,8 @@ pub struct Racks {
     pub rate: Bandwidth,
 }
 
-/// Rates between places, from row to column, in Mb/s. Helpers are distributed over the places evenly and in
-/// order; the client is at the first place.
+/// Rates between places in Mb/s: each entry is the rate from the place of its row to the place of its column.
+/// Helpers are distributed over the places evenly and in order; the client is at the first place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Matrix {

@@ -36,8 +36,8 @@ impl Variant {
     }
 }
 
-/// Whether a scheme was published in rounds and can be run so here. CRR-S cannot: its fragments take turns
-/// slice by slice and form no whole streams.
+/// Whether a scheme was published in rounds and the lab can run it in rounds. CRR-S cannot be run in rounds:
+/// its fragments take turns slice by slice and form no whole streams.
 fn was_published_in_rounds(scheme: Scheme) -> bool {
     matches!(scheme, Scheme::Ppr | Scheme::CrrR)
 }

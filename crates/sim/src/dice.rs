@@ -12,7 +12,7 @@ pub struct Dice {
 }
 
 impl Dice {
-    /// Creates a source that makes the same choices every time for one seed.
+    /// Creates a source. The same seed always leads to the same choices.
     pub fn new(seed: u64) -> Self {
         Self { rng: ChaCha8Rng::seed_from_u64(seed) }
     }

@@ -39,7 +39,7 @@ pub(crate) struct Delivery {
 }
 
 impl Deliveries {
-    /// Opens a sink unless it is open already. A sink that does not keep its bytes drops all writes.
+    /// Opens a sink unless it is open already. If `keeps` is false, the sink drops all written bytes.
     pub(crate) fn open(&mut self, sink: &Sink, keeps: bool) {
         let label = sink.label().map(|label| (sink.index, label.clone()));
         let bytes = if keeps { sink.bytes as usize } else { 0 };
@@ -124,8 +124,8 @@ impl Disk {
         Self { digests: hash_of, ..Self::new(latency, rate) }
     }
 
-    /// Returns the time from now until an operation on `bytes` bytes completes if it starts now. Concurrent
-    /// operations may complete in any order.
+    /// Starts an operation on `bytes` bytes. Returns the time from now until the operation completes.
+    /// Concurrent operations may complete in any order.
     pub(crate) fn takes(&mut self, bytes: u64, scene: &mut Scene) -> Duration {
         self.busy_until = self.busy_until.max(scene.now) + Duration::from_secs_f64(bytes as f64 / self.rate);
         self.busy_until - scene.now + scene.dice.up_to(self.latency)
@@ -215,7 +215,7 @@ impl Disk {
     }
 }
 
-/// Computes a block's digest as the simulated stores in scenarios of one stripe do: a CRC32C.
+/// Computes a block's digest, a CRC32C, as the simulated stores do in scenarios of one stripe.
 pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
     Digest::of_u32("crc32c", crc32c(&[bytes]))
 }

@@ -17,8 +17,8 @@ use crate::dice::Dice;
 use crate::recovery::{Cluster, Shape};
 
 const YEAR_SECONDS: f64 = 365.25 * 86400.0;
-/// Number of random sets of lost blocks to try for each size. If there are no more sets than this, all are
-/// tried.
+/// Number of random sets of lost blocks to try for each size of set. If a size has at most this many sets,
+/// all are tried.
 const SETS_TRIED: u64 = 5_000;
 /// Maximum number of blocks in a simulated recovery. The duration of larger recoveries is extrapolated.
 const MOST_PLAYED: f64 = 2_000.0;
@@ -51,7 +51,7 @@ pub struct Lifetime {
     pub stripe_years: f64,
     /// Mean number of years until any stripe loses data; a lower bound.
     pub cluster_years: f64,
-    /// The states with lost blocks, from one lost block on.
+    /// The states with one lost block, two lost blocks, and so on, in this order.
     pub states: Vec<Degraded>,
 }
 
@@ -112,8 +112,8 @@ impl Durability {
 /// that fail `failures` times per second each.
 ///
 /// `fatal_at_first` is the probability that the first lost block of an intact stripe makes data unreadable.
-/// `states` are the states with lost blocks, from one lost block on; every loss in the last state must be
-/// fatal.
+/// `states` are the states with one lost block, two lost blocks, and so on. In the last state, every further
+/// loss must be fatal.
 pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, states: &[Degraded]) -> f64 {
     // For the state with i lost blocks, `seconds` is the mean time until the stripe is whole or data is lost,
     // and `chance` the probability that data is lost. `chance` is summed up directly, because 1 minus the
@@ -130,8 +130,8 @@ pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, s
     round / (fatal_at_first + (1.0 - fatal_at_first) * chance)
 }
 
-/// Returns, by the number of lost blocks, the probability that the next loss makes data unreadable. The last
-/// one is 1.
+/// Returns one probability for each number of lost blocks, from 0: that the loss of one more block makes data
+/// unreadable. The last probability is 1.
 fn fatal(code: &dyn Code) -> Vec<f64> {
     let (mut all, mut readable) = (Vec::new(), 1.0);
     for lost in 1..=code.blocks() - code.data_blocks() {
@@ -195,7 +195,8 @@ mod tests {
 
     #[test]
     fn mirrors_match_the_textbook_formula() {
-        // The mean time to data loss with two copies is (3λ + μ) / 2λ²; without repairs, it is 3 / 2λ.
+        // Two copies fail at rate λ each and are repaired at rate μ. The mean time to data loss is (3λ + μ) /
+        // 2λ²; without repairs, it is 3 / 2λ.
         let (failures, repairs): (f64, f64) = (1e-9, 1e-3);
         let found = mean_seconds_to_loss(2, failures, 0.0, &[degraded(1, 1.0, 1.0 / repairs)]);
         let known = (3.0 * failures + repairs) / (2.0 * failures * failures);

@@ -114,8 +114,8 @@ impl Network {
         from.sends_until = from.sends_until.max(now) + seconds(from.rate);
         let left = from.sends_until + self.delay + jitter;
         let to = self.ports.get_mut(&id.to).expect("every node has a port");
-        // A frame takes up the receiver's port from now on, even if a slow sender sends the frame later.
-        // Otherwise the frame would block the port for other senders until then.
+        // Reserve the receiver's port for the frame from now on, even if a slow sender finishes sending the
+        // frame later. A reservation that begins only then would block the port for other senders until then.
         to.receives_until = to.receives_until.max(now + self.delay) + seconds(to.rate);
         edge.last_arrival = edge.last_arrival.max(to.receives_until).max(left);
         (!edge.silent).then_some(edge.last_arrival)

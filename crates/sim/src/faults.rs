@@ -68,7 +68,7 @@ pub enum Fault {
         /// The other node.
         b: NodeId,
     },
-    /// The link between two nodes is cut for good, without a notice to either.
+    /// The link between two nodes is cut for good. Neither node is notified.
     Cut {
         /// One of the two nodes.
         a: NodeId,
@@ -129,7 +129,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets those faults strike that wait for a number of delivered slices which is now reached.
+    /// Lets a fault strike if it waits for a number of delivered slices and this number is now reached.
     pub(crate) fn strike_by_deliveries(&mut self) {
         for (number, (when, _)) in self.scenario.faults.iter().enumerate() {
             if let When::Delivered(slices) = *when

@@ -1,4 +1,4 @@
-//! Invariants that are checked at the end of a world.
+//! The invariants of a run, which are checked at its end.
 //!
 //! **Safety**, under all faults: published blocks, and bytes that a client has read, are correct. If a disk
 //! corrupts data silently, this is required only if digests are recorded or the parity check can find the
@@ -25,7 +25,7 @@ use crate::scenario::{CLIENT, Kind, Scenario};
 use crate::world::World;
 
 impl World<'_> {
-    /// Compares a block that has just been published with its true contents.
+    /// Checks that a block, which has just been published, has its true contents.
     pub(crate) fn check_published(&mut self, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
         let id = Scenario::block_id(block);
         let true_bytes = &self.truth[usize::from(block.0)][..self.scenario.bytes_of(block) as usize];
@@ -115,7 +115,7 @@ impl World<'_> {
         }
     }
 
-    /// Why the job may fail; `None` if it must succeed.
+    /// Returns the reason why the job may fail; `None` if it must succeed.
     fn excuse(&self) -> Option<&'static str> {
         let scenario = self.scenario;
         let struck = || scenario.faults.iter().map(|(_, fault)| fault);

@@ -1,8 +1,8 @@
 //! Drives one [`repair::Job`] without a coordinator: passes reports to the job and carries out its actions.
 //! The driver makes no decisions.
 //!
-//! A node is considered alive while it is connected. Published blocks are kept in a table, and everything
-//! else is recorded for the checks of invariants.
+//! A node is considered alive while it is connected. Published blocks are kept in a table. The driver also
+//! records facts for the checks of invariants, such as lost blocks and slow nodes.
 
 use std::collections::BTreeMap;
 

@@ -216,7 +216,7 @@ impl Motion {
         }
     }
 
-    /// Returns the block that read number `local` of the slice's task reads.
+    /// Returns the block of a local read. `local` is the number of the read in the slice's task.
     pub(crate) fn block_of(&self, slice: u32, local: u16) -> BlockId {
         let lane = usize::from(self.assignment.lane_of(slice));
         let task = self.assignment.lanes.tasks[lane].as_ref().expect("the relay asked for it");
@@ -314,7 +314,8 @@ impl Motion {
         moved
     }
 
-    /// Fails the node's plan if an edge that is still needed has closed. Returns whether it did.
+    /// Fails the node's plan if an edge has closed that the plan still needs. Returns whether the plan
+    /// failed.
     pub(crate) fn notice_closed(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
         let inlet = self.inlets.iter().enumerate().find_map(|(index, inlet)| {
             let detail = inlet.closed.filter(|_| part.due_bytes(index).is_some())?;

@@ -28,7 +28,7 @@ pub enum Kind {
     },
     /// The wanted blocks are rebuilt in the store.
     Repair {
-        /// Whether the blocks are rebuilt on their original nodes; otherwise on spare nodes.
+        /// True if the blocks are rebuilt on their original nodes, false if they are rebuilt on spare nodes.
         in_place: bool,
     },
     /// A client puts a stripe: the client holds the data blocks, and every block goes to a helper.
@@ -287,8 +287,9 @@ impl Scenario {
         Chunking::of(code, self.block_bytes, self.chunk_bytes).expect("the dice keep to what divides")
     }
 
-    /// Returns after how many bytes the job checks parity during the transfer. It depends on the seed: with
-    /// the default value, the small blocks of a scenario are only checked at the end.
+    /// Returns the number of bytes after which the job checks parity during a transfer. One seed in three
+    /// gets the default value, which exceeds the small blocks of a random scenario, so the job checks parity
+    /// only at the end. The other seeds get smaller values, so the job also checks during the transfer.
     fn stretch_bytes(&self) -> u64 {
         [64, 1024, Verify::default().stretch_bytes][self.seed as usize % 3]
     }

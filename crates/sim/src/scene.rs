@@ -34,7 +34,7 @@ pub(crate) struct Scene {
 /// The control connections. Messages of one node stay in order; each has a random delay.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    /// The longest delay of a message to or from a node, for nodes where it is not `usual`.
+    /// The longest delay of a message to or from a node, for slow nodes. For all other nodes, it is `usual`.
     pub(crate) slow: BTreeMap<NodeId, Duration>,
     pub(crate) usual: Duration,
     /// Whether messages are encoded and decoded again on their way.

@@ -1,5 +1,5 @@
-//! Repairs by every scheme in which a helper dies, stalls or finds a corrupt byte. Also scenarios in which
-//! random runs once found bugs in the job.
+//! Tests repairs with every scheme, during which a helper dies, stalls or finds a corrupt byte. Also tests
+//! scenarios in which random runs once found bugs in the job.
 
 use std::time::Duration;
 
@@ -53,8 +53,7 @@ fn a_helper(scenario: &Scenario) -> NodeId {
     helper.expect("somebody reads").node
 }
 
-/// Checks that less was moved in total than by two repairs, which means that delivered slices were not moved
-/// again.
+/// Checks that fewer bytes were sent in total than two repairs send. So delivered slices were not sent again.
 fn check_kept(scenario: &Scenario, ended: &Ended) {
     let quiet = quiet_bytes(scenario);
     assert!(ended.network_bytes() < 2 * quiet, "{} of {quiet} bytes", ended.network_bytes());
@@ -97,7 +96,8 @@ fn a_stalled_helper_is_reported_by_its_neighbours() {
 fn a_corrupt_byte_is_reported_for_its_block() {
     for scheme in DECODING {
         let quiet = repair_by(scheme);
-        // The byte is corrupted at the start, because in the middle it may have been read already.
+        // The byte is corrupted at the start, because in the middle of the repair it may have been read
+        // already.
         let scenario = quiet.with(When::At(Duration::ZERO), Fault::Corrupt { block: BlockIndex(2) });
         let (ended, outcome) = play(&scenario);
         let [reason] = &outcome.replanned[..] else { panic!("{scheme}: {:?}", outcome.replanned) };
@@ -285,8 +285,8 @@ fn without_faults_every_scheme_moves_the_bytes_of_its_plan() {
     }
 }
 
-/// A client reads all data of a stripe with a lost block. The read needs four of the five surviving blocks,
-/// so two links may only be cut if other helpers relay the blocks.
+/// A client reads all data of a stripe with a lost block. The read needs four of the five surviving blocks.
+/// If two links to the client are cut, it succeeds only if other helpers relay blocks.
 #[test]
 fn plans_route_around_two_cut_links_to_a_client() {
     for scheme in [Scheme::Auto, Scheme::Pipelined, Scheme::Conventional] {

@@ -11,8 +11,8 @@ use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Loss, Shape};
 /// Limit on the duration of a combined drain, relative to the faster of copies alone and rebuilds alone.
 /// Rounding to whole blocks delays a small drain slightly.
 const MOST: f64 = 1.02;
-/// The limit for drains by stars. The first stars start before the scheduler knows how much each requestor
-/// will receive.
+/// The limit for drains by stars. It is higher, because the first stars start before the scheduler knows how
+/// much each requestor will receive.
 const MOST_BY_STARS: f64 = 1.11;
 const FROM: NodeId = NodeId(0);
 

@@ -1,4 +1,5 @@
-//! Large clusters without bytes: how near recoveries come to the bound, and what drains save.
+//! Simulates recoveries and drains of large clusters without bytes. Most tests check the duration, for
+//! example against its lower bound.
 
 use codes::CodeSpec;
 use recovery::{HelperPolicy, Kind, RepairSpec};
@@ -130,6 +131,7 @@ fn a_budget_of_one_job_is_respected() {
     assert!(run(&cluster).at_once <= 3, "five or six nodes each, of nineteen");
 }
 
+/// For a larger run:
 /// `MEND_LARGE_STRIPES=100000 cargo test --release -p sim --test large thousand -- --nocapture`
 #[test]
 fn a_thousand_nodes() {

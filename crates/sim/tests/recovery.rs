@@ -46,7 +46,7 @@ fn hundreds_of_clusters() {
     println!("{} commits, {at_once} jobs at once", good.iter().map(|one| one.commits).sum::<u64>());
 }
 
-/// `MEND_SIM_SEED=… cargo test -p sim --test recovery replay -- --nocapture`
+/// Replays the run of a seed: `MEND_SIM_SEED=… cargo test -p sim --test recovery replay -- --nocapture`
 #[test]
 fn replay() {
     let Ok(seed) = std::env::var("MEND_SIM_SEED") else { return };

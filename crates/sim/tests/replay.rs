@@ -2,7 +2,7 @@
 
 use sim::{Scenario, Tracing, World};
 
-/// `MEND_SIM_SEED=… cargo test -p sim replay -- --nocapture`
+/// Replays the run of a seed: `MEND_SIM_SEED=… cargo test -p sim replay -- --nocapture`
 #[test]
 fn replay() {
     let Ok(seed) = std::env::var("MEND_SIM_SEED") else { return };

@@ -49,7 +49,7 @@ fn ratio_by(factor: u32, scenario: &Scenario, node: NodeId, slices: u32) -> (f64
 /// Each helper in turn becomes slow, early, in the middle or late in the repair.
 #[test]
 fn a_repair_replaces_a_helper_that_becomes_slow() {
-    // Without `cyclic`, which takes more than twice its prediction here even without faults.
+    // `cyclic` is left out: here it takes more than twice its prediction even without faults.
     for scheme in [Scheme::Auto, Scheme::Pipelined, Scheme::Scatter, Scheme::CrrSDirect] {
         let scenario = repair_of("rs-9-6", scheme);
         let plan = scenario.plan().expect("a plan");
@@ -92,7 +92,7 @@ fn stragglers_are_replaced_with_wide_codes_and_several_lost_blocks() {
     }
 }
 
-/// Without a replacement for the helper, the job must not drop one plan after another.
+/// If no node can replace the slow helper, the job must not drop one plan after another.
 #[test]
 fn a_repair_that_needs_the_slow_helper_waits_for_it() {
     let mut scenario = repair_of("rs-9-6", Scheme::Pipelined);

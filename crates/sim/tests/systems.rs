@@ -11,7 +11,7 @@ const BASE: u64 = 40_000;
 /// Number of runs, which take about a minute on two cores.
 const RUNS: u64 = 2_000;
 
-/// `MEND_SIM_SEED=… cargo test -p sim --test systems replay -- --nocapture`
+/// Replays the run of a seed: `MEND_SIM_SEED=… cargo test -p sim --test systems replay -- --nocapture`
 #[test]
 fn replay() {
     let Ok(seed) = std::env::var("MEND_SIM_SEED") else { return };

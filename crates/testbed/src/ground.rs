@@ -22,13 +22,13 @@ pub trait Ground: Send + Sync {
     fn command(&self, seat: Seat, program: &Path) -> Command;
 }
 
-/// A ground whose processes share one network namespace. Each seat has its own address in 10.79.0.0/16 on the
-/// loopback device.
+/// A [`Ground`] whose processes share one network namespace. Each seat has its own address in 10.79.0.0/16 on
+/// the loopback device.
 #[derive(Debug)]
 pub struct OneNamespace(());
 
 impl OneNamespace {
-    /// Adds the addresses of the head and of this many servers to the loopback device, and the addresses in
+    /// Adds addresses to the loopback device: those of the head and of `servers` servers, and those in
     /// `others` (`"3.1"` means 10.79.3.1). Call [`inside_namespace`](crate::inside_namespace) first.
     ///
     /// # Panics
@@ -56,8 +56,8 @@ impl Ground for OneNamespace {
     }
 }
 
-/// A ground whose processes share one network namespace and one address. Some servers need this, because they
-/// always connect from the same address, whatever address they listen on.
+/// A [`Ground`] whose processes share one network namespace and one address. Some servers need this, because
+/// they always connect from the same address, whatever address they listen on.
 #[derive(Debug)]
 pub struct OneAddress(());
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a script of this repository that installs a system into a folder, unless it is already there, and
-/// returns the folder. The environment variable `variable` names the folder; the default is `folder` in the
+/// Runs `script`, which installs a system into a folder unless that folder already contains the system.
+/// Returns the folder: the value of the environment variable `variable` or, by default, `folder` in the
 /// checkout of the repository.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 //! - [`Ground`] decides where processes run: on one address, on several addresses in one network namespace,
 //!   or on a [`Network`] of namespaces between which packets can be dropped. [`Process`] is a child process
 //!   that is killed with the program that started it.
-//! - [`seaweedfs`] and [`hdfs`] each boot a cluster of the unmodified system on a ground.
+//! - [`seaweedfs`] and [`hdfs`] each boot a cluster of the unmodified system on a [`Ground`].
 //! - [`Mend`] is a coordinator with one helper per storage server, attached to such a cluster.
 //! - [`run_cases`] runs the tests of a program that share one booted system.
 //!

@@ -22,11 +22,11 @@ pub struct AttachCommand<'a> {
     pub names: Vec<String>,
     /// The environment in which the coordinator and the helpers run.
     pub ground: Arc<dyn Ground>,
-    /// The folder below which the cluster folder and the logs are created; they are kept.
+    /// The folder in which the cluster folder and the logs are created. Neither is removed afterwards.
     pub root: &'a Path,
 }
 
-/// Mend attached to a system. Dropping this kills its processes.
+/// Mend attached to a system. Dropping this value kills the coordinator and the helpers.
 pub struct Mend {
     program: PathBuf,
     folder: PathBuf,

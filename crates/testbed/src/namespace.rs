@@ -9,7 +9,7 @@ const INSIDE: &str = "MEND_TEST_INSIDE_NAMESPACE";
 /// Re-executes this program in private namespaces. Returns only in the process that runs inside them.
 ///
 /// # Errors
-/// Why no namespaces can be created, as text for users.
+/// The reason why no namespaces can be created, as text for users.
 pub fn inside_namespace() -> Result<(), String> {
     if env::var_os(INSIDE).is_some() {
         return Ok(());

@@ -14,7 +14,7 @@ pub struct Network {
     is_root: bool,
 }
 
-/// A network namespace, which exists as long as a sleeping process in it.
+/// A network namespace. It exists until this process ends, which does nothing but sleep in it.
 #[derive(Debug)]
 struct Namespace(Child);
 

@@ -1,7 +1,7 @@
 //! Our targets for the scenarios in `lab/bench`.
 //!
 //! Times are compared with a direct send of one block, and processor seconds with a bare chain of relays.
-//! Both take turns with the repairs, so a slow machine slows these baselines as well.
+//! These two baselines are measured in turn with the repairs, so a slow machine affects them as well.
 
 use repair::Scheme;
 
@@ -9,12 +9,13 @@ use super::finding::{Finding, Verdict};
 use crate::report::{Report, Row};
 use crate::run::BARE_CHAIN;
 
-/// The target for the processor seconds of a client's read, divided by those of the bare chain.
+/// The target for a client's read: the highest ratio of its processor seconds to those of the bare chain.
 const CLIENT_CPU: f64 = 1.6;
-/// The target for the same ratio of a repair to a node, which also writes, hashes, syncs and reads back.
+/// The same target for a repair to a node. It is higher, because the node also writes, hashes, syncs and
+/// reads back.
 const NODE_CPU: f64 = 2.0;
 
-/// Returns the findings on a scenario's targets, which depend on its name.
+/// Returns the findings on a scenario's targets. The scenario's name determines the targets.
 pub(super) fn findings_of(report: &Report) -> Vec<Finding> {
     let repairs = || report.rows.iter().filter(|row| row.case.scheme != BARE_CHAIN);
     match report.scenario.name.as_str() {
@@ -40,8 +41,8 @@ fn small_target(block_bytes: u64) -> f64 {
     }
 }
 
-/// Returns the target for the time of a repair to a node, divided by that of a direct send. Publishing takes
-/// a fixed time after the last slice, which is a larger share of the total on faster links.
+/// Returns the target for a repair to a node: the highest ratio of its time to that of a direct send.
+/// Publishing takes a fixed time after the last slice, so the ratio may be higher on faster links.
 fn node_target(row: &Row) -> f64 {
     if row.case.rate == "200mbit" { 1.03 } else { 1.06 }
 }

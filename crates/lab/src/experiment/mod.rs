@@ -1,10 +1,10 @@
-//! The parts of an experiment that measurements of HDFS, SeaweedFS and whole nodes share.
+//! The code that the experiments with HDFS, SeaweedFS and whole nodes share.
 //!
-//! An experiment boots a system on a [`Site`], a network of shaped links. It measures repairs ([`measure`],
-//! [`time_program`]), each next to the time of a [`direct_send`] of the same bytes, and reads ([`Reads`]).
-//! [`wait_while`] polls for the state that ends a measurement. The medians of [`Repetitions`] go to a page of
-//! [`Results`], which names machine, command and load. The losses, the ways to repair them, and the tables
-//! belong to each experiment.
+//! An experiment boots a system on a [`Site`], a network of shaped links. It measures reads ([`Reads`]) and
+//! repairs ([`measure`], [`time_program`]). For comparison with a repair, it measures a [`direct_send`] of
+//! the same bytes. [`wait_while`] polls for the state that ends a measurement. The medians of [`Repetitions`]
+//! go to a page of [`Results`], which names machine, command and load. Each experiment defines its own
+//! losses, ways to repair them, and tables.
 
 mod reads;
 mod repaired;
@@ -28,7 +28,7 @@ use crate::direct;
 use crate::error::LabError;
 use crate::network::{LabNode, Network};
 
-/// The number of direct sends, whose median time is used.
+/// The number of direct sends in a measurement; their median time is the result.
 const SENDS: usize = 3;
 /// The timeout of [`wait_while`]; every repair that is measured is faster.
 const LIMIT: Duration = Duration::from_secs(900);

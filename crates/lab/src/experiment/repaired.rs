@@ -44,8 +44,8 @@ impl Repetitions {
     }
 }
 
-/// Measures the time of `work`, the traffic of all links meanwhile, and the file I/O and memory of these
-/// processes.
+/// Measures the duration of `work`, and meanwhile the traffic of all links and the file I/O and memory of
+/// `processes`.
 ///
 /// # Errors
 /// [`LabError`].
@@ -60,7 +60,7 @@ pub(crate) fn measure(
     Ok(Repaired { time: begun.elapsed(), usage: watching.stop()? })
 }
 
-/// Starts a program, measures time and resources until `until` returns, and waits for the program to end.
+/// Starts `program` and measures time and resources until `until` returns. Then waits for the program to end.
 ///
 /// # Errors
 /// [`LabError`], also if the program fails.

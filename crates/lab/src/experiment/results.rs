@@ -16,7 +16,8 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Starts a page before anything is measured, so that the load average is that of the idle machine.
+    /// Starts a page. Call this before anything is measured, so that the load average is that of the idle
+    /// machine.
     pub(crate) fn begin(title: &str, command: &str, file: PathBuf) -> Self {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");

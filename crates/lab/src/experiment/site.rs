@@ -11,8 +11,8 @@ use crate::error::LabError;
 use crate::network::{Doors, LabNode, Names, Network};
 use crate::topology::{Rate, Topology};
 
-/// A network, a folder for the system's files, and the [`Ground`] that starts its processes in the network's
-/// namespaces.
+/// A network, a folder for a storage system's files, and the [`Ground`] that starts the system's processes in
+/// the network's namespaces.
 pub(crate) struct Site {
     pub(crate) network: Network,
     pub(crate) folder: TempDir,

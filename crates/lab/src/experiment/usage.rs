@@ -42,7 +42,7 @@ struct Counts {
 }
 
 impl Watching {
-    /// Starts counting the links of all nodes, and the file I/O and memory of these processes.
+    /// Starts to count the traffic of all links, and the file I/O and memory of `processes`.
     ///
     /// # Errors
     /// [`LabError`].

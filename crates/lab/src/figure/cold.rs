@@ -1,4 +1,5 @@
-//! Cold disks: the number of reads in a repair, planned and as counted by the device.
+//! Measurements with cold disks: the planned number of reads of a repair, and the number that the device
+//! counted.
 
 use cluster::ByteSize;
 

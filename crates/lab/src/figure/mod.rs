@@ -2,8 +2,8 @@
 //! compare the measurement with these claims.
 //!
 //! Each figure is a file in `lab/figures/`, compiled into the program so that it needs no other files. A
-//! measurement writes NAME.md (tables) and NAME.svg to one folder, and the report NAME.json, from which both
-//! are generated, to another.
+//! measurement writes the report NAME.json to one folder. From the report, it generates NAME.md (tables) and
+//! NAME.svg in another folder.
 
 mod cold;
 mod collective;
@@ -125,7 +125,7 @@ pub(crate) struct Claim {
     /// Restricts the claim to this position on the x axis.
     #[serde(default)]
     pub(crate) at: Option<String>,
-    /// The position on the x axis to compare with, if it differs.
+    /// The position on the x axis to compare with, if it differs from `at`.
     #[serde(default)]
     pub(crate) than_at: Option<String>,
     /// Restricts the claim to this rate.

@@ -10,13 +10,14 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::error::LabError;
 
 const SIZE: (u32, u32) = (980, 540);
-/// The font, and the maximum width of a letter in pixels.
+/// The font with its size. The next two lines are the maximum width of a letter and the height of a line of
+/// text. All are in pixels.
 const FONT: (&str, u32) = ("sans-serif", 15);
 const LETTER: usize = 7;
 const LINE: i32 = 15;
-/// Height below the axis: three lines of tick names and the axis title.
+/// The height in pixels below the x axis: three lines of tick names and the axis title.
 const NAMES_HEIGHT: u32 = 76;
-/// The fraction of a tick's width that its bars fill.
+/// The fraction of the distance between two ticks that the bars of a tick fill.
 const BARS: f64 = 0.8;
 
 /// A chart with names instead of numbers on the x axis.

@@ -11,7 +11,7 @@ pub(super) fn time_over(row: &Row, report: &Report) -> Option<f64> {
     Some(row.time.median_s / reference(row, report)?.time.median_s)
 }
 
-/// Returns the row of the conventionally repaired Reed-Solomon code with the same parameters.
+/// Returns the row of conventional Reed-Solomon repair with the same parameters as `row`.
 fn reference<'a>(row: &Row, report: &'a Report) -> Option<&'a Row> {
     let place = |row: &Row| {
         (row.case.network.clone(), row.case.data_blocks, row.case.block_bytes, row.case.slice.clone())

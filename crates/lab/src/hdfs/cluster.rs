@@ -111,7 +111,7 @@ impl HdfsLab {
         Ok(scene)
     }
 
-    /// Shapes all links to this rate, except the NameNode's.
+    /// Shapes all links except the NameNode's to this rate.
     ///
     /// # Errors
     /// [`LabError`].
@@ -160,8 +160,8 @@ impl HdfsLab {
         testbed::hdfs::issue_plugin(mend, &self.certificates);
     }
 
-    /// Returns the DataNode and the block number of each internal block of a file's first block group, by
-    /// index.
+    /// Returns, for each internal block of a file's first block group, its DataNode and its block number. The
+    /// key is the internal block's index in the group.
     pub(super) fn holders(&mut self, path: &str) -> BTreeMap<usize, (usize, i64)> {
         let files = self.cluster.console().fsck(path);
         let block = files.into_iter().flat_map(|file| file.blocks).next().expect("a group");
@@ -198,8 +198,8 @@ impl HdfsLab {
         Ok(Some([bytes?, meta?]))
     }
 
-    /// Checks that each of these replicas is on a DataNode other than `besides`, and that all copies are
-    /// unchanged.
+    /// Checks each of the replicas `before`: at least one DataNode other than `besides` must have it, and all
+    /// copies on these DataNodes must be unchanged.
     ///
     /// # Errors
     /// [`LabError::WrongBytes`] with the replica and its place.

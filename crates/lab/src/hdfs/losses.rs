@@ -89,7 +89,7 @@ fn of_number(replicas: Vec<Replica>, number: i64) -> Vec<Replica> {
     replicas.into_iter().filter(|replica| replica.number == number).collect()
 }
 
-/// Waits until the number of missing blocks below a path satisfies `is_so`.
+/// Waits until `is_so` is true for the number of missing blocks of files below `path`.
 ///
 /// # Errors
 /// If this takes too long.

@@ -76,7 +76,8 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Attaches Mend, with its plug-in in the DataNodes, calls `measure`, and detaches Mend.
+    /// Loads Mend's plug-in into the DataNodes, attaches Mend and calls `measure`. Then ends Mend and unloads
+    /// the plug-in.
     fn with_mend(
         &mut self,
         groups: usize,

@@ -1,4 +1,4 @@
-//! `mend lab hdfs`: a real HDFS on shaped links, which first repairs alone and then with Mend.
+//! `mend lab hdfs`: measures a real HDFS on shaped links. HDFS repairs first alone, then with Mend.
 //!
 //! Every rebuilt block and its checksums are compared byte for byte with the lost block, and the bytes of all
 //! reads with the stored data. The measurement ends on its own and leaves no processes.

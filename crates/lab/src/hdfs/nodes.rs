@@ -19,8 +19,8 @@ pub(super) struct Gone {
 }
 
 impl Gone {
-    /// Kills one DataNode and its helper: the DataNode that comes closest to holding `blocks` blocks of files
-    /// below `path`.
+    /// Chooses the DataNode whose number of blocks of files below `path` is closest to `blocks`, and kills
+    /// that DataNode and its helper.
     ///
     /// # Errors
     /// [`LabError`].

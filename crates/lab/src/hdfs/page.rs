@@ -27,7 +27,7 @@ pub(super) struct NodeRow {
     pub(super) repaired: Repaired,
 }
 
-/// Reads of one kind.
+/// The results of one kind of reads.
 pub(super) struct ReadsRow {
     pub(super) who: &'static str,
     pub(super) policy: Policy,

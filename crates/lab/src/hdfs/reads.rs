@@ -13,7 +13,7 @@ use crate::meter::Meter;
 
 /// Bytes per read.
 pub(super) const BYTES: usize = 64 << 10;
-/// The stride between the positions of successive reads, so that they are not sequential.
+/// The distance between two successive reads, in units of `BYTES`: large, so that reads are not sequential.
 const STEP: usize = 7919;
 pub(super) const STOCK: &str = "org.apache.hadoop.hdfs.DistributedFileSystem";
 pub(super) const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
@@ -30,7 +30,8 @@ pub(super) struct Reads {
     pub(super) through_mend: u64,
 }
 
-/// Reads repeatedly from the block with this index of a single-group file, and compares every byte.
+/// Reads `count` times from internal block `index` of a file with one block group, and compares every byte
+/// with the stored data.
 ///
 /// # Errors
 /// [`LabError`].

@@ -15,8 +15,8 @@ use crate::topology::{Matrix, Topology};
 
 const MTU: u32 = 9000;
 const BURST: &str = "256kb";
-/// The queue of a shaped link, in seconds at its rate, like the buffer of a switch; at least a few GSO
-/// packets.
+/// The length of a shaped link's queue, which models the buffer of a switch: as many bytes as the link sends
+/// in this time, but at least `QUEUE_BYTES`, a few GSO packets.
 const QUEUE_SECONDS: f64 = 0.05;
 const QUEUE_BYTES: u64 = 512 << 10;
 /// The bytes that htb serves from one class before the next; the kernel warns if this number exceeds a GSO
@@ -210,8 +210,8 @@ fn tbf(device: &str, rate: Bandwidth) -> String {
     format!("qdisc add dev {device} root tbf rate {bits}bit burst {BURST} limit {queue}")
 }
 
-/// Returns the commands that shape the traffic out of a place of a matrix: one class for each other place,
-/// shared by all nodes there.
+/// Returns the commands that shape the traffic out of a place of a matrix. Each destination place gets one
+/// class, which all nodes of that place share.
 fn trunks(topology: &Topology, matrix: &Matrix, rack: u16) -> Vec<String> {
     let others = (0..matrix.places()).filter(|&to| to != rack - 1);
     let classes: Vec<_> = others
@@ -233,8 +233,8 @@ fn htb(device: &str, link: Option<Bandwidth>, classes: &[(Vec<Ipv4Addr>, Bandwid
             "class add dev {device} parent {parent} classid 1:{id:x} htb rate {rate}bit ceil {ceiling}bit burst {BURST} cburst {BURST} quantum {QUANTUM}"
         )
     };
-    // Each class has a small guaranteed rate and borrows up to its ceiling. The total then stays below the
-    // link's rate, which the sum of the ceilings may exceed.
+    // Each class has a small guaranteed rate and borrows up to its ceiling. So the total stays below the
+    // link's rate even if the sum of the ceilings is larger.
     let own = (whole / (classes.len() as u64 + 1)).max(1);
     let mut lines = vec![format!("qdisc add dev {device} root handle 1: htb default 2")];
     lines.push(class("1:", 1, whole, whole));

@@ -97,7 +97,8 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Creates a network, which is removed when this value is dropped, unless it has been [kept](Self::keep).
+    /// Creates a network. When the returned value is dropped, the network is removed, unless
+    /// [`keep`](Self::keep) was called.
     ///
     /// # Errors
     /// [`NetworkError`]; the partial network is removed.
@@ -199,8 +200,8 @@ impl Network {
         state::remove(names)
     }
 
-    /// Returns a command that runs `program` inside a node's namespace; its processor time is accounted to
-    /// the lab.
+    /// Returns a command that runs `program` inside a node's namespace. The program's processor time is
+    /// accounted to the lab.
     pub fn command(&self, place: LabNode, program: &Path) -> Command {
         self.doors().command(place, program)
     }
@@ -210,8 +211,8 @@ impl Network {
         Doors { names: self.names.clone(), group: self.control_group() }
     }
 
-    /// Returns the control group of the lab's processes, which is created if necessary; `None` if the system
-    /// does not support it.
+    /// Returns the control group of the lab's processes, and creates it if necessary. Returns `None` if the
+    /// system does not support control groups.
     pub fn control_group(&self) -> Option<PathBuf> {
         let group = self.names.control_group()?;
         (group.is_dir() || std::fs::create_dir(&group).is_ok()).then_some(group)
@@ -335,7 +336,7 @@ fn stop_processes(namespaces: &[String]) -> Result<(), NetworkError> {
 
 fn remove_control_group(names: &Names) {
     let Some(group) = names.control_group().filter(|group| group.is_dir()) else { return };
-    // The kernel needs a moment after the last process has ended.
+    // After the last process has ended, the kernel takes a moment until it allows the removal.
     for _ in 0..40 {
         if std::fs::remove_dir(&group).is_ok() {
             return;

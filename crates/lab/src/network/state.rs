@@ -1,4 +1,4 @@
-//! The state file of a running lab, and the detection of labs without one.
+//! The state file of a running lab, and the detection of labs whose state file is missing.
 
 use std::fs;
 use std::io;
@@ -70,7 +70,7 @@ impl State {
     fn read(names: &Names) -> Result<Option<Self>, NetworkError> {
         let path = names.state_file();
         match fs::read(&path) {
-            // An unreadable file belongs to a lab that was killed while writing it.
+            // An unreadable file belongs to a lab that was killed while it wrote the file.
             Ok(text) => Ok(serde_json::from_slice(&text).ok()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read", &path)(error)),

@@ -179,8 +179,8 @@ fn named(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-/// Copies a folder. Files in block folders are hard-linked; `is_shared` says that `from` is inside a block
-/// folder.
+/// Copies a folder. Published files in block folders are hard-linked instead. `is_shared` is true if `from`
+/// is a block folder or inside one.
 fn copy(from: &Path, to: &Path, is_shared: bool) -> io::Result<()> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::metadata(from)?.permissions())?;

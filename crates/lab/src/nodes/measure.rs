@@ -179,7 +179,8 @@ impl Measuring<'_> {
         Ok(row)
     }
 
-    /// Returns the time in seconds that the busiest direction of a link needs for its traffic.
+    /// Takes the direction of a helper's link that carried most bytes. Returns the time in seconds that these
+    /// bytes take at the link's rate.
     fn busiest(&self, metered: &Metered) -> f64 {
         let most = helpers(metered).map(|link| link.sent_bytes.max(link.received_bytes)).max();
         let rate = self.args.rate.bandwidth().map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
@@ -187,8 +188,8 @@ impl Measuring<'_> {
     }
 
     /// Measures the cap on all repairs together, which is changed while a repair runs, and then one helper's
-    /// cap. The traffic on links includes headers. The share of block data in it is taken from the complete
-    /// repair, in which every block is sent k times.
+    /// cap. The traffic on links includes headers. The share of block data in the traffic is taken from a
+    /// complete repair, which sends k blocks for each rebuilt block.
     fn caps(&mut self, page: &mut Page) -> Result<(), LabError> {
         self.scene.fresh()?;
         self.scene.lose(LOST)?;

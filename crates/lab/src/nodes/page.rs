@@ -22,7 +22,7 @@ pub(super) struct WholeRow {
     pub(super) took: f64,
     pub(super) bound: f64,
     pub(super) limit: String,
-    /// The time in seconds that the busiest direction of a link needs for its traffic.
+    /// The time in seconds that the traffic of the busiest link direction takes at the link's rate.
     pub(super) busiest: f64,
     /// The reasons why plans were dropped and replaced.
     pub(super) replanned: Vec<String>,

@@ -139,7 +139,7 @@ impl Run<'_> {
         Ok(rows)
     }
 
-    /// Measures all schemes, and the direct send, in turn for each repetition.
+    /// In each repetition, measures the direct send, the bare chains and all schemes in turn.
     fn interleaved(
         &mut self,
         stored: &[Stored],
@@ -196,7 +196,8 @@ impl Run<'_> {
         self.undisturbed(|run| run.took(&order))
     }
 
-    /// Measures a send of one block to the client through as many relays as a pipeline has helpers.
+    /// Measures a send of one block to the client through a bare chain, which has one relay per helper of a
+    /// pipelined repair.
     fn bare_chain(&mut self, stored: &Stored, slice_bytes: u32) -> Result<Sample, LabError> {
         let hops = stored.data_blocks as u16;
         let address = self.fleets[self.current].fleet.chain(&self.network, hops, slice_bytes)?;

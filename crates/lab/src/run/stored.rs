@@ -122,7 +122,8 @@ impl Run<'_> {
     }
 }
 
-/// Writes pseudo-random bytes that depend on `seed`. They do not repeat, so misplaced blocks are detected.
+/// Writes pseudo-random bytes that depend on `seed`. The bytes do not repeat, so misplaced blocks are
+/// detected.
 pub(crate) fn write_noise(path: &Path, bytes: u64, seed: u64) -> std::io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut state = seed | 1;

@@ -53,7 +53,7 @@ impl SeaweedLab {
         Ok(Self { cluster, network, objects: Vec::new(), mend: programs.mend.clone(), encrypted })
     }
 
-    /// Shapes all links to this rate, except the master's.
+    /// Shapes all links except the master's to this rate.
     ///
     /// # Errors
     /// [`LabError`].

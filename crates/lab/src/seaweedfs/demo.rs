@@ -18,7 +18,7 @@ use crate::topology::Rate;
 const LINKS: &str = "500mbit";
 /// Bytes stored through the filer; a shard then has 66 MB.
 const PICTURES_BYTES: usize = 660_000_000;
-/// Objects stored through S3: number and size.
+/// Objects stored through S3: their number, and the size of each in bytes.
 const BACKUPS: (usize, usize) = (40, 2_500_000);
 /// How long Mend waits in this demo for a server to come back.
 const GRACE: Duration = Duration::from_secs(3);

@@ -116,8 +116,8 @@ impl Measuring<'_> {
         Ok(LossRow { shard_bytes, rate, lost: lost.len(), direct, stock, mend: own })
     }
 
-    /// Measures the recovery of whole servers, one after another, and reads meanwhile. Each lost server is
-    /// replaced by an empty one.
+    /// Measures the recovery of whole servers, one after another, and the concurrent reads of clients. Each
+    /// lost server is replaced by an empty one.
     fn servers(&mut self, page: &mut Page, other_volumes: usize) -> Result<(), LabError> {
         (self.say)("storing needles");
         let rate = self.args.rates[0];

@@ -18,7 +18,8 @@ pub(super) const NEEDLE_BYTES: usize = 128 << 10;
 /// The number of concurrent clients; each reads one needle after another.
 pub(super) const CLIENTS: usize = 4;
 const WRITERS: usize = 4;
-/// The stride between needles read in succession, so that adjacent needles are not read back to back.
+/// The distance, in needles, between two successive reads of a client: large, so that reads are not
+/// sequential.
 const STEP: usize = 7919;
 
 /// The stored needles: their volumes and file ids.

@@ -94,8 +94,8 @@ pub fn numbers_of_sets() {
     }
 }
 
-/// Returns the number of sets without the paper's exchanges. Each set gets all remaining chunks that fit, in
-/// order.
+/// Returns the number of reconstruction sets that are found without the paper's exchanges: each set gets, in
+/// order, all remaining chunks that fit.
 fn filled_in_turn(chunks: &[Chunk]) -> usize {
     let mut rest = chunks.to_vec();
     let mut number = 0;

@@ -44,8 +44,8 @@ pub fn requestors() {
     }
 }
 
-/// Compares PUSH, which rebuilds block by block on one node (Rep) or on all nodes (Sur), with chains of
-/// slices and with dealt chains.
+/// Compares PUSH with chains of slices, and with the chains that the scheduler computes (`Shape::Dealt`).
+/// PUSH rebuilds block by block, on one node (Rep) or on all nodes (Sur).
 pub fn push() {
     println!(
         "| blocks in flight on a node | one: PUSH | one: slices | one: dealt | all: PUSH | all: slices | all: dealt |"

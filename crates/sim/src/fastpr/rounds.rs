@@ -3,8 +3,8 @@
 use super::matching::Group;
 use super::{Chunk, Set};
 
-/// The paper's time model. A chunk is read, sent and written one after the other, and the k chunks of a
-/// reconstruction share one downlink.
+/// The paper's time model. Reading, sending and writing a chunk follow one another without overlap, and the k
+/// chunks of a reconstruction share one downlink.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
     /// Number of nodes, including the failing one.
@@ -47,8 +47,8 @@ impl Model {
 
     /// Returns the maximum number of chunks in a set.
     ///
-    /// With several hot standbys, one receives the copied chunks and the others the rebuilt ones. The maximum
-    /// is then rounded down to a multiple of the number of these others, if it is larger than that number.
+    /// With several hot standbys, one receives the copied chunks and the others the rebuilt ones. If the
+    /// maximum exceeds the number of these other standbys, it is rounded down to a multiple of that number.
     pub fn largest_set(&self, needs: usize) -> usize {
         let most = (self.nodes - 1) / needs;
         match self.standbys {
@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn a_set_that_takes_long_goes_after_one_that_brings_more_per_second() {
-        // The pair takes one second, the triple five. While the triple is rebuilt, ten others are copied.
+        // Rebuilding the set of two chunks takes 1 s, that of three chunks 5 s. A copy takes 0.5 s. So the
+        // set of two chunks is first by rate, and that of three chunks by size.
         let seconds = |set: &Set| if set.len() == 2 { 1.0 } else { 5.0 };
         let sets = || vec![set(&[0, 1, 2]), set(&[3, 4])];
         assert_eq!(schedule(sets(), RoundOrder::Weight, 0.5, seconds)[0].rebuilt, set(&[3, 4]));

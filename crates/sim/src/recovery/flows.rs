@@ -256,7 +256,8 @@ mod tests {
         flows.start(1, vec![(narrow, 100.0)], 0.0);
         flows.start(2, vec![(narrow, 100.0), (wide, 100.0)], 0.0);
         flows.start(3, vec![(wide, 100.0)], 0.0);
-        // Jobs 1 and 2 get 5 B/s each, job 3 the other 95.
+        // Jobs 1 and 2 share the link of 10 B/s, 5 B/s each. Job 3 gets the other 95 B/s of the link of 100
+        // B/s.
         let (seconds, ends) = flows.next_ends().unwrap();
         assert!((seconds - 100.0 / 95.0).abs() < 1e-9 && ends == [3], "{seconds} {ends:?}");
         flows.advance(seconds);
@@ -270,7 +271,7 @@ mod tests {
         let link = flows.add_resource(100.0);
         flows.start(1, vec![(link, 100.0)], 4.0);
         flows.start(2, vec![(link, 150.0)], 0.0);
-        // Job 1 gets 25 B/s, job 2 the other 75.
+        // Job 1 moves 100 bytes in at least 4 s, so it gets 25 B/s. Job 2 gets the other 75 B/s.
         let (seconds, ends) = flows.next_ends().unwrap();
         assert!((seconds - 2.0).abs() < 1e-9 && ends == [2], "{seconds} {ends:?}");
         flows.advance(seconds);

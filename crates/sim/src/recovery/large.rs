@@ -50,7 +50,8 @@ pub struct Bottlenecks {
 pub struct Concurrency {
     /// Maximum number of jobs that involve the node.
     pub jobs: u64,
-    /// Maximum bytes of jobs in flight, in seconds of work for the node's links and disk.
+    /// Maximum amount of work that jobs have in flight, in seconds that the node's links and disk need for
+    /// it.
     pub seconds: f64,
 }
 
@@ -69,7 +70,7 @@ pub struct Cluster {
     pub code: CodeSpec,
     /// Number of nodes.
     pub nodes: u32,
-    /// Number of these nodes that hold no blocks at first.
+    /// Number of nodes that hold no blocks at first. They are included in `nodes`.
     pub standbys: u32,
     /// Number of stripes. Only stripes with a block on node 0 are repaired.
     pub stripes: u32,
@@ -182,8 +183,8 @@ impl Cluster {
         }
     }
 
-    /// The most lost blocks that are worth simulating. Durations are proportional to the number of blocks, so
-    /// fewer blocks show as much.
+    /// The maximum number of lost blocks that is worth simulating. A simulation of more blocks shows nothing
+    /// new, because durations are proportional to the number of blocks.
     pub const MOST_LOST: u32 = 5_000;
 
     /// Returns a cluster with one dead node that held one block of each of `lost` stripes: the first block of

@@ -50,7 +50,7 @@ impl Sharing {
         self.began + DEAL_EVERY
     }
 
-    /// Counts the bytes that jobs send at their current rates in `seconds`.
+    /// Counts the bytes that jobs send at their current rates during the next `seconds` seconds.
     pub fn pass(&mut self, seconds: f64, flows: &mut Flows) {
         let used = flows.used();
         for (sent, &uplink) in self.sent.iter_mut().zip(&self.uplinks) {

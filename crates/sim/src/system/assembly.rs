@@ -1,8 +1,8 @@
 //! The system under test: the coordinator, helpers and clients as processes, their control connections and
 //! the network between them, and the truth about what they store.
 //!
-//! The system transports messages and acts as the coordinator's driver. It decides nothing for people:
-//! clients, the operator and the faults of the script act on it from outside.
+//! The system transports messages and acts as the coordinator's driver. It does not decide what people
+//! request: clients, the operator and the faults of the script act on the system from outside.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -394,9 +394,9 @@ impl Clients {
         }
     }
 
-    /// Checks the received data blocks of a stripe. If a block does not match its recorded digest, the file
-    /// is read again; this is also a violation unless a fault silently corrupted a block of the stripe. Other
-    /// wrong bytes are always a violation.
+    /// Checks the received data blocks of a stripe. If a block does not match its recorded digest, retries
+    /// the read; the mismatch is also a violation, unless a fault silently corrupted a block of this stripe.
+    /// Wrong bytes that match the recorded digest are always a violation.
     fn take_stripe(&mut self, process: ProcessId, number: u64, received: &Deliveries, system: &mut System) {
         let Some(Flow { what: What::Read { layout: Some(layout), next, .. }, .. }) =
             self.client(process).flows.get(&number)
@@ -458,7 +458,8 @@ impl Clients {
         self.check_read(process, number, Some(bytes), system);
     }
 
-    /// Checks that a read had a possible result: possible contents of the file, or no file (`None`).
+    /// Checks that the result `got` of a read is possible: possible contents of the file, or `None` if the
+    /// file may not exist.
     fn check_read(&mut self, process: ProcessId, number: u64, got: Option<Vec<u8>>, system: &mut System) {
         let Some(Flow { file, what: What::Read { before, .. }, .. }) =
             self.client(process).flows.remove(&number)

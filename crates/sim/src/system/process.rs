@@ -178,8 +178,8 @@ impl Process {
         }
     }
 
-    /// If the task of a job on a client has dropped the delivered blocks, saves them. Removes the task once
-    /// it has no state of the job.
+    /// Call this after the task of a job has handled something. On a client, takes over the delivered blocks
+    /// that the task no longer keeps. Removes the task if it has no state of the job any more.
     fn after(&mut self, job: JobId) {
         let Some(task) = self.tasks.get_mut(&job) else { return };
         let (is_client, is_known) = (self.id.0 >= FIRST_CLIENT, task.knows_job());

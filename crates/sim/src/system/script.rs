@@ -241,7 +241,8 @@ pub enum Fault {
     BlockCorrupt { helper: ProcessId, nth: u32 },
     /// A block of a helper is corrupted silently: its checksums match the wrong bytes.
     BlockForged { helper: ProcessId, nth: u32 },
-    /// The catalog is replaced by the newest backup of at least this age, or by the oldest backup.
+    /// The catalog is replaced by the newest backup of at least this age. If all backups are newer, it is
+    /// replaced by the oldest one.
     CatalogRestored { age: Duration, back_after: Duration },
     /// The coordinator's wall clock jumps.
     ClockJumps { by_s: i32 },

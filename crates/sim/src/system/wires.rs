@@ -52,7 +52,8 @@ pub(crate) struct Wire {
     /// Whether the coordinator's end is open.
     pub(crate) coordinator_open: bool,
     pub(crate) process_open: bool,
-    /// Time at which each end last received a message.
+    /// Time at which the coordinator's end last received a message. `process_heard` is that of the process's
+    /// end.
     pub(crate) coordinator_heard: Duration,
     pub(crate) process_heard: Duration,
     lanes: [Lane; 2],
@@ -73,7 +74,7 @@ pub(crate) struct Wires {
     pub(crate) all: BTreeMap<ConnectionId, Wire>,
     /// Directions that a partition blocks.
     cut: BTreeSet<(ProcessId, Way)>,
-    /// The longest delay of a message to or from a process, for processes where it is not `usual`.
+    /// The longest delay of a message to or from a process, for slow processes.
     slow: BTreeMap<ProcessId, Duration>,
     /// The longest delay of a message to or from all other processes.
     usual: Duration,

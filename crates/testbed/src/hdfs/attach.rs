@@ -60,8 +60,8 @@ fn name(address: &str) -> String {
     format!("dn-{}", address.replace(['.', ':'], "-"))
 }
 
-/// Gives each DataNode's plug-in its own port in `mend.toml`, because all DataNodes may share one address.
-/// Without queries to the NameNode, also removes the section `[store.namenode]`.
+/// Gives each DataNode's plug-in its own port in `mend.toml`, because all DataNodes may share one address. If
+/// `asks_namenode` is false, also removes the section `[store.namenode]`.
 fn configure(cluster: &Cluster, path: &Path, asks_namenode: bool) {
     let mut text = fs::read_to_string(path).expect("its configuration");
     for node in cluster.nodes() {

@@ -38,7 +38,7 @@ impl Plugin {
     }
 }
 
-/// A running cluster. Its ports are fixed, so only one cluster can run on a ground.
+/// A running cluster. The ports are fixed, so only one cluster can run on a [`Ground`].
 pub struct Cluster {
     namenode: Option<Process>,
     nodes: Vec<DataNode>,
@@ -183,9 +183,10 @@ impl Cluster {
         self.let_namenode_act(&listed);
     }
 
-    /// Restarts the NameNode in safe mode, and returns the numbers of the blocks that it listed before.
-    /// Outside of safe mode, the NameNode would act on the reports of the first DataNodes: it would consider
-    /// all other blocks lost, and might order a second copy of a block without ever learning of that copy.
+    /// Restarts the NameNode in safe mode, and returns the numbers of the blocks that the NameNode listed
+    /// before the restart. Outside of safe mode, the NameNode would act on the reports of the first
+    /// DataNodes: it would consider all other blocks lost, and might order a second copy of a block without
+    /// ever learning of that copy.
     fn hold_namenode(&mut self, settings: Vec<String>) -> BTreeSet<i64> {
         let listed = self.listed_blocks();
         self.launcher.options.settings = settings;

@@ -46,7 +46,8 @@ impl Console {
         parse(&self.ask(&["fsck", path, "-files", "-blocks", "-locations"]).text)
     }
 
-    /// Whether fsck finds no block below a path that is missing, corrupt, badly placed or lacks redundancy.
+    /// Whether all blocks of files below a path are healthy: fsck finds none that is missing, corrupt, badly
+    /// placed or short of redundancy.
     ///
     /// # Panics
     /// If the console has ended.
@@ -67,8 +68,8 @@ impl Console {
             && none("Missing internal blocks:")
     }
 
-    /// Returns the number of internal blocks below a path that the NameNode lists on no DataNode. The query
-    /// is cheap.
+    /// Counts the internal blocks of files below a path that the NameNode lists on no DataNode. The query is
+    /// cheap.
     ///
     /// # Panics
     /// If the NameNode does not answer.

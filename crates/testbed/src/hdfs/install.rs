@@ -14,7 +14,8 @@ pub struct Hadoop {
 }
 
 impl Hadoop {
-    /// Installs Hadoop in `$MEND_HADOOP`, or in `target/hdfs`, unless it is already there.
+    /// Installs Hadoop unless it is already installed. The folder is `$MEND_HADOOP`, by default
+    /// `target/hdfs`.
     ///
     /// # Errors
     /// The reason for the failure, as text for users.

@@ -26,7 +26,8 @@ const DISKS: usize = 2;
 const SITE: &str = "site";
 /// The file that lists the DataNodes to decommission.
 const EXCLUDED: &str = "excluded";
-/// DataNode number `at` (from 0) uses up to four ports, from this port plus 10 · (`at` + 1) on.
+/// The base of the DataNodes' ports. DataNode number `at` (from 0) uses up to four consecutive ports,
+/// beginning with `FIRST_PORT` + 10 · (`at` + 1).
 const FIRST_PORT: u16 = 9900;
 
 /// The programs, settings and folders of a cluster, from which daemons are started.

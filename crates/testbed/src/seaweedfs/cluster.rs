@@ -33,7 +33,7 @@ pub struct Options {
     pub volume_limit_mb: u32,
 }
 
-/// A running cluster. Its ports are fixed, so only one cluster can run on a ground.
+/// A running cluster. The ports are fixed, so only one cluster can run on a [`Ground`].
 pub struct Cluster {
     /// The program `weed`, and the addresses of the master, the filer and S3.
     pub weed: Weed,

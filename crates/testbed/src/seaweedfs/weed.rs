@@ -11,7 +11,7 @@ const MASTER_PORT: u16 = 9333;
 const FILER_PORT: u16 = 8888;
 const S3_PORT: u16 = 8333;
 
-/// The program, the folder for its files, and the ground on which its processes run.
+/// The program, the folder for its files, and the [`Ground`] on which its processes run.
 pub struct Weed {
     program: PathBuf,
     /// The folder for all files of the cluster.
