@@ -94,8 +94,9 @@ fn undo_replace(place: &Place, temporary: &Temporary) {
 
 /// Completes the replacement that `temporary.intent` announces; called at startup.
 ///
-/// If the writer's block file is missing, the block is usually already the new one. It may still be the old
-/// one, if a withdrawn intent reappeared after a crash. The checksums decide between the two.
+/// If the writer's block file is missing, the file under the block's name is usually the new one already. It
+/// may still be the old one if a withdrawn intent reappeared after a crash. The checksums decide between the
+/// two.
 pub(super) fn finish(place: &Place, temporary: &Temporary) -> Result<(), BlockError> {
     match fs::rename(&temporary.block, &place.block) {
         Ok(()) => sync_folder(&place.folder)?,

@@ -243,7 +243,7 @@ impl Hashing {
     }
 }
 
-/// The gate of the block's writer; closed once the writer is dropped.
+/// Passes reads through the gate of the block's writer, and refuses them once the writer is dropped.
 impl Gate for Reading {
     fn pass(&self, bytes: usize) -> Result<(), Closed> {
         self.interest.upgrade().ok_or(Closed)?;
@@ -264,7 +264,8 @@ mod tests {
     /// Number of chunks of the block; the last window is short.
     const CHUNKS: usize = WINDOWS * WINDOW_CHUNKS - 100;
 
-    /// A window, the step of its last write at the time of the read, and whether its bytes were intact.
+    /// A read of a window: the number of the window, the step of its last write before the read, and whether
+    /// its bytes were intact.
     type Looked = (usize, usize, bool);
 
     #[derive(Clone, Debug)]

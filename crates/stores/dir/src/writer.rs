@@ -118,7 +118,7 @@ impl DirWriter {
     }
 
     /// Starts a thread that syncs the bytes written so far and reads back the complete windows. After the
-    /// last write, the thread only syncs, since the seal would have to wait for the reads.
+    /// last write, the thread only syncs, because the seal would otherwise have to wait for the reads.
     fn write_out(&mut self) -> Result<(), BlockError> {
         self.join()?;
         let reading = if self.draft.is_complete() { None } else { self.reading() };

@@ -16,7 +16,8 @@ pub struct Listing {
     pub nodes: Vec<DataNode>,
     /// The block groups in the answer.
     pub groups: Vec<Group>,
-    /// Whether the NameNode is in safe mode. DataNodes have yet to report, so the answer is incomplete.
+    /// Whether the NameNode is in safe mode. If so, DataNodes have not reported all their blocks yet, and the
+    /// answer is incomplete.
     pub safe_mode: bool,
     /// Number of groups that Mend cannot repair, by reason.
     pub refused: BTreeMap<String, usize>,

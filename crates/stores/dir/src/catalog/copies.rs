@@ -24,7 +24,7 @@ use super::{DirCatalog, copy_path};
 ///
 /// A written copy omits the open puts and the list of blocks to be removed. By the time the copy is restored,
 /// these puts may have become files, and the listed blocks may be the only copies. After a restore, the
-/// blocks of both are orphans.
+/// blocks of these puts and the listed blocks are therefore orphans: no record refers to them.
 pub struct CatalogSnapshot {
     transaction: ReadTransaction,
     path: PathBuf,

@@ -66,7 +66,7 @@ impl DirCatalog {
         Self::share(Arc::new(Mutex::new(self)))
     }
 
-    /// Like [`into_storage`](Self::into_storage), but the caller keeps a handle.
+    /// Like [`into_storage`](Self::into_storage), but the caller can keep a handle to the catalog.
     pub fn share(shared: Arc<Mutex<Self>>) -> Storage {
         Storage::of_one_medium("dir", StorePolicy::OWN, shared)
     }

@@ -64,7 +64,7 @@ pub struct DirCatalog {
     /// The path of the catalog's file, or the name of another medium.
     path: PathBuf,
     medium: Medium,
-    /// The file that is open; `None` for another medium.
+    /// The identity of the open file; `None` for another medium.
     file: Option<FileId>,
     cluster: String,
     engine: Engine,

@@ -88,10 +88,8 @@ impl DirCatalog {
         Ok(pending)
     }
 
-    /// Returns the stripe with this count if there is only one; used when a user omits the era from the name.
-    ///
-    /// # Errors
-    /// [`CatalogError::Ambiguous`] if several stripes have this count.
+    /// Returns the stripe whose name has this count, if there is only one. Users may omit the rest of the
+    /// name, the era.
     fn only_stripe(&self, count: u64) -> Result<Option<StripeRecord>, CatalogError> {
         let mut found = Vec::new();
         self.look(|view| {

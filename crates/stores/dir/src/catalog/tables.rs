@@ -130,7 +130,8 @@ fn each<'k, K: Key + 'static, T: DeserializeOwned, Q: std::borrow::Borrow<K::Sel
     Ok(())
 }
 
-/// Opens a table in any kind of transaction and runs an expression on it; `None` if the table does not exist.
+/// Opens a table in any kind of transaction and evaluates an expression with it. A table that does not exist
+/// counts as empty.
 macro_rules! with_table {
     ($view:expr, $table:expr, $opened:ident => $work:expr) => {{
         let read = match &$view.transaction {

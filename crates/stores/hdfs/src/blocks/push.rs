@@ -46,7 +46,7 @@ pub(super) struct Pusher {
 enum Held {
     /// The DataNode serves the replica to readers.
     Served,
-    /// The DataNode does not serve the replica; its error message.
+    /// The DataNode does not serve the replica, and answered with this error message.
     Not(String),
 }
 
@@ -88,8 +88,8 @@ impl Pusher {
         }
     }
 
-    /// Writes a replica to the DataNode. `before` is the DataNode's earlier answer about the replica, for
-    /// messages.
+    /// Writes a replica to the DataNode. `before` is the DataNode's earlier answer about the replica, and is
+    /// quoted in error messages.
     fn write(&self, wanted: &Wanted, source: &ReplicaReader, before: &str) -> Result<(), BlockError> {
         match self.open().and_then(|transfer| transfer.write(wanted, source.format(), source)) {
             Err(TransferError::Closed) => {
