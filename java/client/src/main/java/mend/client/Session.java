@@ -323,7 +323,7 @@ final class Session implements Closeable, Part.Surroundings {
     }
   }
 
-  // ---- the way out ----
+  // ---- messages to the coordinator ----
 
   @Override
   public void report(long job, long epoch, Map<String, Object> report) {
