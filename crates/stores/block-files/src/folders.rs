@@ -138,8 +138,8 @@ pub fn free_bytes(folder: &Path) -> Result<u64, BlockError> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Returns the largest of these values, the free bytes of several folders. Ignores the errors of folders that
-/// cannot be used, as long as one folder can be used.
+/// Returns the free bytes of the folder that has the most. Ignores folders that cannot be used, as long as
+/// one can be used. Without folders, returns 0.
 ///
 /// # Errors
 /// The error of the last folder, if no folder can be used.

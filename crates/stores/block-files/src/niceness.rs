@@ -1,7 +1,7 @@
 //! Low priority for threads that must not delay slices: verification and read-back of blocks while a repair
 //! is running.
 //!
-//! If processors are scarce, such a thread would at normal priority delay a slice at one node, and with it
+//! At normal priority, such a thread would delay a slice at one node if processors are scarce, and with it
 //! the whole chain.
 
 /// The niceness of low-priority threads.

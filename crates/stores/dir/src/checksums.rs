@@ -9,7 +9,8 @@ use super::label::{Label, MAX_LABEL_BYTES};
 
 /// Number of block bytes per checksum; the last chunk may be shorter.
 pub(super) const CHUNK_BYTES: usize = 4096;
-/// The greatest length of a block in bytes, so that the list of checksums fits into memory.
+/// The greatest length of a block in bytes. The limit ensures that a block's list of checksums fits into
+/// memory.
 pub(super) const MAX_BLOCK_BYTES: u64 = 256 << 30;
 /// The greatest length of a checksum file in bytes.
 pub(super) const MAX_ENCODED_BYTES: u64 = encoded_bytes(MAX_BLOCK_BYTES, MAX_LABEL_BYTES);

@@ -1,4 +1,4 @@
-//! Makes a sealed block visible atomically. After a crash at any time and the next start, either the new
+//! Makes a sealed block visible atomically. Whenever the process crashes, after the next start either the new
 //! block exists, or the state is as before: the old block exists, or no block if there was none.
 //!
 //! A block consists of two files that must be renamed together. Creating a block is simple, because a block

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const MAX_LABEL_BYTES: usize = 64 << 10;
 
 /// Identifies a block. If a block's two files were swapped with those of another block, the checksums would
-/// still match the bytes, but the label reveals the swap.
+/// still match the bytes, but the label would reveal the swap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Label {
     /// The block's name.

@@ -49,7 +49,7 @@ pub enum Change {
         shard: u8,
         /// The shard's former location.
         home: Home,
-        /// Whether the former server is still connected.
+        /// Whether the server of the former location is still connected.
         server_is_up: bool,
     },
 }
@@ -150,8 +150,8 @@ impl Volumes {
         changes
     }
 
-    /// Returns the last listing, in which these volumes and all servers are replaced by those of a later,
-    /// partial listing.
+    /// Returns a copy of the last listing in which these volumes and all servers are replaced by those of a
+    /// later, partial listing.
     pub(crate) fn with(&self, volumes: &[u32], part: Listing) -> Listing {
         let mut whole = self.listed.clone();
         whole.volumes.retain(|volume, _| !volumes.contains(volume));

@@ -122,8 +122,8 @@ impl CatalogSnapshot {
         let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
         copy.change.set_two_phase_commit(true);
         // A copy must not be mistaken for its original, so the transaction counter (`MARK`) is omitted. The
-        // coordinator may assign more names after this copy, so the record of assigned names (`ERAS`) is
-        // omitted too.
+        // coordinator may assign more names after this copy, so the copy's record of assigned names (`ERAS`)
+        // would be incomplete, and is omitted too.
         copy.table(META, |key| *key != MARK && *key != ERAS)?;
         copy.table(NODES, |_| true)?;
         copy.table(NODE_NAMES, |_| true)?;

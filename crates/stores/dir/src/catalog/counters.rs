@@ -64,8 +64,8 @@ mod tests {
         assert_eq!(next(&[1, 2, 5], &[MAX_COUNT]), 6);
     }
 
-    /// Several helpers may report an invented number, because a repair has rebuilt the invented block on
-    /// another helper.
+    /// Several helpers may report an invented number, if a repair has rebuilt the invented block on another
+    /// helper.
     #[test]
     fn invented_numbers_that_several_helpers_report_leave_a_long_free_run() {
         assert_eq!(next(&[1, 2, MAX_COUNT / 2], &[]), 3);

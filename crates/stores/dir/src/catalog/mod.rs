@@ -75,7 +75,7 @@ pub struct DirCatalog {
     era: Era,
     /// The open transaction, while a group of writes is carried out.
     group: Option<WriteTransaction>,
-    /// Changes since the last time this list was collected.
+    /// Changes that the caller has not collected yet.
     told: Vec<StoreChange>,
 }
 

@@ -1,5 +1,5 @@
-//! Files. A put is begun, its stripes are allocated and published one by one, and the commit makes the file
-//! visible atomically.
+//! Files, and the puts that create them. A put is begun, its stripes are allocated and published one by one,
+//! and the commit makes the file visible atomically.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

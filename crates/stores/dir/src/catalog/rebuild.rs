@@ -43,7 +43,8 @@ const RIVAL_BYTES: usize = 32;
 pub struct Rebuilt {
     /// The names of the readable files.
     pub files: Vec<String>,
-    /// The names of files with too many missing blocks; these may be on helpers that did not answer.
+    /// The names of files of which too many blocks are missing. The missing blocks may be on helpers that did
+    /// not answer.
     pub unreadable: Vec<String>,
     /// Readable puts that claim the name of a file, and became files under other names.
     pub rivals: Vec<Rival>,
@@ -163,8 +164,9 @@ struct Candidate {
     stripes: Stripes,
     /// The smallest number of helpers that hold blocks of one stripe, over all stripes of the put.
     witnesses: usize,
-    /// The number of witnesses that the put would have if all silent helpers (those that did not answer)
-    /// confirmed it. For a put with a single witness, equal to `witnesses`.
+    /// The number of witnesses that the put would have if silent helpers (those that did not answer)
+    /// confirmed it, but at most the number of blocks of a stripe. For a put with a single witness, equal to
+    /// `witnesses`.
     reach: usize,
     readable: bool,
     whole: bool,

@@ -23,7 +23,7 @@ struct Published {
 }
 
 impl DirCatalog {
-    /// Records blocks of a stripe as healthy, durably and atomically. Each is given by index, node and
+    /// Records blocks of a stripe as healthy, durably and atomically. Each block is given by index, node and
     /// digest.
     ///
     /// # Errors
@@ -90,6 +90,9 @@ impl DirCatalog {
 
     /// Returns the stripe whose name has this count, if there is only one. Users may omit the rest of the
     /// name, the era.
+    ///
+    /// # Errors
+    /// [`CatalogError::Ambiguous`] if several stripes have this count.
     fn only_stripe(&self, count: u64) -> Result<Option<StripeRecord>, CatalogError> {
         let mut found = Vec::new();
         self.look(|view| {
@@ -213,8 +216,8 @@ impl DirCatalog {
         match write {
             StripeWrite::Publish { stripe, blocks } => self.publish_all(stripe, blocks),
             StripeWrite::SetStates(states) => self.set_states(states),
-            // Nothing to do: Mend is the only writer, and stores no files next to blocks except their
-            // checksums.
+            // Nothing to do. Stripes need no lock, because Mend is the only writer. There are no metadata
+            // files to inspect, because only checksum files are stored beside blocks.
             StripeWrite::Claim { .. } | StripeWrite::Release(_) | StripeWrite::Inspect => Ok(()),
         }
     }

@@ -131,7 +131,7 @@ fn each<'k, K: Key + 'static, T: DeserializeOwned, Q: std::borrow::Borrow<K::Sel
 }
 
 /// Opens a table in any kind of transaction and evaluates an expression with it. A table that does not exist
-/// counts as empty.
+/// is treated as empty.
 macro_rules! with_table {
     ($view:expr, $table:expr, $opened:ident => $work:expr) => {{
         let read = match &$view.transaction {

@@ -937,7 +937,7 @@ fn contradicting_blocks_are_counted_as_strangers() {
     let mut scene = Scene::new();
     let file = scene.file("a", 1);
     let mut held = inventories(&scene.catalog);
-    // Of a block with two differing copies, neither copy is used, so the block has no holder. Blocks of other
+    // If two copies of a block differ, neither copy is used, so the block has no holder. Blocks of other
     // clusters and blocks without a label become part of no stripe.
     let mut copy = held[0].blocks[0].clone();
     copy.digest = digest(1);

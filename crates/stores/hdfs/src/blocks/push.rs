@@ -193,7 +193,8 @@ impl PushedWriter {
             Held::Not(why) => why,
         };
         let written = self.pusher.write(wanted, &self.writer.open()?, before);
-        // Another writer may have created the block meanwhile, or the response was lost.
+        // Look for the block even after an error: the response may have been lost, or another writer may have
+        // created the block meanwhile.
         let is_there = self.finds(wanted, sealed, written.is_err())?;
         match written {
             Ok(()) if !is_there => {

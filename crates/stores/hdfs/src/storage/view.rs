@@ -6,7 +6,8 @@
 //!
 //! The NameNode lists only healthy replicas, not the former holders of lost replicas. The view therefore
 //! remembers the last holder of each block. A block that is no longer listed is reported as missing if its
-//! last holder is in service. Otherwise that whole node is down, and the block is reported as healthy on it.
+//! last holder is in service. If the last holder is not in service, that whole node is down, and the block is
+//! reported as healthy on it.
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
 //! are reported. A group that lacks such a block is *unsettled*, and is reported only once the block is
@@ -190,7 +191,7 @@ impl View {
         let mut changes = Vec::new();
         for number in groups {
             let stripe = self.stripe(now, number);
-            // Needed even if the report is unchanged: a copy other than the reported one may have
+            // Do this even if the report is unchanged, because a copy other than the reported one may have
             // disappeared.
             stripe.iter().for_each(|stripe| self.forget_marks(stripe, number));
             let before = self.told.get(&number);

@@ -196,7 +196,7 @@ impl View {
         let holder = |home: &Home| {
             let node = self.nodes.node(&home.server)?;
             let found = self.bad.state(stripe, BlockIndex(shard.into()), node);
-            // Older masters list 0 instead of the length.
+            // A length of 0 is unknown: older masters list no lengths.
             let is_short = home.bytes != 0 && home.bytes != known.shard_bytes;
             let listed = if is_short { BlockState::Corrupt } else { BlockState::Healthy };
             Some(Replica { node, state: if found == BlockState::Healthy { listed } else { found } })
