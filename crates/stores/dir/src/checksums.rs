@@ -107,8 +107,8 @@ impl Checksums {
         narrow(digest.finalize())
     }
 
-    /// Returns the digest that the catalog records for the block: the digest in the label, or the digest of
-    /// the [list](Self::digest) for blocks of old versions, whose labels contain none.
+    /// Returns the digest that the catalog records for the block: the digest in the label or, for blocks of
+    /// old versions, whose labels contain no digest, the digest of the [list](Self::digest).
     pub(super) fn block_digest(&self) -> repair::Digest {
         self.label.digest.unwrap_or_else(|| repair::Digest::of_u32(LIST_KIND, self.digest()))
     }

@@ -4,8 +4,8 @@ use codes::BlockIndex;
 use repair::{BlockId, Digest, Sink, StripeLabel};
 use serde::{Deserialize, Serialize};
 
-/// The longest label, in bytes. The largest part is a file name: at most 1,024 bytes, each of which takes up
-/// to six bytes if it is escaped in JSON.
+/// The greatest length of a label in bytes. The largest part is a file name: at most 1,024 bytes, each of
+/// which takes up to six bytes if it is escaped in JSON.
 pub(super) const MAX_LABEL_BYTES: usize = 64 << 10;
 
 /// Identifies a block. If a block's two files were swapped with those of another block, the checksums would

@@ -42,7 +42,7 @@ pub(super) struct Windows {
 /// the block's digest is not computed from hashes of windows.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
-/// Windows that are durable and will be read back next, on a thread that may block.
+/// Windows to be read back next, after a sync of the file, on a thread that may block.
 pub(super) struct Reading {
     block: BlockId,
     path: PathBuf,
@@ -87,8 +87,8 @@ impl Windows {
     }
 
     /// Takes the waiting windows whose chunk checksums are all `known`; returns `None` if there is no such
-    /// window. The caller must sync the file before it reads these windows, and must pass the result to
-    /// [`take`](Self::take) before the next call.
+    /// window. The caller must sync the file before it reads these windows, and must pass the result of the
+    /// reads to [`take`](Self::take) before the next call.
     pub(super) fn read(
         &mut self,
         place: &Place,

@@ -21,8 +21,8 @@ use super::windows::{Found, Reading, Windows, hash_rest, numbers};
 /// A block that is not visible yet.
 ///
 /// The checksum of a chunk is computed when a single write covers the whole chunk. All other chunks are read
-/// back when the block is sealed. The digest is computed from windows as they are read back; the seal hashes
-/// the remaining windows.
+/// back when the block is sealed. The digest is computed from the hashes of windows. A window is hashed when
+/// it is read back; the seal hashes the remaining windows.
 pub(super) struct DirWriter {
     folder: Arc<Folder>,
     place: Place,

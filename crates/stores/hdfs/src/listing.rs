@@ -107,7 +107,8 @@ pub struct Standing {
     pub live: bool,
     /// The service state that operators have set.
     pub service: Service,
-    /// Time of the DataNode's last full block report, by a clock of the NameNode; 0 if there was none.
+    /// Time of the DataNode's last full block report, in milliseconds by the NameNode's clock; 0 if there was
+    /// none.
     pub reported: u64,
 }
 

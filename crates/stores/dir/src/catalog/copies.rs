@@ -79,7 +79,7 @@ impl DirCatalog {
 }
 
 impl CatalogSnapshot {
-    /// Writes the copy to a file, atomically; replaces an existing file of that name.
+    /// Writes a copy of the catalog to a file, atomically; replaces an existing file of that name.
     ///
     /// # Errors
     /// [`OpenError`].

@@ -42,7 +42,7 @@ pub(super) const DISCARDS: TableDefinition<(u32, &str), Json> = TableDefinition:
 /// The coordinator's own records, by keys that the coordinator chooses.
 pub(super) const QUEUE: TableDefinition<&str, Json> = TableDefinition::new("queue");
 
-/// Converts a database error into a catalog error with the file and the next step.
+/// Converts a database error into a catalog error that names the file and the operator's next step.
 pub(super) fn fault(path: &Path, error: impl Into<redb::Error>) -> CatalogError {
     match error.into() {
         redb::Error::Corrupted(detail) => damaged(path, &detail),

@@ -651,8 +651,8 @@ fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     catalog.nodes().expect("readable").iter().map(of).collect()
 }
 
-/// Rebuilds a catalog from these inventories, in a folder of its own within the scene's, and returns it with
-/// the report.
+/// Rebuilds a catalog from these inventories, in a new folder inside the scene's folder, and returns the
+/// catalog with the report.
 fn rebuilt(scene: &Scene, inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
     let folder = tempfile::tempdir_in(scene.folder.path()).expect("a temporary folder");
     let path = folder.keep().join("catalog.redb");

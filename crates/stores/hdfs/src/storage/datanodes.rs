@@ -47,7 +47,8 @@ impl DataNodes {
         }
     }
 
-    /// Whether all live DataNodes have reported their blocks. After a restart of the NameNode, some have not.
+    /// Whether all live DataNodes have reported their blocks. After a restart of the NameNode, some DataNodes
+    /// have not done so yet.
     pub fn all_have_reported(&self) -> bool {
         let mut standings = self.nodes.values().filter_map(|node| node.standing.as_ref());
         standings.all(|standing| !standing.live || standing.reported != 0)

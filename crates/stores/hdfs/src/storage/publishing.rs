@@ -1,5 +1,5 @@
-//! Queries the NameNode for a group before one of its blocks is rebuilt, and afterwards until the NameNode
-//! lists the block.
+//! Queries the NameNode for a group before one of its blocks is rebuilt, and again afterwards, until the
+//! NameNode lists the block.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
