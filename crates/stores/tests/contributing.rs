@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Crates in `crates/stores` that are not a kind of `[store]` in `mend.toml`.
 const SUPPORT: [&str; 3] = ["attached", "block-files", "dir"];
-/// The crates of the program. Tests and benchmarks may name a store.
+/// The crates of the program, which must not depend on a store. Their tests and benchmarks may.
 const PROGRAM: [&str; 9] =
     ["cli", "client", "cluster", "control", "coordinator", "helper", "repair", "store-api", "views"];
 

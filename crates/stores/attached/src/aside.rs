@@ -1,4 +1,5 @@
-//! Runs calls to the store's own servers off the storage thread. Calls for the same stripe keep their order.
+//! Runs calls to the store's own servers off the coordinator's storage thread. Calls for the same stripe keep
+//! their order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! system that Mend does not own.
 //!
 //! Files and stripes belong to the store. A [`Ledger`] keeps Mend's own records about them. Calls to the
-//! store's servers run off the storage thread.
+//! store's servers run off the coordinator's storage thread.
 
 use std::fmt;
 use std::io;

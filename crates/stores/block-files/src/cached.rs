@@ -41,8 +41,8 @@ pub fn open_cached(path: &Path) -> Option<File> {
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok().map(File::from)
 }
 
-/// Fills `buffer` from the page cache. Returns `false` if some bytes are not cached, or the file system
-/// cannot determine that.
+/// Fills `buffer` from the page cache. Returns `false` if some bytes are not cached, or if the file system
+/// does not support reads that never wait.
 pub fn read_exact_cached(file: &File, buffer: &mut [u8], offset: u64) -> bool {
     let wanted = buffer.len();
     let read = preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);

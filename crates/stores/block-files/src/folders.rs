@@ -46,7 +46,7 @@ impl FolderLock {
 pub struct OwnNames(AtomicU64);
 
 impl OwnNames {
-    /// Returns a prefix for file names that no other writer uses.
+    /// Returns a prefix of file names; no other writer uses the same prefix.
     pub fn next_prefix(&self) -> String {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         format!("{OWN_PREFIX}{number:08x}-")
@@ -61,7 +61,7 @@ pub fn names(folder: &Path) -> Result<BTreeSet<String>, BlockError> {
     collect(folder, fs::read_dir(folder).map_err(fault(folder))?)
 }
 
-/// Like [`names`], but a missing folder has none.
+/// Like [`names`], but returns an empty set for a missing folder.
 ///
 /// # Errors
 /// [`BlockError::Io`].
@@ -138,8 +138,8 @@ pub fn free_bytes(folder: &Path) -> Result<u64, BlockError> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Returns the free space of the folder with the most of it. Folders that cannot be used count only if all
-/// of them cannot.
+/// Returns the free bytes of the folder that has the most. Ignores folders that cannot be used, as long as
+/// one can be used. Without folders, returns 0.
 ///
 /// # Errors
 /// The error of the last folder, if no folder can be used.

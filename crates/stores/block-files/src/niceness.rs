@@ -1,8 +1,8 @@
 //! Low priority for threads that must not delay slices: verification and read-back of blocks while a repair
 //! is running.
 //!
-//! If processors are scarce, such a thread would otherwise delay a slice at one node, and with it the whole
-//! chain.
+//! At normal priority on busy processors, such a thread would delay a slice at one node, and with it the
+//! whole chain.
 
 /// The niceness of low-priority threads.
 const NICE: i32 = 10;

@@ -1,10 +1,10 @@
 //! Files that are synced while they are still being written. Data that arrives at a bounded rate then reaches
 //! the medium at that rate, and little is left to sync when the block is sealed.
 //!
-//! A thread syncs the bytes written so far, each time that enough bytes have accumulated and the previous
-//! sync has ended. The thread may then process these bytes, for example read them back. The result of each
-//! sync is kept until the writer has received it: the system reports a failed write only once, and a later
-//! sync of the same file would succeed.
+//! A thread syncs the bytes written so far whenever enough bytes have accumulated and the previous sync has
+//! ended. The thread may then process these bytes, for example read them back. The result of each sync is
+//! kept until the writer has received it: the system reports a failed write only once, and a later sync of
+//! the same file would succeed.
 
 use std::fs::File;
 use std::io;

@@ -11,7 +11,7 @@ use super::checksums::crc32c;
 pub(super) const CHECKSUMS_SUFFIX: &str = ".crc";
 /// The prefix of unfinished files.
 pub(super) const TEMPORARY_PREFIX: &str = ".tmp-";
-/// The prefix of an intent, which marks a replacement in progress.
+/// The prefix of the name of an intent, the file that marks a replacement in progress.
 pub(super) const INTENT_PREFIX: &str = ".commit-";
 
 const MAX_NAME_BYTES: usize = 200; // The longest derived name, that of an intent, stays below 255 bytes.
@@ -61,7 +61,7 @@ pub(super) struct Temporary {
     pub(super) block: PathBuf,
     /// The file of the block's checksums, once sealed.
     pub(super) checksums: PathBuf,
-    /// The intent: the name of the checksums during a replacement.
+    /// The intent: the path of the checksum file while the block is being replaced.
     pub(super) intent: PathBuf,
 }
 

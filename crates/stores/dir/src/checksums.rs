@@ -9,9 +9,10 @@ use super::label::{Label, MAX_LABEL_BYTES};
 
 /// Number of block bytes per checksum; the last chunk may be shorter.
 pub(super) const CHUNK_BYTES: usize = 4096;
-/// The largest block; its checksum list must fit into memory.
+/// The greatest length of a block in bytes. The limit ensures that a block's list of checksums fits into
+/// memory.
 pub(super) const MAX_BLOCK_BYTES: u64 = 256 << 30;
-/// The largest checksum file.
+/// The greatest length of a checksum file in bytes.
 pub(super) const MAX_ENCODED_BYTES: u64 = encoded_bytes(MAX_BLOCK_BYTES, MAX_LABEL_BYTES);
 
 const MAGIC: &[u8; 8] = b"MENDCRC\n";
@@ -106,8 +107,8 @@ impl Checksums {
         narrow(digest.finalize())
     }
 
-    /// Returns the digest that the catalog records for the block: the digest in the label, or the digest of
-    /// the [list](Self::digest) for blocks of old versions, whose labels contain none.
+    /// Returns the digest that the catalog records for the block: the digest in the label or, for blocks of
+    /// old versions, whose labels contain no digest, the digest of the [list](Self::digest).
     pub(super) fn block_digest(&self) -> repair::Digest {
         self.label.digest.unwrap_or_else(|| repair::Digest::of_u32(LIST_KIND, self.digest()))
     }

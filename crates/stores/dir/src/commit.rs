@@ -1,4 +1,4 @@
-//! Makes a sealed block visible atomically. After a crash at any time and the next start, either the new
+//! Makes a sealed block visible atomically. Whenever the process crashes, after the next start either the new
 //! block exists, or the state is as before: the old block exists, or no block if there was none.
 //!
 //! A block consists of two files that must be renamed together. Creating a block is simple, because a block
@@ -94,8 +94,9 @@ fn undo_replace(place: &BlockPaths, temporary: &Temporary) {
 
 /// Completes the replacement that `temporary.intent` announces; called at startup.
 ///
-/// If the writer's block file is missing, the block is usually already the new one. It may still be the old
-/// one, if a withdrawn intent reappeared after a crash. The checksums decide between the two.
+/// If the writer's block file is missing, the file under the block's name is usually the new one already. It
+/// may still be the old one if a withdrawn intent reappeared after a crash. The checksums decide between the
+/// two.
 pub(super) fn finish(place: &BlockPaths, temporary: &Temporary) -> Result<(), BlockError> {
     match fs::rename(&temporary.block, &place.block) {
         Ok(()) => sync_folder(&place.folder)?,

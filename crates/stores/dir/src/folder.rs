@@ -23,7 +23,7 @@ const SHARDS: usize = 256;
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,
-    /// One lock per subfolder. It makes lookups and changes of a block's two files atomic.
+    /// One lock per subfolder. The lock makes lookups and changes of a block's two files atomic.
     shards: Vec<Mutex<()>>,
     generation: AtomicU64,
     _lock: FolderLock,

@@ -4,12 +4,12 @@ use codes::BlockIndex;
 use repair::{BlockId, Digest, Sink, StripeLabel};
 use serde::{Deserialize, Serialize};
 
-/// The longest label, in bytes. The largest part is a file name: at most 1,024 bytes, each of which takes up
-/// to six bytes if it is escaped in JSON.
+/// The greatest length of a label in bytes. The largest part is a file name: at most 1,024 bytes, each of
+/// which takes up to six bytes if it is escaped in JSON.
 pub(super) const MAX_LABEL_BYTES: usize = 64 << 10;
 
-/// Identifies a block. If a block's two files were swapped with those of another block, their checksums
-/// match, but the label reveals the swap.
+/// Identifies a block. If a block's two files were swapped with those of another block, the checksums would
+/// still match the bytes, but the label would reveal the swap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Label {
     /// The block's name.

@@ -137,7 +137,7 @@ impl DirReader {
         &self.checksums
     }
 
-    /// Checks the block's length, and compares the checksum file on the medium with the one in memory.
+    /// Checks the block's length, and compares the checksum file on the medium with its copy in memory.
     pub(super) fn verify_list(&self) -> Result<(), BlockError> {
         self.check_length()?;
         forget_all(&self.list);

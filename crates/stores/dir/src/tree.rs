@@ -1,9 +1,9 @@
 //! The BLAKE3 digest of a block, computed window by window.
 //!
-//! BLAKE3 is a hash tree over its input. Each window begins at a multiple of its length, which is a power of
-//! two. A window is therefore a subtree, and its hash depends only on the window's bytes and position.
-//! Windows are hashed in the order in which they arrive; a window that is overwritten is hashed again. Only
-//! the hashes are kept: 32 bytes per 2 MiB of the block.
+//! BLAKE3 is a hash tree over its input. All windows but the last have the same length, a power of two, and
+//! each window begins at a multiple of this length. A window is therefore a subtree, and its hash depends
+//! only on the window's bytes and position. Windows are hashed in the order in which they arrive; a window
+//! that is overwritten is hashed again. Only the hashes are kept: 32 bytes per 2 MiB of the block.
 
 use blake3::Hasher;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};

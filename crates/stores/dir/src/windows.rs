@@ -42,7 +42,7 @@ pub(super) struct Windows {
 /// the block's digest is not computed from hashes of windows.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
-/// Windows that are durable and will be read back next, on a thread that may block.
+/// Windows to be read back next, after a sync of the file, on a thread that may block.
 pub(super) struct Reading {
     block: BlockId,
     path: PathBuf,
@@ -87,8 +87,8 @@ impl Windows {
     }
 
     /// Takes the waiting windows whose chunk checksums are all `known`; returns `None` if there is no such
-    /// window. The caller must sync the file before it reads these windows, and must pass the result to
-    /// [`take`](Self::take) before the next call.
+    /// window. The caller must sync the file before it reads these windows, and must pass the result of the
+    /// reads to [`take`](Self::take) before the next call.
     pub(super) fn read(
         &mut self,
         place: &BlockPaths,
@@ -243,7 +243,7 @@ impl Hashing {
     }
 }
 
-/// The gate of the block's writer; closed once the writer is dropped.
+/// Passes reads through the gate of the block's writer, and refuses them once the writer is dropped.
 impl Gate for Reading {
     fn pass(&self, bytes: usize) -> Result<(), Closed> {
         self.interest.upgrade().ok_or(Closed)?;
@@ -264,7 +264,8 @@ mod tests {
     /// Number of chunks of the block; the last window is short.
     const CHUNKS: usize = WINDOWS * WINDOW_CHUNKS - 100;
 
-    /// A window, the step of its last write at the time of the read, and whether its bytes were intact.
+    /// A read of a window: the number of the window, the step of its last write before the read, and whether
+    /// its bytes were intact.
     type Looked = (usize, usize, bool);
 
     #[derive(Clone, Debug)]

@@ -21,8 +21,8 @@ use super::windows::{Found, Reading, Windows, hash_rest, numbers};
 /// A block that is not visible yet.
 ///
 /// The checksum of a chunk is computed when a single write covers the whole chunk. All other chunks are read
-/// back when the block is sealed. The digest is computed from windows as they are read back; the seal hashes
-/// the remaining windows.
+/// back when the block is sealed. The digest is computed from the hashes of windows. A window is hashed when
+/// it is read back; the seal hashes the remaining windows.
 pub(super) struct DirWriter {
     folder: Arc<Folder>,
     place: BlockPaths,
@@ -118,7 +118,7 @@ impl DirWriter {
     }
 
     /// Starts a thread that syncs the bytes written so far and reads back the complete windows. After the
-    /// last write, the thread only syncs, since the seal would have to wait for the reads.
+    /// last write, the thread only syncs, because the seal would otherwise have to wait for the reads.
     fn write_out(&mut self) -> Result<(), BlockError> {
         self.join()?;
         let reading = if self.draft.is_complete() { None } else { self.reading() };

@@ -75,7 +75,7 @@ fn a_full_disk_is_reported_and_no_block_is_lost() {
         "seen before anything is written"
     );
 
-    // Each of the two writers fits alone, but not both.
+    // Each of the two blocks alone fits on the disk, but not both.
     let mut first = blocks.create(&sink(&id("c"), 450_000)).expect("seems to fit");
     let mut second = blocks.create(&sink(&id("d"), 450_000)).expect("seems to fit");
     first.write_at(0, &pattern(3, 450_000)).expect("fits");

@@ -16,7 +16,8 @@ pub struct Listing {
     pub nodes: Vec<DataNode>,
     /// The block groups in the answer.
     pub groups: Vec<Group>,
-    /// Whether the NameNode is in safe mode. DataNodes have yet to report, so the answer is incomplete.
+    /// Whether the NameNode is in safe mode. If so, DataNodes have not reported all their blocks yet, and the
+    /// answer is incomplete.
     pub safe_mode: bool,
     /// Number of groups that Mend cannot repair, by reason.
     pub refused: BTreeMap<String, usize>,
@@ -106,7 +107,8 @@ pub struct Standing {
     pub live: bool,
     /// The service state that operators have set.
     pub service: Service,
-    /// Time of the DataNode's last full block report, by a clock of the NameNode; 0 if there was none.
+    /// Time of the DataNode's last full block report, in milliseconds by the NameNode's clock; 0 if there was
+    /// none.
     pub reported: u64,
 }
 

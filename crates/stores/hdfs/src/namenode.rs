@@ -27,13 +27,14 @@ const GREETING: &str = "0 ready 3";
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(30);
-/// Timeout for a short query. A client that fails over, or waits for a busy NameNode, takes seconds.
+/// Timeout for a short query. Hadoop's client takes seconds if it fails over to another NameNode, or if the
+/// NameNode is busy.
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum time between two lines of a full listing.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 /// Capacity of the queue of lines for one query.
 const LINES_WAITING: usize = 1024;
-/// The longest line. A line describes at most sixteen blocks.
+/// The greatest length of a line in bytes. A line describes at most sixteen blocks.
 const MAX_LINE_BYTES: u64 = 1 << 16;
 /// Number of lines of the JVM's error output that are kept, to explain why it exited.
 const LAST_LINES: usize = 5;
@@ -175,9 +176,9 @@ impl NameNode {
         Ok(listing)
     }
 
-    /// Requests a block token for each of these blocks of the group. With the token, a DataNode accepts the
-    /// block from Mend. Returns no tokens if HDFS does not use block tokens. Only HDFS's superuser may
-    /// request the keys from which tokens are made.
+    /// Requests a block token for each of these blocks of the group. With the block's token, a DataNode
+    /// accepts the block from Mend. Returns no tokens if HDFS does not use block tokens. Only HDFS's
+    /// superuser may request the keys from which tokens are made.
     ///
     /// # Errors
     /// [`AskError`].

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The default gRPC port is the HTTP port plus this offset.
 const GRPC_OFFSET: u16 = 10_000;
 
-/// Address of a master or volume server: `HOST:PORT`, or `HOST:PORT.GRPC_PORT` if gRPC is not on port +
+/// Address of a master or volume server: `HOST:PORT`, or `HOST:PORT.GRPC_PORT` if the gRPC port is not PORT +
 /// 10000.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerAddress {
@@ -21,7 +21,7 @@ pub struct ServerAddress {
 pub struct BadAddress(pub String);
 
 impl ServerAddress {
-    /// Parses an address and sets this gRPC port; 0 means the default port, as in SeaweedFS's messages.
+    /// Parses an address and sets the given gRPC port; 0 means the default port, as in SeaweedFS's messages.
     pub(crate) fn listed(text: &str, grpc_port: u32) -> Result<Self, BadAddress> {
         let address: Self = text.parse()?;
         match u16::try_from(grpc_port) {

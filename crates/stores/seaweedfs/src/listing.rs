@@ -47,7 +47,7 @@ pub struct Disk {
 pub struct Holding {
     /// The server that has the shards.
     pub server: ServerId,
-    /// The server's disk.
+    /// The number of the server's disk that has the shards.
     pub disk: u32,
     /// The volume's collection.
     pub collection: String,
@@ -112,7 +112,7 @@ fn holding(server: &ServerId, message: &ShardsMessage) -> Result<Holding, String
     let numbers = (0..MAX_SHARDS).filter(|&shard| message.ec_index_bits >> shard & 1 == 1);
     let mut sizes = message.shard_sizes.iter();
     let mut sized = |shard| {
-        // Older servers list no lengths.
+        // Older servers list no lengths; 0 stands for an unknown length.
         let bytes = sizes.next().map_or(Ok(0), |&bytes| u64::try_from(bytes));
         bytes
             .map(|bytes| (shard, bytes))

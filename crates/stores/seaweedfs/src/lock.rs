@@ -111,7 +111,7 @@ impl Lock {
         found.ok().and_then(|error| error.clone()).expect("the lock is not released while it is borrowed")
     }
 
-    /// Releases the lock, and waits until the master has confirmed that or did not answer in time.
+    /// Releases the lock, and waits for the master's confirmation or a timeout.
     pub async fn release(mut self) {
         drop(self.stop.take());
         let _ = (&mut self.renewal).await; // Even if the task panicked, it has ended.

@@ -21,7 +21,7 @@ use crate::security::Security;
 
 /// Timeout of a request.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Upper limit of a response; a list of 800,000 volumes takes 36 MB.
+/// Upper limit of a response in bytes; a list of 800,000 volumes takes 36 MB.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
 
 /// A client of one cluster's masters. Clones share the connection.
@@ -47,8 +47,8 @@ pub struct Maintenance {
 pub(crate) type Client = SeaweedClient<Channel>;
 
 impl MasterClient {
-    /// Creates a client from the addresses of some masters; one suffices, since it names the leader. Sends no
-    /// request yet.
+    /// Creates a client from the addresses of some masters; one suffices, because each master names the
+    /// leader. Sends no request yet.
     pub fn new(masters: Vec<ServerAddress>, security: Security) -> Self {
         Self(Arc::new(Inner { masters, security, leader: Mutex::default() }))
     }
@@ -202,7 +202,8 @@ impl MasterClient {
         Ok(known.insert(leader).clone())
     }
 
-    /// Asks the masters in turn for the leader; a named leader is tried before the remaining masters.
+    /// Asks the masters in turn for the leader. If a master names another one as the leader, that one is
+    /// asked next.
     async fn find_leader(&self) -> Result<(ServerAddress, Channel), AskError> {
         let mut next: VecDeque<_> = self.0.masters.iter().cloned().collect();
         let mut asked = Vec::new();

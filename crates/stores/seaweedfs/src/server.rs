@@ -19,7 +19,7 @@ use crate::generated::volume_server_pb::{
 use crate::security::Security;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Timeout for a copy between servers; one call copies the whole index of a large volume.
+/// Timeout for a copy between servers; one call may copy the whole index of a large volume.
 const COPY_LIMIT: Duration = Duration::from_secs(600);
 /// Upper limit of one message in bytes; servers send files in smaller pieces.
 const MAX_ANSWER_BYTES: usize = 64 << 20;

@@ -49,7 +49,7 @@ pub enum Change {
         shard: u8,
         /// The shard's former location.
         home: Home,
-        /// Whether the former server is still connected.
+        /// Whether the server of the former location is still connected.
         server_is_up: bool,
     },
 }
@@ -72,7 +72,7 @@ pub struct Generation {
     /// Last location of each shard that is listed nowhere.
     pub former: BTreeMap<u8, Home>,
     /// Original server of each shard that was rebuilt elsewhere. Other servers may still look for the shard
-    /// there.
+    /// on that server.
     pub origins: BTreeMap<u8, ServerId>,
     /// The numbers of data and parity shards, once read from a `.vif`.
     pub ratio: Option<Ratio>,
@@ -113,7 +113,7 @@ pub enum Standing {
     },
 }
 
-/// Recorded locations of an encoding that is not listed yet.
+/// Recorded locations of the shards of an encoding that is not listed yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub homes: BTreeMap<u8, Home>,
@@ -150,8 +150,8 @@ impl Volumes {
         changes
     }
 
-    /// Returns the last listing, in which these volumes and all servers are replaced by those of a later,
-    /// partial listing.
+    /// Returns a copy of the last listing in which these volumes and all servers are replaced by those of a
+    /// later, partial listing.
     pub(crate) fn with(&self, volumes: &[u32], part: Listing) -> Listing {
         let mut whole = self.listed.clone();
         whole.volumes.retain(|volume, _| !volumes.contains(volume));
@@ -210,8 +210,8 @@ impl Volumes {
         servers.into_iter().filter(|server| self.servers().contains_key(*server)).cloned().collect()
     }
 
-    /// Whether a volume stays readable without a server's copy of `shard`. If `shard` is `None`: without all
-    /// shards on the server.
+    /// Whether a volume stays readable if a server loses its copy of `shard` or, if `shard` is `None`, all
+    /// its shards of the volume.
     pub(crate) fn can_spare(&self, volume: u32, shard: Option<u8>, server: &ServerId) -> bool {
         let Some((_, ratio, generation)) = self.known(volume) else { return false };
         let elsewhere = generation.homes.iter().filter(|&(&other, homes)| {
@@ -329,9 +329,9 @@ impl Volume {
         }
     }
 
-    /// Returns the current encoding. If there are several, the readable one is current. Returns `None` if
-    /// none of several is readable, or if a second one could be readable as well, counting its unlisted
-    /// shards.
+    /// Returns the current encoding. If the volume has several encodings, the readable one is current.
+    /// Returns `None` if none of several is readable, or if a second one could be readable as well, counting
+    /// its unlisted shards.
     pub(crate) fn current(&self) -> Option<(Encoding, &Generation)> {
         if self.generations.len() == 1 {
             return self.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));

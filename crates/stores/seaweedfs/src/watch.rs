@@ -2,8 +2,8 @@
 //!
 //! A master streams the IDs of changed volumes to its clients, but drops messages that a slow client does not
 //! take. It sends no message at all if a server loses one of several shards of a volume. Mend therefore
-//! treats a message only as a trigger: shortly after each, it lists the whole cluster and computes the
-//! differences. It also lists the cluster when the stream starts, and at regular intervals.
+//! treats a message only as a trigger: shortly after each message, it lists the whole cluster and computes
+//! the differences. It also lists the cluster when the stream starts, and at regular intervals.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ use super::{DirCatalog, copy_path};
 ///
 /// A written copy omits the open puts and the list of blocks to be removed. By the time the copy is restored,
 /// these puts may have become files, and the listed blocks may be the only copies. After a restore, the
-/// blocks of both are orphans.
+/// blocks of these puts and the listed blocks are therefore orphans: no record refers to them.
 pub struct CatalogSnapshot {
     transaction: ReadTransaction,
     path: PathBuf,
@@ -79,7 +79,7 @@ impl DirCatalog {
 }
 
 impl CatalogSnapshot {
-    /// Writes the copy to a file, atomically; replaces an existing file of that name.
+    /// Writes a copy of the catalog to a file, atomically; replaces an existing file of that name.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -122,8 +122,8 @@ impl CatalogSnapshot {
         let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
         copy.change.set_two_phase_commit(true);
         // A copy must not be mistaken for its original, so the transaction counter (`MARK`) is omitted. The
-        // coordinator may assign more names after this copy, so the record of assigned names (`ERAS`) is
-        // omitted too.
+        // coordinator may assign more names after this copy, so the copy's record of assigned names (`ERAS`)
+        // would be incomplete, and is omitted too.
         copy.table(META, |key| *key != MARK && *key != ERAS)?;
         copy.table(NODES, |_| true)?;
         copy.table(NODE_NAMES, |_| true)?;

@@ -13,7 +13,8 @@ use store_api::names::{FAR, MAX_COUNT};
 /// An interrupted put may leave a block on only one helper. A number that only one helper reports is
 /// therefore accepted if it is at most this far above the numbers that several helpers report.
 const NEAR: u64 = 1 << 20;
-/// The largest time by which the clock of the previous coordinator's machine is assumed to have been ahead.
+/// The longest time, in milliseconds, by which the clock of the previous coordinator's machine is assumed to
+/// have been ahead.
 const CLOCKS_DIFFER_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Returns the next unused number. `reported` lists the numbers in use, each with the number of helpers that
@@ -64,8 +65,8 @@ mod tests {
         assert_eq!(next(&[1, 2, 5], &[MAX_COUNT]), 6);
     }
 
-    /// Several helpers may report an invented number, because a repair has rebuilt the invented block on
-    /// another helper.
+    /// Several helpers may report an invented number, if a repair has rebuilt the invented block on another
+    /// helper.
     #[test]
     fn invented_numbers_that_several_helpers_report_leave_a_long_free_run() {
         assert_eq!(next(&[1, 2, MAX_COUNT / 2], &[]), 3);

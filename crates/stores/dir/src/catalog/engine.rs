@@ -49,8 +49,8 @@ impl Marks {
         self.failed.insert(mark, has_doubt);
     }
 
-    /// Whether a file with this mark contains the transaction in doubt, the group of writes whose commit
-    /// failed. Returns `None` if this coordinator never wrote a file with this mark.
+    /// Whether a file with this mark contains the transaction in doubt, that is, the group of writes whose
+    /// commit failed. Returns `None` if this coordinator never wrote a file with this mark.
     fn judge(&self, found: u64) -> Option<bool> {
         if found == self.known { Some(false) } else { self.failed.get(&found).copied() }
     }

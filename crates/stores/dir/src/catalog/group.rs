@@ -1,8 +1,8 @@
 //! Carries out many changes in one transaction, so that all pending writes share one fsync.
 //!
 //! redb cannot roll back a part of a transaction. If a change is refused, the transaction is dropped and
-//! repeated without that change: the changes before it have the same results again, and the reason for the
-//! refusal still applies. After an I/O error, the database is reopened, and the transaction is repeated
+//! repeated without that change. The changes before it then have the same results again, so the reason for
+//! the refusal still applies. After an I/O error, the database is reopened, and the transaction is repeated
 //! unless it turned out to be durable.
 
 use std::sync::{Arc, Mutex};
@@ -66,7 +66,7 @@ impl DirCatalog {
         Self::share(Arc::new(Mutex::new(self)))
     }
 
-    /// Like [`into_storage`](Self::into_storage), but the caller keeps a handle.
+    /// Like [`into_storage`](Self::into_storage), but the caller can keep a handle to the catalog.
     pub fn share(shared: Arc<Mutex<Self>>) -> Storage {
         Storage::of_one_medium("dir", StorePolicy::OWN, shared)
     }

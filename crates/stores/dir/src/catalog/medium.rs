@@ -73,9 +73,9 @@ impl DirCatalog {
         })
     }
 
-    /// Opens the catalog on a backend. `medium` creates the backend now, and again after an I/O error. New
-    /// stripes are named in the given era, from 1 to 2^30 − 1; for catalogs in files, [`open`](Self::open)
-    /// draws the era at random.
+    /// Opens the catalog on a backend. `medium` creates the backend now, and again after an I/O error. The
+    /// names of new stripes contain the given era, a number from 1 to 2^30 − 1. For catalogs in files,
+    /// [`open`](Self::open) draws the era at random.
     ///
     /// # Errors
     /// [`OpenError`].

@@ -64,7 +64,7 @@ pub struct DirCatalog {
     /// The path of the catalog's file, or the name of another medium.
     path: PathBuf,
     medium: Medium,
-    /// The file that is open; `None` for another medium.
+    /// The identity of the open file; `None` for another medium.
     file: Option<FileId>,
     cluster: String,
     engine: Engine,
@@ -75,7 +75,7 @@ pub struct DirCatalog {
     era: Era,
     /// The open transaction, while a group of writes is carried out.
     group: Option<WriteTransaction>,
-    /// Changes since the last time this list was collected.
+    /// Changes that the caller has not collected yet.
     told: Vec<StoreChange>,
 }
 

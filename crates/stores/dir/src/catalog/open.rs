@@ -53,7 +53,7 @@ impl DirCatalog {
         Self::open_medium(Medium::File, path.as_ref(), cluster_id, new_era())
     }
 
-    /// Opens the catalog on a medium. New stripes are named in this era.
+    /// Opens the catalog on a medium. The names of new stripes contain this era.
     pub(super) fn open_medium(
         medium: Medium,
         path: &Path,
@@ -81,7 +81,7 @@ impl DirCatalog {
         Ok(catalog)
     }
 
-    /// Refuses version 1, whose records, the version included, had no checksums.
+    /// Refuses version 1, because its records, even that of the version, had no checksums.
     fn check_is_newer_than_1(&self) -> Result<(), OpenError> {
         let version = self.look(|view| view.bytes(META, VERSION_KEY))?;
         if version.as_deref() == Some(b"1") {
@@ -135,8 +135,8 @@ pub(super) fn check_whole(
         let mut database = open().map_err(|error| open_fault(path, error))?;
         match database.check_integrity() {
             Ok(true) => Ok(database),
-            // redb would continue with the pages that it could recover. The rest may contain files, so this
-            // is an error.
+            // redb would continue with the pages that it could recover. The lost pages may contain files, so
+            // this is an error.
             Ok(false) => Err(damaged(path, &"its pages do not match their checksums")),
             Err(error) => Err(open_fault(path, error)),
         }

@@ -1,5 +1,5 @@
-//! Files. A put is begun, its stripes are allocated and published one by one, and the commit makes the file
-//! visible atomically.
+//! Files, and the puts that create them. A put is begun, its stripes are allocated and published one by one,
+//! and the commit makes the file visible atomically.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -106,8 +106,8 @@ impl DirCatalog {
         self.look(|view| view.get(PUTS, put.0))?.ok_or(PutError::NoSuchPut(put))
     }
 
-    /// Allocates the stripe of a put at `position`, with blocks of this size, one per node of `nodes` by
-    /// block index.
+    /// Allocates the stripe at `position` of a put, with blocks of this size. Each block is placed on the
+    /// node of `nodes` at the block's index.
     ///
     /// A repeated call for the same position returns the same stripe with its blocks moved to `nodes`. A
     /// block that moves must be published again; a block that stays keeps its state.
@@ -270,7 +270,7 @@ fn stripes_of(change: &Change<'_>, put: PutId) -> Result<Vec<(u32, Key)>, Catalo
     Ok(stripes)
 }
 
-/// Removes all stripes from a put's list, if all of them are allocated and published.
+/// Removes all stripes from a put's list and returns them, if all of them are allocated and published.
 fn take_stripes(change: &Change<'_>, put: &PutRecord) -> Result<Vec<StripeId>, PutError> {
     let found = stripes_of(change, put.id)?;
     if (found.len() as u64) < put.stripes() {

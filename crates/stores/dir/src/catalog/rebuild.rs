@@ -8,8 +8,8 @@
 //! A helper may return false labels, so the rebuild counts helpers, not blocks. Each stripe of a put is
 //! stored on some number of helpers; the smallest of these numbers is the put's number of *witnesses*. A
 //! helper that does not answer (a silent helper) might confirm a put. If a file has more witnesses than a put
-//! of the same name would have with all silent helpers, the put does not replace the file, but is stored
-//! under another name. Numbers and times that only one helper reports barely affect the
+//! of the same name would have if all silent helpers confirmed it, the put does not replace the file, but is
+//! stored under another name. Numbers and times that only one helper reports barely affect the
 //! [counters](super::counters).
 //!
 //! The report names everything that did not become a file.
@@ -43,7 +43,8 @@ const RIVAL_BYTES: usize = 32;
 pub struct Rebuilt {
     /// The names of the readable files.
     pub files: Vec<String>,
-    /// The names of files with too many missing blocks; these may be on helpers that did not answer.
+    /// The names of files of which too many blocks are missing. The missing blocks may be on helpers that did
+    /// not answer.
     pub unreadable: Vec<String>,
     /// Readable puts that claim the name of a file, and became files under other names.
     pub rivals: Vec<Rival>,
@@ -51,8 +52,8 @@ pub struct Rebuilt {
     pub left: Vec<(String, usize)>,
     /// Readable files that only one helper reports; the helper may have invented them.
     pub unconfirmed: Vec<Unconfirmed>,
-    /// Blocks without a label, with a label or bytes that contradict other blocks of the stripe, or from
-    /// another cluster.
+    /// Blocks that became part of no stripe: blocks without a label, blocks from another cluster, and blocks
+    /// with a label or bytes that contradict other blocks of the stripe.
     pub strangers: Vec<Stranger>,
     /// The path to which the previous catalog was moved.
     pub replaced: Option<PathBuf>,
@@ -135,7 +136,7 @@ impl Strangers<'_> {
 /// A stripe with all copies of its blocks that helpers reported.
 struct Heard {
     label: StripeLabel,
-    /// The number of blocks whose label has each file name.
+    /// For each file name, the number of blocks whose labels contain this name.
     names: BTreeMap<String, usize>,
     copies: BTreeMap<BlockIndex, Vec<BlockRecord>>,
 }
@@ -149,7 +150,8 @@ struct Found {
 /// The stripes of one put, by position.
 type Stripes = BTreeMap<u32, (Key, StripeRecord)>;
 
-/// The stripes of one put, and for each file name the number of witnesses of the stripes with this name.
+/// The stripes of one put. For each file name in their labels, `names` has the number of helpers that hold
+/// blocks, added up over the stripes with this name.
 struct Put {
     part: FilePart,
     names: BTreeMap<String, usize>,
@@ -162,8 +164,9 @@ struct Candidate {
     stripes: Stripes,
     /// The smallest number of helpers that hold blocks of one stripe, over all stripes of the put.
     witnesses: usize,
-    /// The number of witnesses that the put would have if all silent helpers (those that did not answer)
-    /// confirmed it. For a put with a single witness, equal to `witnesses`.
+    /// The number of witnesses that the put would have if silent helpers (those that did not answer)
+    /// confirmed it, but at most the number of blocks of a stripe. For a put with a single witness, equal to
+    /// `witnesses`.
     reach: usize,
     readable: bool,
     whole: bool,
@@ -227,8 +230,9 @@ fn gather(
     nodes: &[(NodeId, &Inventory)],
     strangers: &mut Strangers<'_>,
 ) -> BTreeMap<Key, Found> {
-    // The key includes the label, since blocks may disagree about their stripe. It omits the file's name,
-    // because the repaired blocks of a rival have the name under which it was kept, and the others the old one.
+    // The key includes the label, because blocks may disagree about their stripe. But the label's file name
+    // is left out: if a rival was kept under another name, its blocks that were repaired since then have this
+    // name in their labels, and its other blocks still have the old name.
     let mut stripes: BTreeMap<(Key, String), Heard> = BTreeMap::new();
     for &(node, inventory) in nodes {
         for block in &inventory.blocks {
@@ -302,12 +306,12 @@ fn witnesses<'b>(blocks: impl Iterator<Item = &'b BlockRecord>) -> usize {
     blocks.filter_map(|block| block.node).collect::<BTreeSet<_>>().len()
 }
 
-/// Returns the part without its file's name.
+/// Returns a copy of `part` without the file's name.
 fn nameless(part: &FilePart) -> FilePart {
     FilePart { name: String::new(), ..part.clone() }
 }
 
-/// Returns the name with the highest number; of several, the first.
+/// Returns the name with the highest number. If several names have this number, returns the first of them.
 fn most_frequent(names: BTreeMap<String, usize>) -> String {
     let best = names.into_iter().rev().max_by_key(|&(_, number)| number);
     best.map(|(name, _)| name).unwrap_or_default()
@@ -364,7 +368,7 @@ fn by_put(
 }
 
 impl Put {
-    /// Gives the put and all its stripes the name that most blocks have.
+    /// Gives the put and all its stripes the name with the highest number in `names`.
     fn named(self) -> (FilePart, Stripes) {
         let Self { part, names, mut stripes } = self;
         let name = most_frequent(names);

@@ -23,7 +23,7 @@ struct Published {
 }
 
 impl DirCatalog {
-    /// Records blocks of a stripe as healthy, durably and atomically. Each is given by index, node and
+    /// Records blocks of a stripe as healthy, durably and atomically. Each block is given by index, node and
     /// digest.
     ///
     /// # Errors
@@ -88,7 +88,8 @@ impl DirCatalog {
         Ok(pending)
     }
 
-    /// Returns the stripe with this count if there is only one; used when a user omits the era from the name.
+    /// Returns the stripe whose name has this count, if there is only one. Users may omit the rest of the
+    /// name, the era.
     ///
     /// # Errors
     /// [`CatalogError::Ambiguous`] if several stripes have this count.
@@ -215,8 +216,8 @@ impl DirCatalog {
         match write {
             StripeWrite::Publish { stripe, blocks } => self.publish_all(stripe, blocks),
             StripeWrite::SetStates(states) => self.set_states(states),
-            // Nothing to do: Mend is the only writer, and stores no files next to blocks except their
-            // checksums.
+            // Nothing to do. Stripes need no lock, because Mend is the only writer. There are no metadata
+            // files to inspect, because only checksum files are stored beside blocks.
             StripeWrite::Claim { .. } | StripeWrite::Release(_) | StripeWrite::Inspect => Ok(()),
         }
     }

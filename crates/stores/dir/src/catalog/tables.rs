@@ -42,7 +42,7 @@ pub(super) const DISCARDS: TableDefinition<(u32, &str), Json> = TableDefinition:
 /// The coordinator's own records, by keys that the coordinator chooses.
 pub(super) const QUEUE: TableDefinition<&str, Json> = TableDefinition::new("queue");
 
-/// Converts a database error into a catalog error with the file and the next step.
+/// Converts a database error into a catalog error that names the file and the operator's next step.
 pub(super) fn fault(path: &Path, error: impl Into<redb::Error>) -> CatalogError {
     match error.into() {
         redb::Error::Corrupted(detail) => damaged(path, &detail),
@@ -130,7 +130,8 @@ fn each<'k, K: Key + 'static, T: DeserializeOwned, Q: std::borrow::Borrow<K::Sel
     Ok(())
 }
 
-/// Opens a table in any kind of transaction and runs an expression on it; `None` if the table does not exist.
+/// Opens a table in any kind of transaction and evaluates an expression with it. A table that does not exist
+/// is treated as empty.
 macro_rules! with_table {
     ($view:expr, $table:expr, $opened:ident => $work:expr) => {{
         let read = match &$view.transaction {

@@ -651,8 +651,8 @@ fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     catalog.nodes().expect("readable").iter().map(of).collect()
 }
 
-/// Rebuilds a catalog from these inventories, in a folder of its own within the scene's, and returns it with
-/// the report.
+/// Rebuilds a catalog from these inventories, in a new folder inside the scene's folder, and returns the
+/// catalog with the report.
 fn rebuilt(scene: &Scene, inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
     let folder = tempfile::tempdir_in(scene.folder.path()).expect("a temporary folder");
     let path = folder.keep().join("catalog.redb");
@@ -819,7 +819,8 @@ fn a_single_lying_helper_cannot_take_a_name_or_damage_a_stripe() {
 fn a_rival_stays_whole_when_some_of_its_blocks_were_repaired() {
     let mut scene = Scene::new();
     let kept = scene.file("a", 3);
-    // A put of the same name with two witnesses, which neither displaces the file nor is forgotten.
+    // Forges a put of the same name with two witnesses. The put must neither displace the file nor be
+    // dropped.
     let mut held = inventories(&scene.catalog);
     for (inventory, index) in held.iter_mut().zip(0..2) {
         let mut forged = inventory.blocks[0].clone();
@@ -834,7 +835,8 @@ fn a_rival_stays_whole_when_some_of_its_blocks_were_repaired() {
     }
     let (_, said) = rebuilt(&scene, &held, true);
     assert_eq!((said.files.len(), said.rivals.len()), (1, 1), "{said:?}");
-    // A repair gives one block the label that the rebuilt catalog has.
+    // A repair rebuilds one block of the forged put. The label of this block then contains the put's new
+    // name.
     let again = held[0].blocks.last_mut().and_then(|block| block.label.as_mut()).expect("labelled");
     again.1.file.name = "a.rival-1".to_owned();
     let (catalog, said) = rebuilt(&scene, &held, true);
@@ -935,7 +937,7 @@ fn contradicting_blocks_are_counted_as_strangers() {
     let mut scene = Scene::new();
     let file = scene.file("a", 1);
     let mut held = inventories(&scene.catalog);
-    // Of a block with two differing copies, neither copy is used, so the block has no holder. Blocks of other
+    // If two copies of a block differ, neither copy is used, so the block has no holder. Blocks of other
     // clusters and blocks without a label become part of no stripe.
     let mut copy = held[0].blocks[0].clone();
     copy.digest = digest(1);

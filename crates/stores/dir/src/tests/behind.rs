@@ -59,7 +59,7 @@ fn flip(file: &File, offset: u64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).expect("inside");
 }
 
-/// Returns a block that is being written and read back through a gate.
+/// Returns the writer of a block that is read back through a gate, and the gate.
 fn making(scene: &Scene, length: usize) -> (Box<dyn Publish>, Arc<Watched>) {
     let mut writer = scene.blocks.create(&sink(&id("a"), length as u64)).expect("space");
     let gate = Arc::new(Watched::default());

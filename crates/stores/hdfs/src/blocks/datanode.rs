@@ -106,9 +106,9 @@ impl HandOver for ToldWriter {
         HandOverTerms { process: self.datanode.process(), limit: LIMIT }
     }
 
-    /// If the DataNode refuses the replica, the new files are removed again; if they replaced another
-    /// replica, they stay. If the DataNode does not answer, the files stay too: the DataNode may have adopted
-    /// the replica, and an intact replica is better than a missing one.
+    /// If the DataNode refuses the replica, the new files are removed again, except if they replaced another
+    /// replica. If the DataNode does not answer, the files always stay: the DataNode may have adopted the
+    /// replica, and an intact replica is better than a missing one.
     fn hand_over(mut self: Box<Self>) -> Later<'static, Result<(), BlockError>> {
         Box::pin(async move {
             self.prepare().await?;

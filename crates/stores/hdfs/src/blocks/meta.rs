@@ -10,8 +10,8 @@ use repair::Digest;
 pub(super) const HEADER_BYTES: u64 = 7;
 /// Length of a checksum.
 pub(super) const SUM_BYTES: usize = 4;
-/// The largest chunk that is accepted. The limit bounds memory. Real clusters stay far below it, because HDFS
-/// sends chunks in packets of 64 KiB.
+/// The greatest accepted length of a chunk in bytes. The limit bounds memory. Real clusters stay far below
+/// it, because HDFS sends chunks in packets of 64 KiB.
 const MAX_CHUNK_BYTES: u32 = 1 << 20;
 const VERSION: u16 = 1;
 
@@ -240,8 +240,8 @@ mod tests {
             header[bit / 8] ^= 1 << (bit % 8);
             match ChecksumFormat::decode(&header, whole) {
                 Err(error) => assert_eq!(error, MetaError::Header),
-                // If the header is still valid, the file has the wrong length, or its checksums do not match
-                // the block.
+                // If a changed header is still valid, the file has the wrong length for it, or the checksums
+                // do not match the block.
                 Ok(other) => {
                     assert!(other.file_bytes(70_000) != whole || other.sums(&block).ne(sums.clone()))
                 }

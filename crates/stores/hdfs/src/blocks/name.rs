@@ -6,7 +6,7 @@ use std::str::FromStr;
 use codes::BlockIndex;
 use repair::BlockId;
 
-/// The low bits of a striped block's number are its index in the group.
+/// Selects the low bits of a striped block's number, which are the block's index in the group.
 const INDEX_MASK: i64 = 15;
 /// Maximum number of blocks in a group; indices are 0 to 15.
 pub const MAX_BLOCKS_IN_GROUP: u16 = 16;

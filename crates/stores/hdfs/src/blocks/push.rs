@@ -46,7 +46,7 @@ pub(super) struct Pusher {
 enum Held {
     /// The DataNode serves the replica to readers.
     Served,
-    /// The DataNode does not serve the replica; its error message.
+    /// The DataNode does not serve the replica, and answered with this error message.
     Not(String),
 }
 
@@ -88,8 +88,8 @@ impl Pusher {
         }
     }
 
-    /// Writes a replica to the DataNode. `before` is the DataNode's earlier answer about the replica, for
-    /// messages.
+    /// Writes a replica to the DataNode. `before` is the DataNode's earlier answer about the replica, and is
+    /// quoted in error messages.
     fn write(&self, wanted: &Wanted, source: &ReplicaReader, before: &str) -> Result<(), BlockError> {
         match self.open().and_then(|transfer| transfer.write(wanted, source.format(), source)) {
             Err(TransferError::Closed) => {
@@ -193,7 +193,8 @@ impl PushedWriter {
             Held::Not(why) => why,
         };
         let written = self.pusher.write(wanted, &self.writer.open()?, before);
-        // Another writer may have created the block meanwhile, or the response was lost.
+        // Look for the block even after an error: the response may have been lost, or another writer may have
+        // created the block meanwhile.
         let is_there = self.finds(wanted, sealed, written.is_err())?;
         match written {
             Ok(()) if !is_there => {

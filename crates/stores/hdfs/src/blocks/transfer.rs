@@ -35,11 +35,12 @@ use super::name::ReplicaName;
 const VERSION: u16 = 28;
 const WRITE_BLOCK: u8 = 80;
 const READ_BLOCK: u8 = 81;
-/// The stage of a complete block: it is finalized and reported once all bytes have arrived.
+/// The stage that a write announces for a complete block: the DataNode finalizes and reports the block once
+/// all bytes have arrived.
 const TRANSFER_FINALIZED: i32 = 8;
 const SUCCESS: i32 = 0;
 const ERROR_ACCESS_TOKEN: i32 = 5;
-/// The client's name in the DataNode's log. An empty name would mean another DataNode.
+/// The client's name in the DataNode's log. With an empty name, Mend would be taken for another DataNode.
 const READER: &str = "mend";
 /// Bytes per packet; HDFS's own senders use the same size.
 const PACKET_BYTES: u64 = 64 << 10;

@@ -87,7 +87,7 @@ impl Volume {
 
     /// Whether the replica is in this volume, intact or not. The file with the block's bytes must exist. If
     /// there are checksum files of the block, one of them must have the replica's generation stamp; if there
-    /// are none, the replica has lost its checksums.
+    /// are none, the replica is there but has lost its checksums.
     pub(super) fn has(&self, name: &ReplicaName) -> Result<bool, BlockError> {
         let files = self.files(name);
         Ok(exists(&files.bytes)? && (exists(&files.meta)? || self.stamps(name)?.is_empty()))

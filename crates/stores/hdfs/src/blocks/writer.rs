@@ -41,7 +41,8 @@ pub(super) struct Destination {
     pub(super) name: ReplicaName,
 }
 
-/// A replica whose files have been renamed. The files stay open, so that their inodes are not reused.
+/// A replica whose files have been renamed. The files stay open, so that their inodes are not reused:
+/// `take_back` identifies the files by inode.
 pub(super) struct Named {
     writer: Box<ReplicaWriter>,
     replaces: bool,

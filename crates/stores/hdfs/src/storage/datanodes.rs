@@ -9,7 +9,7 @@ use store_api::StoreChange;
 
 use crate::listing::{Service, Standing};
 
-/// The states of all DataNodes, and the DataNodes last reported as in service.
+/// The states of all DataNodes, and which of them were last reported to the coordinator as in service.
 #[derive(Default)]
 pub(super) struct DataNodes {
     nodes: BTreeMap<NodeId, DataNode>,
@@ -22,8 +22,8 @@ struct DataNode {
     standing: Option<Standing>,
     /// The time from which the DataNode is live and its blocks are known.
     up_since: Option<Duration>,
-    /// The time of the last block report, as listed when the DataNode was last seen down. Another time means
-    /// that the DataNode has reported its blocks since.
+    /// The time of the last block report, as listed when the DataNode was last seen down. If a later listing
+    /// has a different time, the DataNode has reported its blocks since then.
     reported: u64,
 }
 
@@ -32,7 +32,7 @@ impl DataNodes {
     pub fn take(&mut self, now: Duration, standings: Vec<(NodeId, Standing)>) {
         let mut all: BTreeMap<NodeId, Standing> = BTreeMap::new();
         for (id, standing) in standings {
-            // A DataNode that was set up anew under its old address is listed twice.
+            // A DataNode that was set up anew under its old address is listed twice. The live one is kept.
             if all.get(&id).is_none_or(|other| !other.live) {
                 all.insert(id, standing);
             }
@@ -47,7 +47,8 @@ impl DataNodes {
         }
     }
 
-    /// Whether all live DataNodes have reported their blocks. After a restart of the NameNode, some have not.
+    /// Whether all live DataNodes have reported their blocks. After a restart of the NameNode, some DataNodes
+    /// have not done so yet.
     pub fn all_have_reported(&self) -> bool {
         let mut standings = self.nodes.values().filter_map(|node| node.standing.as_ref());
         standings.all(|standing| !standing.live || standing.reported != 0)

@@ -19,7 +19,7 @@ pub(super) const OPEN_SETTLING: Duration = Duration::from_secs(60);
 /// misses a folder that is moved at the same time.
 const MISSED_LISTINGS: u8 = 2;
 
-/// A group as listed, with DataNodes by number.
+/// A group as listed, with DataNodes as Mend's node numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
     pub file: FileRef,
@@ -75,7 +75,7 @@ impl Held {
         self.former.iter().find(|&&(other, ..)| other == index).map(|&(_, node, since)| (node, since))
     }
 
-    /// Records a later listing of the same group; returns whether it differs from the last.
+    /// Records a later listing of the same group; returns whether it differs from the previous one.
     fn take(&mut self, now: Duration, asked: Duration, listed: Listed) -> bool {
         (self.asked, self.missed) = (asked, 0);
         if self.listed.phase == Phase::Open && listed.phase != Phase::Open {

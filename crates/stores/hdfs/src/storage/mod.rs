@@ -28,7 +28,8 @@ use store_api::{
 pub use open::{AttachError, Attachment, open};
 use state::Shared;
 
-/// The policy for HDFS: DataNodes create and remove replicas at any time, so helpers' lists are stale.
+/// The policy for HDFS: DataNodes create and remove replicas at any time, so helpers' lists of blocks are
+/// stale.
 pub const POLICY: StorePolicy = StorePolicy {
     ownership: Ownership::Attached,
     service: Service::ReportedByStore,

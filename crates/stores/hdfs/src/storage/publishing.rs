@@ -1,5 +1,5 @@
-//! Queries the NameNode for a group before one of its blocks is rebuilt, and afterwards until the NameNode
-//! lists the block.
+//! Queries the NameNode for a group before one of its blocks is rebuilt, and again afterwards, until the
+//! NameNode lists the block.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl Shared {
             let block = block.unwrap_or_else(|| BlockId(stripe.0.clone()));
             return Err(StoreError::NotServed { block, node, server: node.to_string(), why });
         }
-        // The bad copy on this node has been replaced.
+        // The new copy has replaced any bad copy on this node.
         let mended = (stripe.clone(), at, node, BlockState::Healthy);
         self.state().ledger.note(term, &[mended])?;
         let now = self.now();

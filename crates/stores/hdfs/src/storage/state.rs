@@ -174,7 +174,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Records groups, either all (`all`) or some, as answered to a query sent at `asked`.
+    /// Records the groups in the answer to a query sent at `asked`. `all` is true if the answer lists all
+    /// groups.
     ///
     /// # Errors
     /// As [`take_nodes`](Self::take_nodes).
@@ -222,7 +223,7 @@ impl Shared {
     /// Records the states in which copies were found.
     ///
     /// # Errors
-    /// [`StoreError`] if they cannot be stored; nothing has changed then.
+    /// [`StoreError`] if the states cannot be stored; nothing has changed then.
     pub(super) fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let now = self.now();
         let mut shared = self.state();

@@ -6,12 +6,12 @@
 //!
 //! The NameNode lists only healthy replicas, not the former holders of lost replicas. The view therefore
 //! remembers the last holder of each block. A block that is no longer listed is reported as missing if its
-//! last holder is in service. Otherwise the block is reported as healthy on the last holder, which is down as
-//! a whole.
+//! last holder is in service. If the last holder is not in service, that whole node is down, and the block is
+//! reported as healthy on it.
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
-//! are reported. A group that lacks such a block is *unsettled*, and is reported only after a later answer
-//! lacks the block too.
+//! are reported. A group that lacks such a block is *unsettled*, and is reported only once the block is
+//! listed, or a later answer lacks it too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -80,8 +80,8 @@ impl View {
         self.nodes.assume_service(node)
     }
 
-    /// Records groups, either all (`all`) or some, as answered to a query sent at `asked`. Returns the groups
-    /// whose state may have changed.
+    /// Records the groups in the answer to a query sent at `asked`. `all` is true if the answer lists all
+    /// groups. Returns the groups whose state may have changed.
     pub fn take_groups(
         &mut self,
         now: Duration,
@@ -178,7 +178,8 @@ impl View {
         if !self.nodes.serves(node) {
             return (Some((node, BlockState::Healthy)), true); // The block is on a node that is down.
         }
-        // After a DataNode comes up, the NameNode lists it as live before its blocks are reported.
+        // After a DataNode comes up, the NameNode lists it as live before its blocks are reported. The wait
+        // therefore begins only when its blocks are known.
         let known = self.nodes.up_since(node).map(|up| up.max(since));
         let is_certain = known.is_some_and(|known| now >= known + PATIENCE);
         let state = if is_certain { BlockState::Missing } else { BlockState::Healthy };
@@ -190,7 +191,7 @@ impl View {
         let mut changes = Vec::new();
         for number in groups {
             let stripe = self.stripe(now, number);
-            // Needed even if the report is unchanged: a copy other than the reported one may have
+            // Do this even if the report is unchanged, because a copy other than the reported one may have
             // disappeared.
             stripe.iter().for_each(|stripe| self.forget_marks(stripe, number));
             let before = self.told.get(&number);

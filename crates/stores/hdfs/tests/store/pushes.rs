@@ -56,7 +56,7 @@ impl Subject {
         world.reopen_to_push(self.node, &folders, to);
     }
 
-    /// Rebuilds the block, and hands it over as the helper is currently configured.
+    /// Rebuilds the block, and hands it over in the way that the helper is currently configured for.
     fn push(&self, world: &World) -> Result<(), BlockError> {
         self.group.rebuild(world, self.at, &[self.at], self.node)
     }
@@ -135,8 +135,8 @@ pub fn a_push_that_breaks_off(world: &mut World) {
     subject.end(world);
 }
 
-/// Starts a proxy in front of a DataNode that forwards two queries and then interrupts the transfer of the
-/// block. Its thread returns the number of bytes of the block that it forwarded.
+/// Starts a proxy in front of a DataNode. The proxy forwards two queries and then cuts the transfer of the
+/// block after about `after` bytes. Its thread returns the number of bytes of the block that it forwarded.
 fn proxy_that_cuts(to: SocketAddr, after: usize) -> (SocketAddr, JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");

@@ -149,8 +149,8 @@ impl ShardReader {
         read_exact(&self.file, buffer, offset, wait).map_err(block_fault(&self.block, &self.path))
     }
 
-    /// Returns the range that must be read to return `bytes`: whole blocks of `.ecsum` where a block was not
-    /// verified yet.
+    /// Returns the range that must be read to return `bytes`. At either end, the range is extended to the
+    /// whole block of `.ecsum` if that block was not verified yet.
     fn reach(&self, bytes: Range<u64>) -> Range<u64> {
         let Check::Ecsum(known) = &self.check else { return bytes };
         let size = known.sums().block_bytes();

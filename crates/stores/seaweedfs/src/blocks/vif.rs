@@ -9,8 +9,8 @@ const DEFAULT_PARITY: u8 = 4;
 const LARGE_ROW_BYTES: u64 = 1 << 30;
 const SMALL_ROW_BYTES: u64 = 1 << 20;
 
-/// The time at which a volume was encoded, in nanoseconds since 1970, which identifies the encoding. Shards
-/// of different encodings never belong together.
+/// Identifies an encoding of a volume by the time at which the volume was encoded, in nanoseconds since 1970.
+/// Shards of different encodings never belong together.
 ///
 /// SeaweedFS calls this value `encode_ts_ns`. It is 0 for volumes encoded by versions that did not record it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

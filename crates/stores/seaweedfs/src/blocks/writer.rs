@@ -194,7 +194,8 @@ impl BlockWriter for ShardWriter {
 impl Publish for ShardWriter {
     fn commit(mut self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
         let sealed = self.draft.sealed()?.as_ref();
-        // The volume's `.vif` and `.ecsum` may have been copied or replaced since sealing.
+        // Compare again, because the volume's `.vif` and `.ecsum` may have been copied or replaced since
+        // sealing.
         if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed.map(|known| known.sums()) {
             return Err(self.draft.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
         }

@@ -33,7 +33,8 @@ struct Claims {
     lock: Option<Arc<Lock>>,
     /// Stripes for whose repairs the lock is held.
     stripes: BTreeSet<StripeId>,
-    /// Stripes whose servers are being fixed, with the number of operations in progress.
+    /// Stripes whose files or mounts are being fixed on some server, with the number of operations in
+    /// progress.
     upkeep: BTreeMap<StripeId, usize>,
     /// The task that reports the loss of the lock.
     guard: Option<AbortHandle>,

@@ -1,5 +1,5 @@
-//! Records the location of every shard, so that a shard lost while the coordinator was down returns to its
-//! former server.
+//! Records the location of every shard, so that a shard that was lost while the coordinator was down can be
+//! rebuilt on its former server.
 //!
 //! There is one record per volume, rewritten when a location changes. A record applies only to the encoding
 //! that it names, and only to shards that no server lists. It is ignored until the volume is listed, since

@@ -31,7 +31,7 @@ const REST: u32 = 9;
 /// Timeouts for a server that copies a file from another one.
 const BRING_LIMIT: Duration = Duration::from_secs(60);
 const BRING_INDEX_LIMIT: Duration = Duration::from_secs(600);
-/// Number of attempts, and their interval, to mount shards again after they were unmounted briefly.
+/// Number and interval of the attempts to mount shards again after a brief unmount.
 const MOUNT_TRIES: usize = 5;
 const MOUNT_AGAIN: Duration = Duration::from_millis(200);
 /// The files in the order in which they are compared and copied: SeaweedFS needs the index first.
@@ -42,9 +42,10 @@ const FILES: [SmallFile; 3] = [SmallFile::Ecx, SmallFile::Vif, SmallFile::Ecsum]
 pub(super) struct Inspection {
     /// The volume that was inspected last.
     last: u32,
-    /// By volume, server and file: the problem, and why it has not been fixed.
+    /// Problems that are not solved, by volume, server and file: what is wrong, and why it has not been
+    /// fixed.
     standing: BTreeMap<(u32, ServerId, SmallFile), String>,
-    /// By volume and file: files without a majority, since at most half of the servers agree.
+    /// Files without a majority, by volume and file: no content is the same on more than half of the servers.
     split: BTreeMap<(u32, SmallFile), String>,
     /// Volumes whose shards have moved since servers last dropped their cached locations.
     moved: BTreeSet<u32>,

@@ -31,7 +31,7 @@ fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
             if files.get(id, encoding).is_some() {
                 return None;
             }
-            // The files of a new volume may not have been read yet, which is no reason for a report.
+            // If the files of a new volume have not been read yet, there is nothing to report.
             (files.why_unread(id, encoding)?.to_owned(), UNREAD_NEXT.to_owned())
         }
     };

@@ -27,8 +27,8 @@ impl Shared {
     /// another file under a shard's name unmounts that file first.
     ///
     /// # Errors
-    /// [`StoreError::NotServed`]: the failed shard is unmounted and deleted, and shards mounted before it
-    /// stay mounted.
+    /// [`StoreError::NotServed`] if a server does not serve its shard correctly. That shard is unmounted and
+    /// deleted; shards mounted before it stay mounted.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,

@@ -8,7 +8,7 @@ use store_api::StoreChange;
 
 use crate::listing::{Server, ServerId};
 
-/// The node numbers of volume servers, and the servers last reported as in service.
+/// The node numbers of volume servers, and which of them were last reported as in service.
 #[derive(Default)]
 pub(super) struct ServerNodes {
     /// Node IDs of volume servers, with or without a helper.

@@ -161,8 +161,8 @@ impl Copies {
         self.groups.len() > 1
     }
 
-    /// Decides which copies are good by majority. A server without `.ecsum` is blamed only if most servers
-    /// have that file; a `.vif` must belong to the given encoding.
+    /// Decides by majority which copies are good. A server without `.ecsum` is blamed only if most servers
+    /// have that file; a good `.vif` must also belong to the given encoding.
     pub fn verdict(&self, file: SmallFile, encoding: Encoding) -> Verdict {
         let readable: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
         let fits = |content: &Content| !matches!(content, Content::Vif(other, _) if *other != encoding);

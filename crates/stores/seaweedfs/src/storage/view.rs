@@ -165,9 +165,9 @@ impl View {
         })
     }
 
-    /// Returns the holders of a shard. If there are several, the first is the copy to keep: the copy on the
-    /// shard's original server, since other servers look for the shard there, or otherwise the copy on the
-    /// server with the fewest shards of the volume.
+    /// Returns the holders of a shard. Healthy copies come first. Of several healthy copies, the first is the
+    /// one to keep: the copy on the shard's original server, because other servers look for the shard there.
+    /// If that server has none, it is the copy on the server with the fewest shards of the volume.
     ///
     /// If no server is listed for a shard, the result is the shard's last server. The shard is reported as
     /// missing only after that server has confirmed the loss, because the master lists a returning server a
@@ -196,7 +196,7 @@ impl View {
         let holder = |home: &Home| {
             let node = self.nodes.node(&home.server)?;
             let found = self.bad.state(stripe, BlockIndex(shard.into()), node);
-            // Older masters do not list lengths.
+            // A length of 0 is unknown: older masters list no lengths.
             let is_short = home.bytes != 0 && home.bytes != known.shard_bytes;
             let listed = if is_short { BlockState::Corrupt } else { BlockState::Healthy };
             Some(Replica { node, state: if found == BlockState::Healthy { listed } else { found } })

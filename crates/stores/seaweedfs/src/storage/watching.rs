@@ -216,7 +216,7 @@ async fn ask_about(
     for (volume, shards) in volumes {
         match connection.mounted(volume).await {
             Ok(mounted) => {
-                // A shard that is mounted as part of another encoding is missing too.
+                // A shard that is mounted under another encoding is missing from this encoding.
                 let is_other = |encoding: Encoding, shard: u8| {
                     let listed = shared.known.state().view.volumes().encodings_at(volume, shard, server);
                     !listed.is_empty() && !listed.contains(&encoding)

@@ -9,7 +9,7 @@ final class Dealing {
   private final int[] round;
 
   /**
-   * Distributes slices over one lane per weight.
+   * Distributes slices over the lanes in proportion to the weights; there is one weight per lane.
    *
    * @throws MendException if there is no weight, a weight is not positive, or a round is too long
    */

@@ -14,7 +14,10 @@ import java.util.concurrent.TimeUnit;
  */
 final class Edges {
   private static final int DIAL_LIMIT_MS = 10_000;
-  /** Half the peer's timeout for the next greeting, so that our side closes first. */
+  /**
+   * How long an idle connection is kept: half of the time that the peer waits for the next greeting, so that
+   * our side closes first.
+   */
   private static final long REST_LIMIT_NS = TimeUnit.SECONDS.toNanos(30);
   private static final int MAX_RESTING = 64;
 

@@ -148,7 +148,10 @@ final class Json {
     return (char) code;
   }
 
-  /** Integers that fit become {@link Long}; all other numbers become approximate {@link Double}s. */
+  /**
+   * Parses a number. Integers of up to 64 bits become {@link Long}; all other numbers become approximate
+   * {@link Double}s.
+   */
   private Object number() throws MendException {
     int start = at;
     while (at < text.length() && "+-.eE0123456789".indexOf(text.charAt(at)) >= 0) {
@@ -278,7 +281,10 @@ final class Json {
       return new Node(as(Map.class, "an object").get(field), field);
     }
 
-    /** Returns the name of the only field; in messages and reports, this name is the type. */
+    /**
+     * Returns the name of the only field, which is the type of a message or report. A value that is only a
+     * text is itself the type.
+     */
     String onlyKey() throws MendException {
       if (value instanceof String) {
         return (String) value;

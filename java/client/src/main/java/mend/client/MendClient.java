@@ -31,10 +31,11 @@ import java.util.concurrent.TimeUnit;
  * }</pre>
  */
 public final class MendClient implements Closeable {
-  /** The time limit for API requests without a wait. */
+  /** The time limit for API requests. */
   private static final Duration ANSWER_LIMIT = Duration.ofSeconds(10);
   /**
-   * How long the coordinator waits for the end of a repair before it responds; less than the response limit.
+   * How long the coordinator waits for the end of a repair before it responds. Must be less than {@link
+   * #ANSWER_LIMIT}.
    */
   private static final long WAIT_MS = 2000;
 

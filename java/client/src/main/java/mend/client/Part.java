@@ -14,7 +14,7 @@ import java.util.Map;
  *
  * <p>Invariants: at most one plan is active. The delivery is not modified after it was reported as stopped.
  * Each plan sums a slice from scratch. A failed part keeps its other edges open until the coordinator stops
- * the plan. Its neighbours then wait instead of failing too, which would hide the culprit.
+ * the plan. Its neighbours then wait. If they failed too, the culprit could not be found.
  */
 final class Part {
   /** If more time passes between two ticks, this process itself was stopped or starved. */

@@ -270,8 +270,8 @@ final class Session implements Closeable, Part.Surroundings {
   }
 
   /**
-   * Refuses an assignment, and gives the reason to the caller too. The coordinator would only report that a
-   * node refused.
+   * Refuses an assignment, and also reports the reason to the caller, because the coordinator would only
+   * report that a node refused.
    */
   private void refuse(Json.Node message, long job, MendException problem) throws MendException {
     report(job, message.get("epoch").number(), Part.refusal("assignment", "detail", problem.getMessage()));
@@ -323,7 +323,7 @@ final class Session implements Closeable, Part.Surroundings {
     }
   }
 
-  // ---- the way out ----
+  // ---- messages to the coordinator ----
 
   @Override
   public void report(long job, long epoch, Map<String, Object> report) {

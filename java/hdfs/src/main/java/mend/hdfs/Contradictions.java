@@ -6,7 +6,7 @@ import java.util.Set;
 
 /**
  * The groups whose blocks contradict each other, as reported by the coordinator: some block is wrong although
- * its checksums match. HDFS does not check this and would rebuild lost blocks from it.
+ * its checksums match. HDFS does not check this and would rebuild lost blocks from that block.
  *
  * <p>While the coordinator is unreachable, the last answer stays valid, together with contradictions that
  * this DataNode's own repairs have found since.
@@ -49,7 +49,10 @@ final class Contradictions {
     return new HashSet<>(groups);
   }
 
-  /** Logs each group once, whether it was found by a repair here or reported by the coordinator. */
+  /**
+   * Logs a contradiction. Callers do so once for each group, whether a repair here found it or the
+   * coordinator reported it.
+   */
   private static void warn(String group) {
     MendPlugin.LOG.warn(
         "the blocks of {} contradict each other, so HDFS does not rebuild blocks from them; see mend status", group);

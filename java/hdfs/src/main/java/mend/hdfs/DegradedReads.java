@@ -20,7 +20,10 @@ public final class DegradedReads implements Closeable {
   private static final Logger LOG = LoggerFactory.getLogger(DegradedReads.class);
   private static final long DEFAULT_MOST_BYTES = 1 << 20;
   private static final int MAX_DESCRIBED = 1024;
-  /** The coordinator forgets a stripe ten minutes after its last use. */
+  /**
+   * How long the coordinator is assumed to know a described stripe. It forgets a stripe ten minutes after the
+   * stripe's last use.
+   */
   private static final long REMEMBERED_NS = TimeUnit.MINUTES.toNanos(8);
 
   private final CurrentClient mend;

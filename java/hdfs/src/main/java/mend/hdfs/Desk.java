@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
 final class Desk implements Runnable {
   /** The time limit for a connection's request line. */
   private static final long LINE_LIMIT_MS = 10_000;
-  /** The delay after a failed accept, for example without free descriptors. */
+  /** The delay after a failed accept, for example because no file descriptor is free. */
   private static final long PAUSE_MS = 500;
   private static final int MAX_LINE_BYTES = 512;
 
@@ -53,7 +53,7 @@ final class Desk implements Runnable {
     }
   }
 
-  /** Returns false if the thread was interrupted. */
+  /** Waits for {@link #PAUSE_MS}. Returns false if the thread was interrupted. */
   private static boolean pause() {
     try {
       Thread.sleep(PAUSE_MS);

@@ -6,8 +6,8 @@ import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 
 /**
  * Mend's name for the code of a block group. A small group has empty data blocks, which are not stored. The
- * code of such a group is the policy's code without the columns of the empty blocks ({@code stores::hdfs} and
- * docs/reference/hdfs.md use the same rule).
+ * code of such a group is the policy's code without the columns of the empty blocks (the crate {@code hdfs}
+ * and docs/reference/hdfs.md use the same rule).
  */
 final class GroupCode {
   private GroupCode() {}
@@ -41,7 +41,7 @@ final class GroupCode {
   }
 
   /**
-   * Returns the name of a shortened Reed-Solomon code, which contains the parity rows. Element (i, j) is 1 /
+   * Returns the name of a shortened Reed-Solomon code. The name lists the parity rows: element (i, j) is 1 /
    * ((k + i) xor j), as in ISA-L's gf_gen_cauchy1_matrix.
    */
   private static String shortenedRs(int data, int parity, int present) {

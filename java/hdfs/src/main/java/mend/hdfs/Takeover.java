@@ -25,8 +25,8 @@ import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionPool;
 final class Takeover implements ReconstructionPool.Repairer, Closeable {
   private static final long LOOK_MS = 100;
   /**
-   * The mean interval between requests for contradictions. It is randomized, so that DataNodes started
-   * together do not ask at the same time.
+   * The mean interval between requests for the list of contradictions. Each interval is random, so that
+   * DataNodes started together do not ask at the same time.
    */
   private static final long REFRESH_MS = 30_000;
 
@@ -43,7 +43,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
 
   /**
    * Waits until the DataNode has registered with its NameNode and has a reconstruction pool, then replaces
-   * that pool. Afterwards refreshes contradictions until the thread is interrupted.
+   * that pool. Afterwards refreshes the list of contradictions until the thread is interrupted.
    */
   void install(DataNode dataNode) throws InterruptedException {
     while (dataNode.getErasureCodingWorker() == null) {
@@ -65,8 +65,8 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
   }
 
   /**
-   * Refreshes contradictions in the background. A failure does not open the breaker; the next command detects
-   * the failure itself.
+   * Refreshes the list of contradictions in the background. A failure does not open the breaker; the next
+   * command detects the failure itself.
    */
   private void keepUp() {
     try {

@@ -3,8 +3,8 @@ package mend.hdfs.namenode;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Estimates the NameNode's current time, by the clock of file timestamps, from the NameNode's last contact
- * with a DataNode and the time since.
+ * Estimates the current time by the NameNode's clock, which also sets the timestamps of files. Adds the time
+ * since this object was created to the NameNode's last contact with a DataNode.
  */
 final class NameNodeClock {
   private final long startNs = System.nanoTime();

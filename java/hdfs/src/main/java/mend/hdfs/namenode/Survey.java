@@ -111,7 +111,7 @@ final class Survey {
   /** Reports all DataNodes, with the folders of live ones. */
   void volumes() throws IOException {
     nodes();
-    // Otherwise an unreachable DataNode would be dialled for minutes.
+    // Set short timeouts. Otherwise an unreachable DataNode would be dialled for minutes.
     Configuration brief = new Configuration(conf);
     brief.setInt("ipc.client.connect.timeout", DATANODE_LIMIT_MS);
     brief.setInt("ipc.client.connect.max.retries", 1);

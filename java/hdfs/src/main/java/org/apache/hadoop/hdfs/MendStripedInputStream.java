@@ -115,7 +115,8 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     if (super.createBlockReader(block, offset, blocks, readers, index, readTo)) {
       return true;
     }
-    // Sequential reads have no known end. Parity blocks are only requested if HDFS is decoding already.
+    // Leave other reads to HDFS: sequential reads have no known end, and parity blocks are only requested if
+    // HDFS is decoding already.
     if (readTo < 0 || index >= policy.getNumDataUnits() || !reads.wants(readTo - offset)) {
       return false;
     }
