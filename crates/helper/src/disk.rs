@@ -1,6 +1,7 @@
 //! The disk I/O of a running plan. Operations that cannot block run at once: reads from the page cache,
-//! writes to memory. All others run on blocking threads, in batches of reads and batches of writes, at most
-//! one of each at a time. A slow disk delays no other job.
+//! writes to memory. All others run in batches on threads that may block: at most one batch of reads and one
+//! batch of writes at a time. So a slow disk does not block the thread of the plan's job, on which other jobs
+//! may run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;

@@ -103,7 +103,8 @@ impl Motion {
         let mut moved = false;
         for index in 0..self.inlets.len() {
             while let Some(due) = part.due_bytes(index) {
-                // The cap is asked only if data may have arrived, because an idle edge is not throttled.
+                // Checks the cap only if data may have arrived: an edge without data does not count as
+                // throttled.
                 let is_held = self.caps.is_limited() && self.inlets[index].could_receive(cx);
                 let granted = if is_held { self.caps.ask(Meter::Down, part) } else { Some(usize::MAX) };
                 let Some(granted) = granted else {

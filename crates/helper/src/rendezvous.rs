@@ -34,14 +34,14 @@ use crate::unauthenticated::{self, ConnectionId, Unauthenticated};
 
 /// The time limit for presenting a key.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
-/// How long a connection waits for its task.
+/// How long a connection with a key that no task expects yet is kept.
 const EARLY_LIMIT: Duration = Duration::from_secs(10);
 /// How often to check whether a waiting connection was closed, while unread bytes hide the close.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The time limit for dialling the other end of an edge.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 /// The dialling end reuses a connection only if it has been idle for less than this. The other end waits
-/// longer, so that it does not close a connection that is just being reused.
+/// longer (`NEXT_GREETING_LIMIT`), so that it does not close a connection that is just being reused.
 const REST_LIMIT: Duration = Duration::from_secs(30);
 const NEXT_GREETING_LIMIT: Duration = Duration::from_secs(60);
 /// The maximum number of idle connections.

@@ -98,7 +98,7 @@ pub enum OpenError {
         /// The operator's next step.
         remedy: String,
     },
-    /// Another coordinator has begun a higher term.
+    /// Another coordinator has opened the catalog since and begun a higher [term](crate::Term).
     #[error("the catalog {} was taken over by another coordinator: stop one of the two", path.display())]
     TakenOver {
         /// The file.

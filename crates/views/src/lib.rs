@@ -163,8 +163,8 @@ pub struct Census {
     /// helper. If the shared helper fails, all of these blocks are lost together.
     #[serde(default)]
     pub misplaced: u64,
-    /// Stripes grouped by the number of further helpers, whichever they are, that they can lose and stay
-    /// readable; fewest first.
+    /// Stripes grouped by the number of further helpers, whichever they are, that each stripe can lose and
+    /// stay readable; fewest first.
     pub redundancy: Vec<Redundancy>,
     /// Stripes that cannot be read now.
     pub unreadable: u64,

@@ -120,8 +120,8 @@ pub struct SafetyView {
     /// Number of readable stripes on these helpers whose blocks contradict each other.
     #[serde(default)]
     pub contradictory: u64,
-    /// The minimum number of further helpers that a stripe which stays readable could lose, in addition to
-    /// these helpers. Absent if no stripe stays readable.
+    /// Of the stripes that stay readable without these helpers: the minimum number of further helpers that
+    /// one can lose. Absent if no stripe stays readable.
     pub survives: Option<u32>,
     /// The result as text for people.
     pub text: String,

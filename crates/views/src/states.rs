@@ -53,7 +53,7 @@ states! {
         Corrupt = "corrupt",
         /// The block was good, but its helper is down.
         Down = "down",
-        /// The store has the block in service, but no helper is there to read it.
+        /// The store serves the block, but no helper on its node can read it.
         OutOfReach = "out-of-reach",
         /// The block is still being written for the first time.
         NotStored = "not-stored",
@@ -125,7 +125,8 @@ states! {
         NoRoom = "no-room",
         /// A repair did not restore all blocks and will be retried.
         Failed = "failed",
-        /// The store itself determines which servers are in service, and repairs follow the store.
+        /// The store decides which of its servers are in service. Blocks are rebuilt when the store reports a
+        /// server as out of service, not when the helper disconnects.
         Store = "store",
     }
 
