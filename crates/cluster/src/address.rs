@@ -26,7 +26,7 @@ pub struct Address {
     port: u16,
 }
 
-/// The text is not a [`Host`] or not an [`Address`].
+/// The text is not a valid [`Host`] or [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseAddressError {
     /// The text is neither an IP address nor a host name.

@@ -290,7 +290,7 @@ impl Cluster {
         Ok(helper_settings(&durable::read(&path)?, &path)?)
     }
 
-    /// Writes the section `[store]` to `mend.toml`, which names the storage system to repair.
+    /// Writes the section `[store]`, which names the storage system to repair, to `mend.toml`.
     ///
     /// # Errors
     /// If a file cannot be read or written, or the configuration would become invalid.

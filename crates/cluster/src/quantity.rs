@@ -38,7 +38,7 @@ pub struct ByteSize(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bandwidth(u64);
 
-/// The text is not a [`ByteSize`] or not a [`Bandwidth`].
+/// The text is not a valid [`ByteSize`] or [`Bandwidth`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
     /// The text is not a whole number of bytes.

@@ -68,9 +68,9 @@ impl Rotated {
     /// Returns twice the number of blocks read if the rows of data block `lost` are rebuilt with parity
     /// blocks `first` and `second` alternately.
     ///
-    /// The two parity blocks shift a band of |t_first − t_second| data blocks differently. If a data block
-    /// and the lost one are on different sides of the band's edge, two neighbouring equations use the same
-    /// row of that data block, so only half of it is read.
+    /// The two parity blocks shift a band of |t_first − t_second| data blocks differently. If the band
+    /// contains the lost block but not another data block, or the reverse, two neighbouring equations use the
+    /// same row of that data block, so only half of it is read.
     fn half_blocks_read(&self, lost: usize, first: usize, second: usize) -> usize {
         let k = self.data_blocks();
         let (a, b) = (shifted(self.blocks(), k, first), shifted(self.blocks(), k, second));

@@ -6,7 +6,7 @@
 //! helpers and clients that take part in moving slices, and `api` for HTTP/JSON. Neither listener keeps any
 //! state of the cluster.
 //!
-//! Deliberately absent: moving bytes of blocks. They go between helpers and clients directly.
+//! Deliberately absent: the bytes of blocks, which helpers and clients send to each other directly.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 //!
 //! All requests that arrive while the thread is busy form its next batch, which is one transaction. The
 //! slower the medium, the more requests share one fsync. Only one batch is in flight. Further requests wait
-//! in the control plane, which rejects new ones when too many wait. No other part waits for this thread:
+//! in the control plane, which rejects new ones when too many wait. No other thread waits for this one:
 //! heartbeats, reads and plans continue while it is stuck. Writes that a storage runs in the background are
 //! answered when they finish.
 

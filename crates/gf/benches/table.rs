@@ -132,7 +132,8 @@ fn mean(runs: u32, mut work: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() / f64::from(runs)
 }
 
-/// GB/s of source bytes for each contender; `None` if it has no counterpart to the task.
+/// Returns the rate of each contender, in GB/s of source bytes; `None` if the contender has no function for
+/// the task.
 fn column(
     contenders: &[Contender],
     task: Task,
@@ -230,7 +231,8 @@ fn main() {
         print_row(contender.name(), columns.map(|column| column[i]), "");
     }
     if matches!(contenders.last(), Some(Contender::IsaL(_))) {
-        // The first two rows are the limits, the third is the best kernel, and the last is ISA-L.
+        // The first two rows are upper limits (copying, and adding without multiplication), the third is the
+        // best kernel, and the last is ISA-L.
         let ratios = columns.map(|column| Some(column[2]? / (*column.last()?)?));
         print_row("best / ISA-L", ratios, "x");
     }

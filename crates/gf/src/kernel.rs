@@ -201,7 +201,7 @@ impl Kernel {
     /// terms are added while their target's sum is in registers.
     ///
     /// # Panics
-    /// If the number of coefficients is not targets times (sources and pairs), any two lengths differ, or
+    /// If the number of coefficients is not targets times (sources plus pairs), any two lengths differ, or
     /// single terms refer to a target that does not exist or are not sorted by target.
     pub fn combine_terms(self, terms: Terms<'_>, targets: &mut [&mut [u8]], accumulate: bool) {
         let Terms { coefficients, sources, pairs, singles } = terms;

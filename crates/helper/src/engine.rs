@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Returns the share of the cap on repair traffic that has not been used since the last query, in
-    /// thousandths. Returns `None` without such a cap, or before anything could have moved.
+    /// thousandths. Returns `None` if there is no such cap, or if nothing could have moved since then.
     pub(crate) fn unused(&self, meter: Meter) -> Option<u16> {
         self.node.throttle.unused(meter).map(|part| (part * 1000.0).round() as u16)
     }

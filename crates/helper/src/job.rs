@@ -36,7 +36,7 @@ type Chore<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) struct JobTask {
     node: Node,
     part: Part,
-    /// The class of the job, from its last assignment.
+    /// The job's class (its priority), from the last assignment.
     class: Class,
     /// Blocks that are being delivered and are not committed yet.
     deliveries: Deliveries,

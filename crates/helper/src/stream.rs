@@ -16,7 +16,7 @@ use crate::secure::Tls;
 
 sockopt_impl!(
     /// `SO_RCVLOWAT`: the number of bytes that make a socket readable. The end of the stream and errors
-    /// always do.
+    /// always make it readable.
     RecvLowWater, SetOnly, libc::SOL_SOCKET, libc::SO_RCVLOWAT, i32
 );
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use repair::{Caps, Class, Grant, JobId, Limits, Meter};
 use tokio::time::Instant;
 
-/// The longest wait before asking again, because the caps may have changed.
+/// The longest wait before a denied request is repeated. It is short, because the caps may change in the
+/// meantime.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The limits shared by all jobs of a node; cheap to clone.

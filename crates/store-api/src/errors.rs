@@ -118,7 +118,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns the error as a fault of the catalog's storage.
+    /// Converts the error into a [`CatalogError`].
     pub fn into_fault(self) -> CatalogError {
         let detail = self.to_string();
         match self {

@@ -144,7 +144,7 @@ pub trait Records: Send {
     /// was answered with an error. Cheap if nothing failed.
     ///
     /// # Errors
-    /// [`OpenError`]. Unless the error [is passing](OpenError::is_passing), this coordinator must not write
+    /// [`OpenError`]. If the error [is not passing](OpenError::is_passing), this coordinator must not write
     /// to these records again.
     fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError>;
 

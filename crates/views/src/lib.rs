@@ -277,7 +277,7 @@ pub struct JobView {
     pub stripe: String,
     /// The phase of the job.
     pub phase: JobPhase,
-    /// The scheme of the job's current plan.
+    /// The repair scheme of the job's current plan.
     pub scheme: String,
     /// Slices delivered.
     pub delivered_slices: u32,
@@ -426,7 +426,7 @@ pub struct RepairRequest {
     /// target helper.
     #[serde(default)]
     pub homes: Vec<Home>,
-    /// The scheme; the cluster's default if absent.
+    /// The repair scheme; the cluster's default if absent.
     pub scheme: Option<String>,
     /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
@@ -443,7 +443,7 @@ pub struct RepairView {
     pub target: String,
     /// True if the repair was started automatically because a helper was absent for too long.
     pub by_itself: bool,
-    /// The scheme that was requested.
+    /// The requested repair scheme.
     pub scheme: String,
     /// The policy that chooses helpers.
     pub policy: String,
@@ -498,7 +498,7 @@ pub struct RepairItem {
     pub blocks: Vec<String>,
     /// The blocks that were rebuilt, with their helpers.
     pub rebuilt: Vec<RebuiltBlock>,
-    /// The scheme that was used.
+    /// The repair scheme that was used.
     pub scheme: Option<String>,
     /// The result of the parity check.
     pub parity: Option<ParityOutcome>,
@@ -530,7 +530,7 @@ pub struct PlanRequestView {
     /// Indices of the wanted blocks; all lost blocks if empty.
     #[serde(default)]
     pub blocks: Vec<u16>,
-    /// The scheme; the cluster's default if absent.
+    /// The repair scheme; the cluster's default if absent.
     pub scheme: Option<String>,
     /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
@@ -552,7 +552,7 @@ pub struct PlanView {
     pub summary: serde_json::Value,
     /// Names of the nodes in the summary, by their number.
     pub nodes: BTreeMap<String, String>,
-    /// The scheme of the plan.
+    /// The repair scheme of the plan.
     pub scheme: String,
     /// The requestors of the wanted blocks, in the order of these blocks.
     pub requestors: Vec<String>,

@@ -53,8 +53,8 @@ pub enum LinearCode {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// An LRC with the block layout of Azure's, but with published coefficients of other authors in the
-    /// global parity blocks: `lrc-K-L-G-powers` or `lrc-K-L-G-cauchy`.
+    /// An LRC with the block layout of Azure's, whose global parity blocks have coefficients that other
+    /// authors published: `lrc-K-L-G-powers` or `lrc-K-L-G-cauchy`.
     PublishedLrc {
         /// The coefficients of the global parity blocks.
         globals: LrcGlobals,
