@@ -38,7 +38,7 @@ pub enum ParseAddressError {
 }
 
 impl Host {
-    /// The host as text; an IPv6 address has no brackets.
+    /// Returns the host as text; an IPv6 address has no brackets.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -88,12 +88,12 @@ impl FromStr for Host {
 }
 
 impl Address {
-    /// The host as text; an IPv6 address has no brackets.
+    /// Returns the host as text; an IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         self.host.as_str()
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }

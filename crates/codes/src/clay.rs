@@ -321,8 +321,8 @@ impl Grid {
         self.digit(plane, self.row_of(node)) == node % self.width
     }
 
-    /// Returns the node and plane of the sub-block that `node`'s sub-block in `plane` is coupled with; `None`
-    /// if `node` is dotted.
+    /// Returns the sub-block with which `node`'s sub-block in `plane` is coupled, as its node and its plane;
+    /// `None` if `node` is dotted in `plane`.
     fn partner(&self, node: usize, plane: usize) -> Option<(usize, usize)> {
         let (x, row) = (node % self.width, self.row_of(node));
         let digit = self.digit(plane, row);

@@ -107,7 +107,7 @@ pub(crate) fn check(r: usize) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// t_j: the number of data blocks from which parity block `j` takes the next row.
+/// Returns t_j, the number of data blocks of which parity block `j` uses the next row.
 fn shifted(n: usize, k: usize, j: usize) -> usize {
     k * j / (n - k)
 }
@@ -121,8 +121,8 @@ fn plain_rows(n: usize, k: usize) -> Result<Matrix, SpecError> {
     }
 }
 
-/// Whether every square minor of the matrix (2^j)^i is invertible in GF(2^8), according to sizes known to be
-/// safe (ISA-L lists them for `gf_gen_rs_matrix`). Rows and columns are interchangeable.
+/// Whether a matrix (2^j)^i of this size is known to have only invertible square minors in GF(2^8). ISA-L
+/// lists the safe sizes for `gf_gen_rs_matrix`. Rows and columns are interchangeable.
 fn powers_are_mds(rows: usize, columns: usize) -> bool {
     match (rows.min(columns), rows.max(columns)) {
         (..=3, _) => true,

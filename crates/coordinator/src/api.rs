@@ -125,8 +125,8 @@ async fn queue_repair(asked: Asked<QueueRepair>) -> Answer<RepairView> {
     asked.core.ask(|reply| RepairCommand::Queue(request, reply)).await
 }
 
-/// Returns the state of a repair. If the request sets `wait_ms`, first waits until the state changes, but at
-/// most this long.
+/// Returns the state of a repair. If the request sets `wait_ms`, first waits until the repair ends or its
+/// version differs from `since`, for at most `wait_ms` milliseconds.
 async fn repair_state(asked: Asked<GetRepair>) -> Answer<RepairView> {
     let Asked { core, caller, parameter: repair, query, .. } = asked;
     if let Some(wait_ms) = query.wait_ms {

@@ -87,7 +87,7 @@ impl Contender {
         task == Task::MulAdd || matches!(self, Contender::Kernel(_) | Contender::IsaL(_))
     }
 
-    /// The mean time of one run of the task over `runs` runs, in seconds.
+    /// Returns the mean time of one run of the task over `runs` runs, in seconds.
     fn time(&self, task: Task, buffers: &mut Buffers, runs: u32) -> f64 {
         let (sources, mut targets) = buffers.split();
         let coefficients: Vec<u8> = (0..SOURCES * TARGETS).map(|i| (i * 41 + 2) as u8).collect();
@@ -179,7 +179,8 @@ fn contenders() -> Vec<Contender> {
     contenders
 }
 
-/// A contender that uses another field, or that is called incorrectly, would make the table meaningless.
+/// Checks that ISA-L multiplies in the same field as this crate. A contender that uses another field, or that
+/// is called incorrectly, would make the table meaningless.
 fn assert_same_field(isal: &IsaL) {
     let all: Vec<u8> = (0..=255).collect();
     for c in 0..=255 {

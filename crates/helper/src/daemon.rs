@@ -65,7 +65,8 @@ pub struct DaemonOptions {
     pub data_tls: bool,
     /// The helper's block store.
     pub blocks: Arc<dyn Blocks>,
-    /// The process's limit of file descriptors. A share of them is reserved for unauthenticated connections.
+    /// The process's limit of file descriptors. A share of the descriptors is reserved for unauthenticated
+    /// connections.
     pub descriptors: u64,
 }
 
@@ -168,7 +169,7 @@ impl Daemon {
         Ok(Self { options, rendezvous, address, listener: Some(listener) })
     }
 
-    /// The address of the bound data port.
+    /// Returns the address of the bound data port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

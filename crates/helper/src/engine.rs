@@ -92,12 +92,12 @@ impl Engine {
         self.node.throttle.unused(meter).map(|part| (part * 1000.0).round() as u16)
     }
 
-    /// The counters of the node's traffic.
+    /// Returns the counters of the node's traffic.
     pub fn traffic(&self) -> &Traffic {
         &self.node.traffic
     }
 
-    /// The number of running jobs.
+    /// Returns the number of running jobs.
     pub fn jobs(&self) -> u32 {
         self.node.jobs.lock().expect("never poisoned").len() as u32
     }

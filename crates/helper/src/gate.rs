@@ -33,14 +33,14 @@ impl Interest {
         DiskGate { allowance, held_back: Arc::downgrade(&self.held_back) }
     }
 
-    /// The number of times that any gate of this interest had to wait.
+    /// Returns the number of times that any gate of this interest had to wait.
     pub(crate) fn held_back(&self) -> u64 {
         self.held_back.load(Ordering::Relaxed)
     }
 }
 
 impl DiskGate {
-    /// The number of times that any gate of the same interest had to wait.
+    /// Returns the number of times that any gate of the same interest had to wait.
     pub(crate) fn held_back(&self) -> u64 {
         self.held_back.upgrade().map_or(0, |held_back| held_back.load(Ordering::Relaxed))
     }

@@ -199,8 +199,9 @@ impl Motion {
     }
 }
 
-/// Returns a future of an edge's connection: dialled by this end, or awaited from the other end. `ours` tells
-/// whether this end sends or receives.
+/// Returns a future that yields the connection of an edge. If `address` is given, this end dials that
+/// address; otherwise the other end dials, and the future waits for that. `ours` says whether this end sends
+/// or receives.
 fn connect(
     rendezvous: &Rendezvous,
     assignment: &Assignment,

@@ -1,5 +1,5 @@
-//! Opens the blocks that an assignment reads and the sinks that it delivers to. Sinks that are open since an
-//! earlier plan of the job are reused.
+//! Opens the blocks that an assignment reads and the sinks that it delivers to. Sinks that an earlier plan of
+//! the job opened are reused.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -177,7 +177,7 @@ impl Outgoing {
         }
     }
 
-    /// The next message, if one is queued.
+    /// Returns the next message, if one is queued.
     pub fn try_recv(&mut self) -> Option<FromNode> {
         let mut queue = self.shared.queue();
         let had = queue.parts;

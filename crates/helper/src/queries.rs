@@ -175,7 +175,7 @@ impl Queries {
 }
 
 /// Waits for `verifying`, and reports to the coordinator periodically while a cap throttles scrubs. A scrub
-/// that waits for its turn is reported as well, because it waits for throttled ones.
+/// that waits for its turn is reported as well, because it waits for scrubs that are throttled.
 async fn saying_so<T>(verifying: impl Future<Output = T>, ask: u64, gate: &DiskGate, reports: &Reports) -> T {
     tokio::pin!(verifying);
     let mut before = gate.held_back();

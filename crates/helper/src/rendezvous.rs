@@ -92,8 +92,8 @@ struct Table {
 }
 
 /// A connection that arrived before this node's task of the plan. The future that accepted the connection
-/// owns the stream. When the task arrives, `claim` gives that future a channel, over which it sends the
-/// stream to the task.
+/// owns the stream. When the task arrives, it passes a channel to this future through `claim`. The future
+/// then sends the stream to the task over this channel.
 #[derive(Debug)]
 struct Early {
     terms: Terms,
@@ -415,7 +415,7 @@ mod tests {
         scene.client.rest(dialled, Some(&scene.address));
         let (dialled, accepted) = scene.edge().await;
         assert_eq!(accepted.tcp.peer_addr().unwrap(), port);
-        // The accepting end still uses the connection; it reads the next greeting once it is done.
+        // The accepting end still uses the connection, and reads the next greeting only afterwards.
         scene.client.rest(dialled, Some(&scene.address));
         let (server, patient) = (scene.server.clone(), async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -468,8 +468,8 @@ mod tests {
         assert!(scene.server.table().early.is_empty());
     }
 
-    /// A client with little to send may have sent everything and closed the connection before the task
-    /// arrives.
+    /// Checks the case that a client with little to send has sent everything and closed the connection before
+    /// the task arrives.
     #[tokio::test]
     async fn early_data_survives_the_close_of_the_other_end() {
         let scene = Scene::new().await;

@@ -63,7 +63,7 @@ impl Throttle {
         self.shared.is_limited.store(!caps.are_none(), Ordering::Relaxed);
     }
 
-    /// The unused share of the cap on repairs, see [`Limits::unused`].
+    /// Returns the unused share of the cap on repairs, see [`Limits::unused`].
     pub(crate) fn unused(&self, meter: Meter) -> Option<f64> {
         if self.is_limited() { self.limits().unused(meter, self.now()) } else { None }
     }
@@ -93,7 +93,7 @@ impl Throttle {
 
 #[cfg(test)]
 impl Throttle {
-    /// A throttle whose clock is advanced by [`let_pass`](Self::let_pass).
+    /// Creates a throttle whose clock is advanced by [`let_pass`](Self::let_pass).
     pub(crate) fn standing(own: Caps) -> Self {
         Self::by(Clock::Standing(Mutex::default()), own)
     }

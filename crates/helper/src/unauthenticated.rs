@@ -69,7 +69,7 @@ impl Unauthenticated {
         (id, hears, evicted)
     }
 
-    /// The connection to evict if another one arrives from this address.
+    /// Returns the connection to evict if another one arrives from this address.
     fn in_the_way(&self, address: IpAddr) -> Option<ConnectionId> {
         let here = self.by_address.get(&address);
         if let Some(here) = here.filter(|here| here.len() >= self.limit.div_ceil(2)) {

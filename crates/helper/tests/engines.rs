@@ -772,9 +772,9 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
     (most, sent() as f64 / allowed)
 }
 
-/// A helper's cap holds whether it sends over one connection or over several, and when the cap changes in
-/// between. The lower bounds are loose, since the machine may be busy; `repair` tests the exact arithmetic
-/// with a simulated clock.
+/// A helper keeps to its cap whether it sends over one connection or over several, also if the cap changes
+/// during the transfer. The lower bounds are loose, since the machine may be busy; `repair` tests the exact
+/// arithmetic with a simulated clock.
 #[tokio::test]
 async fn a_cap_holds_for_all_connections_of_a_node_together() {
     for scheme in [Scheme::Pipelined, Scheme::Scatter] {

@@ -102,8 +102,8 @@ pub trait BlockWriter: Intake {
 /// A block that becomes visible by a rename.
 pub trait Publish: BlockWriter {
     /// Verifies durable parts of the block while later parts are still being written, so that little is left
-    /// to read back after the commit. `gate` limits the rate. A mismatch fails a later write or the seal. The
-    /// default does nothing; the whole block is then read back after the commit.
+    /// to read back after the commit. `gate` limits the rate. If a mismatch is found, a later write or the
+    /// seal fails. The default does nothing; the whole block is then read back after the commit.
     fn read_back_behind(&mut self, gate: Arc<dyn Gate>) {
         let _ = gate;
     }

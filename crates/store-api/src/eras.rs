@@ -78,8 +78,9 @@ impl Eras {
         era.is_some_and(|era| self.now.is_none_or(|(now, _)| now != era) && !self.disclaimed.contains(&era))
     }
 
-    /// Whether a coordinator of this catalog assigned this block's name, except in puts that were open when a
-    /// coordinator started: whether these were committed is unknown. `next` is the count of the next stripe.
+    /// Returns `true` if a coordinator of this catalog assigned this block's name. Returns `false` for blocks
+    /// of puts that were open when a coordinator started, because such a put may have been committed in
+    /// another copy of the catalog. `next` is the count of the next stripe.
     pub fn were_given(&self, block: &BlockId, next: u64) -> bool {
         let Some((key, _)) = Key::of_block(block).filter(|(key, _)| !self.is_left(key.count())) else {
             return false;

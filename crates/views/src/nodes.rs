@@ -104,7 +104,7 @@ pub struct ReplaceRequest {
     pub by: String,
 }
 
-/// The result of a check whether helpers may be stopped or removed.
+/// The result of checking whether helpers may be stopped or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SafetyView {
     /// Whether the helpers may be stopped or removed.

@@ -20,7 +20,7 @@ macro_rules! states {
             /// All states.
             pub const ALL: &[Self] = &[$(Self::$state),+];
 
-            /// The text of the state in JSON.
+            /// Returns the text of the state in JSON.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$state => $text,)+
@@ -121,7 +121,7 @@ states! {
         Cancelled = "cancelled",
         /// Automatic repairs are on hold: too many helpers are down, or the catalog is older than the blocks.
         Held = "held",
-        /// No helper has room for any of the blocks. The repair begins when some helper has.
+        /// No helper has room for any of the blocks. The repair begins when some helper has room.
         NoRoom = "no-room",
         /// A repair did not restore all blocks and will be retried.
         Failed = "failed",
@@ -130,7 +130,7 @@ states! {
         Store = "store",
     }
 
-    /// The severity of the cluster's state. `mend status --check` uses it as its exit code.
+    /// The severity of the cluster's state, which is also the exit code of `mend status --check`.
     Severity {
         /// Every stripe has all its blocks.
         Ok = "ok",
