@@ -189,8 +189,9 @@ impl Motion {
         }
     }
 
-    /// Releases the connection of a complete outlet for reuse, unless this end dialled it: then the receiver
-    /// may have read beyond the last frame (see `release_inlet`).
+    /// Releases the connection of a complete outlet. If the receiver dialled it, it is kept for reuse. If
+    /// this end dialled it, it is closed, because the receiver may have read beyond the last frame (see
+    /// `release_inlet`).
     fn release_outlet(&mut self, index: usize) {
         let stream = self.outlets[index].take();
         if let (Some(stream), None) = (stream, &self.assignment.outlets[index].dial) {

@@ -34,7 +34,8 @@ pub struct Eras {
 }
 
 impl Eras {
-    /// Starts an era, unless it is the current one; `next` is the count of its first stripe.
+    /// Starts an era; does nothing if the era is already the current one. `next` is the count of the era's
+    /// first stripe.
     pub fn begin(&mut self, era: Era, next: u64) {
         let era = era.number();
         if let Some((before, first)) = self.now.filter(|&(now, _)| now != era)

@@ -51,7 +51,7 @@ pub trait Catalog: Send {
     }
 
     /// Called before a record is written. The catalog undoes any state of its own that would contradict the
-    /// record. A coordinator that crashes between this call and the write repeats both.
+    /// record. A coordinator that crashes between this call and the write repeats the call and the write.
     ///
     /// # Errors
     /// [`StoreError`]; the record is not written then.

@@ -25,7 +25,8 @@ pub struct NodeView {
     pub address: Option<String>,
     /// The node's rack, if known.
     pub rack: Option<String>,
-    /// The configured rate of the node's link in bytes per second, if any.
+    /// The configured rate of the node's link in bytes per second; the lower one, if the two directions
+    /// differ. Absent if no rate is configured or the helper is down.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Free space for blocks in bytes, if the helper is up.
     pub free_bytes: Option<u64>,
