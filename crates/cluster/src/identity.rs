@@ -248,7 +248,7 @@ impl Identity {
         self.current.get().expires
     }
 
-    /// This process's role.
+    /// Returns the role of this process.
     pub fn role(&self) -> &Role {
         &self.role
     }

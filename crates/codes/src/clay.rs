@@ -457,7 +457,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Returns C of an unknown node; all planes must be solved.
+    /// Returns C of an unknown node. All planes must have been solved before.
     fn coupled(&self, node: usize, z: usize) -> Sum {
         let own = &self.uncoupled[self.positions[node].expect("an unknown node")][z];
         let Some((partner, plane)) = self.grid.partner(node, z) else { return own.clone() };

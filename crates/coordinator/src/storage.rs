@@ -64,7 +64,7 @@ impl StorageThread {
         self.thread.is_finished()
     }
 
-    /// Notes that the last batch has been answered.
+    /// Records that the last batch has been answered, so that the next one can be sent.
     pub(crate) fn is_idle(&mut self) {
         self.busy = false;
     }

@@ -177,7 +177,7 @@ impl ReadAhead {
         }
     }
 
-    /// Notes that a read missed the page cache. From now on, reads are announced to the disk.
+    /// Records that a read missed the page cache. From now on, reads are announced to the disk.
     pub(crate) fn miss(&mut self) {
         self.missed = true;
         self.ask();

@@ -171,7 +171,7 @@ impl InletSocket {
         (self.header_filled == 0 && stream.is_drained()).then_some(stream)
     }
 
-    /// Bytes still missing from the current frame.
+    /// Returns the number of bytes still missing from the current frame.
     fn missing(&self, due_bytes: usize) -> usize {
         match &self.frame {
             Some(frame) => frame.buffer.len() - frame.filled,

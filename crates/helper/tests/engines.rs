@@ -645,7 +645,7 @@ fn measured(code: &str, lost: impl IntoIterator<Item = usize>) -> Vec<f64> {
 
 #[test]
 fn neighbouring_sub_blocks_are_read_together() {
-    // One slice covers every sub-block completely.
+    // Without a given slice size, one slice covers a whole sub-block of 4 KiB.
     let reads = |lost| {
         let counted = counted("clay-14-10-13", lost, 4096, None);
         assert_eq!((counted.reads, counted.ahead), (counted.planned.reads, counted.planned.reads));

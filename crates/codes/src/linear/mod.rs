@@ -181,7 +181,7 @@ impl Linear {
         Ok(Self::assemble(spec, parity, groups))
     }
 
-    /// Creates a code with the rows and groups of its spec.
+    /// Creates the code of `spec` from its parity rows and its local groups.
     pub(crate) fn assemble(spec: CodeSpec, parity: Matrix, mut groups: Vec<Vec<usize>>) -> Self {
         groups.sort_by_key(Vec::len);
         let code = Systematic::new(1, parity);

@@ -21,7 +21,7 @@ pub enum LrcGlobals {
 }
 
 impl LrcGlobals {
-    /// Returns the suffix after the numbers of the code's name.
+    /// Returns the suffix that follows the numbers in the code's name.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Powers => "powers",
