@@ -26,7 +26,7 @@ pub struct Address {
     port: u16,
 }
 
-/// The text is not a [`Host`] or not an [`Address`].
+/// The text is not a valid [`Host`] or [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseAddressError {
     /// The text is neither an IP address nor a host name.
@@ -38,7 +38,7 @@ pub enum ParseAddressError {
 }
 
 impl Host {
-    /// The host as text; an IPv6 address has no brackets.
+    /// Returns the host as text; an IPv6 address has no brackets.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -88,12 +88,12 @@ impl FromStr for Host {
 }
 
 impl Address {
-    /// The host as text; an IPv6 address has no brackets.
+    /// Returns the host as text; an IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         self.host.as_str()
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }

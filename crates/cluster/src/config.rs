@@ -265,12 +265,12 @@ impl Config {
 }
 
 impl CoordinatorConfig {
-    /// The address where clients dial the API.
+    /// Returns the address where clients dial the API.
     pub fn dial_api(&self) -> Address {
         self.dial(self.api)
     }
 
-    /// The address where helpers dial the control port.
+    /// Returns the address where helpers dial the control port.
     pub fn dial_control(&self) -> Address {
         self.dial(self.control)
     }
@@ -318,8 +318,8 @@ impl HelperConfig {
         }
     }
 
-    /// Returns the address for others to dial. If its port is 0, the helper reports the actual port to the
-    /// coordinator when it registers.
+    /// Returns the address for others to dial. If the port in this address is 0, the helper reports the
+    /// actual port to the coordinator when it registers.
     pub fn dial_address(&self) -> Address {
         self.advertise.clone().unwrap_or_else(|| self.listen.into())
     }

@@ -24,7 +24,7 @@ pub struct FileError {
     pub source: io::Error,
 }
 
-/// Adds action and path to an I/O error.
+/// Returns a function that adds the action and the path to an I/O error.
 pub(crate) fn cannot<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
     move |source| FileError { action, path: path.to_owned(), source }
 }

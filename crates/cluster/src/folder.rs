@@ -65,7 +65,7 @@ pub struct InitOptions {
     pub block_bytes: ByteSize,
     /// The default repair scheme.
     pub scheme: String,
-    /// Whether to encrypt data edges; `None` makes it depend on the helpers' addresses, see
+    /// Whether to encrypt data edges; with `None`, encryption depends on the helpers' addresses, see
     /// [`Config::encrypts_data_edges`].
     pub data_tls: Option<bool>,
     /// How long a helper, or the store's server on its machine, may be down before its blocks are rebuilt
@@ -290,7 +290,7 @@ impl Cluster {
         Ok(helper_settings(&durable::read(&path)?, &path)?)
     }
 
-    /// Writes the section `[store]` to `mend.toml`, which names the storage system to repair.
+    /// Writes the section `[store]`, which names the storage system to repair, to `mend.toml`.
     ///
     /// # Errors
     /// If a file cannot be read or written, or the configuration would become invalid.
@@ -415,22 +415,22 @@ impl Cluster {
         Identity::load_as(role, &self.authority_certificate(), &self.certificate(role), &self.key(role))
     }
 
-    /// The absolute path of the cluster folder.
+    /// Returns the absolute path of the cluster folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The parsed `mend.toml`.
+    /// Returns the parsed `mend.toml`.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The path of `mend.toml`.
+    /// Returns the path of `mend.toml`.
     pub fn config_path(&self) -> PathBuf {
         self.folder.join(CONFIG_FILE)
     }
 
-    /// The path of `ca.pem`, which holds the certificates of all trusted authorities.
+    /// Returns the path of `ca.pem`, which holds the certificates of all trusted authorities.
     pub fn authority_certificate(&self) -> PathBuf {
         self.folder.join("ca").join("ca.pem")
     }

@@ -232,7 +232,7 @@ impl Identity {
     ///
     /// # Errors
     /// As [`load`](Self::load); the identity is then unchanged. While the files are being replaced, the
-    /// certificate and the key may briefly not match.
+    /// certificate and the key may briefly not match, which is such an error.
     pub fn refresh(&self) -> Result<bool, IdentityError> {
         let Files { authority, certificate, key } = &*self.files;
         if read(certificate)? == self.current.get().pem {
@@ -243,25 +243,27 @@ impl Identity {
         Ok(true)
     }
 
-    /// The expiry time of the certificate.
+    /// Returns the expiry time of the certificate.
     pub fn expires(&self) -> SystemTime {
         self.current.get().expires
     }
 
-    /// This process's role.
+    /// Returns the role of this process.
     pub fn role(&self) -> &Role {
         &self.role
     }
 
-    /// TLS configuration for accepting: requires a certificate of this cluster from the peer.
+    /// Returns the TLS configuration for accepting connections. It requires a certificate of this cluster
+    /// from the peer.
     ///
     /// The handshake accepts any member; check [`peer_role`] before acting on the peer's requests.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.server.clone()
     }
 
-    /// TLS configuration for dialling: presents our certificate, and requires that the peer's certificate is
-    /// of this cluster and contains the dialled server name, which [`Role::server_name`] returns.
+    /// Returns the TLS configuration for dialling. It presents our certificate, and requires that the peer's
+    /// certificate is of this cluster and contains the dialled server name, which [`Role::server_name`]
+    /// returns.
     pub fn client_config(&self) -> Arc<ClientConfig> {
         self.client.clone()
     }

@@ -22,7 +22,7 @@ const MAX_NAME_BYTES: usize = 63;
 pub struct Name(String);
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -2,9 +2,9 @@
 //! at their ends.
 //!
 //! The bandwidth of a helper's own network ports is part of its `[[helper]]` entry. Only the coordinator uses
-//! this part of the file. Parsing checks each entry individually. [`Config::network`] checks the entries
-//! against each other and against the helpers. Only the coordinator runs this second check, so other commands
-//! still work while an operator edits the file step by step.
+//! the racks, regions and links. Parsing checks each entry individually. [`Config::network`] checks the
+//! entries against each other and against the helpers. Only the coordinator runs this second check, so other
+//! commands still work while an operator edits the file step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,9 +50,10 @@ pub struct RegionConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkConfig {
-    /// A helper or [`CLIENT`], or a rack or region whose nodes share the link.
+    /// The sender: a helper, [`CLIENT`], or a rack or region whose nodes share the link.
     pub from: String,
-    /// The receiver: a helper or [`CLIENT`] if `from` is one, otherwise a rack or region.
+    /// The receiver: a helper or [`CLIENT`] if the sender is a helper or [`CLIENT`], otherwise a rack or
+    /// region.
     pub to: String,
     /// The link's bandwidth.
     pub rate: Bandwidth,
@@ -87,7 +88,7 @@ impl<'de> Deserialize<'de> for Entry {
 pub struct Network {
     /// The region of each rack.
     pub regions: BTreeMap<String, String>,
-    /// The bandwidth out of and into each rack or region, in bytes per second.
+    /// The bandwidth out of and into each rack or region, in bytes per second; `None` means unlimited.
     pub trunks: BTreeMap<String, [Option<f64>; 2]>,
     /// The bandwidth from one helper or client to another, in bytes per second.
     pub pairs: BTreeMap<(String, String), f64>,

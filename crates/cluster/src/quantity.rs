@@ -38,7 +38,7 @@ pub struct ByteSize(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bandwidth(u64);
 
-/// The text is not a [`ByteSize`] or not a [`Bandwidth`].
+/// The text is not a valid [`ByteSize`] or [`Bandwidth`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
     /// The text is not a whole number of bytes.
@@ -62,7 +62,7 @@ impl ByteSize {
         Self(bytes)
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
@@ -74,12 +74,12 @@ impl Bandwidth {
         if bits == 0 { None } else { Some(Self(bits)) }
     }
 
-    /// The rate in bits per second.
+    /// Returns the rate in bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// The rate in bytes per second.
+    /// Returns the rate in bytes per second.
     pub fn bytes_per_second(self) -> f64 {
         self.0 as f64 / 8.0
     }

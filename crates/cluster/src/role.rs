@@ -19,7 +19,7 @@ pub enum Role {
     Coordinator,
     /// The helper of this name, which holds blocks and executes its coordinator's tasks.
     Helper(Name),
-    /// The client of this name, which puts, reads, repairs and watches.
+    /// The client of this name, which puts and reads files, requests repairs and watches the cluster.
     Client(Name),
     /// The plug-in of this name, which runs inside another storage system. It may only describe, read and
     /// repair the stripes of that system.

@@ -28,8 +28,8 @@ fn helper(name: &str) -> Role {
 /// The role of the peer as seen by the accepting and by the dialling side, after each has sent a byte.
 type Met = (io::Result<Option<Role>>, io::Result<Option<Role>>);
 
-/// Lets `server` accept one connection from `dialler`, which requires the role `wanted` of the server.
-/// Returns each side's result.
+/// Lets `server` accept one connection from `dialler`. The server must prove the role `wanted`. Returns each
+/// side's result.
 async fn meet(server: &Identity, dialler: ClientConfig, wanted: &Role) -> Met {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -17,9 +17,9 @@
 //!
 //! All computations here are symbolic: a sub-block is represented by the list of source sub-blocks that sum
 //! to it, not by bytes. So no generator matrix (2560 by 3584 elements for (14, 10, 13)) is ever built. The
-//! work is m·k additions of lists in each solved plane. For (14, 10, 13) a row has about 25 terms if one
-//! block is lost, 30 for encoding, and up to 120 if losses are spread over the grid, because then the sums of
-//! one plane contain those of other planes.
+//! work is (n − k)·k additions of lists in each solved plane. For (14, 10, 13), the list of a rebuilt
+//! sub-block has about 25 terms if one block is lost, 30 for encoding, and up to 120 if losses are spread
+//! over the grid, because then the sums of one plane contain those of other planes.
 
 use std::fmt;
 use std::ops::Range;
@@ -116,7 +116,7 @@ impl ClayVariant {
 }
 
 impl fmt::Display for ClayVariant {
-    /// Returns the suffix of the code's name after the numbers, with its hyphen.
+    /// Writes the suffix that follows the numbers in the code's name, including its hyphen.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::MEND {
             return Ok(());
@@ -214,14 +214,15 @@ impl Clay {
         Some(must.into_iter().chain(may).take(self.d).collect())
     }
 
-    /// Returns the recipe that rebuilds the only lost block from the planes in which it is dotted.
+    /// Returns the recipe that rebuilds the only lost block from the planes in which the block's node is
+    /// dotted.
     fn repair_one(&self, erasure: &Erasure, lost: usize, helpers: &[usize]) -> Recipe {
         let node = self.node(lost);
         let row = self.grid.row_of(node);
         let planes: Vec<usize> = self.grid.planes().filter(|&z| self.grid.is_dotted(node, z)).collect();
-        // In these planes, U of every node in the lost block's row is unknown, because the other nodes'
-        // partners are sub-blocks of the lost block. Together with the nodes that do not help, as many nodes
-        // are unknown as the code has parities.
+        // In these planes, U is unknown for every node in the lost block's row: the sub-block of each other
+        // node in the row is coupled with a sub-block of the lost block. Together with the nodes that do not
+        // help, these are as many unknown nodes as the code has parities.
         let is_unknown = |other: &usize| {
             let helps = self.block(*other).is_none_or(|block| helpers.contains(&block));
             self.grid.row_of(*other) == row || !helps
@@ -320,8 +321,8 @@ impl Grid {
         self.digit(plane, self.row_of(node)) == node % self.width
     }
 
-    /// Returns the node and plane of the sub-block that `node`'s sub-block in `plane` is coupled with; `None`
-    /// if `node` is dotted.
+    /// Returns the sub-block with which `node`'s sub-block in `plane` is coupled, as its node and its plane;
+    /// `None` if `node` is dotted in `plane`.
     fn partner(&self, node: usize, plane: usize) -> Option<(usize, usize)> {
         let (x, row) = (node % self.width, self.row_of(node));
         let digit = self.digit(plane, row);
@@ -456,7 +457,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Returns C of an unknown node; all planes must be solved.
+    /// Returns C of an unknown node. All planes must have been solved before.
     fn coupled(&self, node: usize, z: usize) -> Sum {
         let own = &self.uncoupled[self.positions[node].expect("an unknown node")][z];
         let Some((partner, plane)) = self.grid.partner(node, z) else { return own.clone() };

@@ -4,15 +4,16 @@
 //! first. There are α + 1 *extended sub-stripes*. Extended sub-stripe z < α contains sub-block z of every
 //! block and all sub-blocks of group z. The last one contains all sub-blocks of the last group and sub-block
 //! z of the blocks of each group z < α. Each sub-block b has its own field element v. Each of the first α
-//! extended sub-stripes satisfies the n − k equations Σ v^e·b = 0, e < n − k. So does the last extended
-//! sub-stripe, because its equations are the sums of the equations of all others. All sub-blocks of a block
-//! are in the extended sub-stripe of the block's group, so the block is rebuilt from that sub-stripe alone.
+//! extended sub-stripes satisfies n − k equations: Σ v^i·b = 0 over its sub-blocks b, for each i from 0 to n
+//! − k − 1. So does the last extended sub-stripe, because its equations are the sums of the equations of all
+//! others. All sub-blocks of a block are in the extended sub-stripe of the block's group, so the block is
+//! rebuilt from that sub-stripe alone.
 //!
 //! Source: Cheng, Li, Li, Hu and Lee, "LESS is More for I/O-Efficient Repairs in Erasure-Coded Storage"
 //! (USENIX FAST 2026), section 3. The elements v are the paper's: p to the power of (h·(α + 1) + g)·α + j for
 //! sub-block j of the h-th block of group g. The paper leaves p open, because not every primitive element
-//! makes the code MDS. Here p = 2^e for the smallest e for which it does. A search finds e by trying every
-//! loss of n − k blocks, once for each code size.
+//! makes the code MDS. Here p = 2^e, with the smallest e for which p makes the code MDS. A search finds e by
+//! trying every loss of n − k blocks, once for each code size.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -84,8 +85,8 @@ impl Layout {
             return None;
         }
         let is_primitive = |e: &usize| ![3, 5, 17].iter().any(|&prime| e.is_multiple_of(prime));
-        // Squaring preserves sums and products. So 2^e and its repeated squares make the code MDS either all
-        // or none, and only the one with the least exponent is tried.
+        // Squaring preserves sums and products. So either 2^e and all its repeated squares make the code MDS,
+        // or none of them does. Only the one with the least exponent is tried.
         let is_least = |e: &usize| (1..8).all(|squarings| *e <= (e << squarings) % ELEMENTS);
         let exponents = (1..ELEMENTS).filter(is_primitive).filter(is_least);
         exponents.map(|e| pow(2, e as u32)).find(|&primitive| self.is_mds(primitive))

@@ -1,7 +1,8 @@
 //! Azure's local reconstruction codes, and a variant with one more block ("LRC+1").
 //!
-//! The data is divided into groups with an XOR parity each, so a single loss is rebuilt from its group.
-//! Losses that exceed a group's parity are solved with the global parity blocks.
+//! The data blocks are divided into groups. Each group has a local parity block, the XOR of its data blocks,
+//! so a single lost block is rebuilt from its group. If a group loses more than one block, the global parity
+//! blocks are needed as well.
 
 use gf::mul;
 

@@ -202,8 +202,8 @@ impl Matrix {
         pivots
     }
 
-    /// Makes `column` zero in all rows but `pivot`, which has a 1 there, by subtracting multiples of that
-    /// row.
+    /// Makes `column` zero in all rows except row `pivot`, by subtracting multiples of row `pivot`, which has
+    /// a 1 in this column.
     fn clear_column(&mut self, column: usize, pivot: usize) {
         let pivot_row = self.row(pivot).to_vec();
         for i in (0..self.rows).filter(|&i| i != pivot) {

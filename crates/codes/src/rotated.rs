@@ -68,9 +68,9 @@ impl Rotated {
     /// Returns twice the number of blocks read if the rows of data block `lost` are rebuilt with parity
     /// blocks `first` and `second` alternately.
     ///
-    /// The two parity blocks shift a band of |t_first − t_second| data blocks differently. If a data block
-    /// and the lost one are on different sides of the band's edge, two neighbouring equations use the same
-    /// row of that data block, so only half of it is read.
+    /// The two parity blocks shift a band of |t_first − t_second| data blocks differently. If the band
+    /// contains the lost block but not another data block, or the reverse, two neighbouring equations use the
+    /// same row of that data block, so only half of it is read.
     fn half_blocks_read(&self, lost: usize, first: usize, second: usize) -> usize {
         let k = self.data_blocks();
         let (a, b) = (shifted(self.blocks(), k, first), shifted(self.blocks(), k, second));
@@ -107,7 +107,7 @@ pub(crate) fn check(r: usize) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// t_j: the number of data blocks from which parity block `j` takes the next row.
+/// Returns t_j, the number of data blocks of which parity block `j` uses the next row.
 fn shifted(n: usize, k: usize, j: usize) -> usize {
     k * j / (n - k)
 }
@@ -121,8 +121,8 @@ fn plain_rows(n: usize, k: usize) -> Result<Matrix, SpecError> {
     }
 }
 
-/// Whether every square minor of the matrix (2^j)^i is invertible in GF(2^8), according to sizes known to be
-/// safe (ISA-L lists them for `gf_gen_rs_matrix`). Rows and columns are interchangeable.
+/// Whether a matrix (2^j)^i of this size is known to have only invertible square minors in GF(2^8). ISA-L
+/// lists the safe sizes for `gf_gen_rs_matrix`. Rows and columns are interchangeable.
 fn powers_are_mds(rows: usize, columns: usize) -> bool {
     match (rows.min(columns), rows.max(columns)) {
         (..=3, _) => true,

@@ -279,8 +279,7 @@ mod tests {
         assert_eq!(rows, Matrix::from_rows(expected), "{family} ({n},{k})");
     }
 
-    /// The expected rows are those that the systems' own libraries print for six data and three parity
-    /// blocks.
+    /// Compares with the rows that the systems' own libraries print for six data and three parity blocks.
     #[test]
     fn parity_rows_are_those_of_the_systems() {
         check(

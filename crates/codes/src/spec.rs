@@ -1,8 +1,8 @@
 //! The names of codes in metadata and on the command line.
 //!
 //! A name consists of the code, its parameters and any variant, joined by hyphens: `rs-14-10`,
-//! `rs-9-6-jerasure`. A parsed spec is within the code's limits. A spec constructed as a value is checked
-//! when its code is built.
+//! `rs-9-6-jerasure`. A parsed spec is within the code's limits. A spec that is constructed directly, as a
+//! Rust value, is checked when its code is built.
 
 use std::fmt;
 use std::str::FromStr;
@@ -311,7 +311,7 @@ impl CodeSpec {
         }
     }
 
-    /// Builds the code; callers share it.
+    /// Builds the code, as a value that callers can share.
     ///
     /// # Errors
     /// The rule that the parameters violate.

@@ -1,4 +1,4 @@
-//! Clay: a single loss reads d/(d−k+1) blocks, and any k blocks decode.
+//! Clay: the repair of a single loss reads d/(d−k+1) blocks, and any k blocks decode.
 
 mod stripe;
 
@@ -115,7 +115,7 @@ fn available_blocks_are_read_along_with_a_repair() {
     assert_eq!(recipe.sources().len(), 6 * 27);
 }
 
-/// Single repairs must not need the dense generator, so that plans for wide codes are made quickly.
+/// Checks that single repairs do not need the dense generator, so that plans for wide codes are made quickly.
 #[test]
 fn recipes_of_single_repairs_are_sparse() {
     let code = "clay-14-10-13".parse::<CodeSpec>().expect("a code").build().expect("within limits");

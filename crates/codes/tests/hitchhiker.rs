@@ -94,7 +94,7 @@ fn average_fraction_of_reed_solomon() {
     }
 }
 
-/// With a hop of half a block, each block read in a repair takes one contiguous read.
+/// Each half of a block is contiguous (a hop of half a block), so a repair reads half a block in one piece.
 #[test]
 fn half_blocks_are_first_or_second_halves() {
     let stripe = Stripe::named("hitchhiker-xorplus-14-10");

@@ -29,7 +29,7 @@ fn reads(stripe: &Stripe) -> Vec<usize> {
     (0..stripe.blocks()).map(|lost| stripe.reads_for(lost)).collect()
 }
 
-/// A code given only by its matrix reads as little as the code that the matrix was taken from.
+/// Checks that a code given only by its matrix reads as little as the code that the matrix was taken from.
 #[test]
 fn local_groups_are_found_in_the_rows() {
     for (name, tolerates) in [
@@ -53,8 +53,8 @@ fn local_groups_are_found_in_the_rows() {
     }
 }
 
-/// In a wide code not every set can be tried, but the groups of the usual constructions are found
-/// nevertheless.
+/// Checks that the groups of the usual constructions are found in wide codes, although not every set can be
+/// tried.
 #[test]
 fn local_groups_of_wide_codes_are_found() {
     for name in ["lrc-96-8-4", "lrc-200-10-6", "uniform-lrc-72-4-4", "lrc1-120-6-5"] {

@@ -50,7 +50,7 @@ fn average_reads_over_the_stripe() {
     }
 }
 
-/// No combination of fewer blocks yields a block of (6,2,2): the repair sets are minimal.
+/// Checks that the repair sets are minimal: no combination of fewer blocks yields a block of (6,2,2).
 #[test]
 fn repair_sets_are_minimal() {
     let stripe = Stripe::named("lrc-6-2-2");

@@ -36,8 +36,8 @@ fn average_over_all_blocks_of_sixteen() {
     assert_eq!(reads.iter().sum::<f64>() / 16.0, 8.625);
 }
 
-/// The published example of parity blocks used alternately: blocks 0–2 use parities 0 and 1, 3–5 use 1 and 2,
-/// 6–8 use 2 and 3, 9–11 use 0 and 3.
+/// Checks the published example in which two parity blocks are used alternately: blocks 0–2 use parities 0
+/// and 1, 3–5 use 1 and 2, 6–8 use 2 and 3, 9–11 use 0 and 3.
 #[test]
 fn the_published_pairs_of_parity_blocks_are_used() {
     let stripe = Stripe::named("rotated-16-12-4");
@@ -64,7 +64,8 @@ fn reads_of_choice(n: usize, k: usize, r: usize, lost: usize, choice: &[usize]) 
     read.len()
 }
 
-/// Alternating between two parity blocks reads the least among all m^r choices of one parity block per row.
+/// Checks that alternating between two parity blocks reads the least among all m^r choices of one parity
+/// block per row.
 #[test]
 fn no_choice_of_equations_reads_less() {
     for (n, k, r) in

@@ -112,7 +112,8 @@ fn names(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Queues a repair. A request from a plug-in must name the homes of the repaired blocks.
+/// Queues a repair. A request from a plug-in must name the helpers (`homes`) on which the blocks are to be
+/// rebuilt.
 async fn queue_repair(asked: Asked<QueueRepair>) -> Answer<RepairView> {
     let request = asked.body;
     if let Some(Role::Plugin(_)) = asked.caller.role
@@ -124,8 +125,8 @@ async fn queue_repair(asked: Asked<QueueRepair>) -> Answer<RepairView> {
     asked.core.ask(|reply| RepairCommand::Queue(request, reply)).await
 }
 
-/// Returns the state of a repair. If the request sets `wait_ms`, first waits until the state changes, but at
-/// most this long.
+/// Returns the state of a repair. If the request sets `wait_ms`, first waits until the repair ends or its
+/// version differs from `since`, for at most `wait_ms` milliseconds.
 async fn repair_state(asked: Asked<GetRepair>) -> Answer<RepairView> {
     let Asked { core, caller, parameter: repair, query, .. } = asked;
     if let Some(wait_ms) = query.wait_ms {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     /// Checks the descriptions. `scripts/openapi` validates the document against the standard, which does not
-    /// require them.
+    /// require descriptions.
     #[test]
     fn every_operation_and_response_of_the_openapi_document_is_described() {
         let document: serde_json::Value = serde_json::from_str(&openapi()).unwrap();

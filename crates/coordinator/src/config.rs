@@ -16,8 +16,8 @@ pub struct CoordinatorConfig {
     pub api: SocketAddr,
     /// Listen address of control connections. With port 0, the system chooses a port.
     pub control: SocketAddr,
-    /// The helper on each server of the storage system. The key is the address by which that system
-    /// identifies the server.
+    /// The names of the helpers on the servers of an attached storage system. The key is the address by which
+    /// that system identifies the server.
     pub servers: BTreeMap<String, String>,
     /// The process's limit of file descriptors; each listener gets a share.
     pub descriptors: u64,

@@ -274,7 +274,7 @@ impl<'a> Shaking<'a> {
         Self { door, address, number, given_up }
     }
 
-    /// Notes that the peer has sent something.
+    /// Records that the peer has sent something.
     fn speaks(&self) {
         self.door.state().shaking.speaks(&self.address, self.number);
     }

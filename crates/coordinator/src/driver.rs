@@ -23,7 +23,8 @@ pub(crate) struct Driver {
 
 /// Why the driver ends.
 enum End {
-    /// The coordinator was stopped, or the storage thread has ended, so nothing can be acknowledged any more.
+    /// The coordinator was stopped, or the storage thread has ended. Without that thread, no write can be
+    /// acknowledged.
     Stopped,
     /// The storage can no longer be used.
     Lost(OpenError),

@@ -17,7 +17,8 @@ pub(crate) type Outbox = mpsc::Sender<ToNode>;
 /// Input of the control plane's driver.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// A peer registers. Dropping `room` after the registration was handled returns its memory.
+    /// A peer registers. Dropping `room`, after the registration was handled, frees the memory that the
+    /// registration occupied.
     Joined { connection: ConnectionId, role: Role, hello: Box<FromNode>, outbox: Outbox, room: Room },
     /// A message from a registered peer, with its share of the memory for messages.
     Said { connection: ConnectionId, message: Box<FromNode>, room: Room },

@@ -32,8 +32,8 @@ pub struct Inventories {
     pub silent: BTreeSet<String>,
 }
 
-/// Collects every helper's description of its blocks, from which the caller can rebuild the catalog. The
-/// coordinator must not run. Waits until all helpers of mend.toml have answered, but no longer than `wait`.
+/// Collects every helper's description of its blocks, from which the caller can rebuild the catalog. No
+/// coordinator may be running. Waits until all helpers of mend.toml have answered, but no longer than `wait`.
 ///
 /// # Errors
 /// [`RunError::NoHelpers`] if no helper has answered, and other variants of [`RunError`] if the port cannot

@@ -1,12 +1,12 @@
 //! The coordinator: tracks the stripes, plans repairs and reads, dispatches tasks and keeps the repair queue.
 //!
 //! The thread of `driver` owns all state. Everything that happens reaches it as an event over one bounded
-//! channel. Its effects go out as messages to connections, or as requests to a second thread, `storage`,
-//! which owns the catalog and answers by events. There are two listeners over mutual TLS: `connections` for
-//! helpers and clients that take part in moving slices, and `api` for HTTP/JSON. Neither listener keeps any
-//! state of the cluster.
+//! channel. The thread's effects go out as messages to connections, or as requests to a second thread,
+//! `storage`, which owns the catalog and answers by events. There are two listeners over mutual TLS:
+//! `connections` for helpers and clients that take part in moving slices, and `api` for HTTP/JSON. Neither
+//! listener keeps any state of the cluster.
 //!
-//! Deliberately absent: moving bytes of blocks. They go between helpers and clients directly.
+//! Deliberately absent: the bytes of blocks, which helpers and clients send to each other directly.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 //!
 //! All requests that arrive while the thread is busy form its next batch, which is one transaction. The
 //! slower the medium, the more requests share one fsync. Only one batch is in flight. Further requests wait
-//! in the control plane, which rejects new ones when too many wait. No other part waits for this thread:
+//! in the control plane, which rejects new ones when too many wait. No other thread waits for this one:
 //! heartbeats, reads and plans continue while it is stuck. Writes that a storage runs in the background are
 //! answered when they finish.
 
@@ -64,7 +64,7 @@ impl StorageThread {
         self.thread.is_finished()
     }
 
-    /// Notes that the last batch has been answered.
+    /// Records that the last batch has been answered, so that the next one can be sent.
     pub(crate) fn is_idle(&mut self) {
         self.busy = false;
     }

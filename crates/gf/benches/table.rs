@@ -87,7 +87,7 @@ impl Contender {
         task == Task::MulAdd || matches!(self, Contender::Kernel(_) | Contender::IsaL(_))
     }
 
-    /// The mean time of one run of the task over `runs` runs, in seconds.
+    /// Returns the mean time of one run of the task over `runs` runs, in seconds.
     fn time(&self, task: Task, buffers: &mut Buffers, runs: u32) -> f64 {
         let (sources, mut targets) = buffers.split();
         let coefficients: Vec<u8> = (0..SOURCES * TARGETS).map(|i| (i * 41 + 2) as u8).collect();
@@ -132,7 +132,8 @@ fn mean(runs: u32, mut work: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() / f64::from(runs)
 }
 
-/// GB/s of source bytes for each contender; `None` if it has no counterpart to the task.
+/// Returns the rate of each contender, in GB/s of source bytes; `None` if the contender has no function for
+/// the task.
 fn column(
     contenders: &[Contender],
     task: Task,
@@ -178,7 +179,8 @@ fn contenders() -> Vec<Contender> {
     contenders
 }
 
-/// A contender that uses another field, or that is called incorrectly, would make the table meaningless.
+/// Checks that ISA-L multiplies in the same field as this crate. A contender that uses another field, or that
+/// is called incorrectly, would make the table meaningless.
 fn assert_same_field(isal: &IsaL) {
     let all: Vec<u8> = (0..=255).collect();
     for c in 0..=255 {
@@ -230,7 +232,8 @@ fn main() {
         print_row(contender.name(), columns.map(|column| column[i]), "");
     }
     if matches!(contenders.last(), Some(Contender::IsaL(_))) {
-        // The first two rows are the limits, the third is the best kernel, and the last is ISA-L.
+        // The first two rows are upper limits (copying, and adding without multiplication), the third is the
+        // best kernel, and the last is ISA-L.
         let ratios = columns.map(|column| Some(column[2]? / (*column.last()?)?));
         print_row("best / ISA-L", ratios, "x");
     }

@@ -83,7 +83,7 @@ pub(crate) enum Work<'a, 'b> {
 }
 
 impl Kernel {
-    /// The fastest kernel on this CPU, or the one that the environment variable `MEND_KERNEL` names.
+    /// Returns the fastest kernel on this CPU, or the one that the environment variable `MEND_KERNEL` names.
     ///
     /// The variable is read once. A name that is unknown or not available here is ignored.
     pub fn best() -> Self {
@@ -96,7 +96,7 @@ impl Kernel {
         forced.and_then(Self::named).unwrap_or(Self::available()[0])
     }
 
-    /// All kernels that run on this CPU, best first; the last is always `scalar`.
+    /// Returns all kernels that run on this CPU, best first; the last is always `scalar`.
     pub fn available() -> &'static [Self] {
         static AVAILABLE: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
             let candidates: &[Option<&'static dyn Backend>] = &[
@@ -115,13 +115,13 @@ impl Kernel {
         &AVAILABLE
     }
 
-    /// The kernel with this name, if it is available: `gfni-avx512`, `gfni-avx2`, `avx2`, `ssse3` or
+    /// Returns the kernel with this name, if it is available: `gfni-avx512`, `gfni-avx2`, `avx2`, `ssse3` or
     /// `scalar`.
     pub fn named(name: &str) -> Option<Self> {
         Self::available().iter().copied().find(|kernel| kernel.name() == name)
     }
 
-    /// The kernel's name, which [`Kernel::named`] accepts.
+    /// Returns the kernel's name, which [`Kernel::named`] accepts.
     pub fn name(self) -> &'static str {
         self.0.name()
     }
@@ -201,7 +201,7 @@ impl Kernel {
     /// terms are added while their target's sum is in registers.
     ///
     /// # Panics
-    /// If the number of coefficients is not targets times (sources and pairs), any two lengths differ, or
+    /// If the number of coefficients is not targets times (sources plus pairs), any two lengths differ, or
     /// single terms refer to a target that does not exist or are not sorted by target.
     pub fn combine_terms(self, terms: Terms<'_>, targets: &mut [&mut [u8]], accumulate: bool) {
         let Terms { coefficients, sources, pairs, singles } = terms;

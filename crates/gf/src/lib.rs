@@ -34,12 +34,12 @@ pub use kernel::{Kernel, Pair, Single, Terms};
 /// x^8 + x^4 + x^3 + x^2 + 1, the polynomial of ISA-L, Hadoop, klauspost, jerasure (w = 8) and QFS.
 pub const POLYNOMIAL: u16 = 0x11d;
 
-/// The product of `a` and `b`.
+/// Returns the product of `a` and `b`.
 pub const fn mul(a: u8, b: u8) -> u8 {
     tables::PRODUCTS[a as usize][b as usize]
 }
 
-/// `base` to the power `exponent`; 0^0 is 1.
+/// Returns `base` to the power `exponent`; 0^0 is 1.
 pub const fn pow(base: u8, mut exponent: u32) -> u8 {
     let mut result = 1;
     let mut square = base;
@@ -53,7 +53,7 @@ pub const fn pow(base: u8, mut exponent: u32) -> u8 {
     result
 }
 
-/// The multiplicative inverse of `a`, or `None` for zero.
+/// Returns the multiplicative inverse of `a`, or `None` for zero.
 pub const fn inv(a: u8) -> Option<u8> {
     // The 255 non-zero elements form a group, so a^255 is 1.
     if a == 0 { None } else { Some(pow(a, 254)) }

@@ -2,7 +2,7 @@
 
 use crate::POLYNOMIAL;
 
-/// The product by schoolbook shifts: too slow for data, but the basis of all tables.
+/// Computes the product by schoolbook shifts, which is too slow for data, but the basis of all tables.
 const fn shift_and_add(a: u8, b: u8) -> u8 {
     let mut product: u16 = 0;
     let mut shifted = a as u16;
@@ -71,7 +71,8 @@ pub(crate) static MATRICES: [u64; 256] = {
     table
 };
 
-/// Byte 7 - i of the matrix is the row for bit i of the product; its bit j is bit i of c·x^j.
+/// Returns the bit matrix of multiplication by c. Byte 7 - i is the row for bit i of the product; bit j of
+/// this byte is bit i of c·x^j.
 #[cfg(target_arch = "x86_64")]
 const fn bit_matrix(c: u8) -> u64 {
     let mut matrix = 0;

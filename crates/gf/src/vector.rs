@@ -152,7 +152,7 @@ struct Rows<'a, const R: usize> {
 }
 
 impl<'a, const R: usize> Rows<'a, R> {
-    /// Takes `R` rows from row `first` on.
+    /// Selects `R` rows of `terms`, starting with row `first`.
     #[inline(always)]
     fn new(terms: Terms<'a>, first: usize, accumulate: bool) -> Self {
         let Terms { coefficients, sources, pairs, singles } = terms;

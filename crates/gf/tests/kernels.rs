@@ -101,7 +101,8 @@ fn coefficient() -> impl Strategy<Value = u8> {
     prop_oneof![1 => Just(0), 1 => Just(1), 6 => any::<u8>()]
 }
 
-/// Pseudo-random contents. Proptest need not shrink them, and drawing each byte would take most of the time.
+/// Generates regions with pseudo-random contents. Proptest need not shrink the bytes, and drawing each of
+/// them would take most of the time.
 fn region(length: usize) -> impl Strategy<Value = Region> {
     (any::<u64>(), 0..=64_usize).prop_map(move |(mut state, shift)| {
         let mut bytes = vec![0; MARGIN + shift + length + MARGIN];
@@ -146,8 +147,8 @@ fn pairs() -> impl Strategy<Value = (u8, Region, Region)> {
     lengths().prop_flat_map(|length| (coefficient(), region(length), region(length)))
 }
 
-/// Asserts that every kernel changes `before` in the same way as scalar, including the bytes around the
-/// slices.
+/// Asserts that every kernel changes `before` in the same way as the scalar kernel does, including the bytes
+/// around the slices.
 fn check<T: Clone + PartialEq + std::fmt::Debug>(before: &T, work: impl Fn(Kernel, &mut T)) {
     let mut expected = before.clone();
     work(scalar(), &mut expected);
@@ -180,8 +181,8 @@ proptest! {
         });
     }
 
-    /// Pairs summed in registers equal pairs summed in memory first, and a single term equals a term of all
-    /// targets with coefficient zero for the others. This includes the scalar kernel.
+    /// Checks that pairs summed in registers equal pairs summed in memory first, and that a single term
+    /// equals a term of all targets with coefficient zero for the others. Includes the scalar kernel.
     #[test]
     fn pairs_and_single_terms_equal_plain_sources(
         scene in scenes(),
@@ -235,7 +236,7 @@ proptest! {
         });
     }
 
-    /// Scalar itself must match the definition: sums of single products.
+    /// Checks that the scalar kernel itself matches the definition: sums of single products.
     #[test]
     fn scalar_matches_the_definition(scene in scenes()) {
         let mut targets = scene.targets.clone();

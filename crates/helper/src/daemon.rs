@@ -65,7 +65,8 @@ pub struct DaemonOptions {
     pub data_tls: bool,
     /// The helper's block store.
     pub blocks: Arc<dyn Blocks>,
-    /// The process's limit of file descriptors. A share of them is reserved for unauthenticated connections.
+    /// The process's limit of file descriptors. A share of the descriptors is reserved for unauthenticated
+    /// connections.
     pub descriptors: u64,
 }
 
@@ -98,7 +99,8 @@ impl DaemonOptions {
 fn stated_rates(config: &HelperConfig) -> StatedRates {
     let limits = &config.limits;
     let assumed = Rates::default();
-    // A rate that is not configured stays unset, unless the cap is lower than the default rate.
+    // A rate that is not configured stays unset. If the cap is lower than the default rate, however, the cap
+    // is used as the rate.
     let least = |rate: Option<Bandwidth>, cap: Option<Bandwidth>, assumed: f64| {
         let cap = cap.filter(|cap| rate.is_some() || cap.bytes_per_second() < assumed);
         rate.into_iter().chain(cap).min().map(|rate| rate.bytes_per_second() as u64)
@@ -168,7 +170,7 @@ impl Daemon {
         Ok(Self { options, rendezvous, address, listener: Some(listener) })
     }
 
-    /// The address of the bound data port.
+    /// Returns the address of the bound data port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -292,7 +294,7 @@ impl Waiting {
         }
     }
 
-    /// Logs the problem, unless it was the last one logged.
+    /// Logs the problem if it differs from the problem that was logged last.
     fn say(&mut self, error: &DaemonError) {
         let text = error.to_string();
         if self.said.as_ref() != Some(&text) {

@@ -1,6 +1,7 @@
 //! The disk I/O of a running plan. Operations that cannot block run at once: reads from the page cache,
-//! writes to memory. All others run on blocking threads, in batches of reads and batches of writes, at most
-//! one of each at a time. A slow disk delays no other job.
+//! writes to memory. All others run in batches on threads that may block: at most one batch of reads and one
+//! batch of writes at a time. So a slow disk does not block the thread of the plan's job, on which other jobs
+//! may run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -29,14 +30,16 @@ pub(crate) struct Source {
 /// A read that fills buffers.
 pub(crate) struct ReadJob {
     pub(crate) slice: u32,
-    /// The relay's index of the local input in the first buffer; the next buffers hold the next inputs.
+    /// The relay's index of the local input that is read into the first buffer. The following inputs are read
+    /// into the following buffers.
     pub(crate) local: u16,
     pub(crate) source: Source,
     pub(crate) transfer: Transfer,
     pub(crate) buffers: Vec<Buffer>,
 }
 
-/// Upcoming reads. They are announced to the disk only once a read has missed the page cache.
+/// Upcoming reads. Once a read has missed the page cache, they are announced to the disk; before that, they
+/// are only recorded.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
     /// The last two announcements of the relay; every read lies in one of them.
@@ -137,8 +140,8 @@ impl<J: DiskJob> DiskQueue<J> {
 }
 
 impl ReadJob {
-    /// Fills the buffers by calling `read` with the reader, an offset and the bytes to fill. Both functions
-    /// return whether the bytes were filled.
+    /// Fills the buffers by calling `read` with the reader, an offset and the bytes to fill. Both `read` and
+    /// this function return whether the bytes were filled.
     fn fill(
         &mut self,
         read: impl Fn(&dyn BlockReader, u64, &mut [u8]) -> Result<bool, BlockError>,
@@ -174,7 +177,7 @@ impl ReadAhead {
         }
     }
 
-    /// Notes that a read missed the page cache. From now on, reads are announced to the disk.
+    /// Records that a read missed the page cache. From now on, reads are announced to the disk.
     pub(crate) fn miss(&mut self) {
         self.missed = true;
         self.ask();

@@ -87,17 +87,17 @@ impl Engine {
     }
 
     /// Returns the share of the cap on repair traffic that has not been used since the last query, in
-    /// thousandths. Returns `None` without such a cap, or before anything could have moved.
+    /// thousandths. Returns `None` if there is no such cap, or if nothing could have moved since then.
     pub(crate) fn unused(&self, meter: Meter) -> Option<u16> {
         self.node.throttle.unused(meter).map(|part| (part * 1000.0).round() as u16)
     }
 
-    /// The counters of the node's traffic.
+    /// Returns the counters of the node's traffic.
     pub fn traffic(&self) -> &Traffic {
         &self.node.traffic
     }
 
-    /// The number of running jobs.
+    /// Returns the number of running jobs.
     pub fn jobs(&self) -> u32 {
         self.node.jobs.lock().expect("never poisoned").len() as u32
     }

@@ -1,8 +1,8 @@
 //! Applies the disk's cap to reads of whole blocks: scrubs, fingerprints, and reading back.
 //!
 //! Slices wait for the cap inside their job's task ([`motion`](crate::motion)). The reads here run on threads
-//! that may block, so they sleep until the cap admits them. The caller can see that a read is throttled and
-//! report that, so that the coordinator waits longer.
+//! that may block, so they sleep until the cap admits them. The caller can see that a read is throttled, and
+//! reports this to the coordinator, which then waits longer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,7 +13,8 @@ use store_api::{Closed, Gate};
 
 use crate::throttle::Allowance;
 
-/// The caller's interest in reads. When it is dropped, the reads through its gates end with an error.
+/// A caller's interest in reads of whole blocks. When it is dropped, the reads through the gates that it
+/// created end with an error.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
     held_back: Arc<AtomicU64>,
@@ -32,14 +33,14 @@ impl Interest {
         DiskGate { allowance, held_back: Arc::downgrade(&self.held_back) }
     }
 
-    /// The number of times that any gate of this interest had to wait.
+    /// Returns the number of times that any gate of this interest had to wait.
     pub(crate) fn held_back(&self) -> u64 {
         self.held_back.load(Ordering::Relaxed)
     }
 }
 
 impl DiskGate {
-    /// The number of times that any gate of the same interest had to wait.
+    /// Returns the number of times that any gate of the same interest had to wait.
     pub(crate) fn held_back(&self) -> u64 {
         self.held_back.upgrade().map_or(0, |held_back| held_back.load(Ordering::Relaxed))
     }

@@ -36,7 +36,7 @@ type Chore<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) struct JobTask {
     node: Node,
     part: Part,
-    /// The class of the job, from its last assignment.
+    /// The job's class (its priority), from the last assignment.
     class: Class,
     /// Blocks that are being delivered and are not committed yet.
     deliveries: Deliveries,
@@ -46,7 +46,8 @@ pub(crate) struct JobTask {
     motion: Option<Motion>,
     opening: Option<Chore<(Deliveries, Result<Opened, Report>)>>,
     errand: Option<Chore<(Report, Committed)>>,
-    /// Keeps reads of whole blocks running; replaced when the coordinator is lost, which ends them.
+    /// Keeps reads of whole blocks running. When the coordinator is lost, the interest is replaced, which
+    /// ends these reads.
     interest: Interest,
     /// The value of `Interest::held_back` at the last tick.
     held_back: u64,

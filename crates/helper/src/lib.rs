@@ -1,5 +1,5 @@
 //! Carries out a node's half of repair jobs ([`repair::Part`]) with real disks and sockets. The helper daemon
-//! runs it, and clients embed it to receive the blocks that they request.
+//! does this for the blocks on its disks. Clients embed this crate to receive the blocks that they request.
 //!
 //! [`Engine`] carries out jobs: each job has one task, on one of the engine's [`Workers`], which drives this
 //! node's part of the job and polls its sockets and disk. [`Session`] is the standing connection to the

@@ -103,7 +103,8 @@ impl Motion {
         let mut moved = false;
         for index in 0..self.inlets.len() {
             while let Some(due) = part.due_bytes(index) {
-                // The cap is asked only if data may have arrived, because an idle edge is not throttled.
+                // Checks the cap only if data may have arrived: an edge without data does not count as
+                // throttled.
                 let is_held = self.caps.is_limited() && self.inlets[index].could_receive(cx);
                 let granted = if is_held { self.caps.ask(Meter::Down, part) } else { Some(usize::MAX) };
                 let Some(granted) = granted else {
@@ -188,8 +189,9 @@ impl Motion {
         }
     }
 
-    /// Releases the connection of a complete outlet for reuse, unless this end dialled it: then the receiver
-    /// may have read beyond the last frame (see `release_inlet`).
+    /// Releases the connection of a complete outlet. If the receiver dialled it, it is kept for reuse. If
+    /// this end dialled it, it is closed, because the receiver may have read beyond the last frame (see
+    /// `release_inlet`).
     fn release_outlet(&mut self, index: usize) {
         let stream = self.outlets[index].take();
         if let (Some(stream), None) = (stream, &self.assignment.outlets[index].dial) {
@@ -198,8 +200,9 @@ impl Motion {
     }
 }
 
-/// Returns a future of an edge's connection: dialled by this end, or awaited from the other end. `ours` tells
-/// whether this end sends or receives.
+/// Returns a future that yields the connection of an edge. If `address` is given, this end dials that
+/// address; otherwise the other end dials, and the future waits for that. `ours` says whether this end sends
+/// or receives.
 fn connect(
     rendezvous: &Rendezvous,
     assignment: &Assignment,

@@ -1,5 +1,5 @@
-//! Opens the blocks that an assignment reads and the sinks that it delivers to. Sinks that are open since an
-//! earlier plan of the job are reused.
+//! Opens the blocks that an assignment reads and the sinks that it delivers to. Sinks that an earlier plan of
+//! the job opened are reused.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -92,7 +92,7 @@ async fn open_sinks(
     Ok(opened)
 }
 
-/// Opens one sink and checks that it supports the requested end: kept by a store, or taken by a client. If
+/// Opens one sink and checks that its bytes go where the assignment says: into a store, or to a client. If
 /// the store has a process of its own, asks that process now whether it will accept the block, to avoid
 /// moving a block that would be refused.
 async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink, gate: &DiskGate) -> Result<Delivery, Report> {

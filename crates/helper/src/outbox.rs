@@ -6,7 +6,8 @@
 //!   latest message is kept, at the position of the first. So the entries of a job do not grow in number
 //!   while the coordinator reads nothing. No information is lost, since a late reader needs only the latest
 //!   status.
-//! - *Lists* of all blocks are split into parts. Their sender blocks while several parts are queued.
+//! - *Lists* of all blocks are split into parts. The thread that queues a list blocks while `MAX_PARTS` parts
+//!   are waiting.
 //! - *A client's request* that is cancelled before it was sent is removed.
 //!
 //! All other messages are answers to the coordinator's plans and requests, which bounds their number. They
@@ -176,7 +177,7 @@ impl Outgoing {
         }
     }
 
-    /// The next message, if one is queued.
+    /// Returns the next message, if one is queued.
     pub fn try_recv(&mut self) -> Option<FromNode> {
         let mut queue = self.shared.queue();
         let had = queue.parts;

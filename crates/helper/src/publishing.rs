@@ -102,7 +102,8 @@ fn nothing_to_keep(block: BlockId) -> Report {
     }
 }
 
-/// Locks a delivery and ignores poisoning: a writer that panicked is incomplete and reports that itself.
+/// Locks a delivery and ignores poisoning: if a write panicked, bytes are missing, and sealing the block
+/// fails.
 fn locked(delivery: &SharedDelivery) -> std::sync::MutexGuard<'_, Delivery> {
     delivery.lock().unwrap_or_else(PoisonError::into_inner)
 }

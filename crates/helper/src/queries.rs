@@ -1,5 +1,6 @@
 //! Answers the coordinator's requests outside jobs: pings, and requests about the node's blocks. A failed
-//! request is answered with an error, except a request to describe all blocks.
+//! request is answered with an error, except a request to describe all blocks, which gets no answer if it
+//! fails.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +34,7 @@ pub(crate) struct Queries {
     reports: Reports,
     engine: Engine,
     verifies: Arc<Semaphore>,
-    /// Keeps scrub reads running; dropped together with the connection, which ends them.
+    /// Keeps the reads of scrubs running. Dropped together with the connection, which ends these reads.
     interest: Interest,
     /// Whether a ping is being answered.
     answering: Arc<AtomicBool>,
@@ -174,7 +175,7 @@ impl Queries {
 }
 
 /// Waits for `verifying`, and reports to the coordinator periodically while a cap throttles scrubs. A scrub
-/// that waits for its turn is reported as well, because it waits for throttled ones.
+/// that waits for its turn is reported as well, because it waits for scrubs that are throttled.
 async fn saying_so<T>(verifying: impl Future<Output = T>, ask: u64, gate: &DiskGate, reports: &Reports) -> T {
     tokio::pin!(verifying);
     let mut before = gate.held_back();

@@ -34,14 +34,14 @@ use crate::unauthenticated::{self, ConnectionId, Unauthenticated};
 
 /// The time limit for presenting a key.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
-/// How long a connection waits for its task.
+/// How long a connection with a key that no task expects yet is kept.
 const EARLY_LIMIT: Duration = Duration::from_secs(10);
 /// How often to check whether a waiting connection was closed, while unread bytes hide the close.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The time limit for dialling the other end of an edge.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 /// The dialling end reuses a connection only if it has been idle for less than this. The other end waits
-/// longer, so that it does not close a connection that is just being reused.
+/// longer (`NEXT_GREETING_LIMIT`), so that it does not close a connection that is just being reused.
 const REST_LIMIT: Duration = Duration::from_secs(30);
 const NEXT_GREETING_LIMIT: Duration = Duration::from_secs(60);
 /// The maximum number of idle connections.
@@ -92,8 +92,8 @@ struct Table {
 }
 
 /// A connection that arrived before this node's task of the plan. The future that accepted the connection
-/// owns the stream. When the task arrives, `claim` gives that future a channel, over which it sends the
-/// stream to the task.
+/// owns the stream. When the task arrives, it passes a channel to this future through `claim`. The future
+/// then sends the stream to the task over this channel.
 #[derive(Debug)]
 struct Early {
     terms: Terms,
@@ -415,7 +415,7 @@ mod tests {
         scene.client.rest(dialled, Some(&scene.address));
         let (dialled, accepted) = scene.edge().await;
         assert_eq!(accepted.tcp.peer_addr().unwrap(), port);
-        // The accepting end still uses the connection; it reads the next greeting once it is done.
+        // The accepting end still uses the connection, and reads the next greeting only afterwards.
         scene.client.rest(dialled, Some(&scene.address));
         let (server, patient) = (scene.server.clone(), async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -468,8 +468,8 @@ mod tests {
         assert!(scene.server.table().early.is_empty());
     }
 
-    /// A client with little to send may have sent everything and closed the connection before the task
-    /// arrives.
+    /// Checks the case that a client with little to send has sent everything and closed the connection before
+    /// the task arrives.
     #[tokio::test]
     async fn early_data_survives_the_close_of_the_other_end() {
         let scene = Scene::new().await;

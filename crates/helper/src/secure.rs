@@ -139,8 +139,8 @@ impl Tls {
     }
 
     /// Reads decrypted bytes into `parts`, in order. Returns 0 if data arrived but not yet a whole record.
-    /// `missing` is a lower bound on the decrypted bytes still to come, so the kernel need not wake the task
-    /// earlier.
+    /// `missing` is a lower bound on the decrypted bytes that must still arrive; the kernel wakes the task
+    /// only when that many can have arrived.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -192,7 +192,7 @@ impl Tls {
         Ok(filled)
     }
 
-    /// The length of the next record, if it has arrived completely.
+    /// Returns the length of the next record, if it has arrived completely.
     fn next_record(&self) -> io::Result<Option<usize>> {
         let here = &self.incoming[self.begin..self.end];
         Ok(record_bytes(here)?.filter(|&bytes| bytes <= here.len()))

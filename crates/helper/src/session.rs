@@ -297,8 +297,8 @@ async fn read_all(mut reader: Reader, incoming: mpsc::Sender<ToNode>) {
     }
 }
 
-/// Writes all queued messages at once, then flushes, so that a burst of reports needs one TLS record rather
-/// than one each.
+/// Writes all queued messages at once, then flushes, so that a burst of reports needs a single TLS record
+/// rather than one per report.
 async fn write_all(mut writer: Writer, mut outgoing: Outgoing) -> io::Result<()> {
     while let Some(message) = outgoing.recv().await {
         let mut bytes = control::encode(&message);

@@ -1,7 +1,7 @@
 //! The two ends of an edge, as state machines over a non-blocking socket.
 //!
 //! Payloads are received directly into slice buffers and sent directly from them. One system call reads the
-//! rest of a payload together with the next header; one writes several frames.
+//! rest of a payload together with the next header; one system call writes several frames.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -113,7 +113,7 @@ impl InletSocket {
         self.granted = bytes;
     }
 
-    /// The bytes received since the last query.
+    /// Returns and resets the bytes received since the last query.
     pub(crate) fn take_moved(&mut self) -> usize {
         std::mem::take(&mut self.moved)
     }
@@ -171,7 +171,7 @@ impl InletSocket {
         (self.header_filled == 0 && stream.is_drained()).then_some(stream)
     }
 
-    /// Bytes still missing from the current frame.
+    /// Returns the number of bytes still missing from the current frame.
     fn missing(&self, due_bytes: usize) -> usize {
         match &self.frame {
             Some(frame) => frame.buffer.len() - frame.filled,
@@ -218,7 +218,7 @@ impl OutletSocket {
         self.granted = bytes;
     }
 
-    /// The bytes sent since the last query.
+    /// Returns and resets the bytes sent since the last query.
     pub(crate) fn take_moved(&mut self) -> usize {
         std::mem::take(&mut self.moved)
     }

@@ -16,7 +16,7 @@ use crate::secure::Tls;
 
 sockopt_impl!(
     /// `SO_RCVLOWAT`: the number of bytes that make a socket readable. The end of the stream and errors
-    /// always do.
+    /// always make it readable.
     RecvLowWater, SetOnly, libc::SOL_SOCKET, libc::SO_RCVLOWAT, i32
 );
 
@@ -44,7 +44,7 @@ pub(crate) struct Receiver {
 }
 
 impl EdgeStream {
-    /// The name in the other end's certificate, if the connection is encrypted.
+    /// Returns the name in the other end's certificate, if the connection is encrypted.
     pub(crate) fn tls_name(&self) -> Option<&str> {
         self.tls.as_ref().map(|tls| tls.name())
     }
@@ -98,7 +98,7 @@ impl EdgeStream {
 }
 
 impl Resting {
-    /// The address of the other end.
+    /// Returns the address of the other end.
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.peer_addr()
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use repair::{Caps, Class, Grant, JobId, Limits, Meter};
 use tokio::time::Instant;
 
-/// The longest wait before asking again, because the caps may have changed.
+/// The longest wait before a denied request is repeated. It is short, because the caps may change in the
+/// meantime.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The limits shared by all jobs of a node; cheap to clone.
@@ -62,7 +63,7 @@ impl Throttle {
         self.shared.is_limited.store(!caps.are_none(), Ordering::Relaxed);
     }
 
-    /// The unused share of the cap on repairs, see [`Limits::unused`].
+    /// Returns the unused share of the cap on repairs, see [`Limits::unused`].
     pub(crate) fn unused(&self, meter: Meter) -> Option<f64> {
         if self.is_limited() { self.limits().unused(meter, self.now()) } else { None }
     }
@@ -92,7 +93,7 @@ impl Throttle {
 
 #[cfg(test)]
 impl Throttle {
-    /// A throttle whose clock is advanced by [`let_pass`](Self::let_pass).
+    /// Creates a throttle whose clock is advanced by [`let_pass`](Self::let_pass).
     pub(crate) fn standing(own: Caps) -> Self {
         Self::by(Clock::Standing(Mutex::default()), own)
     }

@@ -31,7 +31,7 @@ pub struct Moved {
 }
 
 impl Traffic {
-    /// A snapshot of the counters.
+    /// Returns a snapshot of the counters.
     pub fn now(&self) -> Moved {
         Moved {
             sent: self.counters.sent.load(Ordering::Relaxed),

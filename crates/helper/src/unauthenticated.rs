@@ -4,8 +4,8 @@
 //! Anyone can dial the data port, so unauthenticated connections get a fixed share of the process's file
 //! descriptors. A new connection is always accepted. If its address already holds half of the limit, it
 //! evicts the oldest connection from the same address. Otherwise, if the limit is reached, it evicts the
-//! oldest connection from the address that holds most. So a flood from one address evicts only its own
-//! connections.
+//! oldest connection from the address with the most connections. So a flood from one address evicts only its
+//! own connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -69,7 +69,7 @@ impl Unauthenticated {
         (id, hears, evicted)
     }
 
-    /// The connection to evict if another one arrives from this address.
+    /// Returns the connection to evict if another one arrives from this address.
     fn in_the_way(&self, address: IpAddr) -> Option<ConnectionId> {
         let here = self.by_address.get(&address);
         if let Some(here) = here.filter(|here| here.len() >= self.limit.div_ceil(2)) {

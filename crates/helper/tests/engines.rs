@@ -645,7 +645,7 @@ fn measured(code: &str, lost: impl IntoIterator<Item = usize>) -> Vec<f64> {
 
 #[test]
 fn neighbouring_sub_blocks_are_read_together() {
-    // One slice covers every sub-block completely.
+    // Without a given slice size, one slice covers a whole sub-block of 4 KiB.
     let reads = |lost| {
         let counted = counted("clay-14-10-13", lost, 4096, None);
         assert_eq!((counted.reads, counted.ahead), (counted.planned.reads, counted.planned.reads));
@@ -670,8 +670,8 @@ fn neighbouring_bytes_of_many_slices_are_announced_together() {
 
 #[test]
 fn reads_follow_the_chunks() {
-    // 8 sub-blocks of 64 KiB in 4 chunks: the repair of block 0 reads the first half of each chunk, that of
-    // block 5 every other sub-block of each chunk.
+    // Each block has 8 sub-blocks of 64 KiB, spread over 4 chunks: the repair of block 0 reads the first half
+    // of each chunk, that of block 5 every other sub-block of each chunk.
     let whole = counted("clay-6-4-5", 0, 64 << 10, Some(16 << 10));
     let clay = counted_in_chunks("clay-6-4-5", 0, (64 << 10, 4), Some(16 << 10));
     assert_eq!((clay.reads, clay.planned.reads, clay.bytes), (5 * 4, 5 * 4, whole.bytes));
@@ -772,9 +772,9 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
     (most, sent() as f64 / allowed)
 }
 
-/// A helper's cap holds whether it sends over one connection or over several, and when the cap changes in
-/// between. The lower bounds are loose, since the machine may be busy; `repair` tests the exact arithmetic
-/// with a simulated clock.
+/// A helper keeps to its cap whether it sends over one connection or over several, also if the cap changes
+/// during the transfer. The lower bounds are loose, since the machine may be busy; `repair` tests the exact
+/// arithmetic with a simulated clock.
 #[tokio::test]
 async fn a_cap_holds_for_all_connections_of_a_node_together() {
     for scheme in [Scheme::Pipelined, Scheme::Scatter] {

@@ -84,7 +84,7 @@ pub enum BlockError {
     },
 }
 
-/// Why the store's own process did not accept or return a block.
+/// Why the store's own process, such as an HDFS DataNode, did not accept or return a block.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// The process cannot be reached, or its response was lost. It may or may not have carried out the

@@ -102,8 +102,8 @@ pub trait BlockWriter: Intake {
 /// A block that becomes visible by a rename.
 pub trait Publish: BlockWriter {
     /// Verifies durable parts of the block while later parts are still being written, so that little is left
-    /// to read back after the commit. `gate` limits the rate. A mismatch fails a later write or the seal. The
-    /// default does nothing; the whole block is then read back after the commit.
+    /// to read back after the commit. `gate` limits the rate. If a mismatch is found, a later write or the
+    /// seal fails. The default does nothing; the whole block is then read back after the commit.
     fn read_back_behind(&mut self, gate: Arc<dyn Gate>) {
         let _ = gate;
     }
@@ -126,9 +126,9 @@ pub type ReadBack = Box<dyn FnOnce(&dyn Gate) -> Result<Option<Digest>, BlockErr
 
 /// A block that is handed over to the store's own process.
 pub trait HandOver: BlockWriter {
-    /// Asks the store's process, before any byte moves, whether it would accept the block: the process is
-    /// reachable, no other writer has the stripe locked, and the block's place is free. Announces the block
-    /// if the process requires that; dropping the writer withdraws the announcement.
+    /// Checks, before any byte moves, that the store's process would accept the block: that the process is
+    /// reachable, that no other writer has locked the stripe, and that the block's place is free. Announces
+    /// the block if the process requires that; dropping the writer withdraws the announcement.
     ///
     /// # Errors
     /// [`BlockError::Process`].

@@ -1,11 +1,11 @@
-//! The record of the eras in which the coordinators of a catalog have named stripes. An [`Era`] is a random
-//! number that each coordinator draws when it starts; it is part of the names of the coordinator's stripes.
+//! [`Eras`]: a catalog's record of its eras. An [`Era`] is a random number that each coordinator draws when
+//! it starts; it becomes part of the name of every stripe that this coordinator creates.
 //!
-//! The record distinguishes leftover blocks from blocks of lost stripes. If a block belongs to no stripe but
-//! its name has a recorded era, it is left over from a file that was removed or never committed. There is one
-//! exception: if the file's put was open when a coordinator started, the catalog may be an old copy, and the
-//! put may have been committed in the original. If the era is not recorded, the block may belong to a stripe
-//! that was lost when an older copy of the catalog was restored.
+//! The record serves to classify a block that belongs to no stripe in the catalog. If the era in the block's
+//! name is recorded, the block is left over from a file that was removed or never committed. There is one
+//! exception: a put that was open when a coordinator started. If the catalog is an old copy, that put may
+//! have been committed in the original. If the era is not recorded, the block may belong to a stripe that was
+//! lost when an older copy of the catalog was restored.
 //!
 //! Copies of the catalog omit this record. Otherwise the blocks of a put that was open when the copy was
 //! taken would look like leftovers after a restore, although the put may have been committed in the meantime.
@@ -34,7 +34,8 @@ pub struct Eras {
 }
 
 impl Eras {
-    /// Starts an era, unless it is the current one; `next` is the count of its first stripe.
+    /// Starts an era; does nothing if the era is already the current one. `next` is the count of the era's
+    /// first stripe.
     pub fn begin(&mut self, era: Era, next: u64) {
         let era = era.number();
         if let Some((before, first)) = self.now.filter(|&(now, _)| now != era)
@@ -78,8 +79,9 @@ impl Eras {
         era.is_some_and(|era| self.now.is_none_or(|(now, _)| now != era) && !self.disclaimed.contains(&era))
     }
 
-    /// Whether a coordinator of this catalog has assigned this block's name, and the catalog knows whether
-    /// the block's put was committed. `next` is the count of the next stripe.
+    /// Returns `true` if a coordinator of this catalog assigned this block's name. Returns `false` for blocks
+    /// of puts that were open when a coordinator started, because such a put may have been committed in
+    /// another copy of the catalog. `next` is the count of the next stripe.
     pub fn were_given(&self, block: &BlockId, next: u64) -> bool {
         let Some((key, _)) = Key::of_block(block).filter(|(key, _)| !self.is_left(key.count())) else {
             return false;

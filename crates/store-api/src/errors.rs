@@ -98,7 +98,7 @@ pub enum OpenError {
         /// The operator's next step.
         remedy: String,
     },
-    /// Another coordinator has begun a higher term.
+    /// Another coordinator has opened the catalog since and begun a higher [term](crate::Term).
     #[error("the catalog {} was taken over by another coordinator: stop one of the two", path.display())]
     TakenOver {
         /// The file.
@@ -118,7 +118,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns the error as a fault of the catalog's storage.
+    /// Converts the error into a [`CatalogError`].
     pub fn into_fault(self) -> CatalogError {
         let detail = self.to_string();
         match self {

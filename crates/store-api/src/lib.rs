@@ -6,9 +6,9 @@
 //!
 //! **Coordinator side.** Three traits, which a store implements independently of each other:
 //!
-//! | trait | stores | implementations |
+//! | trait | contents | implementations |
 //! |---|---|---|
-//! | [`Catalog`] | stripes and their holders; *publish* | `dir`, `attached` (under `hdfs` and `seaweedfs`) |
+//! | [`Catalog`] | stripes and where their blocks are | `dir`, `attached` (under `hdfs` and `seaweedfs`) |
 //! | [`Files`] | files that are put through Mend | `dir` |
 //! | [`Records`] | nodes, repair queue, pending removals, counters | redb in `dir`; etcd may follow |
 //!

@@ -14,8 +14,8 @@ use crate::CatalogError;
 
 /// Number of bits of an era.
 pub const ERA_BITS: u32 = 30;
-/// A restored catalog is assumed to lag by fewer stripes than this. A block with a count even further ahead
-/// was not named by Mend.
+/// The maximum number of stripes by which a restored catalog is assumed to lag. A block whose count is
+/// further ahead of the catalog's was not named by Mend.
 pub const FAR: u64 = 1 << 32;
 const ERA_DIGITS: usize = 6;
 /// The alphabet of eras, without letters that are easily mistaken for others.
@@ -28,7 +28,7 @@ pub const MAX_COUNT: u64 = u64::MAX >> ERA_BITS;
 pub struct Era(u32);
 
 impl Era {
-    /// The era of names that show no era; for tests.
+    /// The era of names without an era part, such as `17`. Mend itself never assigns such names; tests do.
     pub const NONE: Self = Self(0);
 
     /// Returns the era as a number, from 0 to 2^30 − 1.

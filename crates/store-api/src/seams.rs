@@ -45,13 +45,13 @@ pub trait Catalog: Send {
         Some(done)
     }
 
-    /// Called when a coordinator with this term takes over.
+    /// Informs the catalog that a coordinator with this term has taken over.
     fn enter_term(&mut self, term: Term) {
         let _ = term;
     }
 
-    /// Called before a record is written, so that the catalog can undo its own state that would contradict
-    /// the record. A coordinator that crashes between the two steps repeats the write.
+    /// Called before a record is written. The catalog undoes any state of its own that would contradict the
+    /// record. A coordinator that crashes between this call and the write repeats the call and the write.
     ///
     /// # Errors
     /// [`StoreError`]; the record is not written then.
@@ -84,7 +84,7 @@ pub trait Catalog: Send {
 
 /// Files that are put, read and removed through Mend. Only stores that own their files implement this trait.
 pub trait Files: Send {
-    /// Calls `visit` with every file, every open put and the number of the next stripe.
+    /// Calls `visit` with every file and every open put, and with the number of the next stripe.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -144,7 +144,7 @@ pub trait Records: Send {
     /// was answered with an error. Cheap if nothing failed.
     ///
     /// # Errors
-    /// [`OpenError`]. Unless the error [is passing](OpenError::is_passing), this coordinator must not write
+    /// [`OpenError`]. If the error [is not passing](OpenError::is_passing), this coordinator must not write
     /// to these records again.
     fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError>;
 
@@ -164,7 +164,7 @@ pub trait Transaction: Send {
 
 /// A copy of a coordinator's records, taken while they are in use. Another thread may save the copy.
 pub trait Snapshot: fmt::Debug + Send {
-    /// Saves the copy in place of the previous good copy, which is kept as a second file.
+    /// Saves the copy. The previously saved copy is renamed to a second file, which it replaces.
     ///
     /// # Errors
     /// [`OpenError`].

@@ -191,7 +191,7 @@ impl Storage {
     /// See [`Records::recover`].
     ///
     /// # Errors
-    /// [`OpenError`]. Unless the error [is passing](OpenError::is_passing), this coordinator must not write
+    /// [`OpenError`]. If the error [is not passing](OpenError::is_passing), this coordinator must not write
     /// to these records again.
     pub fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError> {
         self.records.recover(term)

@@ -13,7 +13,7 @@ pub struct StripeRecord {
     pub id: StripeId,
     /// The stripe's code.
     pub code: CodeSpec,
-    /// Length of a block for the code; shorter blocks are padded with zeros.
+    /// Length of a block as the code sees it; shorter blocks are padded with zeros before they are encoded.
     pub block_bytes: u64,
     /// Length of the chunks in which the blocks are encoded; `None` if each block is one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub struct StripeRecord {
 /// The length of blocks and of their chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
-    /// Length of a block for the code; shorter blocks are padded with zeros.
+    /// Length of a block as the code sees it; shorter blocks are padded with zeros before they are encoded.
     pub block_bytes: u64,
     /// Length of the chunks in which a block is encoded; `None` if the block is one chunk.
     pub chunk_bytes: Option<u64>,
@@ -99,8 +99,8 @@ impl StripeRecord {
 pub struct BlockRecord {
     /// The block's name.
     pub id: BlockId,
-    /// The block's length; at most the stripe's `block_bytes`. A shorter block is padded with zeros for the
-    /// code.
+    /// The block's length; at most the stripe's `block_bytes`. A shorter block is padded with zeros before it
+    /// is encoded.
     pub bytes: u64,
     /// The node that holds the block or was its last holder; `None` if no holder is known.
     pub node: Option<NodeId>,

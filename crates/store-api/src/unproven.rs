@@ -23,7 +23,7 @@ pub struct Unproven {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replaced {
-    /// The catalog was made from the labels of blocks.
+    /// The catalog was rebuilt from the labels of blocks.
     Rebuilt,
     /// The catalog was replaced by a copy.
     Restored,

@@ -1,10 +1,11 @@
 //! Writes to a storage, their results, and changes that a storage reports.
 //!
-//! All of these are plain values, so that the coordinator need not wait. A [`Write`] is sent to the thread
-//! that owns the [`Storage`](crate::Storage). That thread carries out all pending writes together and answers
-//! each with a [`Done`] or a [`StoreError`]. A [`StoreChange`] is the new state of one object, whoever
-//! changed it. Changes are part of an answer, are visited when a storage is read at startup, and are reported
-//! when other writers change the store.
+//! All of these are plain values that can be sent between threads, so that the coordinator need not wait for
+//! the storage. A [`Write`] is sent to the thread that owns the [`Storage`](crate::Storage). That thread
+//! carries out all pending writes together and answers each with a [`Done`] or a [`StoreError`]. A
+//! [`StoreChange`] is the new state of one object, whoever changed it. The coordinator receives changes in
+//! three ways: as part of an answer, when it reads the whole storage at startup, and when other writers
+//! change the store.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -73,8 +74,8 @@ pub enum StripeWrite {
 }
 
 impl StripeWrite {
-    /// Returns the stripe of a publication, claim or release, which may require calls to the store's own
-    /// servers; `None` for other changes.
+    /// Returns the stripe of a publication, claim or release: the changes that may require calls to the
+    /// store's own servers. Returns `None` for other changes.
     pub fn stripe(&self) -> Option<&StripeId> {
         match self {
             Self::Publish { stripe, .. } | Self::Claim { stripe, .. } | Self::Release(stripe) => Some(stripe),
@@ -185,7 +186,7 @@ pub enum Answer {
     File(FileRecord),
     /// The number of a node.
     Node(NodeId),
-    /// The first of some numbers.
+    /// The first of the reserved numbers.
     First(u64),
     /// The stripe is locked. The store's own processes accept these blocks from writers that present these
     /// permits.
@@ -332,7 +333,7 @@ impl From<PutError> for StoreError {
 }
 
 impl StoreError {
-    /// Whether the storage itself failed, in which case other writes of the same batch fail too.
+    /// Whether the storage itself failed. Other writes of the same batch then fail too.
     pub fn is_fault(&self) -> bool {
         matches!(self, Self::Catalog(CatalogError::Storage { .. }) | Self::Fenced { .. })
     }

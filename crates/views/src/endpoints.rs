@@ -368,8 +368,8 @@ endpoints! {
         answer Value "An empty answer",
         404 "There is no put with this number";
 
-    /// Describes a stripe of another system, so it can be read and repaired by its name. Replaces an earlier
-    /// description. The description expires ten minutes after its last use.
+    /// Describes a stripe of another system, so that the stripe can be read and repaired by its name.
+    /// Replaces an earlier description. The description expires ten minutes after its last use.
     DescribeStripe describe = Post post "/v1/stripes"
         body GivenStripe,
         answer StripeView "The described stripe",

@@ -94,7 +94,7 @@ pub enum HistoryEvent {
         repair: u64,
         /// The target of the repair.
         target: String,
-        /// True if the repair was started automatically because a helper was absent for too long.
+        /// True if the coordinator started the repair automatically, false if it was requested.
         by_itself: bool,
     },
     /// A repair has ended.
@@ -103,7 +103,7 @@ pub enum HistoryEvent {
         repair: u64,
         /// The target of the repair.
         target: String,
-        /// True if the repair was started automatically.
+        /// True if the coordinator started the repair automatically, false if it was requested.
         by_itself: bool,
         /// The final state of the repair.
         state: RepairState,

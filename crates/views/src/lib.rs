@@ -91,9 +91,9 @@ pub struct ProgressView {
     /// Milliseconds since the repair's stripes were determined. Pauses, and time before the last restart of
     /// the coordinator, are not counted.
     pub elapsed_ms: u64,
-    /// Lower bound on the duration in milliseconds, computed at the start of the repair from the rates of
-    /// links and disks and their caps. Absent for codes that read less than whole blocks, for repairs that
-    /// ended incomplete, and for repairs that were faster than the bound.
+    /// Lower bound on the duration in milliseconds, computed at the start of the repair from the rates and
+    /// the caps of links and disks. Absent for codes that read less than whole blocks, for repairs that ended
+    /// incomplete, and for repairs that were faster than the bound.
     pub bound_ms: Option<u64>,
 }
 
@@ -163,8 +163,8 @@ pub struct Census {
     /// helper. If the shared helper fails, all of these blocks are lost together.
     #[serde(default)]
     pub misplaced: u64,
-    /// Stripes grouped by the number of further helpers, whichever they are, that they can lose and stay
-    /// readable; fewest first.
+    /// Readable stripes, grouped by how many further helpers, hosts, racks and blocks each can lose,
+    /// whichever they are. The groups that can lose the fewest helpers come first.
     pub redundancy: Vec<Redundancy>,
     /// Stripes that cannot be read now.
     pub unreadable: u64,
@@ -277,7 +277,7 @@ pub struct JobView {
     pub stripe: String,
     /// The phase of the job.
     pub phase: JobPhase,
-    /// The scheme of the job's current plan.
+    /// The repair scheme of the job's current plan.
     pub scheme: String,
     /// Slices delivered.
     pub delivered_slices: u32,
@@ -364,8 +364,8 @@ pub struct GivenStripe {
     pub code: String,
     /// Size of a full block in bytes. The code pads shorter blocks with zeros.
     pub block_bytes: u64,
-    /// Size in bytes of the chunks in which blocks are encoded, each cut into the code's sub-blocks; if
-    /// absent, each block is a single chunk.
+    /// Size in bytes of the chunks in which blocks are encoded; each chunk is cut into the code's sub-blocks.
+    /// If absent, each block is a single chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
     /// All blocks of the stripe, by index.
@@ -426,7 +426,7 @@ pub struct RepairRequest {
     /// target helper.
     #[serde(default)]
     pub homes: Vec<Home>,
-    /// The scheme; the cluster's default if absent.
+    /// The repair scheme; the cluster's default if absent.
     pub scheme: Option<String>,
     /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
@@ -441,9 +441,9 @@ pub struct RepairView {
     pub repair: u64,
     /// The target: `block NAME`, `stripe NAME`, `node NAME`, `drain NAME` or `all`.
     pub target: String,
-    /// True if the repair was started automatically because a helper was absent for too long.
+    /// True if the coordinator started the repair automatically, false if it was requested.
     pub by_itself: bool,
-    /// The scheme that was requested.
+    /// The requested repair scheme.
     pub scheme: String,
     /// The policy that chooses helpers.
     pub policy: String,
@@ -498,7 +498,7 @@ pub struct RepairItem {
     pub blocks: Vec<String>,
     /// The blocks that were rebuilt, with their helpers.
     pub rebuilt: Vec<RebuiltBlock>,
-    /// The scheme that was used.
+    /// The repair scheme that was used.
     pub scheme: Option<String>,
     /// The result of the parity check.
     pub parity: Option<ParityOutcome>,
@@ -530,7 +530,7 @@ pub struct PlanRequestView {
     /// Indices of the wanted blocks; all lost blocks if empty.
     #[serde(default)]
     pub blocks: Vec<u16>,
-    /// The scheme; the cluster's default if absent.
+    /// The repair scheme; the cluster's default if absent.
     pub scheme: Option<String>,
     /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
@@ -552,7 +552,7 @@ pub struct PlanView {
     pub summary: serde_json::Value,
     /// Names of the nodes in the summary, by their number.
     pub nodes: BTreeMap<String, String>,
-    /// The scheme of the plan.
+    /// The repair scheme of the plan.
     pub scheme: String,
     /// The requestors of the wanted blocks, in the order of these blocks.
     pub requestors: Vec<String>,

@@ -25,7 +25,8 @@ pub struct NodeView {
     pub address: Option<String>,
     /// The node's rack, if known.
     pub rack: Option<String>,
-    /// The configured rate of the node's link in bytes per second, if any.
+    /// The configured rate of the node's link in bytes per second; the lower one, if the two directions
+    /// differ. Absent if no rate is configured or the helper is down.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Free space for blocks in bytes, if the helper is up.
     pub free_bytes: Option<u64>,
@@ -104,7 +105,7 @@ pub struct ReplaceRequest {
     pub by: String,
 }
 
-/// The result of a check whether helpers may be stopped or removed.
+/// The result of checking whether helpers may be stopped or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SafetyView {
     /// Whether the helpers may be stopped or removed.
@@ -120,8 +121,8 @@ pub struct SafetyView {
     /// Number of readable stripes on these helpers whose blocks contradict each other.
     #[serde(default)]
     pub contradictory: u64,
-    /// The minimum number of further helpers that a stripe which stays readable could lose, in addition to
-    /// these helpers. Absent if no stripe stays readable.
+    /// Of the stripes that stay readable without these helpers: the minimum number of further helpers that
+    /// one can lose. Absent if no stripe stays readable.
     pub survives: Option<u32>,
     /// The result as text for people.
     pub text: String,

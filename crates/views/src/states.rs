@@ -20,7 +20,7 @@ macro_rules! states {
             /// All states.
             pub const ALL: &[Self] = &[$(Self::$state),+];
 
-            /// The text of the state in JSON.
+            /// Returns the text of the state in JSON.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$state => $text,)+
@@ -53,7 +53,7 @@ states! {
         Corrupt = "corrupt",
         /// The block was good, but its helper is down.
         Down = "down",
-        /// The store has the block in service, but no helper is there to read it.
+        /// The store serves the block, but no helper on its node can read it.
         OutOfReach = "out-of-reach",
         /// The block is still being written for the first time.
         NotStored = "not-stored",
@@ -121,15 +121,16 @@ states! {
         Cancelled = "cancelled",
         /// Automatic repairs are on hold: too many helpers are down, or the catalog is older than the blocks.
         Held = "held",
-        /// No helper has room for any of the blocks. The repair begins when some helper has.
+        /// No helper has room for any of the blocks. The repair begins when some helper has room.
         NoRoom = "no-room",
         /// A repair did not restore all blocks and will be retried.
         Failed = "failed",
-        /// The store itself determines which servers are in service, and repairs follow the store.
+        /// The store decides which of its servers are in service. Blocks are rebuilt when the store reports a
+        /// server as out of service, not when the helper disconnects.
         Store = "store",
     }
 
-    /// The severity of the cluster's state. `mend status --check` uses it as its exit code.
+    /// The severity of the cluster's state, which is also the exit code of `mend status --check`.
     Severity {
         /// Every stripe has all its blocks.
         Ok = "ok",

@@ -23,7 +23,7 @@ pub struct Status {
     /// Whether the coordinator has just started and waits for helpers to register. Repairs start after a
     /// short wait.
     pub settling: bool,
-    /// Stripes by the losses that they can still survive.
+    /// Counts of stripes by remaining redundancy.
     pub stripes: Census,
     /// The number and size of files.
     #[serde(flatten)]

@@ -1,9 +1,9 @@
 //! Ceph's lrc plug-in with parameters k, m and l: layers of jerasure's codes.
 //!
 //! The global layer is jerasure's `reed_sol_van` over all data. The k + m blocks are then divided into groups
-//! of l, each with the same number of data blocks and of global parity blocks. A group's local parity block
-//! is the XOR of its members. Ceph orders blocks group by group: data, global parity, local parity. Here the
-//! data comes first, then the global parity blocks, then the local ones.
+//! of l. All groups have the same number of data blocks, and the same number of global parity blocks. A
+//! group's local parity block is the XOR of its members. Ceph orders blocks group by group: data, global
+//! parity, local parity. Here the data comes first, then the global parity blocks, then the local ones.
 
 use crate::{Matrix, RsFamily, SpecError};
 

@@ -1,9 +1,10 @@
 //! Ceph's shec plug-in: a shingled code, in which each parity block covers a part of the data.
 //!
 //! The matrix is jerasure's `reed_sol_van` with some elements replaced by zeros. The m parity blocks are
-//! divided into two sets of m₁ and m₂ = m − m₁ blocks. Parity block r of the first set covers a share c₁/m₁
-//! of the data, from data block ⌊r·k/m₁⌋ on. The second set is built in the same way from m₂ and c₂ = c − c₁.
-//! The plug-in uses the first m₁ and c₁ that minimize the average number of blocks read to repair one block.
+//! divided into two sets of m₁ and m₂ = m − m₁ blocks. The number c of losses that are always repairable is
+//! divided accordingly, into c₁ and c₂ = c − c₁. Parity block r of the first set covers a share c₁/m₁ of the
+//! data, from data block ⌊r·k/m₁⌋ on. The second set is built in the same way from m₂ and c₂. The plug-in
+//! uses the first m₁ and c₁ that minimize the average number of blocks read to repair one block.
 
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 //!
 //! The matrix is part of the code's name, so that a stripe can be decoded from its metadata alone:
 //! `explicit-N-K-T-xHEX` contains the parity rows in hexadecimal, row by row, and T, the number of losses
-//! that are always decodable. Users supply it as text ([`Generator::from_text`]): n rows of k numbers,
-//! beginning with the identity as the first k rows.
+//! that are always decodable. Users supply the matrix as text ([`Generator::from_text`]): n rows of k
+//! numbers, beginning with the identity as the first k rows.
 
 use std::fmt;
 

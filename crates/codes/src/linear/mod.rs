@@ -53,8 +53,8 @@ pub enum LinearCode {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// An LRC with the block layout of Azure's, but with published coefficients of other authors in the
-    /// global parity blocks: `lrc-K-L-G-powers` or `lrc-K-L-G-cauchy`.
+    /// An LRC with the block layout of Azure's, whose global parity blocks have coefficients that other
+    /// authors published: `lrc-K-L-G-powers` or `lrc-K-L-G-cauchy`.
     PublishedLrc {
         /// The coefficients of the global parity blocks.
         globals: LrcGlobals,
@@ -181,7 +181,7 @@ impl Linear {
         Ok(Self::assemble(spec, parity, groups))
     }
 
-    /// Creates a code with the rows and groups of its spec.
+    /// Creates the code of `spec` from its parity rows and its local groups.
     pub(crate) fn assemble(spec: CodeSpec, parity: Matrix, mut groups: Vec<Vec<usize>>) -> Self {
         groups.sort_by_key(Vec::len);
         let code = Systematic::new(1, parity);

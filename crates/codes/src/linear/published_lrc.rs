@@ -1,9 +1,9 @@
-//! LRCs with the block layout of Azure's, but with published coefficients of other authors in the global
-//! parity blocks. They are supported for existing stripes; new stripes should use `lrc`.
+//! LRCs with the block layout of Azure's, whose global parity blocks have coefficients that other authors
+//! published. They are supported for existing stripes; new stripes should use `lrc`.
 //!
 //! The order of blocks is that of `lrc`: data, the XOR of each group, global parity. Neither set of
-//! coefficients repairs every loss that the layout allows to repair. `Powers` uses the same coefficients in
-//! every group, and therefore does not even repair all losses of g + 1 blocks.
+//! coefficients repairs every loss that a better choice for the same layout could repair. `Powers` uses the
+//! same coefficients in every group, and therefore does not even repair all losses of g + 1 blocks.
 
 use gf::{inv, pow};
 
@@ -21,7 +21,7 @@ pub enum LrcGlobals {
 }
 
 impl LrcGlobals {
-    /// Returns the suffix after the numbers of the code's name.
+    /// Returns the suffix that follows the numbers in the code's name.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Powers => "powers",

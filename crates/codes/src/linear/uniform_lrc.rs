@@ -1,9 +1,9 @@
 //! Uniform Cauchy LRC: a wide code whose groups also contain the global parity blocks.
 //!
 //! The first g rows of a Cauchy matrix of g + 1 rows form the global parity blocks. The k + g blocks are
-//! divided into l groups, as evenly as possible. A group's local parity block is the sum of its data, with
-//! the coefficients of the last row, and of its global parity blocks. So the sum of all local and global
-//! parity blocks equals the block that the last row defines.
+//! divided into l groups, as evenly as possible. A group's local parity block is the sum of the group's data
+//! blocks, each multiplied by its coefficient in the last row, and of the group's global parity blocks. So
+//! the sum of all local and global parity blocks equals the block that the last row defines.
 //!
 //! Order of blocks: data, global parity, local parity. Source: Kadekodi, Silas, Clausen and Merchant,
 //! "Practical Design Considerations for Wide Locally Recoverable Codes (LRCs)" (USENIX FAST 2023).

@@ -125,7 +125,8 @@ async fn a_hanging_storage_refuses_excess_requests_and_loses_none() {
     set(&hangs, false);
     assert_eq!(patient.await.unwrap().0, 200);
     loop {
-        // Requests that arrived earlier are stored first.
+        // The requests that arrived earlier are stored first. Until some of them are, this request is
+        // refused.
         match running.http(&admin, "POST", "/v1/puts", &begin("after")).await {
             (200, _) => break,
             (code, answer) => assert_eq!(code, 503, "{answer}"),

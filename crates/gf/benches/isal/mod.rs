@@ -34,7 +34,7 @@ impl IsaL {
         }
     }
 
-    /// ISA-L's 32-byte tables for `rows` rows of coefficients.
+    /// Returns ISA-L's 32-byte tables for `rows` rows of coefficients.
     pub fn tables(&self, coefficients: &[u8], rows: usize) -> Vec<u8> {
         let mut tables = vec![0; 32 * coefficients.len()];
         let sources = coefficients.len() / rows;
@@ -43,7 +43,7 @@ impl IsaL {
         tables
     }
 
-    /// ISA-L's equivalent of `Kernel::combine`.
+    /// Calls ISA-L's equivalent of `Kernel::combine`.
     pub fn combine(&self, tables: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
         let bytes = targets[0].len();
         assert!(sources.iter().all(|s| s.len() == bytes) && targets.iter().all(|t| t.len() == bytes));
@@ -63,7 +63,7 @@ impl IsaL {
         }
     }
 
-    /// ISA-L's equivalent of `Kernel::mul_add`.
+    /// Calls ISA-L's equivalent of `Kernel::mul_add`.
     pub fn mul_add(&self, tables: &[u8], source: &[u8], target: &mut [u8]) {
         assert_eq!(source.len(), target.len());
         assert_eq!(tables.len(), 32);
