@@ -57,7 +57,8 @@ impl History {
         }
     }
 
-    /// Returns the number, target and reason of the last repair, if it failed.
+    /// Returns text with the number and the target of the last repair, and why it failed; `None` if it did
+    /// not fail.
     pub(crate) fn failed_last(&self) -> Option<String> {
         let last = self.entries.iter().rev().find_map(|entry| match &entry.what {
             HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {

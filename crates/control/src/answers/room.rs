@@ -8,8 +8,8 @@ use crate::counts::count;
 use crate::repairs::fullness::NEARLY;
 use crate::repairs::room::Room;
 
-/// The maximum number of stripes that are checked for room elsewhere. If there are more, an even sample of
-/// them is checked.
+/// At most this many stripes are checked for whether another helper could accept a lost block. If there are
+/// more stripes, an even sample is checked.
 const LOOKED_AT: usize = 500;
 
 impl<'a> Answers<'a> {

@@ -280,7 +280,7 @@ impl Jobs {
         puts.filter(|put| !self.puts.puts.contains_key(put)).collect()
     }
 
-    /// Starts to store a stripe of a put: allocates it in the catalog first.
+    /// Starts to store a stripe of a put by having the catalog allocate it.
     pub(crate) fn put_stripe(
         &mut self,
         facts: Facts<'_>,

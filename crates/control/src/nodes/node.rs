@@ -45,7 +45,7 @@ enum Membership {
     Member,
     /// The catalog lists the node, but mend.toml does not. It is removed once it is empty.
     Retired,
-    /// The storage is removing the node. If that fails, the previous state returns.
+    /// The storage is removing the node. If the removal fails, the node returns to its previous state.
     Forgetting {
         was_retired: bool,
     },

@@ -197,7 +197,7 @@ impl<'a> Facts<'a> {
         let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
         let from = self.readable_at(block)?;
         let moves = match onto {
-            [] => self.shares_helper(record, index, from), // It moves away from another block of its stripe.
+            [] => self.shares_helper(record, index, from), // The helper has another block of the stripe.
             onto => !onto.contains(&from),
         };
         moves.then_some((index, from))

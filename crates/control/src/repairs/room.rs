@@ -18,8 +18,8 @@ use crate::stripes::Stripes;
 
 /// The maximum number of a helper's blocks that are checked. If there are more, an even sample is taken.
 const LOOKED_AT: usize = 1000;
-/// How long the result of a check is used, plus the same time again for every `MANY_BLOCKS` blocks of the
-/// helper.
+/// How long the result of a check is used if the helper has few blocks. The time grows by the same amount for
+/// every `MANY_BLOCKS` blocks of the helper.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const MANY_BLOCKS: u64 = 10_000;
 
@@ -96,7 +96,7 @@ impl Jobs {
         Room { blocks: room.blocks.min(most), stuck: room.stuck.min(most), ..room }
     }
 
-    /// Checks the room for one more lost block of each of these stripes.
+    /// Counts the stripes for which no helper could accept a further lost block.
     pub(crate) fn spare_room(&self, facts: Facts<'_>, stripes: &[StripeRecord]) -> Room {
         let takers = Takers::new(self, facts, &[], None);
         let stuck = || stripes.iter().filter(|record| !takers.take(record));

@@ -50,7 +50,7 @@ impl Scrubs {
             view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
     }
 
-    /// Starts a scrub. If a running scrub already does what is requested, returns that one.
+    /// Starts a scrub. If a running scrub already does what is requested, returns the view of that scrub.
     pub(crate) fn start_scrub(
         &mut self,
         facts: Facts<'_>,

@@ -20,8 +20,8 @@ use crate::stripes::state::holdings::Holdings;
 use views::OrphansView;
 
 impl Stripes {
-    /// Searches for lost blocks and removes blocks, once the start-up phase has ended or no helper claims any
-    /// more that the catalog is outdated.
+    /// Searches for lost blocks and removes blocks that helpers must not keep. Call this when the start-up
+    /// phase has ended, and when no helper lists blocks newer than the catalog any more.
     pub(crate) fn after_settling(&mut self, outer: OuterFacts<'_>, jobs: &Jobs, out: &mut Out) {
         for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
             self.find_homes(outer, node, out);

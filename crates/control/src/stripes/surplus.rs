@@ -27,8 +27,8 @@ use crate::stripes::indices::indexed;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a verified copy allows the removal of the other copies.
 const FRESH: Duration = Duration::from_secs(60);
-/// How long a copy that a job has read back allows the removal of the other copies. A drain removes the
-/// earlier copy of a block right after the job.
+/// How long a copy that a job has read back allows the removal of the other copies. A short time is enough,
+/// because a drain removes the earlier copy of a block right after the job.
 const READ_BACK_COUNTS: Duration = Duration::from_secs(5);
 /// How long the copies of a stripe are kept after a read that failed for an unknown reason.
 const HELD: Duration = Duration::from_secs(60);
@@ -100,7 +100,8 @@ impl Surplus {
     }
 
     /// Whether a node's copy of a block may be removed now, because the copy that stays was just verified. If
-    /// only this verification is missing, queues it; the copy is reported again afterwards.
+    /// only this verification is missing, queues it. After the verification, the copy is reported to the
+    /// scheduler again.
     pub(crate) fn may_drop(
         &mut self,
         facts: Facts<'_>,
@@ -135,7 +136,7 @@ impl Surplus {
                 let record = facts.stripes.picture.stripe(&key.0).ok();
                 let block = record.map(|mut record| record.blocks.swap_remove(key.1.0.into()));
                 let Some(block) = block.filter(|block| facts.readable_at(block) == Some(node)) else {
-                    continue; // It is reported again.
+                    continue; // The surplus copy is reported again later.
                 };
                 let mut pace = self.reading.get(&node).map_or(Pace::default(), |reading| reading.pace);
                 pace.spend(block.bytes, BYTES_PER_S, now);
