@@ -50,7 +50,7 @@ impl History {
         self.entries = entries.into();
     }
 
-    /// Adds the bad blocks that were found since the last tick to the history, as one event per node.
+    /// Adds one event to the history for each node on which bad blocks were found since the last tick.
     pub(crate) fn note_all_bad(&mut self, nodes: &Nodes, out: &mut Out) {
         for (node, Bad { blocks, first, problem }) in std::mem::take(&mut out.bad) {
             out.note(HistoryEvent::BlocksLost { node: nodes.name(node), blocks, first, problem });

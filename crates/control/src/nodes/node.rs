@@ -72,7 +72,7 @@ impl Node {
     }
 
     /// Moves the node from down to up, because it has registered. A retired node becomes a member again.
-    /// Returns the outage that this ends.
+    /// Returns the outage that has ended, if there was one.
     ///
     /// # Panics
     /// If the node is up or being removed; admission refuses both.
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// Moves the node from up to down. Returns the session that this ends; `None` if the node was already
+    /// Moves the node from up to down. Returns the session that has ended; `None` if the node was already
     /// down.
     pub(super) fn disconnect(&mut self) -> Option<Session> {
         if !self.is_up() {
@@ -177,7 +177,7 @@ pub(crate) struct Outage {
     /// How long the helper had been away at time `at`.
     pub(super) before: Duration,
     pub(super) at: Duration,
-    /// An operator cancelled the recovery; it does not start automatically again.
+    /// Whether an operator cancelled the recovery. A cancelled recovery does not start automatically again.
     pub(crate) cancelled: bool,
 }
 

@@ -34,7 +34,8 @@ use views::WaitingStripes;
 /// How often the coordinator looks for damaged stripes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// In Mend's own stores, each check considers at most this many stripes with corrupt or missing blocks, and
-/// at most this many stripes with a shortened grace period. An absent helper may damage millions of stripes.
+/// at most this many stripes with a shortened grace period. This limits the time of a check, because an
+/// absent helper may damage millions of stripes.
 const LOOK_AT: usize = 2048;
 /// The maximum number of automatic repairs at a time. Stripes with the least redundancy come first.
 const OPEN_AT_ONCE: usize = 32;

@@ -122,8 +122,9 @@ impl Repairs {
         repair.add_item(item, record, &wanted, |block| facts.is_lost(block));
     }
 
-    /// Returns the new nodes of blocks: from the order, otherwise from the scheduler. If the store refused
-    /// one of them, or a removal in flight could hit the new copy there, other nodes are chosen.
+    /// Returns the nodes that will receive the blocks: for a described stripe, those that the order names;
+    /// otherwise those that the scheduler proposed. If the store refused blocks of the stripe on a proposed
+    /// node, or a removal in flight could hit the new copy on it, other nodes are chosen.
     pub(crate) fn requestors(
         &mut self,
         facts: Facts<'_>,

@@ -15,7 +15,7 @@ use ::views::{ItemState, RepairCounts, RepairReason, RepairState, RepairView};
 /// Which stripes of a repair a view lists.
 #[derive(Clone, Debug)]
 pub struct ItemPage {
-    /// Lists only stripes whose names come after this one.
+    /// Lists only stripes whose names come after the name of this stripe.
     pub after: Option<StripeId>,
     /// The maximum number of stripes to list.
     pub limit: usize,
