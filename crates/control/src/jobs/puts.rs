@@ -270,7 +270,7 @@ impl Jobs {
         late.map(|(&put, _)| put).filter(|put| !self.puts.ending.contains(put)).collect()
     }
 
-    /// Returns those puts among the changes that no client knows: they are durable, although their requests
+    /// Returns the puts in `changes` that no client knows: these puts are durable, although their requests
     /// were refused.
     pub(crate) fn unknown_puts(&self, changes: &[StoreChange]) -> Vec<PutId> {
         let puts = changes.iter().filter_map(|change| match change {

@@ -6,9 +6,9 @@
 //!
 //! The throughput of real transfers is a lower bound for the rate of a port (a node's uplink or downlink). It
 //! corrects a measured rate that is too low, and it raises the assumed rate once half of the helpers have
-//! exceeded it. If the rates of half of the helpers are known, the assumed rate never exceeds the highest
-//! known rate. Otherwise a client would seem to have a better link than all helpers, and all of them would
-//! send it raw blocks.
+//! reached twice the assumed rate. If the rates of half of the helpers are known, the assumed rate never
+//! exceeds the highest known rate. Otherwise a client would seem to have a better link than all helpers, and
+//! all of them would send it raw blocks.
 //!
 //! Times are milliseconds since 1970, because measured rates outlive the coordinator.
 

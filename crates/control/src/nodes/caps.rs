@@ -135,7 +135,7 @@ impl Nodes {
         }
     }
 
-    /// Sends its pace to each helper whose pace has changed.
+    /// Sends each helper its pace, if the pace has changed.
     fn tell_paces(&mut self, out: &mut Out) {
         let mut told = std::mem::take(&mut self.capping.told);
         told.retain(|&node, _| self.is_connected(node));

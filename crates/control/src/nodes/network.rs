@@ -78,7 +78,7 @@ impl Nodes {
         self.tell_clients();
     }
 
-    /// Updates the rates of clients that stated none to the assumed rate.
+    /// Sets the rates of clients that stated no rates to the assumed rate.
     fn tell_clients(&mut self) {
         let assumed = self.bandwidth.assumed();
         let clients =

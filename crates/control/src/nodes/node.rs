@@ -58,8 +58,8 @@ pub(crate) struct Unproven {
     pub stripes: Vec<StripeId>,
     /// The blocks that the helper has described.
     pub described: BTreeSet<BlockId>,
-    /// The deadline for the descriptions. When it passes, the scheduler resumes the stripes, because more of
-    /// their blocks may be lost.
+    /// The deadline for the descriptions. When it passes, the scheduler resumes the stripes, because further
+    /// blocks of these stripes may be lost.
     pub until: Duration,
 }
 

@@ -113,7 +113,7 @@ struct Patience {
     /// The number of blocks that the stripe can still lose.
     left: u32,
     grace: Option<Duration>,
-    /// Whether this period is shorter than the grace period of an absent helper.
+    /// Whether `grace` is shorter than the grace period of an absent helper.
     is_shortened: bool,
 }
 

@@ -56,7 +56,7 @@ impl Repairs {
             _ => BTreeSet::new(),
         };
         // In a repair of many stripes, the scheme `auto` uses the chains that the scheduler assigned. A named
-        // scheme ignores them.
+        // scheme ignores these chains.
         let stretches = match (scheme, order.is_wide()) {
             (repair::Scheme::Auto, true) => proposal.stretches.clone(),
             _ => Vec::new(),

@@ -125,7 +125,8 @@ impl Repairs {
     ) -> Result<Option<Vec<Wanted>>, Obstacle> {
         match self.requestors(facts, order, lost, proposal, record) {
             Placement::Chosen(mut wanted) => {
-                // The scheduler counts unreadable blocks as lost, although the store may have them.
+                // The scheduler also counts blocks as lost that are only unreadable. Such blocks are left out
+                // here, because the store has not lost them.
                 wanted.retain(|wanted| lost.contains(&wanted.block));
                 Ok(Some(wanted))
             }
