@@ -77,7 +77,7 @@ impl Repair {
         self.ended_unix_ms.is_none()
     }
 
-    /// Adds an item with the wanted blocks of its stripe. `is_lost` is whether a block is lost.
+    /// Adds an item with the wanted blocks of its stripe. `is_lost` returns whether a block is lost.
     pub(crate) fn add_item(
         &mut self,
         id: ItemId,

@@ -148,8 +148,9 @@ impl Stripes {
         }
     }
 
-    /// Queues blocks of a node for verification if the catalog places them on another node that has lost
-    /// them. Candidates are the node's orphans and the copies that it is about to remove.
+    /// Queues a node's copies of blocks for verification if they are wanted, for example because the catalog
+    /// places the block on another node, which has lost it. Candidates are the node's orphans and the copies
+    /// that it is about to remove.
     fn find_homes(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
         let Some(Holdings { orphans, removing, .. }) = self.inventory.get(node) else { return };
         let leaving = self.picture.files().discards(node).filter(|block| !removing.contains(*block));
