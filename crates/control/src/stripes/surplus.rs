@@ -32,19 +32,20 @@ const FRESH: Duration = Duration::from_secs(60);
 const READ_BACK_COUNTS: Duration = Duration::from_secs(5);
 /// How long the copies of a stripe are kept after a read that failed for an unknown reason.
 const HELD: Duration = Duration::from_secs(60);
-/// The maximum rate at which a helper reads for these verifications, in bytes per second.
+/// The maximum rate at which a helper reads to verify copies that stay, in bytes per second.
 const BYTES_PER_S: u64 = 64 << 20;
 
 type Key = (StripeId, BlockIndex);
 
-/// The copies that must be verified before others are removed.
+/// The copies that must be verified before other copies of the same blocks are removed.
 #[derive(Default)]
 pub(crate) struct Surplus {
     due: Duration,
     /// For each helper, the blocks that it must verify, with the nodes of their surplus copies.
     waiting: BTreeMap<NodeId, BTreeMap<Key, BTreeSet<NodeId>>>,
     reading: BTreeMap<NodeId, Reading>,
-    /// Copies that were verified, and the time until which the verification is valid.
+    /// For each verified block, the node of the verified copy, and the time until which the verification is
+    /// valid.
     verified: BTreeMap<Key, (NodeId, Duration)>,
     /// Stripes of which a read has failed, and the time until which their copies are kept.
     failed: BTreeMap<StripeId, Duration>,
@@ -59,7 +60,8 @@ struct Reading {
 }
 
 impl Surplus {
-    /// Looks for listed copies that could be removed, and starts the verifications that are due.
+    /// Looks for copies in the store's listing that could be removed, and starts the verifications that are
+    /// due.
     pub(crate) fn handle_tick(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let now = facts.base.now;
         if now >= self.due {
