@@ -85,8 +85,8 @@ commands! {
         State(u64, ItemPage, Reply<RepairView>),
         /// Like `State`, but answers only for repairs of stripes that plug-ins described.
         GivenState(u64, Reply<RepairView>),
-        /// Waits until a repair ends or its version differs from the given one, but no longer than the given
-        /// time.
+        /// Waits until a repair ends, its version differs from the given version, or the given time has
+        /// passed.
         Change(u64, Option<u64>, Duration, Reply<()>),
         Cancel(u64, Reply<RepairView>),
         CancelGiven(u64, Reply<RepairView>),

@@ -57,8 +57,7 @@ impl History {
         }
     }
 
-    /// Returns text with the number and the target of the last repair, and why it failed; `None` if it did
-    /// not fail.
+    /// If the last repair failed, returns text with the repair's number, its target and the reasons.
     pub(crate) fn failed_last(&self) -> Option<String> {
         let last = self.entries.iter().rev().find_map(|entry| match &entry.what {
             HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {

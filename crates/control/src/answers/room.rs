@@ -8,8 +8,8 @@ use crate::counts::count;
 use crate::repairs::fullness::NEARLY;
 use crate::repairs::room::Room;
 
-/// At most this many stripes are checked for whether another helper could accept a lost block. If there are
-/// more stripes, an even sample is checked.
+/// The maximum number of stripes for which the room for a lost block is checked. If there are more stripes,
+/// an even sample is checked.
 const LOOKED_AT: usize = 500;
 
 impl<'a> Answers<'a> {

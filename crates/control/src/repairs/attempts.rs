@@ -27,7 +27,7 @@ impl Attempts {
         self.not_before = now + pause.min(TRY_AGAIN_AT_MOST.max(least));
     }
 
-    /// Allows the next attempt only after [`TRY_AGAIN`] from now, without counting a failure.
+    /// Allows the next attempt only when [`TRY_AGAIN`] has passed, without counting a failure.
     pub(crate) fn put_off(&mut self, now: Duration) {
         self.not_before = now + TRY_AGAIN;
     }

@@ -66,7 +66,7 @@ impl Rooms {
         self.found.retain(|node, _| nodes.contains(node));
     }
 
-    /// Whether it is time to check again whether other helpers have room for a helper's blocks.
+    /// Whether the room for a helper's blocks must be checked again now.
     pub(crate) fn is_due(&self, node: NodeId, now: Duration) -> bool {
         let good_for = |room: Room| GOOD_FOR * (1 + (room.blocks / MANY_BLOCKS) as u32);
         self.found.get(&node).is_none_or(|&(at, room)| now >= at + good_for(room))
