@@ -17,7 +17,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Returns the reason to refuse a helper whose blocks belong to another cluster.
+    /// Checks that a helper's blocks belong to this cluster. Otherwise, the error is the reason for refusing
+    /// the helper.
     pub(crate) fn check_cluster(&self, cluster_id: &str) -> Result<(), String> {
         if cluster_id == self.settings.cluster_id {
             return Ok(());

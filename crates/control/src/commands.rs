@@ -1,4 +1,4 @@
-//! API requests: one enum per topic. Each request carries a [`Reply`], which addresses the answer to it.
+//! API requests: one enum per topic. Each request carries a [`Reply`], which ties its answer to the request.
 
 use std::time::Duration;
 
@@ -85,7 +85,8 @@ commands! {
         State(u64, ItemPage, Reply<RepairView>),
         /// Like `State`, but answers only for repairs of stripes that plug-ins described.
         GivenState(u64, Reply<RepairView>),
-        /// Waits until a repair ends or its version differs from this one, at most this long.
+        /// Waits until a repair ends, its version differs from the given version, or the given time has
+        /// passed.
         Change(u64, Option<u64>, Duration, Reply<()>),
         Cancel(u64, Reply<RepairView>),
         CancelGiven(u64, Reply<RepairView>),
@@ -101,7 +102,7 @@ commands! {
         Maintain(String, MaintenanceRequest, Reply<NodeView>),
         EndMaintenance(String, Reply<NodeView>),
         /// Checks whether these helpers can be stopped. The number is how many further helpers each stripe
-        /// must still be able to lose then.
+        /// must be able to lose while these helpers are stopped.
         OkToStop(Vec<String>, u32, Reply<SafetyView>),
         SafeToRemove(Vec<String>, Reply<SafetyView>),
         Replace(String, ReplaceRequest, Reply<RepairView>),

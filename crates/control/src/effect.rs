@@ -47,7 +47,7 @@ impl<T: Send + 'static> Reply<T> {
 /// The answer to an API request.
 #[derive(Debug)]
 pub struct Answer {
-    /// The request that this answers.
+    /// The request to which this is the answer.
     pub request: RequestId,
     result: Result<Box<dyn Any + Send>, RequestError>,
 }

@@ -50,14 +50,14 @@ impl History {
         self.entries = entries.into();
     }
 
-    /// Adds the bad blocks that were found since the last tick to the history, as one event per node.
+    /// Adds one event to the history for each node on which bad blocks were found since the last tick.
     pub(crate) fn note_all_bad(&mut self, nodes: &Nodes, out: &mut Out) {
         for (node, Bad { blocks, first, problem }) in std::mem::take(&mut out.bad) {
             out.note(HistoryEvent::BlocksLost { node: nodes.name(node), blocks, first, problem });
         }
     }
 
-    /// Returns the number, target and reason of the last repair, if it failed.
+    /// If the last repair failed, returns text with the repair's number, its target and the reasons.
     pub(crate) fn failed_last(&self) -> Option<String> {
         let last = self.entries.iter().rev().find_map(|entry| match &entry.what {
             HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {

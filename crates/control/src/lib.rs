@@ -30,7 +30,7 @@ macro_rules! outer_facts {
     };
 }
 
-/// Borrows all state machines of a [`Control`] as read-only [`Answers`] while its effects are written.
+/// Borrows all state machines of a [`Control`] as read-only [`Answers`] while its output is written.
 macro_rules! answers {
     ($control:ident) => {
         $crate::answers::Answers {
@@ -109,7 +109,8 @@ use stripes::Stripes;
 use stripes::surplus::Surplus;
 use views::FoundBy;
 
-/// The time between ticks while jobs run. The timers of jobs are 250 ms and longer.
+/// The time between ticks while jobs run. This is often enough, because the timers of jobs are 250 ms or
+/// longer.
 const BUSY_TICK: Duration = Duration::from_millis(50);
 /// The time between ticks when no job runs.
 const IDLE_TICK: Duration = Duration::from_millis(500);

@@ -156,7 +156,8 @@ impl Out {
         number.ok_or(StorageError::StorageBehind { waiting: self.unanswered })
     }
 
-    /// Adds the range that the storage has reserved, or allows another request if that failed.
+    /// Adds the range of numbers that the storage has reserved. If the reservation failed, allows another
+    /// request.
     pub(crate) fn add_numbers(&mut self, first: Option<u64>) {
         self.more_numbers = false;
         self.numbers.extend(first.map(|first| first..first + NUMBERS));

@@ -16,7 +16,8 @@ impl Pace {
         self.due <= now
     }
 
-    /// Counts the bytes of a read that starts now, at a rate in bytes per second.
+    /// Delays the next read by the time that a read of `bytes`, which starts now, takes at `rate` bytes per
+    /// second.
     pub(crate) fn spend(&mut self, bytes: u64, rate: u64, now: Duration) {
         let cost = Duration::from_secs_f64(bytes as f64 / rate as f64);
         self.due = self.due.max(now.saturating_sub(CREDIT)) + cost;

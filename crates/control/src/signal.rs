@@ -54,8 +54,8 @@ pub(crate) enum Signal {
     Slow { node: NodeId, rate: f64 },
     /// A node that was suspected to be slow is not slow.
     Acquitted(NodeId),
-    /// A link was measured. `ports` has the best rate over all links of the sender and of the receiver;
-    /// `pair` has the rate of this link.
+    /// A link was measured. `ports` has two rates: the best over all links from the sender, and the best over
+    /// all links to the receiver. `pair` has the rate of this link.
     Measured { link: (NodeId, NodeId), ports: [Option<f64>; 2], pair: Option<f64> },
     /// The measurement of links has ended.
     MeasuredAll,

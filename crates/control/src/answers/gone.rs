@@ -214,8 +214,8 @@ impl<'a> Answers<'a> {
         )
     }
 
-    /// Returns text about those blocks of a helper that no other helper can take, if other helpers can take
-    /// at least some of its blocks; otherwise an empty text.
+    /// Returns text about the blocks of a helper that no other helper can accept. The text is empty if there
+    /// are no such blocks, or if the other helpers can accept none of the helper's blocks.
     fn stuck_beside(self, node: NodeId) -> String {
         match self.repairs.nodes.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(

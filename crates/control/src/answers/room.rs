@@ -8,8 +8,8 @@ use crate::counts::count;
 use crate::repairs::fullness::NEARLY;
 use crate::repairs::room::Room;
 
-/// The maximum number of stripes that are checked for room elsewhere. If there are more, an even sample of
-/// them is checked.
+/// The maximum number of stripes for which the room for a lost block is checked. If there are more stripes,
+/// an even sample is checked.
 const LOOKED_AT: usize = 500;
 
 impl<'a> Answers<'a> {

@@ -158,7 +158,7 @@ impl<'a> Answers<'a> {
         for slot in picture.stripes_on(nodes) {
             let (code, _) = picture.code_of(slot);
             if facts.survives(code, &facts.standing(&doubts, slot, |_| true))?.is_none() {
-                continue; // It is already unreadable.
+                continue; // The stripe is already unreadable.
             }
             view.stripes += 1;
             let without = facts.standing(&doubts, slot, |node| !nodes.contains(&node));

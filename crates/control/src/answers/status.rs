@@ -352,8 +352,8 @@ fn is_weakened(class: &Redundancy) -> bool {
     class.degraded > 0 || class.misplaced > 0
 }
 
-/// Returns text about the losses that undamaged stripes survive: the number of blocks, and the number of
-/// helpers, hosts or racks where it is smaller.
+/// Returns text about how many blocks each undamaged stripe can lose. If the stripe can lose fewer helpers,
+/// hosts or racks than blocks, the text gives these numbers too.
 fn can_lose(class: &Redundancy) -> String {
     let blocks = match class.survives {
         0 => return "cannot lose a block".to_owned(),

@@ -77,7 +77,7 @@ fn ranges(record: &StripeRecord, code: &dyn Code, lost: &[BlockIndex]) -> Vec<Fi
     for index in lost.iter().filter(|index| usize::from(index.0) < code.data_blocks()) {
         let first = extent.file_offset + u64::from(index.0) * record.block_bytes;
         if first >= end {
-            continue; // Only padding.
+            continue; // The block contains only padding.
         }
         let last = (first + record.block_bytes).min(end) - 1;
         match ranges.last_mut() {

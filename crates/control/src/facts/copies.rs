@@ -9,9 +9,9 @@ use crate::facts::Facts;
 use crate::stripes::indices::indexed;
 
 impl<'a> Facts<'a> {
-    /// Whether a node's copy of a block is surplus: no stripe contains the block, or the stripe is whole and
-    /// as well spread without this copy. Call this before each removal, because the decision to remove the
-    /// copy may be outdated.
+    /// Whether a node's copy of a block is surplus: no stripe contains the block, or the stripe is whole
+    /// without this copy and as well spread as with it. Call this before each removal, because the decision
+    /// to remove the copy may be outdated.
     pub(crate) fn may_go(self, node: NodeId, block: &BlockId) -> bool {
         let Some((stripe, index, record)) = self.stripes.record_of(block) else {
             // In a store that others change, a volume may be missing from a listing for a moment. Its blocks
@@ -99,7 +99,7 @@ impl<'a> Facts<'a> {
     fn least_shared(self, stripe: &StripeRecord) -> Vec<NodeId> {
         let mut copies: Vec<Vec<NodeId>> =
             stripe.blocks.iter().map(|block| self.proven_readers(block).collect()).collect();
-        copies.sort_by_key(Vec::len); // Blocks with the least choice come first.
+        copies.sort_by_key(Vec::len); // Blocks with the fewest copies choose first.
         let mut chosen: Vec<NodeId> = Vec::with_capacity(copies.len());
         for nodes in copies {
             let taken = |node: &NodeId| chosen.iter().filter(|other| *other == node).count();

@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::stripes::indices::indexed;
 use crate::stripes::picture::{Slot, Survives, Together};
 
-/// The lost blocks of a stripe, and how the others share failure domains.
+/// The lost blocks of a stripe, and how its other blocks share failure domains.
 pub(crate) struct Standing {
     pub lost: Vec<BlockIndex>,
     pub together: Together,
@@ -92,7 +92,7 @@ impl<'a> Facts<'a> {
 
     /// Returns the losses that a stripe surely survives. `None` if the stripe cannot be read. While blocks
     /// contradict each other, every remaining block may be needed to find the wrong one, so the stripe can
-    /// lose none.
+    /// lose no block.
     pub(crate) fn survives(
         self,
         code: &CodeSpec,

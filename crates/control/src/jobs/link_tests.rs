@@ -84,7 +84,7 @@ impl Suspects {
         running.chain(&self.waiting).any(|trial| trial.suspect == suspect)
     }
 
-    /// Drops the other trials of a node after one has failed. The node stays suspected.
+    /// Drops the waiting trials of a node after one of its trials has failed. The node stays suspected.
     pub(crate) fn fail(&mut self, suspect: NodeId) {
         self.waiting.retain(|trial| trial.suspect != suspect);
     }

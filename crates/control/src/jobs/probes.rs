@@ -39,7 +39,8 @@ const FEW: u64 = 1 << 20;
 const MANY: u64 = 32 << 20;
 const LEAST: u64 = 4 << 20;
 const MOST: u64 = 1 << 30;
-/// If not every pair is measured, each helper sends to the helpers at these distances in the list.
+/// If not every pair is measured, each helper sends to the helpers at these distances behind it in the list
+/// of helpers.
 const DISTANCES: [usize; 3] = [1, 2, 5];
 /// The largest number of links per measurement; more would take too long.
 const MOST_LINKS: usize = 10_000;

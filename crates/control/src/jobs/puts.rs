@@ -270,7 +270,7 @@ impl Jobs {
         late.map(|(&put, _)| put).filter(|put| !self.puts.ending.contains(put)).collect()
     }
 
-    /// Returns those puts among the changes that no client knows: they are durable, although their requests
+    /// Returns the puts in `changes` that no client knows: these puts are durable, although their requests
     /// were refused.
     pub(crate) fn unknown_puts(&self, changes: &[StoreChange]) -> Vec<PutId> {
         let puts = changes.iter().filter_map(|change| match change {
@@ -280,7 +280,7 @@ impl Jobs {
         puts.filter(|put| !self.puts.puts.contains_key(put)).collect()
     }
 
-    /// Starts to store a stripe of a put: allocates it in the catalog first.
+    /// Starts to store a stripe of a put by having the catalog allocate it.
     pub(crate) fn put_stripe(
         &mut self,
         facts: Facts<'_>,

@@ -27,8 +27,8 @@ impl RunningJob {
     }
 }
 
-/// Returns the nodes that may take part in a plan. If links are known, any helper may relay the slices of
-/// others.
+/// Returns the nodes that may take part in a plan. If links are known, any helper may relay slices of other
+/// helpers.
 pub(crate) fn places(
     stripe: &Stripe,
     requestors: impl Iterator<Item = NodeId>,

@@ -6,9 +6,9 @@
 //!
 //! The throughput of real transfers is a lower bound for the rate of a port (a node's uplink or downlink). It
 //! corrects a measured rate that is too low, and it raises the assumed rate once half of the helpers have
-//! exceeded it. If the rates of half of the helpers are known, the assumed rate never exceeds the highest
-//! known rate. Otherwise a client would seem to have a better link than all helpers, and all of them would
-//! send it raw blocks.
+//! reached twice the assumed rate. If the rates of half of the helpers are known, the assumed rate never
+//! exceeds the highest known rate. Otherwise a client would seem to have a better link than all helpers, and
+//! all of them would send it raw blocks.
 //!
 //! Times are milliseconds since 1970, because measured rates outlive the coordinator.
 
@@ -114,7 +114,7 @@ impl Bandwidth {
         self.nodes.get(&node).is_some_and(|bandwidth| bandwidth.slow.is_some())
     }
 
-    /// Whether a node is treated as slow and a transfer at this rate would end that.
+    /// Whether a node is treated as slow, and would no longer be after a transfer at this rate.
     pub fn is_faster(&self, node: NodeId, rate: f64) -> bool {
         let slow = self.nodes.get(&node).and_then(|bandwidth| bandwidth.slow);
         slow.is_some_and(|slow| rate >= slow.rate * FASTER)
@@ -185,7 +185,8 @@ impl Bandwidth {
         Rates { up, down, read, write }
     }
 
-    /// Like [`rates`](Self::rates), with the source of each: uplink, downlink, reading and writing.
+    /// Returns the rates that planning uses for a node's uplink, downlink, reads and writes, each with its
+    /// source.
     pub fn views(&self, node: NodeId) -> [RateView; 4] {
         let empty = NodeBandwidth::default();
         let bandwidth = self.nodes.get(&node).unwrap_or(&empty);
@@ -218,9 +219,9 @@ impl Bandwidth {
         self.assumed
     }
 
-    /// Updates the assumed rate. It starts at 1 Gb/s and is doubled while half of the helpers have moved at
-    /// least the doubled rate. If half of the helpers have known rates, the fastest of these is the limit.
-    /// Returns whether the assumed rate has changed.
+    /// Updates the assumed rate. It starts at 1 Gb/s and is doubled as long as half of the nodes have
+    /// transferred at the doubled rate or faster. If the rates of half of the nodes are known, the assumed
+    /// rate is at most the highest known rate. Returns whether the assumed rate has changed.
     fn assume(&mut self) -> bool {
         let busiest = |bandwidth: &NodeBandwidth| {
             bandwidth.seen.iter().flatten().map(|seen| seen.rate).fold(0.0, f64::max)
@@ -245,7 +246,7 @@ impl Bandwidth {
 }
 
 impl NodeBandwidth {
-    /// Returns the rate of the faster port, if the rates of both are known.
+    /// Returns the rate of the faster of the two ports, if the rates of both ports are known.
     fn known(&self) -> Option<f64> {
         let port = |at: usize, stated: Option<u64>| {
             let measured = self.measured[at].map(|found| found.rate);

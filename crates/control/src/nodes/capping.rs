@@ -23,7 +23,7 @@ pub(super) enum Sharing {
     /// No repair runs, or no cap is shared.
     #[default]
     Resting,
-    /// Shares are in use until the given time; then helpers are asked for the unused part.
+    /// Shares are in use until the given time. Then the coordinator asks helpers which part they left unused.
     Using { until: Duration },
     /// Helpers were asked for the unused part. Their reports are accepted until the given time.
     Asked { until: Duration },

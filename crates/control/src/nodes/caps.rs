@@ -1,4 +1,4 @@
-//! Caps on repair traffic: stores them, distributes them to helpers as paces (rate limits) and to the
+//! Stores the caps on repair traffic and distributes them: to helpers as paces (rate limits), and to the
 //! scheduler as budgets.
 //!
 //! While repairs run under a cap that several helpers share, each helper reports every second how much of its
@@ -30,7 +30,7 @@ use views::{CapsRequest, CapsView};
 
 /// The record key of the caps.
 const KEY: &str = "caps";
-/// How long helpers use their shares before they are asked for the unused part.
+/// How long helpers use their shares before the coordinator asks which part they left unused.
 const USED_FOR: Duration = Duration::from_millis(900);
 /// How long the coordinator waits for the helpers' reports before it redistributes the shares.
 const ANSWERED_IN: Duration = Duration::from_millis(100);
@@ -135,7 +135,7 @@ impl Nodes {
         }
     }
 
-    /// Sends helpers their paces, where these have changed.
+    /// Sends each helper its pace, if the pace has changed.
     fn tell_paces(&mut self, out: &mut Out) {
         let mut told = std::mem::take(&mut self.capping.told);
         told.retain(|&node, _| self.is_connected(node));

@@ -10,7 +10,7 @@ use crate::effect::Reply;
 
 /// The continuation of a write about helpers or caps.
 pub(crate) enum NodeThen {
-    /// A helper has been given its number and can register.
+    /// The storage has assigned a number to a helper, which can register now.
     Join { connection: ConnectionId, role: Role, hello: Box<FromNode> },
     /// New caps are durable and take effect.
     Capped { view: Box<CapsView>, reply: Reply<CapsView> },

@@ -65,7 +65,7 @@ impl Nodes {
         self.topology.set(record.id, view);
     }
 
-    /// Removes a node that the storage has removed.
+    /// Drops all state about a node that the storage has removed.
     pub(crate) fn forget_node(&mut self, base: &Base, node: NodeId, out: &mut Out) {
         self.registry.forget_outage(node, out);
         self.registry.forget_maintenance(node, out);

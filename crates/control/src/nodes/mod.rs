@@ -76,7 +76,7 @@ struct Client {
 }
 
 impl Nodes {
-    /// Connects a helper. Returns the outage that this ends.
+    /// Connects a helper. Returns the outage that has ended, if there was one.
     pub(crate) fn connect_helper(&mut self, node: NodeId, connection: ConnectionId) -> Option<Outage> {
         self.connections.insert(connection, node);
         self.registry.get_mut(node).and_then(|node| node.connect(connection))

@@ -58,7 +58,7 @@ impl Nodes {
         }
     }
 
-    /// Records that a node held up a repair at this rate. It is then treated as slow.
+    /// Records that a node held up a repair at this rate. From now on, the node is treated as slow.
     pub(crate) fn note_slow_node(&mut self, base: &Base, node: NodeId, rate: f64, out: &mut Out) {
         if self.is_helper(node) {
             tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
@@ -78,7 +78,7 @@ impl Nodes {
         self.tell_clients();
     }
 
-    /// Updates the rates of clients that stated none to the assumed rate.
+    /// Sets the rates of clients that stated no rates to the assumed rate.
     fn tell_clients(&mut self) {
         let assumed = self.bandwidth.assumed();
         let clients =

@@ -45,7 +45,7 @@ enum Membership {
     Member,
     /// The catalog lists the node, but mend.toml does not. It is removed once it is empty.
     Retired,
-    /// The storage is removing the node. If that fails, the previous state returns.
+    /// The storage is removing the node. If the removal fails, the node returns to its previous state.
     Forgetting {
         was_retired: bool,
     },
@@ -58,8 +58,8 @@ pub(crate) struct Unproven {
     pub stripes: Vec<StripeId>,
     /// The blocks that the helper has described.
     pub described: BTreeSet<BlockId>,
-    /// The deadline for the descriptions. When it passes, the scheduler resumes the stripes, because more of
-    /// their blocks may be lost.
+    /// The deadline for the descriptions. When it passes, the scheduler resumes the stripes, because further
+    /// blocks of these stripes may be lost.
     pub until: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Node {
     }
 
     /// Moves the node from down to up, because it has registered. A retired node becomes a member again.
-    /// Returns the outage that this ends.
+    /// Returns the outage that has ended, if there was one.
     ///
     /// # Panics
     /// If the node is up or being removed; admission refuses both.
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// Moves the node from up to down. Returns the session that this ends; `None` if the node was already
+    /// Moves the node from up to down. Returns the session that has ended; `None` if the node was already
     /// down.
     pub(super) fn disconnect(&mut self) -> Option<Session> {
         if !self.is_up() {
@@ -177,7 +177,7 @@ pub(crate) struct Outage {
     /// How long the helper had been away at time `at`.
     pub(super) before: Duration,
     pub(super) at: Duration,
-    /// An operator cancelled the recovery; it does not start automatically again.
+    /// Whether an operator cancelled the recovery. A cancelled recovery does not start automatically again.
     pub(crate) cancelled: bool,
 }
 

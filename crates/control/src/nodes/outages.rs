@@ -33,9 +33,8 @@ struct Kept {
 }
 
 impl Registry {
-    /// Restores the outages that an earlier coordinator recorded. This is the only place that takes times
-    /// from the wall clock. If that clock is wrong, a repair starts too early or too late, which does no
-    /// harm.
+    /// Restores the outages that an earlier coordinator recorded. Their starts are times of the wall clock.
+    /// If that clock is wrong, a repair starts too early or too late, which does no harm.
     pub(crate) fn recall_outages(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
             let (Some(kept), Some(node)) = (kept, self.known(name)) else {
@@ -51,8 +50,8 @@ impl Registry {
         }
     }
 
-    /// Starts the outages of unconnected helpers at the end of the start-up phase. They count as absent since
-    /// the start, unless an earlier time is recorded.
+    /// Starts the outages of unconnected helpers at the end of the start-up phase. These helpers count as
+    /// absent since the coordinator's start, unless an earlier time is recorded.
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
         // Servers that have no helper by configuration are not missing.
         let is_missed = |node: &NodeId| {

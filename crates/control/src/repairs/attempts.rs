@@ -27,7 +27,7 @@ impl Attempts {
         self.not_before = now + pause.min(TRY_AGAIN_AT_MOST.max(least));
     }
 
-    /// Postpones the next attempt by [`TRY_AGAIN`], without counting a failure.
+    /// Allows the next attempt only when [`TRY_AGAIN`] has passed, without counting a failure.
     pub(crate) fn put_off(&mut self, now: Duration) {
         self.not_before = now + TRY_AGAIN;
     }
@@ -42,7 +42,8 @@ impl Attempts {
         self.not_before.saturating_sub(now)
     }
 
-    /// Records whether any helper has room now. If none had room before, failures are forgotten.
+    /// Records whether any helper has room now. If one has, but none had at the last check, failures are
+    /// forgotten.
     pub(crate) fn note_room(&mut self, is_room: bool) {
         if is_room && self.without_room {
             *self = Self::default();

@@ -1,5 +1,5 @@
 //! Rebalancing: moves blocks from helpers that are fuller than average to emptier ones. One rebalance moves
-//! at most one block of each stripe and does not weaken the spread of the stripe over failure domains. A
+//! at most one block of each stripe and does not weaken the spread of the stripe over helpers and racks. A
 //! further rebalance continues from there.
 //!
 //! This module only chooses the moves, which form a repair of [`Kind::Migrate`]. They wait for more urgent
@@ -189,7 +189,7 @@ fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
     moves
 }
 
-/// Whether a move keeps the stripe as well spread over failure domains.
+/// Whether a stripe is as well spread over helpers and racks after a move as before.
 fn may_move(record: &StripeRecord, from: &Fill, to: &Fill, stripes: &impl Stripes) -> bool {
     let holders = || record.blocks.iter().filter_map(|block| block.node);
     if holders().any(|holder| holder == to.node) {

@@ -50,8 +50,8 @@ enum ClaimState {
 pub(crate) struct Claims(BTreeMap<StripeId, Claim>);
 
 impl Claims {
-    /// Cancels the jobs on a stripe whose claim the store has revoked, because others may change the stripe
-    /// now.
+    /// Cancels the jobs on a stripe whose claim the store has revoked, because other programs may change the
+    /// stripe now.
     pub(crate) fn lose(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
         let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
         if !self.0.get(stripe).is_some_and(is_ours) {
@@ -127,7 +127,8 @@ impl Claims {
         }
     }
 
-    /// Releases unused claims and requests refused ones again.
+    /// Releases unused claims. If the store refused a claim some time ago, resumes the stripe in the
+    /// scheduler. The next proposal for the stripe then requests the claim again.
     pub(crate) fn expire(&mut self, jobs: &Jobs, now: Duration, scheduler: &mut Scheduler, out: &mut Out) {
         let mut over = Vec::new();
         for stripe in self.0.keys().cloned().collect::<Vec<_>>() {

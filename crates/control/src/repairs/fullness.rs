@@ -18,7 +18,7 @@ pub(crate) struct Fullness {
 }
 
 impl Fullness {
-    /// Whether it is time to check again.
+    /// Whether it is time to check again for missing room.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.found.as_ref().is_none_or(|&(at, _)| now >= at + GOOD_FOR)
     }

@@ -33,8 +33,9 @@ use views::WaitingStripes;
 
 /// How often the coordinator looks for damaged stripes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// In Mend's own stores, each check considers at most this many stripes with corrupt blocks and at most this
-/// many others, because an absent helper may damage millions of stripes.
+/// In Mend's own stores, each check considers at most this many stripes with corrupt or missing blocks, and
+/// at most this many stripes with a shortened grace period. This limits the time of a check, because an
+/// absent helper may damage millions of stripes.
 const LOOK_AT: usize = 2048;
 /// The maximum number of automatic repairs at a time. Stripes with the least redundancy come first.
 const OPEN_AT_ONCE: usize = 32;
@@ -81,13 +82,13 @@ pub(crate) struct Healing {
     hollow: BTreeMap<NodeId, Duration>,
     /// The time since which all nodes have been in service.
     all_since: Option<Duration>,
-    /// Stripes in a shortened grace period, by the number of blocks that they can still lose: how many there
-    /// are, and the time at which the first is due.
+    /// Stripes in a shortened grace period. For each number of blocks that such stripes can still lose: how
+    /// many of these stripes there are, and when the first of them is due.
     waiting: BTreeMap<u32, (u64, Duration)>,
     /// The paused repairs that hold back the repair of due blocks.
     paused: BTreeSet<u64>,
-    /// The stripes at which the last check stopped: one with corrupt blocks, and one of the others. The next
-    /// check continues from there.
+    /// The stripes at which the last check stopped: one among the stripes with corrupt or missing blocks, and
+    /// one among the stripes with a shortened grace period. The next check continues after these.
     looked_at: [Slot; 2],
 }
 
@@ -112,7 +113,7 @@ struct Patience {
     /// The number of blocks that the stripe can still lose.
     left: u32,
     grace: Option<Duration>,
-    /// Whether this period is shorter than the grace period of an absent helper.
+    /// Whether `grace` is shorter than the grace period of an absent helper.
     is_shortened: bool,
 }
 
@@ -168,7 +169,8 @@ impl Healing {
 
     /// Returns damaged stripes whose repair may be due before the recovery of their absent helpers: stripes
     /// with blocks recorded as corrupt or missing, and stripes with a shortened grace period. If there are
-    /// many, each check considers only some; of the latter, first those with the least redundancy.
+    /// many, each check considers only some of each group. In the second group, stripes with the least
+    /// redundancy come first.
     fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
         let [after_rotten, after] = self.looked_at;
@@ -240,8 +242,8 @@ impl Healing {
         true
     }
 
-    /// Returns the `due` blocks without those that another order will rebuild at least as early as an
-    /// automatic repair would, and without those whose automatic repair is paused.
+    /// Returns the `due` blocks, except two kinds: blocks that another order will rebuild at least as early
+    /// as an automatic repair would, and blocks whose automatic repair is paused.
     fn not_in_hand(
         &mut self,
         (facts, orders): (Facts<'_>, OpenOrders<'_>),

@@ -56,7 +56,7 @@ impl Repairs {
             _ => BTreeSet::new(),
         };
         // In a repair of many stripes, the scheme `auto` uses the chains that the scheduler assigned. A named
-        // scheme ignores them.
+        // scheme ignores these chains.
         let stretches = match (scheme, order.is_wide()) {
             (repair::Scheme::Auto, true) => proposal.stretches.clone(),
             _ => Vec::new(),
@@ -122,8 +122,9 @@ impl Repairs {
         repair.add_item(item, record, &wanted, |block| facts.is_lost(block));
     }
 
-    /// Returns the new nodes of blocks: from the order, otherwise from the scheduler. If the store refused
-    /// one of them, or a removal in flight could hit the new copy there, other nodes are chosen.
+    /// Returns the nodes that will receive the blocks: for a described stripe, those that the order names;
+    /// otherwise those that the scheduler proposed. If the store refused blocks of the stripe on a proposed
+    /// node, or a removal in flight could hit the new copy on it, other nodes are chosen.
     pub(crate) fn requestors(
         &mut self,
         facts: Facts<'_>,
@@ -197,7 +198,7 @@ impl<'a> Facts<'a> {
         let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
         let from = self.readable_at(block)?;
         let moves = match onto {
-            [] => self.shares_helper(record, index, from), // It moves away from another block of its stripe.
+            [] => self.shares_helper(record, index, from), // The helper has another block of the stripe.
             onto => !onto.contains(&from),
         };
         moves.then_some((index, from))

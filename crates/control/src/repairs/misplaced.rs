@@ -23,7 +23,7 @@ use crate::signal::Signal;
 
 /// How often the coordinator looks for misplaced stripes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The maximum number of blocks that one order moves. A later order moves the rest.
+/// The maximum number of blocks that one order moves. A later order moves the remaining blocks.
 const MOVES: usize = 1000;
 
 /// The time of the next check, and the repair that moves the blocks.

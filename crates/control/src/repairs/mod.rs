@@ -165,7 +165,7 @@ impl Repairs {
     }
 
     /// Reports a bad block to the scheduler at once, because the scheduler may resume the stripe before the
-    /// state is recorded.
+    /// block's state is recorded.
     pub(crate) fn note_bad_block(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
         self.scheduler.handle_block(stripe, index, BlockFacts { node: Some(node), good: false });
     }

@@ -90,8 +90,8 @@ impl NodeRecovery {
             && self.due_in(facts, node).is_none_or(|due| !due.is_zero())
     }
 
-    /// Returns the open repair that recovers an absent helper. Its order may still be on its way to the
-    /// storage.
+    /// Returns the open repair that recovers an absent helper. The write of the repair's order may still be
+    /// in flight.
     pub(crate) fn repair_of(&self, queue: &Queue, node: NodeId) -> Option<u64> {
         queue.recovery_of(node).or(self.absent.repair(node))
     }
@@ -208,8 +208,8 @@ impl NodeRecovery {
         }
     }
 
-    /// Checks again whether the blocks of absent and drained helpers can be placed, where the last check is
-    /// too old.
+    /// Checks whether the blocks of absent and drained helpers can be placed, for each helper whose last
+    /// check is too old.
     pub(crate) fn look_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs) {
         let (leaving, gone) = (facts.nodes.registry.leaving(), facts.nodes.registry.gone());
         let nodes: BTreeSet<NodeId> = leaving.chain(gone).collect();

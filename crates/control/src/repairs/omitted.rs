@@ -21,7 +21,7 @@ pub struct Omitted {
 }
 
 impl Omitted {
-    /// Returns the reasons for excluding helpers. If none is excluded, each already has a block of the
+    /// Returns the reasons for excluding helpers. If no helper is excluded, each already has a block of the
     /// stripe.
     pub(crate) fn why(&self) -> String {
         match *self == Self::default() {

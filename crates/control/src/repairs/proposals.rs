@@ -15,10 +15,11 @@ use crate::repairs::Repairs;
 use crate::repairs::obstacle::Obstacle;
 use crate::repairs::orders::Order;
 
-/// A job of m-PPR is late after this multiple of its plan's time without competition. The factor is twice the
-/// number of jobs that share a node, so evenly shared nodes make no job late.
+/// A job of m-PPR is late when it takes this many times as long as its plan would take without other jobs,
+/// plus `LATE_AFTER`. The factor is twice the number of jobs that share a node, so no job is late merely
+/// because it shares nodes evenly.
 const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
-/// Added to the limit by `LATE_TIMES`, because a short job would otherwise be late at once.
+/// The constant part of the time after which a job is late. Without it, a short job would be late at once.
 const LATE_AFTER: Duration = Duration::from_secs(10);
 
 /// A job that is ready to start, and its blocks.
@@ -124,7 +125,8 @@ impl Repairs {
     ) -> Result<Option<Vec<Wanted>>, Obstacle> {
         match self.requestors(facts, order, lost, proposal, record) {
             Placement::Chosen(mut wanted) => {
-                // The scheduler counts unreadable blocks as lost, although the store may have them.
+                // The scheduler also counts blocks as lost that are only unreadable. Such blocks are left out
+                // here, because the store has not lost them.
                 wanted.retain(|wanted| lost.contains(&wanted.block));
                 Ok(Some(wanted))
             }

@@ -87,8 +87,8 @@ impl Queue {
     }
 
     /// Returns the open repair that recovers or drains a node. A paused recovery is returned too, because the
-    /// operator has stopped exactly this recovery. A paused drain is not: its node may have been lost after
-    /// the pause.
+    /// operator has stopped exactly this recovery. A paused drain is not returned, because its node may have
+    /// been lost after the pause.
     pub(crate) fn recovery_of(&self, node: NodeId) -> Option<u64> {
         let (recovery, drain) = (Target::Node(node), Target::Drain(node));
         let open = || self.open_for(&recovery).chain(self.open_for(&drain));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::repairs::repair::Item;
 use ::views::RepairReason;
 
-/// The maximum number of reasons that are listed. The rest are counted together.
+/// The maximum number of reasons that are listed. The remaining reasons are counted together.
 const TOLD: usize = 5;
 /// The maximum number of blocks that are named per reason.
 const NAMED: usize = 5;

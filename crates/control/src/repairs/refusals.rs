@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use repair::{NodeId, StripeId};
 use store_api::StoreError;
 
-/// The refusing nodes of each stripe, until its repair succeeds.
+/// For each stripe, the nodes on which the store refused blocks, until a repair of the stripe succeeds.
 #[derive(Default)]
 pub(crate) struct Refusals(BTreeMap<StripeId, BTreeSet<NodeId>>);
 
@@ -32,7 +32,7 @@ impl Refusals {
         self.0.remove(stripe);
     }
 
-    /// Returns the nodes that refused blocks of the stripe.
+    /// Returns the nodes on which the store refused blocks of the stripe.
     pub fn of(&self, stripe: &StripeId) -> impl Iterator<Item = NodeId> + '_ {
         self.0.get(stripe).into_iter().flatten().copied()
     }

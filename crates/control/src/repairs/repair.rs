@@ -77,7 +77,7 @@ impl Repair {
         self.ended_unix_ms.is_none()
     }
 
-    /// Adds an item with the wanted blocks of its stripe. `is_lost` is whether a block is lost.
+    /// Adds an item with the wanted blocks of its stripe. `is_lost` returns whether a block is lost.
     pub(crate) fn add_item(
         &mut self,
         id: ItemId,
@@ -96,8 +96,8 @@ impl Repair {
         self.items.insert(record.id.clone(), Item::new(id, record, wanted));
     }
 
-    /// Adds to the item the blocks that a started job rebuilds, unless the item contains them: a block may
-    /// have been lost after the item was added.
+    /// Adds to the item those blocks of a started job that the item does not contain yet. These blocks were
+    /// lost after the item was added.
     pub(crate) fn note_started(&mut self, stripe: &StripeId, blocks: Vec<BlockId>) {
         let item = self.items.get_mut(stripe).expect("the item was added when the repair began");
         for block in blocks {

@@ -18,8 +18,8 @@ use crate::stripes::Stripes;
 
 /// The maximum number of a helper's blocks that are checked. If there are more, an even sample is taken.
 const LOOKED_AT: usize = 1000;
-/// How long the result of a check is used, plus the same time again for every `MANY_BLOCKS` blocks of the
-/// helper.
+/// How long the result of a check is used if the helper has few blocks. The time grows by the same amount for
+/// every `MANY_BLOCKS` blocks of the helper.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const MANY_BLOCKS: u64 = 10_000;
 
@@ -46,7 +46,7 @@ impl Room {
     }
 }
 
-/// The latest result for each helper, and the time of the check.
+/// The result of the latest check for room for each helper, and the time of the check.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     found: BTreeMap<NodeId, (Duration, Room)>,
@@ -66,7 +66,7 @@ impl Rooms {
         self.found.retain(|node, _| nodes.contains(node));
     }
 
-    /// Whether it is time to check again.
+    /// Whether the room for a helper's blocks must be checked again now.
     pub(crate) fn is_due(&self, node: NodeId, now: Duration) -> bool {
         let good_for = |room: Room| GOOD_FOR * (1 + (room.blocks / MANY_BLOCKS) as u32);
         self.found.get(&node).is_none_or(|&(at, room)| now >= at + good_for(room))
@@ -96,7 +96,7 @@ impl Jobs {
         Room { blocks: room.blocks.min(most), stuck: room.stuck.min(most), ..room }
     }
 
-    /// Checks the room for one more lost block of each of these stripes.
+    /// Counts the stripes for which no helper could accept a further lost block.
     pub(crate) fn spare_room(&self, facts: Facts<'_>, stripes: &[StripeRecord]) -> Room {
         let takers = Takers::new(self, facts, &[], None);
         let stuck = || stripes.iter().filter(|record| !takers.take(record));

@@ -39,7 +39,7 @@ impl OpenOrders<'_> {
             && match self.scheduler.state(repair.items[stripe].id) {
                 ItemState::Running(_) => true,
                 ItemState::Ended(_) => false,
-                // The named helpers may have no room for a long time.
+                // If an order names the helpers that may receive blocks, they may lack room for a long time.
                 _ => !order.moves() && order.requestors.is_empty(),
             }
     }

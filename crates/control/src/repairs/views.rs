@@ -15,7 +15,7 @@ use ::views::{ItemState, RepairCounts, RepairReason, RepairState, RepairView};
 /// Which stripes of a repair a view lists.
 #[derive(Clone, Debug)]
 pub struct ItemPage {
-    /// Lists only stripes whose names come after this one.
+    /// Lists only stripes whose names come after the name of this stripe.
     pub after: Option<StripeId>,
     /// The maximum number of stripes to list.
     pub limit: usize,
@@ -110,7 +110,7 @@ impl<'a> Facts<'a> {
 pub(crate) fn version(view: &RepairView) -> u64 {
     let mut hasher = DefaultHasher::new();
     (view.state.name(), view.counts, view.ended_unix_ms).hash(&mut hasher);
-    hasher.finish() >> 12 // A double, as JavaScript has, holds it exactly.
+    hasher.finish() >> 12 // 52 bits, which a JavaScript number (a double) holds exactly.
 }
 
 pub(crate) fn item_state(place: Scheduled) -> ItemState {

@@ -86,7 +86,7 @@ impl Control {
         while let Some(id) = self.jobs.stirred.pop_first() {
             while let Some(action) = self.jobs.running.get_mut(&id).and_then(|running| running.job.poll()) {
                 self.jobs.act(facts!(self), id, action, &mut self.out);
-                self.route(); // Other jobs must learn of it before they act.
+                self.route(); // Other jobs must learn the result before they act.
             }
         }
     }

@@ -48,7 +48,7 @@ fn change_settings(control: &mut Control, request: &SettingsRequest) -> Result<S
     Ok(control.answers().settings_view())
 }
 
-/// Repeats the checks that the status shows, where their results are too old.
+/// Repeats each check that the status shows, if the last result of the check is too old.
 fn refresh_status(control: &mut Control) {
     let now = control.base.now;
     control.repairs.nodes.look_for_room(facts!(control), &control.jobs);

@@ -53,8 +53,8 @@ impl Control {
         }
     }
 
-    /// Stops waiting for the descriptions of a returned helper, because the time is over. Repairs rely on its
-    /// blocks from now on.
+    /// Stops waiting for the descriptions of a returned helper, because the deadline has passed. From now on,
+    /// repairs rely on the helper's blocks.
     pub(crate) fn trust_returned(&mut self, node: NodeId) {
         let unproven = self.nodes.registry.end_description(node).unwrap_or_default();
         self.repairs.let_go(&unproven.stripes);

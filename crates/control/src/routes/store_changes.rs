@@ -1,4 +1,4 @@
-//! Changes in the storage, made by control or by others.
+//! Changes in the storage, made by control or by other programs.
 
 use std::collections::BTreeSet;
 

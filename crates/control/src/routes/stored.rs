@@ -130,7 +130,7 @@ impl NodeThen {
                 tracing::info!(node = %helper, "forgot a helper that is no longer in mend.toml");
                 control.drop_node(node);
             }
-            Self::Forgotten { node } => control.nodes.registry.keep_node(node), // It is retried.
+            Self::Forgotten { node } => control.nodes.registry.keep_node(node), // The removal is retried.
         }
     }
 }

@@ -2,10 +2,10 @@
 //! [`background_scrub`] reads them at a configured rate.
 //!
 //! In a scrub on request, every live helper reads the blocks that the catalog places on it, a few at a time.
-//! The report lists helpers that disconnect, time out or cannot list their blocks; the others continue. On
-//! request, the parity of whole stripes is checked afterwards ([`parity_scrub`]). A stopped scrub keeps its
-//! findings. Stripes in which jobs find contradictions are checked in the same way, and blocks that clients
-//! received with wrong bytes are verified ([`reported`]).
+//! The report lists helpers that disconnect, time out or cannot list their blocks; the scrub continues on the
+//! other helpers. On request, the parity of whole stripes is checked afterwards ([`parity_scrub`]). A stopped
+//! scrub keeps its findings. Stripes in which jobs find contradictions are checked in the same way, and
+//! blocks that clients received with wrong bytes are verified ([`reported`]).
 
 pub(crate) mod background_scrub;
 mod commands;
@@ -50,7 +50,7 @@ impl Scrubs {
             view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
     }
 
-    /// Starts a scrub. If a running scrub already does what is requested, returns that one.
+    /// Starts a scrub. If a running scrub already does what is requested, returns the view of that scrub.
     pub(crate) fn start_scrub(
         &mut self,
         facts: Facts<'_>,

@@ -167,7 +167,7 @@ impl ParityChecks {
         steps
     }
 
-    /// Continues without helpers that have exceeded the time limit.
+    /// Continues the checks without helpers that have exceeded the time limit.
     pub(crate) fn handle_tick(&mut self, mut seed: impl FnMut() -> u64, now: Duration) -> Vec<Step> {
         let mut steps = Vec::new();
         let late = self.open.iter().filter(|(_, check)| check.until <= now);

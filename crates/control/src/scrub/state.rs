@@ -155,7 +155,7 @@ impl StripeQueue {
         }
     }
 
-    /// Queues a stripe for another check, if it has attempts left. Returns whether it has.
+    /// Queues a stripe for another check, if it has attempts left. Returns whether the stripe was queued.
     pub(super) fn tries_again(&mut self, stripe: &StripeId) -> bool {
         let attempts = self.attempts.entry(stripe.clone()).or_default();
         *attempts += 1;

@@ -146,7 +146,7 @@ impl Storing {
         )
     }
 
-    /// Queues requests in front of all others.
+    /// Queues requests in front of all queued requests.
     pub(crate) fn put_back(&mut self, asks: impl DoubleEndedIterator<Item = Ask>) {
         asks.rev().for_each(|ask| self.out.push_front(ask));
     }

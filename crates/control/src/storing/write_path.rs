@@ -12,7 +12,7 @@ use store_api::{CatalogError, OpenError, StoreError, Write};
 
 use crate::error::StorageError;
 
-/// How often a failing storage is asked again.
+/// How often control asks a failing storage whether it works again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Interval of checks while the storage works.
 const CHECK_EVERY: Duration = Duration::from_secs(5);

@@ -21,7 +21,8 @@ pub(crate) struct DescribedBytes {
 }
 
 impl DescribedBytes {
-    /// Reserves the memory of a stripe that `owner` describes, and releases that of an earlier description.
+    /// Reserves the memory of a stripe that `owner` describes, and releases the memory of an earlier
+    /// description of the stripe.
     pub(crate) fn take(&mut self, record: &StripeRecord, owner: &str) -> Result<(), RequestError> {
         let bytes = bytes_of(record);
         let before = self.free(&record.id);

@@ -20,8 +20,8 @@ use crate::stripes::state::holdings::Holdings;
 use views::OrphansView;
 
 impl Stripes {
-    /// Searches for lost blocks and removes blocks, once the start-up phase has ended or no helper claims any
-    /// more that the catalog is outdated.
+    /// Searches for lost blocks and removes blocks that helpers must not keep. Call this when the start-up
+    /// phase has ended, and when no helper lists blocks newer than the catalog any more.
     pub(crate) fn after_settling(&mut self, outer: OuterFacts<'_>, jobs: &Jobs, out: &mut Out) {
         for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
             self.find_homes(outer, node, out);
@@ -148,8 +148,9 @@ impl Stripes {
         }
     }
 
-    /// Queues blocks of a node for verification if the catalog places them on another node that has lost
-    /// them. Candidates are the node's orphans and the copies that it is about to remove.
+    /// Queues a node's copies of blocks for verification if they are wanted, for example because the catalog
+    /// places the block on another node, which has lost it. Candidates are the node's orphans and the copies
+    /// that it is about to remove.
     fn find_homes(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
         let Some(Holdings { orphans, removing, .. }) = self.inventory.get(node) else { return };
         let leaving = self.picture.files().discards(node).filter(|block| !removing.contains(*block));

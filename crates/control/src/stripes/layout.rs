@@ -1,8 +1,8 @@
 //! The layout of a file in stripes.
 //!
-//! The layout is contiguous: a stripe contains the next `k · block_bytes` bytes of the file, and block `i` of
-//! the stripe contains `block_bytes` of these, from offset `i · block_bytes`. All blocks of a stripe have the
-//! same length. The last stripe has the smallest blocks that fit its bytes, rounded up to the unit of the
+//! The layout is contiguous: each stripe contains the next `k · block_bytes` bytes of the file, and block `i`
+//! of the stripe contains `block_bytes` of these, from offset `i · block_bytes`. All blocks of a stripe have
+//! the same length. The last stripe has the smallest blocks that fit its bytes, rounded up to the unit of the
 //! kernels or to whole chunks, and padded with zeros. If the blocks of the last stripe need less than one
 //! chunk, each of them is a single smaller chunk, to save space. A file of 0 bytes has no stripes.
 

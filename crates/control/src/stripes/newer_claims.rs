@@ -42,7 +42,8 @@ impl Stripes {
     }
 
     /// Continues without the blocks that are newer than the catalog; these blocks become orphans. If the
-    /// request names a helper to reject, does no more than ignore that helper's list of newer blocks.
+    /// request names a helper to reject, the only effect is that this helper's list of newer blocks is
+    /// ignored.
     pub(crate) fn accept_catalog(
         &mut self,
         outer: OuterFacts<'_>,

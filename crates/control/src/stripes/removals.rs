@@ -128,7 +128,7 @@ impl Stripes {
         let last = removing.is_empty();
         self.inventory.drop_orphan(node, block);
         if last {
-            self.remove_discards(outer, jobs, node, out); // There may be more than the limit allowed before.
+            self.remove_discards(outer, jobs, node, out); // The limit may have delayed further removals.
         }
     }
 

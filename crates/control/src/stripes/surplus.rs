@@ -27,24 +27,25 @@ use crate::stripes::indices::indexed;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a verified copy allows the removal of the other copies.
 const FRESH: Duration = Duration::from_secs(60);
-/// How long a copy that a job has read back allows the removal of the other copies. A drain removes the
-/// earlier copy of a block right after the job.
+/// How long a copy that a job has read back allows the removal of the other copies. A short time is enough,
+/// because a drain removes the earlier copy of a block right after the job.
 const READ_BACK_COUNTS: Duration = Duration::from_secs(5);
 /// How long the copies of a stripe are kept after a read that failed for an unknown reason.
 const HELD: Duration = Duration::from_secs(60);
-/// The maximum rate at which a helper reads for these verifications, in bytes per second.
+/// The maximum rate at which a helper reads to verify copies that stay, in bytes per second.
 const BYTES_PER_S: u64 = 64 << 20;
 
 type Key = (StripeId, BlockIndex);
 
-/// The copies that must be verified before others are removed.
+/// The copies that must be verified before other copies of the same blocks are removed.
 #[derive(Default)]
 pub(crate) struct Surplus {
     due: Duration,
     /// For each helper, the blocks that it must verify, with the nodes of their surplus copies.
     waiting: BTreeMap<NodeId, BTreeMap<Key, BTreeSet<NodeId>>>,
     reading: BTreeMap<NodeId, Reading>,
-    /// Copies that were verified, and the time until which the verification is valid.
+    /// For each verified block, the node of the verified copy, and the time until which the verification is
+    /// valid.
     verified: BTreeMap<Key, (NodeId, Duration)>,
     /// Stripes of which a read has failed, and the time until which their copies are kept.
     failed: BTreeMap<StripeId, Duration>,
@@ -59,7 +60,8 @@ struct Reading {
 }
 
 impl Surplus {
-    /// Looks for listed copies that could be removed, and starts the verifications that are due.
+    /// Looks for copies in the store's listing that could be removed, and starts the verifications that are
+    /// due.
     pub(crate) fn handle_tick(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let now = facts.base.now;
         if now >= self.due {
@@ -100,7 +102,8 @@ impl Surplus {
     }
 
     /// Whether a node's copy of a block may be removed now, because the copy that stays was just verified. If
-    /// only this verification is missing, queues it; the copy is reported again afterwards.
+    /// only this verification is missing, queues it. After the verification, the copy is reported to the
+    /// scheduler again.
     pub(crate) fn may_drop(
         &mut self,
         facts: Facts<'_>,
@@ -135,7 +138,7 @@ impl Surplus {
                 let record = facts.stripes.picture.stripe(&key.0).ok();
                 let block = record.map(|mut record| record.blocks.swap_remove(key.1.0.into()));
                 let Some(block) = block.filter(|block| facts.readable_at(block) == Some(node)) else {
-                    continue; // It is reported again.
+                    continue; // The surplus copy is reported again later.
                 };
                 let mut pace = self.reading.get(&node).map_or(Pace::default(), |reading| reading.pace);
                 pace.spend(block.bytes, BYTES_PER_S, now);

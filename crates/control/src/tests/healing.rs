@@ -49,7 +49,7 @@ fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() 
     let file = scene.put("f", 12);
     let (first, second) = (home(&file, 0), home(&file, 1));
     scene.set_repair_after("1h");
-    scene.wait(Duration::from_secs(200)); // This is long after the start.
+    scene.wait(Duration::from_secs(200)); // `START_GRACE` is over.
     scene.kill(&first);
     scene.wait(Duration::from_secs(300));
     assert_eq!((scene.all_repairs().len(), scene.status().damage.waiting.len()), (0, 0));

@@ -83,7 +83,7 @@ fn a_read_avoids_helpers_that_a_repair_uses() {
     }
 }
 
-/// A job that plans again must not count its own reservation as traffic of others.
+/// A job that plans again must not count its own reservation as traffic of other jobs.
 #[test]
 fn a_job_does_not_plan_around_its_own_reservation() {
     let (mut scene, file) = damaged();

@@ -87,7 +87,7 @@ fn a_scrub_waits_for_a_helper_that_is_held_back_by_a_cap() {
     for _ in 0..10 {
         scene.wait(Duration::from_secs(60));
         scene.say("h1", FromNode::Verifying { ask });
-        // A report of one helper must not extend the time of another.
+        // A report by h2 must not extend the time limit of the query to h1.
         scene.say("h2", FromNode::Verifying { ask });
         let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
         assert_eq!((state.state.name(), state.skipped.len()), ("running", 0));

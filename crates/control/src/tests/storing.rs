@@ -13,7 +13,7 @@ impl Scene {
         self.play();
     }
 
-    /// Asserts that a restarted coordinator would read the state that this one has.
+    /// Asserts that a restarted coordinator would read the state that the running coordinator has.
     fn check_picture(&mut self) {
         let (listed, stripes) = (self.files(), self.stripe_views());
         let nodes: Vec<NodeView> = self.ask(NodeCommand::List).unwrap();

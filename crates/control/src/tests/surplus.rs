@@ -63,10 +63,11 @@ fn a_copy_is_removed_if_the_stripe_survives_as_many_nodes_without_it() {
 
 #[test]
 fn a_copy_is_kept_if_it_lets_the_stripe_survive_more_nodes() {
-    // With the copy, any two nodes may fail. Without it, losing h1 and another node would be too much.
+    // With the copy, any two nodes may fail. Without it, the loss of h1 and of another node would be more
+    // than the stripe tolerates.
     assert_eq!(Scene::removed_of(&[&[1], &[1, 5], &[3], &[4]]), BTreeSet::new());
-    // If one of the two copies were removed, three blocks would exist only on h1, more than the stripe can
-    // lose.
+    // If the copy on h2 or the copy on h3 were removed, three blocks would exist only on h1, more than the
+    // stripe can lose.
     assert_eq!(Scene::removed_of(&[&[1], &[1], &[1, 2], &[1, 3]]), BTreeSet::new());
 }
 

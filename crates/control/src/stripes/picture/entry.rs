@@ -19,7 +19,7 @@ pub(crate) struct Shared {
     /// Chunk sizes, numbered from 1.
     chunks: Vec<u64>,
     /// The data about a file that all stripes of a put share, by the put's name. The stripe's position is not
-    /// part of it.
+    /// part of this data.
     parts: BTreeMap<String, Arc<FilePart>>,
 }
 
@@ -205,7 +205,7 @@ impl Entry {
         self.odd.iter().flat_map(|odd| &odd.names)
     }
 
-    /// Whether a block has copies on several nodes.
+    /// Whether any block of the stripe has copies on several nodes.
     pub(crate) fn has_replicas(&self) -> bool {
         !self.replicas().is_empty()
     }
@@ -237,7 +237,8 @@ impl Entry {
         lost.map(|(index, _)| index).collect()
     }
 
-    /// Returns, for each readable block, the node from which it is read.
+    /// Returns, for each readable block, the node from which it is read. Only healthy copies for which
+    /// `counts(index, node)` is true are read.
     pub(crate) fn readers(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<NodeId> {
         let good = |index, place: &PackedReplica| {
             place.state == BlockState::Healthy && counts(index, NodeId(place.node))

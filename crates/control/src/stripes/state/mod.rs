@@ -1,4 +1,4 @@
-//! The parts of the state of stripes. The rules that change one part depending on the others are in the
+//! The parts of the state of stripes. The rules that change one part depending on other parts are in the
 //! parent module.
 
 pub(crate) mod codes;

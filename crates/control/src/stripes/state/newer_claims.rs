@@ -82,7 +82,8 @@ impl NewerClaims {
         blocks.iter().any(|block| self.confirmed.contains(stripe_of(block)))
     }
 
-    /// Returns the helpers whose claims are confirmed by others, and the number of blocks in each claim.
+    /// Returns the helpers whose claims are confirmed by other helpers, and the number of blocks in each
+    /// claim.
     pub(crate) fn stopping(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let stopping = self.claims.iter().filter(|(_, blocks)| self.is_confirmed(blocks));
         stopping.map(|(&node, blocks)| (node, blocks.len() as u64))
