@@ -31,7 +31,7 @@ pub(crate) struct Domains {
 
 /// Number of the stripe's blocks in each rack and on each host.
 #[derive(Default)]
-struct Counts {
+pub(crate) struct Counts {
     racks: BTreeMap<String, usize>,
     hosts: BTreeMap<String, usize>,
 }
@@ -67,13 +67,13 @@ impl Domains {
 }
 
 impl Counts {
-    fn add(&mut self, domains: Domains) {
+    pub(crate) fn add(&mut self, domains: Domains) {
         domains.rack.into_iter().for_each(|rack| *self.racks.entry(rack).or_default() += 1);
         domains.host.into_iter().for_each(|host| *self.hosts.entry(host).or_default() += 1);
     }
 
     /// Returns the number of blocks in the same rack, and the number of blocks on the same host.
-    fn beside(&self, domains: &Domains) -> (usize, usize) {
+    pub(crate) fn beside(&self, domains: &Domains) -> (usize, usize) {
         let blocks = |counts: &BTreeMap<String, usize>, domain: &Option<String>| {
             domain.as_ref().and_then(|domain| counts.get(domain)).copied().unwrap_or(0)
         };

@@ -18,6 +18,7 @@ use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::RequestError;
 use crate::facts::Facts;
+use crate::jobs::placement::{Counts, Domains};
 use crate::out::Out;
 use crate::repairs::orders::Order;
 use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
@@ -33,7 +34,7 @@ const LOOKED_AT: usize = 10_000;
 #[derive(Clone, Debug)]
 struct Fill {
     node: NodeId,
-    rack: Option<String>,
+    domains: Domains,
     bytes: f64,
     /// The bytes that the helper would hold if all helpers were equally full.
     share: f64,
@@ -53,7 +54,7 @@ trait Stripes {
     fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)>;
     /// Returns a stripe, if all of its blocks are readable.
     fn whole(&self, stripe: &StripeId) -> Option<StripeRecord>;
-    fn rack(&self, node: NodeId) -> Option<&str>;
+    fn domains(&self, node: NodeId) -> Domains;
 }
 
 impl Stripes for Facts<'_> {
@@ -68,8 +69,8 @@ impl Stripes for Facts<'_> {
         whole.then_some(record)
     }
 
-    fn rack(&self, node: NodeId) -> Option<&str> {
-        self.nodes.topology.get(node)?.rack.as_deref()
+    fn domains(&self, node: NodeId) -> Domains {
+        Domains::of(&self.nodes.topology, node)
     }
 }
 
@@ -132,7 +133,7 @@ impl<'a> Facts<'a> {
             .filter_map(|node| {
                 let profile = self.nodes.topology.get(node)?;
                 let bytes = self.stripes.picture.bytes_on(node) as f64;
-                let fill = Fill { node, rack: profile.rack.clone(), bytes, share: 0.0 };
+                let fill = Fill { node, domains: self.domains(node), bytes, share: 0.0 };
                 Some((fill, bytes + profile.free_bytes as f64))
             })
             .collect();
@@ -189,15 +190,16 @@ fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
     moves
 }
 
-/// Whether a stripe is as well spread over helpers and racks after a move as before.
+/// Whether a move keeps the stripe as well spread over racks, and within racks over hosts.
 fn may_move(record: &StripeRecord, from: &Fill, to: &Fill, stripes: &impl Stripes) -> bool {
-    let holders = || record.blocks.iter().filter_map(|block| block.node);
-    if holders().any(|holder| holder == to.node) {
-        return false;
+    let mut others = Counts::default();
+    for holder in record.blocks.iter().filter_map(|block| block.node).filter(|&holder| holder != from.node) {
+        if holder == to.node {
+            return false;
+        }
+        others.add(stripes.domains(holder));
     }
-    let (Some(old), Some(new)) = (&from.rack, &to.rack) else { return true };
-    let in_rack = |rack: &str| holders().filter(|&holder| stripes.rack(holder) == Some(rack)).count();
-    old == new || in_rack(new) < in_rack(old)
+    others.beside(&to.domains) <= others.beside(&from.domains)
 }
 
 #[cfg(test)]
@@ -209,22 +211,30 @@ mod tests {
 
     const BYTES: u64 = 64 << 10;
 
-    /// Each stripe as a list of its helpers, and the rack of each helper.
+    /// Each stripe as a list of its helpers, and the failure domains of each helper.
     struct Played {
         stripes: Vec<Vec<u32>>,
-        racks: Vec<Option<&'static str>>,
+        domains: Vec<Domains>,
+    }
+
+    fn in_rack(rack: &str) -> Domains {
+        Domains { rack: Some(rack.to_owned()), host: None }
+    }
+
+    fn on_host(host: &str) -> Domains {
+        Domains { rack: None, host: Some(host.to_owned()) }
     }
 
     impl Played {
         fn fills(&self) -> Vec<Fill> {
             let count = |node: u32| self.stripes.iter().flatten().filter(|&&holder| holder == node).count();
             let all: usize = self.stripes.iter().map(Vec::len).sum();
-            let share = all as f64 / self.racks.len() as f64 * BYTES as f64;
-            let nodes = (0..).zip(&self.racks);
+            let share = all as f64 / self.domains.len() as f64 * BYTES as f64;
+            let nodes = (0..).zip(&self.domains);
             nodes
-                .map(|(node, rack)| Fill {
+                .map(|(node, domains)| Fill {
                     node: NodeId(node),
-                    rack: rack.map(str::to_owned),
+                    domains: domains.clone(),
                     bytes: count(node) as f64 * BYTES as f64,
                     share,
                 })
@@ -274,8 +284,8 @@ mod tests {
             })
         }
 
-        fn rack(&self, node: NodeId) -> Option<&str> {
-            self.racks[node.0 as usize]
+        fn domains(&self, node: NodeId) -> Domains {
+            self.domains[node.0 as usize].clone()
         }
     }
 
@@ -285,33 +295,37 @@ mod tests {
 
     #[test]
     fn new_helpers_get_their_share_and_no_second_block_of_a_stripe() {
-        let played = Played { stripes: vec![vec![0, 1, 2]; 20], racks: vec![None; 4] };
+        let played = Played { stripes: vec![vec![0, 1, 2]; 20], domains: vec![Domains::default(); 4] };
         let moves = worth_moving(played.fills(), &played);
         let after = played.after(&moves);
         assert_eq!(counts(&after, 4), [15; 4]);
         for stripe in &after {
             assert_eq!(stripe.iter().collect::<BTreeSet<_>>().len(), 3, "{stripe:?}");
         }
-        let again = Played { stripes: after, racks: vec![None; 4] };
+        let again = Played { stripes: after, domains: vec![Domains::default(); 4] };
         assert_eq!(worth_moving(again.fills(), &again), [], "what is even stays");
     }
 
     #[test]
-    fn a_stripe_is_never_less_spread_over_racks() {
-        let racks = vec![Some("a"), Some("b"), Some("c"), Some("a")];
-        let played = Played { stripes: vec![vec![0, 1, 2]; 12], racks: racks.clone() };
-        let moves = worth_moving(played.fills(), &played);
-        assert!(!moves.is_empty());
-        for stripe in played.after(&moves) {
-            let used: BTreeSet<_> = stripe.iter().map(|&node| racks[node as usize]).collect();
-            assert_eq!(used.len(), 3, "{stripe:?}");
+    fn a_stripe_is_never_less_spread_over_racks_and_hosts() {
+        for domain in [in_rack, on_host] {
+            let domains = ["a", "b", "c", "a"].map(domain).to_vec();
+            let played = Played { stripes: vec![vec![0, 1, 2]; 12], domains: domains.clone() };
+            let moves = worth_moving(played.fills(), &played);
+            assert!(!moves.is_empty());
+            for stripe in played.after(&moves) {
+                let used: BTreeSet<_> =
+                    stripe.iter().map(|&node| format!("{:?}", domains[node as usize])).collect();
+                assert_eq!(used.len(), 3, "{stripe:?}");
+            }
+            assert!(moves.iter().all(|moved| moved.from == NodeId(0)), "only within domain a: {moves:?}");
         }
-        assert!(moves.iter().all(|moved| moved.from == NodeId(0)), "only within rack a: {moves:?}");
     }
 
     #[test]
     fn an_excess_of_one_block_is_not_moved() {
-        let played = Played { stripes: vec![vec![0, 1, 2], vec![0, 1, 3]], racks: vec![None; 4] };
+        let played =
+            Played { stripes: vec![vec![0, 1, 2], vec![0, 1, 3]], domains: vec![Domains::default(); 4] };
         assert_eq!(worth_moving(played.fills(), &played), []);
     }
 }
