@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// Reference implementation: the offsets in the block of all bytes requested.
+    /// Reference implementation: the offsets in the block of all requested bytes.
     fn asked(chunking: &Chunking, subs: &[u16], within: &Range<u64>) -> BTreeSet<u64> {
         let of = |&sub: &u16| chunking.ranges(sub, within.clone()).flatten().collect::<Vec<_>>();
         subs.iter().flat_map(of).collect()

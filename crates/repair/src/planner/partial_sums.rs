@@ -269,7 +269,8 @@ fn weighed(sum: &Sum, inputs: &[Combination]) -> Combination {
         let scaled = move |of: &Summand| Summand { coefficient: gf::mul(factor, of.coefficient), ..*of };
         inputs[parcel].iter().map(scaled)
     });
-    // Only parcels that were combined at this node can share an input.
+    // Two parcels can have an input in common only if at least one of them was combined at this node from
+    // several inputs.
     match sum.iter().all(|&(parcel, _)| inputs[parcel].len() == 1) {
         true => terms.collect(),
         false => merged(terms),
