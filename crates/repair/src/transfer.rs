@@ -2,7 +2,7 @@
 //!
 //! Sub-blocks close together are moved together. A read includes gaps smaller than [`GAP_BYTES`]. Such a gap
 //! is less than a page, so the disk reads its pages anyway, and a store with a checksum per page checks them
-//! anyway. Larger gaps are skipped: it depends on the disk whether reading 64 KiB is faster than a seek.
+//! anyway. Larger gaps are skipped, because whether reading a gap is faster than a seek depends on the disk.
 //!
 //! **Invariant:** the buffers hold exactly the bytes of the slice, and a write touches no other bytes of the
 //! block.

@@ -12,7 +12,7 @@ const SHORT_WINDOW_BYTES: u64 = 8 << 20;
 /// Schemes with one lane per helper are tried only if their lanes have at most this many terms together,
 /// because drawing more terms makes planning slow.
 const REPEATABLE_TERMS: usize = 1 << 12;
-/// Up to this many helpers, the best chain is found quickly.
+/// The weighted chain is tried only with at most this many helpers, for which the search is fast.
 const SEARCHABLE_HELPERS: usize = 64;
 /// Predictions within this factor of the least one are treated as equal, because they are no more exact than
 /// that. Among equal plans, the one that sends the fewest bytes leaves the most bandwidth to other repairs.

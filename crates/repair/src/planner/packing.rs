@@ -101,8 +101,8 @@ impl<R> Simplex<R> {
         simplex
     }
 
-    /// Computes the prices at which every basic column costs what it is worth. Every limited resource also gets a
-    /// tiny extra price, so that among routes of equal cost the oracle finds the one that uses least.
+    /// Computes the prices at which every basic column costs what it is worth. Every limited resource also
+    /// gets a tiny extra price, so that among routes of equal cost the oracle finds the one that uses least.
     fn price(&mut self) {
         for (price, &capacity) in self.prices.iter_mut().zip(&self.capacity) {
             *price = if capacity.is_finite() && capacity > 0.0 { 1e-9 / capacity } else { 0.0 };

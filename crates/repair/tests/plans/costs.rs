@@ -286,7 +286,7 @@ fn the_planner_chooses_slices() {
     assert_eq!(chosen("rs-40-38; block 67108864; want b0>n100; by srr"), 16384);
     // Sixteen lanes of four slices each.
     assert_eq!(chosen("rs-14-10; block 1048576; want b0>n100; by crr-s"), 16384);
-    // One slice of every lane adds up to 256 KiB.
+    // The slices of a round, one of every lane, add up to 256 KiB.
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by crr-s-direct"), 16384);
     assert_eq!(chosen("rs-6-4; block 67108864; want b0>n100; by cyclic"), 65536);
 }
