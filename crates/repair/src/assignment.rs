@@ -17,7 +17,7 @@ pub struct Assignment {
     pub job: JobId,
     /// The number of the job's plan.
     pub epoch: Epoch,
-    /// The job's priority class, for when traffic on the node reaches a rate cap.
+    /// The job's priority class, which matters when the node's traffic reaches a rate cap.
     pub class: Class,
     /// The client's own number for its request, if this assignment goes to that client.
     pub tag: Option<u64>,
@@ -109,8 +109,8 @@ pub struct Sink {
     pub id: BlockId,
     /// The block's length in bytes; delivered bytes beyond it are padding and are dropped.
     pub bytes: u64,
-    /// The block's digest as recorded by the store. A store that knows several kinds of digest computes this
-    /// kind, so that the two can be compared.
+    /// The block's digest as recorded by the store. A store that knows several kinds of digest computes one
+    /// of the same kind, so that the computed and the recorded digest can be compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
     /// The use of the block once it is delivered.

@@ -91,7 +91,7 @@ impl Cost {
         self.into_requestors().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Bytes sent or received, whichever are more, at the busiest node.
+    /// Bytes sent or bytes received at the busiest node, whichever is larger.
     pub fn through_busiest(&self) -> u64 {
         self.of(self.busiest).map_or(0, NodeCost::load_bytes)
     }

@@ -1,10 +1,10 @@
 //! Deals slices to a plan's lanes, in turns and by weight.
 //!
 //! A *round* deals as many slices as the sum of the weights, and rounds repeat. A lane of weight `w` gets `w`
-//! slices of a round, evenly spaced: its `j`-th is due at `(j + ½) / w` of the round. Each slice goes to the
-//! lane with the earliest due time; ties go to the lower lane. So at every moment the number of slices that a
-//! lane has had differs from its exact share by about one slice at most: links are evenly busy, and no lane's
-//! buffers pile up.
+//! slices of a round, evenly spaced: its slice `j`, counted from 0, is due at `(j + ½) / w` of the round. The
+//! slices of a round are dealt in the order of their due times; ties go to the lower lane. So at every moment
+//! the number of slices that a lane has had differs from its exact share by about one slice at most: links
+//! are evenly busy, and no lane's buffers pile up.
 
 use serde::{Deserialize, Serialize};
 

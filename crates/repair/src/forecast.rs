@@ -46,8 +46,8 @@ impl Plan {
         self.forecast_beside(&|_| 0, topology).time
     }
 
-    /// Whether the links between nodes are busy for longer than the busiest port or disk, by more than
-    /// [`SLOWER`].
+    /// Whether some link between nodes is busy for more than [`SLOWER`] times as long as the busiest port or
+    /// disk.
     pub(crate) fn is_held_up_between(&self, topology: &Topology) -> bool {
         let between = longest(self.between_times(&|_| 0, topology));
         between.is_some_and(|(_, seconds)| {

@@ -31,13 +31,13 @@ const SEARCH_WORK: u64 = 3_000_000_000;
 pub enum StripeParity {
     /// No equation can be checked, because too many blocks are unread.
     Unknown,
-    /// All equations that remain without the unread blocks hold.
+    /// All equations that remain after the unread blocks are eliminated hold.
     Holds {
         /// Blocks that were read but in which some errors would go unnoticed.
         unproven: BTreeSet<BlockIndex>,
     },
-    /// Some equations fail, but all equations that remain when these blocks are eliminated hold: these blocks
-    /// are wrong.
+    /// These blocks are wrong: some equations fail, but all equations that remain after these blocks are
+    /// eliminated hold.
     Wrong(BTreeSet<BlockIndex>),
     /// Some equations fail, and it cannot be determined which of these blocks are wrong.
     Contradictory(BTreeSet<BlockIndex>),
@@ -136,7 +136,7 @@ impl<'code> Equations<'code> {
     /// after the absent blocks are eliminated.
     fn unproven(&self, known: &[BlockIndex], absent: &[BlockIndex]) -> BTreeSet<BlockIndex> {
         if self.code.spec().is_mds() {
-            return BTreeSet::new(); // A single equation detects any error in a single block.
+            return BTreeSet::new(); // In an MDS code, one equation detects any error in one block.
         }
         let rank = |blocks: &[BlockIndex]| self.beside_syndromes(blocks).reduce(self.columns(blocks)).len();
         let rank_absent = rank(absent);
@@ -145,7 +145,8 @@ impl<'code> Equations<'code> {
         known.iter().copied().filter(|&block| !shows(block)).collect()
     }
 
-    /// Looks for a swap first, then for the smallest set of blocks that explains the syndromes.
+    /// If the syndromes can be explained by a swap of two blocks, names all such blocks as contradictory.
+    /// Otherwise, looks for the smallest set of blocks that explains the syndromes.
     fn blame(&self, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>, absent: &[BlockIndex]) -> StripeParity {
         let known: Vec<BlockIndex> = read.keys().copied().collect();
         let pairs = Subsets::new(known.len(), 2).map(|pair| [known[pair[0]], known[pair[1]]]);

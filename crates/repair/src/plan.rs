@@ -5,10 +5,10 @@
 //! at most one *task*: the sub-blocks it reads, the number of streams it receives from each sender, and the
 //! combinations it sends and delivers.
 //!
-//! **Invariant:** in every lane each output is delivered exactly once, at its requestor, and the combination
-//! delivered equals the code's equation for it; only holders read; a stream uses only streams that were
-//! created before it, so no slice can wait for itself, however the streams between two nodes are ordered.
-//! [`PlanBuilder`] asserts all of it: a plan that violates it is a bug in a planner.
+//! **Invariant:** in every lane each output is delivered exactly once, at its requestor, and the delivered
+//! combination equals the code's equation for the output; only holders read; a stream uses only streams that
+//! were created before it, so no slice can wait for itself, however the streams between two nodes are
+//! ordered. [`PlanBuilder`] asserts the whole invariant: a plan that violates it is a bug in a planner.
 
 use std::collections::BTreeMap;
 

@@ -102,7 +102,7 @@ impl Reading {
         Self { geometry, slices, chunking, sets, dealing, set_of, scattered, stretch }
     }
 
-    /// Whether reads should be announced to the disk.
+    /// Whether reads should be announced to the kernel.
     pub(crate) fn is_scattered(&self) -> bool {
         self.scattered
     }
@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// Reference implementation: joins ranges less than a page apart.
+    /// Reference implementation: joins ranges that are less than a page apart.
     fn join(mut pieces: Vec<(u16, u64, u64)>) -> Vec<(u16, u64, u64)> {
         pieces.sort_unstable();
         let mut joined: Vec<(u16, u64, u64)> = Vec::new();

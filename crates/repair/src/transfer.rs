@@ -2,7 +2,7 @@
 //!
 //! Sub-blocks close together are moved together. A read includes gaps smaller than [`GAP_BYTES`]. Such a gap
 //! is less than a page, so the disk reads its pages anyway, and a store with a checksum per page checks them
-//! anyway. Larger gaps are skipped: it depends on the disk whether reading 64 KiB is faster than a seek.
+//! anyway. Larger gaps are skipped, because whether reading a gap is faster than a seek depends on the disk.
 //!
 //! **Invariant:** the buffers hold exactly the bytes of the slice, and a write touches no other bytes of the
 //! block.
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// Reference implementation: the offsets in the block of all bytes requested.
+    /// Reference implementation: the offsets in the block of all requested bytes.
     fn asked(chunking: &Chunking, subs: &[u16], within: &Range<u64>) -> BTreeSet<u64> {
         let of = |&sub: &u16| chunking.ranges(sub, within.clone()).flatten().collect::<Vec<_>>();
         subs.iter().flat_map(of).collect()

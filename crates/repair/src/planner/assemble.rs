@@ -100,8 +100,8 @@ fn sums(scheme: Scheme, placement: &Placement, order: &HelperOrder) -> SumShape 
 }
 
 /// Checks that the plan's shape works with its pacing. A scheme whose own pacing is not `Pipelined` accepts
-/// no other. Any pacing other than `Pipelined` requires a single lane, in which each node can receive
-/// everything before it sends.
+/// only its own pacing. Any pacing other than `Pipelined` requires a single lane, in which each node can
+/// receive everything before it sends.
 fn check_pacing(plan: &Plan) -> Result<(), PacingProblem> {
     let own = plan.scheme.pacing();
     if own != Pacing::Pipelined && plan.pacing != own {

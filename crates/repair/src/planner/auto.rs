@@ -12,14 +12,14 @@ const SHORT_WINDOW_BYTES: u64 = 8 << 20;
 /// Schemes with one lane per helper are tried only if their lanes have at most this many terms together,
 /// because drawing more terms makes planning slow.
 const REPEATABLE_TERMS: usize = 1 << 12;
-/// Up to this many helpers, the best chain is found quickly.
+/// The weighted chain is tried only with at most this many helpers, for which the search is fast.
 const SEARCHABLE_HELPERS: usize = 64;
 /// Predictions within this factor of the least one are treated as equal, because they are no more exact than
 /// that. Among equal plans, the one that sends the fewest bytes leaves the most bandwidth to other repairs.
 const TIE: f64 = 1.015;
 
-/// Returns the fastest plan and the predictions compared. Ties go to fewer bytes on the network, then fewer
-/// connections, then fewer hops.
+/// Returns the fastest plan, and the predictions that were compared. Ties go to fewer bytes on the network,
+/// then fewer connections, then fewer hops.
 pub(super) fn weighed(inputs: &Inputs) -> Result<(Plan, Vec<(Scheme, Duration)>), PlanError> {
     if inputs.placement.decoded.is_empty() {
         let copies = inputs.placement.only_copies();
@@ -53,7 +53,7 @@ fn worth_trying(inputs: &Inputs) -> Vec<Scheme> {
     let uniform = inputs.candidates().is_none_or(|candidates| candidates.network.is_uniform());
     let one = placement.decoded.len() == 1;
     if uniform && one && !short && placement.helpers.len() > 2 {
-        return vec![Scheme::Pipelined]; // No plan can take less than one block over every link.
+        return vec![Scheme::Pipelined]; // No plan is faster: the requestor must receive every wanted byte.
     }
     let mut schemes = vec![Scheme::Conventional, Scheme::Pipelined, Scheme::Ppr, Scheme::CrrR];
     if !uniform && placement.helpers.len() <= SEARCHABLE_HELPERS {

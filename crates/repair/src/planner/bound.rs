@@ -2,11 +2,11 @@
 //!
 //! In an MDS code, any `k` blocks are independent. Suppose that `f` blocks are wanted, that all requestors
 //! are outside a set of nodes, and that `o` surviving blocks are outside as well. Then at least `min(k − o,
-//! f)` blocks' worth of bytes must leave the set. A requestor receives as many blocks' worth of bytes as it
-//! wants blocks or, if that is fewer, as it lacks for decoding (`k` less the block that it holds). For every
-//! slice at least `k` holders send, each of them at most one slice's worth of bytes. No linear plan over
-//! these nodes can move fewer bytes, whatever the blocks contain. `docs/reference/schemes.md` explains this
-//! at more length.
+//! f)` blocks' worth of bytes must leave the set. A requestor must receive one block's worth of bytes for
+//! every block that it wants, but never more than decoding needs: `k` blocks, or `k − 1` if the requestor
+//! holds one itself. For every slice at least `k` holders send, each of them at most one slice's worth of
+//! bytes. No linear plan over these nodes can move fewer bytes, whatever the blocks contain.
+//! `docs/reference/schemes.md` explains this at more length.
 
 use std::time::Duration;
 
@@ -105,7 +105,8 @@ fn domains(candidates: &Candidates, topology: &Topology) -> Vec<(String, Vec<boo
 }
 
 /// The number of blocks that must leave or enter a rack or region, the highest rate at which they can, and
-/// the resource that sets this rate; `None` if no block has to.
+/// the resource that sets this rate. `None` if no block must leave or enter, or if there are requestors both
+/// inside and outside.
 fn cut(candidates: &Candidates, inside: &[bool], domain: String) -> Option<(f64, f64, Limit)> {
     let wanted_inside = candidates.requestors.iter().filter(|&&requestor| inside[requestor]).count();
     let f = candidates.requestors.len();

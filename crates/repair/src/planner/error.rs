@@ -136,13 +136,13 @@ pub(super) const SLICE_MULTIPLE: u32 = 64;
 /// Why a shape does not work with a pacing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacingProblem {
-    /// The scheme is defined by another pacing.
+    /// The scheme has a fixed pacing, and the request names a different one.
     #[error("this scheme has a fixed pacing")]
     Defined,
     /// Streams of several lanes interleave in a node.
     #[error("the slices of its {0} lanes interleave")]
     Lanes(usize),
-    /// A node would have to send before it has received.
+    /// A node would have to send before it has received everything.
     #[error("{0} must send before it has received everything")]
     Cycle(NodeId),
 }

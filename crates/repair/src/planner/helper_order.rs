@@ -1,10 +1,10 @@
 //! The order of helpers in a shape.
 //!
 //! A helper normally sends one partial sum for each output that it contributes to. If it reads fewer
-//! sub-blocks than that, sending the sub-blocks themselves is cheaper. This pays only near the start of the
-//! shape, because a helper that has received partial sums must pass on one stream for each of them anyway.
-//! There are few such positions, so the helpers that gain most get them: those that read few sub-blocks
-//! compared to the number of outputs that they contribute to.
+//! sub-blocks than there are such outputs, sending the sub-blocks themselves is cheaper. This pays only near
+//! the start of the shape, because a helper that has received partial sums must pass on one stream for each
+//! of them anyway. There are few positions near the start, so the helpers that gain most get them: those that
+//! read few sub-blocks compared to the number of outputs that they contribute to.
 
 use super::placement::{Helper, Placement};
 
@@ -16,9 +16,9 @@ pub(super) struct HelperOrder {
     pub sorted: bool,
 }
 
-/// The orders worth trying. The recipe's own order always is. If there are several outputs and the helpers
-/// differ, two sorted orders are as well: by a helper's own streams divided by the outputs that it
-/// contributes to, and by the number of these outputs.
+/// Returns the orders worth trying: always the recipe's own order. If there are several outputs and the
+/// helpers differ, also two sorted orders: by a helper's own streams divided by the number of outputs that
+/// the helper contributes to, and by this number alone.
 pub(super) fn orders(placement: &Placement) -> Vec<HelperOrder> {
     let recipe: Vec<usize> = (0..placement.helpers.len()).collect();
     if placement.decoded.len() == 1 {
@@ -47,7 +47,7 @@ impl Weight {
         Self { streams: helper.streams(), outputs: helper.rows() }
     }
 
-    /// Compares the ratio of a helper's own streams to the outputs that it contributes to.
+    /// Compares two helpers by their own streams divided by the number of outputs that they contribute to.
     fn streams_for_outputs(&self, other: &Self) -> std::cmp::Ordering {
         (self.streams * other.outputs).cmp(&(other.streams * self.outputs))
     }

@@ -75,8 +75,8 @@ pub struct Policy {
     /// balances the load of the nodes. If the planner may choose which blocks to read, the chains replace the
     /// scheme's shape; each chain carries slices in proportion to the length of its range.
     pub stretches: Vec<Stretch>,
-    /// When the job replaces a failed requestor: whether the new one may already hold blocks of the stripe,
-    /// as long as no node gets more than an even share of them.
+    /// Whether a node that already holds blocks of the stripe may replace a failed requestor, as long as no
+    /// node gets more than an even share of the stripe's blocks.
     pub shares_nodes: bool,
 }
 

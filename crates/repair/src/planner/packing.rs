@@ -36,7 +36,7 @@ const GOOD_ENOUGH: f64 = 1.006;
 /// The oracle gets a weighted mean of prices. The best prices so far have this weight, and the current prices
 /// have the rest. Prices of single steps oscillate, and routes that are cheap at averaged prices are better.
 const STEADY: f64 = 0.7;
-/// The maximum number of steps, in addition to one per resource; usually far fewer are needed.
+/// The maximum number of steps is this number plus the number of resources; usually far fewer are needed.
 const STEPS: usize = 1000;
 const TINY: f64 = 1e-9;
 /// A route enters the basis only if its worth exceeds its cost by more than this.
@@ -81,7 +81,8 @@ struct Simplex<R> {
 }
 
 impl<R> Simplex<R> {
-    /// Perturbs capacities slightly: with equal ones the method may cycle.
+    /// Starts with an empty basis and slightly perturbed capacities, because the simplex method may cycle if
+    /// capacities are equal.
     fn new(capacity: &[f64]) -> Self {
         let apart = |row: usize| 1.0 + 1e-6 * ((row * 7919) % 1009) as f64 / 1009.0;
         let capacity: Vec<f64> = capacity.iter().enumerate().map(|(row, &c)| c * apart(row)).collect();
@@ -100,8 +101,8 @@ impl<R> Simplex<R> {
         simplex
     }
 
-    /// Computes the prices at which every basic column costs what it is worth. Every limited resource gets a
-    /// tiny price in addition, so that among routes of equal cost the oracle finds the one that uses least.
+    /// Computes the prices at which every basic column costs what it is worth. Every limited resource also
+    /// gets a tiny extra price, so that among routes of equal cost the oracle finds the one that uses least.
     fn price(&mut self) {
         for (price, &capacity) in self.prices.iter_mut().zip(&self.capacity) {
             *price = if capacity.is_finite() && capacity > 0.0 { 1e-9 / capacity } else { 0.0 };

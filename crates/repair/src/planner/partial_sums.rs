@@ -50,7 +50,7 @@ impl PartialSums {
         Self { parcels: Vec::new(), sums: vec![Sum::new(); outputs] }
     }
 
-    /// A helper's own contribution: its sub-blocks, or their sum if it feeds one output only.
+    /// A helper's own contribution: its sub-blocks, or their sum if the helper feeds only one output.
     pub fn of(helper: &Helper) -> Self {
         if helper.rows() == 1 {
             let one = |terms: &Combination| terms.first().map(|_| (0, 1)).into_iter().collect();
@@ -81,7 +81,7 @@ impl PartialSums {
         }
     }
 
-    /// Replaces the parcels by as few as suffice for the sums; new parcels are made at `node`.
+    /// Replaces the parcels by the fewest that suffice for the sums; new parcels are made at `node`.
     pub fn condensed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
         if self.sums.len() == 1 && self.parcels.len() > 1 {
             let combination = self.gathered(node, builder).concat();
@@ -136,7 +136,8 @@ impl PartialSums {
         self.sums.iter().map(|sum| weighed(sum, &inputs)).collect()
     }
 
-    /// For each output: the node that makes its sum, the combination it sums, and the factor still to apply.
+    /// Returns for each output the node that makes its sum, the combination that this node sums, and the
+    /// factor by which the result must still be multiplied.
     ///
     /// # Panics
     ///
@@ -269,7 +270,8 @@ fn weighed(sum: &Sum, inputs: &[Combination]) -> Combination {
         let scaled = move |of: &Summand| Summand { coefficient: gf::mul(factor, of.coefficient), ..*of };
         inputs[parcel].iter().map(scaled)
     });
-    // Only parcels that were combined at this node can share an input.
+    // Two parcels can have an input in common only if at least one of them was combined at this node from
+    // several inputs.
     match sum.iter().all(|&(parcel, _)| inputs[parcel].len() == 1) {
         true => terms.collect(),
         false => merged(terms),

@@ -186,7 +186,7 @@ impl Search {
         {
             return false;
         }
-        // Helpers that few others can send to are tried first: later they become dead ends.
+        // Helpers that few others can send to are tried first, because they would be dead ends later.
         let free = |helper: usize| self.into[helper].iter().filter(|&&from| !trial.used[from]).count();
         let mut next: Vec<(usize, usize)> = self.into[head]
             .iter()

@@ -10,7 +10,7 @@ use super::helper_order::HelperOrder;
 use super::placement::Placement;
 use super::shape::{Rank, Route, SumShape};
 
-/// One lane per helper that takes a turn: all others send to it, and it sends to the requestors.
+/// One lane per helper that takes a turn: all other helpers send to it, and it sends to the requestors.
 pub(super) fn scatter(placement: &Placement, order: &HelperOrder) -> SumShape {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =

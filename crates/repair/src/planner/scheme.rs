@@ -18,7 +18,7 @@ pub enum Scheme {
     Conventional,
     /// One binomial tree of partial sums.
     Ppr,
-    /// Recursive halving to a root helper, then to the requestor.
+    /// Partial sums are combined by recursive halving at a root helper, and then sent to the requestor.
     CrrR,
     /// Fragments reduced in parallel, gathered at a root helper, then sent to the requestor.
     CrrS,

@@ -3,7 +3,8 @@
 //! A byte from one node to another passes the sender's uplink and the receiver's downlink. Where known, it
 //! also passes the trunks of the racks and regions that it leaves and enters, and a link used only by this
 //! pair of nodes, racks or regions. Each of these is a [`Resource`] with a rate; unknown resources are
-//! unlimited. A reservation is the number of bytes that other repairs will move over a resource first.
+//! unlimited. A reservation is the number of bytes that other repairs will move over a resource;
+//! forecasts add it to the plan's own bytes.
 
 mod profile;
 mod resource;

@@ -12,7 +12,7 @@ use crate::{
     Report, Scheme, StatedRates, StripeId, StripeLabel,
 };
 
-/// The version of the control protocol; both ends must have the same.
+/// The version of the control protocol; both ends must have the same version.
 pub const VERSION: u32 = 9;
 
 /// The maximum length of a message. Messages from nodes have far lower limits, see [`limit`].
@@ -266,8 +266,8 @@ pub enum ToNode {
     },
     /// Apply these caps from now on; the node's own caps take precedence where they are lower.
     Limits(Caps),
-    /// Report the unused part of the caps on repairs since the last such question or change of the caps
-    /// ([`FromNode::Unused`]).
+    /// Report which part of the caps on repairs has been unused since the last such question, or since the
+    /// caps last changed ([`FromNode::Unused`]).
     Spare,
     /// Remove a block ([`FromNode::Removed`]).
     Remove {
@@ -428,12 +428,12 @@ pub fn limit(start: &[u8]) -> usize {
     match name {
         // A report contains slice ranges, of a few bytes each.
         Some(b"report") => 16 << 20,
-        // One part of a block list and the rest of the message.
+        // The message contains one part of a block list, and a few other fields.
         Some(b"register-helper" | b"held" | b"listed") => LISTING_PART_BYTES + (64 << 10),
-        // A label for each block. The file name in a label has up to 1 KiB, and JSON needs at most six bytes
-        // for each of these.
+        // The message contains a label for each block. The file name in a label has up to 1 KiB, and JSON
+        // needs at most six bytes for each byte of the name.
         Some(b"described") => DESCRIBED_AT_ONCE << 13,
-        // Block indices, or errors reported by the operating system.
+        // The message contains block indices, or an error that the operating system reported.
         Some(b"open" | b"verified" | b"list-failed" | b"remove-failed") => 64 << 10,
         _ => 1 << 10,
     }

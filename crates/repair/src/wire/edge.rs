@@ -175,7 +175,7 @@ impl FrameHeader {
     }
 }
 
-/// CRC32C (Castagnoli) of the parts, one after another.
+/// CRC32C (Castagnoli) of the concatenated parts.
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     parts.iter().for_each(|part| digest.update(part));

@@ -131,7 +131,7 @@ fn reserved_bandwidth_is_avoided() {
 }
 
 /// Chains assigned by the scheduler are kept if no link slows their plan down, because another plan would
-/// gain nothing and upset the balance of load. If a link does, the stripe is planned on its own.
+/// gain nothing and upset the balance of load. If a link slows it down, the stripe is planned on its own.
 #[test]
 fn a_slow_link_replaces_only_the_chains_that_use_it() {
     let chains = "rs-6-3; block 16777216; want b0>n100; chain 8388608*n2>n3>n4 8388608*n5>n6>n2";

@@ -286,7 +286,7 @@ fn the_planner_chooses_slices() {
     assert_eq!(chosen("rs-40-38; block 67108864; want b0>n100; by srr"), 16384);
     // Sixteen lanes of four slices each.
     assert_eq!(chosen("rs-14-10; block 1048576; want b0>n100; by crr-s"), 16384);
-    // One slice of every lane adds up to 256 KiB.
+    // The slices of a round, one of every lane, add up to 256 KiB.
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by crr-s-direct"), 16384);
     assert_eq!(chosen("rs-6-4; block 67108864; want b0>n100; by cyclic"), 65536);
 }
@@ -305,13 +305,13 @@ fn auto_takes_the_fastest() {
     assert_eq!(choice("rs-3-2; block 67108864; want b0>n100"), "pipelined");
 }
 
-/// Disk reads for one lost block of 64 MiB of Clay (14, 10, 13): the number of reads, the bytes of each, and
-/// the blocks read including the gaps between. `docs/reference/codes.md` has this table.
+/// Disk reads for one lost block of 64 MiB of Clay (14, 10, 13): the number of reads, the bytes of each read,
+/// and the total in blocks, with the gaps that are read through. `docs/reference/codes.md` has this table.
 #[test]
 fn chunks_cost_disk_reads() {
     const KIB: u64 = 1 << 10;
     let table = [
-        // Columns: bytes of a chunk; index of the lost block; reads; bytes of a read; blocks read.
+        // Columns: bytes of a chunk; index of the lost block; reads; bytes of a read; total in blocks.
         (64 << 20, 0, 13, 16 << 20, 3.25),
         (64 << 20, 4, 52, 4 << 20, 3.25),
         (64 << 20, 13, 832, 256 * KIB, 3.25),

@@ -69,7 +69,7 @@ impl<'a> Executor<'a> {
         }
         for (&node, read_ranges) in &self.read_ranges {
             let read_ranges: Vec<_> = read_ranges.iter().collect();
-            // The content is small enough to be announced at once. Gaps below a page are read through.
+            // The content is small enough to be announced in one piece. Gaps below a page are read through.
             let runs = read_ranges.chunk_by(|a, b| a.0 == b.0 && b.1 - a.2 < 4096);
             let cost = self.costs.get_mut(&node).expect("who reads has a task");
             for run in runs {

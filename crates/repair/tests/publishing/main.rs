@@ -227,7 +227,7 @@ fn a_throttled_reread_is_awaited_while_it_is_reported() {
     scene.wait(121 * SECOND);
     assert!(scene.told.len() > told, "it is stopped");
 
-    // Sealing and committing are not throttled by any cap.
+    // No cap throttles sealing and committing, so a report of a cap does not extend the time limit.
     let (mut scene, node) = committing(0);
     for _ in 0..3 {
         scene.wait(41 * SECOND);
@@ -273,7 +273,7 @@ fn a_stripe_that_two_stores_refuse_is_left_alone() {
     scene.say(node, failed(0, locked()));
     assert!(scene.ended.is_none() && scene.is_given_up(node), "one may be wrong");
     assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
-    // The first node repeats itself, but it no longer belongs to the job.
+    // The first node repeats its report, but it no longer belongs to the job.
     scene.say(node, failed(0, locked()));
     assert!(scene.ended.is_none());
     scene.say(SPARE, failed(0, locked()));
