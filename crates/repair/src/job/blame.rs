@@ -202,10 +202,10 @@ fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap
     breakers
 }
 
-/// Nodes that wait for data although the senders of that data are idle: the data was lost in transit, or the
-/// link is slower than the senders. If the sender is a client, it is not at fault and cannot be replaced, so
-/// the receiver is named. With a single idle helper, either end may be at fault, and neither is named here.
-/// With several idle helpers, the receiver is named, because its own link is the likely cause.
+/// Returns nodes that wait for data although the senders of that data are idle: the data was lost in transit,
+/// or the link is slower than the senders. If the sender is a client, it is not at fault and cannot be
+/// replaced, so the receiver is named. With a single idle helper, either end may be at fault, and neither is
+/// named here. With several idle helpers, the receiver is named, because its own link is the likely cause.
 fn bereft(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,
@@ -318,8 +318,8 @@ mod tests {
         let lost = [waiting(60, &[(100, 3)], &[]), Evidence::AtRest { node: NodeId(100) }];
         assert_eq!(culprits(&lost), [60]);
         assert_eq!(culprits_beside(&lost, &[], &[60]), [0; 0]);
-        // If two receivers wait for the client, only one of them is blamed, and the other one after the next
-        // plan: the client's own link may be at fault.
+        // If two receivers wait for the client, they are blamed one at a time, because the client's own link
+        // may be at fault instead.
         let both = [&lost[..], &[waiting(61, &[(100, 3)], &[])]].concat();
         assert_eq!(culprits(&both), [60]);
         assert_eq!(culprits_after(&both, &[60]), [61]);

@@ -36,7 +36,8 @@ impl BrokenLinks {
         Cow::Owned(known)
     }
 
-    /// Plans with the requested scheme, or with `auto` if only that avoids the broken links.
+    /// Plans with the requested scheme. If that scheme uses broken links but `auto` avoids them, plans with
+    /// `auto`.
     pub(super) fn plan_around(
         &self,
         stripe: &Stripe,
