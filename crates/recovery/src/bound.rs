@@ -3,10 +3,10 @@
 //! Three kinds of traffic each bound the time from below:
 //!
 //! 1. **Sent.** Rebuilding a block of an MDS code takes k blocks' worth of data from the survivors of its
-//! stripe, at most one block's worth from each. This holds for partial sums as well: if one helper sends less
-//! than a block's worth of sums, the others have to send more. 2. **Received.** Every byte that is sent is
-//! received, by another survivor or by the requestor. 3. **Delivered.** Every lost block arrives at a node
-//! that may store it.
+//!    stripe, at most one block's worth from each. This holds for partial sums as well: if one helper sends
+//!    less than a block's worth of sums, the others have to send more.
+//! 2. **Received.** Every byte that is sent is received, by another survivor or by the requestor.
+//! 3. **Delivered.** Every lost block arrives at a node that may store it.
 //!
 //! *Sent* is a transport problem: stripes supply data, and each survivor carries at most `rate * T`. The
 //! tightest set S of nodes determines the least `T`. Nodes in S have to send all that the stripes cannot get

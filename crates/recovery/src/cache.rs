@@ -68,8 +68,8 @@ impl BlockCache {
         }
     }
 
-    /// Records that a whole block was read or written. A block larger than the whole list may be is not
-    /// recorded.
+    /// Records that a whole block was read or written. A block larger than `most_bytes`, the limit of the
+    /// whole list, is not recorded.
     pub fn touch(&mut self, block: &BlockId, bytes: u64) {
         self.drop_block(block);
         if bytes > self.most_bytes {

@@ -18,7 +18,7 @@ use codes::{BlockIndex, Matrix, Recipe};
 
 use crate::{BlockId, Fingerprint, LocalBlock, NodeId, Stripe, Topology};
 
-/// A delivered block, and the requestor that stores it.
+/// A delivered block, and the requestor that received it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delivered {
     pub(super) block: BlockIndex,
