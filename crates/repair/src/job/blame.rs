@@ -2,9 +2,9 @@
 //!
 //! Many nodes notice one broken node: its neighbours find their edges closed, and all nodes downstream wait.
 //! [`judge`] follows the chain of waits to its end ([`waiting`]): the culprit is a node that others wait for
-//! and that itself has no wait that excuses it, whether it is stopped, slow, or cut off. A node's report
-//! about itself (a bad block, a full disk) and the loss of its control connection outweigh reports by other
-//! nodes. Clients are never blamed for being slow: a person may read a file at any pace.
+//! and that has no excuse, such as a wait of its own for the same slice. It may be stopped, slow, or cut off.
+//! A node's report about itself (a bad block, a full disk) and the loss of its control connection outweigh
+//! reports by other nodes. Clients are never blamed for being slow: a person may read a file at any pace.
 //!
 //! If two nodes blame each other, only the link between them is broken, and dropping either node is enough.
 //! In that case, and whenever a node is accused only by others, the judge drops the node that is easiest to
@@ -106,7 +106,7 @@ pub(super) enum Standing {
 }
 
 /// Sort key for choosing the node to drop, cheapest first: by role, then by how often the node was blamed
-/// before, since dropping it did not solve the problem.
+/// before. Nodes blamed before come later, since dropping them did not solve the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth {
     pub(super) standing: Standing,

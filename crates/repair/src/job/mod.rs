@@ -165,7 +165,7 @@ pub struct Job {
     scheme: Scheme,
     keys: ChaCha20Rng,
     fruitless: u32,
-    /// How often all deliveries were discarded because they used the block that is left out as a suspect.
+    /// How often all deliveries were discarded because they were made from the suspect that is now left out.
     /// Reset when a wrong delivery changes the list of suspects.
     restarts: u32,
     conduct: Conduct,

@@ -53,7 +53,8 @@ struct Doubt {
 }
 
 impl Trust {
-    /// Starts tracking; `was_in_doubt` tells whether the stripe's blocks were known to contradict each other.
+    /// Starts tracking; `was_in_doubt` is true if the stripe's blocks are already known to contradict each
+    /// other.
     pub(super) fn new(was_in_doubt: bool) -> Self {
         Self { was_in_doubt, ..Self::default() }
     }

@@ -48,9 +48,9 @@ pub(super) struct Rules {
     pub(super) patience_ms: u32,
 }
 
-/// The nodes to blame: those without an excuse that block, directly or through others, a node which has
-/// waited for too long; and one end of each dead edge (an edge about which both ends complain) along the way.
-/// Nodes in `limited` are throttled on purpose and are not blamed.
+/// Returns the nodes to blame: each node that has no excuse and blocks, directly or through other nodes, a
+/// node that has waited for too long; and one end of each dead edge (an edge about which both ends complain)
+/// along the way. Nodes in `limited` are throttled on purpose and are not blamed.
 pub(super) fn causes(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,

@@ -5,7 +5,7 @@
 //! pass, or carried along by the first pass while the sum is in registers. Sums that are mixed at the end
 //! (see `Mix`) are computed strip by strip (a strip is a short range of bytes), so that they are still in the
 //! cache for the mix. Other sums are computed as a single strip: strips short enough to keep the shared
-//! inputs in the cache would be slower, because each strip starts every input again.
+//! inputs in the cache would be slower, because every strip has to start on every input again.
 
 use std::ops::Range;
 

@@ -18,8 +18,8 @@ pub(super) enum Destination {
     Deliver { output: u32 },
 }
 
-/// A short list for each number of a range. The lists are stored contiguously, because a slice of Clay reads
-/// thousands of them.
+/// A short list for each number of a range. The lists are stored contiguously, because the work on one slice
+/// of a Clay code reads thousands of them.
 #[derive(Debug)]
 struct Lists<T> {
     unsorted: Vec<(usize, T)>,
