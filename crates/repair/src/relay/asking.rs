@@ -63,8 +63,9 @@ impl Relay {
             .is_some_and(|program| program.received() == 0 && bytes(program) > LARGE_SLICE_BYTES)
     }
 
-    /// Requests the next portion of the first slice that still has reads to request. Does nothing while more
-    /// than `LEAVING_BYTES` of requested buffers have not arrived or of results have not left.
+    /// Requests the next portion of the first slice that still has reads to request. Does nothing while the
+    /// requested buffers that have not arrived and the results that have not left together exceed
+    /// [`LEAVING_BYTES`].
     pub(super) fn ask_portion(&mut self) {
         let slice_bytes = self.course.geometry.slice_bytes as usize;
         let mut open = self.open.iter();
