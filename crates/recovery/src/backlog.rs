@@ -280,7 +280,8 @@ impl Backlog {
         self.booking(no).is_some_and(|booking| booking.stores_at(node))
     }
 
-    /// Returns the most urgent queued item, or the next one after `after`.
+    /// Returns the most urgent queued item; with `after`, the most urgent item that comes after it in the
+    /// queue.
     pub fn next(&self, after: Option<Key>) -> Option<Key> {
         match after {
             None => self.queue.first().copied(),
@@ -297,7 +298,7 @@ impl Backlog {
         Some(no)
     }
 
-    /// Sets the deadline of an item's job. It replaces an earlier one.
+    /// Sets the deadline of an item's job, and replaces any earlier deadline.
     pub fn set_due(&mut self, no: u32, due: Duration) {
         self.forget_due(no);
         if let ItemPhase::Running(..) = self.item(no).phase {

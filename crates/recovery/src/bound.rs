@@ -6,17 +6,17 @@
 //!    stripe, at most one block's worth from each. This holds for partial sums as well: if one helper sends
 //!    less than a block's worth of sums, the others have to send more.
 //! 2. **Received.** Every byte that is sent is received, by another survivor or by the requestor.
-//! 3. **Delivered.** Every lost block arrives at a node that may take it.
+//! 3. **Delivered.** Every lost block arrives at a node that may store it.
 //!
 //! *Sent* is a transport problem: stripes supply data, and each survivor carries at most `rate * T`. The
 //! tightest set S of nodes determines the least `T`. Nodes in S have to send all that the stripes cannot get
 //! from nodes outside S: `T >= sum over stripes of (k - survivors outside S) / rate of S`. Newton's method on
 //! cuts finds this set: compute `T` for the current S, take the minimum cut at that `T` as the next S, and
 //! stop when the flow carries everything. `T` only grows and there are finitely many cuts, so the result is
-//! exact. In practice a handful of flows suffices.
+//! exact. In practice a handful of flow computations suffices.
 //!
 //! The result is the largest of the three bounds, not their sum. With nodes of equal rates and free choice of
-//! requestors, the linear programme with all three constraints has the same value
+//! requestors, one linear programme with all three constraints gives the same bound
 //! (docs/explanation/whole-nodes.md). Deliberately absent: latency, and codes that read less than whole
 //! blocks.
 

@@ -153,8 +153,8 @@ pub(super) struct Lack {
 pub struct Loads {
     /// The load of every node that takes part, in ascending order of nodes.
     pub nodes: Vec<NodeLoad>,
-    /// Sender, receiver and bytes of each connection. If the two are in different racks, the racks' trunks
-    /// carry the bytes.
+    /// Sender, receiver and bytes of each connection. If sender and receiver are in different racks, the
+    /// racks' trunks carry the bytes.
     pub links: Vec<(NodeId, NodeId, u64)>,
 }
 

@@ -23,7 +23,7 @@ pub struct BlockCache {
     /// For each block, the number of its last use and its size in bytes.
     blocks: BTreeMap<BlockId, (u64, u64)>,
     by_use: BTreeMap<u64, BlockId>,
-    /// The blocks that the coordinator takes to be in memory, by the reports so far.
+    /// The blocks that are in memory according to the reports so far.
     told: BTreeSet<BlockId>,
     /// Blocks whose state may differ from the reported one.
     changed: BTreeSet<BlockId>,
@@ -68,7 +68,8 @@ impl BlockCache {
         }
     }
 
-    /// Records that a whole block was read or written. A block larger than the bound is not recorded.
+    /// Records that a whole block was read or written. A block larger than `most_bytes`, the limit of the
+    /// whole list, is not recorded.
     pub fn touch(&mut self, block: &BlockId, bytes: u64) {
         self.drop_block(block);
         if bytes > self.most_bytes {

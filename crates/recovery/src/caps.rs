@@ -1,12 +1,14 @@
-//! Rate caps for repairs, enforced as budgets and as paces.
+//! Rate caps for repairs, enforced as budgets (limits on bytes in flight) and as paces (rate limits at
+//! nodes).
 //!
 //! A cap acts in two places. The scheduler reserves no more than a capped link or disk moves in
 //! [`SECONDS_AHEAD`] seconds, which keeps repairs from piling up behind the cap. And every node paces its
 //! part of a job, which makes the cap exact.
 //!
-//! A cap shared by several nodes is divided among those that are up, in proportion to their work in flight,
-//! and divided again according to how much of it they use ([`Dealer`]). For budgets, the cap is divided in
-//! proportion to link rates instead: otherwise new work would go to the nodes that had work before.
+//! A cap shared by several nodes is divided among those that are up, in proportion to their work in flight.
+//! The shares are then adjusted to how much of them the nodes use ([`Dealer`]). For budgets, the cap is
+//! divided in proportion to link rates instead: otherwise new work would go to the nodes that had work
+//! before.
 //!
 //! Changing a cap changes budgets and paces. Work in flight keeps its reservation and finishes at the new
 //! pace.
@@ -80,7 +82,7 @@ struct NodeLink {
 }
 
 impl Caps {
-    /// Returns the paces of the nodes that are up if shared caps are divided in proportion to link rates.
+    /// Returns the paces of all nodes that are up, with shared caps divided in proportion to link rates.
     pub fn paces<'a>(
         &self,
         nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>,
@@ -166,15 +168,15 @@ impl Dealer {
         unused.up.into_iter().for_each(|unused| self.cluster.note(node, unused));
     }
 
-    /// Divides the shared caps again, by the recorded use.
+    /// Redivides the shared caps according to the recorded use.
     pub fn deal(&mut self) {
         self.racks.values_mut().flatten().for_each(Shares::deal);
         self.set_cluster();
         self.cluster.deal();
     }
 
-    /// Divides shared caps in proportion to link rates again. Call it when no repair has work in flight any
-    /// more.
+    /// Divides shared caps in proportion to link rates, as before any work began. Call it when no repair has
+    /// work in flight any more.
     pub fn rest(&mut self) {
         self.tell_work(std::iter::empty());
         self.racks.values_mut().flatten().for_each(Shares::even);
@@ -319,7 +321,7 @@ mod tests {
             let paces = dealer.paces();
             of.iter().map(|&node| paces[&NodeId(node)].up.unwrap()).sum::<f64>()
         };
-        // Only the second node sends, and only it receives.
+        // Only the second node sends and receives.
         for _ in 0..10 {
             let idle = Unused { up: Some(1.0), down: Some(1.0) };
             [1, 3].into_iter().for_each(|node| dealer.note(NodeId(node), idle));

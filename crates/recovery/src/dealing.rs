@@ -8,16 +8,16 @@
 //! distributed over them.
 //!
 //! *Shares.* Every node has a level: the blocks that it has in flight, plus a part of the blocks that it will
-//! probably have to send for waiting stripes, both divided by its relative rate. Shares raise the lowest
-//! levels first (water-filling). The second term keeps work away from nodes that waiting stripes will need.
-//! Without it, all survivors of the last few stripes would be busy. If the term were too large, nodes would
-//! be idle now for the sake of work that comes much later. The level counts work in flight and not all past
-//! work, because only work in flight slows down jobs now.
+//! probably have to send for waiting stripes, both divided by its relative rate. Work goes to the nodes with
+//! the lowest levels first, which raises these levels (water-filling). The second term keeps work away from
+//! nodes that waiting stripes will need. Without it, all survivors of the last few stripes would be busy. If
+//! the term were too large, nodes would be idle now for the sake of work that comes much later. The level
+//! counts work in flight and not all past work, because only work in flight slows down jobs now.
 //!
 //! *Stretches.* The shares are laid end to end around a circle with the length of a block, and go around k
-//! times. The shares that cover an offset are its k helpers. No share is longer than the circle, so no node
-//! covers an offset twice. This gives at most one stretch more than there are shares. The head of a chain
-//! receives nothing, so the node with most to receive becomes the head.
+//! times. The nodes whose shares cover an offset are the k helpers of this offset. No share is longer than
+//! the circle, so no node covers an offset twice. This gives at most one stretch more than there are shares.
+//! The head of a chain receives nothing, so the node with most to receive becomes the head.
 
 use std::ops::Range;
 

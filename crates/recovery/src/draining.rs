@@ -1,27 +1,28 @@
-//! Decides how each block leaves a node that is being drained: copied from the node, or rebuilt from the
-//! others.
+//! Decides how each block leaves a node that is being drained: copied from the node, or rebuilt from blocks
+//! on other nodes.
 //!
 //! The two ways use different links, so the drain ends soonest if both finish together. The rule applies
-//! whenever an item could start: **a block is copied only if its copy, queued behind what the node already
+//! whenever an item could start: **a block is copied only if copying it, queued behind what the node already
 //! sends, ends no later than the other nodes would finish rebuilding all waiting blocks, this one included.**
 //! No clock is needed: both finishing times are bytes divided by rates, and budgets give the rates up to a
 //! common factor.
 //!
-//! *Finishing time of the others.* It is the longest of three times: until the survivors have sent what the
-//! waiting blocks need; until the nodes that store the rebuilt blocks have received them (if only few nodes
-//! may, such as hot standbys); and until one single block has been received.
+//! *Finishing time of the other nodes.* It is the longest of three times: the time until the survivors have
+//! sent what the waiting blocks need; the time until the nodes that store the rebuilt blocks have received
+//! them (if only a few nodes may store them, such as hot standbys); and the time until one single block has
+//! been received.
 //!
 //! *Work in flight.* A reservation does not shrink while its job runs. Jobs of the other nodes started one
 //! after another and are half done on average, so half of their reservations counts. Copies may all have
-//! started together, so they count in full, at the node and where they arrive. For waiting work, every link
-//! is assumed to be fully used. All this underestimates the time of the others rather than overestimates it.
-//! That is the safe side: one copy too few costs little when everything else is rebuilt, but a copy too many
-//! has to be waited for.
+//! started together, so they count in full, both at the drained node and at the nodes that receive them. For
+//! waiting work, every link is assumed to be fully used. These assumptions underestimate the time that the
+//! other nodes need, rather than overestimate it. That is the safe side: one copy too few costs little when
+//! everything else is rebuilt, but a copy too many has to be waited for.
 //!
 //! *Few takers.* The node that stores a block (the taker) receives one block's worth of data for a copy, and
-//! k for a rebuild by a star. With few takers, such a rebuild takes as much of their downlinks as several
-//! copies. While copying keeps up, a rebuild starts only on a taker that finishes it before the drained node
-//! finishes its copies.
+//! k blocks' worth for a rebuild by a star. With few takers, such a rebuild takes as much of their downlinks
+//! as several copies. While copying keeps up, a rebuild starts only on a taker that finishes it before the
+//! drained node finishes its copies.
 
 use repair::NodeId;
 
@@ -53,12 +54,12 @@ impl Work {
         self.nodes += 1;
     }
 
-    /// Returns when the group finishes if the work is divided evenly. Zero for an empty group.
+    /// Returns the time that the group needs if the work is divided evenly. Zero for an empty group.
     fn ends(&self) -> f64 {
         if self.nodes == 0 { 0.0 } else { self.bytes / self.width }
     }
 
-    /// Returns when one node of average rate has moved `bytes`.
+    /// Returns the time that one node of average rate needs to move `bytes`.
     fn moves_one(&self, bytes: f64) -> f64 {
         if self.nodes == 0 { 0.0 } else { bytes * f64::from(self.nodes) / self.width }
     }
@@ -83,8 +84,8 @@ impl Walk<'_> {
 }
 
 impl<'a> ItemView<'a> {
-    /// Whether a copy of this item's block ends no later than the other nodes finish rebuilding all waiting
-    /// blocks.
+    /// Whether copying this item's block would end no later than the other nodes would finish rebuilding all
+    /// waiting blocks.
     fn copying_keeps_up(&self, from: NodeId, redundancy: &mut Redundancy) -> bool {
         let sends = self.blocks_sent(from, redundancy);
         let brought = self.stripe.block_bytes as f64 * self.repair.brought;
@@ -94,7 +95,7 @@ impl<'a> ItemView<'a> {
         self.copy_ends(from).is_none_or(|copy| copy <= others * ROUNDING)
     }
 
-    /// Returns when a copy of the item's block would end if the copy started now.
+    /// Returns the time until a copy of the item's block would end if the copy started now.
     fn copy_ends(&self, from: NodeId) -> Option<f64> {
         let node = self.table.get(self.table.find(from)?);
         Some((node.under_way() + self.stripe.block_bytes) as f64 / node.width())

@@ -82,8 +82,8 @@ pub enum Kind {
         /// The node, which is not read.
         from: NodeId,
     },
-    /// Each block of a node is copied if its copy ends no later than the other nodes would finish rebuilding
-    /// all waiting blocks. Otherwise the block is rebuilt.
+    /// Each block of a node is copied if copying it ends no later than the other nodes would finish
+    /// rebuilding all waiting blocks. Otherwise the block is rebuilt.
     ///
     /// Each proposal is either a copy or a rebuild.
     Drain {

@@ -117,7 +117,7 @@ pub struct Limits {
     pub attempts: u32,
     /// Maximum number of times that an item repairs its stripe, if the stripe loses further blocks each time.
     pub rounds: u32,
-    /// Pause after the first failure. It doubles with every further one.
+    /// Pause after the first failure. It doubles with every further failure.
     pub back_off: Duration,
     /// Whether a node may get several blocks of a stripe, up to an even share. For clusters with fewer nodes
     /// than blocks.
@@ -546,8 +546,8 @@ impl Scheduler {
 
     // ---- jobs ----
 
-    /// Replaces the reservation of an item's job after it made another plan. The job continues even if the
-    /// new load exceeds budgets.
+    /// Replaces the reservation of an item's job after the job made another plan. The job continues even if
+    /// the new load exceeds budgets.
     pub fn handle_replanned(&mut self, item: ItemId, loads: &Loads) {
         if let Some(booking) = self.backlog.booking_mut(item.0) {
             self.table.give_back(std::mem::take(booking));

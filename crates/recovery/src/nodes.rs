@@ -511,7 +511,7 @@ impl Node {
         self.in_flight.used.up_bytes.max(self.in_flight.used.down_bytes)
     }
 
-    /// Returns the number of waiting stripes with a block here.
+    /// Returns the number of waiting stripes with a block on this node.
     pub fn waiting_stripes(&self) -> u64 {
         self.stripes.len() as u64 - self.busy_stripes
     }

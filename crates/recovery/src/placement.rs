@@ -1,5 +1,5 @@
-//! Chooses the node for a repaired block. The criteria, in this order: spread over racks, spread over hosts,
-//! even load.
+//! Chooses the node for a repaired block. The criteria are, in this order, the spread over racks, the spread
+//! over hosts, and even load.
 //!
 //! A node never gets two blocks of a stripe, except in clusters with fewer nodes than blocks
 //! (`Limits::shares_nodes`). There, a node never gets more than an even share.

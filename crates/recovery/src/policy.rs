@@ -31,9 +31,10 @@ pub enum HelperPolicy {
     /// Nodes with the largest weight. A block in memory increases the weight; running repairs and user load
     /// decrease it (m-PPR).
     MPpr,
-    /// Lowest block indices, and all blocks go to the node with the lowest number (PUSH-Rep, a baseline).
+    /// Blocks with the lowest indices. All rebuilt blocks go to the node with the lowest number (PUSH-Rep, a
+    /// baseline).
     PushRep,
-    /// Lowest block indices, and blocks go to all nodes in turn (PUSH-Sur, a baseline).
+    /// Blocks with the lowest indices. Rebuilt blocks go to all nodes in turn (PUSH-Sur, a baseline).
     PushSur,
 }
 
@@ -119,7 +120,7 @@ impl HelperPolicy {
 /// Weights of m-PPR, in equivalent bytes of user traffic (Mitra et al., section 5).
 ///
 /// A repair moves `log2(k + 1)` blocks over a link of one of its nodes, because partial sums travel along a
-/// tree. A block in memory is worth a tenth of that.
+/// tree. A block in memory weighs a tenth as much as a repair.
 struct Weights {
     repair: u64,
     cache: u64,

@@ -109,7 +109,7 @@ fn left(code: &dyn Code, lost: &[BlockIndex]) -> Vec<BlockIndex> {
 }
 
 /// Advances `set` to the next set of the same size with numbers below `end`, in lexicographic order. Returns
-/// `false` after the last.
+/// `false` after the last set.
 fn next_set(set: &mut [usize], end: usize) -> bool {
     let size = set.len();
     for at in (0..size).rev() {

@@ -24,7 +24,7 @@ const IDLE_AT_MOST: f64 = 0.02;
 const USED_UP: f64 = 0.02;
 /// The minimum share of any node, as a part of its even share.
 const KEPT: f64 = 0.01;
-/// The share, as a part of the even share, that a node gets as soon as it has used up a smaller one.
+/// A share that was used up grows at once to at least this part of the even share.
 const FIRST: f64 = 0.125;
 /// The factor by which a used-up share grows at each further [`deal`](Shares::deal).
 const GROWTH: f64 = 1.5;
@@ -120,7 +120,7 @@ impl Shares {
         }
     }
 
-    /// Resets all corrections to even shares.
+    /// Resets all corrections, so that shares are even again.
     pub fn even(&mut self) {
         self.shares.values_mut().for_each(|share| (share.factor, share.unused) = (1.0, None));
         self.fit();

@@ -98,8 +98,8 @@ impl Slow {
         }
     }
 
-    /// Whether a copy ends no later than the others finish rebuilding all waiting blocks. All nodes are
-    /// equally fast, and any of them takes blocks.
+    /// Whether copying the item's block ends no later than the other nodes finish rebuilding all waiting
+    /// blocks. All nodes are equally fast, and any of them may store blocks.
     fn copying_keeps_up(&self, item: &Item, from: NodeId) -> bool {
         let under_way = |node| {
             let used = self.used(node);
@@ -109,8 +109,8 @@ impl Slow {
         let waiting = self.items.iter().filter(waits).count();
         let survivors = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
         let others: Vec<NodeId> = survivors.filter(|&node| node != from).collect();
-        // Running jobs of the others are half done. Both sides of the comparison are multiplied by the common
-        // denominator to stay in whole numbers.
+        // Running jobs of the other nodes are assumed to be half done. Both sides of the comparison are
+        // multiplied by the common denominator to stay in whole numbers.
         let asked = |node| self.waiting_stripes(node).min(waiting) as u64 * DATA_BLOCKS as u64 * BLOCK;
         let sent: u64 =
             others.iter().map(|&node| under_way(node) * others.len() as u64 + 2 * asked(node)).sum();
@@ -681,8 +681,8 @@ impl Pair {
         self.compare()
     }
 
-    /// Checks that a proposal is needed: each wanted block is either unreadable or on the node to be left,
-    /// and every helper holds a readable block.
+    /// Checks that a proposal is needed: each wanted block is either unreadable or on the node that blocks
+    /// move away from, and every helper holds a readable block.
     fn is_needed(&self, proposal: &Proposal) -> Result<(), TestCaseError> {
         let stripe = proposal.stripe.0.parse().unwrap();
         let survivors = self.slow.survivors(stripe);

@@ -1,4 +1,5 @@
-//! A few nodes and stripes around a scheduler, driven like a coordinator does. Tests decide when jobs end.
+//! A scheduler with a few nodes and stripes. The scene drives it as the coordinator does. Tests decide when
+//! jobs end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

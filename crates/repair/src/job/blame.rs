@@ -2,9 +2,9 @@
 //!
 //! Many nodes notice one broken node: its neighbours find their edges closed, and all nodes downstream wait.
 //! [`judge`] follows the chain of waits to its end ([`waiting`]): the culprit is a node that others wait for
-//! and that itself has no wait that excuses it, whether it is stopped, slow, or cut off. A node's report
-//! about itself (a bad block, a full disk) and the loss of its control connection outweigh reports by other
-//! nodes. Clients are never blamed for being slow: a person may read a file at any pace.
+//! and that has no excuse, such as a wait of its own for the same slice. It may be stopped, slow, or cut off.
+//! A node's report about itself (a bad block, a full disk) and the loss of its control connection outweigh
+//! reports by other nodes. Clients are never blamed for being slow: a person may read a file at any pace.
 //!
 //! If two nodes blame each other, only the link between them is broken, and dropping either node is enough.
 //! In that case, and whenever a node is accused only by others, the judge drops the node that is easiest to
@@ -106,7 +106,7 @@ pub(super) enum Standing {
 }
 
 /// Sort key for choosing the node to drop, cheapest first: by role, then by how often the node was blamed
-/// before, since dropping it did not solve the problem.
+/// before. Nodes blamed before come later, since dropping them did not solve the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth {
     pub(super) standing: Standing,
@@ -202,10 +202,10 @@ fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap
     breakers
 }
 
-/// Nodes that wait for data although the senders of that data are idle: the data was lost in transit, or the
-/// link is slower than the senders. If the sender is a client, it is not at fault and cannot be replaced, so
-/// the receiver is named. With a single idle helper, either end may be at fault, and neither is named here.
-/// With several idle helpers, the receiver is named, because its own link is the likely cause.
+/// Returns nodes that wait for data although the senders of that data are idle: the data was lost in transit,
+/// or the link is slower than the senders. If the sender is a client, it is not at fault and cannot be
+/// replaced, so the receiver is named. With a single idle helper, either end may be at fault, and neither is
+/// named here. With several idle helpers, the receiver is named, because its own link is the likely cause.
 fn bereft(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,
@@ -318,8 +318,8 @@ mod tests {
         let lost = [waiting(60, &[(100, 3)], &[]), Evidence::AtRest { node: NodeId(100) }];
         assert_eq!(culprits(&lost), [60]);
         assert_eq!(culprits_beside(&lost, &[], &[60]), [0; 0]);
-        // If two receivers wait for the client, only one of them is blamed, and the other one after the next
-        // plan: the client's own link may be at fault.
+        // If two receivers wait for the client, they are blamed one at a time, because the client's own link
+        // may be at fault instead.
         let both = [&lost[..], &[waiting(61, &[(100, 3)], &[])]].concat();
         assert_eq!(culprits(&both), [60]);
         assert_eq!(culprits_after(&both, &[60]), [61]);

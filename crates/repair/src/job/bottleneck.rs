@@ -16,9 +16,9 @@ use crate::NodeId;
 /// there, and to be elsewhere if the share is below `HARDLY`.
 const MOSTLY: f64 = 0.75;
 const HARDLY: f64 = 0.35;
-/// A node is the bottleneck if its score is at least `STANDS_OUT` and the next score is lower by `APART`.
-/// `APART` also separates bottleneck links from others: a node at half the speed of its neighbours keeps its
-/// own links busy all the time, and its neighbours' other links half the time.
+/// A node is the bottleneck if its score is at least `STANDS_OUT` and the second-highest score is lower by at
+/// least `APART`. `APART` also separates bottleneck links from others: a node at half the speed of its
+/// neighbours keeps its own links busy all the time, and its neighbours' other links half the time.
 const STANDS_OUT: f64 = 0.5;
 const APART: f64 = 0.3;
 /// A node with fewer answers than this is not judged.
@@ -54,7 +54,7 @@ struct Counts {
 }
 
 impl Answers {
-    /// Records a node's answer to round `ask` of questions.
+    /// Records a node's answer to the round of questions that has the number `ask`.
     pub fn take(&mut self, node: NodeId, report: &Report, ask: u32) {
         if let Some(answer) = Answer::from_report(report) {
             let answers = self.0.entry(node).or_default();
@@ -90,8 +90,8 @@ impl Answers {
         node.map(|node| (BTreeSet::new(), BTreeSet::from([node])))
     }
 
-    /// `count` divided by the number of rounds of questions that all of these nodes have answered; 0 if these
-    /// rounds are too few.
+    /// Returns `count` divided by the number of rounds of questions that the least responsive of these nodes
+    /// has answered; 0 if that number is below `FEW`.
     fn share(&self, count: u32, nodes: &[NodeId]) -> f64 {
         let answered = nodes.iter().map(|node| self.0.get(node).map_or(0, BTreeMap::len)).min().unwrap_or(0);
         if answered < FEW { 0.0 } else { f64::from(count) / answered as f64 }
@@ -106,7 +106,8 @@ impl Answers {
     }
 }
 
-/// The node with the highest score, if the score is high enough and the next one is far below.
+/// Returns the node with the highest score, if that score is at least `enough` and the second-highest is far
+/// below.
 fn stands_out(mut scores: Vec<(f64, NodeId)>, enough: f64) -> Option<NodeId> {
     scores.sort_by(|a, b| b.0.total_cmp(&a.0));
     let &(most, node) = scores.first()?;
@@ -138,8 +139,8 @@ impl Counts {
         }
         links.iter().for_each(|&link| *self.on_links.entry(link).or_default() += 1);
         self.links.push(links);
-        // Only nodes that hold the earliest of these slices are counted; delays of later slices are a
-        // consequence.
+        // Of the nodes that have all inputs of their slice, count only those with the earliest slice: delays
+        // of later slices are a consequence.
         let lies = |&(node, slice): &(NodeId, u32)| {
             answers.at(ask, node).is_some_and(|answer| answer.has_all_of(slice))
         };

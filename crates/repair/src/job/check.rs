@@ -18,7 +18,7 @@ use codes::{BlockIndex, Matrix, Recipe};
 
 use crate::{BlockId, Fingerprint, LocalBlock, NodeId, Stripe, Topology};
 
-/// A delivered block, at its requestor.
+/// A delivered block, and the requestor that received it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delivered {
     pub(super) block: BlockIndex,
@@ -33,7 +33,7 @@ pub(super) struct Delivered {
 pub(super) enum Extent {
     /// Just enough survivors to show an error in any one of them.
     Enough,
-    /// All survivors, because one that is left out may be the one that contradicts the others.
+    /// All survivors, because any survivor that is left out may be the one that contradicts the others.
     Every,
 }
 
@@ -223,7 +223,7 @@ impl<'stripe> Gathered<'stripe> {
     }
 
     /// The equations that show every error, or `None` if they do not exist. [`Extent::Every`] yields one
-    /// equation for each block that the others determine.
+    /// equation for each block that the other blocks determine.
     fn equations(mut self, extent: Extent) -> Option<Vec<Recipe>> {
         let all = (self.survivors.len() * self.rebuilt.len() + self.copied) * self.stripe.code.sub_blocks();
         for &block in self.rebuilt.iter().chain(self.survivors) {
@@ -413,7 +413,7 @@ mod tests {
                 let found = verdict(&check, &found);
                 prop_assert!(found > Some(Verdict::Holds), "of {:?} and {:?}", lost, copies);
                 // If the wrong survivor takes part in the check, the check must not blame the delivery alone.
-                // In codes with sub-blocks, the repair may have read blocks that take no part.
+                // In codes with sub-blocks, the repair may have read blocks that take no part in the check.
                 let is_asked = check.survivors().contains(liar.get(&usable));
                 let is_spared = found > Some(Verdict::Differs(Fault::Delivery));
                 prop_assert!(is_spared || !is_asked, "{:?} of {:?}", found, lost);

@@ -24,14 +24,14 @@ pub(super) struct Conduct {
     pub(super) links: BrokenLinks,
     /// How often each node was blamed.
     blamed: BTreeMap<NodeId, u32>,
-    /// How often each node was given up as a requestor. A certain failure, which the node itself reported or
-    /// which closed its control connection, counts twice.
+    /// How often each node was given up as a requestor. A failure that is certain, because the node itself
+    /// reported it or disconnected from the coordinator, counts twice.
     given_up: BTreeMap<NodeId, u32>,
     /// Nodes whose store currently refuses the block. A single node may be wrong about that; when a second
     /// one agrees, the job ends.
     not_now: BTreeSet<NodeId>,
-    /// Requestors that may have corrupted the data delivered to them. Requestors are suspected only once in a
-    /// job, before any source block.
+    /// Requestors that may have corrupted the data delivered to them. Requestors are suspected at most once
+    /// in a job, and before any source block is suspected.
     suspected: BTreeSet<NodeId>,
 }
 

@@ -235,7 +235,7 @@ impl Ending {
         let anew =
             scene.trust.parity_check(work, scene.topology, &silent).map(|check| Proof::of_all(check, work));
         let Some(proof) = anew.filter(|proof| !silent.iter().any(|&node| proof.asks(node))) else {
-            // No other nodes can answer, so keep waiting for these.
+            // No other nodes can answer, so keep waiting for the silent ones.
             work.policy.avoid = avoided;
             return;
         };
@@ -330,7 +330,7 @@ impl Ending {
         }
     }
 
-    /// Commits the blocks, which makes them visible; an unpublished read is done at this point.
+    /// Commits the blocks, which makes them visible. A job that publishes nothing (a read) ends here instead.
     fn commit(&mut self, work: &mut Work, now: Duration) -> Turn {
         if !work.publish {
             return Turn::Done;

@@ -26,7 +26,7 @@ impl BrokenLinks {
         plan.edges().iter().any(|&(from, to)| self.0.contains(&(from.min(to), from.max(to))))
     }
 
-    /// The topology, with the job's broken links marked.
+    /// Returns the topology, with the job's broken links marked.
     pub(super) fn known<'a>(&self, topology: &'a Topology) -> Cow<'a, Topology> {
         if self.0.is_empty() {
             return Cow::Borrowed(topology);
@@ -36,7 +36,8 @@ impl BrokenLinks {
         Cow::Owned(known)
     }
 
-    /// Plans with the requested scheme, or with `auto` if only that avoids the broken links.
+    /// Plans with the requested scheme. If that scheme uses broken links but `auto` avoids them, plans with
+    /// `auto`.
     pub(super) fn plan_around(
         &self,
         stripe: &Stripe,

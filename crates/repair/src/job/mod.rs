@@ -142,8 +142,8 @@ pub enum JobAction {
         /// The blocks that took part in the failed check.
         blocks: BTreeSet<BlockIndex>,
     },
-    /// Nodes slowed the job down, as proven by the faster plan without them. If there are several, a single
-    /// one of them or the links between them may be the cause.
+    /// Nodes slowed the job down, as proven by the faster plan without them. If several nodes are listed, the
+    /// cause may be one of them or the links between them.
     Slow {
         /// Each node, with the bytes per second that the job achieved through it.
         nodes: BTreeMap<NodeId, f64>,
@@ -165,7 +165,7 @@ pub struct Job {
     scheme: Scheme,
     keys: ChaCha20Rng,
     fruitless: u32,
-    /// How often all deliveries were discarded because they used the block that is left out as a suspect.
+    /// How often all deliveries were discarded because they were made from the suspect that is now left out.
     /// Reset when a wrong delivery changes the list of suspects.
     restarts: u32,
     conduct: Conduct,
@@ -436,8 +436,8 @@ impl Job {
         self.drop_plan(reason, topology, now);
     }
 
-    /// Handles the finding of another job or a scrub that blocks of the stripe contradict each other. From
-    /// now on, deliveries that are not published yet must agree with every survivor.
+    /// Handles the case that another job or a scrub found blocks of the stripe that contradict each other.
+    /// From now on, deliveries that are not published yet must agree with every survivor.
     pub fn handle_contradiction(&mut self, topology: &Topology, now: Duration) {
         if !(self.work.publish || self.work.verify.parity) || self.is_finished() {
             return;

@@ -289,8 +289,8 @@ mod tests {
         (pace, now)
     }
 
-    /// A report: the node waits for slices from some nodes, and has sent all slices before a given one to
-    /// others.
+    /// A report that the node waits for slices from some nodes, and has sent all slices before a given one to
+    /// other nodes.
     fn waiting(receive: &[(u32, u32)], sent: &[(u32, u32)]) -> Report {
         let due = |&(node, slice): &(u32, u32)| Due { node: NodeId(node), slice, rested_ms: 5 };
         let gone = |&(node, before): &(u32, u32)| Sent { node: NodeId(node), before };

@@ -51,7 +51,7 @@ impl Job {
                 Ok(_) => {}
                 Err(reason) => error = Some(reason),
             }
-            // No plan is possible without the current suspect; one may be possible without another suspect.
+            // Leaving out the current suspect allows no usable plan, so leave out the next suspect instead.
             self.trust.postpone();
             if self.trust.used_suspect() {
                 // Count this restart: delivering the same slices a second time is no progress.

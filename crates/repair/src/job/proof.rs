@@ -1,10 +1,10 @@
 //! A parity check in progress, which asks for fingerprints stretch by stretch.
 //!
-//! Reading every survivor again takes as long as the disk takes, but most of that can overlap with the
-//! transfer: once all deliveries of a stretch (a part of the window) are written, the job asks survivors for
-//! their fingerprints of the stretch. The seed of a stretch is not revealed earlier, so no node that could
-//! still alter the delivery knows it. The delivered blocks themselves are fingerprinted at the end, after
-//! they are sealed.
+//! The disks need time to read every survivor again, but most of that time can overlap with the transfer:
+//! once all deliveries of a stretch (a part of the window) are written, the job asks survivors for their
+//! fingerprints of the stretch. The seed of a stretch is not revealed earlier, so no node that could still
+//! alter the delivery knows it. The delivered blocks themselves are fingerprinted at the end, after they are
+//! sealed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +108,7 @@ impl Proof {
         }
     }
 
-    /// Whether all nodes that are asked are alive.
+    /// Whether all nodes that the check asks are alive.
     pub(super) fn can_go_on(&self, topology: &Topology) -> bool {
         self.check.can_go_on(topology)
     }

@@ -230,7 +230,7 @@ pub enum Refusal {
     End {
         /// The block.
         block: BlockId,
-        /// The end of the delivery in the assignment.
+        /// How the assignment ends the delivery.
         end: Box<SinkEnd>,
     },
     /// The instruction requires a store, and this node has none.

@@ -1,13 +1,14 @@
 //! Replans without a straggler, if that pays off.
 //!
 //! [`pace`](super::pace) finds where a plan is held up. Either end of a slow link may be the cause, and only
-//! a trial can tell which. So the job first tries to avoid both ends, and then each one alone if there are
-//! too few helpers. For each choice it makes a plan that accounts for the low rates of these nodes. The
-//! running plan is dropped if the remaining slices would arrive much sooner that way, including the time to
-//! stop. Slices already delivered are kept.
+//! a trial can tell which. So the job first tries to avoid both ends, and then each end alone if avoiding
+//! both is impossible or does not pay off. For each choice it makes a plan that accounts for the low rates of
+//! these nodes. The running plan is dropped if the remaining slices would arrive much sooner that way,
+//! including the time to stop. Slices already delivered are kept.
 //!
 //! **No flapping:** a node found to be slow stays marked for the rest of the job; each examination without
-//! result doubles the time to the next one; and the number of detours per job is bounded.
+//! result doubles the time to the next one; and the number of detours (plans that avoid slow nodes) per job
+//! is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

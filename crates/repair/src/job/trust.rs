@@ -53,7 +53,8 @@ struct Doubt {
 }
 
 impl Trust {
-    /// Starts tracking; `was_in_doubt` tells whether the stripe's blocks were known to contradict each other.
+    /// Starts tracking; `was_in_doubt` is true if the stripe's blocks are already known to contradict each
+    /// other.
     pub(super) fn new(was_in_doubt: bool) -> Self {
         Self { was_in_doubt, ..Self::default() }
     }
@@ -79,9 +80,9 @@ impl Trust {
         JobError::Contradiction { blocks, replanned: work.replanned.clone() }
     }
 
-    /// The blocks that a correct delivery proves to be correct. If it was rebuilt from exactly k blocks of an
-    /// MDS code without sub-blocks, these k blocks are, because each of them contributes to every byte;
-    /// otherwise, none is proven.
+    /// Returns the blocks that a correct delivery proves to be correct. If the delivery was rebuilt from
+    /// exactly k blocks of an MDS code without sub-blocks, all k are proven, because each of them contributes
+    /// to every byte; otherwise, none is proven.
     pub(super) fn proven_by_delivery(&self, stripe: &Stripe) -> BTreeSet<BlockIndex> {
         let code = &stripe.code;
         let each_counts = code.spec().is_mds() && code.sub_blocks() == 1;
@@ -133,7 +134,7 @@ impl Trust {
         self.doubt.as_ref().map_or(1, |doubt| doubt.suspects.len())
     }
 
-    /// Moves the current suspect to the end and leaves out the next one instead.
+    /// Moves the current suspect to the end of the list and leaves out the next suspect instead.
     pub(super) fn postpone(&mut self) {
         self.doubt.iter_mut().for_each(Doubt::postpone);
     }
@@ -267,8 +268,8 @@ pub(super) fn sources(plan: &Plan) -> BTreeSet<BlockIndex> {
 }
 
 impl Doubt {
-    /// Lists the suspects: first the blocks that were used, then all others that may have caused the
-    /// contradiction.
+    /// Lists the blocks that may have caused the fault: first those that the delivery was made from, then
+    /// others.
     fn new(stripe: &Stripe, used: &BTreeSet<BlockIndex>, wrong: &Wrong) -> Option<Self> {
         let may_be = |block: &BlockIndex| match wrong.fault {
             Fault::Delivery => used.contains(block),

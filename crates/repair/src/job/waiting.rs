@@ -1,8 +1,9 @@
 //! Finds the culprit when nodes wait for each other.
 //!
 //! A node that others wait for has an excuse if it waits itself for the same slice or an earlier one, because
-//! relays start slices in ascending order and edges carry them in that order. Excuses are followed to their
-//! end. Waiting for *later* slices is no excuse: that is a consequence of not handling the earlier one.
+//! relays start slices in ascending order and edges carry them in that order. The chain of excuses is
+//! followed to its end. Waiting for a *later* slice is no excuse: such a wait is a consequence of not
+//! handling the earlier slice.
 //!
 //! All nodes of the plan are asked as soon as the first one complains. A node that is merely slow can then
 //! name the node that slows it, even if none of its own edges has been idle for too long. A node that does
@@ -47,9 +48,9 @@ pub(super) struct Rules {
     pub(super) patience_ms: u32,
 }
 
-/// The nodes to blame: those without an excuse that block, directly or through others, a node which has
-/// waited for too long; and one end of each dead edge (an edge about which both ends complain) along the way.
-/// Nodes in `limited` are throttled on purpose and are not blamed.
+/// Returns the nodes to blame: each node that has no excuse and blocks, directly or through other nodes, a
+/// node that has waited for too long; and one end of each dead edge (an edge about which both ends complain)
+/// along the way. Nodes in `limited` are throttled on purpose and are not blamed.
 pub(super) fn causes(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,
@@ -80,7 +81,7 @@ pub(super) fn causes(
 }
 
 /// Pairs of nodes that cannot exchange data although both answer the coordinator: the link is broken, and
-/// each of them may work well over other links.
+/// each of the two nodes may work well over other links.
 pub(super) fn broken_links(evidence: &[Evidence], rules: Rules) -> BTreeSet<(NodeId, NodeId)> {
     let waits = waits(evidence, rules);
     let answers = |node: NodeId| evidence.iter().any(|item| item.speaker() == Some(node));

@@ -205,7 +205,7 @@ impl Job {
 
     pub(super) fn lose_block(&mut self, block: &BlockId, problem: &BlockProblem) {
         if self.work.lose_block(block, problem) {
-            self.fruitless = 0; // This can happen only once per block.
+            self.fruitless = 0; // Each block is lost at most once, so resets are bounded.
         }
     }
 

@@ -79,8 +79,8 @@ impl Bucket {
         self.moved += bytes as f64;
     }
 
-    /// The unused share of the inflow since the last query or change of the rate; `None` if nothing moved or
-    /// overflowed since then, as while a new bucket fills.
+    /// The unused share of the inflow since the last query or change of the rate; `None` if nothing has moved
+    /// or overflowed since then. This is the case while a new bucket fills, for example.
     pub(super) fn unused(&mut self, now: Duration) -> Option<f64> {
         self.fill(now);
         let (moved, ran_over) = (std::mem::take(&mut self.moved), std::mem::take(&mut self.ran_over));

@@ -4,7 +4,7 @@
 //! A driver asks for a [`Grant`] before it moves bytes and reports afterwards how many moved. While a cap is
 //! reached, degraded reads go first, then puts, then background repairs. Caps may change at any time.
 //!
-//! There are no queues and no clocks here: a caller that is told to wait asks again.
+//! There are no queues and no clocks here: a caller that receives [`Grant::Wait`] asks again later.
 
 mod bucket;
 #[cfg(test)]

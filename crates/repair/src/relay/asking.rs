@@ -13,7 +13,8 @@ use super::{Action, LARGE_SLICE_BYTES, LEAVING_BYTES, Pacing, Relay};
 const PORTION_BYTES: usize = 256 << 10;
 
 impl Relay {
-    /// Announces the reads of the current stretch (a run of slices), and those of the next one early enough.
+    /// Announces the reads of every stretch (run of slices) that is due when `slice` is opened and was not
+    /// announced before. Announcements run half a stretch ahead of the reads.
     pub(super) fn announce(&mut self, slice: u32) {
         let due = self.course.reading.due_at(slice);
         if due < self.next_stretch || !self.course.reading.is_scattered() {
@@ -62,8 +63,9 @@ impl Relay {
             .is_some_and(|program| program.received() == 0 && bytes(program) > LARGE_SLICE_BYTES)
     }
 
-    /// Requests the next portion of the first slice with reads left, once the previous portions have arrived
-    /// and most of their results have left.
+    /// Requests the next portion of the first slice that still has reads to request. Does nothing while the
+    /// requested buffers that have not arrived and the results that have not left together exceed
+    /// [`LEAVING_BYTES`].
     pub(super) fn ask_portion(&mut self) {
         let slice_bytes = self.course.geometry.slice_bytes as usize;
         let mut open = self.open.iter();

@@ -2,8 +2,8 @@
 //!
 //! A pass reads each of its inputs once for every four sums, which makes encoding fast. Sums over the same
 //! inputs need a single pass. The parity rows of Hitchhiker and Rotated RS differ in only a few inputs:
-//! there, passes over the shared inputs come first and others add the rest. All of these passes form one
-//! group, which is computed as soon as its inputs are available.
+//! there, passes over the shared inputs come first, and further passes add the remaining inputs. All of these
+//! passes form one group, which is computed as soon as its inputs are available.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -75,7 +75,8 @@ impl Covers {
 
     /// Returns the groups that compute the sums.
     pub(super) fn of(&mut self, mut sums: Vec<LocalSum>) -> Vec<Group> {
-        // If the blocks lie on other nodes, the same sums arrive in another order.
+        // Sort the sums before the lookup: the same sums arrive in another order if the blocks lie on other
+        // nodes.
         sums.sort_by(|a, b| a.terms.cmp(&b.terms));
         let (outputs, rows): (Vec<usize>, Vec<Row>) =
             sums.into_iter().map(|sum| (sum.output, sum.terms)).unzip();
@@ -138,7 +139,8 @@ fn grouped(passes: Vec<Pass>) -> Vec<Group> {
     groups
 }
 
-/// Merges items that have numbers in common; keeps the order of first items.
+/// Puts items that have numbers in common, directly or through other items, into one family. Families are in
+/// the order of their first items.
 fn families<T>(things: Vec<T>, numbers: impl Fn(&T) -> Vec<usize>) -> Vec<Vec<T>> {
     let mut together = UnionFind::new(things.len());
     let mut first_of: BTreeMap<usize, usize> = BTreeMap::new();
@@ -162,7 +164,8 @@ fn targets_of(passes: &[Pass]) -> BTreeSet<usize> {
     passes.iter().flat_map(|pass| &pass.targets).copied().collect()
 }
 
-/// Makes a group of passes whose inputs and sums are numbered as locals and outputs.
+/// Makes a group of passes. Renumbers their inputs and sums, which come as numbers of locals and outputs, by
+/// position in the group.
 fn group(mut passes: Vec<Pass>) -> Group {
     let locals: Vec<usize> = sources_of(&passes).into_iter().collect();
     let outputs: Vec<usize> = targets_of(&passes).into_iter().collect();

@@ -2,11 +2,11 @@
 //!
 //! A parity sub-block of Clay is a sum of about 30 data sub-blocks, three times as many as in Reed-Solomon.
 //! But the code is defined by few operations: pairs of stored sub-blocks yield pairs of uncoupled ones, a
-//! Reed-Solomon code in each plane yields the uncoupled parity, and pairs of those yield the stored parity. A
-//! plan contains only the long sums (`docs/decisions/0042`), yet these operations can be recovered from them.
-//! Two inputs that occur in the same sums form a pair. If two sums have the same inputs, and are proportional
-//! to each other on each of two subsets of these inputs, the partial sums over the subsets are intermediate
-//! values.
+//! Reed-Solomon code in each plane yields the uncoupled parity, and pairs of uncoupled parity sub-blocks
+//! yield the stored parity. A plan contains only the long sums (`docs/decisions/0042`), yet these operations
+//! can be recovered from them. Two inputs that occur in the same sums form a pair. If two sums have the same
+//! inputs, and are proportional to each other on each of two subsets of these inputs, the partial sums over
+//! the subsets are intermediate values.
 //!
 //! There are thousands of input buffers, so the sums are computed in parts. A part contains the sums that
 //! share values with each other. Intermediate values need no memory of their own: a pair is added up in
@@ -259,7 +259,7 @@ mod tests {
         let parts = parts(sums.clone(), inputs).expect("Clay");
         assert_eq!(parts.len(), 64, "planes that differ in the digit of the parity blocks only");
         // Some planes have two more inputs: those in which a virtual block is coupled with a data block, so
-        // that its value is not zero.
+        // that the virtual block's uncoupled value is not zero.
         let is_plane = |size: (usize, usize)| matches!(size, (10 | 12, 4));
         for part in &parts {
             assert_eq!((part.passes.sizes().len(), part.sums.len()), (4, 16));

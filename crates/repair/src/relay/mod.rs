@@ -54,7 +54,7 @@ pub enum RelayError {
         /// The stream that arrived.
         found_stream: u16,
     },
-    /// A frame arrived after the last one.
+    /// A frame arrived after the last expected frame of its edge.
     #[error("a frame arrived on an edge that was complete")]
     Unexpected,
     /// The length of a slice differs from the geometry.
@@ -72,9 +72,9 @@ pub enum RelayError {
 /// An action for the relay's driver to carry out.
 #[derive(Debug)]
 pub enum Action {
-    /// These ranges of local blocks will be read soon. A disk that knows all ranges in advance needs fewer
-    /// seeks than one that learns of each slice separately. Every read lies in the ranges of this action or
-    /// the one before. Not used if slices are contiguous on disk.
+    /// Announce to the disk that these ranges of local blocks will be read soon. A disk that knows all ranges
+    /// in advance needs fewer seeks than one that learns of each slice separately. Every read lies in the
+    /// ranges of the latest `ReadAhead` or of the one before it. Not used if slices are contiguous on disk.
     ReadAhead {
         /// The ranges, in the order in which to read them.
         ranges: Vec<BlockRange>,
@@ -706,7 +706,7 @@ impl Work {
     }
 
     /// Adds the available local buffers to a sum that has just received its first input. Local buffers that
-    /// arrive later are added at once.
+    /// arrive later are added on arrival.
     fn add_waiting(
         &mut self,
         tools: &mut Tools,

@@ -5,7 +5,7 @@
 //! pass, or carried along by the first pass while the sum is in registers. Sums that are mixed at the end
 //! (see `Mix`) are computed strip by strip (a strip is a short range of bytes), so that they are still in the
 //! cache for the mix. Other sums are computed as a single strip: strips short enough to keep the shared
-//! inputs in the cache would be slower, because each strip starts every input again.
+//! inputs in the cache would be slower, because every strip has to start on every input again.
 
 use std::ops::Range;
 
@@ -73,8 +73,8 @@ pub(super) struct Mix {
 impl Passes {
     /// Puts the passes that compute sums `0..sums` into order; `mixes` are applied at the end.
     pub(super) fn new(mut passes: Vec<Pass>, mixes: Vec<Mix>, sums: usize) -> Self {
-        // The pass with the most products goes first and begins its sums. A pass that began some sums and
-        // added to others would read its inputs twice.
+        // The pass with the most products goes first, because a pass that begins some of its sums and adds to
+        // others becomes two steps, which read its inputs twice.
         passes.sort_by_key(|pass| std::cmp::Reverse(pass.products()));
         let mut begun_by: Vec<Option<usize>> = vec![None; sums];
         let mut steps: Vec<Step> = Vec::new();

@@ -18,8 +18,8 @@ pub(super) enum Destination {
     Deliver { output: u32 },
 }
 
-/// A short list for each number of a range. The lists are stored contiguously, because a slice of Clay reads
-/// thousands of them.
+/// A short list for each number of a range. The lists are stored contiguously, because the work on one slice
+/// of a Clay code reads thousands of them.
 #[derive(Debug)]
 struct Lists<T> {
     unsorted: Vec<(usize, T)>,
@@ -300,7 +300,7 @@ impl Program {
             *uses = (self.groups_of.of(local).len() + sums) as u32;
         }
         self.groups = groups;
-        // Inputs that no group reads come first, since they can leave at once.
+        // Inputs that no group reads come first, because the sums made from them can leave at once.
         let first_use = |local: &usize| self.groups_of.of(*local).first().map_or(0, |group| group + 1);
         let mut in_order: Vec<usize> = (0..self.locals.len()).collect();
         in_order.sort_by_key(first_use);
