@@ -149,8 +149,8 @@ fn first_other(digests: &[Digest], ended: &Ended) -> Option<BlockIndex> {
 }
 
 /// Computes the digests of a stripe's data blocks on a separate thread while the stripe is stored. The thread
-/// reads the file a second time, mostly from the page cache, in the order in which slices are sent. It stops
-/// when this value is dropped.
+/// reads the file a second time, mostly from the page cache, in the order in which slices are sent. The
+/// thread stops when this value is dropped.
 struct StripeDigests {
     made: JoinHandle<io::Result<Vec<Digest>>>,
     _interest: Arc<()>,

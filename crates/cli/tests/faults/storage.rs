@@ -61,8 +61,8 @@ fn replace_with_checksums(from: &Path, to: &Path) {
 }
 
 /// Two of three sources contain a block of another stripe, with matching checksums. The repair may notice
-/// this when it opens them, or only when the rebuilt block's digest differs from the recorded one. Either way
-/// it reports damaged data and publishes nothing.
+/// this when it opens the sources, or only when the rebuilt block's digest differs from the recorded digest.
+/// In both cases, the repair reports damaged data and publishes nothing.
 #[test]
 fn a_repair_from_sources_that_contradict_each_other_exits_with_3() {
     let cluster = Cluster::new(6, "rs-4-2", "64KiB");
