@@ -261,8 +261,9 @@ fn disks_that_were_swapped_and_swapped_back_lose_nothing() {
         until_safe(&cluster);
         cluster.assert_reads("film", &content, &[]);
     }
-    // If the coordinator checked the blocks when only one of the two helpers was back, it may have begun to
-    // move blocks that seemed to share their helper with another block of the same stripe.
+    // Wait until no extra copies of blocks are left. If the coordinator checked the blocks when only one of
+    // the two helpers was back, two blocks of a stripe seemed to be on that helper, and the coordinator may
+    // have begun to move one of the two.
     let needed = 6 * 500_000_usize.div_ceil(4 * (64 << 10));
     cluster.eventually("each block is there once", |cluster| cluster.block_files().len() == needed);
     cluster.assert_reads("film", &content, &[]);

@@ -12,8 +12,8 @@ const BYTES: usize = 700_000;
 
 type Seen = Arc<Mutex<Vec<u8>>>;
 
-/// Creates a cluster with the given `data_tls` and a tap in front of every helper. Returns the cluster and the
-/// recorded traffic.
+/// Creates a cluster with the given `data_tls` and a tap in front of every helper. Returns the cluster and
+/// the recorded traffic.
 fn tapped(data_tls: bool) -> (Cluster, Seen) {
     let cluster = Cluster::init(HELPERS, "rs-4-2", "128KiB");
     let seen = Seen::default();

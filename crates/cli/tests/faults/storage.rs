@@ -98,7 +98,7 @@ fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
     cluster.mend(&["scrub"]).ok();
     // Without a spare helper the put fails and leaves nothing behind. The tiny disk may be empty, because
     // both concurrent writes to it may have failed.
-    let _ = std::fs::write(tiny.join(".filler"), vec![1; 5 << 20]); // It may not fit completely.
+    let _ = std::fs::write(tiny.join(".filler"), vec![1; 5 << 20]); // The filler may not fit.
     let before = cluster.block_files().len();
     cluster.kill("h7");
     std::fs::write(cluster.path("more"), crate::cluster::noise(16 << 20)).unwrap();
