@@ -109,8 +109,8 @@ async fn subject(client: &Client, args: &CompareArgs) -> Result<Subject, Failure
 }
 
 /// Picks the block whose degraded reads are measured, and returns its stripe and its index. A degraded read
-/// of a healthy block treats the block as lost, which needs a spare block in the stripe. So if the target is
-/// a file or a stripe, a block that is already lost is preferred.
+/// of a healthy block treats the block as lost, which is possible only if the stripe can lose another block.
+/// So if the target is a file or a stripe, a block that is already lost is preferred.
 async fn chosen(client: &Client, target: &str) -> Result<(StripeView, u16), Failure> {
     let stripe = match found(client.file(target).await)? {
         Some(file) => stripe_of(target, file)?,
@@ -166,8 +166,8 @@ impl Subject {
         self.plain == self.index
     }
 
-    /// Measures one scheme. `reference` holds the bytes to compare with. If it is empty, the bytes that this
-    /// scheme reads become the reference.
+    /// Measures one scheme, and compares the bytes read with `reference`. If `reference` is `None`, the bytes
+    /// read are stored in it.
     async fn measure(
         &self,
         scheme: Scheme,

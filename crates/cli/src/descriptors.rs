@@ -2,7 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// With a lower limit, a busy daemon may run out of descriptors.
+/// A busy daemon may run out of descriptors if its limit is lower than this.
 const ENOUGH: u64 = 4096;
 /// The limit to assume if the system does not report one.
 const USUAL: u64 = 1024;

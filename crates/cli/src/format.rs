@@ -32,7 +32,7 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Formats a measured time for comparisons: `12.3 ms`, `4.56 s`. Formats a minute and more like [`lasting`].
+/// Formats a measured time for comparisons: `12.3 ms`, `4.56 s`. From one minute on, uses [`lasting`].
 pub fn time(time: Duration) -> String {
     match time.as_secs_f64() {
         seconds if seconds < 1.0 => format!("{} ms", trimmed((seconds * 1e4).round() / 10.0)),

@@ -137,8 +137,8 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     text
 }
 
-/// Returns how long a repair was active, without pauses; this time is compared with the lower bound. If the
-/// view has no progress data, returns the time from start to end.
+/// Returns how long a repair was active. Pauses do not count, because this time is compared with the lower
+/// bound on the duration. If the view has no progress data, returns the time from start to end.
 fn took(view: &RepairView) -> Duration {
     let ended = view.ended_unix_ms.unwrap_or_default();
     let worked = view.progress.as_ref().map(|progress| progress.elapsed_ms);

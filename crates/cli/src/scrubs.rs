@@ -38,7 +38,8 @@ pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure>
     Ok(Answer::new(text(&view), &view).with_exit(exit(&view)))
 }
 
-/// Returns the bytes read so far, and the total. If the scrub also checks parity, it reads every block twice.
+/// Returns the bytes read so far, and the total. A scrub that also checks parity reads every block twice, so
+/// its total is twice the size of the blocks.
 fn progress(view: &ScrubView) -> (u64, u64) {
     let Some(parity) = view.parity.as_ref().filter(|parity| parity.stripes > 0) else {
         return (view.checked_bytes, view.bytes);

@@ -345,8 +345,8 @@ impl Case {
     }
 }
 
-/// Formats a number with two decimals below 10 and with none up to 10,000. Uses scientific notation beyond
-/// that and below 0.01.
+/// Formats a number with two decimals if it is below 10, and otherwise with none. Numbers below 0.01, and
+/// numbers from 10,000 on, are in scientific notation.
 fn short(number: f64) -> String {
     match number {
         number if (0.01..10.0).contains(&number) => format!("{number:.2}"),
@@ -398,7 +398,7 @@ mod tests {
         assert!(number(&parity, "/times") > 10.0, "{parity}");
         assert_eq!(number(&parity, "/one/stripes"), (10u64 << 40).div_ceil(10 * (64 << 20)) as f64);
         // With few blocks to rebuild, conventional repair takes as long as sending ten blocks over one link,
-        // and pipelining as long as sending one.
+        // and pipelined repair takes as long as sending one block.
         let few =
             "mttdl --nodes 200 --data 100GiB --code rs-14-10 --against-scheme conventional --repair-after 0s";
         let speed = asked(few).unwrap();

@@ -33,7 +33,7 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
 }
 
-/// Returns the result of `status --check` if the coordinator's status cannot be read.
+/// Returns the result of a `status --check` that could not read the coordinator's status.
 pub fn unknown(failure: &Failure) -> Answer {
     let text = format!("MEND UNKNOWN - {}", printable(failure.message()));
     Answer::new(text, &serde_json::json!({ "severity": Severity::Unknown, "error": failure.message() }))

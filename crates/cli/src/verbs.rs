@@ -125,9 +125,9 @@ fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {
     Ok(cluster)
 }
 
-/// Returns the nearest cluster folder. The current folder and each parent are searched in turn: the folder
-/// itself, if it has a `mend.toml`, or its `mend-cluster`. If there is none, returns `mend-cluster` in the
-/// current folder.
+/// Returns the nearest cluster folder, that is, a folder with a `mend.toml`. Checks the current folder and
+/// its subfolder `mend-cluster`, then each parent folder in the same way. If no cluster folder is found,
+/// returns `mend-cluster` in the current folder.
 fn nearest_folder() -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let is_cluster = |folder: &Path| folder.join("mend.toml").is_file();

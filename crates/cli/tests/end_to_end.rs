@@ -130,7 +130,7 @@ fn failed(output: &Output, code: i32, says: &str) {
     assert!(said.contains(says), "{said}");
 }
 
-/// Generates bytes without a repeating pattern, in which a misplaced block is noticed.
+/// Generates bytes without a repeating pattern, so that a misplaced block is noticed.
 fn bytes(count: usize) -> Vec<u8> {
     (0..count as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

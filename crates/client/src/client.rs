@@ -109,7 +109,7 @@ impl Client {
             return Ok(ended);
         }
         // A program that blocks between calls cannot answer pings, so the coordinator may have closed the old
-        // session. Retry once on a new one.
+        // session. Retry once with a new session.
         let fresh = self.session().await?;
         fresh.open_request(&stripe, request, ends).await?.ok_or_else(|| fresh.lost())
     }

@@ -122,7 +122,7 @@ fn descriptor(number: i32) -> io::Result<OwnedFd> {
         _ => {}
     }
     if !is_inherited(number) {
-        return Err(Errno::BADF.into()); // We opened it ourselves, for example as a socket.
+        return Err(Errno::BADF.into()); // This process opened it, for example as a socket.
     }
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
     Ok(pidfd_getfd(own, number, PidfdGetfdFlags::empty())?)

@@ -41,8 +41,8 @@ impl Draft {
                 .permissions(Permissions::from_mode(mode))
                 .tempfile_in(folder)?;
             let locked = match file.as_file().try_lock() {
-                // If the file system has no locks, no other get can remove the draft, because it cannot lock
-                // the draft either.
+                // If the file system has no locks, another get cannot lock the draft either, and therefore
+                // does not remove it.
                 Ok(()) | Err(TryLockError::Error(_)) => true,
                 Err(TryLockError::WouldBlock) => false,
             };
@@ -76,7 +76,7 @@ fn keep_owner_and_mode(file: &File, replaced: &Metadata) -> io::Result<()> {
     let now = file.metadata()?;
     let is_kept = (now.uid(), now.gid()) == (uid, gid) || fchown(file, Some(uid), Some(gid)).is_ok();
     if !is_kept {
-        let _ = fchown(file, None, Some(gid)); // We may be allowed to set the group even if not the owner.
+        let _ = fchown(file, None, Some(gid)); // We may be able to set the group, if not the owner.
     }
     // If the owner could not be kept, drop the set-user-id and set-group-id bits: they would grant the rights
     // of the new owner.

@@ -91,7 +91,7 @@ pub enum ClientError {
         /// The coordinator's reason for the read that failed.
         reason: RequestFailure,
     },
-    /// A block arrived with wrong bytes, and decoding it from the stripe's other blocks failed.
+    /// A block arrived with wrong bytes, and could not be decoded from the stripe's other blocks instead.
     #[error("block {block} (bytes {}-{} of the file) arrived with wrong bytes{}", bytes.start, bytes.end - 1,
         reason.as_ref().map_or(String::new(), |reason| format!(", and decoding it from other blocks failed: {reason}")))]
     Garbled {
@@ -99,7 +99,7 @@ pub enum ClientError {
         block: String,
         /// The block's byte range in the file.
         bytes: Range<u64>,
-        /// The coordinator's reason if decoding failed.
+        /// The coordinator's reason, if the coordinator reported that decoding failed.
         reason: Option<RequestFailure>,
     },
     /// A stored block differs from the local file.
@@ -180,8 +180,9 @@ impl ClientError {
         )
     }
 
-    /// Converts an error of the read that decodes `block` from other blocks, after `block` arrived with wrong
-    /// bytes. The coordinator's failure becomes [`ClientError::Garbled`]; other errors stay unchanged.
+    /// When `block` arrives with wrong bytes, a second read decodes it from other blocks. This method
+    /// converts an error of the second read: a failure that the coordinator reported becomes
+    /// [`ClientError::Garbled`]; other errors stay unchanged.
     pub(crate) fn of_garbled(self, block: &WholeBlock) -> Self {
         match self {
             Self::Failed { failure, .. } => Self::garbled(block, Some(failure)),

@@ -31,8 +31,8 @@ use views::{FileLayout, FileStripe};
 
 /// The maximum number of concurrent reads into a file.
 const READS_AT_ONCE: usize = 4;
-/// A third or fourth concurrent read into a file starts only if all of them together have at most this many
-/// bytes. More would only congest the links.
+/// A third or fourth concurrent read into a file starts only if all concurrent reads, including the new one,
+/// cover at most this many bytes in total. More bytes in flight would only congest the links.
 const BYTES_AT_ONCE: u64 = 1 << 30;
 /// How long to retry failed reads while a coordinator is starting. The coordinator waits for its helpers for
 /// a shorter time.

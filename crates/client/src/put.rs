@@ -107,9 +107,9 @@ impl Put {
         Ok(file)
     }
 
-    /// Stores a stripe, then compares the digests that helpers computed of the stored data blocks with
-    /// digests of the local file. The client has no digests of parity blocks to compare with, because helpers
-    /// compute these blocks.
+    /// Stores a stripe. Then compares the digests of the stored data blocks, which helpers computed, with
+    /// digests of the local file. Parity blocks are not compared: helpers compute these blocks, so the client
+    /// has no digests of its own for them.
     async fn store_proven(&self, source: StripeSource) -> Result<(), ClientError> {
         let digests = StripeDigests::begin(&source, self.data_blocks);
         let (file, position) = (source.source.clone(), source.stripe.position);
@@ -149,8 +149,8 @@ fn first_other(digests: &[Digest], ended: &Ended) -> Option<BlockIndex> {
 }
 
 /// Computes the digests of a stripe's data blocks on a separate thread while the stripe is stored. The thread
-/// reads the file a second time, mostly from the page cache, in the order in which slices are sent. It stops
-/// when this value is dropped.
+/// reads the file a second time, mostly from the page cache, in the order in which slices are sent. The
+/// thread stops when this value is dropped.
 struct StripeDigests {
     made: JoinHandle<io::Result<Vec<Digest>>>,
     _interest: Arc<()>,

@@ -159,8 +159,8 @@ fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
             }
         }
         let done = finish(client).code == 0;
-        // Removed blocks may survive on a helper that was away, so a removed file may reappear in the rebuilt
-        // catalog.
+        // A helper that was down during a removal still has the file's blocks, so a removed file may reappear
+        // in the rebuilt catalog.
         match (removes, done) {
             (true, _) => expected.may_be_absent = true,
             (false, true) => *expected = Expected { versions: vec![content], may_be_absent: false },
@@ -172,7 +172,7 @@ fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
     let before = listed(&cluster);
     cluster.kill("coordinator");
     fs::remove_file(catalog(&cluster)).unwrap();
-    // Two helpers are down as well, the most that the code tolerates.
+    // Kill two helpers as well: the most that the code tolerates.
     cluster.kill("h3");
     cluster.kill("h6");
     let said = cluster.mend(&["catalog", "rebuild", "--wait", "10"]);
@@ -261,8 +261,9 @@ fn disks_that_were_swapped_and_swapped_back_lose_nothing() {
         until_safe(&cluster);
         cluster.assert_reads("film", &content, &[]);
     }
-    // If the coordinator checked the blocks when only one of the two helpers was back, it may have begun to
-    // move blocks that seemed to share their helper with another block of the same stripe.
+    // Wait until no extra copies of blocks are left. If the coordinator checked the blocks when only one of
+    // the two helpers was back, two blocks of a stripe seemed to be on that helper, and the coordinator may
+    // have begun to move one of the two.
     let needed = 6 * 500_000_usize.div_ceil(4 * (64 << 10));
     cluster.eventually("each block is there once", |cluster| cluster.block_files().len() == needed);
     cluster.assert_reads("film", &content, &[]);
@@ -301,7 +302,7 @@ fn blocks_of_a_put_that_was_open_in_a_raw_copy_are_kept() {
     fs::copy(&copy, catalog(&cluster)).unwrap();
     cluster.start(&["coordinator"]);
     cluster.await_ready();
-    std::thread::sleep(Duration::from_secs(35)); // Unused blocks are looked for every 15 s.
+    std::thread::sleep(Duration::from_secs(35)); // The coordinator looks for unused blocks every 15 s.
     assert_eq!(cluster.block_files().len(), 6, "they may belong to a file");
     let status = cluster.mend(&["status", "--output", "json"]).json();
     assert_eq!(status["orphans"].as_array().unwrap().len(), 6, "{status:#}");

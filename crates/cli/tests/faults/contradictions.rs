@@ -132,7 +132,7 @@ fn with_one_block_to_spare_no_checksum_overrules_parity() {
     assert_damage(cluster.mend(&["repair", "--all"]), "contradict each other");
     assert_eq!(states(&cluster)[0], "missing", "nothing was published");
 
-    // Once the forged block has its original bytes again, the repair compares all survivors, and they agree.
+    // Restore the forged block's original bytes. The repair then compares all survivors, and they agree.
     forge(&forged);
     cluster.mend(&["repair", "--all"]).ok();
     assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost);
@@ -353,7 +353,7 @@ impl Publish for MisstatingWriter {
 fn a_requestor_that_says_a_wrong_digest_is_replaced_and_no_source_is_blamed() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let (content, lost) = with_a_lost_block(&cluster, 256 << 10);
-    // A rebuilt block goes to the helper that held the lost one, if that helper is up.
+    // A rebuilt block goes to the helper that held the lost block, if that helper is up.
     let liar = cluster.holder("1.0");
     cluster.kill(&liar);
     run_helper(&cluster, &liar, |folder| Arc::new(Misstating(DirBlocks::open(folder).unwrap())));

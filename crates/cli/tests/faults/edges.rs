@@ -12,8 +12,8 @@ const BYTES: usize = 700_000;
 
 type Seen = Arc<Mutex<Vec<u8>>>;
 
-/// Creates a cluster with the given `data_tls` and a tap in front of every helper. Returns the recorded
-/// traffic, too.
+/// Creates a cluster with the given `data_tls` and a tap in front of every helper. Returns the cluster and
+/// the recorded traffic.
 fn tapped(data_tls: bool) -> (Cluster, Seen) {
     let cluster = Cluster::init(HELPERS, "rs-4-2", "128KiB");
     let seen = Seen::default();
@@ -147,7 +147,7 @@ fn a_helper_cannot_answer_in_place_of_another() {
     });
     restart(&mut cluster, "h1");
     cluster.assert_reads("film", &content, &[]);
-    // With two others down, h1 is required and cannot be replaced.
+    // With h3 and h4 down, a read needs h1's block and cannot use another one instead.
     cluster.kill("h3");
     cluster.kill("h4");
     let copy = cluster.path("none");

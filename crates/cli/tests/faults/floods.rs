@@ -80,7 +80,7 @@ fn a_machine_short_of_descriptors_has_no_bad_blocks() {
     let mut cluster = Cluster::new(5, "rs-4-2", "64KiB");
     let content = cluster.put("film", 1 << 20);
     let victim = cluster.holder("1.0");
-    // Enough descriptors to start and listen, but few more: some operations fail with EMFILE.
+    // Allow enough descriptors to start and listen, but few more, so that some operations fail with EMFILE.
     let enough = descriptors_of(cluster.pid(&victim)) as u32 + 2;
     cluster.kill(&victim);
     cluster.start_limited(&["helper", &victim], enough);
@@ -125,8 +125,8 @@ fn members_cannot_fill_the_coordinators_memory() {
         let mut members = Vec::new();
         for number in 0..MEMBERS {
             let mut stream = connect(&cluster, &Role::default_client(), cluster.base_port() + 1).await;
-            // Half of the members register first. Then each member announces a message of 128 MiB, of one of
-            // two kinds, and sends it.
+            // Half of the members register first. Then all members, registered or not, announce a message of
+            // 128 MiB of one of two kinds, and send it.
             if number % 2 == 0 {
                 let hello =
                     FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
@@ -278,7 +278,7 @@ async fn shake_hands(port: u16, tls: Arc<ClientConfig>, ended: &AtomicBool) {
         let Ok(socket) = tokio::net::TcpStream::connect(("127.0.0.1", port)).await else { continue };
         let connector = TlsConnector::from(tls.clone());
         if let Ok(mut stream) = connector.connect(Role::Coordinator.server_name(), socket).await {
-            let _ = stream.read(&mut [0]).await; // Reads the TLS alert.
+            let _ = stream.read(&mut [0]).await; // Read the TLS alert.
         }
     }
 }

@@ -89,8 +89,8 @@ fn no_block_decoded_from_a_forged_one_is_published_or_read() {
             cluster.block_files().into_iter().filter(|file| file.file_name() == Some(name)).collect();
         assert!(made.iter().all(|file| fs::read(file).unwrap() == honest), "{code}: {repair:?}");
         assert_eq!(made.len(), usize::from(repair.code == 0), "{code}: {repair:?}");
-        // With five of six blocks left, the forged one can be left out; with four of five left, all are
-        // needed.
+        // With five of six blocks left, the repair can leave out the forged block. With four of five left, it
+        // needs all four.
         assert_eq!(repair.code == 0, code != "rs-5-4", "{code}: {repair:?}");
         cluster.mend(&["scrub"]).fails_with(&[forged.file_name().unwrap().to_str().unwrap()]);
         if code != "rs-5-4" {
@@ -142,8 +142,8 @@ fn blocks_without_digests_are_read_checked_and_repaired() {
     cluster.assert_reads("film", &content, &[]);
     cluster.mend(&["repair", "--all"]).ok();
     assert!(fs::read(cluster.block_file("1.0")).unwrap() == honest);
-    // A rebuilt block gets the kind of digest that was recorded for the lost one, so that records stay
-    // comparable.
+    // The digest recorded for a rebuilt block is of the same kind as that of the lost block, so that the two
+    // digests can be compared.
     let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
     let kinds = stat["blocks"]
         .as_array()

@@ -34,8 +34,8 @@ fn rot(cluster: &Cluster, block: &str) {
     std::fs::write(file, bytes).unwrap();
 }
 
-/// Corrupts two blocks of a stripe that also has a block on h1, and has a scrub find them. The stripe then
-/// cannot lose another block. Returns the names of the two blocks.
+/// Corrupts two blocks of a stripe that also has a block on h1, and has a scrub find the two blocks. The
+/// stripe then cannot lose another block. Returns the names of the two blocks.
 fn two_rotten_blocks_beside_h1(cluster: &Cluster) -> BTreeSet<String> {
     let (stripe, others) = stripe_on(cluster, "h1");
     let blocks: BTreeSet<String> = others[..2].iter().map(|index| format!("{stripe}.{index}")).collect();

@@ -185,9 +185,9 @@ pub fn run_helper(cluster: &Cluster, name: &str, store: impl FnOnce(PathBuf) -> 
         runtime.block_on(async {
             let daemon = helper::Daemon::bind(options).await.unwrap();
             let told = || {
-                let _ = ready.send(()); // Only the first call has a listener.
+                let _ = ready.send(()); // After the first call, the receiver is gone.
             };
-            let _ = daemon.run(told).await; // It ends after the coordinator has gone permanently.
+            let _ = daemon.run(told).await; // The daemon ends after the coordinator has gone permanently.
         });
     });
     is_ready.recv_timeout(crate::cluster::LIMIT).unwrap();

@@ -94,8 +94,8 @@ fn is_under_way(cluster: &Cluster) -> bool {
 
 #[test]
 fn a_repair_goes_on_without_a_helper_that_becomes_slow() {
-    // The gates are slow enough to be the bottleneck even on a busy machine, so that a helper that becomes
-    // slow stands out.
+    // The gates are slow enough to be the bottleneck even on a busy machine. Otherwise a helper that becomes
+    // slow would not stand out.
     let (mut cluster, gates) = gated(8, "rs-6-3", 2_000_000);
     let content = cluster.put("film", 3 * 16 * MIB);
     cluster.kill(&cluster.holder("1.0"));

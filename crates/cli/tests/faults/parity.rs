@@ -216,7 +216,7 @@ fn a_scrub_is_stopped_and_keeps_what_it_has_found() {
     cluster.mend(&["scrub"]).ok();
 }
 
-/// Stripes that have lost both of their spare blocks are repaired sooner than those that have lost one.
+/// A stripe that has lost both of its spare blocks is repaired sooner than a stripe that has lost one block.
 #[test]
 fn a_stripe_at_its_last_redundancy_is_repaired_before_its_helpers_are_given_up() {
     let mut cluster = Cluster::new(10, "rs-6-4", "64KiB");

@@ -45,8 +45,8 @@ fn a_pause_stops_what_runs_and_keeps_what_was_delivered() {
     cluster.eventually("its jobs rest", at_rest);
     let before = rebuilt(&cluster, &repair);
     assert!(before > 0, "what was delivered is kept");
-    // Remove the caps and wait longer than any timeout of an edge, a requestor or the stop of a plan.
-    // Anything that could still move would move now.
+    // Remove the caps, and wait longer than the timeouts of edges and requestors and the time limit for
+    // stopping a plan. If the repair could still move data, it would do so now.
     cluster.mend(&["caps", "--none"]).ok();
     std::thread::sleep(Duration::from_secs(12));
     let view = repair_of(&cluster, &repair);

@@ -39,8 +39,8 @@ fn are_apart(homes: &[String]) -> bool {
 }
 
 /// Guards against this failure: while some holders of a stripe are down, another holder adopts copies of
-/// their blocks. When they return, their own good copies are removed, and the status reports "safe" although
-/// one helper holds several blocks of the stripe.
+/// their blocks. When the holders return, their good copies are removed, and the status reports "safe"
+/// although one helper holds several blocks of the stripe.
 #[test]
 fn orphans_beside_a_block_of_their_stripe_never_cost_the_good_copies() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
@@ -93,7 +93,7 @@ fn several_blocks_on_one_helper_are_told_and_moved_apart() {
     cluster.kill(&hoarder);
     let lost = before[1].clone();
     copy_block(&cluster, "1.1", &hoarder);
-    // Restart the block's holder without the block, so that no other helper has it.
+    // Restart the block's holder without the block, so that the only copy is on `hoarder`.
     let block = cluster.block_name("1.1");
     cluster.kill(&lost);
     for path in cluster.block_files() {

@@ -19,8 +19,8 @@ const SCHEMES: [&str; 10] = [
 ];
 
 /// Repairs block 1.0 with `scheme` while a helper that the repair reads from is stopped. Calls `then` while
-/// the repair waits for this helper, and `after` at the end. Asserts that the repair succeeds and names the
-/// helper.
+/// the repair waits for this helper, and `after` when the repair has ended. Asserts that the repair succeeds
+/// and names the helper.
 fn repair_with_stopped_helper(
     cluster: &mut Cluster,
     scheme: &str,
@@ -35,8 +35,8 @@ fn repair_with_stopped_helper(
         if said.out.contains(&stopped) {
             return;
         }
-        // On a busy machine, the repair may replace the helper because it seems slow, without naming it. Try
-        // again.
+        // On a busy machine, the repair may replace the stopped helper because the helper seems slow, and
+        // then does not name the helper. Try again.
     }
     panic!("no repair by {scheme} ever said which helper failed");
 }

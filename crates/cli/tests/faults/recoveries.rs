@@ -239,7 +239,7 @@ fn a_node_that_comes_back_in_the_middle_is_checked_and_counted_again() {
     let view = watch(&cluster, &repair).ok().json();
     let rebuilt = view["blocks_rebuilt"].as_u64().unwrap();
     assert!((2..held).contains(&rebuilt), "{rebuilt} of {held}: {view:#}");
-    // The killed node has returned with its blocks, so the rebuilt ones are extra copies and are removed.
+    // The killed node has returned with its blocks, so the rebuilt blocks are extra copies and are removed.
     await_exactly(&cluster, 24 * 6);
     assert_whole(&cluster, &content);
 }
@@ -306,7 +306,7 @@ fn a_repair_is_paused_over_a_restart_resumed_and_cancelled() {
 
 #[test]
 fn a_watched_repair_lists_its_stripes_once() {
-    const STRIPES: usize = 600; // h4 has blocks of half of them, more than one page.
+    const STRIPES: usize = 600; // h4 has blocks of half of these stripes, more than one page.
     let mut cluster = Cluster::new(4, "rs-2-1", "4KiB");
     let gate = Arc::new(Gate::default());
     gate.bytes_per_s.store(1 << 40, Ordering::Relaxed);

@@ -61,8 +61,8 @@ fn replace_with_checksums(from: &Path, to: &Path) {
 }
 
 /// Two of three sources contain a block of another stripe, with matching checksums. The repair may notice
-/// this when it opens them, or only when the rebuilt block's digest differs from the recorded one. Either way
-/// it reports damaged data and publishes nothing.
+/// this when it opens the sources, or only when the rebuilt block's digest differs from the recorded digest.
+/// In both cases, the repair reports damaged data and publishes nothing.
 #[test]
 fn a_repair_from_sources_that_contradict_each_other_exits_with_3() {
     let cluster = Cluster::new(6, "rs-4-2", "64KiB");
@@ -98,7 +98,7 @@ fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
     cluster.mend(&["scrub"]).ok();
     // Without a spare helper the put fails and leaves nothing behind. The tiny disk may be empty, because
     // both concurrent writes to it may have failed.
-    let _ = std::fs::write(tiny.join(".filler"), vec![1; 5 << 20]); // It may not fit completely.
+    let _ = std::fs::write(tiny.join(".filler"), vec![1; 5 << 20]); // The filler may not fit.
     let before = cluster.block_files().len();
     cluster.kill("h7");
     std::fs::write(cluster.path("more"), crate::cluster::noise(16 << 20)).unwrap();

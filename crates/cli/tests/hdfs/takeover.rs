@@ -1,4 +1,4 @@
-//! Reconstruction commands of the NameNode. Mend executes them, or HDFS itself if Mend cannot.
+//! Reconstruction commands of the NameNode. Mend executes these commands; if Mend cannot, HDFS does.
 
 use testbed::{Mend, eventually};
 
@@ -88,7 +88,7 @@ fn two_dead_datanodes(world: &mut World, mut mend: Mend) {
     a_rotten_source(world, mend);
 }
 
-/// A source of the repair is corrupt and the NameNode does not know. The rebuilt block is correct
+/// A source of the repair is corrupt, which the NameNode has not noticed. The rebuilt block is correct
 /// nevertheless.
 fn a_rotten_source(world: &mut World, mend: Mend) {
     let narrow = world.largest("RS-6-3-1024k");

@@ -253,8 +253,8 @@ impl World {
         eventually("a healthy cluster", || self.cluster.console().is_healthy("/").then_some(()));
     }
 
-    /// Waits until every block is on the DataNode where it is listed and nowhere else, three times in a row,
-    /// because HDFS finds surplus copies late.
+    /// Waits until three checks in a row find every block on the DataNode where it is listed and nowhere
+    /// else. One check is not enough, because HDFS finds surplus copies late.
     pub fn await_single_copies(&mut self) {
         let mut times = 0;
         eventually("one copy of each block", || {

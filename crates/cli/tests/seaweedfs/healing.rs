@@ -216,8 +216,8 @@ pub fn killed_in_the_middle(world: &mut World) {
         wait_until_as_it_was(world, name, before);
     }
     mend.wait_until_safe(2);
-    // SeaweedFS repairs at the same time. Whoever takes the lock first rebuilds the shards, and the other
-    // finds nothing to do.
+    // SeaweedFS repairs at the same time. The system that takes the lock first rebuilds the shards, and the
+    // other system then finds nothing to do.
     let before = lost.clone().map(|name| world.lose(&name).1);
     let said = world.shell(&["lock", "ec.rebuild -apply", "ec.balance -apply", "unlock"]);
     wait_until_whole(world);

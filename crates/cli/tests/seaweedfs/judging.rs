@@ -11,7 +11,8 @@ use crate::layout::shards_at;
 use crate::side_files::files_of;
 use crate::world::World;
 
-/// Mend promises to notice a loss within 5 s. The rest is for a machine that is busy with other tests.
+/// Mend promises to notice a loss within 5 s. This limit is three times as long, because the machine may be
+/// busy with other tests.
 const NOTICED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Returns pairs: the number of further losses that stripes survive, and the number of such stripes.

@@ -197,7 +197,7 @@ pub fn a_rotten_shard(world: &mut World) {
     let holder = lose(world, &lost);
     is_corrupt(repair(world, &volume, &[(9, holder)]), &rotten, "16777216 to");
     assert!(!world.servers[holder].folders.iter().any(|folder| folder.join(lost.to_string()).exists()));
-    // Treat the corrupt shard as lost, too. Both are then rebuilt from good shards.
+    // Treat the corrupt shard as lost, too. Both lost shards are then rebuilt from good shards.
     lose(world, &rotten);
     repair(world, &volume, &[(9, holder), (2, rotten_holder)]).expect("repaired");
     world.assert_whole();

@@ -108,7 +108,7 @@ pub fn an_index_that_is_large(world: &mut World) {
     let holders = (0..world.servers.len()).filter(|&at| !shards_at(world, &volume, at).is_empty());
     let victim = holders.last().expect("somebody has it");
     let index = fs::read(&files_of(world, victim, &volume, "ecx")[0]).expect("there");
-    // Insert empty entries before all others, as a hole in the file.
+    // Insert empty entries before all existing entries, as a hole in the file.
     change_indexes(world, &volume, |file| {
         file.set_len(0).expect("emptied");
         file.write_all_at(&index, LARGE_INDEX).expect("written");

@@ -11,8 +11,8 @@ use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
 /// The maximum number of puts per fault. If the catalog refuses all of them and the status never reports a
-/// write fault, the run reports an error. Fewer puts would not prove this: on a full disk, the catalog may
-/// accept a put between two refusals.
+/// write fault, the run reports an error. Fewer refusals would not prove that the status is wrong: on a
+/// full disk, the catalog may accept a put between two refusals.
 const PROBES: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(300);
 

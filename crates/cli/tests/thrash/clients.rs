@@ -79,7 +79,7 @@ fn wait(child: &mut Child, start: Instant, mut fate: Fate) -> Option<ExitStatus>
         }
         match fate {
             Fate::Killed { after } if start.elapsed() >= after => {
-                let _ = child.kill(); // It may end at this moment.
+                let _ = child.kill(); // The client may have just ended.
                 fate = Fate::Spared;
             }
             Fate::Stopped { after, pause } if start.elapsed() >= after => {

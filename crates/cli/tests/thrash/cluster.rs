@@ -242,7 +242,7 @@ impl Cluster {
     /// Kills a daemon with SIGKILL and waits until the process has ended.
     pub fn kill(&self, name: &str) {
         if let Some(mut child) = self.take(name) {
-            let _ = child.kill(); // It may have ended already.
+            let _ = child.kill(); // The process may have ended already.
             let _ = child.wait();
         }
     }
@@ -250,7 +250,7 @@ impl Cluster {
     /// Sends a signal to a daemon, if it is running.
     pub fn signal(&self, name: &str, signal: Signal) {
         if let Some(pid) = self.pid(name) {
-            let _ = kill_process(pid, signal); // It may have ended already.
+            let _ = kill_process(pid, signal); // The process may have ended already.
         }
     }
 

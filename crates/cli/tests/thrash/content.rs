@@ -11,7 +11,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Generates the contents: random bytes, in which a misplaced block is noticed.
+    /// Generates the contents. The bytes are random, so that a misplaced block is noticed.
     pub fn make(self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes];
         Rng::with_seed(self.number).fill(&mut bytes);

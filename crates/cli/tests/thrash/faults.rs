@@ -91,7 +91,7 @@ pub enum Action {
     ResumeRepairs,
 }
 
-/// An action and the time at which it is carried out, since the start of the round.
+/// An action, and the delay from the start of the round until the action is carried out.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub at: Duration,
@@ -643,7 +643,7 @@ pub fn carry_out(cluster: &Cluster, action: &Action, report: &Report) {
         Action::Wipe { helper } => note(report, disk::empty(&cluster.blocks(helper))),
         Action::Snapshot { helper } => {
             let to = cluster.path("snapshots").join(helper);
-            let _ = std::fs::remove_dir_all(&to); // It may not exist yet.
+            let _ = std::fs::remove_dir_all(&to); // The copy may not exist yet.
             note(report, disk::copy(&cluster.blocks(helper), &to));
         }
         Action::RollBack { helper } => {
@@ -673,11 +673,11 @@ pub fn carry_out(cluster: &Cluster, action: &Action, report: &Report) {
         }
         Action::LimitFiles { bytes } => {
             let pid = cluster.pid(COORDINATOR);
-            _ = pid.map(|pid| limits::limit_files(Some(pid), *bytes)); // It may have ended already.
+            _ = pid.map(|pid| limits::limit_files(Some(pid), *bytes)); // The process may have ended.
         }
         Action::FillRecords { leave } => note(report, disk::fill(&cluster.records(), *leave)),
         Action::UnfillRecords => disk::unfill(&cluster.records()),
-        // Executed by the caller.
+        // The caller executes these actions.
         Action::Probe | Action::LookAtStatus | Action::PauseRepairs | Action::ResumeRepairs => {}
         Action::Starve { helper } => limit_descriptors(cluster, helper, 24),
         Action::Feed { helper } => {

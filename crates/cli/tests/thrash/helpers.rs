@@ -67,8 +67,8 @@ impl Helpers {
         self.bad() > self.budget
     }
 
-    /// Returns the helpers that may be disturbed: those that are already bad and, while the budget allows it,
-    /// all others.
+    /// Returns the helpers that satisfy `is` and may be disturbed: helpers that are already bad and, if the
+    /// budget allows one more bad helper, also good helpers.
     pub fn targets(&self, is: impl Fn(&Health) -> bool) -> Vec<String> {
         let room = self.bad() < self.budget;
         self.which(|health| is(health) && (room || health.is_bad()))

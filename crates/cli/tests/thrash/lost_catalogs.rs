@@ -52,7 +52,8 @@ impl Thrash {
     }
 
     /// Removes the catalog and rebuilds it from the blocks, sometimes while helpers are dead. All blocks must
-    /// be good before. Every file must be readable afterwards, and new files can be put.
+    /// be good when this method is called. After the rebuild, every file must be readable, and puts of new
+    /// files must succeed.
     pub(crate) fn rebuild_lost_catalog(&mut self, rng: &mut Rng) {
         self.report.log("the catalog will be lost and rebuilt");
         self.report.count(Section::Faults, "catalog rebuilt");

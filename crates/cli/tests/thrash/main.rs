@@ -1,5 +1,6 @@
 //! The thrash test: a cluster of real processes under random use and random faults, and a model that knows
-//! the possible contents of every file. `docs/reference/thrash.md` describes it and how to repeat a run.
+//! the possible contents of every file. `docs/reference/thrash.md` describes the test, and how to repeat a
+//! run.
 
 mod catalog_probes;
 mod clients;

@@ -21,7 +21,7 @@ impl Network {
     /// Creates a namespace for each of these helpers and one for the coordinator and the clients.
     ///
     /// # Errors
-    /// The reason why it is impossible, as a message.
+    /// A message that says why the namespaces cannot be created.
     pub fn make(helpers: &[String]) -> Result<Self, String> {
         let centre = Namespace::new()?;
         centre.run(&format!(
@@ -61,7 +61,7 @@ impl Network {
     /// Drops packets from one helper to another from now on, or stops dropping them.
     ///
     /// # Errors
-    /// The reason why it failed, as a message.
+    /// A message that says why the change failed.
     pub fn drop_packets(&self, from: &str, to: &str, drops: bool) -> Result<(), String> {
         let verb = if drops { "add" } else { "delete" };
         self.helpers[to].run(&format!("nft '{verb} element ip thrash dropped {{ {} }}'", address(from)))
@@ -105,7 +105,7 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        let _ = self.0.wait(); // It ends when its input is closed.
+        let _ = self.0.wait(); // The process ends when its input is closed.
     }
 }
 

@@ -242,7 +242,7 @@ fn draw_put(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb {
     // Codes without sub-blocks ignore the number of chunks.
     let chunks = *rng.choice(&[1, 1, 2, 4]).expect("not empty");
     // One in ten puts is drawn such that it must be refused: it replaces a file that does not exist, or
-    // creates one that does.
+    // creates a file that already exists.
     let replace = model.possible(&name).iter().any(Option::is_some) != (rng.u32(..10) == 0);
     let content = Content { number: rng.u64(..) ^ number, bytes };
     Verb::Put { name, content, code, block_bytes, chunks, replace }

@@ -14,8 +14,8 @@ use crate::forging::replace_pair;
 use crate::report::Section;
 use crate::rounds::Thrash;
 
-/// The maximum number of stripes with a replaced block. In each of them only one block is replaced, which all
-/// others contradict.
+/// The maximum number of stripes with a replaced block. In each of these stripes, only one block is replaced,
+/// so that all other blocks contradict it.
 const STRIPES: usize = 4;
 
 /// A replaced block.

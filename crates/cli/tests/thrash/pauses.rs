@@ -4,7 +4,7 @@ use crate::clients::{self, Fate};
 use crate::rounds::Thrash;
 
 impl Thrash {
-    /// Pauses all open repairs. A repair that ends first cannot be paused.
+    /// Pauses all open repairs. Ignores the error if a repair ends before it is paused.
     pub(crate) fn pause_repairs(&self) {
         for repair in self.repairs(|state| state != "paused").unwrap_or_default() {
             self.change_repair("pause", repair);

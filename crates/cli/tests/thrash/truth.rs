@@ -20,8 +20,8 @@ use crate::rounds::{SETTLED, Thrash};
 /// answer.
 const NOTICED_DEAD: Duration = Duration::from_secs(5);
 const NOTICED_STOPPED: Duration = Duration::from_secs(20);
-/// The number of comparisons in a row that must fail before the run reports an error. A single one may fail
-/// because a block moves during the comparison.
+/// The number of comparisons in a row that must fail before the run reports an error. A single comparison
+/// may fail because a block moves meanwhile.
 const LOOKS: usize = 6;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The number of files to compare with the disks after a round.
