@@ -30,7 +30,7 @@ pub(crate) struct Motion {
     settling: bool,
     /// Collects deliveries that are written together.
     gathering: Gathering,
-    /// For each slice, the number of buffers that the relay has handed out and not got back.
+    /// For each slice, the number of buffers that the relay has handed out and that were not returned yet.
     out: BTreeMap<u32, u32>,
 }
 

@@ -1,7 +1,8 @@
 //! Our targets for the scenarios in `lab/bench`.
 //!
 //! Times are compared with a direct send of one block, and processor seconds with a bare chain of relays.
-//! These two baselines are measured in turn with the repairs, so a slow machine affects them as well.
+//! Measurements of these two baselines alternate with the repairs, so a slow machine affects the baselines as
+//! well.
 
 use repair::Scheme;
 
