@@ -156,8 +156,8 @@ impl Measuring<'_> {
         self.whole(what, &verb)
     }
 
-    /// Times a recovery or drain from the request to its end, and checks that every block of the lost helper
-    /// is unchanged on another helper.
+    /// Measures the time of a recovery or drain, and checks afterwards that every block of the lost helper is
+    /// unchanged on another helper.
     fn whole(&mut self, what: &str, verb: &[&str]) -> Result<WholeRow, LabError> {
         let meter = Meter::start(&self.scene.network)?;
         let begun = Instant::now();

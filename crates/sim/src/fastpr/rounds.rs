@@ -63,9 +63,9 @@ impl Model {
 pub enum RoundOrder {
     /// Largest sets first (the paper's Algorithm 2).
     Size,
-    /// Highest rate first. The rate counts all chunks repaired per second while the set is rebuilt, also by
-    /// copying. The paper uses this order for LRC, where sets of local and of global chunks take different
-    /// times.
+    /// Highest rate first. The rate is the number of chunks repaired per second while the set is rebuilt,
+    /// including copied chunks. The paper uses this order for LRC, where sets of local and of global chunks
+    /// take different times.
     Weight,
 }
 
