@@ -77,7 +77,7 @@ struct Flow {
 /// stripes, even if the file is replaced.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lease {
-    /// The number of the coordinator's start that granted the lease.
+    /// The number of the coordinator's run in which the lease was granted.
     run: u32,
     since: Duration,
 }
