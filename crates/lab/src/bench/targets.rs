@@ -113,7 +113,8 @@ fn beside_formula(row: &Row) -> Option<Finding> {
     Some(Finding::of(row, what, format!("{formula:.3} ± 3%"), measured, off.abs() <= 0.03))
 }
 
-/// Compares pipelined repair with the bare chain over unshaped links, where the processors are the bottleneck.
+/// Compares pipelined repair with the bare chain over unshaped links, where the processors are the
+/// bottleneck.
 fn beside_bare_chain(report: &Report) -> Option<Finding> {
     let row = report.rows.iter().find(|row| row.case.scheme == Scheme::Pipelined.name())?;
     let bare = report.rows.iter().find(|row| row.case.scheme == BARE_CHAIN)?;
