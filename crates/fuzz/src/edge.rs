@@ -8,7 +8,7 @@ const LIMIT: u32 = 1 << 20;
 pub(crate) fn greeting(bytes: &[u8]) -> bool {
     let Some(bytes) = bytes.first_chunk::<GREETING_BYTES>() else { return false };
     let accepted = greet(bytes);
-    // Repeat with a valid checksum, which mutations rarely produce.
+    // Decode again with a valid checksum, because mutations rarely produce one.
     let mut sealed = *bytes;
     let checksum = crc32c(&[&sealed[..GREETING_BYTES - 4]]);
     sealed[GREETING_BYTES - 4..].copy_from_slice(&checksum.to_be_bytes());

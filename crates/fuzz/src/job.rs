@@ -14,7 +14,7 @@ const SPEAKERS: [NodeId; 2] = [NodeId(4), NodeId(0)];
 /// The number of runs for each report and sender. Run i delivers the fuzzed report after i honest reports (i
 /// from 0). So the report arrives in every phase of a job, from the first plan to the read-back.
 const REPORTS_BEFORE: usize = 7;
-/// The maximum number of time steps. A job that has not ended by then hangs.
+/// The maximum number of time steps. A job that has not ended by then is considered hung.
 const STEPS: usize = 4000;
 const STEP: Duration = Duration::from_millis(250);
 fn digest() -> Digest {

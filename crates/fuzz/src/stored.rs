@@ -12,7 +12,7 @@ use store_api::{FileRecord, NodeRecord, PutRecord, StripeRecord};
 
 pub(crate) fn checksum_file(bytes: &[u8]) -> bool {
     let accepted = fuzzing::checksum_file(bytes);
-    // Repeat with a valid file checksum, which mutations rarely produce.
+    // Decode again with a valid file checksum, because mutations rarely produce one.
     if let Some((body, _)) = bytes.split_last_chunk::<4>() {
         fuzzing::checksum_file(&[body, &crc32c(&[body]).to_be_bytes()].concat());
     }
@@ -33,7 +33,7 @@ pub(crate) fn block_name(bytes: &[u8]) -> bool {
 
 pub(crate) fn ecsum(bytes: &[u8]) -> bool {
     let accepted = seaweedfs::ecsum(bytes);
-    // Repeat with a valid file checksum, which mutations rarely produce.
+    // Decode again with a valid file checksum, because mutations rarely produce one.
     if let Some(payload) = bytes.get(14..) {
         let length = u32::try_from(payload.len()).expect("a small input").to_be_bytes();
         let sum = crc32c(&[payload]).to_be_bytes();
@@ -64,8 +64,8 @@ pub(crate) fn datanode_answer(bytes: &[u8]) -> bool {
     replicas::datanode_answer(bytes)
 }
 
-/// Decodes the lines of a response about a NameNode. Every accepted block group must yield a stripe with all
-/// its blocks, or no stripe.
+/// Decodes a listing of a NameNode's block groups, line by line. Every accepted group must yield a stripe
+/// with all its blocks, or no stripe.
 pub(crate) fn namenode_answer(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut listing = hdfs::Listing::default();

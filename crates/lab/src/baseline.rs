@@ -1,11 +1,11 @@
-//! [`Baseline`]: measurements that do not involve Mend: direct sends of one block, and bare chains of relays.
-//! The repairs of the same run are compared with them.
+//! [`Baseline`]: measurements without Mend, with which the repairs of the same run are compared. They are
+//! direct sends of one block, and sends through bare chains of relays.
 
 use crate::report::{Sample, median};
 
-/// The tolerated slowdown of a bare chain. Without a bottleneck at the processors, the chain takes as long as
-/// a direct send, plus the time to fill the pipeline. If it takes more than this factor times as long, the
-/// processors are considered saturated.
+/// The tolerated slowdown of a bare chain, as a factor. Without a bottleneck at the processors, the chain
+/// takes as long as a direct send, plus the time to fill the pipeline. If the chain takes longer than this
+/// time multiplied by the factor, the processors are considered saturated.
 const SLOWER: f64 = 1.02;
 
 /// Measurements without Mend. They alternate with the repairs that are compared with them.

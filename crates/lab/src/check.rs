@@ -65,8 +65,8 @@ impl Check {
     }
 }
 
-/// Sends 64 MiB from the first helper to the client, up to four times, until the time is close to the nominal
-/// time.
+/// Sends 64 MiB from the first helper to the client, and repeats this up to three times until the measured
+/// time is close to the nominal time.
 pub(crate) fn check(network: &Network, fleet: &mut LabCluster) -> Result<Check, LabError> {
     let nominal =
         network.topology().pair_rate(0, None).map(|rate| CHECK_BYTES as f64 / rate.bytes_per_second());

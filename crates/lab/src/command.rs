@@ -154,7 +154,7 @@ pub struct NetworkArgs {
 /// Runs a verb. Also works on a thread of an async runtime.
 ///
 /// # Errors
-/// [`LabError`]; the lab has been removed by then.
+/// [`LabError`]. A lab that this call created has been removed by then.
 pub fn execute(command: Command) -> Result<ExitCode, LabError> {
     match command {
         Command::DirectServe { listen } => {

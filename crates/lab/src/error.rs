@@ -91,7 +91,7 @@ pub enum LabError {
         /// The drawing library's message.
         reason: String,
     },
-    /// Another system is unavailable.
+    /// The storage system to measure is unavailable.
     #[error("cannot start {system}: {reason}")]
     NoSystem {
         /// The system.

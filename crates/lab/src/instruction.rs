@@ -21,7 +21,7 @@ pub(crate) enum Instruction {
     Remove { name: String },
     /// Receive bytes over a plain connection.
     Direct { address: SocketAddr, bytes: u64 },
-    /// Read blocks as if they were lost, into memory.
+    /// Read blocks into memory.
     Read(ReadInstruction),
     /// Compare the blocks of the last read with a file.
     Compare { expected: Vec<Expected> },

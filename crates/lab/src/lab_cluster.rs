@@ -23,12 +23,13 @@ use crate::network_config;
 const API_PORT: u16 = 7400;
 const CONTROL_PORT: u16 = 7401;
 const HELPER_PORT: u16 = 7410;
-/// The number that is added to all ports of a cluster with encrypted data edges, so that it can run next to a
-/// cluster with plain ones.
+/// The number that is added to all ports of a cluster with encrypted data edges, so that this cluster can run
+/// next to one with plain data edges.
 const ENCRYPTED_PORTS: u16 = 100;
 /// The time limit for starting a process on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// The time limit for an instruction: conventional repair of a large block over a slow link takes minutes.
+/// The time limit for an instruction. It is long, because conventional repair of a large block over a slow
+/// link takes minutes.
 const ORDER_LIMIT: Duration = Duration::from_secs(900);
 
 /// The programs to start inside the namespaces.
@@ -204,7 +205,7 @@ impl LabCluster {
         Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
     }
 
-    /// Sends an instruction to the client in the client's namespace.
+    /// Sends an instruction to the agent in the client's namespace, and returns the answer.
     pub(crate) fn ask(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
         if self.reader.is_none() {
             self.reader = Some(self.spawn_agent(network, "client", LabNode::Client)?);
@@ -212,7 +213,8 @@ impl LabCluster {
         self.reader.as_mut().expect("started above").ask(order)
     }
 
-    /// Sends an instruction to the client in the coordinator's namespace, whose link is unshaped.
+    /// Sends an instruction to the agent in the coordinator's namespace, whose link is unshaped, and returns
+    /// the answer.
     pub(crate) fn ask_loader(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
         if self.loader.is_none() {
             self.loader = Some(self.spawn_agent(network, "loader", LabNode::Coordinator)?);

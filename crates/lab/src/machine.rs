@@ -94,7 +94,7 @@ fn commit() -> Option<String> {
 }
 
 impl CpuTimes {
-    /// Returns the times since boot; zero without /proc/stat.
+    /// Returns the times since boot; all are zero if /proc/stat cannot be read.
     pub fn now() -> Self {
         Self::parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
     }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, fadvise, major, minor};
 use serde::{Deserialize, Serialize};
 
-/// The unit of a device's counters in bytes. It does not depend on the device's sector size.
+/// The size in bytes of the unit in which the kernel counts a device's reads. It does not depend on the
+/// device's sector size.
 const SECTOR_BYTES: u64 = 512;
 
 /// A device's read counters, including reads by other programs.

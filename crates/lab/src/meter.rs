@@ -17,7 +17,8 @@ use crate::shell::{Script, ScriptError};
 pub const CPU_BOUND: f64 = 0.85;
 /// The share of all processors' time that other programs may use before a measurement counts as disturbed.
 const DISTURBED: f64 = 0.02;
-/// The counting error in seconds that is tolerated in addition; ticks of /proc/stat are 10 ms.
+/// The time in seconds that is tolerated on top of the `DISTURBED` share, because /proc/stat counts in ticks
+/// of 10 ms.
 const COUNTING_ERROR: f64 = 0.03;
 
 /// Bytes over a node's link, including headers.

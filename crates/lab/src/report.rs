@@ -33,7 +33,8 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// The figures of one combination of parameters. In JSON, the fields of all groups are in one object.
+/// The figures of one combination of parameters. In JSON, the fields of `case`, `time`, `load` and `moved`
+/// are fields of the row itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The combination of parameters.

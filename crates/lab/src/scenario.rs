@@ -147,8 +147,8 @@ pub struct Straggler {
     pub block: u16,
     /// The rate of the helper's link, in each direction, while the helper is slow.
     pub rate: Bandwidth,
-    /// When the helper becomes slow, counted from the start of a measurement in multiples of the time of a
-    /// direct send.
+    /// The time at which the helper becomes slow, counted from the start of a measurement. The unit is the
+    /// time of a direct send.
     pub after: f64,
 }
 
@@ -308,8 +308,8 @@ impl Scenario {
             Err(error) => return Some(format!("code {spec}: {error}")),
         };
         let blocks = code.blocks();
-        // A rebuilt block returns to its old node, or to a node without a block of the stripe if the old node
-        // is dead.
+        // A rebuilt block goes to its old node or, if that node is dead, to a node without a block of the
+        // stripe.
         let dead = self.loss.losses.iter().map(Vec::len).max().unwrap_or_default();
         let moves = self.to == Destination::Node && self.loss.how == Loss::Kill;
         let nodes = blocks + if moves { dead } else { 0 };

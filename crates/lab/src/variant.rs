@@ -30,7 +30,7 @@ impl Variant {
         }
     }
 
-    /// Whether whole blocks travel in rounds instead of slices.
+    /// Whether nodes send whole blocks in rounds, rather than single slices.
     pub fn is_in_rounds(self) -> bool {
         self.pacing == Some(Pacing::WholeBlock)
     }

@@ -31,7 +31,7 @@ struct Campaign {
     shrinks: bool,
 }
 
-/// Sums over those seeds of a piece that passed.
+/// For one piece of the range, sums over the seeds that passed.
 #[derive(Default)]
 struct Totals {
     events: AtomicU64,

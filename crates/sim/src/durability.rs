@@ -103,7 +103,7 @@ impl Durability {
         };
         let finish = cluster.run();
         assert!(finish.violations.is_empty(), "{:?}", finish.violations);
-        // Extrapolates in proportion to the number of blocks.
+        // Extrapolate in proportion to the number of blocks.
         finish.mean_seconds * to_rebuild / f64::from(played)
     }
 }
@@ -130,8 +130,8 @@ pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, s
     round / (fatal_at_first + (1.0 - fatal_at_first) * chance)
 }
 
-/// Returns one probability for each number of lost blocks, from 0: that the loss of one more block makes data
-/// unreadable. The last probability is 1.
+/// Returns, for each number of lost blocks from 0 on, the probability that the loss of one more block makes
+/// data unreadable. The last probability is 1.
 fn fatal(code: &dyn Code) -> Vec<f64> {
     let (mut all, mut readable) = (Vec::new(), 1.0);
     for lost in 1..=code.blocks() - code.data_blocks() {

@@ -25,8 +25,8 @@ impl EdgeId {
 pub(crate) struct Frame {
     /// The header, and the payload unless it is omitted.
     pub(crate) bytes: Vec<u8>,
-    /// Number of payload bytes that are not transported. Those of a probe are omitted, because no node uses
-    /// their contents.
+    /// Number of payload bytes that are not transported. The payload of a probe is omitted, because no node
+    /// uses its contents.
     pub(crate) omitted_bytes: usize,
 }
 
@@ -72,7 +72,8 @@ pub(crate) struct Network {
     pub(crate) edges: BTreeMap<EdgeId, Edge>,
     pub(crate) ports: BTreeMap<NodeId, Port>,
     pub(crate) delay: Duration,
-    /// Maximum number of bytes in flight on one edge. A larger frame is sent only when no other is in flight.
+    /// Maximum number of bytes in flight on one edge. A larger frame is sent only when the edge has no other
+    /// frame in flight.
     pub(crate) window: u64,
     /// Pairs of nodes with a cut link between them.
     pub(crate) cut: Vec<(NodeId, NodeId)>,
@@ -115,7 +116,8 @@ impl Network {
         let left = from.sends_until + self.delay + jitter;
         let to = self.ports.get_mut(&id.to).expect("every node has a port");
         // Reserve the receiver's port for the frame from now on, even if a slow sender finishes sending the
-        // frame later. A reservation that begins only then would block the port for other senders until then.
+        // frame later. A reservation that begins when the sender finishes would block the port for other
+        // senders until then.
         to.receives_until = to.receives_until.max(now + self.delay) + seconds(to.rate);
         edge.last_arrival = edge.last_arrival.max(to.receives_until).max(left);
         (!edge.silent).then_some(edge.last_arrival)

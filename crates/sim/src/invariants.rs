@@ -84,9 +84,9 @@ impl World<'_> {
     fn client_has(&self, block: BlockIndex) -> bool {
         let is_killed = |fault: &Fault| matches!(*fault, Fault::Kill { node: CLIENT, .. });
         if self.scenario.faults.iter().any(|(_, fault)| is_killed(fault)) {
-            return true; // Its deliveries were lost with its process.
+            return true; // The client's deliveries were lost with its process.
         }
-        let Some(sinks) = &self.delivered_to_client else { return true }; // The client ended first.
+        let Some(sinks) = &self.delivered_to_client else { return true }; // The client had died.
         let Some(got) = sinks.get(&Scenario::block_id(block)) else { return false };
         let Kind::Read { window, sub_blocks } = &self.scenario.kind else { return false };
         let chunking = self.scenario.chunking(&*self.code);

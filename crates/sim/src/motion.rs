@@ -30,7 +30,7 @@ pub(crate) struct Motion {
     settling: bool,
     /// Collects deliveries that are written together.
     gathering: Gathering,
-    /// For each slice, the number of buffers that the relay has handed out and not got back.
+    /// For each slice, the number of buffers that the relay has handed out and that were not returned yet.
     out: BTreeMap<u32, u32>,
 }
 
@@ -96,7 +96,7 @@ impl Motion {
         motion
     }
 
-    /// Returns the node and the job to which events are sent.
+    /// Returns the node and the job that handle the events of this plan.
     fn owner(&self) -> (NodeId, JobId) {
         (self.node, self.assignment.job)
     }
@@ -124,7 +124,7 @@ impl Motion {
         scene: &mut Scene,
     ) {
         match action {
-            Action::ReadAhead { .. } => {} // Only a hint.
+            Action::ReadAhead { .. } => {} // The action is only a hint to the disk.
             Action::Read { slice, locals, transfer } => {
                 self.read(part, slice, (locals, transfer), disk, scene);
             }
@@ -314,7 +314,7 @@ impl Motion {
         moved
     }
 
-    /// Fails the node's plan if an edge has closed that the plan still needs. Returns whether the plan
+    /// Fails the plan on this node if an edge that the plan still needs has closed. Returns whether the plan
     /// failed.
     pub(crate) fn notice_closed(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
         let inlet = self.inlets.iter().enumerate().find_map(|(index, inlet)| {

@@ -205,7 +205,7 @@ impl Scenario {
         matches!(self.kind, Kind::Read { .. } | Kind::Put)
     }
 
-    /// Whether delivered blocks are published in the store. Only those of a read are not.
+    /// Whether delivered blocks are published in the store. Only a read does not publish its blocks.
     pub fn publishes(&self) -> bool {
         !matches!(self.kind, Kind::Read { .. })
     }

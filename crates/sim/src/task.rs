@@ -22,7 +22,8 @@ pub(crate) struct JobTask {
     motion: Option<Motion>,
     /// Deliveries that are not committed.
     pub(crate) deliveries: Deliveries,
-    /// The deliveries at the time when the job was last forgotten: the bytes that a client has read.
+    /// The deliveries that the task held when it last dropped the job. On a client, these are the bytes that
+    /// the client has read.
     pub(crate) forgotten: Deliveries,
     /// The last number that was given to a task or a disk request.
     next: TaskId,
@@ -50,7 +51,7 @@ impl JobTask {
         self.part.is_some() || self.motion.is_some() || !self.deliveries.is_empty()
     }
 
-    /// Ends the process without notifying anybody.
+    /// Handles the death of the process: drops all state without notifying any other node.
     pub(crate) fn die(&mut self) {
         self.motion = None;
         self.forget();

@@ -67,7 +67,7 @@ fn a_dead_helper_is_replaced_and_delivered_slices_are_kept() {
         let scenario = quiet.with(MIDDLE, Fault::Kill { node: helper, back_after: None });
         let (ended, outcome) = play(&scenario);
         if scheme == Scheme::PipeB {
-            continue; // Everything has been sent when the first slice is delivered.
+            continue; // PipeB has sent everything when it delivers the first slice.
         }
         let [reason] = &outcome.replanned[..] else { panic!("{scheme}: {:?}", outcome.replanned) };
         assert!(reason.starts_with(&format!("{helper} ")), "{scheme}: {reason}");

@@ -143,7 +143,7 @@ public final class Console {
     }
   }
 
-  /** {@code lacking PATH}: counts the internal blocks of all files below the path that no DataNode is listed with. */
+  /** {@code lacking PATH}: for all files below the path, counts the internal blocks for which no DataNode is listed. */
   private static final class Lacking extends Configured implements Tool {
     Lacking(Configuration conf) {
       super(conf);

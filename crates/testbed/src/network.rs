@@ -14,7 +14,7 @@ pub struct Network {
     is_root: bool,
 }
 
-/// A network namespace. It exists until this process ends, which does nothing but sleep in it.
+/// A network namespace. It exists as long as this child process, which only sleeps in the namespace.
 #[derive(Debug)]
 struct Namespace(Child);
 
@@ -124,7 +124,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // It may have ended already.
+        let _ = self.0.kill(); // The process may have ended already.
         let _ = self.0.wait();
     }
 }

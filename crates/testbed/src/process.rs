@@ -64,7 +64,7 @@ impl Process {
 
     /// Kills the process.
     pub fn kill(&mut self) {
-        let _ = self.child.kill(); // It may have ended already.
+        let _ = self.child.kill(); // The process may have ended already.
         let _ = self.child.wait();
     }
 

@@ -1,7 +1,8 @@
 //! Our targets for the scenarios in `lab/bench`.
 //!
 //! Times are compared with a direct send of one block, and processor seconds with a bare chain of relays.
-//! These two baselines are measured in turn with the repairs, so a slow machine affects them as well.
+//! Measurements of these two baselines alternate with the repairs, so a slow machine affects the baselines as
+//! well.
 
 use repair::Scheme;
 
@@ -9,7 +10,8 @@ use super::finding::{Finding, Verdict};
 use crate::report::{Report, Row};
 use crate::run::BARE_CHAIN;
 
-/// The target for a client's read: the highest ratio of its processor seconds to those of the bare chain.
+/// The target for a client's read: the highest acceptable ratio of its processor seconds to those of the bare
+/// chain.
 const CLIENT_CPU: f64 = 1.6;
 /// The same target for a repair to a node. It is higher, because the node also writes, hashes, syncs and
 /// reads back.
@@ -41,8 +43,8 @@ fn small_target(block_bytes: u64) -> f64 {
     }
 }
 
-/// Returns the target for a repair to a node: the highest ratio of its time to that of a direct send.
-/// Publishing takes a fixed time after the last slice, so the ratio may be higher on faster links.
+/// Returns the target for a repair to a node: the highest acceptable ratio of its time to that of a direct
+/// send. Publishing takes a fixed time after the last slice, so the target is higher on faster links.
 fn node_target(row: &Row) -> f64 {
     if row.case.rate == "200mbit" { 1.03 } else { 1.06 }
 }
@@ -111,7 +113,8 @@ fn beside_formula(row: &Row) -> Option<Finding> {
     Some(Finding::of(row, what, format!("{formula:.3} ± 3%"), measured, off.abs() <= 0.03))
 }
 
-/// Compares the engine with the bare chain over unshaped links, where the processors are the bottleneck.
+/// Compares pipelined repair with the bare chain over unshaped links, where the processors are the
+/// bottleneck.
 fn beside_bare_chain(report: &Report) -> Option<Finding> {
     let row = report.rows.iter().find(|row| row.case.scheme == Scheme::Pipelined.name())?;
     let bare = report.rows.iter().find(|row| row.case.scheme == BARE_CHAIN)?;

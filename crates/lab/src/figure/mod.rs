@@ -27,7 +27,7 @@ use crate::scenario::{Scenario, parse_toml};
 
 pub use collective::Constants;
 
-/// The files, in listing order.
+/// The files of the figures, in the order in which `list` prints them.
 const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/tos21-8a.toml"),
     include_str!("../../../../lab/figures/tos21-8b.toml"),

@@ -10,8 +10,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::error::LabError;
 
 const SIZE: (u32, u32) = (980, 540);
-/// The font with its size. The next two lines are the maximum width of a letter and the height of a line of
-/// text. All are in pixels.
+/// The font with its size. The next two constants are the maximum width of a letter and the height of a line
+/// of text. All sizes are in pixels.
 const FONT: (&str, u32) = ("sans-serif", 15);
 const LETTER: usize = 7;
 const LINE: i32 = 15;

@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 use super::lost_of;
 use crate::report::{Report, Row, markdown_table};
 
-/// Returns the row's time divided by that of conventional Reed-Solomon repair, if that was measured.
+/// Returns the row's time divided by the time of conventional Reed-Solomon repair; `None` if that repair was
+/// not measured.
 pub(super) fn time_over(row: &Row, report: &Report) -> Option<f64> {
     Some(row.time.median_s / reference(row, report)?.time.median_s)
 }

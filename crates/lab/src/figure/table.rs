@@ -88,7 +88,7 @@ fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64
     })
 }
 
-/// Whether two rows differ only in the scheme.
+/// Whether two rows have the same parameters, apart from the scheme.
 fn same_place(a: &Row, b: &Row) -> bool {
     let place = |row: &Row| {
         (

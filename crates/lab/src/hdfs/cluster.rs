@@ -119,7 +119,7 @@ impl HdfsLab {
         Ok(self.network.reshape(&Topology::flat(NODES, rate))?)
     }
 
-    /// Restarts the NameNode with the given command settings.
+    /// Restarts the NameNode with the given settings for reconstruction commands.
     pub(super) fn command(&mut self, commands: Commands) {
         self.cluster.restart_namenode_with(commands.settings());
         self.await_whole();

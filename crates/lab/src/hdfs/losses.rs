@@ -110,8 +110,8 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).expect("no such year")
 }
 
-/// Returns when any DataNode first logged a reconstruction command at or after `from`, in milliseconds since
-/// 1970.
+/// Returns the time at which any DataNode logged the first reconstruction command at or after `from`. Both
+/// times are in milliseconds since 1970.
 fn first_command(scene: &HdfsLab, from: u64) -> Option<u64> {
     let logs = (0..scene.cluster.nodes().len()).map(|node| scene.cluster.log(node));
     let since = |log: String| {

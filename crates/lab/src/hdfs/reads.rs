@@ -24,7 +24,7 @@ pub(super) struct Reads {
     pub(super) p99: Duration,
     /// The average number of bytes per read that the reader received over its link.
     pub(super) received: u64,
-    /// The average number of bytes per read that all DataNodes' machines sent.
+    /// The average number of bytes per read that the machines of all DataNodes together sent.
     pub(super) sent: u64,
     /// Bytes served by Mend, over all reads with this file system so far.
     pub(super) through_mend: u64,

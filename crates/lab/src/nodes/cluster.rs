@@ -40,7 +40,8 @@ pub(super) struct NodesLab {
 }
 
 impl NodesLab {
-    /// Starts the cluster, stores the stripes (one file each), and saves a copy of the cluster folder.
+    /// Starts the cluster, stores the stripes (one file each), stops the cluster, and saves a copy of the
+    /// cluster folder.
     pub(super) fn up(names: &Names, programs: &Programs, setup: Setup, rate: Rate) -> Result<Self, LabError> {
         let told = Topology { told: true, ..Topology::flat(setup.helpers, rate) };
         let mut network = Network::up(names, &told)?;

@@ -156,8 +156,8 @@ impl Measuring<'_> {
         self.whole(what, &verb)
     }
 
-    /// Times a recovery or drain from the request to its end, and checks that every block of the lost helper
-    /// is unchanged on another helper.
+    /// Measures the time of a recovery or drain, and checks afterwards that every block of the lost helper is
+    /// unchanged on another helper.
     fn whole(&mut self, what: &str, verb: &[&str]) -> Result<WholeRow, LabError> {
         let meter = Meter::start(&self.scene.network)?;
         let begun = Instant::now();
@@ -179,8 +179,8 @@ impl Measuring<'_> {
         Ok(row)
     }
 
-    /// Takes the direction of a helper's link that carried most bytes. Returns the time in seconds that these
-    /// bytes take at the link's rate.
+    /// Finds the direction of a helper's link that carried the most bytes. Returns the time in seconds that
+    /// these bytes take at the link's rate.
     fn busiest(&self, metered: &Metered) -> f64 {
         let most = helpers(metered).map(|link| link.sent_bytes.max(link.received_bytes)).max();
         let rate = self.args.rate.bandwidth().map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);

@@ -37,7 +37,7 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    /// Deletes blocks, makes the coordinator notice, and repairs each of them to a separate node.
+    /// Deletes blocks, makes the coordinator notice the loss, and repairs each block to a separate node.
     pub(super) fn repair(
         &mut self,
         stored: &Stored,

@@ -10,10 +10,10 @@ use crate::error::LabError;
 use crate::network::{Change, LabNode, NetworkError};
 use crate::scenario::Straggler;
 
-/// A link that is slow, or about to be, until the measurement ends.
+/// A link that is slow, or will become slow, until the measurement ends.
 pub(super) struct Slowed {
     back: Change,
-    /// Dropped at the end of the measurement, which wakes the thread.
+    /// Dropping this sender at the end of the measurement wakes the thread.
     waits: Sender<()>,
     thread: JoinHandle<Result<(), NetworkError>>,
 }

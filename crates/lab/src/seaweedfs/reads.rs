@@ -51,7 +51,7 @@ impl Needles {
         (Self(stored.into_inner().expect("no panic")), cluster.plain_volumes(collection))
     }
 
-    /// Reads needles with several clients until `work` is done.
+    /// Reads needles with several clients until `work` returns.
     pub(super) fn read_during<T>(&self, cluster: &Cluster, work: impl FnOnce() -> T) -> (Reads, T) {
         let homes = homes(cluster);
         let (over, failed) = (AtomicBool::new(false), AtomicUsize::new(0));

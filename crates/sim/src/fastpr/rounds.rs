@@ -33,8 +33,8 @@ impl Model {
         self.chunk_bytes / self.disk + at_once * (received + self.chunk_bytes / self.disk)
     }
 
-    /// Returns the seconds per chunk if copying and rebuilding go on all the time and sets have the maximum
-    /// size.
+    /// Returns the seconds per chunk if copying and rebuilding run in parallel without pauses, and all sets
+    /// have the maximum size.
     pub fn optimum(&self, needs: usize) -> f64 {
         1.0 / (1.0 / self.migration() + 1.0 / self.reactive(needs))
     }
@@ -63,9 +63,9 @@ impl Model {
 pub enum RoundOrder {
     /// Largest sets first (the paper's Algorithm 2).
     Size,
-    /// Highest rate first. The rate counts all chunks repaired per second while the set is rebuilt, also by
-    /// copying. The paper uses this order for LRC, where sets of local and of global chunks take different
-    /// times.
+    /// Highest rate first. The rate is the number of chunks repaired per second while the set is rebuilt,
+    /// including copied chunks. The paper uses this order for LRC, where sets of local and of global chunks
+    /// take different times.
     Weight,
 }
 
@@ -99,7 +99,8 @@ pub fn schedule(
     let mut rounds = Vec::new();
     while let Some(rebuilt) = sets.pop() {
         let seconds = reconstruction(&rebuilt);
-        // A small tolerance: a copy that ends with the round, up to rounding, belongs to the round.
+        // Add a small tolerance, so that rounding errors do not exclude a copy that ends exactly with the
+        // round.
         let mut room = (seconds / migration + 1e-9) as usize;
         let mut migrated = Vec::new();
         while room > 0 && !sets.is_empty() {

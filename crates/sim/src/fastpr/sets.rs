@@ -1,8 +1,8 @@
 //! Reconstruction sets: the paper's algorithm, and ours.
 //!
-//! The paper's algorithm fills one set after another. As long as an exchange of a member for a chunk outside
-//! lets further chunks into the set, the algorithm makes such an exchange. To find the best exchange, it
-//! tries all pairs of a member and a chunk outside, and for each pair all other chunks.
+//! The paper's algorithm fills one set after another. If exchanging a member for a chunk outside the set
+//! makes room for further chunks, it makes the exchange, and repeats this until no exchange helps. To find
+//! the best exchange, it tries all pairs of a member and a chunk outside, and for each pair all other chunks.
 //!
 //! Our algorithm differs in two ways. First, while more than `LOOKED_AT` chunks are left, it considers only
 //! the next `LOOKED_AT` chunks outside and makes the first exchange that helps, because other exchanges can
@@ -79,7 +79,7 @@ enum Choice {
     Best,
 }
 
-/// Exchanges one member for a chunk outside, if the exchange lets further chunks in.
+/// Exchanges one member for a chunk outside, if the exchange makes room for further chunks.
 fn exchange<'a>(group: &Group<'a>, outside: &[usize], most: usize, choice: Choice) -> Option<Group<'a>> {
     let mut best: Option<Group> = None;
     for &new in outside {

@@ -134,7 +134,7 @@ impl Ports {
 }
 
 /// Max-min fair sharing by progressive filling: saturates one resource after another, in the order of the
-/// paces at which they become full.
+/// paces at which the resources become saturated.
 struct Filling<'a> {
     flows: Vec<&'a Flow>,
     paces: Vec<Option<f64>>,

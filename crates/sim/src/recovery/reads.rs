@@ -31,7 +31,7 @@ pub struct Reads {
     pub clients: u32,
     /// Number of blocks that each client reads.
     pub each: u32,
-    /// One of this many blocks is lost.
+    /// One in this many blocks is lost.
     pub lost_in: u32,
     /// Block size in bytes.
     pub block_bytes: u64,

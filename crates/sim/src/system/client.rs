@@ -77,7 +77,7 @@ struct Flow {
 /// stripes, even if the file is replaced.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lease {
-    /// The number of the coordinator's start that granted the lease.
+    /// The number of the coordinator's run in which the lease was granted.
     run: u32,
     since: Duration,
 }
@@ -458,8 +458,8 @@ impl Clients {
         self.check_read(process, number, Some(bytes), system);
     }
 
-    /// Checks that the result `got` of a read is possible: possible contents of the file, or `None` if the
-    /// file may not exist.
+    /// Checks that the result `got` of a read is possible. It must be contents that the file may have had, or
+    /// `None` if the file may not have existed.
     fn check_read(&mut self, process: ProcessId, number: u64, got: Option<Vec<u8>>, system: &mut System) {
         let Some(Flow { file, what: What::Read { before, .. }, .. }) =
             self.client(process).flows.remove(&number)

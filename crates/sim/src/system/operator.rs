@@ -168,7 +168,7 @@ impl<'s> Operator<'s> {
         }
         let scrubs = status.work.last_scrub.as_ref().is_some_and(|scrub| scrub.state == ScrubState::Running);
         if status.stripes.contradictory > 0 && !scrubs {
-            self.order(|reply| ScrubCommand::Start(true, reply)); // It identifies the wrong block.
+            self.order(|reply| ScrubCommand::Start(true, reply)); // A scrub identifies the wrong block.
         }
         for part in &status.damage.unreadable {
             // After a catalog was restored, a file that had been removed or replaced since the backup may be

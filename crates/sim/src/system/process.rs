@@ -178,8 +178,9 @@ impl Process {
         }
     }
 
-    /// Call this after the task of a job has handled something. On a client, takes over the delivered blocks
-    /// that the task no longer keeps. Removes the task if it has no state of the job any more.
+    /// Cleans up after the task of a job has handled a message or an event. On a client, takes over the
+    /// delivered blocks that the task no longer keeps. Removes the task if it has no state of the job any
+    /// more.
     fn after(&mut self, job: JobId) {
         let Some(task) = self.tasks.get_mut(&job) else { return };
         let (is_client, is_known) = (self.id.0 >= FIRST_CLIENT, task.knows_job());

@@ -255,9 +255,9 @@ pub enum Weather {
     Calm,
     /// Processes die and come back.
     Crashes,
-    /// In addition, networks break.
+    /// Processes die and come back, and networks break.
     Storms,
-    /// In addition, disks fail.
+    /// Processes die and come back, networks break, and disks fail.
     Disasters,
 }
 
@@ -436,8 +436,8 @@ impl Script {
         ProcessId(FIRST_CLIENT + dice.below(self.clients.into()) as u32)
     }
 
-    /// In half of the scripts, returns the helper that most operations and faults concern. These scripts also
-    /// use fewer files. Both make collisions likely.
+    /// Returns the helper that most operations and faults concern; `None` in half of the scripts. A script
+    /// with such a helper also uses fewer files. Both make collisions likely.
     fn focus(&self) -> Option<ProcessId> {
         (self.seed / 8)
             .is_multiple_of(2)

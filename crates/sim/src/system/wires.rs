@@ -52,8 +52,8 @@ pub(crate) struct Wire {
     /// Whether the coordinator's end is open.
     pub(crate) coordinator_open: bool,
     pub(crate) process_open: bool,
-    /// Time at which the coordinator's end last received a message. `process_heard` is that of the process's
-    /// end.
+    /// Time at which the coordinator's end last received a message. `process_heard` is the same for the
+    /// process's end.
     pub(crate) coordinator_heard: Duration,
     pub(crate) process_heard: Duration,
     lanes: [Lane; 2],
