@@ -42,7 +42,7 @@ pub(super) struct Windows {
 /// the block's digest is not computed from hashes of windows.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
-/// Windows to be read back next, after a sync of the file, on a thread that may block.
+/// The windows that are read back next. The file is synced first; the reads run on a thread that may block.
 pub(super) struct Reading {
     block: BlockId,
     path: PathBuf,
@@ -64,8 +64,8 @@ struct Window {
 enum Hashing {
     /// The window is not hashed, because the block's digest is computed from its checksum list.
     None,
-    /// The window is hashed, as part of a block of `chunks` chunks. If the hash is `known`, the result must
-    /// be equal.
+    /// The window is hashed, as part of a block of `chunks` chunks. If the hash was computed before
+    /// (`known`), the result must equal it.
     Sum { chunks: usize, known: Option<Sum> },
 }
 
@@ -88,7 +88,7 @@ impl Windows {
 
     /// Takes the waiting windows whose chunk checksums are all `known`; returns `None` if there is no such
     /// window. The caller must sync the file before it reads these windows, and must pass the result of the
-    /// reads to [`take`](Self::take) before the next call.
+    /// reads to [`take`](Self::take) before it calls this method again.
     pub(super) fn read(
         &mut self,
         place: &BlockPaths,

@@ -59,8 +59,8 @@ pub struct Rebuilt {
     pub replaced: Option<PathBuf>,
 }
 
-/// A readable put that claims the name of a file but may not replace it. Either fewer helpers hold its
-/// blocks, or it is older than a file that only one helper reports.
+/// A readable put that claims the name of a file but may not replace it. Either too few helpers hold its
+/// blocks, or it is older than the file, and only one helper reports the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
     /// The claimed name.
@@ -490,10 +490,11 @@ fn choose(
 
 /// Chooses the put that becomes the file; `puts` are sorted from new to old.
 ///
-/// Among the readable puts, this is the newest whose `reach` is at least the highest number of witnesses of
-/// any of them. If some helpers did not answer, their blocks may make an unreadable put readable. The best
-/// unreadable put is then chosen if it has more witnesses than the readable put can reach, or if no put is
-/// readable. If all helpers answered, an unreadable put is treated as unfinished.
+/// Let `most` be the highest number of witnesses of any readable put. The newest readable put whose `reach`
+/// is at least `most` is chosen. If some helpers did not answer, their blocks may make an unreadable put
+/// readable. In this case, the same rule is applied to the unreadable puts. The put that it selects is chosen
+/// instead if it has more witnesses than the `reach` of the readable put, or if no put is readable. If all
+/// helpers answered, an unreadable put is treated as unfinished.
 fn pick(puts: &[Candidate], some_are_silent: bool) -> Option<usize> {
     let best = |fits: &dyn Fn(&Candidate) -> bool| {
         let most = puts.iter().filter(|put| fits(put)).map(|put| put.witnesses).max()?;
@@ -520,7 +521,7 @@ fn own_name(part: &FilePart, taken: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// Converts a put into a file called `name` instead of the name that the put claims.
+/// Converts a put into a file that is called `name` and not by the name that the put claims.
 fn kept_apart(put: Candidate, name: String, now: u64) -> (FileRecord, Stripes) {
     let mut stripes = put.stripes;
     rename(&mut stripes, &name);

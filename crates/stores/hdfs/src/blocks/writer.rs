@@ -148,7 +148,7 @@ impl ReplicaWriter {
         written.map_err(block_fault(&self.block, &self.temporary.meta))
     }
 
-    /// Writes the checksums of the chunks that were written in pieces, after reading them back.
+    /// Reads back the chunks that were written in pieces, and writes their checksums.
     fn sum_ragged(&mut self) -> Result<(), BlockError> {
         for index in self.ragged.ranges().flatten() {
             let range = self.format.chunk(index, self.bytes());

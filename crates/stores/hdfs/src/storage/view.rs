@@ -27,8 +27,8 @@ use super::groups::{Groups, Held, Listed, group_number};
 use crate::blocks::GroupBlock;
 use crate::listing::Standing;
 
-/// A block of a live DataNode is treated as missing after being unlisted for this long, because a block
-/// report consists of several messages.
+/// A block of a live DataNode is treated as missing only after being unlisted for this long. A block report
+/// consists of several messages, so a block may be unlisted until the last one arrives.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The last report about a group.
@@ -80,8 +80,8 @@ impl View {
         self.nodes.assume_service(node)
     }
 
-    /// Records the groups in the answer to a query sent at `asked`. `all` is true if the answer lists all
-    /// groups. Returns the groups whose state may have changed.
+    /// Records the groups that an answer lists. The query was sent at `asked`. `all` is true if the answer
+    /// lists all groups. Returns the groups whose state may have changed.
     pub fn take_groups(
         &mut self,
         now: Duration,

@@ -274,7 +274,8 @@ impl Shared {
             file = file.of(name), %server, from = %source.address(), %problem,
             "replacing a small file of a volume"
         );
-        // The disk that the server chooses may not be the disk whose file it reads first, so try each disk.
+        // If the server chooses the disk, it may store the file on one disk but read an old file from another
+        // disk first. So try each disk in turn until the server reads the new file.
         for disk in self.disks_of(server) {
             let bring = bring(&connection, name, files, source.address(), disk);
             let serves = self.known.state().view.volumes().serves(name.id(), server);
