@@ -100,7 +100,7 @@ final class Json {
     }
   }
 
-  /** Returns true after a comma, false at the end. */
+  /** Consumes a comma or the closing character {@code end}; returns true if it was a comma. */
   private boolean continues(char end) throws MendException {
     skipSpace();
     char next = peek();
