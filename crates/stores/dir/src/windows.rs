@@ -70,7 +70,7 @@ enum Hashing {
 }
 
 impl Windows {
-    /// Starts with all windows of a block of `chunks` chunks waiting to be read back.
+    /// Creates the state of a block of `chunks` chunks: all windows must still be read back.
     pub(super) fn new(chunks: usize, gate: Arc<dyn Gate>) -> Self {
         let waiting = numbers(&(0..chunks)).collect();
         Self { gate, waiting, reading: Vec::new(), interest: Arc::default() }
@@ -135,7 +135,7 @@ impl Windows {
     }
 }
 
-/// Returns the windows that contain some of these chunks.
+/// Returns the numbers of the windows that contain any of these chunks.
 pub(super) fn numbers(chunks: &Range<usize>) -> Range<usize> {
     if chunks.is_empty() { 0..0 } else { chunks.start / WINDOW_CHUNKS..chunks.end.div_ceil(WINDOW_CHUNKS) }
 }

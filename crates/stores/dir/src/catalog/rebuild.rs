@@ -7,10 +7,10 @@
 //!
 //! A helper may return false labels, so the rebuild counts helpers, not blocks. Each stripe of a put is
 //! stored on some number of helpers; the smallest of these numbers is the put's number of *witnesses*. A
-//! helper that does not answer (a silent helper) might confirm a put. If a file has more witnesses than a put
-//! of the same name would have if all silent helpers confirmed it, the put does not replace the file, but is
-//! stored under another name. Numbers and times that only one helper reports barely affect the
-//! [counters](super::counters).
+//! helper that does not answer (a silent helper) might confirm a put. The rebuild therefore also considers
+//! how many witnesses a put would have if all silent helpers confirmed it. If a file of the same name still
+//! has more witnesses, the put does not replace the file, but is stored under another name. Numbers and times
+//! that only one helper reports barely affect the [counters](super::counters).
 //!
 //! The report names everything that did not become a file.
 
@@ -404,7 +404,7 @@ fn held(stripe: &StripeRecord) -> usize {
     stripe.blocks.iter().filter(|block| block.node.is_some()).count()
 }
 
-/// Returns the number of each stripe, with the number of helpers that report it.
+/// Returns the number in each stripe's name, with the number of helpers that report the stripe.
 fn stripe_numbers(stripes: &Stripes) -> impl Iterator<Item = (u64, usize)> {
     stripes.values().map(|(key, stripe)| (key.count(), witnesses(stripe.blocks.iter())))
 }

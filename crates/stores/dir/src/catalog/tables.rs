@@ -69,7 +69,8 @@ pub(super) fn guard<T, E: From<CatalogError>>(
     path: &Path,
     work: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    // An aborted transaction changes nothing, so no state is left half-changed.
+    // A panic aborts the transaction, and an aborted transaction changes nothing, so no state is left
+    // half-changed.
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("its storage gave up");

@@ -197,8 +197,8 @@ impl Volumes {
         let mut was_there = false;
         for volume in &self.volumes {
             let files = volume.files(name);
-            // The bytes go first: checksums without bytes are ignored, and removed at the DataNode's next
-            // scan.
+            // The bytes are removed first, because checksums without bytes are ignored, and removed at the
+            // DataNode's next scan.
             let bytes = volume.has(name)? && remove_file(&files.bytes)?;
             if remove_file(&files.meta)? || bytes {
                 sync_folder(parent(&files.bytes))?;

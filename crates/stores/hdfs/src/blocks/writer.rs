@@ -219,8 +219,8 @@ impl ReplicaWriter {
         done.map(|()| replaces)
     }
 
-    /// Removes the files that this writer created under the replica's names. The bytes go first: checksums
-    /// without bytes are ignored.
+    /// Removes the files that this writer created under the replica's names. The bytes are removed first,
+    /// because checksums without bytes are ignored.
     fn remove_own(&self) {
         let files = self.volume().files(&self.place.name);
         remove_if(&files.bytes, &self.file);

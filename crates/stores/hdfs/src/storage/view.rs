@@ -10,8 +10,8 @@
 //! reported as healthy on it.
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
-//! are reported. A group that lacks such a block is *unsettled*, and is reported only once the block is
-//! listed, or a later answer lacks it too.
+//! are reported. A group with such a block is *unsettled*. It is reported to the coordinator only once the
+//! block is listed, or a later answer lacks the block too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -49,7 +49,8 @@ pub(super) struct View {
     told: BTreeMap<i64, Told>,
     /// Groups whose state may change without a new listing: when time passes, or when a DataNode returns.
     unsure: BTreeSet<i64>,
-    /// Groups that are not reported yet, because some of their blocks may be unreported.
+    /// Groups that were not reported to the coordinator yet, because DataNodes may not have reported some of
+    /// their blocks.
     unsettled: BTreeSet<i64>,
 }
 
@@ -99,7 +100,7 @@ impl View {
         self.groups.remove(number);
     }
 
-    /// Returns the number of groups that are not reported yet.
+    /// Returns the number of groups that were not reported to the coordinator yet.
     pub fn unsettled(&self) -> usize {
         self.unsettled.len()
     }
@@ -116,8 +117,8 @@ impl View {
         self.bad.state(stripe, at, node) != BlockState::Healthy
     }
 
-    /// Returns a group as a stripe; `None` if the group is empty or unsettled (some of its blocks may be
-    /// unreported).
+    /// Returns a group as a stripe; `None` if the group is empty or unsettled (DataNodes may not have
+    /// reported some of its blocks).
     fn stripe(&mut self, now: Duration, number: i64) -> Option<StripeRecord> {
         self.unsettled.remove(&number);
         let held = self.groups.get(number)?;
