@@ -60,7 +60,7 @@ struct Window {
     hashing: Hashing,
 }
 
-/// How the bytes of a window are hashed, in addition to the comparison with the checksums.
+/// How the bytes of a window are hashed while they are compared with the checksums.
 enum Hashing {
     /// The window is not hashed, because the block's digest is computed from its checksum list.
     None,

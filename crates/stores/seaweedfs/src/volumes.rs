@@ -125,7 +125,7 @@ pub(crate) struct Kept {
 pub struct Volumes {
     listed: Listing,
     volumes: BTreeMap<u32, Volume>,
-    /// Locations recorded by an earlier coordinator, until the encoding is listed.
+    /// Locations that an earlier coordinator recorded; kept here until the encoding is listed.
     kept: BTreeMap<(u32, Encoding), Kept>,
 }
 

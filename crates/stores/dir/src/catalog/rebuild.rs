@@ -2,7 +2,7 @@
 //!
 //! Every block's label, length and digest are known. It is unknown whether a put was committed and whether a
 //! file was removed. Of several puts of the same name, the newest readable one therefore becomes the file;
-//! the blocks of the others stay on the helpers as orphans. An empty file has no blocks and cannot be
+//! the blocks of the other puts stay on the helpers as orphans. An empty file has no blocks and cannot be
 //! recovered.
 //!
 //! A helper may return false labels, so the rebuild counts helpers, not blocks. Each stripe of a put is

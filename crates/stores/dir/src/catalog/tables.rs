@@ -337,7 +337,8 @@ impl<'c> Change<'c> {
         Ok(removed)
     }
 
-    /// Takes `step` values from a counter in `meta`, which starts at 1. Returns the first.
+    /// Takes `step` values from a counter in the table `meta`; the counter starts at 1. Returns the first of
+    /// these values.
     pub(super) fn count(&self, counter: &str, step: u64) -> Result<u64, CatalogError> {
         let next = self.get(META, counter)?.unwrap_or(1);
         self.put(META, counter, &(next + step))?;

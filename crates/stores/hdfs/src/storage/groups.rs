@@ -178,7 +178,7 @@ impl Groups {
         (listed.group.stripe_id() == *stripe).then_some(listed)
     }
 
-    /// Returns a group, if its last answer belongs to a query sent at `asked` or later.
+    /// Returns a group if the query for its last listing was sent at `asked` or later.
     pub fn fresh(&self, number: i64, asked: Duration) -> Option<&Listed> {
         self.get(number).filter(|held| held.asked >= asked).map(|held| &held.listed)
     }

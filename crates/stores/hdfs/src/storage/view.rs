@@ -105,7 +105,8 @@ impl View {
         self.unsettled.len()
     }
 
-    /// Returns up to `most` unsettled groups to query again, because their DataNodes have had time to report.
+    /// Returns up to `most` unsettled groups whose DataNodes have had time to report, so that the caller
+    /// queries these groups again.
     pub fn due(&self, now: Duration, most: usize) -> Vec<Listed> {
         let held = self.unsettled.iter().filter_map(|&number| self.groups.get(number));
         let due = held.filter(|held| held.settles <= now);

@@ -185,8 +185,8 @@ impl Shared {
         }
     }
 
-    /// Compares the file again under the lock, since others may have changed it before the lock was taken.
-    /// Replaces the server's copy if it still differs from the majority.
+    /// Compares the file again under the lock, since another client may have changed it before the lock was
+    /// taken. Replaces the server's copy if it still differs from the majority.
     async fn look_again(
         self: &Arc<Self>,
         name: &VolumeName,
@@ -342,7 +342,7 @@ impl Shared {
     /// caller must hold the cluster's lock for the volume.
     pub(super) async fn refresh_locations(self: &Arc<Self>, name: &VolumeName) {
         let Some((_, expected)) = self.known.state().view.named(name.id()) else { return };
-        // Without a good `.vif`, a server could not mount its shards again.
+        // Remount only servers with a good `.vif`: without one, a server could not mount its shards again.
         let vif = self
             .small_files
             .copies(name, SmallFile::Vif, None)
