@@ -43,8 +43,8 @@ const RIVAL_BYTES: usize = 32;
 pub struct Rebuilt {
     /// The names of the readable files.
     pub files: Vec<String>,
-    /// The names of files of which too many blocks are missing. The missing blocks may be on helpers that did
-    /// not answer.
+    /// The names of the unreadable files: too many of their blocks are missing. The missing blocks may be on
+    /// helpers that did not answer.
     pub unreadable: Vec<String>,
     /// Readable puts that claim the name of a file, and became files under other names.
     pub rivals: Vec<Rival>,

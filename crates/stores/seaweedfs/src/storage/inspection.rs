@@ -90,8 +90,8 @@ impl State {
 }
 
 impl State {
-    /// Returns the stripe's volume if servers should drop their cached locations of its shards: some shards
-    /// have moved, and the volume is complete.
+    /// Returns the stripe's volume if servers should drop their cached locations of its shards. This is the
+    /// case once the volume is complete again after some shards have moved.
     pub(super) fn next_to_refresh(&mut self, stripe: &StripeId) -> Option<VolumeName> {
         let id = self.view.volume_of(stripe)?;
         let is_due = self.view.volumes().is_whole(id) && self.inspection.moved.remove(&id);

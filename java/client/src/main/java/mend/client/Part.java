@@ -14,8 +14,8 @@ import java.util.Map;
  *
  * <p>Invariants: at most one plan is active. The delivery is not modified after it was reported as stopped.
  * Each plan sums a slice from scratch. A failed part keeps its other edges open until the coordinator stops
- * the plan. Meanwhile its neighbours wait. If they failed as well, the coordinator could not find the
- * culprit.
+ * the plan, so that its neighbours only wait. If the neighbours failed as well, the coordinator could not
+ * find the culprit.
  */
 final class Part {
   /** If more time than this passes between two ticks, this process itself was stopped or starved. */
