@@ -48,7 +48,8 @@ pub struct Rebuilt {
     pub unreadable: Vec<String>,
     /// Readable puts that claim the name of a file, and became files under other names.
     pub rivals: Vec<Rival>,
-    /// Puts that did not become a file, because they are older or incomplete: name and number of blocks.
+    /// Puts that did not become a file, because they are incomplete or older than the file: for each put, the
+    /// name that it claims and the number of its blocks.
     pub left: Vec<(String, usize)>,
     /// Readable files that only one helper reports; the helper may have invented them.
     pub unconfirmed: Vec<Unconfirmed>,

@@ -100,7 +100,7 @@ impl Volume {
         Ok(same.map(ReplicaName::stamp).collect())
     }
 
-    /// Returns another block of the same group in this volume, if the bytes and checksums of one exist.
+    /// Returns another block of the same group, if both files of such a block exist in this volume.
     fn beside(&self, name: &ReplicaName) -> Result<Option<ReplicaName>, BlockError> {
         let folder = self.folder(name); // All blocks of a group have the same folder.
         for other in replicas(&folder)?.into_iter().filter(|other| other.is_beside(name)) {
