@@ -37,7 +37,7 @@ impl BadCopies {
         copies.and_then(|copies| copies.get(&(index, node))).copied().unwrap_or(BlockState::Healthy)
     }
 
-    /// Forgets the copies of a stripe for which `exists` returns false.
+    /// Forgets those copies of a stripe for which `exists` returns false.
     pub fn retain(&mut self, stripe: &StripeId, exists: impl Fn(BlockIndex, NodeId) -> bool) {
         let Some(copies) = self.states.get_mut(stripe) else { return };
         for ((index, node), _) in copies.extract_if(.., |&(index, node), _| !exists(index, node)) {

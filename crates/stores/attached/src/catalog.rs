@@ -44,7 +44,7 @@ pub trait System: Send + Sync + 'static {
     /// otherwise `None`.
     fn asks_about(&self, write: &Write) -> Option<StripeId>;
 
-    /// Sends the calls that a write requires to the store's servers. The caller stores the coordinator's own
+    /// Makes the calls to the store's servers that a write requires. The caller stores the coordinator's own
     /// records afterwards.
     ///
     /// # Errors
@@ -150,13 +150,13 @@ impl<S: System> AttachedCatalog<S> {
         Storage::new(S::NAME, self.system.policy(), self, records)
     }
 
-    /// Sends the calls that a write requires to the store's servers and waits for the result.
+    /// Makes the calls to the store's servers that a write requires, and waits for the result.
     fn ask_now(&self, term: Term, write: Write) -> Result<Done, StoreError> {
         self.runtime().block_on(Arc::clone(&self.system).ask(term, write))
     }
 }
 
-/// Sends the calls that a write requires to the store's servers. If the write changes a record, writes the
+/// Makes the calls to the store's servers that a write requires. If the write changes a record, writes the
 /// record afterwards.
 async fn ask_and_keep<S: System>(system: Arc<S>, term: Term, write: Write) -> Result<Done, StoreError> {
     let done = Arc::clone(&system).ask(term, write.clone()).await?;

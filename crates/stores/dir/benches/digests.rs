@@ -1,5 +1,5 @@
-//! Measures the CPU time of a block's digest, in comparison with the checksums that every block has: `cargo
-//! bench -p dir --bench digests`. CPU time stays meaningful on a busy machine.
+//! Measures the CPU time of computing a block's digest, and that of computing the checksums that every block
+//! has: `cargo bench -p dir --bench digests`. CPU time stays meaningful on a busy machine.
 
 #![allow(missing_docs)] // The criterion macros generate undocumented items.
 

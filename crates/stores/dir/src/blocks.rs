@@ -124,7 +124,8 @@ impl Blocks for DirBlocks {
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
         let place = self.folder.place(block)?;
         let _shard = self.folder.lock_shard(place.shard);
-        // The block goes first: checksums without a block are ignored, and removed at the next start.
+        // The block is removed first, because checksums without a block are ignored, and removed at the next
+        // start.
         let removed = remove_file(&place.block)?;
         if removed | remove_file(&place.checksums)? {
             sync_folder(&place.folder)?;

@@ -107,8 +107,9 @@ impl Checksums {
         narrow(digest.finalize())
     }
 
-    /// Returns the digest that the catalog records for the block: the digest in the label or, for blocks of
-    /// old versions, whose labels contain no digest, the digest of the [list](Self::digest).
+    /// Returns the digest that the catalog records for the block: the digest in the label. The labels of
+    /// blocks of old versions contain no digest; for these blocks, returns the digest of the
+    /// [list](Self::digest).
     pub(super) fn block_digest(&self) -> repair::Digest {
         self.label.digest.unwrap_or_else(|| repair::Digest::of_u32(LIST_KIND, self.digest()))
     }

@@ -1,5 +1,6 @@
-//! Makes a sealed block visible atomically. Whenever the process crashes, after the next start either the new
-//! block exists, or the state is as before: the old block exists, or no block if there was none.
+//! Makes a sealed block visible atomically. If the process crashes, the next start restores one of two
+//! states: either the new block exists, or the state is as before the commit (the old block, or no block if
+//! there was none).
 //!
 //! A block consists of two files that must be renamed together. Creating a block is simple, because a block
 //! exists only if both files do: the checksums are renamed first, and one `fsync` of the folder makes both

@@ -42,7 +42,7 @@ pub(super) struct Windows {
 /// the block's digest is not computed from hashes of windows.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
-/// Windows to be read back next, after a sync of the file, on a thread that may block.
+/// The windows that are read back next. The file is synced first; the reads run on a thread that may block.
 pub(super) struct Reading {
     block: BlockId,
     path: PathBuf,
@@ -60,17 +60,17 @@ struct Window {
     hashing: Hashing,
 }
 
-/// How the bytes of a window are hashed, in addition to the comparison with the checksums.
+/// How the bytes of a window are hashed while they are compared with the checksums.
 enum Hashing {
     /// The window is not hashed, because the block's digest is computed from its checksum list.
     None,
-    /// The window is hashed, as part of a block of `chunks` chunks. If the hash is `known`, the result must
-    /// be equal.
+    /// The window is hashed, as part of a block of `chunks` chunks. If the hash was computed before
+    /// (`known`), the result must equal it.
     Sum { chunks: usize, known: Option<Sum> },
 }
 
 impl Windows {
-    /// Starts with all windows of a block of `chunks` chunks waiting to be read back.
+    /// Creates the state of a block of `chunks` chunks: all windows must still be read back.
     pub(super) fn new(chunks: usize, gate: Arc<dyn Gate>) -> Self {
         let waiting = numbers(&(0..chunks)).collect();
         Self { gate, waiting, reading: Vec::new(), interest: Arc::default() }
@@ -88,7 +88,7 @@ impl Windows {
 
     /// Takes the waiting windows whose chunk checksums are all `known`; returns `None` if there is no such
     /// window. The caller must sync the file before it reads these windows, and must pass the result of the
-    /// reads to [`take`](Self::take) before the next call.
+    /// reads to [`take`](Self::take) before it calls this method again.
     pub(super) fn read(
         &mut self,
         place: &BlockPaths,
@@ -135,7 +135,7 @@ impl Windows {
     }
 }
 
-/// Returns the windows that contain some of these chunks.
+/// Returns the numbers of the windows that contain any of these chunks.
 pub(super) fn numbers(chunks: &Range<usize>) -> Range<usize> {
     if chunks.is_empty() { 0..0 } else { chunks.start / WINDOW_CHUNKS..chunks.end.div_ceil(WINDOW_CHUNKS) }
 }

@@ -90,7 +90,7 @@ impl DirWriter {
         }
     }
 
-    /// Computes the checksums of the chunks that were written in pieces, by reading them back.
+    /// Reads back the chunks that were written in pieces, and computes their checksums.
     fn learn_the_rest(&mut self) -> Result<(), BlockError> {
         let mut storage = [0; CHUNK_BYTES];
         for index in 0..self.known.len() {
@@ -146,12 +146,12 @@ impl DirWriter {
         Ok(())
     }
 
-    /// Starts a thread that reads back the remaining windows while the block is checked elsewhere. The commit
-    /// collects the result.
+    /// Starts a thread that reads back the remaining windows. Meanwhile, other threads may read the sealed
+    /// block to check it. The commit collects the result.
     fn read_rest_back(&mut self) -> Result<(), BlockError> {
         let Some(reading) = self.reading() else { return Ok(()) };
-        // Drop the windows from the page cache before the block is checked elsewhere: the system does not
-        // drop pages that are being read at the same time.
+        // Drop the windows from the page cache now, before other threads read the block to check it: the
+        // system does not drop pages that are being read at the same time.
         reading.forget(&self.file);
         let begun = self.file.write_out(|file| reading.run(file));
         begun.map_err(block_fault(&self.place.id, &self.temporary.block))

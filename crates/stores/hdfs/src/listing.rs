@@ -266,7 +266,7 @@ impl Listing {
     }
 }
 
-/// Decodes a path that was URL-encoded into one word; for messages.
+/// Decodes a URL-encoded path, for use in messages.
 fn decoded(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();

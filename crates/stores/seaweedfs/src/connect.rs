@@ -67,7 +67,8 @@ pub(crate) async fn connect(
 /// Checks that a server answers with HTTP/2, with or without TLS, by sending a preface and reading the reply.
 /// The HTTP/2 client itself reports success before it has received any bytes. A server that requires TLS
 /// closes a plain connection or sends an alert. A server that rejects our certificate reports that only after
-/// our side of the TLS 1.3 handshake is done; a channel that is already reconnecting would hide this error.
+/// our side of the TLS 1.3 handshake is done; a channel that is already reconnecting would hide this error,
+/// so the check uses a connection of its own.
 async fn answers(address: &ServerAddress, security: &Security) -> Result<(), AskError> {
     const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let unreachable = |why: String| AskError::Unreachable { address: address.clone(), why };

@@ -3,8 +3,9 @@
 //!
 //! The master grants the lock as a lease of 10 s, which it keeps in memory only. Mend renews the lease every
 //! 3 s over a dedicated connection, and treats the lock as lost when that connection breaks or the lease
-//! expires. In both cases the master may have forgotten the lease: after a restart, an election or the expiry
-//! it would "renew" the lease for any client, even if another client has held the lock meanwhile.
+//! expires. In both cases the master may have forgotten the lease. After its restart, after an election or
+//! after the expiry, the master grants a "renewal" to any client, even if another client has held the lock
+//! meanwhile.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

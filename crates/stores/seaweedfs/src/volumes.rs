@@ -91,8 +91,8 @@ pub struct Volume {
 /// The state of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// There are several encodings, and the current one cannot be determined: none is readable, or a second
-    /// one could be readable as well. No repair starts until an operator decides which encoding to keep.
+    /// There are several encodings, and the current one cannot be determined: either none is readable, or
+    /// more than one may be. No repair starts until an operator decides which encoding to keep.
     Mixed(Vec<Encoding>),
     /// The numbers of data and parity shards have not been read yet.
     RatioUnknown(Encoding),
@@ -125,7 +125,7 @@ pub(crate) struct Kept {
 pub struct Volumes {
     listed: Listing,
     volumes: BTreeMap<u32, Volume>,
-    /// Locations recorded by an earlier coordinator, until the encoding is listed.
+    /// Locations that an earlier coordinator recorded; kept here until the encoding is listed.
     kept: BTreeMap<(u32, Encoding), Kept>,
 }
 
@@ -329,9 +329,9 @@ impl Volume {
         }
     }
 
-    /// Returns the current encoding. If the volume has several encodings, the readable one is current.
-    /// Returns `None` if none of several is readable, or if a second one could be readable as well, counting
-    /// its unlisted shards.
+    /// Returns the current encoding: the only one or, if there are several, the readable one. Returns `None`
+    /// if none of several is readable, or if another one might be readable too once its unlisted shards are
+    /// listed again.
     pub(crate) fn current(&self) -> Option<(Encoding, &Generation)> {
         if self.generations.len() == 1 {
             return self.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));

@@ -21,8 +21,8 @@ use crate::master::MasterClient;
 /// Time to wait for further messages. One operation often sends several, for example when a shell mounts
 /// shards one by one.
 const SETTLE: Duration = Duration::from_millis(100);
-/// The pause after a listing is at least this many times as long as the listing took, to limit the load on
-/// the master.
+/// If the master announces no change, the pause after a listing is at least this many times as long as the
+/// listing took, to limit the load on the master.
 const PAUSE_TIMES: u32 = 20;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_LAST: Duration = Duration::from_secs(5);

@@ -19,8 +19,8 @@ use super::tables::{
 };
 use super::{DirCatalog, copy_path};
 
-/// The state of the catalog at the time of the snapshot. It may be written on another thread while the
-/// catalog continues to change.
+/// The state of the catalog at the time of the snapshot. Another thread may write the snapshot to a file
+/// while the catalog continues to change.
 ///
 /// A written copy omits the open puts and the list of blocks to be removed. By the time the copy is restored,
 /// these puts may have become files, and the listed blocks may be the only copies. After a restore, the

@@ -26,8 +26,8 @@ pub(super) fn next_number(reported: impl Iterator<Item = (u64, usize)>) -> u64 {
     near.max().map_or(last, |number| number.max(last)) + 1
 }
 
-/// Returns the number in use that precedes the first run of at least [`FAR`] free numbers or, if no run is
-/// that long, the longest run.
+/// Returns the number in use that precedes the first run of at least [`FAR`] free numbers. If no run is that
+/// long, returns the number that precedes the longest run.
 fn before_free_run(mut used: Vec<u64>) -> u64 {
     used.sort_unstable();
     let starts = iter::once(0).chain(used.iter().copied());

@@ -1,9 +1,9 @@
 //! Carries out many changes in one transaction, so that all pending writes share one fsync.
 //!
 //! redb cannot roll back a part of a transaction. If a change is refused, the transaction is dropped and
-//! repeated without that change. The changes before it then have the same results again, so the reason for
-//! the refusal still applies. After an I/O error, the database is reopened, and the transaction is repeated
-//! unless it turned out to be durable.
+//! repeated without that change. In the repetition, the changes before it have the same results as in the
+//! first attempt, so the reason for the refusal still applies. After an I/O error, the database is reopened,
+//! and the transaction is repeated unless it turned out to be durable.
 
 use std::sync::{Arc, Mutex};
 

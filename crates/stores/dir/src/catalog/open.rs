@@ -81,7 +81,7 @@ impl DirCatalog {
         Ok(catalog)
     }
 
-    /// Refuses version 1, because its records, even that of the version, had no checksums.
+    /// Refuses version 1. Its records had no checksums, not even the record that contains the version.
     fn check_is_newer_than_1(&self) -> Result<(), OpenError> {
         let version = self.look(|view| view.bytes(META, VERSION_KEY))?;
         if version.as_deref() == Some(b"1") {

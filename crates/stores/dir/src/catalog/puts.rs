@@ -106,8 +106,8 @@ impl DirCatalog {
         self.look(|view| view.get(PUTS, put.0))?.ok_or(PutError::NoSuchPut(put))
     }
 
-    /// Allocates the stripe at `position` of a put, with blocks of this size. Each block is placed on the
-    /// node of `nodes` at the block's index.
+    /// Allocates the stripe at `position` of a put, with blocks of this size. Block `i` is placed on
+    /// `nodes[i]`.
     ///
     /// A repeated call for the same position returns the same stripe with its blocks moved to `nodes`. A
     /// block that moves must be published again; a block that stays keeps its state.

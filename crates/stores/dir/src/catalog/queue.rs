@@ -37,7 +37,8 @@ impl DirCatalog {
         Ok(records)
     }
 
-    /// Reserves `count` numbers for jobs, larger than all earlier job numbers. Returns the first.
+    /// Reserves `count` numbers for jobs, larger than all earlier job numbers. Returns the first of these
+    /// numbers.
     ///
     /// # Errors
     /// [`CatalogError`].

@@ -2,15 +2,15 @@
 //!
 //! Every block's label, length and digest are known. It is unknown whether a put was committed and whether a
 //! file was removed. Of several puts of the same name, the newest readable one therefore becomes the file;
-//! the blocks of the others stay on the helpers as orphans. An empty file has no blocks and cannot be
+//! the blocks of the other puts stay on the helpers as orphans. An empty file has no blocks and cannot be
 //! recovered.
 //!
 //! A helper may return false labels, so the rebuild counts helpers, not blocks. Each stripe of a put is
 //! stored on some number of helpers; the smallest of these numbers is the put's number of *witnesses*. A
-//! helper that does not answer (a silent helper) might confirm a put. If a file has more witnesses than a put
-//! of the same name would have if all silent helpers confirmed it, the put does not replace the file, but is
-//! stored under another name. Numbers and times that only one helper reports barely affect the
-//! [counters](super::counters).
+//! helper that does not answer (a silent helper) might confirm a put. The rebuild therefore also considers
+//! how many witnesses a put would have if all silent helpers confirmed it. If a file of the same name still
+//! has more witnesses, the put does not replace the file, but is stored under another name. Numbers and times
+//! that only one helper reports barely affect the [counters](super::counters).
 //!
 //! The report names everything that did not become a file.
 
@@ -43,12 +43,13 @@ const RIVAL_BYTES: usize = 32;
 pub struct Rebuilt {
     /// The names of the readable files.
     pub files: Vec<String>,
-    /// The names of files of which too many blocks are missing. The missing blocks may be on helpers that did
-    /// not answer.
+    /// The names of the unreadable files: too many of their blocks are missing. The missing blocks may be on
+    /// helpers that did not answer.
     pub unreadable: Vec<String>,
     /// Readable puts that claim the name of a file, and became files under other names.
     pub rivals: Vec<Rival>,
-    /// Puts that did not become a file, because they are older or incomplete: name and number of blocks.
+    /// Puts that did not become a file, because they are incomplete or older than the file: for each put, the
+    /// name that it claims and the number of its blocks.
     pub left: Vec<(String, usize)>,
     /// Readable files that only one helper reports; the helper may have invented them.
     pub unconfirmed: Vec<Unconfirmed>,
@@ -59,8 +60,8 @@ pub struct Rebuilt {
     pub replaced: Option<PathBuf>,
 }
 
-/// A readable put that claims the name of a file but may not replace it. Either fewer helpers hold its
-/// blocks, or it is older than a file that only one helper reports.
+/// A readable put that claims the name of a file but may not replace it. Either too few helpers hold its
+/// blocks, or it is older than the file, and only one helper reports the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
     /// The claimed name.
@@ -404,7 +405,7 @@ fn held(stripe: &StripeRecord) -> usize {
     stripe.blocks.iter().filter(|block| block.node.is_some()).count()
 }
 
-/// Returns the number of each stripe, with the number of helpers that report it.
+/// Returns the number in each stripe's name, with the number of helpers that report the stripe.
 fn stripe_numbers(stripes: &Stripes) -> impl Iterator<Item = (u64, usize)> {
     stripes.values().map(|(key, stripe)| (key.count(), witnesses(stripe.blocks.iter())))
 }
@@ -490,10 +491,11 @@ fn choose(
 
 /// Chooses the put that becomes the file; `puts` are sorted from new to old.
 ///
-/// Among the readable puts, this is the newest whose `reach` is at least the highest number of witnesses of
-/// any of them. If some helpers did not answer, their blocks may make an unreadable put readable. The best
-/// unreadable put is then chosen if it has more witnesses than the readable put can reach, or if no put is
-/// readable. If all helpers answered, an unreadable put is treated as unfinished.
+/// Let `most` be the highest number of witnesses of any readable put. The newest readable put whose `reach`
+/// is at least `most` is chosen. If some helpers did not answer, their blocks may make an unreadable put
+/// readable. In this case, the same rule is applied to the unreadable puts. The put that it selects is chosen
+/// instead if it has more witnesses than the `reach` of the readable put, or if no put is readable. If all
+/// helpers answered, an unreadable put is treated as unfinished.
 fn pick(puts: &[Candidate], some_are_silent: bool) -> Option<usize> {
     let best = |fits: &dyn Fn(&Candidate) -> bool| {
         let most = puts.iter().filter(|put| fits(put)).map(|put| put.witnesses).max()?;
@@ -520,7 +522,7 @@ fn own_name(part: &FilePart, taken: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// Converts a put into a file called `name` instead of the name that the put claims.
+/// Converts a put into a file that is called `name` and not by the name that the put claims.
 fn kept_apart(put: Candidate, name: String, now: u64) -> (FileRecord, Stripes) {
     let mut stripes = put.stripes;
     rename(&mut stripes, &name);

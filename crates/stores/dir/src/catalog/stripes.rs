@@ -88,8 +88,8 @@ impl DirCatalog {
         Ok(pending)
     }
 
-    /// Returns the stripe whose name has this count, if there is only one. Users may omit the rest of the
-    /// name, the era.
+    /// Returns the stripe whose name has this count, if there is only one. The rest of a stripe's name is the
+    /// era, which users may omit.
     ///
     /// # Errors
     /// [`CatalogError::Ambiguous`] if several stripes have this count.

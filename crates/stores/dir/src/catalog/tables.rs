@@ -69,7 +69,8 @@ pub(super) fn guard<T, E: From<CatalogError>>(
     path: &Path,
     work: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    // An aborted transaction changes nothing, so no state is left half-changed.
+    // A panic aborts the transaction, and an aborted transaction changes nothing, so no state is left
+    // half-changed.
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("its storage gave up");
@@ -336,7 +337,8 @@ impl<'c> Change<'c> {
         Ok(removed)
     }
 
-    /// Takes `step` values from a counter in `meta`, which starts at 1. Returns the first.
+    /// Takes `step` values from a counter in the table `meta`; the counter starts at 1. Returns the first of
+    /// these values.
     pub(super) fn count(&self, counter: &str, step: u64) -> Result<u64, CatalogError> {
         let next = self.get(META, counter)?.unwrap_or(1);
         self.put(META, counter, &(next + step))?;

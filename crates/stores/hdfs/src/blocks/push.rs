@@ -1,9 +1,10 @@
 //! Hands a replica over to a running DataNode without a plug-in, with the protocol that DataNodes use to
 //! write blocks to each other.
 //!
-//! The replica is first written to the DataNode's folder of unfinished files, as always, and stays there
-//! during the push. The DataNode writes files of its own, which become visible once they are complete. An
-//! interrupted push is therefore never visible, and Mend keeps its copy if the DataNode refuses the block.
+//! Like every replica that Mend writes, the replica is first written to the DataNode's folder of unfinished
+//! files. It stays there during the push. The DataNode writes files of its own, which become visible once
+//! they are complete. An interrupted push is therefore never visible, and Mend keeps its copy if the DataNode
+//! refuses the block.
 
 use std::io;
 use std::net::SocketAddr;

@@ -100,7 +100,7 @@ impl Volume {
         Ok(same.map(ReplicaName::stamp).collect())
     }
 
-    /// Returns another block of the same group in this volume, if the bytes and checksums of one exist.
+    /// Returns another block of the same group, if both files of such a block exist in this volume.
     fn beside(&self, name: &ReplicaName) -> Result<Option<ReplicaName>, BlockError> {
         let folder = self.folder(name); // All blocks of a group have the same folder.
         for other in replicas(&folder)?.into_iter().filter(|other| other.is_beside(name)) {
@@ -197,8 +197,8 @@ impl Volumes {
         let mut was_there = false;
         for volume in &self.volumes {
             let files = volume.files(name);
-            // The bytes go first: checksums without bytes are ignored, and removed at the DataNode's next
-            // scan.
+            // The bytes are removed first, because checksums without bytes are ignored, and removed at the
+            // DataNode's next scan.
             let bytes = volume.has(name)? && remove_file(&files.bytes)?;
             if remove_file(&files.meta)? || bytes {
                 sync_folder(parent(&files.bytes))?;

@@ -148,7 +148,7 @@ impl ReplicaWriter {
         written.map_err(block_fault(&self.block, &self.temporary.meta))
     }
 
-    /// Writes the checksums of the chunks that were written in pieces, after reading them back.
+    /// Reads back the chunks that were written in pieces, and writes their checksums.
     fn sum_ragged(&mut self) -> Result<(), BlockError> {
         for index in self.ragged.ranges().flatten() {
             let range = self.format.chunk(index, self.bytes());
@@ -219,8 +219,8 @@ impl ReplicaWriter {
         done.map(|()| replaces)
     }
 
-    /// Removes the files that this writer created under the replica's names. The bytes go first: checksums
-    /// without bytes are ignored.
+    /// Removes the files that this writer created under the replica's names. The bytes are removed first,
+    /// because checksums without bytes are ignored.
     fn remove_own(&self) {
         let files = self.volume().files(&self.place.name);
         remove_if(&files.bytes, &self.file);

@@ -20,7 +20,8 @@ pub(super) struct DataNodes {
 struct DataNode {
     /// `None` while the NameNode does not list the DataNode.
     standing: Option<Standing>,
-    /// The time from which the DataNode is live and its blocks are known.
+    /// The time since which the DataNode is live and has reported its blocks; `None` if it is down or has not
+    /// reported them.
     up_since: Option<Duration>,
     /// The time of the last block report, as listed when the DataNode was last seen down. If a later listing
     /// has a different time, the DataNode has reported its blocks since then.

@@ -35,7 +35,7 @@ pub(super) struct Held {
     pub listed: Listed,
     /// The time at which the query for the last answer was sent.
     asked: Duration,
-    /// Answers to queries sent from this time on list all blocks that exist.
+    /// If a query for the group was sent at this time or later, the answer lists all blocks that exist.
     pub settles: Duration,
     /// Blocks that are no longer listed: index in the group, last holder, and the time at which the loss was
     /// seen.
@@ -101,9 +101,9 @@ impl Held {
 }
 
 impl Groups {
-    /// Records the groups in the answer to a query sent at `asked`. `all` is true if the answer lists all
-    /// groups, `all_reported` if the NameNode knows the blocks of all DataNodes. Returns the groups that have
-    /// changed.
+    /// Records the groups that an answer lists. The query was sent at `asked`. `all` is true if the answer
+    /// lists all groups, `all_reported` if the NameNode knows the blocks of all DataNodes. Returns the groups
+    /// that have changed.
     pub fn take(
         &mut self,
         now: Duration,
@@ -117,8 +117,8 @@ impl Groups {
         let is_first = !self.is_listed && all_reported;
         for listed in listed {
             let number = listed.group.number;
-            // A renamed file may be listed in its folder and in a snapshot. The folder is listed first, and
-            // its path is kept.
+            // A renamed file may be listed in its folder and in a snapshot. The path in the folder is listed
+            // first, and is kept.
             if !seen.insert(number) && listed.file.held_at.is_some() {
                 continue;
             }
@@ -178,7 +178,7 @@ impl Groups {
         (listed.group.stripe_id() == *stripe).then_some(listed)
     }
 
-    /// Returns a group, if its last answer belongs to a query sent at `asked` or later.
+    /// Returns a group if the query for its last listing was sent at `asked` or later.
     pub fn fresh(&self, number: i64, asked: Duration) -> Option<&Listed> {
         self.get(number).filter(|held| held.asked >= asked).map(|held| &held.listed)
     }

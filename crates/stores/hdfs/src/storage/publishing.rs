@@ -164,7 +164,7 @@ impl Shared {
         loop {
             let found = match self.look_up(known).await {
                 Ok(found) => found.ok_or_else(|| GONE.to_owned())?,
-                // The NameNode may be restarting; afterwards the DataNode reports its blocks again.
+                // The NameNode may be restarting. After the restart, the DataNode reports its blocks again.
                 Err(_) if Instant::now() < until => {
                     tokio::time::sleep(LOOK_AGAIN).await;
                     continue;

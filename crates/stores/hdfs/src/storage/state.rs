@@ -174,8 +174,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Records the groups in the answer to a query sent at `asked`. `all` is true if the answer lists all
-    /// groups.
+    /// Records the groups that an answer lists. The query was sent at `asked`. `all` is true if the answer
+    /// lists all groups.
     ///
     /// # Errors
     /// As [`take_nodes`](Self::take_nodes).

@@ -10,8 +10,8 @@
 //! reported as healthy on it.
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
-//! are reported. A group that lacks such a block is *unsettled*, and is reported only once the block is
-//! listed, or a later answer lacks it too.
+//! are reported. A group with such a block is *unsettled*. It is reported to the coordinator only once the
+//! block is listed, or a later answer lacks the block too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -27,8 +27,8 @@ use super::groups::{Groups, Held, Listed, group_number};
 use crate::blocks::GroupBlock;
 use crate::listing::Standing;
 
-/// A block of a live DataNode is treated as missing after being unlisted for this long, because a block
-/// report consists of several messages.
+/// A block of a live DataNode is treated as missing only after being unlisted for this long. A block report
+/// consists of several messages, so a block may be unlisted until the last one arrives.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The last report about a group.
@@ -49,7 +49,8 @@ pub(super) struct View {
     told: BTreeMap<i64, Told>,
     /// Groups whose state may change without a new listing: when time passes, or when a DataNode returns.
     unsure: BTreeSet<i64>,
-    /// Groups that are not reported yet, because some of their blocks may be unreported.
+    /// Groups that were not reported to the coordinator yet, because DataNodes may not have reported some of
+    /// their blocks.
     unsettled: BTreeSet<i64>,
 }
 
@@ -80,8 +81,8 @@ impl View {
         self.nodes.assume_service(node)
     }
 
-    /// Records the groups in the answer to a query sent at `asked`. `all` is true if the answer lists all
-    /// groups. Returns the groups whose state may have changed.
+    /// Records the groups that an answer lists. The query was sent at `asked`. `all` is true if the answer
+    /// lists all groups. Returns the groups whose state may have changed.
     pub fn take_groups(
         &mut self,
         now: Duration,
@@ -99,12 +100,13 @@ impl View {
         self.groups.remove(number);
     }
 
-    /// Returns the number of groups that are not reported yet.
+    /// Returns the number of groups that were not reported to the coordinator yet.
     pub fn unsettled(&self) -> usize {
         self.unsettled.len()
     }
 
-    /// Returns up to `most` unsettled groups to query again, because their DataNodes have had time to report.
+    /// Returns up to `most` unsettled groups whose DataNodes have had time to report, so that the caller
+    /// queries these groups again.
     pub fn due(&self, now: Duration, most: usize) -> Vec<Listed> {
         let held = self.unsettled.iter().filter_map(|&number| self.groups.get(number));
         let due = held.filter(|held| held.settles <= now);
@@ -116,8 +118,8 @@ impl View {
         self.bad.state(stripe, at, node) != BlockState::Healthy
     }
 
-    /// Returns a group as a stripe; `None` if the group is empty or unsettled (some of its blocks may be
-    /// unreported).
+    /// Returns a group as a stripe; `None` if the group is empty or unsettled (DataNodes may not have
+    /// reported some of its blocks).
     fn stripe(&mut self, now: Duration, number: i64) -> Option<StripeRecord> {
         self.unsettled.remove(&number);
         let held = self.groups.get(number)?;

@@ -174,7 +174,8 @@ impl ShardSums {
         start..(start + self.block_bytes()).min(self.bytes)
     }
 
-    /// Returns a digest of the shard's content: CRC32C over its length and its checksums.
+    /// Returns a digest of the shard's content: CRC32C over the shard's length, the block size and the
+    /// checksums.
     pub fn digest(&self) -> repair::Digest {
         let mut digest = crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.bytes.to_be_bytes());

@@ -160,9 +160,9 @@ impl ShardBlocks {
         Ok(without)
     }
 
-    /// Chooses the folder of a new shard: that of an existing copy, otherwise the best of all folders.
-    /// Folders with enough space come first, then those with the volume's `.vif`, `.ecsum` and `.ecx`, then
-    /// those with the most free space.
+    /// Chooses the folder of a new shard. If a copy of the shard exists, returns the copy's folder. Otherwise
+    /// compares the folders by these criteria, in this order: enough space; a copy of the volume's `.vif`, of
+    /// its `.ecsum`, of its `.ecx`; the most free space.
     fn folder_for(&self, shard: &ShardName, bytes: u64) -> Result<PathBuf, BlockError> {
         let folders = &self.shared.folders;
         if let Some(path) = folders.copies(shard)?.first() {

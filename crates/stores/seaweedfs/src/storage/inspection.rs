@@ -90,8 +90,8 @@ impl State {
 }
 
 impl State {
-    /// Returns the stripe's volume if servers should drop their cached locations of its shards: some shards
-    /// have moved, and the volume is complete.
+    /// Returns the stripe's volume if servers should drop their cached locations of its shards. This is the
+    /// case once the volume is complete again after some shards have moved.
     pub(super) fn next_to_refresh(&mut self, stripe: &StripeId) -> Option<VolumeName> {
         let id = self.view.volume_of(stripe)?;
         let is_due = self.view.volumes().is_whole(id) && self.inspection.moved.remove(&id);
@@ -185,8 +185,8 @@ impl Shared {
         }
     }
 
-    /// Compares the file again under the lock, since others may have changed it before the lock was taken.
-    /// Replaces the server's copy if it still differs from the majority.
+    /// Compares the file again under the lock, since another client may have changed it before the lock was
+    /// taken. Replaces the server's copy if it still differs from the majority.
     async fn look_again(
         self: &Arc<Self>,
         name: &VolumeName,
@@ -274,7 +274,8 @@ impl Shared {
             file = file.of(name), %server, from = %source.address(), %problem,
             "replacing a small file of a volume"
         );
-        // The disk that the server chooses may not be the disk whose file it reads first, so try each disk.
+        // If the server chooses the disk, it may store the file on one disk but read an old file from another
+        // disk first. So try each disk in turn until the server reads the new file.
         for disk in self.disks_of(server) {
             let bring = bring(&connection, name, files, source.address(), disk);
             let serves = self.known.state().view.volumes().serves(name.id(), server);
@@ -341,7 +342,7 @@ impl Shared {
     /// caller must hold the cluster's lock for the volume.
     pub(super) async fn refresh_locations(self: &Arc<Self>, name: &VolumeName) {
         let Some((_, expected)) = self.known.state().view.named(name.id()) else { return };
-        // Without a good `.vif`, a server could not mount its shards again.
+        // Remount only servers with a good `.vif`: without one, a server could not mount its shards again.
         let vif = self
             .small_files
             .copies(name, SmallFile::Vif, None)

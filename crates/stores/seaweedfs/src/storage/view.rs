@@ -167,7 +167,8 @@ impl View {
 
     /// Returns the holders of a shard. Healthy copies come first. Of several healthy copies, the first is the
     /// one to keep: the copy on the shard's original server, because other servers look for the shard there.
-    /// If that server has none, it is the copy on the server with the fewest shards of the volume.
+    /// If that server has none, the copy to keep is the one on the server with the fewest shards of the
+    /// volume.
     ///
     /// If no server is listed for a shard, the result is the shard's last server. The shard is reported as
     /// missing only after that server has confirmed the loss, because the master lists a returning server a

@@ -119,7 +119,7 @@ pub(super) async fn learn(shared: &Arc<Shared>) {
     state.tell(changes);
 }
 
-/// Reads an encoding's files from the first of its servers that succeeds.
+/// Reads an encoding's files. Tries the servers that hold shards of the encoding in turn, until one succeeds.
 async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known> {
     let (name, servers, listed_bytes) = {
         let state = shared.known.state();

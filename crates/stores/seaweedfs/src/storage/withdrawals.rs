@@ -108,7 +108,7 @@ impl Knowledge {
 }
 
 impl Shared {
-    /// Withdraws a shard whose publication failed, now or as soon as possible.
+    /// Withdraws a shard whose publication failed. If this is not possible now, [`withdraw_pending`] retries.
     pub(super) async fn withdraw(self: &Arc<Self>, shard: &ShardName, server: &ServerId) {
         let it = Withdrawal::new(shard, server);
         self.known.state().keep_withdrawal(&it);

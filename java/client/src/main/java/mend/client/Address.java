@@ -29,7 +29,7 @@ final class Address {
         return new Address(host, port);
       }
     } catch (NumberFormatException noPort) {
-      // Reported below.
+      // The error is reported below.
     }
     throw new IllegalArgumentException("`" + text + "` is not an address: write HOST:PORT");
   }

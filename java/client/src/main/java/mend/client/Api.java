@@ -65,7 +65,7 @@ final class Api {
 
   /**
    * Sends a request, and repeats it once if the connection closes. The coordinator closes idle connections,
-   * which may happen just as a request is sent. The JDK only repeats GET requests itself.
+   * which may happen just as a request is sent. The JDK itself repeats only GET requests.
    */
   private Json.Node answerAtLast(HttpRequest request) throws IOException {
     HttpResponse<byte[]> response;

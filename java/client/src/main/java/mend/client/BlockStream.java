@@ -79,7 +79,8 @@ final class BlockStream extends InputStream {
   }
 
   /**
-   * Returns the window that contains the next bytes, and requests the windows that follow; null at the end.
+   * Returns the window that contains the next bytes, and requests the windows that follow. Returns null at
+   * the end of the stream.
    */
   private synchronized Window due() throws MendException {
     if (closed) {

@@ -100,7 +100,7 @@ final class Json {
     }
   }
 
-  /** Returns true after a comma, false at the end. */
+  /** Consumes a comma or the closing character {@code end}; returns true if it was a comma. */
   private boolean continues(char end) throws MendException {
     skipSpace();
     char next = peek();
@@ -282,8 +282,8 @@ final class Json {
     }
 
     /**
-     * Returns the name of the only field, which is the type of a message or report. A value that is only a
-     * text is itself the type.
+     * Returns the name of the only field, which is the type of a message or report. If the value is a text
+     * and not an object, the text is the type.
      */
     String onlyKey() throws MendException {
       if (value instanceof String) {

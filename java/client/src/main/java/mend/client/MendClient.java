@@ -79,7 +79,7 @@ public final class MendClient implements Closeable {
 
   /**
    * Opens a stream of the bytes {@code from} to {@code to} of a block. The bytes arrive while the stream is
-   * read. Closing the stream cancels the rest.
+   * read. Closing the stream cancels the transfer of the remaining bytes.
    */
   public InputStream open(String stripe, int block, long from, long to) {
     if (from < 0 || to < from) {

@@ -12,7 +12,7 @@ public final class MendException extends IOException {
     UNREACHABLE,
     /** The peer is not a member of this cluster, or it rejects our certificate. */
     UNTRUSTED,
-    /** The coordinator refused the request: something is unknown or currently impossible. */
+    /** The coordinator refused the request: it names something unknown, or is currently impossible. */
     REFUSED,
     /** The stripe is being read or repaired under an earlier description. */
     BUSY,

@@ -14,10 +14,11 @@ import java.util.Map;
  *
  * <p>Invariants: at most one plan is active. The delivery is not modified after it was reported as stopped.
  * Each plan sums a slice from scratch. A failed part keeps its other edges open until the coordinator stops
- * the plan. Its neighbours then wait. If they failed too, the culprit could not be found.
+ * the plan, so that its neighbours only wait. If the neighbours failed as well, the coordinator could not
+ * find the culprit.
  */
 final class Part {
-  /** If more time passes between two ticks, this process itself was stopped or starved. */
+  /** If more time than this passes between two ticks, this process itself was stopped or starved. */
   private static final long ASLEEP_NS = 1_000_000_000L;
 
   /** The session's functions that a part uses. */

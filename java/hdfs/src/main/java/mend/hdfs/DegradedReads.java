@@ -92,7 +92,8 @@ public final class DegradedReads implements Closeable {
   /**
    * Fills {@code target} with bytes of a lost block, starting at offset {@code from}.
    *
-   * @return whether the read succeeded; if not, the content of {@code target} is undefined and HDFS must read
+   * @return whether the read succeeded; if not, the content of {@code target} is undefined, and HDFS must
+   *     read the bytes itself
    */
   public boolean read(Group group, int index, long from, ByteBuffer target) {
     int length = target.remaining();

@@ -10,8 +10,8 @@ import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.util.StripedBlockUtil;
 
 /**
- * A block group, described as a stripe. The holders of blocks are stated explicitly: an index without a
- * holder is lost.
+ * A block group, described as a stripe. The holders of blocks are stated explicitly: a block without a holder
+ * is lost.
  *
  * <p>A DataNode is identified by its address {@code IP:PORT}, as known to the NameNode. The coordinator maps
  * the address to the helper on the same machine ({@code datanode} in mend.toml).

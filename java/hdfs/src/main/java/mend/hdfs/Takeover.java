@@ -150,7 +150,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     }
   }
 
-  /** Cancels a repair that HDFS is about to do itself. */
+  /** Cancels a repair, because HDFS is about to rebuild the blocks itself. */
   private void cancel(Repair repair) {
     try {
       mend.get().cancel(repair);

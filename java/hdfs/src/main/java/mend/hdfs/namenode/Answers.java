@@ -96,7 +96,10 @@ final class Answers {
       }
     }
 
-    /** Reports progress of a walk, if no line was written for a second although the NameNode answers. */
+    /**
+     * Reports the progress of a walk if no line was written for a second. Called after each answer of the
+     * NameNode.
+     */
     void tellProgress(long folders, long files) {
       if (isDue()) {
         add("a " + folders + " " + files);

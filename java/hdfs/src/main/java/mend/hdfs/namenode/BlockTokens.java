@@ -15,7 +15,7 @@ import org.apache.hadoop.hdfs.security.token.block.ExportedBlockKeys;
 import org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol;
 
 /**
- * Creates block tokens in the same way as HDFS's Balancer: with keys that the NameNode gives to its
+ * Creates block tokens in the same way as HDFS's Balancer: with keys that the NameNode sends to HDFS's
  * superuser.
  *
  * <p>The keys are requested each time, because they change, and a restarted NameNode has new keys.

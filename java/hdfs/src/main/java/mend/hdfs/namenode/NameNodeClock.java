@@ -3,8 +3,8 @@ package mend.hdfs.namenode;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Estimates the current time by the NameNode's clock, which also sets the timestamps of files. Adds the time
- * since this object was created to the NameNode's last contact with a DataNode.
+ * Estimates the current time by the NameNode's clock, which also sets the timestamps of files. The estimate
+ * is the time of the NameNode's last contact with a DataNode, plus the age of this object.
  */
 final class NameNodeClock {
   private final long startNs = System.nanoTime();

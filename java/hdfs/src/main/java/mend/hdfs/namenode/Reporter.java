@@ -26,8 +26,8 @@ import org.apache.hadoop.util.GenericOptionsParser;
  * <pre>
  *   7 list PATH TAB PATH …      all groups of all files below these paths, and all DataNodes
  *   8 nodes                     all DataNodes
- *   8 volumes                   the same, with the folders of live DataNodes
- *   9 group FILE START          the group with this byte of a file, given by its inode number or encoded path
+ *   8 volumes                   all DataNodes, with the folders of live ones
+ *   9 group FILE START          the group with byte START of FILE (an inode number or an encoded path)
  *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS requires tokens
  * </pre>
  *

@@ -37,12 +37,12 @@ import org.apache.hadoop.ipc.RPC;
  *   safe                        the NameNode is in safe mode, so its data is incomplete
  *   n NUMBER UUID ADDRESS       a DataNode that later lines refer to
  *   d NUMBER RACK live|dead normal|leaving|maintenance REPORTED
- *                               its state, and the time of its last block report
+ *                               the DataNode's state, and the time of its last block report
  *   v NUMBER FOLDER             a folder of a DataNode
  *   w NUMBER WHY                the DataNode does not report its folders, and why
  *   a FOLDERS FILES             progress of a walk
  *   p FILE PATH                 a file that exists only in a snapshot: its encoded path
- *   s FOLDERS SNAPSHOTS FILES   numbers of folders with snapshots, of snapshots, and of their files
+ *   s FOLDERS SNAPSHOTS FILES   numbers of snapshottable folders, of snapshots, and of files only in them
  *   x PATH WHY                  files that exist only in snapshots of this folder are omitted, and why
  *   g FILE START GROUP STAMP BYTES POLICY open|new|old INDEX:NUMBER,…
  *                               a complete group, whether its file is open or was closed recently,

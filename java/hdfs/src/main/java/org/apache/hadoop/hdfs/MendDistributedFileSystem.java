@@ -9,8 +9,8 @@ import org.apache.hadoop.conf.Configuration;
  * HDFS's file system, except that small positional reads of lost blocks go through Mend: {@code
  * fs.hdfs.impl=org.apache.hadoop.hdfs.MendDistributedFileSystem}.
  *
- * <p>All other operations are HDFS's own, as is everything if no coordinator is configured or Mend fails. The
- * class is in HDFS's package because the client of a file system can only be set there.
+ * <p>All other operations are HDFS's own. If no coordinator is configured or Mend fails, HDFS carries out
+ * these reads too. The class is in HDFS's package because the client of a file system can only be set there.
  */
 public class MendDistributedFileSystem extends DistributedFileSystem {
   @Override
