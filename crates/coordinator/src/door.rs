@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(shaking.count(), 2);
         assert!(!shaking.by_peer[&busy].contains_key(&(false, oldest)));
         assert_eq!(Arc::strong_count(&given_up), 1, "nothing of it is kept");
-        shaking.end(&busy, oldest); // As its task does when it is notified.
+        shaking.end(&busy, oldest); // The displaced task does this when it is notified.
         assert_eq!(shaking.count(), 2);
     }
 

@@ -163,8 +163,8 @@ impl Rendezvous {
         let mut table = self.table();
         match table.early.remove(&key) {
             Some(early) if early.terms == terms => {
-                table.unauthenticated.forget(early.connection); // It can no longer be evicted.
-                let _ = early.claim.send(sender); // If it has just ended, the receiver is notified.
+                table.unauthenticated.forget(early.connection); // The connection can no longer be evicted.
+                let _ = early.claim.send(sender); // If `early` has just ended, the receiver gets an error.
             }
             _ => {
                 table.awaited.retain(|_, (_, waiting)| !waiting.is_closed());

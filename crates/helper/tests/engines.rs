@@ -670,8 +670,8 @@ fn neighbouring_bytes_of_many_slices_are_announced_together() {
 
 #[test]
 fn reads_follow_the_chunks() {
-    // Each block has 8 sub-blocks of 64 KiB, spread over 4 chunks: the repair of block 0 reads the first half
-    // of each chunk, that of block 5 every other sub-block of each chunk.
+    // Each block has 8 sub-blocks of 64 KiB, spread over 4 chunks. The repair of block 0 reads the first half
+    // of each chunk; the repair of block 5 reads every other sub-block of each chunk.
     let whole = counted("clay-6-4-5", 0, 64 << 10, Some(16 << 10));
     let clay = counted_in_chunks("clay-6-4-5", 0, (64 << 10, 4), Some(16 << 10));
     assert_eq!((clay.reads, clay.planned.reads, clay.bytes), (5 * 4, 5 * 4, whole.bytes));

@@ -67,8 +67,8 @@ pub enum Delivery {
     HandedOver(Box<dyn HandOver>),
 }
 
-/// Receives bytes. Writes may arrive in any order and may overlap; by the end, every byte was written at
-/// least once.
+/// Receives bytes. Writes may arrive in any order and may overlap. A delivery that succeeds has written every
+/// byte at least once.
 pub trait Intake: Send {
     /// Writes `bytes` at `offset`.
     ///

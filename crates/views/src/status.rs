@@ -76,8 +76,8 @@ pub struct HelperStates {
 /// Lost and wrong data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Damage {
-    /// Stripes with little redundancy left. Their repair begins earlier than that of the other blocks of
-    /// absent helpers.
+    /// Stripes with little redundancy left. Absent helpers' blocks of these stripes are rebuilt earlier than
+    /// their blocks of other stripes.
     #[serde(default)]
     pub waiting: Vec<WaitingStripes>,
     /// Parts of files that cannot be read now. The list may be truncated.
