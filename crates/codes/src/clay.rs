@@ -203,7 +203,8 @@ impl Clay {
     }
 
     /// Returns the d helpers that rebuild block `lost` with the fewest reads: all other blocks of its row in
-    /// the grid, then further blocks in order of preference. Returns `None` if not all of them are available.
+    /// the grid, then further blocks in order of preference. Returns `None` if another block of the row is
+    /// unavailable, or if fewer than d blocks are available.
     fn helpers(&self, lost: usize, erasure: &Erasure) -> Option<Vec<usize>> {
         let row = self.grid.row_of(self.node(lost));
         let in_row = |block: &usize| self.grid.row_of(self.node(*block)) == row;

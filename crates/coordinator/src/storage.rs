@@ -47,7 +47,7 @@ impl StorageThread {
         Ok(Self { asks, busy: false, thread })
     }
 
-    /// Sends the control plane's waiting requests as a batch, unless one is still in flight.
+    /// Sends the control plane's waiting requests as a batch, unless the last batch is still in flight.
     pub(crate) fn feed(&mut self, core: &mut Control) {
         if self.busy {
             return;

@@ -168,7 +168,7 @@ impl<'a, const R: usize> Rows<'a, R> {
     }
 }
 
-/// Computes `R` targets: first tiles of `U` registers, then single registers, then a last partial one.
+/// Computes `R` targets: first tiles of `U` registers, then single registers, then the last partial register.
 #[inline(always)]
 fn walk<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,

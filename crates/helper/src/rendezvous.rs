@@ -415,7 +415,7 @@ mod tests {
         scene.client.rest(dialled, Some(&scene.address));
         let (dialled, accepted) = scene.edge().await;
         assert_eq!(accepted.tcp.peer_addr().unwrap(), port);
-        // The accepting end still uses the connection, and reads the next greeting only afterwards.
+        // The accepting end still uses the connection for 50 ms, and reads the next greeting only after that.
         scene.client.rest(dialled, Some(&scene.address));
         let (server, patient) = (scene.server.clone(), async move {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -709,8 +709,8 @@ fn local_groups_and_rotated_rows_read_and_send_less() {
 }
 
 /// Reads the lost block 0 while every helper is capped at `caps[0]` bytes per second, and at `caps[1]` after
-/// half of the block was sent. Returns the bytes that the busiest helper has sent, divided by the bytes that
-/// the caps have allowed until then: first the maximum over all samples, then the value at the end.
+/// half of the block was sent. Repeatedly divides the bytes that the busiest helper has sent so far by the
+/// bytes that the caps have allowed so far. Returns the maximum of this ratio, and the ratio after the read.
 async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
     const BYTES: u64 = 1 << 20;
     let code = "rs-6-4".parse::<CodeSpec>().unwrap().build().unwrap();

@@ -157,7 +157,7 @@ pub struct Census {
     pub intact: u64,
     /// Blocks that are lost or on helpers that are down.
     pub blocks_lost: u64,
-    /// Total size of those blocks in bytes.
+    /// Total size in bytes of the blocks counted in `blocks_lost`.
     pub bytes_lost: u64,
     /// Stripes with several blocks on one helper, in stores that place each block of a stripe on a different
     /// helper. If the shared helper fails, all of these blocks are lost together.
@@ -534,8 +534,8 @@ pub struct PlanRequestView {
     pub scheme: Option<String>,
     /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
-    /// Indices of blocks to treat as lost, in addition to those that are lost. Wanted blocks are always
-    /// treated as lost.
+    /// Indices of blocks to treat as lost even if they are available. Wanted blocks are always treated as
+    /// lost.
     #[serde(default)]
     pub lost: Vec<u16>,
     /// The helper that receives the wanted blocks, or `client` for a reading client. If absent, the planner
