@@ -127,10 +127,10 @@ impl Hitchhiker {
     /// `None` if plain decoding reads as little.
     fn saving_reads(&self, lost: usize) -> Option<Vec<(usize, usize)>> {
         let k = self.data_blocks();
-        // The b halves of the other data blocks and of parity block 0 yield the lost b half, …
+        // The b halves of the other data blocks and of parity block 0 yield the lost b half.
         let mut reads: Vec<(usize, usize)> =
             (0..=k).filter(|&block| block != lost).map(|block| (block, B)).collect();
-        // … and with all of b known, a parity block's b half yields its sum of a.
+        // Once all b halves of data blocks are known, a parity block's b half yields its sum of a halves.
         match self.groups.iter().position(|group| group.contains(&lost)) {
             Some(group) => {
                 let members = self.groups[group].clone().filter(|&member| member != lost);

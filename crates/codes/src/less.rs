@@ -137,7 +137,7 @@ impl Less {
     }
 
     /// Returns the (block, sub-block) reads that rebuild a single lost block from its extended sub-stripe,
-    /// preferred ones first; `None` if too many sub-blocks are missing, or if full decoding reads no more.
+    /// preferred blocks first; `None` if too many sub-blocks are missing, or if full decoding reads no more.
     fn saving_reads(&self, lost: usize, erasure: &Erasure) -> Option<Vec<(usize, usize)>> {
         let Layout { n, k, alpha } = self.layout;
         let (stripe, _) = self.layout.group(lost);

@@ -33,7 +33,8 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const SHARE: u64 = 4;
 const MOST_CONNECTIONS: u64 = 4096;
 const FEWEST_CONNECTIONS: u64 = 64;
-/// 1/`STRANGERS_SHARE` of a listener's connections may be in their handshakes, but at most `MOST_STRANGERS`.
+/// At most 1/`STRANGERS_SHARE` of a listener's connections, and at most `MOST_STRANGERS` of them, may be in
+/// their handshakes.
 const STRANGERS_SHARE: u64 = 2;
 const MOST_STRANGERS: u64 = 1024;
 /// The log reports the number of refused connections at most once in this interval.

@@ -120,7 +120,7 @@ pub trait Publish: BlockWriter {
 
 /// The rest of the read-back of a block that was just committed; runs on a thread that may block. It returns
 /// the digest of the block that is now visible under the name. When it returns, all bytes and checksums of
-/// the block have become durable and were then read from the medium. Errors are those of
+/// the block have become durable and have then been read from the medium. Errors are those of
 /// [`Blocks::verify`](crate::Blocks::verify). Dropping the value cancels the read-back.
 pub type ReadBack = Box<dyn FnOnce(&dyn Gate) -> Result<Option<Digest>, BlockError> + Send>;
 

@@ -515,8 +515,9 @@ endpoints! {
         answer AcceptedView "The blocks that are orphans from now on",
         404 "No helper has this name";
 
-    /// Begins to remove orphans: blocks that belong to no known stripe. An orphan is removed only if it
-    /// carries this cluster's identity, is older than the catalog, and provably has no reference left.
+    /// Begins to remove orphans: blocks on helpers on which the catalog does not place them. An orphan is
+    /// removed only if it carries this cluster's identity, is not newer than the catalog, and is provably
+    /// not needed.
     RemoveOrphans remove_orphans = Post post "/v1/orphans/remove"
         answer OrphansView "The number of orphans to check",
         409 "The catalog is older than blocks on some helpers; decide with `mend catalog accept`",

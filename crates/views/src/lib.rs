@@ -239,8 +239,8 @@ pub struct AcceptedView {
 /// Orphans that are being checked for removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrphansView {
-    /// Number of blocks that belong to no known stripe. An orphan is removed only if it provably has no
-    /// reference left.
+    /// Number of blocks on helpers on which the catalog does not place them. An orphan is removed only if it
+    /// is provably not needed.
     pub orphans: u64,
 }
 
@@ -257,7 +257,7 @@ pub struct LostBlock {
     pub at_unix_ms: u64,
 }
 
-/// A block on a helper that belongs to no known stripe.
+/// A block on a helper on which the catalog does not place it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrphanView {
     /// The helper's name.
@@ -600,7 +600,7 @@ pub struct ScrubView {
     pub skipped: Vec<SkippedNode>,
     /// Bad blocks that were found.
     pub findings: Vec<Finding>,
-    /// Blocks that belong to no known stripe.
+    /// Orphans: blocks on helpers on which the catalog does not place them.
     pub orphans: Vec<OrphanView>,
     /// Results of parity checks, if the request asked for them.
     #[serde(default)]

@@ -34,7 +34,7 @@ pub struct NodeView {
     pub tasks: Option<u32>,
     /// Number of blocks that the catalog places on the node.
     pub blocks: u64,
-    /// Number of blocks on the node that belong to no known stripe.
+    /// Number of blocks on the node that the catalog does not place there.
     pub orphans: u64,
     /// Whether the node is being drained and receives no blocks.
     pub leaving: bool,

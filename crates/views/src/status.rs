@@ -113,7 +113,8 @@ pub struct CatalogState {
     /// Helpers that hold blocks newer than the catalog, for example after an old catalog was restored. If an
     /// entry is `confirmed`, nothing is stored, removed or repaired until an operator decides what to do.
     pub newer: Vec<NewerBlocks>,
-    /// Blocks on helpers that belong to no stripe; they are never removed automatically.
+    /// Orphans: blocks on helpers on which the catalog does not place them. Orphans that are provably not
+    /// needed are removed automatically; an operator decides about all others.
     pub orphans: Vec<OrphanView>,
 }
 
