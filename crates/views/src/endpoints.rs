@@ -403,7 +403,7 @@ endpoints! {
         400 "The request is invalid; repeating it cannot succeed",
         404 "The named block, stripe or helper does not exist";
 
-    /// Lists the repairs since the coordinator's start, without their stripes.
+    /// Lists the open repairs and the repairs that ended recently, without their stripes.
     ListRepairs repairs = Get get "/v1/repairs"
         answer [RepairView] "The repairs, without their stripes";
 
@@ -490,7 +490,7 @@ endpoints! {
         answer ScrubView "The scrub",
         409 "The running scrub does not check parity";
 
-    /// Returns the state of a scrub, which must be the running or the most recent one.
+    /// Returns the state of a scrub. Only the last scrubs since the start of the coordinator are kept.
     GetScrub scrub_state = Get get "/v1/scrubs/{scrub}"
         at "scrub": u64 "The scrub's number",
         answer ScrubView "The scrub",
