@@ -21,7 +21,7 @@ const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(20 * 365);
 /// The default lifetime of a member's certificate: ten years, because certificates are not renewed
 /// automatically (`docs/guides/keys.md`).
 const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(10 * 365);
-/// How far the clock of another machine may lag behind that of the issuing machine when a certificate is
+/// How far the clock of another machine may lag behind the issuing machine's clock when a certificate is
 /// issued.
 const CLOCK_SKEW: Duration = DAY;
 

@@ -400,7 +400,7 @@ pub(crate) fn with_helpers(
         .parse()
         .map_err(|error: toml_edit::TomlError| ConfigError::at(path, text, error.message(), error.span()))?;
     // If the file has an inline list, helper = [{ name = … }], extend that list, because TOML does not allow
-    // [[helper]] tables in addition.
+    // [[helper]] tables next to such a list.
     if let Some(array) = document.get_mut("helper").and_then(Item::as_array_mut) {
         array.extend(helpers.into_iter().map(Table::into_inline_table));
         return Ok(document.to_string());

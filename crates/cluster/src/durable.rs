@@ -46,7 +46,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileEr
 }
 
 fn try_replace(folder: &Path, path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let mut file = NamedTempFile::with_prefix_in(".new-", folder)?; // Created with mode 0600.
+    let mut file = NamedTempFile::with_prefix_in(".new-", folder)?; // The file is created with mode 0600.
     file.write_all(bytes)?;
     file.as_file().set_permissions(Permissions::from_mode(mode))?;
     file.as_file().sync_all()?;

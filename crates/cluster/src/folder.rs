@@ -365,8 +365,8 @@ impl Cluster {
     /// Issues a certificate and key for `role`, replacing existing ones. For a new name, this adds a client
     /// or plug-in.
     ///
-    /// There are no revocation lists, so the old certificate stays valid until it expires. A removed helper
-    /// cannot connect nevertheless, because the coordinator accepts only helpers listed in `mend.toml`.
+    /// There are no revocation lists, so the old certificate stays valid until it expires. Nevertheless, a
+    /// removed helper cannot connect, because the coordinator accepts only helpers listed in `mend.toml`.
     ///
     /// # Errors
     /// If `ca.key` is missing or does not match `ca.pem`, or a file cannot be written.

@@ -232,7 +232,7 @@ impl Identity {
     ///
     /// # Errors
     /// As [`load`](Self::load); the identity is then unchanged. While the files are being replaced, the
-    /// certificate and the key may briefly not match, which is such an error.
+    /// certificate and the key may briefly not match; this is an error too.
     pub fn refresh(&self) -> Result<bool, IdentityError> {
         let Files { authority, certificate, key } = &*self.files;
         if read(certificate)? == self.current.get().pem {

@@ -17,8 +17,8 @@ fn mean_reads(code: &dyn Code) -> f64 {
     (0..n).map(read).sum::<f64>() / f64::from(n) / code.sub_blocks() as f64
 }
 
-/// Returns how many losses the code always repairs. A plus sign means that the code may repair more, because
-/// the sets of more losses were too many to try.
+/// Returns how many losses the code always repairs. A plus sign means that the code may repair more losses:
+/// there were too many sets of them to try all.
 fn tolerated(code: &dyn Code) -> String {
     let (n, m) = (code.blocks(), code.blocks() - code.data_blocks());
     if code.spec().is_mds() {

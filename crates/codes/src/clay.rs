@@ -203,7 +203,8 @@ impl Clay {
     }
 
     /// Returns the d helpers that rebuild block `lost` with the fewest reads: all other blocks of its row in
-    /// the grid, then further blocks in order of preference. Returns `None` if not all of them are available.
+    /// the grid, then further blocks in order of preference. Returns `None` if another block of the row is
+    /// unavailable, or if fewer than d blocks are available.
     fn helpers(&self, lost: usize, erasure: &Erasure) -> Option<Vec<usize>> {
         let row = self.grid.row_of(self.node(lost));
         let in_row = |block: &usize| self.grid.row_of(self.node(*block)) == row;
@@ -221,8 +222,8 @@ impl Clay {
         let row = self.grid.row_of(node);
         let planes: Vec<usize> = self.grid.planes().filter(|&z| self.grid.is_dotted(node, z)).collect();
         // In these planes, U is unknown for every node in the lost block's row: the sub-block of each other
-        // node in the row is coupled with a sub-block of the lost block. Together with the nodes that do not
-        // help, these are as many unknown nodes as the code has parities.
+        // node in the row is coupled with a sub-block of the lost block. With the nodes that do not help,
+        // there are n − k unknown nodes, which the plane's equations determine.
         let is_unknown = |other: &usize| {
             let helps = self.block(*other).is_none_or(|block| helpers.contains(&block));
             self.grid.row_of(*other) == row || !helps
@@ -377,7 +378,7 @@ impl Accumulator {
 struct Layers<'a> {
     grid: &'a Grid,
     coupling: Coupling,
-    /// The unknown nodes, as many as the code has parities.
+    /// The n − k unknown nodes.
     unknown: Vec<usize>,
     /// The position of each node in `unknown`; `None` for known nodes.
     positions: Vec<Option<usize>>,

@@ -67,8 +67,9 @@ impl HitchhikerVariant {
     }
 
     /// Returns the groups of data blocks. Parity block 1 carries the sum of the a halves of the first group,
-    /// parity block 2 that of the second group, and so on. Groups are as even as possible, larger ones last.
-    /// In the variant Hadoop all groups have the same size, except the last, which also takes the remainder.
+    /// parity block 2 the sum of the second group, and so on. In the variant Hadoop all groups have the same
+    /// size, except the last, which also takes the remainder. In the other variants, the sizes of the groups
+    /// differ by at most one, and larger groups come last.
     fn groups(self, n: usize, k: usize) -> Vec<std::ops::Range<usize>> {
         let grouped = if self.is_coupled() { k - 1 } else { k };
         let groups = n - k - 1;
@@ -126,10 +127,10 @@ impl Hitchhiker {
     /// `None` if plain decoding reads as little.
     fn saving_reads(&self, lost: usize) -> Option<Vec<(usize, usize)>> {
         let k = self.data_blocks();
-        // The b halves of the other data blocks and of parity block 0 yield the lost b half, …
+        // The b halves of the other data blocks and of parity block 0 yield the lost b half.
         let mut reads: Vec<(usize, usize)> =
             (0..=k).filter(|&block| block != lost).map(|block| (block, B)).collect();
-        // … and with all of b known, a parity block's b half yields its sum of a.
+        // Once all b halves of data blocks are known, a parity block's b half yields its sum of a halves.
         match self.groups.iter().position(|group| group.contains(&lost)) {
             Some(group) => {
                 let members = self.groups[group].clone().filter(|&member| member != lost);

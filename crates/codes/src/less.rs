@@ -5,9 +5,9 @@
 //! block and all sub-blocks of group z. The last one contains all sub-blocks of the last group and sub-block
 //! z of the blocks of each group z < α. Each sub-block b has its own field element v. Each of the first α
 //! extended sub-stripes satisfies n − k equations: Σ v^i·b = 0 over its sub-blocks b, for each i from 0 to n
-//! − k − 1. So does the last extended sub-stripe, because its equations are the sums of the equations of all
-//! others. All sub-blocks of a block are in the extended sub-stripe of the block's group, so the block is
-//! rebuilt from that sub-stripe alone.
+//! − k − 1. The last extended sub-stripe satisfies the same equations, because they are the sums of the
+//! equations of all other extended sub-stripes. All sub-blocks of a block are in the extended sub-stripe of
+//! the block's group, so the block is rebuilt from that sub-stripe alone.
 //!
 //! Source: Cheng, Li, Li, Hu and Lee, "LESS is More for I/O-Efficient Repairs in Erasure-Coded Storage"
 //! (USENIX FAST 2026), section 3. The elements v are the paper's: p to the power of (h·(α + 1) + g)·α + j for
@@ -137,7 +137,7 @@ impl Less {
     }
 
     /// Returns the (block, sub-block) reads that rebuild a single lost block from its extended sub-stripe,
-    /// preferred ones first; `None` if too many sub-blocks are missing, or if full decoding reads no more.
+    /// preferred blocks first; `None` if too many sub-blocks are missing, or if full decoding reads no more.
     fn saving_reads(&self, lost: usize, erasure: &Erasure) -> Option<Vec<(usize, usize)>> {
         let Layout { n, k, alpha } = self.layout;
         let (stripe, _) = self.layout.group(lost);

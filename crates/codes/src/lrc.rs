@@ -69,10 +69,11 @@ fn global_rows(k: usize, l: usize, g: usize) -> Result<Matrix, SpecError> {
     }
 }
 
-/// Returns the coefficients that Azure chose. In the first row, those of group 0 use only the low nibble and
-/// those of group 1 only the high nibble; the second row contains the squares of the first. A sum of
-/// first-row coefficients of one group stays in that group's nibble, so non-zero sums of different groups are
-/// never equal. Therefore this code repairs every loss that any code of this layout can repair.
+/// Returns the coefficients that Azure chose. In the first row, the coefficients of group 0 use only the low
+/// nibble, and the coefficients of group 1 only the high nibble. The second row contains the squares of the
+/// first row. A sum of first-row coefficients of one group stays in that group's nibble, so non-zero sums of
+/// different groups are never equal. Therefore this code repairs every loss that any code of this layout can
+/// repair.
 fn nibble_rows(k: usize) -> Matrix {
     let size = k / NIBBLE_GROUPS;
     let coefficient = |data: usize| ((data % size + 1) << (4 * (data / size))) as u8;

@@ -53,8 +53,8 @@ impl Rotated {
         Ok(Self { spec, rows: r, encoding: code.encoding(), code })
     }
 
-    /// Returns the pair of available parity blocks that rebuilds data block `lost` with the fewest reads, if
-    /// the equations of the two are used alternately. Returns `None` if fewer than two are available.
+    /// Returns the pair of available parity blocks that rebuilds data block `lost` with the fewest reads when
+    /// its equations are used alternately. Returns `None` if fewer than two parity blocks are available.
     fn best_pair(&self, lost: usize, erasure: &Erasure) -> Option<(usize, usize)> {
         let k = self.data_blocks();
         let parities: Vec<usize> = erasure.present.iter().filter_map(|block| block.checked_sub(k)).collect();
@@ -68,9 +68,9 @@ impl Rotated {
     /// Returns twice the number of blocks read if the rows of data block `lost` are rebuilt with parity
     /// blocks `first` and `second` alternately.
     ///
-    /// The two parity blocks shift a band of |t_first − t_second| data blocks differently. If the band
-    /// contains the lost block but not another data block, or the reverse, two neighbouring equations use the
-    /// same row of that data block, so only half of it is read.
+    /// The two parity blocks shift a band of |t_first − t_second| data blocks differently. Consider a data
+    /// block other than `lost`. If the band contains exactly one of these two blocks, two neighbouring
+    /// equations use the same row of the other data block, so only half of that block is read.
     fn half_blocks_read(&self, lost: usize, first: usize, second: usize) -> usize {
         let k = self.data_blocks();
         let (a, b) = (shifted(self.blocks(), k, first), shifted(self.blocks(), k, second));

@@ -100,8 +100,8 @@ fn half_blocks_are_first_or_second_halves() {
     let stripe = Stripe::named("hitchhiker-xorplus-14-10");
     let recipe = stripe.repair_lost(&[0]).expect("a single loss");
     let second_halves = recipe.sources().iter().filter(|source| source.sub == 1).count();
-    // Reads the b halves of nine data blocks and two parity blocks, and the a halves of the two other members
-    // of block 0's group.
+    // The repair reads the b halves of nine data blocks and two parity blocks, and the a halves of the two
+    // other members of block 0's group.
     assert_eq!((second_halves, recipe.sources().len()), (11, 13));
     let recipe = stripe.repair_lost(&[9]).expect("the block outside the groups");
     let first_halves: Vec<u16> =

@@ -83,8 +83,8 @@ fn powers_of_the_generator_are_refused_beyond() {
         let spec = CodeSpec::ReedSolomon { family: RsFamily::Isal, n, k };
         assert_eq!(spec.check().is_ok(), is_taken, "({n}, {k})");
     }
-    // Losses that the matrix cannot repair: of parity block 2 and three data blocks for k = 22 and m = 4, of
-    // parity blocks 1 and 2 and three data blocks for k = 6 and m = 5.
+    // Losses that the matrix cannot repair. For k = 22 and m = 4: three data blocks and parity block 2. For
+    // k = 6 and m = 5: three data blocks and parity blocks 1 and 2.
     for (rows, data) in [([0, 1, 3], [0, 10, 21]), ([0, 3, 4], [0, 2, 5])] {
         let minor = codes::Matrix::from_fn(3, 3, |i, j| gf::pow(2, rows[i] * data[j]));
         assert!(minor.rank() < 3);

@@ -77,7 +77,8 @@ pub(crate) enum EndReason {
 }
 
 impl EndReason {
-    /// Whether the node may succeed if it retries, for example after a suspension while it registered.
+    /// Whether the node may succeed if it retries, for example if its machine was suspended while it
+    /// registered.
     fn is_passing(&self) -> bool {
         matches!(self, Self::Closed | Self::Silent | Self::Slow(_) | Self::Io(_) | Self::Dropped)
     }

@@ -33,7 +33,8 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const SHARE: u64 = 4;
 const MOST_CONNECTIONS: u64 = 4096;
 const FEWEST_CONNECTIONS: u64 = 64;
-/// 1/`STRANGERS_SHARE` of a listener's connections may be in their handshakes, but at most `MOST_STRANGERS`.
+/// At most 1/`STRANGERS_SHARE` of a listener's connections, and at most `MOST_STRANGERS` of them, may be in
+/// their handshakes.
 const STRANGERS_SHARE: u64 = 2;
 const MOST_STRANGERS: u64 = 1024;
 /// The log reports the number of refused connections at most once in this interval.
@@ -301,7 +302,7 @@ mod tests {
         assert_eq!(shaking.count(), 2);
         assert!(!shaking.by_peer[&busy].contains_key(&(false, oldest)));
         assert_eq!(Arc::strong_count(&given_up), 1, "nothing of it is kept");
-        shaking.end(&busy, oldest); // As its task does when it is notified.
+        shaking.end(&busy, oldest); // The displaced task does this when it is notified.
         assert_eq!(shaking.count(), 2);
     }
 

@@ -95,7 +95,7 @@ async fn converse(stream: TlsStream<TcpStream>, role: Option<Role>, router: Rout
         }
         () = activity.idle() => {
             connection.as_mut().graceful_shutdown();
-            // The connection ends in either case.
+            // The connection ends, whether its requests have finished or the grace period is over.
             let _ = tokio::time::timeout(FAREWELL_LIMIT, connection).await;
         }
     }

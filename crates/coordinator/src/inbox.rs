@@ -112,7 +112,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
 
     /// Reads and discards bytes until the stream ends.
     pub(crate) async fn drain(&mut self) {
-        // An error ends the stream as well.
+        // An error also means that no more bytes will arrive.
         let _ = tokio::io::copy(&mut self.stream, &mut tokio::io::sink()).await;
     }
 

@@ -39,7 +39,7 @@ impl StorageThread {
         let (asks, incoming) = sync_channel(1);
         let others = events.clone();
         storage.listen(Box::new(move |changes| {
-            // Fails only during shutdown.
+            // The send fails only during shutdown.
             let _ = others.blocking_send(Incoming::Event(Event::Changed(changes)));
         }));
         let work = move || serve(storage, term, &incoming, &events);
@@ -47,7 +47,7 @@ impl StorageThread {
         Ok(Self { asks, busy: false, thread })
     }
 
-    /// Sends the control plane's waiting requests as a batch, unless one is still in flight.
+    /// Sends the control plane's waiting requests as a batch, unless the last batch is still in flight.
     pub(crate) fn feed(&mut self, core: &mut Control) {
         if self.busy {
             return;
@@ -91,7 +91,7 @@ fn serve(mut storage: Storage, term: Term, asks: &Receiver<Vec<Ask>>, events: &m
         let batch = begin(&mut storage, term, batch, events);
         let (stored, copies) = control::carry_out(&mut storage, term, batch);
         let answers = copies.into_iter().filter_map(|ask| copy(&storage, ask)).collect();
-        // Fails only during shutdown.
+        // The send fails only during shutdown.
         let _ = events.blocking_send(Incoming::Stored { events: stored, answers });
     }
 }
@@ -106,7 +106,7 @@ fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Send
         };
         let events = events.clone();
         let done = move |result| {
-            // Fails only during shutdown.
+            // The send fails only during shutdown.
             let _ = events.blocking_send(Incoming::Event(Event::of_write(number, result)));
         };
         if storage.begin(term, &write, Box::new(done)).is_some() {

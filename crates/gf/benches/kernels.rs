@@ -11,8 +11,8 @@ use isal::IsaL;
 const SOURCES: usize = 10;
 const SIZES: [(&str, usize); 2] = [("64 KiB", 64 << 10), ("64 MiB", 64 << 20)];
 
-/// Buffers at different offsets within a page; equal offsets would cost operations on many sources a third of
-/// their speed.
+/// Returns buffers at different offsets within a page. Equal offsets would make operations on many sources a
+/// third slower.
 fn buffers(count: usize, bytes: usize) -> Vec<Vec<u8>> {
     (0..count).map(|i| (0..bytes + 192 * i).map(|b| (b * 131 + i) as u8).collect()).collect()
 }

@@ -40,8 +40,8 @@ pub(crate) fn run<V: Vector<N>, const N: usize>(v: V, work: Work<'_, '_>) {
         Work::Xor { source, target } => xor(v, source, target),
         Work::Scale { c, buffer } => scale(v, c, buffer),
         Work::Mix { ratios, first, second } => mix(v, ratios, first, second),
-        // A single source is a separate case in which the compiler drops the loop over sources. Plain sources
-        // without pairs and singles are another, because most sums have that form.
+        // A single source is a separate case, in which the compiler drops the loop over sources. Plain
+        // sources without pairs and singles are a separate case too, because most sums have that form.
         Work::Combine { terms, targets, accumulate } => match terms {
             Terms { coefficients, sources: &[source], pairs: &[], singles: &[] } => {
                 let terms = Terms { coefficients, sources: &[source], ..Terms::default() };
@@ -168,7 +168,7 @@ impl<'a, const R: usize> Rows<'a, R> {
     }
 }
 
-/// Computes `R` targets: first tiles of `U` registers, then single registers, then a last partial one.
+/// Computes `R` targets: first tiles of `U` registers, then single registers, then the last partial register.
 #[inline(always)]
 fn walk<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -214,7 +214,8 @@ fn tile<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
 }
 
-/// Adds the products of all sources. CPUs that xor three registers at once take sources in pairs.
+/// Adds the products of all sources, pairs and single terms. If the CPU can xor three registers at once, adds
+/// the products of two sources in each step.
 #[inline(always)]
 fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -294,8 +295,8 @@ const AHEAD_BYTES: usize = 512;
 
 /// Loads `U` registers of a source that is read for `R` targets.
 ///
-/// With three targets or more, arithmetic leaves time to prefetch, which is 5% faster from memory. With
-/// fewer, loads are the bottleneck in cache, and each prefetch is another load.
+/// With three targets or more, arithmetic leaves time to prefetch, which makes reads from memory 5% faster.
+/// With fewer targets, loads are the bottleneck if the source is in cache, and each prefetch is another load.
 #[inline(always)]
 fn read<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,

@@ -181,8 +181,8 @@ proptest! {
         });
     }
 
-    /// Checks that pairs summed in registers equal pairs summed in memory first, and that a single term
-    /// equals a term of all targets with coefficient zero for the others. Includes the scalar kernel.
+    /// Checks that pairs give the same results as plain sources that contain their sums, and that single
+    /// terms give the same results as later calls of `mul_add`. Includes the scalar kernel.
     #[test]
     fn pairs_and_single_terms_equal_plain_sources(
         scene in scenes(),

@@ -76,7 +76,8 @@ impl Engine {
             && let Some(epoch) = message.epoch()
         {
             let report = too_many_messages();
-            let _ = self.node.reports.send(FromNode::Report { job, epoch, report }); // Not needed if lost.
+            // The send fails only if the coordinator is lost, which drops the job anyway.
+            let _ = self.node.reports.send(FromNode::Report { job, epoch, report });
         }
         None
     }
@@ -163,7 +164,7 @@ pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
     let thread = thread::Builder::new().name("aside".to_owned()).spawn({
         let work = work.clone();
         move || {
-            let _room = room; // Held until the work ends, even without its caller.
+            let _room = room; // Held until the work ends, even if the caller stops waiting.
             yield_processors();
             let work = work.lock().expect("never poisoned").take().expect("the work is taken once");
             let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));

@@ -134,8 +134,8 @@ mod tests {
         }
     }
 
-    /// Reads back a whole block, partly behind the writes and the rest after the commit; the cap applies to
-    /// all bytes.
+    /// Reads back a part of a block while later parts are being written, and the rest after the commit. The
+    /// cap applies to all bytes.
     #[test]
     fn reading_back_behind_the_writer_counts_towards_the_cap() {
         let rate = 500_000;

@@ -52,7 +52,7 @@ struct Queue {
     entries: VecDeque<Entry>,
     latest: BTreeMap<Slot, FromNode>,
     parts: usize,
-    /// Whether all senders have been dropped: no message will follow those in the queue.
+    /// Whether all senders have been dropped. If so, no more messages will be queued.
     is_last: bool,
     /// Whether the receiver has been dropped or the coordinator left too many messages unread.
     is_closed: bool,

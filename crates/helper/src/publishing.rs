@@ -80,7 +80,7 @@ pub(crate) async fn reread(
     }
 }
 
-/// Waits for an operation of the store's own process, up to its time limit.
+/// Waits for an operation of the store's own process, up to the time limit in `terms`.
 pub(crate) async fn in_time(
     terms: &HandOverTerms,
     block: &BlockId,

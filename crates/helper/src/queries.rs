@@ -71,7 +71,8 @@ impl Queries {
     fn tell_seen(&self) {
         let mut port_rates = self.port_rates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some([up, down]) = port_rates.look(self.engine.traffic().now(), Instant::now()) {
-            let _ = self.reports.send(FromNode::Seen { up, down }); // A new one gets the next maximum.
+            // The send fails only if the session has ended. The next session measures anew.
+            let _ = self.reports.send(FromNode::Seen { up, down });
         }
     }
 
@@ -135,7 +136,7 @@ impl Queries {
             let Ok(held) =
                 blocks.list().inspect_err(|error| tracing::error!(%error, "cannot list the blocks"))
             else {
-                return; // Without an answer; an empty one would mean that the node holds nothing.
+                return; // No answer: an empty list would mean that the node holds no blocks.
             };
             let mut held = held.into_iter().peekable();
             loop {
@@ -186,7 +187,8 @@ async fn saying_so<T>(verifying: impl Future<Output = T>, ask: u64, gate: &DiskG
         }
         let held_back = gate.held_back();
         if std::mem::replace(&mut before, held_back) < held_back {
-            let _ = reports.send(FromNode::Verifying { ask }); // A new coordinator does not wait for it.
+            // The send fails only if the session has ended. A new coordinator does not wait for this scrub.
+            let _ = reports.send(FromNode::Verifying { ask });
         }
     }
 }

@@ -163,8 +163,8 @@ impl Rendezvous {
         let mut table = self.table();
         match table.early.remove(&key) {
             Some(early) if early.terms == terms => {
-                table.unauthenticated.forget(early.connection); // It can no longer be evicted.
-                let _ = early.claim.send(sender); // If it has just ended, the receiver is notified.
+                table.unauthenticated.forget(early.connection); // The connection can no longer be evicted.
+                let _ = early.claim.send(sender); // If `early` has just ended, the receiver gets an error.
             }
             _ => {
                 table.awaited.retain(|_, (_, waiting)| !waiting.is_closed());
@@ -415,7 +415,7 @@ mod tests {
         scene.client.rest(dialled, Some(&scene.address));
         let (dialled, accepted) = scene.edge().await;
         assert_eq!(accepted.tcp.peer_addr().unwrap(), port);
-        // The accepting end still uses the connection, and reads the next greeting only afterwards.
+        // The accepting end still uses the connection for 50 ms, and reads the next greeting only after that.
         scene.client.rest(dialled, Some(&scene.address));
         let (server, patient) = (scene.server.clone(), async move {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -223,7 +223,7 @@ impl Tls {
         self.incoming.copy_within(self.begin..self.end, 0);
         (self.begin, self.end) = (0, self.end - self.begin);
         if self.incoming.is_empty() {
-            ready!(tcp.poll_read_ready(cx))?; // An idle connection has no buffer.
+            ready!(tcp.poll_read_ready(cx))?; // Until data arrives, an idle connection needs no buffer.
             self.incoming = vec![0; INCOMING_BYTES];
         }
         let free = &mut self.incoming[self.end..];

@@ -1,9 +1,9 @@
 //! The standing connection to the coordinator: messages in both directions over mutual TLS.
 //!
-//! Every wait has a time limit. The coordinator pings every second once the handshake is complete, even while
-//! its core is busy and has not yet answered the registration. A coordinator that stays silent for
-//! [`SILENCE_LIMIT`] is considered lost, even if the connection was never closed: its machine may have lost
-//! power, or the network may be cut.
+//! Every read has a time limit. A write without one ends when the read that runs at the same time fails. The
+//! coordinator pings every second once the handshake is complete, even while its core is busy and has not yet
+//! answered the registration. A coordinator that stays silent for [`SILENCE_LIMIT`] is considered lost, even
+//! if the connection was never closed: its machine may have lost power, or the network may be cut.
 
 use std::future::Future;
 use std::io;

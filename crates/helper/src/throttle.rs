@@ -56,7 +56,7 @@ impl Throttle {
         Self { shared: Arc::new(Shared { own, is_limited, limits, clock }) }
     }
 
-    /// Applies these caps from now on; where the node's own caps are lower, those apply.
+    /// Applies these caps from now on, or the caps of the node's own configuration where those are lower.
     pub(crate) fn set(&self, caps: Caps) {
         let caps = self.shared.own.and(&caps);
         self.limits().set(caps, self.now());

@@ -58,7 +58,7 @@ impl Unauthenticated {
     ) -> (ConnectionId, oneshot::Receiver<()>, Option<(ConnectionId, EdgeKey)>) {
         let evicted = self.in_the_way(address).and_then(|oldest| {
             let connection = self.leave(oldest)?;
-            let _ = connection.evict.send(()); // It may have just ended.
+            let _ = connection.evict.send(()); // The connection may have just ended.
             Some((oldest, connection.key?))
         });
         let (evict, hears) = oneshot::channel();

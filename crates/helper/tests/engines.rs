@@ -670,8 +670,8 @@ fn neighbouring_bytes_of_many_slices_are_announced_together() {
 
 #[test]
 fn reads_follow_the_chunks() {
-    // Each block has 8 sub-blocks of 64 KiB, spread over 4 chunks: the repair of block 0 reads the first half
-    // of each chunk, that of block 5 every other sub-block of each chunk.
+    // Each block has 8 sub-blocks of 64 KiB, spread over 4 chunks. The repair of block 0 reads the first half
+    // of each chunk; the repair of block 5 reads every other sub-block of each chunk.
     let whole = counted("clay-6-4-5", 0, 64 << 10, Some(16 << 10));
     let clay = counted_in_chunks("clay-6-4-5", 0, (64 << 10, 4), Some(16 << 10));
     assert_eq!((clay.reads, clay.planned.reads, clay.bytes), (5 * 4, 5 * 4, whole.bytes));
@@ -709,8 +709,8 @@ fn local_groups_and_rotated_rows_read_and_send_less() {
 }
 
 /// Reads the lost block 0 while every helper is capped at `caps[0]` bytes per second, and at `caps[1]` after
-/// half of the block was sent. Returns the bytes that the busiest helper has sent, divided by the bytes that
-/// the caps have allowed until then: first the maximum over all samples, then the value at the end.
+/// half of the block was sent. Repeatedly divides the bytes that the busiest helper has sent so far by the
+/// bytes that the caps have allowed so far. Returns the maximum of this ratio, and the ratio after the read.
 async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
     const BYTES: u64 = 1 << 20;
     let code = "rs-6-4".parse::<CodeSpec>().unwrap().build().unwrap();

@@ -1,5 +1,5 @@
 //! The digest of blocks that are put through Mend. The client and the helpers compute it with the same
-//! algorithm, and the catalog records it, so the three can be compared.
+//! algorithm, and the catalog records it, so their digests can be compared.
 
 use blake3::Hasher;
 use repair::Digest;

@@ -67,8 +67,8 @@ pub enum Delivery {
     HandedOver(Box<dyn HandOver>),
 }
 
-/// Receives bytes. Writes may arrive in any order and may overlap; by the end, every byte was written at
-/// least once.
+/// Receives bytes. Writes may arrive in any order and may overlap. A delivery that succeeds has written every
+/// byte at least once.
 pub trait Intake: Send {
     /// Writes `bytes` at `offset`.
     ///
@@ -82,7 +82,7 @@ pub trait Intake: Send {
     }
 
     /// Returns a reader of the bytes written so far, or of the sealed block if this is a [`BlockWriter`].
-    /// Parity checks use it.
+    /// Parity checks use this reader.
     ///
     /// # Errors
     /// [`BlockError`]; [`Corrupt`](BlockError::Corrupt) if the block was written to after it was sealed.
@@ -119,8 +119,8 @@ pub trait Publish: BlockWriter {
 }
 
 /// The rest of the read-back of a block that was just committed; runs on a thread that may block. It returns
-/// the digest of the block that is now visible under the name. By then, all bytes and checksums of the block
-/// were read from the medium after they became durable. Errors are those of
+/// the digest of the block that is now visible under the name. When it returns, all bytes and checksums of
+/// the block have become durable and have then been read from the medium. Errors are those of
 /// [`Blocks::verify`](crate::Blocks::verify). Dropping the value cancels the read-back.
 pub type ReadBack = Box<dyn FnOnce(&dyn Gate) -> Result<Option<Digest>, BlockError> + Send>;
 

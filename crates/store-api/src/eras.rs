@@ -3,9 +3,9 @@
 //!
 //! The record serves to classify a block that belongs to no stripe in the catalog. If the era in the block's
 //! name is recorded, the block is left over from a file that was removed or never committed. There is one
-//! exception: a put that was open when a coordinator started. If the catalog is an old copy, that put may
-//! have been committed in the original. If the era is not recorded, the block may belong to a stripe that was
-//! lost when an older copy of the catalog was restored.
+//! exception: the blocks of a put that was open when a coordinator started. If the catalog is an old copy,
+//! that put may have been committed in the original. If the era is not recorded, the block may belong to a
+//! stripe that was lost when an older copy of the catalog was restored.
 //!
 //! Copies of the catalog omit this record. Otherwise the blocks of a put that was open when the copy was
 //! taken would look like leftovers after a restore, although the put may have been committed in the meantime.

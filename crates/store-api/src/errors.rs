@@ -98,7 +98,8 @@ pub enum OpenError {
         /// The operator's next step.
         remedy: String,
     },
-    /// Another coordinator has opened the catalog since and begun a higher [term](crate::Term).
+    /// After this coordinator opened the catalog, another one opened it and began a higher
+    /// [term](crate::Term).
     #[error("the catalog {} was taken over by another coordinator: stop one of the two", path.display())]
     TakenOver {
         /// The file.

@@ -71,8 +71,8 @@ pub struct PutRecord {
     pub replace: bool,
     /// The put's name in the labels of its blocks, unique in the cluster.
     pub name_of_put: String,
-    /// When the put began, in milliseconds since 1970. Always later than all earlier puts, even if the clock
-    /// was set back.
+    /// When the put began, in milliseconds since 1970. Greater than the times of all earlier puts, even if
+    /// the clock was set back.
     pub begun_unix_ms: u64,
 }
 

@@ -14,8 +14,8 @@ use crate::CatalogError;
 
 /// Number of bits of an era.
 pub const ERA_BITS: u32 = 30;
-/// The maximum number of stripes by which a restored catalog is assumed to lag. A block whose count is
-/// further ahead of the catalog's was not named by Mend.
+/// The maximum number of stripes by which a restored catalog is assumed to lag behind the original. A block
+/// whose count is further ahead of the catalog's next count was not named by Mend.
 pub const FAR: u64 = 1 << 32;
 const ERA_DIGITS: usize = 6;
 /// The alphabet of eras, without letters that are easily mistaken for others.

@@ -144,7 +144,7 @@ pub trait Records: Send {
     /// was answered with an error. Cheap if nothing failed.
     ///
     /// # Errors
-    /// [`OpenError`]. If the error [is not passing](OpenError::is_passing), this coordinator must not write
+    /// [`OpenError`]. If the error [is not temporary](OpenError::is_passing), this coordinator must not write
     /// to these records again.
     fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError>;
 
@@ -164,7 +164,8 @@ pub trait Transaction: Send {
 
 /// A copy of a coordinator's records, taken while they are in use. Another thread may save the copy.
 pub trait Snapshot: fmt::Debug + Send {
-    /// Saves the copy. The previously saved copy is renamed to a second file, which it replaces.
+    /// Saves the copy. Before that, renames the previously saved copy to a second file name, and so replaces
+    /// the copy before it.
     ///
     /// # Errors
     /// [`OpenError`].

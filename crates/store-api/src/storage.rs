@@ -154,8 +154,8 @@ impl Storage {
         };
         let discards: Vec<RecordWrite> = done.changes.iter().filter_map(to_remove).collect();
         if !discards.is_empty() {
-            // The files were already changed. If this record is lost, the block is found as an orphan when
-            // its helper lists it.
+            // The files were already changed. If these records are lost, the blocks are found as orphans when
+            // their helpers list them.
             drop(self.records.write_records(term, &discards));
         }
         Ok(done)
@@ -191,7 +191,7 @@ impl Storage {
     /// See [`Records::recover`].
     ///
     /// # Errors
-    /// [`OpenError`]. If the error [is not passing](OpenError::is_passing), this coordinator must not write
+    /// [`OpenError`]. If the error [is not temporary](OpenError::is_passing), this coordinator must not write
     /// to these records again.
     pub fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError> {
         self.records.recover(term)

@@ -206,7 +206,7 @@ pub enum CatalogError {
         /// The storage's error message.
         detail: String,
     },
-    /// The catalog's file is no longer at its path, so nothing that is written to it would be found again.
+    /// The catalog's file is no longer at its path, so nothing written to it would be found after a restart.
     #[error(
         "the catalog {place} was moved, replaced or removed while the coordinator uses it: move the same file \
          back. If it was deleted, copy it from /proc/{process}/fd before the coordinator stops (`ls -l` marks \

@@ -53,8 +53,8 @@ pub enum StripeWrite {
         /// The blocks; either all of them are recorded, or none.
         blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>,
     },
-    /// Sets the states of blocks on these nodes, either all of them or none. Skips a block that has since
-    /// moved to another node or was removed.
+    /// Sets the states of blocks on these nodes. Skips a block that has since moved to another node or was
+    /// removed. If the write fails, no state is set.
     SetStates(Vec<(StripeId, BlockIndex, NodeId, BlockState)>),
     /// Locks a stripe against other writers, if the store has any, and announces which nodes will receive
     /// which blocks. The answer contains the permits that the store's own processes on those nodes require.

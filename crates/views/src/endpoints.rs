@@ -254,7 +254,7 @@ macro_rules! endpoints {
 }
 
 endpoints! {
-    /// The state of the cluster. Answers "am I safe?".
+    /// Returns the state of the cluster: the answer to "am I safe?".
     GetStatus status = Get get "/v1/status"
         answer Status "The state of the cluster";
 
@@ -315,7 +315,7 @@ endpoints! {
         answer RebalanceView "The moves, and the repair that carries them out",
         503 "Temporarily impossible, for the reason in the error; a later attempt can succeed";
 
-    /// The settings of automatic repair.
+    /// Returns the settings of automatic repair.
     GetSettings settings = Get get "/v1/settings"
         answer SettingsView "The current settings";
 
@@ -325,7 +325,7 @@ endpoints! {
         answer SettingsView "The changed settings",
         400 "The grace period is invalid";
 
-    /// Past events, oldest first.
+    /// Lists past events, oldest first.
     GetHistory history = Get get "/v1/history"
         query HistoryQuery,
         answer [HistoryEntry] "Past events, oldest first";
@@ -335,7 +335,7 @@ endpoints! {
         query FilesQuery,
         answer [FileView] "The files in order of their names";
 
-    /// A file with its layout: the stripe and block of each of its bytes.
+    /// Returns a file with its layout: the stripe and block of each of its bytes.
     GetFile file = Get get "/v1/files/{name}"
         at "name": String "The file's name, percent-encoded, `/` included",
         answer FileLayout "The file, with the stripes and blocks that hold its bytes",
@@ -379,7 +379,7 @@ endpoints! {
         423 "The stripe is being read or repaired according to its earlier description",
         503 "Too many stripes are described, or their descriptions use too much memory";
 
-    /// A stripe with its blocks.
+    /// Returns a stripe with its blocks.
     GetStripe stripe = Get get "/v1/stripes/{stripe}"
         at "stripe": String "The stripe's name",
         answer StripeView "The stripe",
@@ -390,7 +390,7 @@ endpoints! {
     ListContradictions contradictions = Get get "/v1/contradictions"
         answer ContradictoryStripes "The names of the stripes";
 
-    /// The stripe of a block, and the block's index in it.
+    /// Returns the stripe of a block, and the block's index in it.
     GetBlock block = Get get "/v1/blocks/{block}"
         at "block": String "The block's name",
         answer BlockPlace "The stripe of the block, and the block's index in it",
@@ -403,11 +403,11 @@ endpoints! {
         400 "The request is invalid; repeating it cannot succeed",
         404 "The named block, stripe or helper does not exist";
 
-    /// Lists the repairs since the coordinator's start, without their stripes.
+    /// Lists the open repairs and the repairs that ended recently, without their stripes.
     ListRepairs repairs = Get get "/v1/repairs"
         answer [RepairView] "The repairs, without their stripes";
 
-    /// A repair with its stripes.
+    /// Returns a repair with its stripes.
     GetRepair repair_state = Get get "/v1/repairs/{repair}"
         at "repair": u64 "The repair's number",
         query RepairQuery,
@@ -421,8 +421,8 @@ endpoints! {
         404 "There is no repair with this number",
         409 "The repair has ended already";
 
-    /// Pauses a repair until it is resumed, even across a restart of the coordinator. Delivered slices are
-    /// kept.
+    /// Pauses a repair until it is resumed. The repair stays paused across a restart of the coordinator, but
+    /// the delivered slices of unfinished blocks are kept only until such a restart.
     PauseRepair pause_repair = Post post "/v1/repairs/{repair}/pause"
         at "repair": u64 "The repair's number",
         answer RepairView "The paused repair",
@@ -442,7 +442,7 @@ endpoints! {
         answer NodeView "The helper",
         404 "No helper has this name";
 
-    /// The bandwidth caps of repairs.
+    /// Returns the bandwidth caps of repairs.
     GetCaps caps = Get get "/v1/caps"
         answer CapsView "The caps";
 
@@ -453,12 +453,12 @@ endpoints! {
         400 "The request is invalid; repeating it cannot succeed",
         404 "A named helper or rack does not exist";
 
-    /// The network as the planner sees it: rates of ports, disks, racks and links, and the source of each
-    /// figure.
+    /// Returns the network as the planner sees it: rates of ports, disks, racks and links, and the source of
+    /// each rate.
     GetTopology topology = Get get "/v1/topology"
         answer TopologyView "The rates of the network and of the disks";
 
-    /// The running measurement of links, or the last one.
+    /// Returns the running measurement of links. If none is running, returns the last one.
     GetProbes probes = Get get "/v1/probes"
         answer ProbeView "The measurement",
         404 "No link was measured since the start of the coordinator";
@@ -471,7 +471,7 @@ endpoints! {
         404 "No helper has this name",
         409 "A measurement is running, or a named helper is down";
 
-    /// Ends the measurement of links. Results up to this point are kept.
+    /// Ends the measurement of links. The rates measured so far are kept.
     StopProbes stop_probes = Delete delete "/v1/probes"
         answer ProbeView "The measurement",
         404 "No link was measured since the start of the coordinator";
@@ -490,7 +490,7 @@ endpoints! {
         answer ScrubView "The scrub",
         409 "The running scrub does not check parity";
 
-    /// The state of a scrub, which must be the running or the most recent one.
+    /// Returns the state of a scrub. Only the last scrubs since the start of the coordinator are kept.
     GetScrub scrub_state = Get get "/v1/scrubs/{scrub}"
         at "scrub": u64 "The scrub's number",
         answer ScrubView "The scrub",
@@ -503,26 +503,27 @@ endpoints! {
         404 "There is no scrub with this number",
         409 "The scrub has ended already";
 
-    /// A copy of the current catalog, as a file for `mend catalog restore`.
+    /// Returns a copy of the current catalog, as a file for `mend catalog restore`.
     GetCatalog catalog_copy = Get get "/v1/catalog"
         answer [u8] as "application/octet-stream" "The catalog file",
         500 "The coordinator's disk fails, or the catalog is damaged";
 
-    /// Accepts the catalog although some helpers hold newer blocks, which become orphans. With `reject`,
-    /// ignores instead what one helper reports about newer blocks.
+    /// Accepts the catalog although some helpers hold newer blocks, which become orphans. With `reject`, only
+    /// ignores what the named helper reports about newer blocks, and does not accept the catalog.
     AcceptCatalog accept_catalog = Post post "/v1/catalog/accept"
         body AcceptRequest,
         answer AcceptedView "The blocks that are orphans from now on",
         404 "No helper has this name";
 
-    /// Begins to remove orphans: blocks that belong to no known stripe. An orphan is removed only if it
-    /// carries this cluster's identity, is older than the catalog, and provably has no reference left.
+    /// Begins to remove orphans: blocks on helpers on which the catalog does not place them. An orphan is
+    /// removed only if it carries this cluster's identity, is not newer than the catalog, and is provably
+    /// not needed.
     RemoveOrphans remove_orphans = Post post "/v1/orphans/remove"
         answer OrphansView "The number of orphans to check",
         409 "The catalog is older than blocks on some helpers; decide with `mend catalog accept`",
         503 "Temporarily impossible, for the reason in the error; a later attempt can succeed";
 
-    /// This OpenAPI document.
+    /// Returns this OpenAPI document.
     GetOpenApi openapi_document = Get get "/v1/openapi.json"
         answer Value "The OpenAPI document";
 }

@@ -157,7 +157,7 @@ pub struct Census {
     pub intact: u64,
     /// Blocks that are lost or on helpers that are down.
     pub blocks_lost: u64,
-    /// Total size of those blocks in bytes.
+    /// Total size in bytes of the blocks counted in `blocks_lost`.
     pub bytes_lost: u64,
     /// Stripes with several blocks on one helper, in stores that place each block of a stripe on a different
     /// helper. If the shared helper fails, all of these blocks are lost together.
@@ -239,8 +239,8 @@ pub struct AcceptedView {
 /// Orphans that are being checked for removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrphansView {
-    /// Number of blocks that belong to no known stripe. An orphan is removed only if it provably has no
-    /// reference left.
+    /// Number of blocks on helpers on which the catalog does not place them. An orphan is removed only if it
+    /// is provably not needed.
     pub orphans: u64,
 }
 
@@ -257,7 +257,7 @@ pub struct LostBlock {
     pub at_unix_ms: u64,
 }
 
-/// A block on a helper that belongs to no known stripe.
+/// A block on a helper on which the catalog does not place it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrphanView {
     /// The helper's name.
@@ -534,8 +534,8 @@ pub struct PlanRequestView {
     pub scheme: Option<String>,
     /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
-    /// Indices of blocks to treat as lost, in addition to those that are lost. Wanted blocks are always
-    /// treated as lost.
+    /// Indices of blocks to treat as lost even if they are available. Wanted blocks are always treated as
+    /// lost.
     #[serde(default)]
     pub lost: Vec<u16>,
     /// The helper that receives the wanted blocks, or `client` for a reading client. If absent, the planner
@@ -600,7 +600,7 @@ pub struct ScrubView {
     pub skipped: Vec<SkippedNode>,
     /// Bad blocks that were found.
     pub findings: Vec<Finding>,
-    /// Blocks that belong to no known stripe.
+    /// Orphans: blocks on helpers on which the catalog does not place them.
     pub orphans: Vec<OrphanView>,
     /// Results of parity checks, if the request asked for them.
     #[serde(default)]

@@ -34,7 +34,7 @@ pub struct NodeView {
     pub tasks: Option<u32>,
     /// Number of blocks that the catalog places on the node.
     pub blocks: u64,
-    /// Number of blocks on the node that belong to no known stripe.
+    /// Number of blocks on the node that the catalog does not place there.
     pub orphans: u64,
     /// Whether the node is being drained and receives no blocks.
     pub leaving: bool,
@@ -121,8 +121,8 @@ pub struct SafetyView {
     /// Number of readable stripes on these helpers whose blocks contradict each other.
     #[serde(default)]
     pub contradictory: u64,
-    /// Of the stripes that stay readable without these helpers: the minimum number of further helpers that
-    /// one can lose. Absent if no stripe stays readable.
+    /// Number of further helpers that every stripe can lose, among the stripes that stay readable without
+    /// these helpers. Absent if no stripe stays readable.
     pub survives: Option<u32>,
     /// The result as text for people.
     pub text: String,
@@ -164,8 +164,8 @@ pub struct RebalanceRequest {
 pub struct RebalanceView {
     /// The number of the repair that moves the blocks; absent for a dry run and if there are no moves.
     pub repair: Option<u64>,
-    /// The best moves at this time. The final target of a block is decided when its move starts, so it may
-    /// differ.
+    /// The best moves at this time. The final target of a block is decided when its move starts, so the block
+    /// may move to a different helper.
     pub moves: Vec<BlockMove>,
     /// Total size of the moved blocks in bytes.
     pub bytes: u64,

@@ -76,8 +76,8 @@ pub struct HelperStates {
 /// Lost and wrong data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Damage {
-    /// Stripes with little redundancy left. Their repair begins earlier than that of the other blocks of
-    /// absent helpers.
+    /// Stripes with little redundancy left. Absent helpers' blocks of these stripes are rebuilt earlier than
+    /// their blocks of other stripes.
     #[serde(default)]
     pub waiting: Vec<WaitingStripes>,
     /// Parts of files that cannot be read now. The list may be truncated.
@@ -113,7 +113,8 @@ pub struct CatalogState {
     /// Helpers that hold blocks newer than the catalog, for example after an old catalog was restored. If an
     /// entry is `confirmed`, nothing is stored, removed or repaired until an operator decides what to do.
     pub newer: Vec<NewerBlocks>,
-    /// Blocks on helpers that belong to no stripe; they are never removed automatically.
+    /// Orphans: blocks on helpers on which the catalog does not place them. Orphans that are provably not
+    /// needed are removed automatically; an operator decides about all others.
     pub orphans: Vec<OrphanView>,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Asking {
 
 pub(super) type Answer<T> = Result<Encoded<T>, ApiError>;
 
-/// An answer encoded as JSON. Encoding a large answer takes long, so it runs on a blocking thread.
+/// An answer encoded as JSON. Encoding a large answer takes long, so the encoding runs on a blocking thread.
 pub(super) struct Encoded<T> {
     json: Vec<u8>,
     _of: PhantomData<T>,

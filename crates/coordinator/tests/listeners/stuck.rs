@@ -65,7 +65,8 @@ async fn fill(running: &Arc<Running>) -> (Value, usize) {
         if oldest.len() >= AT_ONCE {
             let (asked, is_sent) = oldest.pop_front().unwrap();
             is_sent.await.unwrap();
-            // The request has reached the coordinator's socket by then, but may not have been read yet.
+            // The request has reached the coordinator's socket, but may not have been read yet. Wait briefly,
+            // so that it is read.
             tokio::time::sleep(Duration::from_millis(1)).await;
             asked.abort();
         }
@@ -125,7 +126,7 @@ async fn a_hanging_storage_refuses_excess_requests_and_loses_none() {
     set(&hangs, false);
     assert_eq!(patient.await.unwrap().0, 200);
     loop {
-        // The requests that arrived earlier are stored first. Until some of them are, this request is
+        // The requests that arrived earlier are stored first. Until some of them are stored, this request is
         // refused.
         match running.http(&admin, "POST", "/v1/puts", &begin("after")).await {
             (200, _) => break,

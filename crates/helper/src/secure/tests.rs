@@ -263,7 +263,7 @@ async fn a_node_that_takes_both_takes_each_edge_only_as_planned() {
     tokio::spawn(both.clone().listen(listener));
     let greeting = scene.greeting();
     let plain = |greeting| Rendezvous::default().dial(address.clone(), None, greeting);
-    // A plain connection arrives before the edge is awaited, and another one afterwards.
+    // One plain connection arrives before the edge is awaited, another one while the edge is awaited.
     let _early = plain(greeting).await.unwrap();
     let terms = |tls_name| Terms { direction: Direction::Receive, tls_name };
     tokio::time::sleep(Duration::from_millis(50)).await;
