@@ -60,7 +60,7 @@ impl Driver {
             }
             let due = (ticked + self.core.tick()).saturating_sub(self.start.elapsed());
             if due.is_zero() {
-                // Ticks come before events, so that a steady stream of events cannot starve them.
+                // Ticks come before events. Otherwise a steady stream of events could starve them.
                 let now = self.now();
                 ticked = now.since_start;
                 self.core.handle_tick(now);

@@ -77,7 +77,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
 
     /// Receives the first message of a helper, including its whole list of blocks.
     pub(crate) async fn helper_hello(&mut self) -> Result<(FromNode, Room), EndReason> {
-        // Acquire the memory before reading, so that waiting connections use none.
+        // Acquire the memory before reading: connections that wait then use none.
         let room = self.listing_room().await;
         let mut hello = soon(HELLO_LIMIT, self.read(LISTING_PART_BYTES * 2)).await?;
         if let FromNode::RegisterHelper { blocks, more: more @ true, .. } = &mut hello {

@@ -64,7 +64,7 @@ impl StorageThread {
         self.thread.is_finished()
     }
 
-    /// Records that the last batch has been answered, so that the next one can be sent.
+    /// Records that the last batch has been answered. The next one can be sent then.
     pub(crate) fn is_idle(&mut self) {
         self.busy = false;
     }
@@ -116,7 +116,7 @@ fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Send
     rest
 }
 
-/// Copies the catalog. The copy is written on another thread, so that the storage can continue.
+/// Copies the catalog. Another thread writes the copy, and the storage thread continues meanwhile.
 fn copy(storage: &Storage, ask: Ask) -> Option<Answer> {
     match ask {
         Ask::Write { .. } | Ask::Recover => unreachable!("it is answered with the writes"),

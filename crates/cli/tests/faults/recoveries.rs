@@ -313,7 +313,7 @@ fn a_watched_repair_lists_its_stripes_once() {
     // Create a cluster folder whose clients reach the coordinator through the gate.
     let (folder, api) = (cluster.path("gated"), format!("api = \"127.0.0.1:{}\"", cluster.base_port()));
     std::fs::create_dir(&folder).unwrap();
-    let needed = ["mend.toml", "ca", "clients"].map(|name| cluster.folder().join(name));
+    let needed = ["mend.toml", "ca", "client"].map(|name| cluster.folder().join(name));
     assert!(Command::new("cp").arg("-r").args(needed).arg(&folder).status().unwrap().success());
     let text = std::fs::read_to_string(folder.join("mend.toml")).unwrap();
     assert!(text.contains(&api), "{text}");
