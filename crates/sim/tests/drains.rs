@@ -18,7 +18,8 @@ const FROM: NodeId = NodeId(0);
 
 /// Number of nodes with blocks, and number of stripes with a block on the drained node.
 const SIZES: [(u32, u32); 6] = [(20, 60), (30, 60), (30, 200), (60, 120), (100, 200), (100, 40)];
-/// Limits on a node's jobs in flight, and on their bytes in seconds of work.
+/// Pairs of limits for one node: the number of its jobs in flight, and the seconds that it needs to move the
+/// bytes of these jobs.
 const BUDGETS: [(u64, f64); 3] = [(4, 4.0), (16, 16.0), (1 << 20, 1e6)];
 
 fn seeds() -> std::ops::RangeInclusive<u64> {

@@ -48,8 +48,8 @@ impl Eras {
         }
     }
 
-    /// Accepts the loss of all stripes that were named in the eras of these blocks: from now on,
-    /// [`may_be_lost`](Self::may_be_lost) returns `false` for all names from these eras.
+    /// Accepts the loss of every stripe whose name was issued in the same era as the name of one of these
+    /// blocks. From now on, [`may_be_lost`](Self::may_be_lost) returns `false` for all names from these eras.
     pub fn disclaim(&mut self, blocks: &BTreeSet<BlockId>) {
         self.disclaimed.extend(blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.era())));
     }

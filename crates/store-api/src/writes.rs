@@ -145,7 +145,8 @@ pub enum RecordWrite {
     Discard(NodeId, BlockId),
     /// Removes the [`Discard`](Self::Discard) record of a block that the node no longer has.
     Discarded(NodeId, BlockId),
-    /// Accepts the loss of all stripes that were named in the eras of these blocks; see [`Eras::disclaim`].
+    /// Accepts the loss of every stripe whose name was issued in the same era as the name of one of these
+    /// blocks; see [`Eras::disclaim`].
     Disclaim(BTreeSet<BlockId>),
 }
 

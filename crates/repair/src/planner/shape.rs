@@ -35,7 +35,8 @@ pub(super) struct Route {
     /// so far. A stream that `from` would not change is sent by the node that made it, directly to the next
     /// node that needs it.
     pub moves: Vec<(usize, usize)>,
-    /// The ranks that the sums pass after the last move, changed or not; empty if the moves end at the root.
+    /// After the last move, the ranks through which the sums travel to the root, whether or not a rank
+    /// changes them. Empty if the moves end at the root.
     pub gather: Vec<usize>,
     /// The rank where everything ends; it sends each output to its requestor.
     pub root: usize,

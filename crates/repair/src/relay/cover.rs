@@ -164,8 +164,8 @@ fn targets_of(passes: &[Pass]) -> BTreeSet<usize> {
     passes.iter().flat_map(|pass| &pass.targets).copied().collect()
 }
 
-/// Makes a group of passes. Renumbers their inputs and sums, which come as numbers of locals and outputs, by
-/// position in the group.
+/// Makes a group of passes. The given passes refer to their inputs by the number of the local, and to their
+/// sums by the number of the output. In the group, both become positions in the group's lists.
 fn group(mut passes: Vec<Pass>) -> Group {
     let locals: Vec<usize> = sources_of(&passes).into_iter().collect();
     let outputs: Vec<usize> = targets_of(&passes).into_iter().collect();

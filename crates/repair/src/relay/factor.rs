@@ -4,9 +4,10 @@
 //! But the code is defined by few operations: pairs of stored sub-blocks yield pairs of uncoupled ones, a
 //! Reed-Solomon code in each plane yields the uncoupled parity, and pairs of uncoupled parity sub-blocks
 //! yield the stored parity. A plan contains only the long sums (`docs/decisions/0042`), yet these operations
-//! can be recovered from them. Two inputs that occur in the same sums form a pair. If two sums have the same
-//! inputs, and are proportional to each other on each of two subsets of these inputs, the partial sums over
-//! the subsets are intermediate values.
+//! can be recovered from them. Two inputs that occur in the same sums form a pair. Two sums with the same
+//! inputs share intermediate values if the inputs can be split into two subsets such that, within each
+//! subset, the coefficients of one sum are a constant multiple of those of the other. The intermediate values
+//! are then the partial sums over the subsets.
 //!
 //! There are thousands of input buffers, so the sums are computed in parts. A part contains the sums that
 //! share values with each other. Intermediate values need no memory of their own: a pair is added up in

@@ -56,8 +56,8 @@ impl Readers {
         !self.retired.is_empty() && stripe().is_some_and(|stripe| self.retired.contains_key(&stripe))
     }
 
-    /// Drops leases that have ended. Returns whether a removed stripe is under no lease any more, so that its
-    /// blocks can be removed.
+    /// Drops leases that have ended. Returns whether this freed any stripe: one that was already removed from
+    /// the catalog, and whose blocks were kept only because of a lease.
     pub(in crate::stripes) fn expire(&mut self, now: Duration) -> bool {
         self.leases.retain(|_, until| now < *until);
         let (before, leases) = (self.retired.len(), &self.leases);
