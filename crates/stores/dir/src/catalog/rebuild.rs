@@ -137,25 +137,28 @@ impl Strangers<'_> {
 /// A stripe with all copies of its blocks that helpers reported.
 struct Heard {
     label: StripeLabel,
-    /// For each file name, the number of blocks whose labels contain this name.
-    names: BTreeMap<String, usize>,
+    names: Names,
     copies: BTreeMap<BlockIndex, Vec<BlockRecord>>,
 }
 
 /// A stripe with one record per block that was found.
 struct Found {
     label: StripeLabel,
+    names: Names,
     blocks: BTreeMap<BlockIndex, BlockRecord>,
 }
 
 /// The stripes of one put, by position.
 type Stripes = BTreeMap<u32, (Key, StripeRecord)>;
 
-/// The stripes of one put. For each file name in their labels, `names` has the number of helpers that hold
-/// blocks, added up over the stripes with this name.
+/// For each file name, the helpers that hold a block with this name in its label. Helpers are counted and not
+/// blocks, because one helper can invent any number of blocks.
+type Names = BTreeMap<String, BTreeSet<NodeId>>;
+
+/// The stripes of one put, and the file names in the labels of their blocks.
 struct Put {
     part: FilePart,
-    names: BTreeMap<String, usize>,
+    names: Names,
     stripes: Stripes,
 }
 
@@ -243,10 +246,10 @@ fn gather(
                 strangers.add(&block.id, node, ours.map(|label| &label.file));
                 continue;
             };
-            let new = || Heard { label: label.clone(), names: BTreeMap::new(), copies: BTreeMap::new() };
+            let new = || Heard { label: label.clone(), names: Names::new(), copies: BTreeMap::new() };
             let nameless = StripeLabel { file: nameless(&label.file), ..label.clone() };
             let stripe = stripes.entry((key, as_text(&nameless))).or_insert_with(new);
-            *stripe.names.entry(label.file.name.clone()).or_default() += 1;
+            stripe.names.entry(label.file.name.clone()).or_default().insert(node);
             stripe.copies.entry(index).or_default().push(BlockRecord {
                 id: block.id.clone(),
                 bytes: block.bytes,
@@ -266,7 +269,7 @@ fn gather(
 /// corrupt, so that it is repaired from the other blocks of the stripe.
 fn settle(heard: Heard, strangers: &mut Strangers<'_>) -> Found {
     let Heard { mut label, names, copies } = heard;
-    label.file.name = most_frequent(names);
+    label.file.name = most_told_name(&names);
     let mut held: BTreeMap<Option<NodeId>, usize> = BTreeMap::new();
     copies.values().flatten().for_each(|copy| *held.entry(copy.node).or_default() += 1);
     let mut blocks = BTreeMap::new();
@@ -283,7 +286,7 @@ fn settle(heard: Heard, strangers: &mut Strangers<'_>) -> Found {
         }
         blocks.insert(index, block);
     }
-    Found { label, blocks }
+    Found { label, names, blocks }
 }
 
 /// If helpers describe a stripe differently, keeps the description that most helpers report.
@@ -312,10 +315,10 @@ fn nameless(part: &FilePart) -> FilePart {
     FilePart { name: String::new(), ..part.clone() }
 }
 
-/// Returns the name with the highest number. If several names have this number, returns the first of them.
-fn most_frequent(names: BTreeMap<String, usize>) -> String {
-    let best = names.into_iter().rev().max_by_key(|&(_, number)| number);
-    best.map(|(name, _)| name).unwrap_or_default()
+/// Returns the name that most helpers report. If several names are equal, returns the first of them.
+fn most_told_name(names: &Names) -> String {
+    let best = names.iter().rev().max_by_key(|(_, helpers)| helpers.len());
+    best.map(|(name, _)| name.clone()).unwrap_or_default()
 }
 
 fn as_text(value: &impl serde::Serialize) -> String {
@@ -346,9 +349,9 @@ fn by_put(
     for (key, found) in found {
         let part = found.label.file.clone();
         let told = as_text(&FilePart { position: 0, ..nameless(&part) });
-        let new = || Put { part: part.clone(), names: BTreeMap::new(), stripes: Stripes::new() };
+        let new = || Put { part: part.clone(), names: Names::new(), stripes: Stripes::new() };
         let put = puts.entry(told).or_insert_with(new);
-        *put.names.entry(part.name).or_default() += witnesses(found.blocks.values());
+        found.names.iter().for_each(|(name, told)| put.names.entry(name.clone()).or_default().extend(told));
         // Of two stripes for the same position, keeps the one that more helpers hold.
         let new = (key, record(key, found));
         let loser = match put.stripes.remove(&part.position) {
@@ -369,10 +372,10 @@ fn by_put(
 }
 
 impl Put {
-    /// Gives the put and all its stripes the name with the highest number in `names`.
+    /// Gives the put and all its stripes the name that most helpers report.
     fn named(self) -> (FilePart, Stripes) {
         let Self { part, names, mut stripes } = self;
-        let name = most_frequent(names);
+        let name = most_told_name(&names);
         rename(&mut stripes, &name);
         (FilePart { name, ..part }, stripes)
     }

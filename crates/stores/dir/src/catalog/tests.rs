@@ -816,6 +816,27 @@ fn a_single_lying_helper_cannot_take_a_name_or_damage_a_stripe() {
 }
 
 #[test]
+fn a_single_lying_helper_cannot_rename_a_file() {
+    let mut scene = Scene::new();
+    scene.file("a", 1);
+    let mut held = inventories(&scene.catalog);
+    let real: Vec<Description> = held.iter().flat_map(|inventory| inventory.blocks.clone()).collect();
+    // Lists every block of the stripe several times, and many invented stripes of the same put.
+    let named = |mut block: Description| {
+        block.label.as_mut().expect("labelled").1.file.name = "A".to_owned();
+        block
+    };
+    for stripe in 100..200 {
+        held[4].blocks.extend(real.iter().cloned().map(named));
+        let mut forged = named(real[0].clone());
+        forged.id = block(&format!("{stripe}.0"));
+        forged.label.as_mut().expect("labelled").1.stripe = StripeId(stripe.to_string());
+        held[4].blocks.push(forged);
+    }
+    assert_eq!(rebuilt(&scene, &held, true).1.files, ["a"]);
+}
+
+#[test]
 fn a_rival_stays_whole_when_some_of_its_blocks_were_repaired() {
     let mut scene = Scene::new();
     let kept = scene.file("a", 3);
