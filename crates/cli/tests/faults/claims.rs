@@ -5,6 +5,7 @@ use std::fs;
 use codes::BlockIndex;
 use dir::DirBlocks;
 use repair::{BlockId, FilePart, Sink, SinkEnd, StripeId, StripeLabel};
+use store_api::Blocks;
 
 use crate::cluster::{Cluster, Said};
 
@@ -83,6 +84,26 @@ fn a_single_block_cannot_claim_a_files_name_in_a_rebuilt_catalog() {
         listed.as_array().unwrap().iter().filter_map(|file| file["name"].as_str()).collect();
     let rival = names.iter().find(|name| **name != "film").unwrap_or_else(|| panic!("{names:?}"));
     cluster.assert_reads(rival, &forged, &[]);
+}
+
+/// The invented stripe belongs to the file's own put and is at a position after the file's last stripe. If it
+/// counted, the put would have a stripe too many, and the rebuild would leave out the file.
+#[test]
+fn a_single_block_cannot_add_a_stripe_to_a_file_in_a_rebuilt_catalog() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 300_000);
+    cluster.kill("h1");
+    let blocks = DirBlocks::open(cluster.folder().join("helpers/h1/blocks")).unwrap();
+    let real = blocks.list().unwrap().remove(0);
+    let (_, label) = blocks.describe(&real.id).unwrap().label.unwrap();
+    drop(blocks);
+    let file = FilePart { position: label.file.position + 2, ..label.file };
+    invent(&cluster, "h1", "77-aaaaab", 0, "rs-6-4", file, &vec![7; real.bytes as usize]);
+    cluster.start(&["helper", "h1"]);
+    cluster.await_ready();
+    let said = rebuild(&mut cluster);
+    assert!(said.out.contains("h1"), "the invented block is named: {said:?}");
+    cluster.assert_reads("film", &content, &[]);
 }
 
 /// Rebuilds the catalog from all helpers, starts the coordinator, and returns the report.

@@ -326,7 +326,8 @@ fn as_text(value: &impl serde::Serialize) -> String {
 }
 
 /// Returns the stripe's key, the index and the label of a block, if the label agrees with the block's name
-/// and length.
+/// and length and with itself. A position beyond the end of the file is refused, because a stripe too many
+/// would make the whole put unreadable.
 fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex, &'b StripeLabel)> {
     let (index, label) = block.label.as_ref()?;
     let (key, named) = Key::of_block(&block.id)?;
@@ -336,11 +337,13 @@ fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex,
         && named == *index
         && usize::from(index.0) < label.code.blocks()
         && block.bytes == label.block_bytes
+        && u64::from(label.file.position) < stripe_count(label.file.bytes, &label.code, label.file.block_bytes)
         && size.check(&label.code).is_ok();
     fits.then_some((key, *index, label))
 }
 
-/// Groups stripes by the put that their labels name.
+/// Groups stripes by the put that their labels name, and by code: all stripes of a put have the same code, so
+/// an invented stripe with another code is no part of the put.
 fn by_put(
     found: BTreeMap<Key, Found>,
     strangers: &mut Strangers<'_>,
@@ -348,7 +351,7 @@ fn by_put(
     let mut puts: BTreeMap<String, Put> = BTreeMap::new();
     for (key, found) in found {
         let part = found.label.file.clone();
-        let told = as_text(&FilePart { position: 0, ..nameless(&part) });
+        let told = as_text(&(&found.label.code, FilePart { position: 0, ..nameless(&part) }));
         let new = || Put { part: part.clone(), names: Names::new(), stripes: Stripes::new() };
         let put = puts.entry(told).or_insert_with(new);
         found.names.iter().for_each(|(name, told)| put.names.entry(name.clone()).or_default().extend(told));
@@ -536,8 +539,7 @@ fn kept_apart(put: Candidate, name: String, now: u64) -> (FileRecord, Stripes) {
 fn is_whole(part: &FilePart, stripes: &Stripes, good: impl Fn(&StripeRecord) -> bool) -> bool {
     let Some((_, (_, first))) = stripes.first_key_value() else { return false };
     let count = stripe_count(part.bytes, &first.code, part.block_bytes);
-    let one_code = stripes.values().all(|(_, stripe)| stripe.code == first.code);
-    one_code && stripes.len() as u64 == count && stripes.values().all(|(_, stripe)| good(stripe))
+    stripes.len() as u64 == count && stripes.values().all(|(_, stripe)| good(stripe))
 }
 
 fn is_readable(stripe: &StripeRecord) -> bool {

@@ -837,6 +837,24 @@ fn a_single_lying_helper_cannot_rename_a_file() {
 }
 
 #[test]
+fn a_single_lying_helper_cannot_add_a_stripe_to_a_file() {
+    let mut scene = Scene::new();
+    let file = scene.file("a", 2);
+    let held = inventories(&scene.catalog);
+    for (position, code) in [(2, "rs-3-2"), (0, "rs-2-1"), (2, "rs-2-1"), (u32::MAX, "rs-3-2")] {
+        let mut held = held.clone();
+        let mut forged = Description { id: block("77.0"), ..held[0].blocks[0].clone() };
+        let (index, label) = forged.label.as_mut().expect("labelled");
+        (*index, label.stripe) = (block_index(0), StripeId("77".to_owned()));
+        (label.code, label.file.position) = (code.parse().expect("a code"), position);
+        held[4].blocks.push(forged);
+        let (catalog, said) = rebuilt(&scene, &held, true);
+        assert_eq!(said.files, ["a"], "position {position} of {code}");
+        assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, file.stripes);
+    }
+}
+
+#[test]
 fn a_rival_stays_whole_when_some_of_its_blocks_were_repaired() {
     let mut scene = Scene::new();
     let kept = scene.file("a", 3);
