@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codes::{BlockIndex, Code};
-use repair::{BlockId, JobId, NodeId, Stretch, StripeId, Wanted};
+use repair::{BlockId, JobId, NodeId, Policy, Scheme, Stretch, StripeId, Wanted};
 use serde::{Deserialize, Serialize};
 
 use super::budget::Lack;
@@ -236,6 +236,22 @@ pub struct Proposal {
     pub helpers: Vec<NodeId>,
     /// Chains that balance the load of nodes, if the policy computes them. The driver may plan differently.
     pub stretches: Vec<Stretch>,
+}
+
+impl Proposal {
+    /// Returns the policy for the plan of the item's job. `repair` is the policy of the whole repair.
+    ///
+    /// A rebuild does not read from the node that is being drained, although this node is readable. Only the
+    /// scheme `auto` uses the scheduler's chains; a named scheme ignores them.
+    pub fn policy(&self, repair: Policy) -> Policy {
+        let (scheme, avoid) = match self.kind {
+            Kind::Migrate { .. } => (Scheme::Migration, BTreeSet::new()),
+            Kind::Rebuild { from } => (repair.scheme, BTreeSet::from([from])),
+            _ => (repair.scheme, BTreeSet::new()),
+        };
+        let stretches = if scheme == Scheme::Auto { self.stretches.clone() } else { Vec::new() };
+        Policy { scheme, avoid, stretches, prefer: self.helpers.clone(), ..repair }
+    }
 }
 
 /// An event or request for the driver.

@@ -1,7 +1,5 @@
 //! The items of a repair, one per stripe, and the requests for their jobs.
 
-use std::collections::BTreeSet;
-
 use codes::BlockIndex;
 use recovery::{Kind, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
@@ -46,28 +44,15 @@ impl Repairs {
         wanted: Vec<Wanted>,
         out: &mut Out,
     ) -> Result<JobRequest, RequestError> {
-        let scheme = match proposal.kind {
-            Kind::Migrate { .. } => repair::Scheme::Migration,
-            _ => order.scheme,
-        };
-        // A rebuild does not read from the node that is being drained, although this node is readable.
-        let avoid = match proposal.kind {
-            Kind::Rebuild { from } => BTreeSet::from([from]),
-            _ => BTreeSet::new(),
-        };
-        // In a repair of many stripes, the scheme `auto` uses the chains that the scheduler assigned. A named
-        // scheme ignores these chains.
-        let stretches = match (scheme, order.is_wide()) {
-            (repair::Scheme::Auto, true) => proposal.stretches.clone(),
-            _ => Vec::new(),
-        };
-        let policy = Policy {
-            prefer: proposal.helpers.clone(),
-            stretches,
-            avoid,
+        let repair = Policy {
             shares_nodes: facts.base.store.shares_nodes(),
-            ..policy(scheme, order.slice_bytes)
+            ..policy(order.scheme, order.slice_bytes)
         };
+        let mut policy = proposal.policy(repair);
+        if !order.is_wide() {
+            // Chains balance the load over many stripes. A repair of few stripes is left to the planner.
+            policy.stretches.clear();
+        }
         Ok(JobRequest {
             job: out.next_job()?,
             window: 0..stripe.sub_block_bytes(),

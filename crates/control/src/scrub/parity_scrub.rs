@@ -5,7 +5,6 @@
 //! equations contradict each other without identifying the wrong block, the stripe is recorded as
 //! contradictory until its parity holds.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -99,13 +98,14 @@ impl Scrubs {
         patient: bool,
         out: &mut Out,
     ) -> Result<u64, Obstacle> {
-        let subject = subject(facts, stripe, asker)?;
-        let nodes: Vec<NodeId> = subject.readable.values().map(|&(node, _)| node).collect();
-        let is_taken = |node: &NodeId| self.checks.occupies(*node) || patient && jobs.works_for_others(*node);
-        if nodes.iter().any(is_taken) {
+        let record = facts.stripes.picture.stripe(stripe).map_err(|_| Obstacle::Gone)?;
+        let stripe = checkable(facts, &record)?;
+        let is_taken = |node| self.checks.occupies(node) || patient && jobs.works_for_others(node);
+        if stripe.held().any(|(_, node)| is_taken(node)) {
             return Err(Obstacle::Busy);
         }
         let Ok(job) = out.next_job() else { return Err(Obstacle::Busy) };
+        let subject = subject(asker, record, stripe);
         let bytes = subject.readable.values().map(|(_, block)| block.bytes).sum();
         let steps = self.checks.begin(job, subject, out.rng.random(), facts.base.now);
         self.follow_checks(facts, steps, out);
@@ -274,20 +274,23 @@ fn suspect(facts: Facts<'_>, checked: &Checked, index: BlockIndex) -> SuspectBlo
     SuspectBlock { block, node: facts.nodes.name(checked.read[&index]) }
 }
 
-/// Returns the blocks of a stripe that a check reads.
-fn subject(facts: Facts<'_>, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
-    let record = facts.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
+/// Returns the stripe as it is now, if its parity can be checked.
+fn checkable(facts: Facts<'_>, record: &StripeRecord) -> Result<Stripe, Obstacle> {
     let cannot = |_| Obstacle::Cannot("its record is inconsistent (code or blocks)");
-    let stripe = facts.stripe_now(&record, &[]).map_err(cannot)?;
-    let readable: BTreeMap<_, _> =
-        stripe.held().map(|(index, node)| (index, (node, stripe.local(index)))).collect();
-    if readable.is_empty() {
+    let stripe = facts.stripe_now(record, &[]).map_err(cannot)?;
+    if stripe.held().next().is_none() {
         return Err(Obstacle::Cannot(NONE_READABLE));
     }
     if !has_equations(&stripe) {
         return Err(Obstacle::Cannot(NO_SPARE));
     }
-    Ok(Subject { asker, record, code: stripe.code, chunking: stripe.chunking, readable })
+    Ok(stripe)
+}
+
+/// Returns the subject of a check that reads all readable blocks of the stripe.
+fn subject(asker: Asker, record: StripeRecord, stripe: Stripe) -> Subject {
+    let readable = stripe.held().map(|(index, node)| (index, (node, stripe.local(index)))).collect();
+    Subject { asker, record, code: stripe.code, chunking: stripe.chunking, readable }
 }
 
 /// Whether at least one parity equation covers only readable blocks.

@@ -517,33 +517,26 @@ impl<'a> Run<'a> {
     /// Returns the loads of a proposal and the minimum duration of its job in seconds. The minimum is 0 for a
     /// plan that does not run in rounds.
     fn loads(&self, proposal: &Proposal) -> (Loads, f64) {
-        let scheme = match (self.cluster.shape, proposal.kind) {
-            (_, Kind::Migrate { .. }) => Scheme::Migration,
-            (Shape::Dealt, _) if !proposal.stretches.is_empty() => {
-                return (Loads::of_stretches(&proposal.stretches, &proposal.wanted), 0.0);
-            }
-            (Shape::Dealt, _) => Scheme::Pipelined,
-            (Shape::Scheme(scheme), _) => scheme,
+        let scheme = match self.cluster.shape {
+            Shape::Dealt if proposal.stretches.is_empty() => Scheme::Pipelined,
+            Shape::Dealt => Scheme::Auto,
+            Shape::Scheme(scheme) => scheme,
         };
-        let hides = self.dead || matches!(proposal.kind, Kind::Rebuild { .. });
-        let plan = self.plan(stripe_of(proposal), proposal.wanted.clone(), hides, scheme, &proposal.helpers);
+        let policy = proposal.policy(Policy { scheme, ..Policy::default() });
+        if !policy.stretches.is_empty() {
+            // Planning takes long; the plan's loads would be the same.
+            return (Loads::of_stretches(&policy.stretches, &proposal.wanted), 0.0);
+        }
+        let plan = self.plan(stripe_of(proposal), proposal.wanted.clone(), policy);
         let plan = plan.expect("what is proposed can be planned");
         (Loads::of(&plan, true), least_seconds(&plan, &self.topology))
     }
 
-    /// Plans the repair of a stripe. If `hides`, the node that is lost or drained is not read.
-    fn plan(
-        &self,
-        number: usize,
-        wanted: Vec<Wanted>,
-        hides: bool,
-        scheme: Scheme,
-        prefer: &[NodeId],
-    ) -> Result<Plan, PlanError> {
+    fn plan(&self, number: usize, wanted: Vec<Wanted>, policy: Policy) -> Result<Plan, PlanError> {
         let block = |(index, &home): (usize, &NodeId)| StripeBlock {
             id: BlockId(format!("{number}.{index}")),
             bytes: self.cluster.block_bytes,
-            holder: (home != NODE || !hides).then_some(home),
+            holder: Some(home),
             digest: None,
         };
         let stripe = Stripe {
@@ -553,17 +546,13 @@ impl<'a> Run<'a> {
             blocks: self.homes[number].iter().enumerate().map(block).collect(),
             label: None,
         };
+        let pacing = self.cluster.pacing.filter(|_| policy.scheme != Scheme::Migration);
         let request = PlanRequest {
             wanted,
             window: 0..self.cluster.block_bytes / self.code.sub_blocks() as u64,
             sub_blocks: None,
             resume: None,
-            policy: Policy {
-                scheme,
-                pacing: self.cluster.pacing.filter(|_| scheme != Scheme::Migration),
-                prefer: prefer.to_vec(),
-                ..Policy::default()
-            },
+            policy: Policy { pacing, ..policy },
         };
         plan(&stripe, &request, &self.topology)
     }
@@ -579,7 +568,8 @@ impl<'a> Run<'a> {
             let at = homes.iter().position(|&home| home == NODE);
             let (Some(requestor), Some(index)) = (free, at) else { continue };
             let wanted = vec![Wanted { block: BlockIndex(index as u16), requestor }];
-            self.plan(number, wanted, true, scheme, &[])?;
+            let policy = Policy { scheme, avoid: [NODE].into(), ..Policy::default() };
+            self.plan(number, wanted, policy)?;
         }
         Ok(())
     }

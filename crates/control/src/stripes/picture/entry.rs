@@ -105,7 +105,7 @@ impl Naming {
 
     fn name(self, stripe: &str, index: usize) -> Option<BlockId> {
         match self {
-            Self::Index => Some(BlockId(format!("{stripe}.{index}"))),
+            Self::Index => Some(BlockId([stripe, ".", &index.to_string()].concat())),
             Self::Shard => Some(BlockId(format!("{stripe}.ec{index:02}"))),
             Self::Listed => None,
         }

@@ -337,7 +337,8 @@ fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex,
         && named == *index
         && usize::from(index.0) < label.code.blocks()
         && block.bytes == label.block_bytes
-        && u64::from(label.file.position) < stripe_count(label.file.bytes, &label.code, label.file.block_bytes)
+        && u64::from(label.file.position)
+            < stripe_count(label.file.bytes, &label.code, label.file.block_bytes)
         && size.check(&label.code).is_ok();
     fits.then_some((key, *index, label))
 }
