@@ -161,15 +161,15 @@ fn a_block_named_twice_counts_once() {
 }
 
 #[derive(Debug)]
-struct Scene {
+struct RepairCase {
     spec: CodeSpec,
     wanted: Vec<usize>,
     available: Vec<usize>,
 }
 
-/// Generates scenes with any family, up to 40 blocks (sometimes up to 255), any losses, and any order of
+/// Generates cases with any family, up to 40 blocks (sometimes up to 255), any losses, and any order of
 /// preference.
-fn scene() -> impl Strategy<Value = Scene> {
+fn case() -> impl Strategy<Value = RepairCase> {
     let size = prop_oneof![9 => 2..40_usize, 1 => 200..=255_usize];
     (size, prop::sample::select(RsFamily::ALL.to_vec()))
         .prop_flat_map(|(n, family)| (1..n, Just(n), Just(family)))
@@ -186,25 +186,25 @@ fn scene() -> impl Strategy<Value = Scene> {
             let (lost, available) = order.split_at(missing.min(order.len()));
             let candidates = if only_lost && !lost.is_empty() { lost } else { &order[..] };
             let wanted = candidates.iter().copied().take(wanted).collect();
-            Scene { spec, wanted, available: available.to_vec() }
+            RepairCase { spec, wanted, available: available.to_vec() }
         })
 }
 
 proptest! {
     #[test]
-    fn any_repair_gives_the_bytes_or_lacks_blocks(scene in scene()) {
-        let stripe = Stripe::of(&scene.spec);
+    fn any_repair_gives_the_bytes_or_lacks_blocks(case in case()) {
+        let stripe = Stripe::of(&case.spec);
         let (n, k) = (stripe.blocks(), stripe.code.data_blocks());
-        let something_lost = scene.wanted.iter().any(|block| !scene.available.contains(block));
-        match stripe.repair(&scene.wanted, &scene.available) {
+        let something_lost = case.wanted.iter().any(|block| !case.available.contains(block));
+        match stripe.repair(&case.wanted, &case.available) {
             Ok(recipe) => {
-                prop_assert!(!something_lost || scene.available.len() >= k);
-                let at_most = if something_lost { k.max(scene.wanted.len()) } else { scene.wanted.len() };
+                prop_assert!(!something_lost || case.available.len() >= k);
+                let at_most = if something_lost { k.max(case.wanted.len()) } else { case.wanted.len() };
                 prop_assert!(recipe.sources().len() <= at_most);
             }
             Err(error) => {
-                prop_assert!(something_lost && scene.available.len() < k, "{n} {k}");
-                let expected = DecodeError::NotEnoughBlocks { needed: k, available: scene.available.len() };
+                prop_assert!(something_lost && case.available.len() < k, "{n} {k}");
+                let expected = DecodeError::NotEnoughBlocks { needed: k, available: case.available.len() };
                 prop_assert_eq!(error, expected);
             }
         }

@@ -52,7 +52,7 @@ const CATALOG: &str = "catalog.redb";
 const START_UNIX_MS: u64 = 1_790_000_000_000;
 
 /// A coordinator with its storage, and simulated nodes.
-struct Scene {
+struct TestCluster {
     folder: TempDir,
     core: Option<Control>,
     storage: Option<Storage>,
@@ -181,19 +181,19 @@ fn hello(name: &str, disk: &BTreeMap<BlockId, u64>) -> FromNode {
     }
 }
 
-impl Scene {
+impl TestCluster {
     /// Creates a coordinator, helpers h1, h2, … and the client `admin`.
     fn new(helpers: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         DirCatalog::create(folder.path().join(CATALOG), CLUSTER).unwrap();
-        let mut scene = Self::over(folder);
+        let mut cluster = Self::over(folder);
         for number in 1..=helpers {
-            scene.start(&format!("h{number}"));
+            cluster.start(&format!("h{number}"));
         }
         let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
-        scene.join("admin", Role::Client("admin".parse().unwrap()), client);
-        scene.play();
-        scene
+        cluster.join("admin", Role::Client("admin".parse().unwrap()), client);
+        cluster.play();
+        cluster
     }
 
     /// Creates a coordinator over the catalog in this folder, without any nodes.

@@ -26,20 +26,20 @@ pub(crate) fn reports(bytes: &[u8]) -> bool {
     let Ok(FromNode::Report { report, .. }) = control::decode(bytes) else { return false };
     for before in 0..REPORTS_BEFORE {
         for speaker in SPEAKERS {
-            Scene::new().play(before, speaker, &report);
+            FuzzedJob::new().play(before, speaker, &report);
         }
     }
     true
 }
 
 /// A repair of block 1 of RS(4,2), with well-behaved nodes.
-struct Scene {
+struct FuzzedJob {
     topology: Topology,
     job: Job,
     now: Duration,
 }
 
-impl Scene {
+impl FuzzedJob {
     fn new() -> Self {
         let code = CodeSpec::reed_solomon(4, 2).build().expect("there is such a code");
         let mut topology = Topology::new();

@@ -124,18 +124,18 @@ prop_compose! {
 }
 
 #[derive(Clone, Debug)]
-struct Scene {
+struct KernelCase {
     coefficients: Vec<u8>,
     sources: Vec<Region>,
     targets: Vec<Region>,
 }
 
-fn scenes() -> impl Strategy<Value = Scene> {
+fn cases() -> impl Strategy<Value = KernelCase> {
     let regions = lengths().prop_flat_map(|length| (regions(0..=20, length), regions(0..=6, length)));
     regions.prop_flat_map(|(sources, targets)| {
         let pairs = sources.len() * targets.len();
         let coefficients = prop::collection::vec(coefficient(), pairs);
-        coefficients.prop_map(move |coefficients| Scene {
+        coefficients.prop_map(move |coefficients| KernelCase {
             coefficients,
             sources: sources.clone(),
             targets: targets.clone(),
@@ -172,12 +172,12 @@ proptest! {
     }
 
     #[test]
-    fn kernels_agree_on_many_sources(scene in scenes()) {
-        check(&scene.targets, |kernel, targets| {
-            kernel.combine(&scene.coefficients, &slices(&scene.sources), &mut slices_mut(targets));
+    fn kernels_agree_on_many_sources(case in cases()) {
+        check(&case.targets, |kernel, targets| {
+            kernel.combine(&case.coefficients, &slices(&case.sources), &mut slices_mut(targets));
         });
-        check(&scene.targets, |kernel, targets| {
-            kernel.combine_add(&scene.coefficients, &slices(&scene.sources), &mut slices_mut(targets));
+        check(&case.targets, |kernel, targets| {
+            kernel.combine_add(&case.coefficients, &slices(&case.sources), &mut slices_mut(targets));
         });
     }
 
@@ -185,12 +185,12 @@ proptest! {
     /// terms give the same results as later calls of `mul_add`. Includes the scalar kernel.
     #[test]
     fn pairs_and_single_terms_equal_plain_sources(
-        scene in scenes(),
+        case in cases(),
         split in 0..=20_usize,
         ratio in coefficient(),
         picks in prop::collection::vec((0..6_usize, 0..20_usize, coefficient()), 0..12),
     ) {
-        let sources = slices(&scene.sources);
+        let sources = slices(&case.sources);
         let split = sources.len() - split.min(sources.len() / 2);
         let (plain, seconds) = sources.split_at(split);
         let firsts = &plain[plain.len() - seconds.len()..];
@@ -202,23 +202,23 @@ proptest! {
             first.iter().zip(*second).map(|(&a, &b)| a ^ gf::mul(c(i), b)).collect()
         }).collect();
         let mut singles: Vec<Single> = picks.iter()
-            .filter(|&&(target, source, _)| target < scene.targets.len() && source < sources.len())
+            .filter(|&&(target, source, _)| target < case.targets.len() && source < sources.len())
             .map(|&(target, source, c)| Single { target, c, source: sources[source] })
             .collect();
         singles.sort_by_key(|single| single.target);
         let made: Vec<&[u8]> = plain.iter().copied().chain(sums.iter().map(Vec::as_slice)).collect();
-        let (mut expected, mut added) = (scene.targets.clone(), scene.targets.clone());
-        scalar().combine(&scene.coefficients, &made, &mut slices_mut(&mut expected));
-        scalar().combine_add(&scene.coefficients, &made, &mut slices_mut(&mut added));
+        let (mut expected, mut added) = (case.targets.clone(), case.targets.clone());
+        scalar().combine(&case.coefficients, &made, &mut slices_mut(&mut expected));
+        scalar().combine_add(&case.coefficients, &made, &mut slices_mut(&mut added));
         for targets in [&mut expected, &mut added] {
             for single in &singles {
                 scalar().mul_add(single.c, single.source, targets[single.target].slice_mut());
             }
         }
-        let terms = Terms { coefficients: &scene.coefficients, sources: plain, pairs: &pairs, singles: &singles };
+        let terms = Terms { coefficients: &case.coefficients, sources: plain, pairs: &pairs, singles: &singles };
         for (expected, adds) in [(expected, false), (added, true)] {
             for kernel in Kernel::available() {
-                let mut targets = scene.targets.clone();
+                let mut targets = case.targets.clone();
                 kernel.combine_terms(terms, &mut slices_mut(&mut targets), adds);
                 prop_assert!(targets == expected, "{:?}", kernel);
             }
@@ -238,13 +238,13 @@ proptest! {
 
     /// Checks that the scalar kernel itself matches the definition: sums of single products.
     #[test]
-    fn scalar_matches_the_definition(scene in scenes()) {
-        let mut targets = scene.targets.clone();
-        scalar().combine(&scene.coefficients, &slices(&scene.sources), &mut slices_mut(&mut targets));
+    fn scalar_matches_the_definition(case in cases()) {
+        let mut targets = case.targets.clone();
+        scalar().combine(&case.coefficients, &slices(&case.sources), &mut slices_mut(&mut targets));
         for (r, target) in targets.iter().enumerate() {
-            let row = &scene.coefficients[r * scene.sources.len()..][..scene.sources.len()];
+            let row = &case.coefficients[r * case.sources.len()..][..case.sources.len()];
             for (i, &byte) in target.slice().iter().enumerate() {
-                let products = row.iter().zip(&scene.sources).map(|(&c, s)| gf::mul(c, s.slice()[i]));
+                let products = row.iter().zip(&case.sources).map(|(&c, s)| gf::mul(c, s.slice()[i]));
                 prop_assert_eq!(byte, products.fold(0, |sum, product| sum ^ product));
             }
         }

@@ -379,14 +379,14 @@ mod tests {
 
     use super::*;
 
-    struct Scene {
+    struct Pair {
         server: Rendezvous,
         client: Rendezvous,
         address: String,
         next: u8,
     }
 
-    impl Scene {
+    impl Pair {
         async fn new() -> Self {
             let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
             let address = listener.local_addr().unwrap().to_string();
@@ -408,39 +408,39 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_carries_one_edge_after_another() {
-        let mut scene = Scene::new().await;
-        let (dialled, accepted) = scene.edge().await;
+        let mut pair = Pair::new().await;
+        let (dialled, accepted) = pair.edge().await;
         let port = accepted.tcp.peer_addr().unwrap();
-        scene.server.rest(accepted, None);
-        scene.client.rest(dialled, Some(&scene.address));
-        let (dialled, accepted) = scene.edge().await;
+        pair.server.rest(accepted, None);
+        pair.client.rest(dialled, Some(&pair.address));
+        let (dialled, accepted) = pair.edge().await;
         assert_eq!(accepted.tcp.peer_addr().unwrap(), port);
         // The accepting end still uses the connection for 50 ms, and reads the next greeting only after that.
-        scene.client.rest(dialled, Some(&scene.address));
-        let (server, patient) = (scene.server.clone(), async move {
+        pair.client.rest(dialled, Some(&pair.address));
+        let (server, patient) = (pair.server.clone(), async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
             accepted
         });
         tokio::spawn(async move { server.rest(patient.await, None) });
-        assert_eq!(scene.edge().await.1.tcp.peer_addr().unwrap(), port);
+        assert_eq!(pair.edge().await.1.tcp.peer_addr().unwrap(), port);
     }
 
     #[tokio::test]
     async fn a_connection_that_the_other_end_closed_is_not_used_again() {
-        let mut scene = Scene::new().await;
-        let (dialled, accepted) = scene.edge().await;
+        let mut pair = Pair::new().await;
+        let (dialled, accepted) = pair.edge().await;
         let port = accepted.tcp.peer_addr().unwrap();
         drop(accepted);
         dialled.tcp.readable().await.unwrap();
-        scene.client.rest(dialled, Some(&scene.address));
-        assert_ne!(scene.edge().await.1.tcp.peer_addr().unwrap(), port);
+        pair.client.rest(dialled, Some(&pair.address));
+        assert_ne!(pair.edge().await.1.tcp.peer_addr().unwrap(), port);
     }
 
     /// Dials with a key that no task awaits.
-    async fn strange(scene: &Scene, key: u8) -> TcpStream {
+    async fn strange(pair: &Pair, key: u8) -> TcpStream {
         let key = EdgeKey([key; 16]);
         let greeting = Greeting { direction: Direction::Receive, job: JobId(1), epoch: Epoch(1), key };
-        scene.client.clone().dial(scene.address.clone(), None, greeting).await.unwrap().tcp
+        pair.client.clone().dial(pair.address.clone(), None, greeting).await.unwrap().tcp
     }
 
     fn plain(direction: Direction) -> Terms {
@@ -458,27 +458,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_came_early_meets_its_task() {
-        let scene = Scene::new().await;
-        let mut dialled = strange(&scene, 1).await;
-        let waits = || scene.server.table().early.len() == 1;
+        let pair = Pair::new().await;
+        let mut dialled = strange(&pair, 1).await;
+        let waits = || pair.server.table().early.len() == 1;
         until("it waits", waits).await;
-        let mut accepted = scene.server.expect(EdgeKey([1; 16]), plain(Direction::Receive)).await.unwrap();
+        let mut accepted = pair.server.expect(EdgeKey([1; 16]), plain(Direction::Receive)).await.unwrap();
         accepted.tcp.write_all(b"x").await.unwrap();
         assert_eq!(dialled.read_u8().await.unwrap(), b'x');
-        assert!(scene.server.table().early.is_empty());
+        assert!(pair.server.table().early.is_empty());
     }
 
     /// Checks the case that a client with little to send has sent everything and closed the connection before
     /// the task arrives.
     #[tokio::test]
     async fn early_data_survives_the_close_of_the_other_end() {
-        let scene = Scene::new().await;
-        let mut dialled = strange(&scene, 1).await;
-        until("it waits", || scene.server.table().early.len() == 1).await;
+        let pair = Pair::new().await;
+        let mut dialled = strange(&pair, 1).await;
+        until("it waits", || pair.server.table().early.len() == 1).await;
         dialled.write_all(b"all that there is").await.unwrap();
         drop(dialled);
         sleep(LOOK_EVERY * 2).await;
-        let mut accepted = scene.server.expect(EdgeKey([1; 16]), plain(Direction::Receive)).await.unwrap();
+        let mut accepted = pair.server.expect(EdgeKey([1; 16]), plain(Direction::Receive)).await.unwrap();
         let mut bytes = Vec::new();
         accepted.tcp.read_to_end(&mut bytes).await.unwrap();
         assert_eq!(bytes, b"all that there is");
@@ -486,12 +486,12 @@ mod tests {
 
     #[tokio::test]
     async fn closed_early_connections_are_removed_at_once() {
-        let scene = Scene::new().await;
-        let dialled = [strange(&scene, 1).await, strange(&scene, 2).await];
-        until("they wait", || scene.server.table().early.len() == 2).await;
+        let pair = Pair::new().await;
+        let dialled = [strange(&pair, 1).await, strange(&pair, 2).await];
+        until("they wait", || pair.server.table().early.len() == 2).await;
         drop(dialled);
         until("they are gone", || {
-            let table = scene.server.table();
+            let table = pair.server.table();
             table.early.is_empty() && table.unauthenticated.is_empty()
         })
         .await;
@@ -499,26 +499,26 @@ mod tests {
 
     #[tokio::test]
     async fn an_early_connection_is_closed_by_a_timer_with_nothing_sent() {
-        let scene = Scene::new().await;
-        let mut dialled = strange(&scene, 1).await;
+        let pair = Pair::new().await;
+        let mut dialled = strange(&pair, 1).await;
         let read = timeout(Duration::from_secs(60), dialled.read(&mut [0])).await;
         assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?}");
-        assert!(scene.server.table().unauthenticated.is_empty());
+        assert!(pair.server.table().unauthenticated.is_empty());
     }
 
     #[tokio::test]
     async fn excess_strangers_evict_the_oldest() {
-        let scene = Scene::new().await;
+        let pair = Pair::new().await;
         let limit = unauthenticated::limit(USUAL_DESCRIPTORS) / 2; // All connections come from one address.
         let mut dialled = Vec::new();
         for _ in 0..limit + 20 {
-            dialled.push(TcpStream::connect(&scene.address).await.unwrap());
+            dialled.push(TcpStream::connect(&pair.address).await.unwrap());
         }
         for oldest in &mut dialled[..20] {
             let read = timeout(Duration::from_secs(30), oldest.read(&mut [0])).await;
             assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?}");
         }
-        let mut scene = scene;
-        scene.edge().await; // A connection with a valid key is still accepted.
+        let mut pair = pair;
+        pair.edge().await; // A connection with a valid key is still accepted.
     }
 }

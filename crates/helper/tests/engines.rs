@@ -280,7 +280,7 @@ impl Nodes {
 }
 
 #[derive(Clone, Debug)]
-struct Scene {
+struct EngineCase {
     code: CodeSpec,
     sub_block_bytes: u64,
     chunks: u64,
@@ -294,7 +294,7 @@ struct Scene {
     seed: u64,
 }
 
-fn scenes() -> impl Strategy<Value = Scene> {
+fn cases() -> impl Strategy<Value = EngineCase> {
     let code = prop_oneof![
         6 => (1usize..9, 1usize..5).prop_map(|(k, m)| format!("rs-{}-{k}", k + m)),
         1 => Just("lrc-6-2-2".to_owned()),
@@ -309,18 +309,20 @@ fn scenes() -> impl Strategy<Value = Scene> {
     let place = any::<(prop::sample::Index, prop::sample::Index)>();
     let size = (1u64..1500, prop::sample::select(vec![1u64, 1, 2, 5, 64]));
     (code, size, 1usize..4, scheme, 0u32..3, place, any::<(bool, bool, bool)>(), any::<u64>()).prop_map(
-        |(code, (units, chunks), lost, scheme, slices, window, (publish, short, encrypted), seed)| Scene {
-            code: code.parse().unwrap(),
-            sub_block_bytes: (units * 64).next_multiple_of(chunks),
-            chunks,
-            lost,
-            scheme,
-            slice_bytes: 4096 << slices,
-            window,
-            publish,
-            short,
-            encrypted,
-            seed,
+        |(code, (units, chunks), lost, scheme, slices, window, (publish, short, encrypted), seed)| {
+            EngineCase {
+                code: code.parse().unwrap(),
+                sub_block_bytes: (units * 64).next_multiple_of(chunks),
+                chunks,
+                lost,
+                scheme,
+                slice_bytes: 4096 << slices,
+                window,
+                publish,
+                short,
+                encrypted,
+                seed,
+            }
         },
     )
 }
@@ -361,23 +363,23 @@ fn encode(code: &dyn codes::Code, chunking: &Chunking, seed: u64, short: bool) -
     blocks
 }
 
-async fn play(scene: &Scene) {
-    let code = scene.code.build().unwrap();
+async fn play(case: &EngineCase) {
+    let code = case.code.build().unwrap();
     let n = code.blocks();
-    let block_bytes = scene.sub_block_bytes * code.sub_blocks() as u64;
-    let chunking = Chunking::of(&*code, block_bytes, Some(block_bytes / scene.chunks)).unwrap();
-    let blocks = encode(&*code, &chunking, scene.seed, scene.short);
-    let lost_count = scene.lost.min(n - code.data_blocks());
+    let block_bytes = case.sub_block_bytes * code.sub_blocks() as u64;
+    let chunking = Chunking::of(&*code, block_bytes, Some(block_bytes / case.chunks)).unwrap();
+    let blocks = encode(&*code, &chunking, case.seed, case.short);
+    let lost_count = case.lost.min(n - code.data_blocks());
     let mut order: Vec<usize> = (0..n).collect();
-    order.sort_by_key(|&index| noise(scene.seed ^ (index as u64 + 1) << 20, 8));
+    order.sort_by_key(|&index| noise(case.seed ^ (index as u64 + 1) << 20, 8));
     let lost = &order[..lost_count];
     if code.repair(&[BlockIndex(lost[0] as u16)], &kept(n, lost)).is_err() {
         return; // A local code cannot decode every pattern.
     }
     let spare = lost_count as u32;
-    let mut nodes = Nodes::start(n as u32 + spare, scene.encrypted).await;
+    let mut nodes = Nodes::start(n as u32 + spare, case.encrypted).await;
     let client = NodeId(n as u32 + spare);
-    let length = |index: usize| match scene.short && index + 1 == code.data_blocks() {
+    let length = |index: usize| match case.short && index + 1 == code.data_blocks() {
         true => block_bytes / 3,
         false => block_bytes,
     };
@@ -400,14 +402,14 @@ async fn play(scene: &Scene) {
         let memory = &nodes.engines[&NodeId(index as u32)].1;
         memory.blocks.lock().unwrap().insert(id(index), block[..length(index) as usize].to_vec());
     }
-    let requestor = |position: usize| if scene.publish { NodeId(n as u32 + position as u32) } else { client };
+    let requestor = |position: usize| if case.publish { NodeId(n as u32 + position as u32) } else { client };
     let wanted: Vec<Wanted> = lost
         .iter()
         .enumerate()
         .map(|(position, &block)| Wanted { block: BlockIndex(block as u16), requestor: requestor(position) })
         .collect();
-    let window = if scene.publish { 0..scene.sub_block_bytes } else { window(scene) };
-    let policy = Policy { scheme: scene.scheme, slice_bytes: Some(scene.slice_bytes), ..Policy::default() };
+    let window = if case.publish { 0..case.sub_block_bytes } else { window(case) };
+    let policy = Policy { scheme: case.scheme, slice_bytes: Some(case.slice_bytes), ..Policy::default() };
     let request = PlanRequest {
         wanted: wanted.clone(),
         window: window.clone(),
@@ -424,8 +426,8 @@ async fn play(scene: &Scene) {
         sub_blocks: None,
         policy,
         verify: Verify { parity: true, reread: true, ..Verify::default() },
-        publish: scene.publish,
-        tag: (!scene.publish).then_some(1),
+        publish: case.publish,
+        tag: (!case.publish).then_some(1),
         permits: Vec::new(),
     };
     let outcome = nodes.carry_out(job).await.unwrap();
@@ -464,9 +466,9 @@ fn kept(n: usize, lost: &[usize]) -> Vec<BlockIndex> {
     (0..n).filter(|index| !lost.contains(index)).map(|index| BlockIndex(index as u16)).collect()
 }
 
-fn window(scene: &Scene) -> std::ops::Range<u64> {
-    let bytes = scene.sub_block_bytes as usize;
-    let (a, b) = (scene.window.0.index(bytes), scene.window.1.index(bytes));
+fn window(case: &EngineCase) -> std::ops::Range<u64> {
+    let bytes = case.sub_block_bytes as usize;
+    let (a, b) = (case.window.0.index(bytes), case.window.1.index(bytes));
     a.min(b) as u64..a.max(b) as u64 + 1
 }
 
@@ -474,12 +476,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytes_equal_direct_decoding_and_traffic_equals_the_plan(scene in scenes()) {
+    fn bytes_equal_direct_decoding_and_traffic_equals_the_plan(case in cases()) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let played = runtime.block_on(async {
-            tokio::time::timeout(Duration::from_secs(60), play(&scene)).await
+            tokio::time::timeout(Duration::from_secs(60), play(&case)).await
         });
-        prop_assert!(played.is_ok(), "it hangs: {:?}", scene);
+        prop_assert!(played.is_ok(), "it hangs: {:?}", case);
     }
 }
 

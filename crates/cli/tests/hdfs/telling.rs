@@ -63,7 +63,20 @@ fn names(value: &Value) -> Vec<String> {
 /// A DataNode returns with corrupt copies of blocks that were rebuilt elsewhere. In the end only good copies
 /// must remain.
 pub fn rotten_copies_that_come_back(world: &mut World) {
-    let mut mend = mend::attach(&world.cluster, &["--repair-after", "1s"], true);
+    rotten_copies_displaced_nothing(world, &[]);
+}
+
+/// The same if the rebuilt blocks were pushed to DataNodes without the plug-in.
+pub fn rotten_copies_that_come_back_after_a_push(world: &mut World) {
+    world.cluster.load_plugin(false);
+    world.await_whole();
+    rotten_copies_displaced_nothing(world, &["--no-plugin"]);
+    world.cluster.load_plugin(true);
+    world.await_whole();
+}
+
+fn rotten_copies_displaced_nothing(world: &mut World, options: &[&str]) {
+    let mut mend = mend::attach(&world.cluster, &[&["--repair-after", "1s"], options].concat(), true);
     mend.wait_until_safe(world.groups().len());
     let dead = world.largest("RS-10-4-1024k").holders[1].expect("held");
     let nodes = world.cluster.nodes().len();

@@ -22,8 +22,8 @@ fn described(lost: &[u16]) -> GivenStripe {
     }
 }
 
-fn describe(scene: &mut Scene, given: &GivenStripe) -> Result<StripeView, RequestError> {
-    scene.ask(|reply| StripeCommand::Describe(given.clone(), "plug-in hdfs".into(), reply))
+fn describe(cluster: &mut TestCluster, given: &GivenStripe) -> Result<StripeView, RequestError> {
+    cluster.ask(|reply| StripeCommand::Describe(given.clone(), "plug-in hdfs".into(), reply))
 }
 
 fn homes(homes: &[(u16, &str)]) -> RepairRequest {
@@ -32,42 +32,42 @@ fn homes(homes: &[(u16, &str)]) -> RepairRequest {
     RepairRequest { stripe: Some("group".into()), homes, ..RepairRequest::default() }
 }
 
-fn refused(scene: &mut Scene, request: RepairRequest) -> String {
-    scene.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err().to_string()
+fn refused(cluster: &mut TestCluster, request: RepairRequest) -> String {
+    cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err().to_string()
 }
 
 /// Starts helpers h1 to h6 with the described blocks on their disks, and a plug-in.
-fn scene() -> Scene {
-    let mut scene = Scene::new(6);
+fn cluster() -> TestCluster {
+    let mut cluster = TestCluster::new(6);
     for index in 0..4 {
-        scene.node(&format!("h{}", index + 1)).disk.insert(BlockId(format!("foreign-{index}")), 4096);
+        cluster.node(&format!("h{}", index + 1)).disk.insert(BlockId(format!("foreign-{index}")), 4096);
     }
     let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
-    scene.join("hdfs", Role::Plugin("hdfs".parse().unwrap()), client);
-    scene.play();
-    scene
+    cluster.join("hdfs", Role::Plugin("hdfs".parse().unwrap()), client);
+    cluster.play();
+    cluster
 }
 
 #[test]
 fn named_blocks_of_a_given_stripe_are_placed_as_the_plug_in_requests() {
-    let mut scene = scene();
-    describe(&mut scene, &described(&[1, 2])).unwrap();
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1, 2])).unwrap();
     // This is the address of h6's server in the plug-in's system, used in place of the name h6.
-    let repair = scene.repair(homes(&[(1, "10.0.0.6:9866")]));
+    let repair = cluster.repair(homes(&[(1, "10.0.0.6:9866")]));
     assert_eq!((repair.state.name(), repair.counts.blocks_rebuilt), ("done", 1), "{repair:?}");
-    assert!(scene.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
+    assert!(cluster.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
     // The other lost block was not requested.
-    let view = scene.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
+    let view = cluster.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
     let nodes: Vec<Option<&str>> = view.blocks.iter().map(|block| block.node.as_deref()).collect();
     assert_eq!(nodes, [Some("h1"), Some("h6"), None, Some("h4")]);
     // The repair adds nothing to the catalog and is not counted in the status.
-    assert_eq!(scene.status().stripes.stripes, 0);
+    assert_eq!(cluster.status().stripes.stripes, 0);
 }
 
 #[test]
 fn bad_descriptions_are_refused_with_the_reason() {
-    let mut scene = scene();
-    let file = scene.put("film", 1);
+    let mut cluster = cluster();
+    let file = cluster.put("film", 1);
     let mut own = described(&[1]);
     own.stripe = file.layout[0].stripe.stripe.clone();
     let mut own_block = described(&[1]);
@@ -88,23 +88,23 @@ fn bad_descriptions_are_refused_with_the_reason() {
         (unknown, "there is no helper `h9`"),
         (long, "block foreign-0 has 4097 bytes, but blocks of its stripe have at most 4096"),
     ] {
-        let error = describe(&mut scene, &given).unwrap_err().to_string();
+        let error = describe(&mut cluster, &given).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
     }
-    assert!(refused(&mut scene, homes(&[(1, "h5")])).contains("was not described"));
-    describe(&mut scene, &described(&[1])).unwrap();
+    assert!(refused(&mut cluster, homes(&[(1, "h5")])).contains("was not described"));
+    describe(&mut cluster, &described(&[1])).unwrap();
     assert!(
-        refused(&mut scene, homes(&[(0, "h5")]))
+        refused(&mut cluster, homes(&[(0, "h5")]))
             .contains("block foreign-0 is not lost: the description of its stripe places it on h1")
     );
-    assert!(refused(&mut scene, homes(&[(9, "h5")])).contains("no b9"));
-    assert!(refused(&mut scene, homes(&[(1, "h9")])).contains("there is no helper `h9`"));
+    assert!(refused(&mut cluster, homes(&[(9, "h5")])).contains("no b9"));
+    assert!(refused(&mut cluster, homes(&[(1, "h9")])).contains("there is no helper `h9`"));
 }
 
 #[test]
 fn homes_are_accepted_only_for_given_stripes() {
-    let mut scene = scene();
-    describe(&mut scene, &described(&[1])).unwrap();
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
     let named = homes(&[(1, "h5")]);
     for other in [
         RepairRequest { stripe: None, drain: Some("h3".into()), ..named.clone() },
@@ -112,21 +112,21 @@ fn homes_are_accepted_only_for_given_stripes() {
         RepairRequest { stripe: None, all: true, ..named.clone() },
         RepairRequest { all: true, ..named },
     ] {
-        let error = refused(&mut scene, other.clone());
+        let error = refused(&mut cluster, other.clone());
         assert!(error.contains("exactly one of"), "{other:?}: {error}");
     }
-    assert!(scene.status().helpers.leaving.is_empty());
+    assert!(cluster.status().helpers.leaving.is_empty());
     // Plug-ins have no access to other repairs.
-    let own = scene.repair_all().repair;
-    assert!(scene.ask(|reply| RepairCommand::GivenState(own, reply)).is_err());
-    assert!(scene.ask(|reply| RepairCommand::CancelGiven(own, reply)).is_err());
+    let own = cluster.repair_all().repair;
+    assert!(cluster.ask(|reply| RepairCommand::GivenState(own, reply)).is_err());
+    assert!(cluster.ask(|reply| RepairCommand::CancelGiven(own, reply)).is_err());
 }
 
 #[test]
 fn a_plug_in_reads_only_given_stripes() {
-    let mut scene = scene();
-    let file = scene.put("film", 1);
-    describe(&mut scene, &described(&[1])).unwrap();
+    let mut cluster = cluster();
+    let file = cluster.put("film", 1);
+    describe(&mut cluster, &described(&[1])).unwrap();
     let read = |stripe: &str| ClientRequest::Read {
         stripe: StripeId(stripe.into()),
         blocks: vec![BlockIndex(1)],
@@ -143,10 +143,10 @@ fn a_plug_in_reads_only_given_stripes() {
         (2, read(&file.layout[0].stripe.stripe)),
         (3, ClientRequest::PutStripe { put: 1, position: 0 }),
     ] {
-        scene.say("hdfs", FromNode::Open { tag, request });
-        scene.play();
+        cluster.say("hdfs", FromNode::Open { tag, request });
+        cluster.play();
     }
-    let closed = &scene.node("hdfs").closed;
+    let closed = &cluster.node("hdfs").closed;
     assert!(closed[&1].is_ok(), "{closed:?}");
     assert!(closed[&2].as_ref().unwrap_err().to_string().contains("was not described"), "{closed:?}");
     assert!(closed[&3].as_ref().unwrap_err().to_string().contains("only clients"), "{closed:?}");
@@ -154,39 +154,39 @@ fn a_plug_in_reads_only_given_stripes() {
 
 #[test]
 fn a_repair_of_a_given_stripe_survives_a_restart() {
-    let mut scene = scene();
-    describe(&mut scene, &described(&[1])).unwrap();
-    scene.frozen.insert("h6".into());
-    let begun = scene.repair(homes(&[(1, "h6")]));
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
+    cluster.frozen.insert("h6".into());
+    let begun = cluster.repair(homes(&[(1, "h6")]));
     assert_eq!(begun.state.name(), "running");
-    assert!(describe(&mut scene, &described(&[2])).is_err(), "it is being repaired as it was described");
-    scene.restart();
-    scene.frozen.clear();
+    assert!(describe(&mut cluster, &described(&[2])).is_err(), "it is being repaired as it was described");
+    cluster.restart();
+    cluster.frozen.clear();
     for helper in 1..=6 {
-        scene.start(&format!("h{helper}"));
+        cluster.start(&format!("h{helper}"));
     }
-    scene.wait(Duration::from_secs(1));
-    assert_eq!(scene.repair_state(begun.repair).state.name(), "done");
-    assert!(scene.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
+    cluster.wait(Duration::from_secs(1));
+    assert_eq!(cluster.repair_state(begun.repair).state.name(), "done");
+    assert!(cluster.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
 }
 
 #[test]
 fn a_corrupt_block_of_a_given_stripe_is_not_read_again() {
-    let mut scene = scene();
-    describe(&mut scene, &described(&[1])).unwrap();
-    scene.rotten.insert(BlockId("foreign-0".into()));
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
+    cluster.rotten.insert(BlockId("foreign-0".into()));
     // This is the address of h6's server in the plug-in's system, used in place of the name h6.
-    let repair = scene.repair(homes(&[(1, "10.0.0.6:9866")]));
+    let repair = cluster.repair(homes(&[(1, "10.0.0.6:9866")]));
     assert_eq!(repair.state.name(), "done", "{repair:?}");
-    let view = scene.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
+    let view = cluster.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
     assert_eq!(view.blocks[0].state.name(), "corrupt");
 }
 
 #[test]
 fn an_unused_given_stripe_is_dropped() {
-    let mut scene = scene();
-    describe(&mut scene, &described(&[1])).unwrap();
-    scene.now += Duration::from_secs(601);
-    scene.tick();
-    assert!(refused(&mut scene, homes(&[(1, "h6")])).contains("was not described"));
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
+    cluster.now += Duration::from_secs(601);
+    cluster.tick();
+    assert!(refused(&mut cluster, homes(&[(1, "h6")])).contains("was not described"));
 }

@@ -5,44 +5,44 @@ use crate::commands::{FileCommand, NodeCommand};
 
 #[test]
 fn a_put_is_visible_when_it_is_committed() {
-    let mut scene = Scene::new(5);
-    let put = scene.begin("f", 8192 + 1).unwrap();
+    let mut cluster = TestCluster::new(5);
+    let put = cluster.begin("f", 8192 + 1).unwrap();
     let sizes: Vec<_> = put.stripes.iter().map(|stripe| (stripe.block_bytes, stripe.data_bytes)).collect();
     assert_eq!(sizes, [(4096, 8192), (64, 1)]);
     let commit = |reply| FileCommand::CommitPut(PutId(put.put), reply);
-    let early = scene.ask(commit).unwrap_err().to_string();
+    let early = cluster.ask(commit).unwrap_err().to_string();
     assert!(early.contains("lacks the stripe at position 0"), "{early}");
     for position in 0..2 {
-        scene.open(position, ClientRequest::PutStripe { put: put.put, position: position as u32 });
-        assert_eq!(scene.closed(position).unwrap().unwrap().replanned, [""; 0]);
+        cluster.open(position, ClientRequest::PutStripe { put: put.put, position: position as u32 });
+        assert_eq!(cluster.closed(position).unwrap().unwrap().replanned, [""; 0]);
     }
-    assert!(scene.ask(|reply| FileCommand::Layout("f".into(), reply)).is_err(), "not visible yet");
-    scene.ask(commit).unwrap();
-    let file = scene.file("f");
+    assert!(cluster.ask(|reply| FileCommand::Layout("f".into(), reply)).is_err(), "not visible yet");
+    cluster.ask(commit).unwrap();
+    let file = cluster.file("f");
     assert_eq!(file.file.bytes, 8193);
     assert_eq!(states(&file), ["healthy"; 4]);
     let nodes: BTreeSet<_> = (0..4).map(|index| home(&file, index)).collect();
     assert_eq!(nodes.len(), 4, "one block to a node");
     assert_eq!(file.layout[1].file_offset, 8192);
-    let taken = scene.begin("f", 1).unwrap_err();
+    let taken = cluster.begin("f", 1).unwrap_err();
     assert!(taken.to_string().contains("there is a file `f` already"), "{taken}");
 }
 
 #[test]
 fn an_empty_file_has_no_stripes() {
-    let mut scene = Scene::new(0);
-    let put = scene.begin("empty", 0).unwrap();
+    let mut cluster = TestCluster::new(0);
+    let put = cluster.begin("empty", 0).unwrap();
     assert!(put.stripes.is_empty());
-    scene.ask(|reply| FileCommand::CommitPut(PutId(put.put), reply)).unwrap();
-    assert!(scene.file("empty").layout.is_empty());
-    assert!(scene.status().summary.starts_with("safe  nothing is stored"));
+    cluster.ask(|reply| FileCommand::CommitPut(PutId(put.put), reply)).unwrap();
+    assert!(cluster.file("empty").layout.is_empty());
+    assert!(cluster.status().summary.starts_with("safe  nothing is stored"));
 }
 
 #[test]
 fn a_put_with_too_few_helpers_is_refused_with_the_absent_ones() {
-    let mut scene = Scene::new(4);
-    scene.kill("h3");
-    let error = scene.begin("f", 1).unwrap_err();
+    let mut cluster = TestCluster::new(4);
+    cluster.kill("h3");
+    let error = cluster.begin("f", 1).unwrap_err();
     assert_eq!(
         error.to_string(),
         "rs-4-2 needs 4 helpers that are up and have 64B free each, but only 3 qualify; down: h3"
@@ -51,12 +51,12 @@ fn a_put_with_too_few_helpers_is_refused_with_the_absent_ones() {
 
 #[test]
 fn bad_puts_are_refused_with_the_nearest_valid_values() {
-    let mut scene = Scene::new(4);
+    let mut cluster = TestCluster::new(4);
     let mut refused = |code: &str, block_bytes| {
         let (code, block_bytes) = (Some(code.to_owned()), Some(block_bytes));
         let request =
             PutRequest { name: "f".into(), bytes: 1, code, block_bytes, chunk_bytes: None, replace: false };
-        let error = scene.ask(|reply| FileCommand::BeginPut(request, reply)).unwrap_err();
+        let error = cluster.ask(|reply| FileCommand::BeginPut(request, reply)).unwrap_err();
         format!("{error}; {}", error.next_step())
     };
     for (code, block_bytes, expected) in [
@@ -73,94 +73,96 @@ fn bad_puts_are_refused_with_the_nearest_valid_values() {
 
 #[test]
 fn an_aborted_put_leaves_no_blocks() {
-    let mut scene = Scene::new(4);
-    let put = scene.begin("f", 8192).unwrap().put;
-    scene.open(1, ClientRequest::PutStripe { put, position: 0 });
-    assert!(scene.nodes.values().filter(|node| !node.disk.is_empty()).count() == 4);
-    scene.ask(|reply| FileCommand::AbortPut(PutId(put), reply)).unwrap();
-    scene.play();
-    assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
-    assert!(scene.ask(|reply| FileCommand::CommitPut(PutId(put), reply)).is_err());
-    assert!(scene.ask(NodeCommand::List).unwrap().iter().all(|node| node.blocks == 0 && node.to_remove == 0));
+    let mut cluster = TestCluster::new(4);
+    let put = cluster.begin("f", 8192).unwrap().put;
+    cluster.open(1, ClientRequest::PutStripe { put, position: 0 });
+    assert!(cluster.nodes.values().filter(|node| !node.disk.is_empty()).count() == 4);
+    cluster.ask(|reply| FileCommand::AbortPut(PutId(put), reply)).unwrap();
+    cluster.play();
+    assert!(cluster.nodes.values().all(|node| node.disk.is_empty()));
+    assert!(cluster.ask(|reply| FileCommand::CommitPut(PutId(put), reply)).is_err());
+    assert!(
+        cluster.ask(NodeCommand::List).unwrap().iter().all(|node| node.blocks == 0 && node.to_remove == 0)
+    );
 }
 
 #[test]
 fn a_put_is_aborted_after_its_client_disconnects() {
-    let mut scene = Scene::new(4);
-    let put = scene.begin("f", 8192 * 2).unwrap().put;
-    scene.open(1, ClientRequest::PutStripe { put, position: 0 });
-    scene.frozen.insert("h1".into());
-    scene.open(2, ClientRequest::PutStripe { put, position: 1 });
-    scene.kill("admin");
-    scene.frozen.clear();
-    assert!(scene.status().work.jobs.is_empty());
-    scene.wait(Duration::from_secs(11));
-    assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
-    assert!(scene.ask(|reply| FileCommand::AbortPut(PutId(put), reply)).is_err());
+    let mut cluster = TestCluster::new(4);
+    let put = cluster.begin("f", 8192 * 2).unwrap().put;
+    cluster.open(1, ClientRequest::PutStripe { put, position: 0 });
+    cluster.frozen.insert("h1".into());
+    cluster.open(2, ClientRequest::PutStripe { put, position: 1 });
+    cluster.kill("admin");
+    cluster.frozen.clear();
+    assert!(cluster.status().work.jobs.is_empty());
+    cluster.wait(Duration::from_secs(11));
+    assert!(cluster.nodes.values().all(|node| node.disk.is_empty()));
+    assert!(cluster.ask(|reply| FileCommand::AbortPut(PutId(put), reply)).is_err());
 }
 
 #[test]
 fn a_helper_that_dies_in_a_put_is_replaced() {
-    let mut scene = Scene::new(5);
-    let put = scene.begin("f", 8192).unwrap().put;
+    let mut cluster = TestCluster::new(5);
+    let put = cluster.begin("f", 8192).unwrap().put;
     for name in ["h1", "h2", "h3", "h4", "h5"] {
-        scene.frozen.insert(name.into());
+        cluster.frozen.insert(name.into());
     }
-    scene.open(1, ClientRequest::PutStripe { put, position: 0 });
-    let victim = ["h1", "h2", "h3"].into_iter().find(|name| scene.nodes[*name].is_assigned()).unwrap();
-    scene.frozen.clear();
-    scene.kill(victim);
-    scene.wait(Duration::from_secs(20));
-    let ended = scene.closed(1).unwrap().unwrap();
+    cluster.open(1, ClientRequest::PutStripe { put, position: 0 });
+    let victim = ["h1", "h2", "h3"].into_iter().find(|name| cluster.nodes[*name].is_assigned()).unwrap();
+    cluster.frozen.clear();
+    cluster.kill(victim);
+    cluster.wait(Duration::from_secs(20));
+    let ended = cluster.closed(1).unwrap().unwrap();
     assert!(!ended.replanned.is_empty());
-    scene.ask(|reply| FileCommand::CommitPut(PutId(put), reply)).unwrap();
-    let file = scene.file("f");
+    cluster.ask(|reply| FileCommand::CommitPut(PutId(put), reply)).unwrap();
+    let file = cluster.file("f");
     assert_eq!(states(&file), ["healthy"; 4]);
     assert!((0..4).all(|index| home(&file, index) != victim));
 }
 
 #[test]
 fn a_removed_file_leaves_no_blocks_even_on_a_helper_that_was_down() {
-    let mut scene = Scene::new(4);
-    scene.put("f", 2);
-    scene.kill("h2");
-    scene.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
-    scene.play();
-    assert_eq!(scene.node("h2").disk.len(), 2);
-    scene.start("h2");
-    scene.wait(Duration::from_secs(40)); // A reader may still have a lease.
-    assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
-    assert!(scene.status().catalog.orphans.is_empty());
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 2);
+    cluster.kill("h2");
+    cluster.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
+    cluster.play();
+    assert_eq!(cluster.node("h2").disk.len(), 2);
+    cluster.start("h2");
+    cluster.wait(Duration::from_secs(40)); // A reader may still have a lease.
+    assert!(cluster.nodes.values().all(|node| node.disk.is_empty()));
+    assert!(cluster.status().catalog.orphans.is_empty());
 }
 
 // ---- reads ----
 
 #[test]
 fn a_read_uses_the_scheme_only_for_lost_blocks() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
     let stripe = file.layout[0].stripe.stripe.clone();
-    let helpers = |scene: &Scene| {
-        scene.nodes.iter().filter(|(name, node)| *name != "admin" && !node.assigned.is_empty()).count()
+    let helpers = |cluster: &TestCluster| {
+        cluster.nodes.iter().filter(|(name, node)| *name != "admin" && !node.assigned.is_empty()).count()
     };
-    let clear = |scene: &mut Scene| scene.nodes.values_mut().for_each(|node| node.assigned.clear());
+    let clear = |cluster: &mut TestCluster| cluster.nodes.values_mut().for_each(|node| node.assigned.clear());
 
-    clear(&mut scene);
-    scene.read(1, &stripe, 0, &[]);
-    assert!(scene.closed(1).unwrap().is_ok());
-    assert_eq!(helpers(&scene), 1);
+    clear(&mut cluster);
+    cluster.read(1, &stripe, 0, &[]);
+    assert!(cluster.closed(1).unwrap().is_ok());
+    assert_eq!(helpers(&cluster), 1);
 
-    clear(&mut scene);
-    scene.read(2, &stripe, 0, &[0]);
-    assert!(scene.closed(2).unwrap().is_ok());
-    assert_eq!(helpers(&scene), 2);
+    clear(&mut cluster);
+    cluster.read(2, &stripe, 0, &[0]);
+    assert!(cluster.closed(2).unwrap().is_ok());
+    assert_eq!(helpers(&cluster), 2);
 
-    scene.read(3, &stripe, 0, &[0, 1, 2]);
-    let error = scene.closed(3).unwrap().unwrap_err();
+    cluster.read(3, &stripe, 0, &[0, 1, 2]);
+    let error = cluster.closed(3).unwrap().unwrap_err();
     assert!(matches!(error, RequestFailure::TooMuchLost { .. }), "{error:?}");
     assert!(error.to_string().contains("2 blocks are needed and only 1 are available"), "{error}");
-    scene.read(4, &stripe, 9, &[]);
-    let error = scene.closed(4).unwrap().unwrap_err();
+    cluster.read(4, &stripe, 9, &[]);
+    let error = cluster.closed(4).unwrap().unwrap_err();
     assert!(matches!(error, RequestFailure::Refused { .. }), "{error:?}");
     assert!(error.to_string().contains("has blocks b0 to b3, but no b9"), "{error}");
 }

@@ -7,13 +7,13 @@ use super::*;
 use crate::HealPolicy;
 use views::{MaintenanceRequest, RepairState, SettingsRequest};
 
-fn scene(helpers: usize) -> Scene {
-    let mut scene = Scene::new(helpers);
-    scene.core().base.settings.heal = Some(HealPolicy { dry_run: false });
-    scene
+fn cluster(helpers: usize) -> TestCluster {
+    let mut cluster = TestCluster::new(helpers);
+    cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    cluster
 }
 
-impl Scene {
+impl TestCluster {
     fn set_repair_after(&mut self, after: &str) {
         let request = SettingsRequest { repair_after: Some(after.into()) };
         self.ask(|reply| ClusterCommand::ChangeSettings(request, reply)).unwrap();
@@ -26,38 +26,38 @@ impl Scene {
 
 #[test]
 fn corrupt_blocks_are_repaired_at_once_unless_automatic_repair_is_off() {
-    let mut scene = scene(4);
-    let file = scene.put("f", 1);
-    scene.set_repair_after("never");
-    scene.rotten.insert(block(&file, 3));
-    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
-    scene.play();
-    scene.rotten.clear();
-    scene.wait(Duration::from_secs(100));
-    assert_eq!(scene.all_repairs().len(), 0);
-    assert!(scene.status().advice.concat().contains("mend repair --all"));
-    scene.set_repair_after("1h");
-    scene.wait(Duration::from_secs(3));
-    assert!(scene.status().healthy);
-    let repairs = scene.all_repairs();
+    let mut cluster = cluster(4);
+    let file = cluster.put("f", 1);
+    cluster.set_repair_after("never");
+    cluster.rotten.insert(block(&file, 3));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.rotten.clear();
+    cluster.wait(Duration::from_secs(100));
+    assert_eq!(cluster.all_repairs().len(), 0);
+    assert!(cluster.status().advice.concat().contains("mend repair --all"));
+    cluster.set_repair_after("1h");
+    cluster.wait(Duration::from_secs(3));
+    assert!(cluster.status().healthy);
+    let repairs = cluster.all_repairs();
     assert_eq!((repairs.len(), repairs[0].state, repairs[0].by_itself), (1, RepairState::Done, true));
 }
 
 #[test]
 fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() {
-    let mut scene = scene(8);
-    let file = scene.put("f", 12);
+    let mut cluster = cluster(8);
+    let file = cluster.put("f", 12);
     let (first, second) = (home(&file, 0), home(&file, 1));
-    scene.set_repair_after("1h");
-    scene.wait(Duration::from_secs(200)); // `START_GRACE` is over.
-    scene.kill(&first);
-    scene.wait(Duration::from_secs(300));
-    assert_eq!((scene.all_repairs().len(), scene.status().damage.waiting.len()), (0, 0));
-    scene.start(&first);
-    scene.kill(&first);
-    scene.kill(&second);
-    scene.wait(Duration::from_secs(2));
-    let status = scene.status();
+    cluster.set_repair_after("1h");
+    cluster.wait(Duration::from_secs(200)); // `START_GRACE` is over.
+    cluster.kill(&first);
+    cluster.wait(Duration::from_secs(300));
+    assert_eq!((cluster.all_repairs().len(), cluster.status().damage.waiting.len()), (0, 0));
+    cluster.start(&first);
+    cluster.kill(&first);
+    cluster.kill(&second);
+    cluster.wait(Duration::from_secs(2));
+    let status = cluster.status();
     assert_eq!(
         (status.damage.waiting.len(), status.damage.waiting[0].survives),
         (1, 0),
@@ -69,64 +69,64 @@ fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() 
         "{:?}",
         status.advice
     );
-    scene.wait(Duration::from_secs(70));
-    let status = scene.status();
+    cluster.wait(Duration::from_secs(70));
+    let status = cluster.status();
     let classes = &status.stripes.redundancy;
     assert!(classes.iter().all(|class| class.survives > 0), "{classes:?}");
     assert!(classes.iter().any(|class| class.survives == 1 && class.degraded > 0), "{classes:?}");
-    assert!(scene.all_repairs().iter().all(|repair| repair.by_itself && !repair.target.contains("node")));
-    scene.wait(Duration::from_secs(3600));
-    assert!(scene.status().healthy, "the others when their helpers are given up");
+    assert!(cluster.all_repairs().iter().all(|repair| repair.by_itself && !repair.target.contains("node")));
+    cluster.wait(Duration::from_secs(3600));
+    assert!(cluster.status().healthy, "the others when their helpers are given up");
 }
 
 #[test]
 fn maintenance_delays_only_the_blocks_of_its_own_helper() {
-    let mut scene = scene(8);
-    let file = scene.put("f", 1);
+    let mut cluster = cluster(8);
+    let file = cluster.put("f", 1);
     let (tended, dead) = (home(&file, 0), home(&file, 1));
-    scene.set_repair_after("30m");
-    scene.wait(Duration::from_secs(200));
+    cluster.set_repair_after("30m");
+    cluster.wait(Duration::from_secs(200));
     let request = MaintenanceRequest { for_ms: 20 * 60_000 };
-    scene.ask(|reply| NodeCommand::Maintain(tended.clone(), request, reply)).unwrap();
-    scene.kill(&tended);
-    scene.kill(&dead);
-    scene.wait(Duration::from_secs(70));
-    let states = states(&scene.file("f")).into_iter().map(str::to_owned).collect::<Vec<_>>();
+    cluster.ask(|reply| NodeCommand::Maintain(tended.clone(), request, reply)).unwrap();
+    cluster.kill(&tended);
+    cluster.kill(&dead);
+    cluster.wait(Duration::from_secs(70));
+    let states = states(&cluster.file("f")).into_iter().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(states, ["down", "healthy", "healthy", "healthy"], "it can lose a block again, and waits");
-    scene.wait(Duration::from_secs(600));
-    assert_eq!(scene.file("f").layout[0].stripe.blocks[0].state.name(), "down");
+    cluster.wait(Duration::from_secs(600));
+    assert_eq!(cluster.file("f").layout[0].stripe.blocks[0].state.name(), "down");
 }
 
 #[test]
 fn a_helper_that_returns_with_an_empty_disk_gets_a_grace_period() {
-    let mut scene = scene(5);
-    let file = scene.put("f", 6);
+    let mut cluster = cluster(5);
+    let file = cluster.put("f", 6);
     let name = home(&file, 0);
-    scene.set_repair_after("5m");
-    scene.wait(Duration::from_secs(200));
-    scene.kill(&name);
-    let disk = std::mem::take(&mut scene.node(&name).disk);
-    scene.start(&name);
-    scene.wait(Duration::from_secs(100));
-    assert_eq!(scene.all_repairs().len(), 0, "its disk may be mounted yet");
-    let advice = scene.status().advice.concat();
+    cluster.set_repair_after("5m");
+    cluster.wait(Duration::from_secs(200));
+    cluster.kill(&name);
+    let disk = std::mem::take(&mut cluster.node(&name).disk);
+    cluster.start(&name);
+    cluster.wait(Duration::from_secs(100));
+    assert_eq!(cluster.all_repairs().len(), 0, "its disk may be mounted yet");
+    let advice = cluster.status().advice.concat();
     assert!(advice.contains(&name) && advice.contains("mounted"), "{advice}");
-    scene.kill(&name);
-    scene.node(&name).disk = disk;
-    scene.start(&name);
-    scene.wait(Duration::from_secs(5));
-    assert!(scene.status().healthy && scene.all_repairs().is_empty());
+    cluster.kill(&name);
+    cluster.node(&name).disk = disk;
+    cluster.start(&name);
+    cluster.wait(Duration::from_secs(5));
+    assert!(cluster.status().healthy && cluster.all_repairs().is_empty());
     // A helper that lacks a single block of many is not treated like one with an empty disk.
-    scene.node(&name).disk.remove(&block(&file, 0));
-    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
-    scene.play();
-    scene.wait(Duration::from_secs(3));
-    assert!(scene.status().healthy && scene.all_repairs().len() == 1);
+    cluster.node(&name).disk.remove(&block(&file, 0));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.wait(Duration::from_secs(3));
+    assert!(cluster.status().healthy && cluster.all_repairs().len() == 1);
 }
 
 // ---- other orders of the same stripe ----
 
-impl Scene {
+impl TestCluster {
     /// Has a scrub find these blocks corrupt. Afterwards they are good again on their disks.
     fn find_rot(&mut self, file: &FileLayout, indices: &[usize]) {
         self.rotten.extend(indices.iter().map(|&index| block(file, index)));
@@ -168,103 +168,103 @@ impl Scene {
 
 #[test]
 fn a_running_drain_of_the_stripe_gives_way_to_the_repair_of_rot() {
-    let mut scene = scene(7);
-    let file = scene.put("f", 1);
-    let drain = scene.hanging_drain(&file);
-    scene.find_rot(&file, &[1]);
-    scene.wait(Duration::from_secs(2));
-    assert_eq!(scene.states_of("f"), ["healthy"; 4]);
-    let repairs = scene.all_repairs();
+    let mut cluster = cluster(7);
+    let file = cluster.put("f", 1);
+    let drain = cluster.hanging_drain(&file);
+    cluster.find_rot(&file, &[1]);
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(cluster.states_of("f"), ["healthy"; 4]);
+    let repairs = cluster.all_repairs();
     assert_eq!(repairs.len(), 2, "{repairs:#?}");
     let healed = &repairs[1];
     assert!(
         healed.by_itself && healed.state == RepairState::Done && healed.counts.blocks_rebuilt == 1,
         "{healed:#?}"
     );
-    scene.wait(Duration::from_secs(10));
-    let drain = scene.repair_state(drain);
+    cluster.wait(Duration::from_secs(10));
+    let drain = cluster.repair_state(drain);
     assert_eq!((drain.state, drain.counts.blocks_rebuilt), (RepairState::Done, 1), "it goes on: {drain:#?}");
 }
 
 #[test]
 fn a_paused_drain_of_the_stripe_does_not_hold_back_the_repair_of_rot() {
-    let mut scene = scene(7);
-    let file = scene.put("f", 1);
-    let drain = scene.hanging_drain(&file);
-    scene.pause(drain);
-    scene.find_rot(&file, &[1, 2]);
-    assert_eq!(scene.states_of("f"), ["healthy", "corrupt", "corrupt", "healthy"]);
-    scene.wait(Duration::from_secs(12));
-    assert_eq!(scene.states_of("f"), ["healthy"; 4]);
-    assert_eq!(scene.repair_state(drain).state, RepairState::Paused);
+    let mut cluster = cluster(7);
+    let file = cluster.put("f", 1);
+    let drain = cluster.hanging_drain(&file);
+    cluster.pause(drain);
+    cluster.find_rot(&file, &[1, 2]);
+    assert_eq!(cluster.states_of("f"), ["healthy", "corrupt", "corrupt", "healthy"]);
+    cluster.wait(Duration::from_secs(12));
+    assert_eq!(cluster.states_of("f"), ["healthy"; 4]);
+    assert_eq!(cluster.repair_state(drain).state, RepairState::Paused);
 }
 
 #[test]
 fn a_paused_repair_of_all_does_not_hold_back_the_repair_of_rot() {
-    let mut scene = scene(7);
-    let file = scene.put("f", 1);
-    scene.core().base.settings.heal = None;
-    scene.find_rot(&file, &[1]);
-    scene.freeze_all();
-    let all = scene.repair_all().repair;
-    scene.pause(all);
-    scene.frozen.clear();
-    scene.wait(Duration::from_secs(3));
-    assert!(!scene.status().healthy);
-    scene.core().base.settings.heal = Some(HealPolicy { dry_run: false });
-    scene.wait(Duration::from_secs(3));
-    assert!(scene.status().healthy);
+    let mut cluster = cluster(7);
+    let file = cluster.put("f", 1);
+    cluster.core().base.settings.heal = None;
+    cluster.find_rot(&file, &[1]);
+    cluster.freeze_all();
+    let all = cluster.repair_all().repair;
+    cluster.pause(all);
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(3));
+    assert!(!cluster.status().healthy);
+    cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    cluster.wait(Duration::from_secs(3));
+    assert!(cluster.status().healthy);
 }
 
 #[test]
 fn a_repair_that_will_rebuild_the_block_stands_in_for_an_automatic_one() {
-    let mut scene = scene(7);
-    let file = scene.put("f", 1);
-    scene.core().base.settings.heal = None;
-    scene.find_rot(&file, &[1]);
-    scene.freeze_all();
-    scene.repair_all();
-    scene.core().base.settings.heal = Some(HealPolicy { dry_run: false });
-    scene.wait(Duration::from_secs(3));
-    scene.frozen.clear();
-    scene.wait(Duration::from_secs(5));
-    assert!(scene.status().healthy && scene.all_repairs().len() == 1, "{:#?}", scene.all_repairs());
+    let mut cluster = cluster(7);
+    let file = cluster.put("f", 1);
+    cluster.core().base.settings.heal = None;
+    cluster.find_rot(&file, &[1]);
+    cluster.freeze_all();
+    cluster.repair_all();
+    cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    cluster.wait(Duration::from_secs(3));
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(5));
+    assert!(cluster.status().healthy && cluster.all_repairs().len() == 1, "{:#?}", cluster.all_repairs());
 }
 
 #[test]
 fn a_paused_automatic_repair_is_not_repeated_and_the_status_names_it() {
-    let mut scene = scene(7);
-    let file = scene.put("f", 1);
-    scene.freeze_all();
-    scene.rotten.insert(block(&file, 1));
-    scene.frozen.remove(&home(&file, 1));
-    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
-    scene.play();
-    scene.freeze_all();
-    scene.wait(Duration::from_secs(2));
-    let repair = scene.all_repairs()[0].repair;
-    scene.pause(repair);
+    let mut cluster = cluster(7);
+    let file = cluster.put("f", 1);
+    cluster.freeze_all();
+    cluster.rotten.insert(block(&file, 1));
+    cluster.frozen.remove(&home(&file, 1));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.freeze_all();
+    cluster.wait(Duration::from_secs(2));
+    let repair = cluster.all_repairs()[0].repair;
+    cluster.pause(repair);
     for _ in 0..2 {
-        scene.wait(Duration::from_secs(60));
-        let advice = scene.status().advice.concat();
+        cluster.wait(Duration::from_secs(60));
+        let advice = cluster.status().advice.concat();
         assert!(
             advice.contains("1 automatic repair of lost blocks is paused"),
             "{advice} {:#?}",
-            scene.status()
+            cluster.status()
         );
         assert!(
             advice.contains(&format!("mend resume {repair}")) && !advice.contains("by itself"),
             "{advice}"
         );
-        assert_eq!(scene.all_repairs().len(), 1);
+        assert_eq!(cluster.all_repairs().len(), 1);
         // The same holds after a restart.
-        scene.restart();
-        scene.frozen.clear();
-        scene.core().base.settings.heal = Some(HealPolicy { dry_run: false });
-        (1..=7).for_each(|number| scene.start(&format!("h{number}")));
+        cluster.restart();
+        cluster.frozen.clear();
+        cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+        (1..=7).for_each(|number| cluster.start(&format!("h{number}")));
     }
-    scene.rotten.clear();
-    scene.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
-    scene.wait(Duration::from_secs(5));
-    assert!(scene.status().healthy);
+    cluster.rotten.clear();
+    cluster.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
+    cluster.wait(Duration::from_secs(5));
+    assert!(cluster.status().healthy);
 }

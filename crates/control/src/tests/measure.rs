@@ -26,7 +26,7 @@ fn size(name: &str, usual: u32) -> u32 {
 }
 
 /// Creates a catalog whose stripes have all lost their first block.
-fn damaged(helpers: u32, stripes: u32) -> Scene {
+fn damaged(helpers: u32, stripes: u32) -> TestCluster {
     let folder = tempfile::tempdir().unwrap();
     DirCatalog::create(folder.path().join(CATALOG), CLUSTER).unwrap();
     let mut catalog = DirCatalog::open(folder.path().join(CATALOG), CLUSTER).unwrap();
@@ -80,62 +80,62 @@ fn damaged(helpers: u32, stripes: u32) -> Scene {
     }
     catalog.commit_put(put).unwrap();
     drop(catalog);
-    let mut scene = Scene::over(folder);
+    let mut cluster = TestCluster::over(folder);
     for (at, disk) in disks.into_iter().enumerate() {
         let name = format!("h{at}");
         let hello = hello(&name, &disk);
-        scene.join(&name, helper_role(&name), hello);
-        scene.node(&name).disk = disk;
+        cluster.join(&name, helper_role(&name), hello);
+        cluster.node(&name).disk = disk;
     }
-    scene
+    cluster
 }
 
 #[test]
 #[ignore = "a measurement"]
 fn measure_a_thousand_helpers() {
     let (helpers, stripes) = (size("MEND_HELPERS", 1_000), size("MEND_STRIPES", 100_000));
-    let mut scene = damaged(helpers, stripes);
-    scene.play();
+    let mut cluster = damaged(helpers, stripes);
+    cluster.play();
     let timed =
         |name: &str, begun: Instant| println!("{name}: {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
     let begun = Instant::now();
-    assert_eq!(scene.status().stripes.intact, 0);
+    assert_eq!(cluster.status().stripes.intact, 0);
     timed("status after a change", begun);
     let begun = Instant::now();
-    scene.status();
+    cluster.status();
     timed("status again", begun);
     let begun = Instant::now();
-    let repair = scene
+    let repair = cluster
         .ask(|reply| RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }, reply));
     let repair = repair.unwrap();
-    println!("{} stripes, {} jobs", repair.counts.stripes, scene.core().jobs.running.len());
+    println!("{} stripes, {} jobs", repair.counts.stripes, cluster.core().jobs.running.len());
     timed("queued, and the first jobs started", begun);
     let (mut events, mut spent, mut longest) = (0, Duration::ZERO, Duration::ZERO);
     while events < EVENTS {
-        let answers = scene.answers();
+        let answers = cluster.answers();
         assert!(!answers.is_empty(), "jobs go on");
         for (at, (name, answer)) in answers.into_iter().enumerate() {
             let pong =
                 (format!("h{}", at % helpers as usize), FromNode::Pong { free_bytes: 1 << 30, tasks: 1 });
             let heartbeats = std::iter::repeat_n(pong, HEARTBEATS);
             for (name, message) in heartbeats.chain([(name, answer)]) {
-                scene.stuck = true; // The storage, which has its own thread, is not measured.
+                cluster.stuck = true; // The storage, which has its own thread, is not measured.
                 let begun = Instant::now();
-                scene.say(&name, message);
+                cluster.say(&name, message);
                 let took = begun.elapsed();
-                scene.stuck = false;
-                scene.pump();
+                cluster.stuck = false;
+                cluster.pump();
                 (spent, longest, events) = (spent + took, longest.max(took), events + 1);
             }
         }
     }
-    let done = scene.repair_state(repair.repair).counts.stripes_done;
+    let done = cluster.repair_state(repair.repair).counts.stripes_done;
     println!(
         "{events} events, {done} stripes repaired: {:.1} us in the mean, the longest {:.1} ms",
         spent.as_secs_f64() * 1e6 / f64::from(events as u32),
         longest.as_secs_f64() * 1e3
     );
     let begun = Instant::now();
-    scene.status();
+    cluster.status();
     timed("status while it repairs", begun);
 }

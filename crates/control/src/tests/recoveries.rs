@@ -6,7 +6,7 @@ use views::{CapsRequest, CapsView, JobPhase, NodeView};
 
 use super::*;
 
-impl Scene {
+impl TestCluster {
     fn node_view(&mut self, name: &str) -> NodeView {
         let views: Vec<NodeView> = self.ask(NodeCommand::List).unwrap();
         views.into_iter().find(|view| view.name == name).unwrap()
@@ -57,17 +57,17 @@ impl Scene {
 
 #[test]
 fn a_dead_node_is_recovered_onto_the_named_helpers() {
-    let mut scene = Scene::new(7);
-    scene.put("f", 12);
+    let mut cluster = TestCluster::new(7);
+    cluster.put("f", 12);
     let request = RepairRequest { node: Some("h1".into()), ..RepairRequest::default() };
-    let up = scene.ask(|reply| RepairCommand::Queue(request.clone(), reply)).unwrap_err();
+    let up = cluster.ask(|reply| RepairCommand::Queue(request.clone(), reply)).unwrap_err();
     assert!(up.to_string().starts_with("helper h1 is up"), "{up}");
-    scene.kill("h1");
-    let lost = scene.node_view("h1").blocks;
-    let before: u64 = ["h6", "h7"].iter().map(|name| scene.node_view(name).blocks).sum();
+    cluster.kill("h1");
+    let lost = cluster.node_view("h1").blocks;
+    let before: u64 = ["h6", "h7"].iter().map(|name| cluster.node_view(name).blocks).sum();
     let request = RepairRequest { requestors: vec!["h6".into(), "h7".into()], ..request };
-    let repair = scene.repair(request);
-    let rebuilt_there = ["h6", "h7"].iter().map(|name| scene.node_view(name).blocks).sum::<u64>() - before;
+    let repair = cluster.repair(request);
+    let rebuilt_there = ["h6", "h7"].iter().map(|name| cluster.node_view(name).blocks).sum::<u64>() - before;
     assert!(rebuilt_there > 0 && rebuilt_there == repair.counts.blocks_rebuilt, "{repair:#?}");
     assert!(repair.counts.blocks_rebuilt <= lost);
     // An item fails if its stripe has blocks on both named helpers, because its lost block cannot be placed
@@ -77,82 +77,82 @@ fn a_dead_node_is_recovered_onto_the_named_helpers() {
 
 #[test]
 fn a_drained_node_gets_no_blocks_until_its_mark_is_cleared() {
-    let mut scene = Scene::new(6);
-    scene.put("f", 12);
-    let held = scene.node_view("h2").blocks;
-    let drain = scene.drain("h2", None);
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 12);
+    let held = cluster.node_view("h2").blocks;
+    let drain = cluster.drain("h2", None);
     assert_eq!((drain.state.name(), drain.counts.blocks_rebuilt), ("done", held), "{drain:#?}");
-    let leaving = scene.status().helpers.leaving;
+    let leaving = cluster.status().helpers.leaving;
     assert_eq!((leaving[0].node.as_str(), leaving[0].blocks, leaving[0].safe_to_remove), ("h2", 0, true));
-    scene.restart_all(&[]);
-    scene.put("g", 12);
-    assert_eq!(scene.node_view("h2").blocks, 0);
-    scene.kill("h1");
-    scene.repair_all();
-    assert_eq!(scene.node_view("h2").blocks, 0);
-    let view = scene.ask(|reply| NodeCommand::StopDrain("h2".into(), reply)).unwrap();
-    assert!(!view.leaving && scene.status().helpers.leaving.is_empty());
-    scene.put("e", 12);
-    assert!(scene.node_view("h2").blocks > 0);
+    cluster.restart_all(&[]);
+    cluster.put("g", 12);
+    assert_eq!(cluster.node_view("h2").blocks, 0);
+    cluster.kill("h1");
+    cluster.repair_all();
+    assert_eq!(cluster.node_view("h2").blocks, 0);
+    let view = cluster.ask(|reply| NodeCommand::StopDrain("h2".into(), reply)).unwrap();
+    assert!(!view.leaving && cluster.status().helpers.leaving.is_empty());
+    cluster.put("e", 12);
+    assert!(cluster.node_view("h2").blocks > 0);
 }
 
 #[test]
 fn a_drain_uses_the_requested_way() {
-    let mut scene = Scene::new(7);
-    scene.put("f", 12);
+    let mut cluster = TestCluster::new(7);
+    cluster.put("f", 12);
     let schemes = |repair: &RepairView| -> BTreeSet<String> {
         repair.items.iter().filter_map(|item| item.scheme.clone()).collect()
     };
-    let copied = scene.drain("h1", Some("migrate"));
+    let copied = cluster.drain("h1", Some("migrate"));
     assert_eq!(schemes(&copied), BTreeSet::from(["migration".to_owned()]));
-    let rebuilt = scene.drain("h2", Some("rebuild"));
+    let rebuilt = cluster.drain("h2", Some("rebuild"));
     assert_eq!(schemes(&rebuilt), BTreeSet::from(["pipelined".to_owned()]));
     let request =
         RepairRequest { drain: Some("h3".into()), way: Some("burn".into()), ..RepairRequest::default() };
-    let error = scene.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err();
+    let error = cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err();
     assert!(error.to_string().contains("both, migrate and rebuild"), "{error}");
 }
 
 #[test]
 fn a_drain_of_a_dead_node_continues_after_a_restart_and_repairs_no_block_twice() {
-    let mut scene = Scene::new(7);
-    scene.put("f", 30);
-    let held = scene.node_view("h3").blocks;
-    scene.freeze();
-    let drain = scene.drain("h3", None).repair;
-    scene.kill("h3");
-    scene.frozen.clear();
-    scene.restart_all(&["h3"]);
-    scene.wait(Duration::from_secs(60));
-    let view = scene.repair_state(drain);
+    let mut cluster = TestCluster::new(7);
+    cluster.put("f", 30);
+    let held = cluster.node_view("h3").blocks;
+    cluster.freeze();
+    let drain = cluster.drain("h3", None).repair;
+    cluster.kill("h3");
+    cluster.frozen.clear();
+    cluster.restart_all(&["h3"]);
+    cluster.wait(Duration::from_secs(60));
+    let view = cluster.repair_state(drain);
     assert_eq!((view.state.name(), view.target.as_str()), ("done", "drain h3"), "{view:#?}");
     assert_eq!(view.counts.blocks_rebuilt, held);
-    assert_eq!(scene.node_view("h3").blocks, 0);
+    assert_eq!(cluster.node_view("h3").blocks, 0);
 }
 
 #[test]
 fn blocks_in_migration_are_rebuilt_when_their_source_dies() {
-    let mut scene = Scene::new(7);
-    scene.put("f", 8);
-    let held = scene.node_view("h3").blocks;
-    scene.freeze();
-    let drain = scene.drain("h3", Some("migrate")).repair;
-    scene.kill("h3");
-    scene.thaw();
-    scene.wait(Duration::from_secs(10));
-    let view = scene.repair_state(drain);
+    let mut cluster = TestCluster::new(7);
+    cluster.put("f", 8);
+    let held = cluster.node_view("h3").blocks;
+    cluster.freeze();
+    let drain = cluster.drain("h3", Some("migrate")).repair;
+    cluster.kill("h3");
+    cluster.thaw();
+    cluster.wait(Duration::from_secs(10));
+    let view = cluster.repair_state(drain);
     assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", held), "{view:#?}");
 }
 
 #[test]
 fn an_ended_repair_cannot_be_cancelled_or_paused() {
-    let mut scene = Scene::new(5);
-    scene.put("f", 4);
-    scene.kill("h1");
-    let repair = scene.repair_all().repair;
+    let mut cluster = TestCluster::new(5);
+    cluster.put("f", 4);
+    cluster.kill("h1");
+    let repair = cluster.repair_all().repair;
     for error in [
-        scene.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap_err(),
-        scene.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap_err(),
+        cluster.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap_err(),
+        cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap_err(),
     ] {
         assert_eq!(error.to_string(), format!("repair {repair} has ended already: it is done"));
     }
@@ -160,161 +160,165 @@ fn an_ended_repair_cannot_be_cancelled_or_paused() {
 
 #[test]
 fn a_paused_repair_stays_paused_after_a_restart() {
-    let mut scene = Scene::new(6);
-    scene.put("f", 120);
-    scene.kill("h1");
-    scene.freeze();
-    let repair = scene.repair_all().repair;
-    let running = scene.status().work.jobs.len() as u64;
-    assert_eq!(scene.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap().state.name(), "paused");
-    scene.thaw();
-    let view = scene.repair_state(repair);
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 120);
+    cluster.kill("h1");
+    cluster.freeze();
+    let repair = cluster.repair_all().repair;
+    let running = cluster.status().work.jobs.len() as u64;
+    assert_eq!(
+        cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap().state.name(),
+        "paused"
+    );
+    cluster.thaw();
+    let view = cluster.repair_state(repair);
     assert_eq!((view.state.name(), view.counts.stripes_done), ("paused", 0), "what ran stands still");
-    let jobs = scene.status().work.jobs;
+    let jobs = cluster.status().work.jobs;
     assert!(jobs.len() as u64 == running && jobs.iter().all(|job| job.phase == JobPhase::OnHold), "{jobs:?}");
-    scene.restart_all(&["h1"]);
-    assert_eq!(scene.repair_state(repair).state.name(), "paused");
-    scene.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
-    scene.wait(Duration::from_secs(30));
-    assert_eq!(scene.repair_state(repair).state.name(), "done");
+    cluster.restart_all(&["h1"]);
+    assert_eq!(cluster.repair_state(repair).state.name(), "paused");
+    cluster.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
+    cluster.wait(Duration::from_secs(30));
+    assert_eq!(cluster.repair_state(repair).state.name(), "done");
 }
 
 #[test]
 fn caps_are_distributed_and_recorded() {
-    let mut scene = Scene::new(4);
-    scene.freeze();
+    let mut cluster = TestCluster::new(4);
+    cluster.freeze();
     let request = CapsRequest {
         cluster: Some(40_000_000),
         nodes: BTreeMap::from([("h1".to_owned(), 3_000_000)]),
         disks: BTreeMap::from([("h2".to_owned(), 7_000_000)]),
         ..CapsRequest::default()
     };
-    let kept = scene.cap(request);
+    let kept = cluster.cap(request);
     let sends = |rate| Caps { repairs_up: Some(rate), ..Caps::default() };
-    assert_eq!(scene.told("h1"), Some(Caps { repairs_down: Some(3_000_000), ..sends(3_000_000) }));
+    assert_eq!(cluster.told("h1"), Some(Caps { repairs_down: Some(3_000_000), ..sends(3_000_000) }));
     // h1 has a lower cap of its own, and the other helpers share the rest of the cluster's cap.
     let share = (40_000_000 - 3_000_000) / 3;
-    assert_eq!(scene.told("h2"), Some(Caps { repairs_disk: Some(7_000_000), ..sends(share) }));
-    assert_eq!(scene.told("h3"), Some(sends(share)));
+    assert_eq!(cluster.told("h2"), Some(Caps { repairs_disk: Some(7_000_000), ..sends(share) }));
+    assert_eq!(cluster.told("h3"), Some(sends(share)));
     // After the death of h4, the remaining helpers share its part.
-    scene.kill("h4");
-    assert_eq!(scene.told("h3"), Some(sends(18_500_000)));
-    assert_eq!(scene.told("h1"), None, "nothing has changed there");
-    scene.frozen.clear();
-    scene.restart_all(&["h4"]);
-    assert_eq!(scene.ask(NetworkCommand::Caps).unwrap(), kept);
-    scene.freeze();
-    let none = scene.cap(CapsRequest { none: true, ..CapsRequest::default() });
+    cluster.kill("h4");
+    assert_eq!(cluster.told("h3"), Some(sends(18_500_000)));
+    assert_eq!(cluster.told("h1"), None, "nothing has changed there");
+    cluster.frozen.clear();
+    cluster.restart_all(&["h4"]);
+    assert_eq!(cluster.ask(NetworkCommand::Caps).unwrap(), kept);
+    cluster.freeze();
+    let none = cluster.cap(CapsRequest { none: true, ..CapsRequest::default() });
     assert_eq!(none, CapsView::default());
-    assert_eq!(scene.told("h3"), Some(Caps::default()));
+    assert_eq!(cluster.told("h3"), Some(Caps::default()));
     let unknown = CapsRequest { nodes: BTreeMap::from([("h9".to_owned(), 1)]), ..CapsRequest::default() };
-    let error = scene.ask(|reply| NetworkCommand::ChangeCaps(unknown, reply)).unwrap_err();
+    let error = cluster.ask(|reply| NetworkCommand::ChangeCaps(unknown, reply)).unwrap_err();
     assert!(error.to_string().starts_with("there is no helper `h9`"), "{error}");
 }
 
 #[test]
 fn a_shared_cap_is_redistributed_by_unused_shares() {
-    let mut scene = Scene::new(6);
-    scene.put("f", 12);
-    scene.kill("h1");
-    scene.freeze();
-    scene.cap(CapsRequest { cluster: Some(50_000_000), ..CapsRequest::default() });
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 12);
+    cluster.kill("h1");
+    cluster.freeze();
+    cluster.cap(CapsRequest { cluster: Some(50_000_000), ..CapsRequest::default() });
     let names = ["h2", "h3", "h4", "h5", "h6"];
-    let shares = |scene: &mut Scene| names.map(|name| scene.told(name).and_then(|caps| caps.repairs_up));
-    assert_eq!(shares(&mut scene), [Some(10_000_000); 5]);
-    scene.wait(Duration::from_secs(3));
-    assert_eq!(shares(&mut scene), [None; 5], "no repair runs");
-    scene.repair_all();
+    let shares =
+        |cluster: &mut TestCluster| names.map(|name| cluster.told(name).and_then(|caps| caps.repairs_up));
+    assert_eq!(shares(&mut cluster), [Some(10_000_000); 5]);
+    cluster.wait(Duration::from_secs(3));
+    assert_eq!(shares(&mut cluster), [None; 5], "no repair runs");
+    cluster.repair_all();
     let mut now = [10_000_000; 5];
     for _ in 0..80 {
-        scene.wait(Duration::from_millis(100));
+        cluster.wait(Duration::from_millis(100));
         for (at, name) in names.into_iter().enumerate() {
-            scene.say(name, FromNode::Unused { up: Some(if at == 0 { 0 } else { 950 }), down: None });
+            cluster.say(name, FromNode::Unused { up: Some(if at == 0 { 0 } else { 950 }), down: None });
         }
-        for (now, told) in now.iter_mut().zip(shares(&mut scene)) {
+        for (now, told) in now.iter_mut().zip(shares(&mut cluster)) {
             *now = told.unwrap_or(*now);
         }
         assert!(now.iter().sum::<u64>() <= 50_000_000, "{now:?}");
     }
     assert!(now[0] > 45_000_000, "{now:?}");
     // The share of a dead helper is redistributed.
-    scene.kill("h2");
-    let left: u64 = shares(&mut scene)[1..].iter().map(|share| share.expect("all have more now")).sum();
+    cluster.kill("h2");
+    let left: u64 = shares(&mut cluster)[1..].iter().map(|share| share.expect("all have more now")).sum();
     assert!((49_999_990..=50_000_000).contains(&left), "{left}");
     // After some time without repairs, shares are even again: four helpers share 60 MB/s.
-    scene.thaw();
-    scene.wait(Duration::from_secs(10));
-    scene.freeze();
-    scene.cap(CapsRequest { cluster: Some(60_000_000), ..CapsRequest::default() });
-    assert_eq!(scene.told("h3").and_then(|caps| caps.repairs_up), Some(15_000_000));
+    cluster.thaw();
+    cluster.wait(Duration::from_secs(10));
+    cluster.freeze();
+    cluster.cap(CapsRequest { cluster: Some(60_000_000), ..CapsRequest::default() });
+    assert_eq!(cluster.told("h3").and_then(|caps| caps.repairs_up), Some(15_000_000));
 }
 
 #[test]
 fn a_copy_stays_until_its_stripe_is_whole() {
-    let mut scene = Scene::new(7);
-    let file = scene.put("f", 1);
+    let mut cluster = TestCluster::new(7);
+    let file = cluster.put("f", 1);
     let names: Vec<String> = (0..2).map(|index| home(&file, index)).collect();
-    scene.kill(&names[0]);
-    assert_eq!(scene.repair_all().state.name(), "done");
+    cluster.kill(&names[0]);
+    assert_eq!(cluster.repair_all().state.name(), "done");
     // Another block is lost before the first node returns, so the copy of the first block may still be
     // needed.
-    scene.kill(&names[1]);
-    scene.start(&names[0]);
-    scene.wait(Duration::from_secs(90));
-    assert!(scene.node(&names[0]).disk.contains_key(&block(&file, 0)), "the stripe is not whole");
-    assert_eq!(scene.repair_all().state.name(), "done");
-    scene.wait(Duration::from_secs(90));
-    assert!(!scene.node(&names[0]).disk.contains_key(&block(&file, 0)));
+    cluster.kill(&names[1]);
+    cluster.start(&names[0]);
+    cluster.wait(Duration::from_secs(90));
+    assert!(cluster.node(&names[0]).disk.contains_key(&block(&file, 0)), "the stripe is not whole");
+    assert_eq!(cluster.repair_all().state.name(), "done");
+    cluster.wait(Duration::from_secs(90));
+    assert!(!cluster.node(&names[0]).disk.contains_key(&block(&file, 0)));
 }
 
 #[test]
 fn blocks_with_other_digests_on_a_returned_node_count_as_bad() {
-    let mut scene = Scene::new(5);
-    let file = scene.put("f", 1);
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
     let name = home(&file, 0);
-    scene.kill(&name);
-    scene.freeze();
-    let repair = scene.repair_all().repair;
-    scene.frozen.remove(&name);
-    scene.start_swapped(&name);
-    assert_eq!(states(&scene.file("f"))[0], "corrupt");
-    scene.thaw();
-    let view = scene.repair_state(repair);
+    cluster.kill(&name);
+    cluster.freeze();
+    let repair = cluster.repair_all().repair;
+    cluster.frozen.remove(&name);
+    cluster.start_swapped(&name);
+    assert_eq!(states(&cluster.file("f"))[0], "corrupt");
+    cluster.thaw();
+    let view = cluster.repair_state(repair);
     assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 1), "{view:#?}");
-    assert!(scene.status().healthy);
+    assert!(cluster.status().healthy);
 }
 
 #[test]
 fn progress_is_reported_with_the_bound() {
-    let mut scene = Scene::new(6);
-    scene.put("f", 12);
-    scene.kill("h1");
-    scene.freeze();
-    let running = scene.repair_all();
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 12);
+    cluster.kill("h1");
+    cluster.freeze();
+    let running = cluster.repair_all();
     let progress = running.progress.expect("its stripes are known");
     // Links are assumed to carry 1 Gb/s. Each lost block needs two of four blocks of 4 KiB.
     assert!(progress.bound_ms.is_some(), "{progress:?}");
     assert_eq!(progress.soonest_ms, None, "nothing has moved");
-    scene.wait(Duration::from_secs(1));
-    scene.thaw();
-    let ended = scene.repair_state(running.repair);
+    cluster.wait(Duration::from_secs(1));
+    cluster.thaw();
+    let ended = cluster.repair_state(running.repair);
     let progress = ended.progress.expect("it has ended");
     assert!(progress.rate_bytes_per_s.is_some_and(|rate| rate > 0), "{progress:?}");
 }
 
 #[test]
 fn the_stripes_of_a_repair_are_paged() {
-    let mut scene = Scene::new(6);
-    scene.put("f", 12);
-    scene.kill("h1");
-    scene.freeze();
-    let running = scene.repair_all();
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 12);
+    cluster.kill("h1");
+    cluster.freeze();
+    let running = cluster.repair_all();
     let all: Vec<String> = running.items.iter().map(|item| item.stripe.clone()).collect();
     assert!(all.len() > 3, "{all:?}");
     let (mut paged, mut after) = (Vec::new(), None);
     loop {
         let page = ItemPage { after: after.clone(), limit: 3 };
-        let view = scene.ask(|reply| RepairCommand::State(running.repair, page, reply)).unwrap();
+        let view = cluster.ask(|reply| RepairCommand::State(running.repair, page, reply)).unwrap();
         let Some(last) = view.items.last() else { break };
         assert!(view.items.len() <= 3);
         after = Some(StripeId(last.stripe.clone()));
@@ -326,25 +330,25 @@ fn the_stripes_of_a_repair_are_paged() {
 #[test]
 fn a_waiting_request_is_answered_when_its_repair_changes() {
     const MINUTE: Duration = Duration::from_secs(60);
-    let mut scene = Scene::new(6);
-    scene.put("f", 12);
-    scene.kill("h1");
-    scene.freeze();
-    let repair = scene.repair_all().repair;
-    scene.wait(Duration::from_secs(1));
-    let version = scene.repair_state(repair).version;
-    let change = scene.await_later(|reply| RepairCommand::Change(repair, Some(version), MINUTE, reply));
-    let end = scene.await_later(|reply| RepairCommand::Change(repair, None, MINUTE, reply));
-    scene.wait(Duration::from_secs(1));
-    assert!(scene.answered::<()>(change).is_none(), "nothing has moved");
-    scene.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
-    scene.wait(Duration::from_secs(1));
-    scene.answered::<()>(change).expect("it is paused").unwrap();
-    assert!(scene.answered::<()>(end).is_none(), "it has not ended");
-    let late = scene.await_later(|reply| RepairCommand::Change(repair, Some(version), MINUTE, reply));
-    scene.answered::<()>(late).expect("it differs already").unwrap();
-    scene.thaw();
-    scene.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
-    scene.wait(Duration::from_secs(10));
-    scene.answered::<()>(end).expect("it has ended").unwrap();
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 12);
+    cluster.kill("h1");
+    cluster.freeze();
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(1));
+    let version = cluster.repair_state(repair).version;
+    let change = cluster.await_later(|reply| RepairCommand::Change(repair, Some(version), MINUTE, reply));
+    let end = cluster.await_later(|reply| RepairCommand::Change(repair, None, MINUTE, reply));
+    cluster.wait(Duration::from_secs(1));
+    assert!(cluster.answered::<()>(change).is_none(), "nothing has moved");
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.wait(Duration::from_secs(1));
+    cluster.answered::<()>(change).expect("it is paused").unwrap();
+    assert!(cluster.answered::<()>(end).is_none(), "it has not ended");
+    let late = cluster.await_later(|reply| RepairCommand::Change(repair, Some(version), MINUTE, reply));
+    cluster.answered::<()>(late).expect("it differs already").unwrap();
+    cluster.thaw();
+    cluster.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
+    cluster.wait(Duration::from_secs(10));
+    cluster.answered::<()>(end).expect("it has ended").unwrap();
 }

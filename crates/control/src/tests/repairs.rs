@@ -7,80 +7,80 @@ use super::*;
 
 #[test]
 fn a_corrupt_block_is_found_by_a_read_and_recorded() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
-    scene.rotten.insert(block(&file, 0));
-    scene.frozen.insert("admin".into());
-    scene.read(1, &file.layout[0].stripe.stripe, 0, &[]);
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.rotten.insert(block(&file, 0));
+    cluster.frozen.insert("admin".into());
+    cluster.read(1, &file.layout[0].stripe.stripe, 0, &[]);
     // The client waits for slices that never arrive.
-    scene.node("admin").backlog.retain(|message| !matches!(message, ToNode::Assign(_)));
-    scene.frozen.clear();
-    scene.wait(Duration::from_secs(10));
-    let ended = scene.closed(1).unwrap().unwrap();
+    cluster.node("admin").backlog.retain(|message| !matches!(message, ToNode::Assign(_)));
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(10));
+    let ended = cluster.closed(1).unwrap().unwrap();
     assert!(ended.replanned[0].contains("corrupt"), "{:?}", ended.replanned);
-    assert_eq!(states(&scene.file("f"))[0], "corrupt");
+    assert_eq!(states(&cluster.file("f"))[0], "corrupt");
 }
 
 // ---- repairs ----
 
 #[test]
 fn lost_blocks_are_rebuilt_elsewhere_and_removed_from_returned_helpers() {
-    let mut scene = Scene::new(6);
-    scene.put("f", 3);
-    scene.kill("h1");
-    scene.kill("h2");
-    assert!(!scene.status().healthy);
-    let repair = scene.repair_all();
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 3);
+    cluster.kill("h1");
+    cluster.kill("h2");
+    assert!(!cluster.status().healthy);
+    let repair = cluster.repair_all();
     assert_eq!(repair.state.name(), "done", "{repair:#?}");
     assert!(repair.items.iter().all(|item| item.parity.map(|parity| parity.name()) != Some("not-asked")));
-    let status = scene.status();
+    let status = cluster.status();
     assert!(status.healthy, "{}", status.summary);
     assert!(status.summary.starts_with("safe  all 3 stripes are whole and can lose 2 blocks; 4 helpers up"));
 
-    let before = scene.node("h1").disk.len();
+    let before = cluster.node("h1").disk.len();
     assert!(before > 0);
-    scene.start("h1");
-    assert!(scene.node("h1").disk.is_empty());
-    assert_eq!(scene.node("h1").removed.len(), before);
-    assert!(scene.status().healthy);
+    cluster.start("h1");
+    assert!(cluster.node("h1").disk.is_empty());
+    assert_eq!(cluster.node("h1").removed.len(), before);
+    assert!(cluster.status().healthy);
 }
 
 #[test]
 fn a_helper_that_returns_during_the_repair_makes_it_unnecessary() {
-    let mut scene = Scene::new(5);
-    let file = scene.put("f", 1);
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
     let (name, lost) = (home(&file, 0), block(&file, 0));
-    scene.kill(&name);
-    let all: Vec<String> = scene.nodes.keys().cloned().collect();
-    scene.frozen.extend(all);
-    let repair = scene.repair_all().repair;
-    scene.frozen.remove(&name);
-    scene.start(&name);
-    assert_eq!(states(&scene.file("f")), ["healthy"; 4]);
-    scene.frozen.clear();
-    scene.play();
-    assert_eq!(scene.repair_state(repair).state.name(), "done");
-    assert_eq!(home(&scene.file("f"), 0), name);
-    let copies = scene.nodes.values().filter(|node| node.disk.contains_key(&lost)).count();
+    cluster.kill(&name);
+    let all: Vec<String> = cluster.nodes.keys().cloned().collect();
+    cluster.frozen.extend(all);
+    let repair = cluster.repair_all().repair;
+    cluster.frozen.remove(&name);
+    cluster.start(&name);
+    assert_eq!(states(&cluster.file("f")), ["healthy"; 4]);
+    cluster.frozen.clear();
+    cluster.play();
+    assert_eq!(cluster.repair_state(repair).state.name(), "done");
+    assert_eq!(home(&cluster.file("f"), 0), name);
+    let copies = cluster.nodes.values().filter(|node| node.disk.contains_key(&lost)).count();
     assert_eq!(copies, 1, "what was begun elsewhere came to nothing");
 }
 
 #[test]
 fn a_block_on_a_bad_sector_is_rebuilt_in_place() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
-    scene.rotten.insert(block(&file, 3));
-    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
-    scene.play();
-    let scrub = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.rotten.insert(block(&file, 3));
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.play();
+    let scrub = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((scrub.state.name(), scrub.blocks, scrub.checked), ("done", 4, 4));
     assert_eq!(scrub.findings[0].block, block(&file, 3).0);
-    scene.rotten.clear();
+    cluster.rotten.clear();
     let request = RepairRequest { block: Some(block(&file, 3).0), ..RepairRequest::default() };
-    let repair = scene.repair(request.clone());
+    let repair = cluster.repair(request.clone());
     assert_eq!(repair.state.name(), "done", "{repair:#?}");
     assert_eq!(repair.items[0].rebuilt[0].node, home(&file, 3));
-    let again = scene.repair(request);
+    let again = cluster.repair(request);
     let reason = again.items[0].reason.as_deref().unwrap_or_default();
     assert!(
         reason.starts_with("nothing is lost: ") && reason.contains("has just read its block"),
@@ -90,55 +90,55 @@ fn a_block_on_a_bad_sector_is_rebuilt_in_place() {
 
 #[test]
 fn a_block_that_the_store_refuses_on_its_node_is_rebuilt_elsewhere() {
-    let mut scene = Scene::new(5);
-    let file = scene.put("f", 1);
-    scene.rotten.insert(block(&file, 3));
-    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
-    scene.play();
-    scene.rotten.clear();
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    cluster.rotten.insert(block(&file, 3));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.rotten.clear();
     let before = home(&file, 3);
-    let distrusted = scene.node(&before).node.unwrap();
-    scene.distrusted.insert(distrusted);
+    let distrusted = cluster.node(&before).node.unwrap();
+    cluster.distrusted.insert(distrusted);
     let request = RepairRequest { block: Some(block(&file, 3).0), ..RepairRequest::default() };
-    let repair = scene.repair(request.clone());
+    let repair = cluster.repair(request.clone());
     assert_eq!(repair.state.name(), "failed", "{repair:#?}");
-    let repair = scene.repair(request.clone());
+    let repair = cluster.repair(request.clone());
     assert_eq!(repair.state.name(), "done", "{repair:#?}");
     assert_ne!(repair.items[0].rebuilt[0].node, before);
 }
 
 #[test]
 fn a_refusing_node_is_tried_again_if_no_other_can_take_the_block() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
-    scene.rotten.insert(block(&file, 3));
-    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
-    scene.play();
-    scene.rotten.clear();
-    let distrusted = scene.node(&home(&file, 3)).node.unwrap();
-    scene.distrusted.insert(distrusted);
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.rotten.insert(block(&file, 3));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.rotten.clear();
+    let distrusted = cluster.node(&home(&file, 3)).node.unwrap();
+    cluster.distrusted.insert(distrusted);
     let request = RepairRequest { block: Some(block(&file, 3).0), ..RepairRequest::default() };
-    assert_eq!(scene.repair(request.clone()).state.name(), "failed");
-    scene.distrusted.clear();
-    assert_eq!(scene.repair(request).state.name(), "done");
+    assert_eq!(cluster.repair(request.clone()).state.name(), "failed");
+    cluster.distrusted.clear();
+    assert_eq!(cluster.repair(request).state.name(), "done");
 }
 
 #[test]
 fn the_stripes_most_at_risk_come_first() {
-    let mut scene = Scene::new(5);
-    let file = scene.put("f", 120);
-    scene.kill("h1");
-    scene.kill("h2");
-    let all: Vec<String> = scene.nodes.keys().cloned().collect();
-    scene.frozen.extend(all);
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 120);
+    cluster.kill("h1");
+    cluster.kill("h2");
+    let all: Vec<String> = cluster.nodes.keys().cloned().collect();
+    cluster.frozen.extend(all);
     let lost = |stripe: &views::StripeView| {
         stripe.blocks.iter().filter(|block| ["h1", "h2"].map(Some).contains(&block.node.as_deref())).count()
     };
     let by_loss = |count| file.layout.iter().filter(|part| lost(&part.stripe) == count).count();
     let at_once = JOBS_AT_ONCE as usize;
     assert!(by_loss(2) > at_once && by_loss(1) > 16);
-    scene.repair_all();
-    let running = scene.status().work.jobs;
+    cluster.repair_all();
+    let running = cluster.status().work.jobs;
     assert_eq!(running.len(), at_once);
     for job in running {
         let part = file.layout.iter().find(|part| part.stripe.stripe == job.stripe).unwrap();
@@ -148,10 +148,10 @@ fn the_stripes_most_at_risk_come_first() {
 
 #[test]
 fn unrepairable_stripes_are_listed_and_the_rest_is_repaired() {
-    let mut scene = Scene::new(7);
-    scene.put("f", 40);
-    ["h1", "h2", "h3"].into_iter().for_each(|name| scene.kill(name));
-    let repair = scene.repair_all();
+    let mut cluster = TestCluster::new(7);
+    cluster.put("f", 40);
+    ["h1", "h2", "h3"].into_iter().for_each(|name| cluster.kill(name));
+    let repair = cluster.repair_all();
     let of_state = |state: &str| -> Vec<&RepairItem> {
         repair.items.iter().filter(|item| item.state.name() == state).collect()
     };
@@ -166,42 +166,42 @@ fn unrepairable_stripes_are_listed_and_the_rest_is_repaired() {
     );
     let next_step = "start h1 or h2 or h3, then run mend repair --all";
     assert_eq!(item.next_step.as_deref(), Some(next_step));
-    let status = scene.status();
+    let status = cluster.status();
     assert_eq!(status.stripes.unreadable, hopeless.len() as u64);
     assert!(status.summary.starts_with("UNREADABLE"), "{}", status.summary);
 
-    scene.start("h2");
-    assert_eq!(scene.repair_all().state.name(), "done");
+    cluster.start("h2");
+    assert_eq!(cluster.repair_all().state.name(), "done");
 }
 
 #[test]
 fn a_repair_with_contradictory_sources_fails_without_publishing() {
-    let mut scene = Scene::new(5);
-    let file = scene.put("f", 1);
-    scene.node(&home(&file, 0)).disk.remove(&block(&file, 0));
-    scene.nodes.values_mut().for_each(|node| node.rebuilds_wrongly = true);
-    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
-    scene.play();
-    scene.ask(|reply| ScrubCommand::State(scrub.scrub, reply)).unwrap();
-    let repair = scene.repair_all();
-    scene.wait(Duration::from_secs(30));
-    let repair = scene.repair_state(repair.repair);
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    cluster.node(&home(&file, 0)).disk.remove(&block(&file, 0));
+    cluster.nodes.values_mut().for_each(|node| node.rebuilds_wrongly = true);
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.ask(|reply| ScrubCommand::State(scrub.scrub, reply)).unwrap();
+    let repair = cluster.repair_all();
+    cluster.wait(Duration::from_secs(30));
+    let repair = cluster.repair_state(repair.repair);
     assert_eq!((repair.state.name(), repair.counts.stripes_failed), ("failed", 1), "{repair:#?}");
     let item = &repair.items[0];
     assert_eq!(item.state.name(), "contradictory", "{repair:#?}");
     assert!(item.reason.as_ref().unwrap().starts_with("the blocks contradict each other"), "{item:#?}");
     assert!(item.next_step.as_ref().unwrap().contains("put f again from another copy"), "{item:#?}");
     assert!(item.rebuilt.is_empty());
-    assert_eq!(states(&scene.file("f"))[0], "missing");
-    assert!(scene.nodes.values().all(|node| !node.disk.contains_key(&block(&file, 0))));
+    assert_eq!(states(&cluster.file("f"))[0], "missing");
+    assert!(cluster.nodes.values().all(|node| !node.disk.contains_key(&block(&file, 0))));
 }
 
 #[test]
 fn a_repair_without_a_node_for_a_block_gives_the_reason() {
-    let mut scene = Scene::new(4);
-    scene.put("f", 1);
-    scene.kill("h4");
-    let repair = scene.repair_all();
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.kill("h4");
+    let repair = cluster.repair_all();
     assert_eq!(repair.state.name(), "failed");
     let reason = repair.items[0].reason.as_deref().unwrap();
     assert!(reason.starts_with("no helper can take 1 block of 4KiB"), "{reason}");
@@ -212,84 +212,84 @@ fn a_repair_without_a_node_for_a_block_gives_the_reason() {
 
 #[test]
 fn a_cancelled_repair_stops() {
-    let mut scene = Scene::new(6);
-    scene.put("f", 12);
-    scene.kill("h1");
-    let all: Vec<String> = scene.nodes.keys().cloned().collect();
-    scene.frozen.extend(all);
-    let repair = scene.repair_all().repair;
-    let cancelled = scene.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap();
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 12);
+    cluster.kill("h1");
+    let all: Vec<String> = cluster.nodes.keys().cloned().collect();
+    cluster.frozen.extend(all);
+    let repair = cluster.repair_all().repair;
+    let cancelled = cluster.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap();
     assert_eq!(cancelled.state.name(), "cancelled");
     assert!(cancelled.items.iter().all(|item| item.state.name() == "cancelled"));
-    assert!(scene.status().work.jobs.is_empty());
-    scene.wait(Duration::from_secs(1));
-    assert!(scene.status().work.repairs.is_empty());
+    assert!(cluster.status().work.jobs.is_empty());
+    cluster.wait(Duration::from_secs(1));
+    assert!(cluster.status().work.repairs.is_empty());
 }
 
 // ---- restarts ----
 
 #[test]
 fn a_restarted_coordinator_resumes_repairs_and_aborts_puts() {
-    let mut scene = Scene::new(6);
-    scene.put("f", 4);
-    let put = scene.begin("half", 8192).unwrap().put;
-    scene.open(1, ClientRequest::PutStripe { put, position: 0 });
-    scene.kill("h1");
-    let all: Vec<String> = scene.nodes.keys().cloned().collect();
-    scene.frozen.extend(all);
-    let repair = scene.repair_all();
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 4);
+    let put = cluster.begin("half", 8192).unwrap().put;
+    cluster.open(1, ClientRequest::PutStripe { put, position: 0 });
+    cluster.kill("h1");
+    let all: Vec<String> = cluster.nodes.keys().cloned().collect();
+    cluster.frozen.extend(all);
+    let repair = cluster.repair_all();
     assert_eq!(repair.state.name(), "running");
 
-    scene.restart();
-    scene.frozen.clear();
-    assert_eq!(scene.repair_state(repair.repair).state.name(), "waiting");
-    assert!(scene.status().settling);
+    cluster.restart();
+    cluster.frozen.clear();
+    assert_eq!(cluster.repair_state(repair.repair).state.name(), "waiting");
+    assert!(cluster.status().settling);
     for name in ["h2", "h3", "h4", "h5", "h6"] {
-        scene.nodes.get_mut(name).unwrap().sinks.clear();
-        scene.start(name);
+        cluster.nodes.get_mut(name).unwrap().sinks.clear();
+        cluster.start(name);
     }
-    assert_eq!(scene.repair_state(repair.repair).state.name(), "waiting", "h1 may still come back");
-    scene.wait(Duration::from_secs(11));
-    assert_eq!(scene.repair_state(repair.repair).state.name(), "done");
-    let status = scene.status();
+    assert_eq!(cluster.repair_state(repair.repair).state.name(), "waiting", "h1 may still come back");
+    cluster.wait(Duration::from_secs(11));
+    assert_eq!(cluster.repair_state(repair.repair).state.name(), "done");
+    let status = cluster.status();
     assert!(status.healthy && status.totals.files == 1, "{}", status.summary);
-    let held: usize = ["h2", "h3", "h4", "h5", "h6"].iter().map(|name| scene.nodes[*name].disk.len()).sum();
+    let held: usize = ["h2", "h3", "h4", "h5", "h6"].iter().map(|name| cluster.nodes[*name].disk.len()).sum();
     // The catalog may be an old copy, and the put may have been committed after the copy was taken. Therefore
     // the put's blocks are kept as orphans.
-    let status = scene.status();
+    let status = cluster.status();
     let orphans = status.catalog.orphans.len();
     assert!(orphans > 0 && held == 16 + orphans, "{orphans} of {held} blocks belong to the put");
-    scene.wait(Duration::from_secs(60));
-    assert_eq!(scene.status().catalog.orphans.len(), orphans, "only the operator removes them");
+    cluster.wait(Duration::from_secs(60));
+    assert_eq!(cluster.status().catalog.orphans.len(), orphans, "only the operator removes them");
 
-    scene.restart();
-    assert!(scene.status().work.repairs.is_empty(), "a repair that ended is not taken up again");
+    cluster.restart();
+    assert!(cluster.status().work.repairs.is_empty(), "a repair that ended is not taken up again");
 }
 
 // ---- plans ----
 
 #[test]
 fn a_plan_is_explained_and_not_carried_out() {
-    let mut scene = Scene::new(5);
-    let file = scene.put("f", 1);
-    scene.nodes.values_mut().for_each(|node| node.assigned.clear());
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    cluster.nodes.values_mut().for_each(|node| node.assigned.clear());
     let stripe = file.layout[0].stripe.stripe.clone();
     let request = PlanRequestView { stripe, blocks: vec![0], ..PlanRequestView::default() };
     let explain = |request: PlanRequestView| move |reply| StripeCommand::Explain(request, reply);
-    let plan = scene.ask(explain(request.clone())).unwrap();
+    let plan = cluster.ask(explain(request.clone())).unwrap();
     assert!(plan.text.starts_with("pipelined rs-4-2"), "{}", plan.text);
     assert_eq!(plan.summary["scheme"], "pipelined");
     assert_eq!(plan.nodes.len(), 3);
-    assert!(scene.nodes.values().all(|node| node.assigned.is_empty()));
+    assert!(cluster.nodes.values().all(|node| node.assigned.is_empty()));
 
     let too_much = PlanRequestView { lost: vec![1, 2], ..request.clone() };
-    assert!(scene.ask(explain(too_much)).is_err());
+    assert!(cluster.ask(explain(too_much)).is_err());
     let unknown = PlanRequestView { scheme: Some("star".into()), ..request.clone() };
-    let error = scene.ask(explain(unknown)).unwrap_err().to_string();
+    let error = cluster.ask(explain(unknown)).unwrap_err().to_string();
     assert!(error.contains("no scheme `star`") && error.contains("pipelined"), "{error}");
     let nobody = PlanRequestView { requestor: Some("h9".into()), ..request.clone() };
-    let error = scene.ask(explain(nobody)).unwrap_err().to_string();
+    let error = cluster.ask(explain(nobody)).unwrap_err().to_string();
     assert_eq!(error, "there is no helper `h9`; the known helpers are h1, h2, h3, h4, h5");
     let client = PlanRequestView { requestor: Some("client".into()), ..request };
-    assert!(scene.ask(explain(client)).unwrap().text.contains("client"));
+    assert!(cluster.ask(explain(client)).unwrap().text.contains("client"));
 }

@@ -5,7 +5,7 @@ use repair::Class;
 
 use super::*;
 
-impl Scene {
+impl TestCluster {
     /// Returns the helpers that are assigned block reads in jobs of a class.
     fn readers(&mut self, class: Class) -> BTreeSet<String> {
         self.answers();
@@ -20,8 +20,8 @@ impl Scene {
 
 /// Creates a stripe of six blocks, any two of which can decode it. Its first block is lost, and all nodes are
 /// frozen.
-fn damaged() -> (Scene, FileLayout) {
-    let mut scene = Scene::new(7);
+fn damaged() -> (TestCluster, FileLayout) {
+    let mut cluster = TestCluster::new(7);
     let request = PutRequest {
         name: "f".into(),
         bytes: 8192,
@@ -30,18 +30,18 @@ fn damaged() -> (Scene, FileLayout) {
         chunk_bytes: None,
         replace: false,
     };
-    let put = scene.ask(|reply| FileCommand::BeginPut(request, reply)).unwrap();
-    scene.open(1, ClientRequest::PutStripe { put: put.put, position: 0 });
-    scene.closed(1).unwrap().unwrap();
-    scene.ask(|reply| FileCommand::CommitPut(PutId(put.put), reply)).unwrap();
-    let file = scene.file("f");
-    scene.kill(&home(&file, 0));
-    let all: Vec<String> = scene.nodes.keys().cloned().collect();
-    scene.frozen.extend(all);
-    (scene, file)
+    let put = cluster.ask(|reply| FileCommand::BeginPut(request, reply)).unwrap();
+    cluster.open(1, ClientRequest::PutStripe { put: put.put, position: 0 });
+    cluster.closed(1).unwrap().unwrap();
+    cluster.ask(|reply| FileCommand::CommitPut(PutId(put.put), reply)).unwrap();
+    let file = cluster.file("f");
+    cluster.kill(&home(&file, 0));
+    let all: Vec<String> = cluster.nodes.keys().cloned().collect();
+    cluster.frozen.extend(all);
+    (cluster, file)
 }
 
-impl Scene {
+impl TestCluster {
     /// Sets the number of tasks that each helper reports. That number says nothing about the size of the
     /// tasks.
     fn say_tasks(&mut self, tasks: impl Fn(&String) -> u32) {
@@ -70,33 +70,33 @@ impl Scene {
 #[test]
 fn a_read_avoids_helpers_that_a_repair_uses() {
     for scheme in [Scheme::Auto, Scheme::Pipelined] {
-        let (mut scene, file) = damaged();
+        let (mut cluster, file) = damaged();
         let stripe = file.layout[0].stripe.stripe.clone();
-        scene.repair(RepairRequest { stripe: Some(stripe), ..RepairRequest::default() });
-        let repairing = scene.readers(Class::Repair);
+        cluster.repair(RepairRequest { stripe: Some(stripe), ..RepairRequest::default() });
+        let repairing = cluster.readers(Class::Repair);
         assert_eq!(repairing.len(), 2, "{repairing:?}");
-        scene.say_tasks(|name| if repairing.contains(name) { 0 } else { 3 });
-        scene.read_lost(2, &file, scheme);
-        let reading = scene.readers(Class::Read);
+        cluster.say_tasks(|name| if repairing.contains(name) { 0 } else { 3 });
+        cluster.read_lost(2, &file, scheme);
+        let reading = cluster.readers(Class::Read);
         assert!(reading.len() >= 2 && reading.is_disjoint(&repairing), "{scheme}: {repairing:?} {reading:?}");
-        assert!(scene.core().nodes.topology.is_free(), "it is told for one plan");
+        assert!(cluster.core().nodes.topology.is_free(), "it is told for one plan");
     }
 }
 
 /// A job that plans again must not count its own reservation as traffic of other jobs.
 #[test]
 fn a_job_does_not_plan_around_its_own_reservation() {
-    let (mut scene, file) = damaged();
-    scene.read_lost(2, &file, Scheme::Pipelined);
-    let before: Vec<String> = scene.readers(Class::Read).into_iter().collect();
+    let (mut cluster, file) = damaged();
+    cluster.read_lost(2, &file, Scheme::Pipelined);
+    let before: Vec<String> = cluster.readers(Class::Read).into_iter().collect();
     let [keeps, leaves] = &before[..] else { panic!("{before:?}") };
-    scene.nodes.values_mut().for_each(|node| node.backlog.clear());
-    scene.say_tasks(|name| if name == keeps { 0 } else { 3 });
-    scene.kill(leaves);
-    scene.frozen.remove("admin");
-    let answers = scene.answers();
-    scene.frozen.insert("admin".into());
-    answers.into_iter().for_each(|(name, answer)| scene.say(&name, answer));
-    let after = scene.readers(Class::Read);
+    cluster.nodes.values_mut().for_each(|node| node.backlog.clear());
+    cluster.say_tasks(|name| if name == keeps { 0 } else { 3 });
+    cluster.kill(leaves);
+    cluster.frozen.remove("admin");
+    let answers = cluster.answers();
+    cluster.frozen.insert("admin".into());
+    answers.into_iter().for_each(|(name, answer)| cluster.say(&name, answer));
+    let after = cluster.readers(Class::Read);
     assert!(after.len() == 2 && after.contains(keeps), "{before:?} {after:?}");
 }

@@ -5,46 +5,46 @@ use crate::commands::{FileCommand, ScrubCommand};
 
 #[test]
 fn a_scrub_keeps_two_questions_open_per_helper() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 10);
-    scene.frozen.insert("h1".into());
-    scene.node("h2").disk.remove(&BlockId("7.7".into()));
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 10);
+    cluster.frozen.insert("h1".into());
+    cluster.node("h2").disk.remove(&BlockId("7.7".into()));
     let gone = block(&file, (0..4).find(|&index| home(&file, index) == "h2").unwrap());
-    scene.node("h2").disk.remove(&gone);
-    scene.node("h3").disk.insert(BlockId("stray".into()), 1);
-    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
-    scene.play();
+    cluster.node("h2").disk.remove(&gone);
+    cluster.node("h3").disk.insert(BlockId("stray".into()), 1);
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.play();
     let asked = |message: &&ToNode| matches!(message, ToNode::Verify { .. });
-    assert_eq!(scene.node("h1").backlog.iter().filter(asked).count(), 2);
-    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    assert_eq!(cluster.node("h1").backlog.iter().filter(asked).count(), 2);
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.blocks, state.checked), ("running", 40, 30));
-    assert_eq!(scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub, scrub, "one at a time");
+    assert_eq!(cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub, scrub, "one at a time");
 
-    scene.kill("h1");
-    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    cluster.kill("h1");
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.skipped[0].blocks), ("done", 10));
     assert_eq!((state.findings[0].block.clone(), state.findings[0].problem.as_str()), (gone.0, "missing"));
     assert_eq!(state.orphans[0].block, "stray");
-    scene.restart();
-    assert_eq!(scene.status().work.last_scrub.unwrap(), state, "it is remembered");
+    cluster.restart();
+    assert_eq!(cluster.status().work.last_scrub.unwrap(), state, "it is remembered");
 }
 
 /// A read finds the damage after the scrub's question was sent and before it is answered.
 #[test]
 fn a_scrub_lists_damage_that_a_read_records_first() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
     let (stripe, helper) = (file.layout[0].stripe.stripe.clone(), home(&file, 0));
-    scene.rotten.insert(block(&file, 0));
-    scene.frozen.extend([helper.clone(), "admin".to_owned()]);
-    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
-    scene.read(9, &stripe, 0, &[]);
-    scene.play();
+    cluster.rotten.insert(block(&file, 0));
+    cluster.frozen.extend([helper.clone(), "admin".to_owned()]);
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.read(9, &stripe, 0, &[]);
+    cluster.play();
     // The helper handles the read before the scrub's question.
-    scene.node(&helper).backlog.make_contiguous().reverse();
-    scene.frozen.remove(&helper);
-    scene.play();
-    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    cluster.node(&helper).backlog.make_contiguous().reverse();
+    cluster.frozen.remove(&helper);
+    cluster.play();
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.checked), ("done", 4));
     let found: Vec<&str> = state.findings.iter().map(|found| found.block.as_str()).collect();
     assert_eq!(found, [block(&file, 0).0]);
@@ -52,14 +52,14 @@ fn a_scrub_lists_damage_that_a_read_records_first() {
 
 #[test]
 fn a_scrub_reports_a_silent_helper_and_ends() {
-    let mut scene = Scene::new(4);
-    scene.put("f", 1);
-    scene.frozen.insert("h1".into());
-    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
-    scene.play();
-    assert_eq!(scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap().state.name(), "running");
-    scene.wait(Duration::from_secs(130));
-    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.frozen.insert("h1".into());
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.play();
+    assert_eq!(cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap().state.name(), "running");
+    cluster.wait(Duration::from_secs(130));
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.blocks, state.checked), ("done", 4, 3));
     assert_eq!((state.skipped[0].node.as_str(), state.skipped[0].blocks), ("h1", 1));
     assert_eq!(state.skipped[0].why, "it does not answer");
@@ -67,45 +67,45 @@ fn a_scrub_reports_a_silent_helper_and_ends() {
 
 #[test]
 fn a_scrub_waits_for_a_helper_that_is_held_back_by_a_cap() {
-    let mut scene = Scene::new(4);
-    scene.put("f", 1);
-    scene.frozen.insert("h1".into());
-    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
-    scene.play();
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.frozen.insert("h1".into());
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.play();
     let asked = |message: &ToNode| match message {
         ToNode::Verify { ask, .. } => Some(*ask),
         _ => None,
     };
-    let ask = scene.node("h1").backlog.iter().find_map(asked).unwrap();
-    let listed = scene.node("h1").backlog.iter().find_map(|message| match message {
+    let ask = cluster.node("h1").backlog.iter().find_map(asked).unwrap();
+    let listed = cluster.node("h1").backlog.iter().find_map(|message| match message {
         ToNode::List { ask } => Some(*ask),
         _ => None,
     });
     let held: Vec<HeldBlock> =
-        scene.node("h1").disk.iter().map(|(id, &bytes)| HeldBlock { id: id.clone(), bytes }).collect();
-    scene.say("h1", FromNode::Listed { ask: listed.unwrap(), blocks: held, more: false });
+        cluster.node("h1").disk.iter().map(|(id, &bytes)| HeldBlock { id: id.clone(), bytes }).collect();
+    cluster.say("h1", FromNode::Listed { ask: listed.unwrap(), blocks: held, more: false });
     for _ in 0..10 {
-        scene.wait(Duration::from_secs(60));
-        scene.say("h1", FromNode::Verifying { ask });
+        cluster.wait(Duration::from_secs(60));
+        cluster.say("h1", FromNode::Verifying { ask });
         // A report by h2 must not extend the time limit of the query to h1.
-        scene.say("h2", FromNode::Verifying { ask });
-        let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+        cluster.say("h2", FromNode::Verifying { ask });
+        let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
         assert_eq!((state.state.name(), state.skipped.len()), ("running", 0));
     }
-    scene.wait(Duration::from_secs(130));
-    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    cluster.wait(Duration::from_secs(130));
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.skipped[0].why.as_str()), ("done", "it does not answer"));
 }
 
 #[test]
 fn temporary_problems_of_a_helper_do_not_mark_its_blocks_bad() {
-    let mut scene = Scene::new(4);
-    scene.put("f", 1);
-    scene.frozen.insert("h1".into());
-    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
-    scene.play();
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.frozen.insert("h1".into());
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.play();
     let few = || "too many open files".to_owned();
-    for message in std::mem::take(&mut scene.node("h1").backlog) {
+    for message in std::mem::take(&mut cluster.node("h1").backlog) {
         let answer = match message {
             ToNode::Verify { ask, block } => {
                 FromNode::Verified { ask, block, result: Err(BlockProblem::Unavailable(few())) }
@@ -113,34 +113,34 @@ fn temporary_problems_of_a_helper_do_not_mark_its_blocks_bad() {
             ToNode::List { ask } => FromNode::ListFailed { ask, problem: StoreProblem::Machine(few()) },
             _ => continue,
         };
-        scene.say("h1", answer);
+        cluster.say("h1", answer);
     }
-    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.checked, state.findings.len()), ("done", 3, 0));
     let skipped: Vec<_> =
         state.skipped.iter().map(|skipped| (skipped.node.as_str(), skipped.blocks)).collect();
     assert_eq!(skipped, [("h1", 0), ("h1", 1)], "{:?}", state.skipped);
     assert!(state.skipped.iter().all(|skipped| skipped.why.contains("too many open files")));
-    assert_eq!(states(&scene.file("f")), ["healthy"; 4]);
+    assert_eq!(states(&cluster.file("f")), ["healthy"; 4]);
 }
 
 #[test]
 fn a_failed_removal_is_retried_later() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
     let (name, block) = (home(&file, 0), block(&file, 0));
-    scene.frozen.insert(name.clone());
-    scene.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
-    scene.wait(Duration::from_secs(40)); // A reader may still have a lease.
-    let asked = |scene: &mut Scene| {
-        let backlog = std::mem::take(&mut scene.node(&name).backlog);
+    cluster.frozen.insert(name.clone());
+    cluster.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
+    cluster.wait(Duration::from_secs(40)); // A reader may still have a lease.
+    let asked = |cluster: &mut TestCluster| {
+        let backlog = std::mem::take(&mut cluster.node(&name).backlog);
         backlog.iter().filter(|message| matches!(message, ToNode::Remove { .. })).count()
     };
-    assert_eq!(asked(&mut scene), 1);
+    assert_eq!(asked(&mut cluster), 1);
     let problem = StoreProblem::Store("is a directory".into());
-    scene.say(&name, FromNode::RemoveFailed { block, problem });
-    scene.wait(Duration::from_secs(10));
-    assert_eq!(asked(&mut scene), 0);
-    scene.wait(Duration::from_secs(30));
-    assert_eq!(asked(&mut scene), 1);
+    cluster.say(&name, FromNode::RemoveFailed { block, problem });
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(asked(&mut cluster), 0);
+    cluster.wait(Duration::from_secs(30));
+    assert_eq!(asked(&mut cluster), 1);
 }

@@ -5,7 +5,7 @@ use views::{FileView, NodeView};
 
 use super::*;
 
-impl Scene {
+impl TestCluster {
     /// Lets the storage resume its work.
     fn go_on(&mut self) {
         self.stuck = false;
@@ -49,52 +49,52 @@ impl Scene {
 
 #[test]
 fn reads_and_heartbeats_continue_while_the_storage_is_stuck() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
-    scene.kill(&home(&file, 0));
-    scene.stuck = true;
-    let removed = scene.await_later(|reply| FileCommand::Remove("f".into(), reply));
-    assert!(scene.answered::<FileView>(removed).is_none(), "not before it is stored");
-    assert_eq!(scene.file("f").layout.len(), 1, "nothing is gone before that");
-    let stripe = StripeId(scene.file("f").layout[0].stripe.stripe.clone());
-    scene.read(9, &stripe.0, 0, &[]);
-    assert!(scene.node("admin").closed[&9].is_ok(), "a degraded read needs nothing stored");
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
+    cluster.stuck = true;
+    let removed = cluster.await_later(|reply| FileCommand::Remove("f".into(), reply));
+    assert!(cluster.answered::<FileView>(removed).is_none(), "not before it is stored");
+    assert_eq!(cluster.file("f").layout.len(), 1, "nothing is gone before that");
+    let stripe = StripeId(cluster.file("f").layout[0].stripe.stripe.clone());
+    cluster.read(9, &stripe.0, 0, &[]);
+    assert!(cluster.node("admin").closed[&9].is_ok(), "a degraded read needs nothing stored");
     for name in ["h1", "h2", "h3", "h4"] {
-        if scene.core().nodes.registry.named().any(|(_, known)| known == name) && name != home(&file, 0) {
-            scene.say(name, FromNode::Pong { free_bytes: 5, tasks: 0 });
+        if cluster.core().nodes.registry.named().any(|(_, known)| known == name) && name != home(&file, 0) {
+            cluster.say(name, FromNode::Pong { free_bytes: 5, tasks: 0 });
         }
     }
-    assert_eq!(scene.status().helpers.nodes_up.len(), 3);
-    scene.go_on();
-    assert!(scene.answered::<FileView>(removed).unwrap().is_ok());
-    assert_eq!(scene.files(), [""; 0]);
+    assert_eq!(cluster.status().helpers.nodes_up.len(), 3);
+    cluster.go_on();
+    assert!(cluster.answered::<FileView>(removed).unwrap().is_ok());
+    assert_eq!(cluster.files(), [""; 0]);
 }
 
 #[test]
 fn nothing_is_acknowledged_or_removed_before_it_is_stored() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
-    scene.stuck = true;
-    let removed = scene.await_later(|reply| FileCommand::Remove("f".into(), reply));
-    let again = scene.await_later(|reply| FileCommand::Remove("f".into(), reply));
-    scene.play();
-    assert!(scene.answered::<FileView>(removed).is_none());
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.stuck = true;
+    let removed = cluster.await_later(|reply| FileCommand::Remove("f".into(), reply));
+    let again = cluster.await_later(|reply| FileCommand::Remove("f".into(), reply));
+    cluster.play();
+    assert!(cluster.answered::<FileView>(removed).is_none());
     let name = home(&file, 0);
-    assert_eq!(scene.node(&name).removed, []);
-    scene.go_on();
-    assert!(scene.answered::<FileView>(removed).unwrap().is_ok());
+    assert_eq!(cluster.node(&name).removed, []);
+    cluster.go_on();
+    assert!(cluster.answered::<FileView>(removed).unwrap().is_ok());
     assert!(matches!(
-        scene.answered::<FileView>(again).unwrap(),
+        cluster.answered::<FileView>(again).unwrap(),
         Err(RequestError::File(FileError::NoSuchFile(_)))
     ));
-    scene.wait(Duration::from_secs(40)); // A reader may still have a lease.
-    assert_eq!(scene.node(&name).removed, [block(&file, 0)]);
-    scene.check_picture();
+    cluster.wait(Duration::from_secs(40)); // A reader may still have a lease.
+    assert_eq!(cluster.node(&name).removed, [block(&file, 0)]);
+    cluster.check_picture();
 }
 
 #[test]
 fn of_two_puts_with_one_name_only_the_first_commit_succeeds() {
-    let mut scene = Scene::new(4);
+    let mut cluster = TestCluster::new(4);
     let request = || PutRequest {
         name: "f".into(),
         bytes: 0,
@@ -103,38 +103,38 @@ fn of_two_puts_with_one_name_only_the_first_commit_succeeds() {
         chunk_bytes: None,
         replace: false,
     };
-    let puts = [0, 1].map(|_| scene.ask(|reply| FileCommand::BeginPut(request(), reply)).unwrap());
-    scene.stuck = true;
-    let commits = puts.map(|put| scene.await_later(|reply| FileCommand::CommitPut(PutId(put.put), reply)));
-    scene.go_on();
-    let made = commits.map(|commit| scene.answered::<FileView>(commit).unwrap().is_ok());
+    let puts = [0, 1].map(|_| cluster.ask(|reply| FileCommand::BeginPut(request(), reply)).unwrap());
+    cluster.stuck = true;
+    let commits = puts.map(|put| cluster.await_later(|reply| FileCommand::CommitPut(PutId(put.put), reply)));
+    cluster.go_on();
+    let made = commits.map(|commit| cluster.answered::<FileView>(commit).unwrap().is_ok());
     assert_eq!(made, [true, false]);
-    assert_eq!(scene.files(), ["f"]);
-    scene.check_picture();
+    assert_eq!(cluster.files(), ["f"]);
+    cluster.check_picture();
 }
 
 #[test]
 fn a_fault_shows_in_the_status_although_nothing_is_written() {
-    let mut scene = Scene::new(4);
-    scene.put("f", 1);
-    scene.wait(Duration::from_secs(6));
-    assert!(scene.status().catalog.write_fault.is_none());
-    scene.broken = true;
-    scene.wait(Duration::from_secs(6));
-    let fault = scene.status().catalog.write_fault.unwrap();
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.wait(Duration::from_secs(6));
+    assert!(cluster.status().catalog.write_fault.is_none());
+    cluster.broken = true;
+    cluster.wait(Duration::from_secs(6));
+    let fault = cluster.status().catalog.write_fault.unwrap();
     assert!(fault.contains("catalog.redb cannot be used: no storage space"), "{fault}");
-    scene.broken = false;
-    scene.wait(Duration::from_secs(2));
-    assert!(scene.status().catalog.write_fault.is_none());
+    cluster.broken = false;
+    cluster.wait(Duration::from_secs(2));
+    assert!(cluster.status().catalog.write_fault.is_none());
 }
 
 #[test]
 fn a_failing_storage_changes_nothing_and_is_retried() {
-    let mut scene = Scene::new(5);
-    let file = scene.put("f", 1);
-    scene.broken = true;
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    cluster.broken = true;
     assert!(matches!(
-        scene.ask(|reply| FileCommand::Remove("f".into(), reply)),
+        cluster.ask(|reply| FileCommand::Remove("f".into(), reply)),
         Err(RequestError::Storage(StorageError::Catalog(CatalogError::Storage { fault: Fault::Io(_), .. })))
     ));
     let request = PutRequest {
@@ -145,117 +145,117 @@ fn a_failing_storage_changes_nothing_and_is_retried() {
         chunk_bytes: None,
         replace: false,
     };
-    assert!(scene.ask(|reply| FileCommand::BeginPut(request, reply)).is_err());
+    assert!(cluster.ask(|reply| FileCommand::BeginPut(request, reply)).is_err());
     let all = RepairRequest { all: true, ..RepairRequest::default() };
-    assert!(scene.ask(|reply| RepairCommand::Queue(all.clone(), reply)).is_err());
-    assert_eq!(scene.files(), ["f"]);
-    scene.broken = false;
-    scene.wait(Duration::from_secs(2));
+    assert!(cluster.ask(|reply| RepairCommand::Queue(all.clone(), reply)).is_err());
+    assert_eq!(cluster.files(), ["f"]);
+    cluster.broken = false;
+    cluster.wait(Duration::from_secs(2));
     // After the fault, a repair that is queued while the storage is stuck ends once the storage resumes.
-    scene.kill(&home(&file, 0));
-    scene.stuck = true;
-    let repair = scene.await_later(|reply| RepairCommand::Queue(all, reply));
-    scene.go_on();
-    let repair = scene.answered::<RepairView>(repair).unwrap().unwrap();
-    scene.wait(Duration::from_secs(5));
-    assert_eq!(scene.repair_state(repair.repair).state.name(), "done");
-    scene.check_picture();
+    cluster.kill(&home(&file, 0));
+    cluster.stuck = true;
+    let repair = cluster.await_later(|reply| RepairCommand::Queue(all, reply));
+    cluster.go_on();
+    let repair = cluster.answered::<RepairView>(repair).unwrap().unwrap();
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(cluster.repair_state(repair.repair).state.name(), "done");
+    cluster.check_picture();
 }
 
 #[test]
 fn a_repair_is_not_done_before_its_block_is_recorded() {
-    let mut scene = Scene::new(5);
-    let file = scene.put("f", 1);
-    scene.kill(&home(&file, 0));
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
     let all = RepairRequest { all: true, ..RepairRequest::default() };
-    let repair = scene.ask(|reply| RepairCommand::Queue(all, reply)).unwrap().repair;
-    scene.stuck = true;
-    scene.play();
-    scene.wait(Duration::from_secs(2));
-    assert_eq!(scene.repair_state(repair).state.name(), "running");
-    assert_eq!(scene.repair_state(repair).counts.blocks_rebuilt, 0);
-    scene.broken = true;
-    scene.go_on();
-    let state = scene.repair_state(repair);
+    let repair = cluster.ask(|reply| RepairCommand::Queue(all, reply)).unwrap().repair;
+    cluster.stuck = true;
+    cluster.play();
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(cluster.repair_state(repair).state.name(), "running");
+    assert_eq!(cluster.repair_state(repair).counts.blocks_rebuilt, 0);
+    cluster.broken = true;
+    cluster.go_on();
+    let state = cluster.repair_state(repair);
     assert_eq!((state.state.name(), state.counts.blocks_rebuilt), ("failed", 0), "it could not be recorded");
-    scene.broken = false;
-    scene.wait(Duration::from_secs(2));
-    assert_eq!(states(&scene.file("f"))[0], "down");
-    scene.check_picture();
+    cluster.broken = false;
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(states(&cluster.file("f"))[0], "down");
+    cluster.check_picture();
 }
 
 #[test]
 fn a_helper_that_disconnects_before_it_has_a_number_can_register_again() {
-    let mut scene = Scene::new(1);
-    scene.stuck = true;
-    scene.join("h2", helper_role("h2"), hello("h2", &BTreeMap::new()));
-    let connection = scene.node("h2").connection;
-    scene.handle(Event::Left { connection, why: "killed".into() });
-    scene.go_on();
-    assert_eq!(scene.status().helpers.nodes_up, ["h1"]);
-    scene.start("h2");
-    assert_eq!(scene.status().helpers.nodes_up, ["h1", "h2"]);
+    let mut cluster = TestCluster::new(1);
+    cluster.stuck = true;
+    cluster.join("h2", helper_role("h2"), hello("h2", &BTreeMap::new()));
+    let connection = cluster.node("h2").connection;
+    cluster.handle(Event::Left { connection, why: "killed".into() });
+    cluster.go_on();
+    assert_eq!(cluster.status().helpers.nodes_up, ["h1"]);
+    cluster.start("h2");
+    assert_eq!(cluster.status().helpers.nodes_up, ["h1", "h2"]);
 }
 
 #[test]
 fn changes_of_the_store_by_others_are_applied() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
     let id = StripeId(file.layout[0].stripe.stripe.clone());
-    let mut record = scene.core().stripes.picture.stripe(&id).unwrap();
+    let mut record = cluster.core().stripes.picture.stripe(&id).unwrap();
     record.blocks[2].state = store_api::BlockState::Corrupt;
-    scene.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
-    assert_eq!(states(&scene.file("f"))[2], "corrupt");
-    assert_eq!(scene.status().stripes.intact, 0);
-    scene.handle(Event::Changed(vec![store_api::StoreChange::StripeGone(id)]));
-    assert_eq!(scene.status().stripes.stripes, 0);
+    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    assert_eq!(states(&cluster.file("f"))[2], "corrupt");
+    assert_eq!(cluster.status().stripes.intact, 0);
+    cluster.handle(Event::Changed(vec![store_api::StoreChange::StripeGone(id)]));
+    assert_eq!(cluster.status().stripes.stripes, 0);
 }
 
 #[test]
 fn the_last_good_copy_is_kept_while_the_loss_of_the_other_is_in_flight() {
-    let mut scene = Scene::new(5);
-    let file = scene.put("f", 1);
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
     let (name, lost) = (home(&file, 0), block(&file, 0));
     // The block is repaired elsewhere while its home is down. The old home then has a surplus copy.
-    scene.kill(&name);
+    cluster.kill(&name);
     let all = RepairRequest { all: true, ..RepairRequest::default() };
-    scene.repair(all);
-    let new_home = home(&scene.file("f"), 0);
+    cluster.repair(all);
+    let new_home = home(&cluster.file("f"), 0);
     assert_ne!(new_home, name);
-    scene.kill(&new_home);
-    scene.node(&new_home).disk.remove(&lost);
+    cluster.kill(&new_home);
+    cluster.node(&new_home).disk.remove(&lost);
     // The new home returns without the block, and the storage is slow to record this.
-    scene.stuck = true;
-    scene.start(&new_home);
-    scene.start(&name);
-    scene.wait(Duration::from_secs(31));
-    assert_eq!(scene.node(&name).removed, [], "it is the only one");
-    scene.go_on();
-    scene.wait(Duration::from_secs(31));
-    assert_eq!(home(&scene.file("f"), 0), name, "found, and back in its place");
-    assert_eq!(states(&scene.file("f"))[0], "healthy");
-    scene.check_picture();
+    cluster.stuck = true;
+    cluster.start(&new_home);
+    cluster.start(&name);
+    cluster.wait(Duration::from_secs(31));
+    assert_eq!(cluster.node(&name).removed, [], "it is the only one");
+    cluster.go_on();
+    cluster.wait(Duration::from_secs(31));
+    assert_eq!(home(&cluster.file("f"), 0), name, "found, and back in its place");
+    assert_eq!(states(&cluster.file("f"))[0], "healthy");
+    cluster.check_picture();
 }
 
 #[test]
 fn all_answers_count_losses_that_are_not_stored_yet() {
-    let mut scene = Scene::new(4);
-    let file = scene.put("f", 1);
-    scene.stuck = true;
-    scene.rotten.extend([block(&file, 0), block(&file, 1)]);
-    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
-    scene.play();
-    let stripes = scene.status().stripes;
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.stuck = true;
+    cluster.rotten.extend([block(&file, 0), block(&file, 1)]);
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    let stripes = cluster.status().stripes;
     assert_eq!((stripes.stripes, stripes.intact, stripes.blocks_lost), (1, 0, 2));
     let class = &stripes.redundancy[..];
     assert_eq!((class.len(), class[0].survives, class[0].stripes, class[0].degraded), (1, 0, 1, 1));
-    let now = scene.file("f");
+    let now = cluster.file("f");
     assert_eq!(states(&now)[..2], ["corrupt", "corrupt"], "their helpers are up");
     assert_eq!((now.layout[0].stripe.readable, now.layout[0].stripe.survives), (true, 0));
     let third = home(&file, 2);
-    let answer = scene.ask(|reply| NodeCommand::OkToStop(vec![third], 0, reply)).unwrap();
+    let answer = cluster.ask(|reply| NodeCommand::OkToStop(vec![third], 0, reply)).unwrap();
     assert!(!answer.safe && answer.unreadable == 1, "{answer:?}");
     let first = home(&file, 0);
-    let answer = scene.ask(|reply| NodeCommand::SafeToRemove(vec![first], reply)).unwrap();
+    let answer = cluster.ask(|reply| NodeCommand::SafeToRemove(vec![first], reply)).unwrap();
     assert!(!answer.safe && answer.survives == Some(0), "{answer:?}");
 }

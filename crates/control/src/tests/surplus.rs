@@ -6,40 +6,40 @@ use store_api::{
 
 use super::*;
 
-impl Scene {
-    /// Creates a scene with one stripe in a store. `nodes` lists the nodes that hold each block: first its
+impl TestCluster {
+    /// Creates a cluster with one stripe in a store. `nodes` lists the nodes that hold each block: first its
     /// home, then the holders of further copies. The storage carries out no requests.
     fn over_store(shares_nodes: bool, nodes: &[&[u32]]) -> (Self, StripeRecord) {
-        let mut scene = Self::new(5);
-        let file = scene.put("f", 1);
-        scene.stuck = true;
+        let mut cluster = Self::new(5);
+        let file = cluster.put("f", 1);
+        cluster.stuck = true;
         let spread = if shares_nodes { Spread::Even } else { Spread::OnePerNode };
-        scene.core().base.store = StorePolicy {
+        cluster.core().base.store = StorePolicy {
             ownership: Ownership::Attached,
             service: Service::ReportedByStore,
             spread,
             ..StorePolicy::OWN
         };
         let id = StripeId(file.layout[0].stripe.stripe.clone());
-        let mut record = scene.core().stripes.picture.stripe(&id).unwrap();
+        let mut record = cluster.core().stripes.picture.stripe(&id).unwrap();
         for (block, numbers) in record.blocks.iter_mut().zip(nodes) {
             let mut holders = numbers.iter().map(|number| {
-                let helper = scene.nodes.get_mut(&format!("h{number}")).unwrap();
+                let helper = cluster.nodes.get_mut(&format!("h{number}")).unwrap();
                 helper.disk.insert(block.id.clone(), block.bytes);
                 helper.node.unwrap()
             });
             block.node = holders.next();
             block.replicas = holders.map(|node| Replica { node, state: BlockState::Healthy }).collect();
         }
-        scene.handle(Event::Changed(vec![StoreChange::Stripe(record.clone(), false)]));
-        (scene, record)
+        cluster.handle(Event::Changed(vec![StoreChange::Stripe(record.clone(), false)]));
+        (cluster, record)
     }
 
     /// Returns the copies that Control asks the store to remove.
     fn removed_of(nodes: &[&[u32]]) -> BTreeSet<(String, usize)> {
-        let (mut scene, record) = Self::over_store(true, nodes);
-        scene.wait(Duration::from_secs(10));
-        let core = scene.core();
+        let (mut cluster, record) = Self::over_store(true, nodes);
+        cluster.wait(Duration::from_secs(10));
+        let core = cluster.core();
         let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
         let removed = asks.into_iter().filter_map(|ask| match ask {
             Ask::Write { write: Write::Records(RecordWrite::Discard(node, block)), .. } => {
@@ -54,10 +54,10 @@ impl Scene {
 
 #[test]
 fn a_copy_is_removed_if_the_stripe_survives_as_many_nodes_without_it() {
-    let removed = Scene::removed_of(&[&[1], &[2], &[3], &[4, 5]]);
+    let removed = TestCluster::removed_of(&[&[1], &[2], &[3], &[4, 5]]);
     assert_eq!(removed, BTreeSet::from([("h5".to_owned(), 3)]));
     // With or without the copy on h5, two blocks of the stripe are on h1.
-    let removed = Scene::removed_of(&[&[1], &[1], &[3], &[4, 5]]);
+    let removed = TestCluster::removed_of(&[&[1], &[1], &[3], &[4, 5]]);
     assert_eq!(removed, BTreeSet::from([("h5".to_owned(), 3)]));
 }
 
@@ -65,20 +65,20 @@ fn a_copy_is_removed_if_the_stripe_survives_as_many_nodes_without_it() {
 fn a_copy_is_kept_if_it_lets_the_stripe_survive_more_nodes() {
     // With the copy, any two nodes may fail. Without it, the loss of h1 and of another node would be more
     // than the stripe tolerates.
-    assert_eq!(Scene::removed_of(&[&[1], &[1, 5], &[3], &[4]]), BTreeSet::new());
+    assert_eq!(TestCluster::removed_of(&[&[1], &[1, 5], &[3], &[4]]), BTreeSet::new());
     // If the copy on h2 or the copy on h3 were removed, three blocks would exist only on h1, more than the
     // stripe can lose.
-    assert_eq!(Scene::removed_of(&[&[1], &[1], &[1, 2], &[1, 3]]), BTreeSet::new());
+    assert_eq!(TestCluster::removed_of(&[&[1], &[1], &[1, 2], &[1, 3]]), BTreeSet::new());
 }
 
 #[test]
 fn spare_room_agrees_with_placement() {
     let stuck = |shares_nodes, full: &[u32], nodes: &[&[u32]]| {
-        let (mut scene, record) = Scene::over_store(shares_nodes, nodes);
+        let (mut cluster, record) = TestCluster::over_store(shares_nodes, nodes);
         for number in full {
-            scene.say(&format!("h{number}"), FromNode::Pong { free_bytes: 0, tasks: 0 });
+            cluster.say(&format!("h{number}"), FromNode::Pong { free_bytes: 0, tasks: 0 });
         }
-        let core = scene.core();
+        let core = cluster.core();
         core.jobs.spare_room(core.facts(), &[record]).stuck
     };
     let (apart, twice): (&[&[u32]], &[&[u32]]) = (&[&[1], &[2], &[3], &[4]], &[&[1], &[2], &[3], &[4, 5]]);
@@ -88,66 +88,66 @@ fn spare_room_agrees_with_placement() {
     assert_eq!(stuck(true, &[1, 2, 3, 4, 5], apart), 1);
 }
 
-impl Scene {
+impl TestCluster {
     /// Creates a stripe whose first block was rebuilt while its helper was down. The helper is back, and the
     /// helper of the rebuilt block does not answer. Returns the names of the old and the new helper.
     fn with_a_copy() -> (Self, FileLayout, [String; 2]) {
-        let mut scene = Self::new(7);
-        let file = scene.put("f", 1);
+        let mut cluster = Self::new(7);
+        let file = cluster.put("f", 1);
         let before = home(&file, 0);
-        scene.kill(&before);
-        assert_eq!(scene.repair_all().state.name(), "done");
-        let now = home(&scene.file("f"), 0);
-        scene.wait(Duration::from_secs(90));
-        scene.frozen.insert(now.clone());
-        scene.start(&before);
-        scene.wait(Duration::from_secs(40));
-        assert!(scene.node(&before).disk.contains_key(&block(&file, 0)), "nobody has read the other copy");
-        (scene, file, [before, now])
+        cluster.kill(&before);
+        assert_eq!(cluster.repair_all().state.name(), "done");
+        let now = home(&cluster.file("f"), 0);
+        cluster.wait(Duration::from_secs(90));
+        cluster.frozen.insert(now.clone());
+        cluster.start(&before);
+        cluster.wait(Duration::from_secs(40));
+        assert!(cluster.node(&before).disk.contains_key(&block(&file, 0)), "nobody has read the other copy");
+        (cluster, file, [before, now])
     }
 }
 
 #[test]
 fn a_copy_is_removed_after_the_other_was_read() {
-    let (mut scene, file, [before, now]) = Scene::with_a_copy();
-    scene.frozen.clear();
-    scene.wait(Duration::from_secs(1));
-    assert!(!scene.node(&before).disk.contains_key(&block(&file, 0)));
-    assert_eq!(home(&scene.file("f"), 0), now);
+    let (mut cluster, file, [before, now]) = TestCluster::with_a_copy();
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(1));
+    assert!(!cluster.node(&before).disk.contains_key(&block(&file, 0)));
+    assert_eq!(home(&cluster.file("f"), 0), now);
 }
 
 #[test]
 fn a_copy_replaces_a_rebuilt_block_that_turns_out_to_be_bad() {
-    let (mut scene, file, [before, now]) = Scene::with_a_copy();
-    scene.rotten.insert(block(&file, 0));
-    scene.frozen = BTreeSet::from([before.clone()]);
-    scene.play();
-    scene.rotten.clear();
-    assert_ne!(states(&scene.file("f"))[0], "healthy");
-    scene.frozen.clear();
-    scene.wait(Duration::from_secs(90));
-    assert!(scene.node(&before).disk.contains_key(&block(&file, 0)));
-    assert!(!scene.node(&now).disk.contains_key(&block(&file, 0)));
-    assert_eq!((home(&scene.file("f"), 0), states(&scene.file("f"))[0]), (before, "healthy"));
+    let (mut cluster, file, [before, now]) = TestCluster::with_a_copy();
+    cluster.rotten.insert(block(&file, 0));
+    cluster.frozen = BTreeSet::from([before.clone()]);
+    cluster.play();
+    cluster.rotten.clear();
+    assert_ne!(states(&cluster.file("f"))[0], "healthy");
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(90));
+    assert!(cluster.node(&before).disk.contains_key(&block(&file, 0)));
+    assert!(!cluster.node(&now).disk.contains_key(&block(&file, 0)));
+    assert_eq!((home(&cluster.file("f"), 0), states(&cluster.file("f"))[0]), (before, "healthy"));
 }
 
 #[test]
 fn thousands_of_copies_are_verified_one_at_a_time_per_helper() {
-    let mut scene = Scene::new(6);
-    scene.put("f", 450);
-    scene.kill("h1");
-    assert_eq!(scene.repair_all().state.name(), "done");
-    scene.wait(Duration::from_secs(90));
-    scene.frozen.extend((2..=6).map(|number| format!("h{number}")));
-    scene.start("h1");
-    scene.wait(Duration::from_secs(20));
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 450);
+    cluster.kill("h1");
+    assert_eq!(cluster.repair_all().state.name(), "done");
+    cluster.wait(Duration::from_secs(90));
+    cluster.frozen.extend((2..=6).map(|number| format!("h{number}")));
+    cluster.start("h1");
+    cluster.wait(Duration::from_secs(20));
     for number in 2..=6 {
-        let backlog = &scene.nodes[&format!("h{number}")].backlog;
+        let backlog = &cluster.nodes[&format!("h{number}")].backlog;
         let asked = backlog.iter().filter(|message| matches!(message, ToNode::Verify { .. })).count();
         assert!(asked <= 1, "h{number} has {asked} questions");
     }
-    scene.frozen.clear();
-    scene.wait(Duration::from_secs(60));
-    assert!(scene.node("h1").disk.is_empty(), "{} copies are left", scene.node("h1").disk.len());
-    assert!(scene.status().healthy);
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(60));
+    assert!(cluster.node("h1").disk.is_empty(), "{} copies are left", cluster.node("h1").disk.len());
+    assert!(cluster.status().healthy);
 }

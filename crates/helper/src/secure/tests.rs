@@ -21,7 +21,7 @@ use crate::socket::{InletSocket, OutletSocket, SocketError};
 const PATIENCE: Duration = Duration::from_secs(30);
 const SLICE_BYTES: usize = 100_000;
 
-struct Scene {
+struct SecurePair {
     /// The listening node, `h1`.
     server: Rendezvous,
     /// The dialling node, `h2`.
@@ -47,7 +47,7 @@ fn name(helper: &str) -> Option<String> {
     Some(format!("{helper}.helper.mend"))
 }
 
-impl Scene {
+impl SecurePair {
     async fn new() -> Self {
         let (scratch, cluster) = cluster();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -161,29 +161,29 @@ fn contains(seen: &[u8], part: &[u8]) -> bool {
 
 #[tokio::test]
 async fn an_encrypted_connection_carries_edges_of_all_lengths_one_after_another() {
-    let mut scene = Scene::new().await;
-    let address = scene.address.clone();
+    let mut pair = SecurePair::new().await;
+    let address = pair.address.clone();
     let mut port = None;
     let edges: [&[usize]; 5] =
         [&[SLICE_BYTES; 40], &[1], &[16_384; 9], &[4096, 65_536, 3, 0, 1 << 20], &[16_360, 16_361, 16_339]];
     for lengths in edges {
-        let (dialled, accepted) = scene.edge(&address).await;
+        let (dialled, accepted) = pair.edge(&address).await;
         let peer = accepted.tcp.peer_addr().unwrap().port();
         assert_eq!(*port.get_or_insert(peer), peer, "the connection was used again");
         assert_eq!((dialled.tls_name(), accepted.tls_name()), (name("h1").as_deref(), name("h2").as_deref()));
         let (dialled, accepted) = carry(dialled, accepted, lengths).await;
-        scene.server.rest(accepted, None);
-        scene.client.rest(dialled, Some(&address));
+        pair.server.rest(accepted, None);
+        pair.client.rest(dialled, Some(&address));
     }
 }
 
 #[tokio::test]
 async fn bytes_survive_any_segmentation_and_none_are_seen() {
     for piece in [1, 7, 22, 1447, 16_406, 1 << 20] {
-        let mut scene = Scene::new().await;
-        let (address, seen) = relay(&scene.address, piece).await;
-        let (dialled, accepted) = scene.edge(&address).await;
-        let greeting = scene.greeting().encode();
+        let mut pair = SecurePair::new().await;
+        let (address, seen) = relay(&pair.address, piece).await;
+        let (dialled, accepted) = pair.edge(&address).await;
+        let greeting = pair.greeting().encode();
         let bytes = if piece < 100 { 20_000 } else { SLICE_BYTES };
         carry(dialled, accepted, &[bytes, bytes, 5]).await;
         let seen = seen.lock().unwrap();
@@ -209,59 +209,59 @@ async fn a_plain_edge_through_the_same_relay_is_seen() {
 
 #[tokio::test]
 async fn a_member_cannot_answer_for_the_one_that_the_plan_names() {
-    let mut scene = Scene::new().await;
-    let greeting = scene.greeting();
-    let dialled = scene.client.clone().dial(scene.address.clone(), name("h3"), greeting).await;
+    let mut pair = SecurePair::new().await;
+    let greeting = pair.greeting();
+    let dialled = pair.client.clone().dial(pair.address.clone(), name("h3"), greeting).await;
     let error = dialled.unwrap_err().to_string();
     assert!(
         error.contains("cannot open an encrypted edge to h3.helper.mend") && error.contains("h1.helper.mend"),
         "{error}"
     );
     // A node that is unknown to the coordinator has an empty name, which matches no certificate.
-    let dialled = scene.client.clone().dial(scene.address.clone(), Some(String::new()), greeting).await;
+    let dialled = pair.client.clone().dial(pair.address.clone(), Some(String::new()), greeting).await;
     assert!(dialled.is_err());
 }
 
 #[tokio::test]
 async fn a_member_cannot_use_or_consume_the_key_of_another() {
-    let mut scene = Scene::new().await;
-    let greeting = scene.greeting();
+    let mut pair = SecurePair::new().await;
+    let greeting = pair.greeting();
     let terms = Terms { direction: Direction::Receive, tls_name: name("h2") };
-    let accepted = scene.server.expect(greeting.key, terms);
-    let thief = Rendezvous::default().secured(&identity(&scene.cluster, "h3"), true);
-    let mut stolen = thief.dial(scene.address.clone(), name("h1"), greeting).await.unwrap();
+    let accepted = pair.server.expect(greeting.key, terms);
+    let thief = Rendezvous::default().secured(&identity(&pair.cluster, "h3"), true);
+    let mut stolen = thief.dial(pair.address.clone(), name("h1"), greeting).await.unwrap();
     let closed = timeout(PATIENCE, stolen.read_greeting()).await.expect("it is closed at once");
     assert!(closed.is_err());
-    let dialled = scene.client.clone().dial(scene.address.clone(), name("h1"), greeting).await.unwrap();
+    let dialled = pair.client.clone().dial(pair.address.clone(), name("h1"), greeting).await.unwrap();
     carry(dialled, timeout(PATIENCE, accepted).await.unwrap().unwrap(), &[SLICE_BYTES]).await;
 }
 
 #[tokio::test]
 async fn plain_diallers_and_strangers_are_refused() {
-    let mut scene = Scene::new().await;
-    let greeting = scene.greeting();
+    let mut pair = SecurePair::new().await;
+    let greeting = pair.greeting();
     let terms = Terms { direction: Direction::Receive, tls_name: name("h2") };
-    let accepted = scene.server.expect(greeting.key, terms);
+    let accepted = pair.server.expect(greeting.key, terms);
     // The key is right, but the connection is plain.
-    let mut plain = Rendezvous::default().dial(scene.address.clone(), None, greeting).await.unwrap();
+    let mut plain = Rendezvous::default().dial(pair.address.clone(), None, greeting).await.unwrap();
     assert!(timeout(PATIENCE, plain.read_greeting()).await.expect("it is closed at once").is_err());
     let (_scratch, other) = cluster();
     let stranger = Rendezvous::default().secured(&identity(&other, "h2"), true);
-    assert!(stranger.dial(scene.address.clone(), name("h1"), greeting).await.is_err());
+    assert!(stranger.dial(pair.address.clone(), name("h1"), greeting).await.is_err());
     // A silent connection does not delay others.
-    let _silent = TcpStream::connect(&scene.address).await.unwrap();
-    let dialled = scene.client.clone().dial(scene.address.clone(), name("h1"), greeting).await.unwrap();
+    let _silent = TcpStream::connect(&pair.address).await.unwrap();
+    let dialled = pair.client.clone().dial(pair.address.clone(), name("h1"), greeting).await.unwrap();
     carry(dialled, timeout(PATIENCE, accepted).await.unwrap().unwrap(), &[SLICE_BYTES]).await;
 }
 
 #[tokio::test]
 async fn a_node_that_takes_both_takes_each_edge_only_as_planned() {
-    let mut scene = Scene::new().await;
+    let mut pair = SecurePair::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let both = Rendezvous::default().secured(&identity(&scene.cluster, "h1"), false);
+    let both = Rendezvous::default().secured(&identity(&pair.cluster, "h1"), false);
     tokio::spawn(both.clone().listen(listener));
-    let greeting = scene.greeting();
+    let greeting = pair.greeting();
     let plain = |greeting| Rendezvous::default().dial(address.clone(), None, greeting);
     // One plain connection arrives before the edge is awaited, another one while the edge is awaited.
     let _early = plain(greeting).await.unwrap();
@@ -271,18 +271,18 @@ async fn a_node_that_takes_both_takes_each_edge_only_as_planned() {
     let mut late = plain(greeting).await.unwrap();
     assert!(timeout(PATIENCE, late.read_greeting()).await.unwrap().is_err());
     assert!(accepted.try_recv().is_err(), "no plain connection carries it");
-    let dialled = scene.client.clone().dial(address.clone(), name("h1"), greeting).await.unwrap();
+    let dialled = pair.client.clone().dial(address.clone(), name("h1"), greeting).await.unwrap();
     carry(dialled, accepted.await.unwrap(), &[SLICE_BYTES]).await;
-    let greeting = scene.greeting();
+    let greeting = pair.greeting();
     let accepted = both.expect(greeting.key, terms(None));
     carry(plain(greeting).await.unwrap(), accepted.await.unwrap(), &[SLICE_BYTES]).await;
 }
 
 #[tokio::test]
 async fn a_byte_changed_on_the_way_ends_the_edge() {
-    let mut scene = Scene::new().await;
+    let mut pair = SecurePair::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (here, there) = (listener.local_addr().unwrap().to_string(), scene.address.clone());
+    let (here, there) = (listener.local_addr().unwrap().to_string(), pair.address.clone());
     // Forwards everything, but changes one byte in the middle of the returned slice.
     tokio::spawn(async move {
         let (near, _) = listener.accept().await.unwrap();
@@ -300,7 +300,7 @@ async fn a_byte_changed_on_the_way_ends_the_edge() {
             }
         }
     });
-    let (dialled, accepted) = scene.edge(&here).await;
+    let (dialled, accepted) = pair.edge(&here).await;
     let mut inlet = InletSocket::new(Box::pin(async { Ok(dialled) }));
     let mut outlet = OutletSocket::new(Box::pin(async { Ok(accepted) }));
     outlet.push(0, 0, 0, slice(0, SLICE_BYTES));

@@ -104,11 +104,11 @@ impl HdfsLab {
             plugin: Some(plugin),
         };
         let cluster = Cluster::boot_on(ground, hadoop, options, folder);
-        let mut scene = Self { cluster, network, certificates, mend: programs.mend.clone() };
+        let mut lab = Self { cluster, network, certificates, mend: programs.mend.clone() };
         for policy in POLICIES {
-            scene.cluster.console().make_policy_folder(policy.name);
+            lab.cluster.console().make_policy_folder(policy.name);
         }
-        Ok(scene)
+        Ok(lab)
     }
 
     /// Shapes all links except the NameNode's to this rate.

@@ -17,8 +17,8 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 const COMMAND: &str = "DatanodeCommand action: DNA_ERASURE_CODING_RECOVERY";
 
 /// Returns the ids of the processes whose file I/O and memory are counted.
-pub(super) fn processes(scene: &HdfsLab, mend: Option<&Mend>) -> Vec<u32> {
-    scene.cluster.node_ids().into_iter().chain(mend.into_iter().flat_map(Mend::helper_ids)).collect()
+pub(super) fn processes(lab: &HdfsLab, mend: Option<&Mend>) -> Vec<u32> {
+    lab.cluster.node_ids().into_iter().chain(mend.into_iter().flat_map(Mend::helper_ids)).collect()
 }
 
 /// Reports a block of a file's first group as corrupt, as a reader would. Returns the time from the
@@ -28,28 +28,28 @@ pub(super) fn processes(scene: &HdfsLab, mend: Option<&Mend>) -> Vec<u32> {
 /// # Errors
 /// [`LabError`].
 pub(super) fn commanded(
-    scene: &mut HdfsLab,
+    lab: &mut HdfsLab,
     who: &str,
     mend: Option<&Mend>,
     path: &str,
     index: usize,
 ) -> Result<Repaired, LabError> {
-    let (holder, number) = scene.holders(path)[&index];
-    let before: Vec<Replica> = of_number(scene.replicas(path, holder)?, number);
-    let processes = processes(scene, mend);
-    let watching = Watching::start(&scene.network, processes)?;
+    let (holder, number) = lab.holders(path)[&index];
+    let before: Vec<Replica> = of_number(lab.replicas(path, holder)?, number);
+    let processes = processes(lab, mend);
+    let watching = Watching::start(&lab.network, processes)?;
     let told = now_ms();
-    scene.cluster.console().run(&["distrust", path, &index.to_string()]);
-    await_lacking(&mut scene.cluster, who, path, |lacking| lacking > 0)?;
-    await_lacking(&mut scene.cluster, who, path, |lacking| lacking == 0)?;
+    lab.cluster.console().run(&["distrust", path, &index.to_string()]);
+    await_lacking(&mut lab.cluster, who, path, |lacking| lacking > 0)?;
+    await_lacking(&mut lab.cluster, who, path, |lacking| lacking == 0)?;
     let (ended, usage) = (now_ms(), watching.stop()?);
-    let begun = first_command(scene, told).ok_or_else(|| LabError::Agent {
+    let begun = first_command(lab, told).ok_or_else(|| LabError::Agent {
         who: who.to_owned(),
         reason: "no DataNode logged a command".to_owned(),
     })?;
-    scene.check(who, &before, Some(holder))?;
+    lab.check(who, &before, Some(holder))?;
     eventually("HDFS to remove the bad one", || {
-        scene.cluster.nodes()[holder].block(number).is_none().then_some(())
+        lab.cluster.nodes()[holder].block(number).is_none().then_some(())
     });
     Ok(Repaired { time: Duration::from_millis(ended - begun), usage })
 }
@@ -59,29 +59,24 @@ pub(super) fn commanded(
 ///
 /// # Errors
 /// [`LabError`].
-pub(super) fn asked(
-    scene: &mut HdfsLab,
-    mend: &Mend,
-    path: &str,
-    index: usize,
-) -> Result<Repaired, LabError> {
-    let (holder, number) = scene.holders(path)[&index];
-    let before: Vec<Replica> = of_number(scene.replicas(path, holder)?, number);
-    scene.cluster.kill(holder);
-    let files = scene.cluster.nodes()[holder].replica(number, &before[0].name()).expect("it has it");
+pub(super) fn asked(lab: &mut HdfsLab, mend: &Mend, path: &str, index: usize) -> Result<Repaired, LabError> {
+    let (holder, number) = lab.holders(path)[&index];
+    let before: Vec<Replica> = of_number(lab.replicas(path, holder)?, number);
+    lab.cluster.kill(holder);
+    let files = lab.cluster.nodes()[holder].replica(number, &before[0].name()).expect("it has it");
     for file in files {
         fs::remove_file(&file).map_err(LabError::file("remove", &file))?;
     }
-    scene.cluster.start(holder);
-    scene.cluster.await_nodes(scene.cluster.nodes().len());
+    lab.cluster.start(holder);
+    lab.cluster.await_nodes(lab.cluster.nodes().len());
     wait_for_lost_blocks(mend, 1);
     let group = format!("group_{}_{}", number - index as i64, before[0].stamp);
-    let (verb, counted) = (mend.verb(&["repair", &group]), processes(scene, Some(mend)));
-    let HdfsLab { cluster, network, .. } = scene;
+    let (verb, counted) = (mend.verb(&["repair", &group]), processes(lab, Some(mend)));
+    let HdfsLab { cluster, network, .. } = lab;
     let repaired = time_program(network, counted, "mend repair", verb, || {
         await_lacking(cluster, "mend repair", path, |lacking| lacking == 0)
     })?;
-    scene.check("mend repair", &before, None)?;
+    lab.check("mend repair", &before, None)?;
     Ok(repaired)
 }
 
@@ -112,8 +107,8 @@ fn now_ms() -> u64 {
 
 /// Returns the time at which any DataNode logged the first reconstruction command at or after `from`. Both
 /// times are in milliseconds since 1970.
-fn first_command(scene: &HdfsLab, from: u64) -> Option<u64> {
-    let logs = (0..scene.cluster.nodes().len()).map(|node| scene.cluster.log(node));
+fn first_command(lab: &HdfsLab, from: u64) -> Option<u64> {
+    let logs = (0..lab.cluster.nodes().len()).map(|node| lab.cluster.log(node));
     let since = |log: String| {
         let lines = log.lines().filter(|line| line.contains(COMMAND));
         let ages = lines.filter_map(|line| (time_of_day(line)? + DAY_MS).checked_sub(from % DAY_MS));

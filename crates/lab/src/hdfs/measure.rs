@@ -30,12 +30,12 @@ pub(super) fn run(
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
     let results = Results::begin("HDFS with and without Mend", "make bench-hdfs", args.out.join("hdfs.md"));
-    let scene = HdfsLab::up(names, programs, hadoop)?;
-    let mut measuring = Measuring { scene, args, say, page: Page::default() };
+    let lab = HdfsLab::up(names, programs, hadoop)?;
+    let mut measuring = Measuring { lab, args, say, page: Page::default() };
     for policy in POLICIES {
-        measuring.scene.put(&large(policy), policy, args.block << 20)?;
+        measuring.lab.put(&large(policy), policy, args.block << 20)?;
     }
-    measuring.scene.await_whole();
+    measuring.lab.await_whole();
     measuring.directly()?;
     measuring.losses("HDFS", None)?;
     measuring.with_mend(POLICIES.len(), Measuring::losses_with_mend)?;
@@ -45,7 +45,7 @@ pub(super) fn run(
     // Save now, in case a later measurement fails.
     results.save(&measuring.page.text())?;
     for policy in POLICIES {
-        measuring.scene.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
+        measuring.lab.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
     }
     for policy in POLICIES.into_iter().filter(|_| args.blocks > 0) {
         measuring.nodes(policy)?;
@@ -55,7 +55,7 @@ pub(super) fn run(
 }
 
 struct Measuring<'a> {
-    scene: HdfsLab,
+    lab: HdfsLab,
     args: &'a BenchArgs,
     say: Say<'a>,
     page: Page,
@@ -69,8 +69,8 @@ impl Measuring<'_> {
     /// Measures the time to send one block over one link, for each rate.
     fn directly(&mut self) -> Result<(), LabError> {
         for &rate in &self.args.rates {
-            self.scene.shape(rate)?;
-            let time = direct_send(&self.scene.network, (self.args.block << 20) as u64)?;
+            self.lab.shape(rate)?;
+            let time = direct_send(&self.lab.network, (self.args.block << 20) as u64)?;
             self.page.direct.push((rate, time));
         }
         Ok(())
@@ -83,26 +83,26 @@ impl Measuring<'_> {
         groups: usize,
         measure: impl FnOnce(&mut Self, &mut Mend) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
-        self.scene.shape(Rate::Unshaped)?;
-        self.scene.cluster.load_plugin(true);
-        self.scene.command(Commands::None);
-        let mut mend = self.scene.attach(groups)?;
-        self.scene.certify(&mend);
+        self.lab.shape(Rate::Unshaped)?;
+        self.lab.cluster.load_plugin(true);
+        self.lab.command(Commands::None);
+        let mut mend = self.lab.attach(groups)?;
+        self.lab.certify(&mend);
         measure(self, &mut mend)?;
         drop(mend);
-        self.scene.cluster.load_plugin(false);
+        self.lab.cluster.load_plugin(false);
         Ok(())
     }
 
     /// Measures the repair of single blocks that the NameNode commands DataNodes to rebuild.
     fn losses(&mut self, who: &'static str, mend: Option<&Mend>) -> Result<(), LabError> {
-        self.scene.shape(Rate::Unshaped)?;
-        self.scene.command(Commands::Default);
-        self.each_loss(who, |scene, path| losses::commanded(scene, who, mend, path, LOST))
+        self.lab.shape(Rate::Unshaped)?;
+        self.lab.command(Commands::Default);
+        self.each_loss(who, |lab, path| losses::commanded(lab, who, mend, path, LOST))
     }
 
     fn losses_with_mend(&mut self, mend: &mut Mend) -> Result<(), LabError> {
-        self.each_loss("Mend, asked", |scene, path| losses::asked(scene, mend, path, LOST))?;
+        self.each_loss("Mend, asked", |lab, path| losses::asked(lab, mend, path, LOST))?;
         self.losses("Mend, commanded", Some(mend))
     }
 
@@ -112,11 +112,11 @@ impl Measuring<'_> {
         repair: impl Fn(&mut HdfsLab, &str) -> Result<Repaired, LabError>,
     ) -> Result<(), LabError> {
         for &rate in &self.args.rates {
-            self.scene.shape(rate)?;
+            self.lab.shape(rate)?;
             for policy in POLICIES {
                 let mut repaired = Repetitions::default();
                 for _ in 0..self.args.repetitions {
-                    let one = repair(&mut self.scene, &large(policy))?;
+                    let one = repair(&mut self.lab, &large(policy))?;
                     (self.say)(&format!(
                         "{who}: a block of {} at {rate} in {:.2} s",
                         policy.name,
@@ -133,21 +133,21 @@ impl Measuring<'_> {
     /// Measures small reads of a block whose DataNode and helper are dead, and of the healthy block for
     /// comparison.
     fn reads(&mut self, mend: &mut Mend) -> Result<(), LabError> {
-        self.scene.shape(self.args.rates[0])?;
+        self.lab.shape(self.args.rates[0])?;
         for policy in POLICIES {
             let path = large(policy);
-            let dead = self.scene.holders(&path)[&LOST].0;
+            let dead = self.lab.holders(&path)[&LOST].0;
             let file = (path.as_str(), policy, self.args.block << 20);
             self.note_reads("HDFS, nothing lost", reads::STOCK, file)?;
-            self.scene.cluster.kill(dead);
+            self.lab.cluster.kill(dead);
             mend.kill_helper(dead);
-            losses::await_lacking(&mut self.scene.cluster, "the NameNode", &path, |lacking| lacking > 0)?;
+            losses::await_lacking(&mut self.lab.cluster, "the NameNode", &path, |lacking| lacking > 0)?;
             self.note_reads("HDFS", reads::STOCK, file)?;
             self.note_reads("Mend", reads::MEND, file)?;
-            self.scene.cluster.start(dead);
+            self.lab.cluster.start(dead);
             mend.start_helper(dead);
-            self.scene.cluster.await_nodes(self.scene.cluster.nodes().len());
-            self.scene.await_whole();
+            self.lab.cluster.await_nodes(self.lab.cluster.nodes().len());
+            self.lab.await_whole();
             mend.wait_for_helpers();
         }
         Ok(())
@@ -160,8 +160,8 @@ impl Measuring<'_> {
         file: (&str, Policy, usize),
     ) -> Result<(), LabError> {
         // Warm up first: the reader loads its classes and learns which DataNodes are dead.
-        let before = reads::read(&mut self.scene, system, file, LOST, self.args.reads.min(20))?;
-        let mut reads = reads::read(&mut self.scene, system, file, LOST, self.args.reads)?;
+        let before = reads::read(&mut self.lab, system, file, LOST, self.args.reads.min(20))?;
+        let mut reads = reads::read(&mut self.lab, system, file, LOST, self.args.reads)?;
         reads.through_mend -= before.through_mend;
         (self.say)(&format!(
             "{who}: reads of {}: median {:.1} ms",
@@ -177,29 +177,29 @@ impl Measuring<'_> {
     fn nodes(&mut self, policy: Policy) -> Result<(), LabError> {
         let (args, rate) = (self.args, self.args.rates[0]);
         let path = format!("/{}/many", policy.name);
-        self.scene.shape(Rate::Unshaped)?;
+        self.lab.shape(Rate::Unshaped)?;
         (self.say)("storing files");
-        self.scene.cluster.console().run(&["dfs", "-mkdir", &path]);
-        let groups = args.blocks * self.scene.cluster.nodes().len() / policy.blocks;
+        self.lab.cluster.console().run(&["dfs", "-mkdir", &path]);
+        let groups = args.blocks * self.lab.cluster.nodes().len() / policy.blocks;
         for file in 0..groups {
-            self.scene.put(&format!("{path}/{file}"), policy, args.small_block << 20)?;
+            self.lab.put(&format!("{path}/{file}"), policy, args.small_block << 20)?;
         }
         for (who, commands) in [("HDFS", Commands::Default), ("HDFS, 20 streams", Commands::Many)] {
-            self.scene.command(commands);
+            self.lab.command(commands);
             self.node(policy, who, None, rate)?;
         }
         self.with_mend(groups, |this, mend| {
             this.node(policy, "Mend, asked", Some(mend), rate)?;
-            this.scene.shape(Rate::Unshaped)?;
+            this.lab.shape(Rate::Unshaped)?;
             for (who, commands) in
                 [("Mend, commanded", Commands::Default), ("Mend, commanded, 20 streams", Commands::Many)]
             {
-                this.scene.command(commands);
+                this.lab.command(commands);
                 this.node(policy, who, Some(mend), rate)?;
             }
             Ok(())
         })?;
-        self.scene.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", &path]);
+        self.lab.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", &path]);
         Ok(())
     }
 
@@ -211,16 +211,16 @@ impl Measuring<'_> {
         rate: Rate,
     ) -> Result<(), LabError> {
         let path = format!("/{}/many", policy.name);
-        self.scene.await_whole();
-        self.scene.shape(rate)?;
-        let gone = Gone::kill(&mut self.scene, mend.as_deref_mut(), &path, self.args.blocks)?;
+        self.lab.await_whole();
+        self.lab.shape(rate)?;
+        let gone = Gone::kill(&mut self.lab, mend.as_deref_mut(), &path, self.args.blocks)?;
         let repaired = match mend.as_deref() {
-            Some(mend) if who == "Mend, asked" => gone.recover(&mut self.scene, mend)?,
-            mend => gone.by_itself(&mut self.scene, who, mend)?,
+            Some(mend) if who == "Mend, asked" => gone.recover(&mut self.lab, mend)?,
+            mend => gone.by_itself(&mut self.lab, who, mend)?,
         };
         let bytes = (gone.blocks() * self.args.small_block) << 20;
         let direct =
-            direct_send(&self.scene.network, (self.args.small_block << 20) as u64)? * gone.blocks() as u32;
+            direct_send(&self.lab.network, (self.args.small_block << 20) as u64)? * gone.blocks() as u32;
         (self.say)(&format!(
             "{who}: {} blocks of {} in {:.1} s",
             gone.blocks(),
@@ -228,9 +228,9 @@ impl Measuring<'_> {
             repaired.time.as_secs_f64()
         ));
         self.page.nodes.push(NodeRow { who, policy, blocks: gone.blocks(), bytes, direct, repaired });
-        self.scene.shape(Rate::Unshaped)?;
-        gone.replace(&mut self.scene, mend);
-        self.scene.await_whole();
+        self.lab.shape(Rate::Unshaped)?;
+        gone.replace(&mut self.lab, mend);
+        self.lab.await_whole();
         Ok(())
     }
 }

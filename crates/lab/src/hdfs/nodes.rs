@@ -25,21 +25,21 @@ impl Gone {
     /// # Errors
     /// [`LabError`].
     pub(super) fn kill(
-        scene: &mut HdfsLab,
+        lab: &mut HdfsLab,
         mend: Option<&mut Mend>,
         path: &str,
         blocks: usize,
     ) -> Result<Self, LabError> {
-        let files = scene.cluster.console().fsck(path);
+        let files = lab.cluster.console().fsck(path);
         let replicas = || files.iter().flat_map(|file| &file.blocks).flat_map(|block| &block.replicas);
         let has = |node: &usize| {
-            let address = scene.cluster.nodes()[*node].address();
+            let address = lab.cluster.nodes()[*node].address();
             replicas().filter(|(_, holder)| *holder == address).count()
         };
-        let nodes = 0..scene.cluster.nodes().len();
+        let nodes = 0..lab.cluster.nodes().len();
         let node = nodes.min_by_key(|node| has(node).abs_diff(blocks)).expect("a DataNode");
-        let before = scene.replicas(path, node)?;
-        scene.cluster.kill(node);
+        let before = lab.replicas(path, node)?;
+        lab.cluster.kill(node);
         if let Some(mend) = mend {
             mend.kill_helper(node);
         }
@@ -58,17 +58,17 @@ impl Gone {
     /// [`LabError`].
     pub(super) fn by_itself(
         &self,
-        scene: &mut HdfsLab,
+        lab: &mut HdfsLab,
         who: &str,
         mend: Option<&Mend>,
     ) -> Result<Repaired, LabError> {
-        let processes = processes(scene, mend);
-        let watching = Watching::start(&scene.network, processes)?;
-        await_lacking(&mut scene.cluster, who, &self.path, |lacking| lacking > 0)?;
+        let processes = processes(lab, mend);
+        let watching = Watching::start(&lab.network, processes)?;
+        await_lacking(&mut lab.cluster, who, &self.path, |lacking| lacking > 0)?;
         let begun = Instant::now();
-        await_lacking(&mut scene.cluster, who, &self.path, |lacking| lacking == 0)?;
+        await_lacking(&mut lab.cluster, who, &self.path, |lacking| lacking == 0)?;
         let (time, usage) = (begun.elapsed(), watching.stop()?);
-        scene.check(who, &self.before, Some(self.node))?;
+        lab.check(who, &self.before, Some(self.node))?;
         Ok(Repaired { time, usage })
     }
 
@@ -76,25 +76,25 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn recover(&self, scene: &mut HdfsLab, mend: &Mend) -> Result<Repaired, LabError> {
+    pub(super) fn recover(&self, lab: &mut HdfsLab, mend: &Mend) -> Result<Repaired, LabError> {
         // The coordinator notices the lost helper at once; the NameNode declares the DataNode dead later.
-        await_lacking(&mut scene.cluster, "the NameNode", &self.path, |lacking| lacking >= self.blocks())?;
+        await_lacking(&mut lab.cluster, "the NameNode", &self.path, |lacking| lacking >= self.blocks())?;
         wait_for_lost_blocks(mend, self.blocks());
         let verb = mend.verb(&["node", "recover", &mend.names()[self.node]]);
-        let counted = processes(scene, Some(mend));
-        let HdfsLab { cluster, network, .. } = scene;
+        let counted = processes(lab, Some(mend));
+        let HdfsLab { cluster, network, .. } = lab;
         let repaired = time_program(network, counted, RECOVER, verb, || {
             await_lacking(cluster, RECOVER, &self.path, |lacking| lacking == 0)
         })?;
-        scene.check(RECOVER, &self.before, Some(self.node))?;
+        lab.check(RECOVER, &self.before, Some(self.node))?;
         Ok(repaired)
     }
 
     /// Restarts the DataNode with empty folders, and then the DataNode's helper.
-    pub(super) fn replace(self, scene: &mut HdfsLab, mend: Option<&mut Mend>) {
-        scene.cluster.nodes()[self.node].remove_folders();
-        scene.cluster.start(self.node);
-        scene.cluster.await_nodes(scene.cluster.nodes().len());
+    pub(super) fn replace(self, lab: &mut HdfsLab, mend: Option<&mut Mend>) {
+        lab.cluster.nodes()[self.node].remove_folders();
+        lab.cluster.start(self.node);
+        lab.cluster.await_nodes(lab.cluster.nodes().len());
         if let Some(mend) = mend {
             mend.start_helper(self.node);
             mend.wait_for_helpers();

@@ -36,7 +36,7 @@ pub(super) struct Reads {
 /// # Errors
 /// [`LabError`].
 pub(super) fn read(
-    scene: &mut HdfsLab,
+    lab: &mut HdfsLab,
     system: &str,
     (path, policy, block): (&str, Policy, usize),
     index: usize,
@@ -48,11 +48,11 @@ pub(super) fn read(
         (inside / CELL * policy.data + index) * CELL + inside % CELL
     };
     let offsets: Vec<usize> = (0..count).map(offset).collect();
-    let local = scene.cluster.folder().join("read");
+    let local = lab.cluster.folder().join("read");
     let list = offsets.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let words = ["pread", system, path, &list, &BYTES.to_string(), local.to_str().expect("text")];
-    let meter = Meter::start(&scene.network)?;
-    let said = scene.cluster.console().run(&words);
+    let meter = Meter::start(&lab.network)?;
+    let said = lab.cluster.console().run(&words);
     let metered = meter.stop()?;
     let got = fs::read(&local).map_err(LabError::file("read", &local))?;
     let whole = content(path, policy.data * block);

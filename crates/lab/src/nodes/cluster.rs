@@ -49,17 +49,17 @@ impl NodesLab {
         // Stripes are stored over unshaped links.
         network.reshape(&Topology::flat(setup.helpers, Rate::Unshaped))?;
         let kept = fleet.work().join("kept");
-        let mut scene = Self { fleet, network, setup, kept, pieces: Vec::new(), mend: programs.mend.clone() };
-        for spare in scene.spares() {
-            scene.lose(&spare)?;
+        let mut lab = Self { fleet, network, setup, kept, pieces: Vec::new(), mend: programs.mend.clone() };
+        for spare in lab.spares() {
+            lab.lose(&spare)?;
         }
         for stripe in 0..setup.stripes {
-            scene.store(stripe)?;
+            lab.store(stripe)?;
         }
-        scene.fleet.stop();
-        copy(scene.fleet.cluster(), &scene.kept, false).map_err(LabError::file("copy", &scene.kept))?;
-        scene.network.reshape(&Topology::flat(setup.helpers, rate))?;
-        Ok(scene)
+        lab.fleet.stop();
+        copy(lab.fleet.cluster(), &lab.kept, false).map_err(LabError::file("copy", &lab.kept))?;
+        lab.network.reshape(&Topology::flat(setup.helpers, rate))?;
+        Ok(lab)
     }
 
     fn store(&mut self, stripe: u64) -> Result<(), LabError> {

@@ -45,7 +45,7 @@ const SECTIONS: [(&str, Setup, Section); 7] = [
 ];
 
 struct Measuring<'a> {
-    scene: NodesLab,
+    lab: NodesLab,
     args: &'a NodesArgs,
     say: Say<'a>,
 }
@@ -67,8 +67,8 @@ pub(super) fn run(
             continue;
         }
         say(&format!("storing {} stripes on {} helpers", setup.stripes, setup.helpers));
-        let scene = NodesLab::up(names, programs, setup, args.rate)?;
-        let mut measuring = Measuring { scene, args, say };
+        let lab = NodesLab::up(names, programs, setup, args.rate)?;
+        let mut measuring = Measuring { lab, args, say };
         for (name, _, part) in parts {
             (measuring.say)(&format!("== {name}"));
             part(&mut measuring, &mut page)?;
@@ -113,7 +113,7 @@ impl Measuring<'_> {
             ("conventional", &["--policy", "lowest-index", "--scheme", "conventional"]),
         ];
         for count in REQUESTORS {
-            let named = self.scene.spares()[..count].join(",");
+            let named = self.lab.spares()[..count].join(",");
             for (way, words) in ways {
                 let mut words = words.to_vec();
                 words.extend(["--requestors", &named]);
@@ -139,7 +139,7 @@ impl Measuring<'_> {
             ("rebuilds only", &["--rebuild-only"]),
         ];
         for (what, words) in ways {
-            self.scene.fresh()?;
+            self.lab.fresh()?;
             let mut verb = vec!["node", "drain", LOST];
             verb.extend(words);
             let row = self.whole(what, &verb)?;
@@ -149,8 +149,8 @@ impl Measuring<'_> {
     }
 
     fn recover(&mut self, what: &str, words: &[&str]) -> Result<WholeRow, LabError> {
-        self.scene.fresh()?;
-        self.scene.lose(LOST)?;
+        self.lab.fresh()?;
+        self.lab.lose(LOST)?;
         let mut verb = vec!["node", "recover", LOST];
         verb.extend(words);
         self.whole(what, &verb)
@@ -159,13 +159,13 @@ impl Measuring<'_> {
     /// Measures the time of a recovery or drain, and checks afterwards that every block of the lost helper is
     /// unchanged on another helper.
     fn whole(&mut self, what: &str, verb: &[&str]) -> Result<WholeRow, LabError> {
-        let meter = Meter::start(&self.scene.network)?;
+        let meter = Meter::start(&self.lab.network)?;
         let begun = Instant::now();
-        let view = self.scene.mend(verb)?;
+        let view = self.lab.mend(verb)?;
         let took = begun.elapsed();
         let metered = meter.stop()?;
-        self.scene.compare(what)?;
-        let blocks = self.scene.lost_blocks()?;
+        self.lab.compare(what)?;
+        let blocks = self.lab.lost_blocks()?;
         let bound = view["progress"]["bound_ms"].as_f64().unwrap_or(f64::NAN) / 1e3;
         let limit = view["progress"]["limited_by"].as_str().unwrap_or_default().to_owned();
         let items = view["items"].as_array().into_iter().flatten();
@@ -191,21 +191,21 @@ impl Measuring<'_> {
     /// cap. The traffic on links includes headers. The share of block data in the traffic is taken from a
     /// complete repair, which sends k blocks for each rebuilt block.
     fn caps(&mut self, page: &mut Page) -> Result<(), LabError> {
-        self.scene.fresh()?;
-        self.scene.lose(LOST)?;
+        self.lab.fresh()?;
+        self.lab.lose(LOST)?;
         let rates: Vec<&str> = CAPS.iter().map(|(text, _)| *text).collect();
-        self.scene.mend(&["caps", "--total", rates[0]])?;
-        let whole = Meter::start(&self.scene.network)?;
+        self.lab.mend(&["caps", "--total", rates[0]])?;
+        let whole = Meter::start(&self.lab.network)?;
         let chains = ["--policy", "lowest-index", "--scheme", "pipelined", "--no-wait"];
         let repair = self.begin(&chains)?;
         let mut windows = Vec::new();
         for (at, &(cap, rate)) in CAPS.iter().enumerate() {
             if at > 0 {
-                self.scene.mend(&["caps", "--total", cap])?;
+                self.lab.mend(&["caps", "--total", cap])?;
             }
             windows.push((format!("all together {cap}"), rate, self.window()?));
         }
-        self.scene.mend(&["caps", "--none"])?;
+        self.lab.mend(&["caps", "--none"])?;
         self.end(&repair)?;
         let share = self.payload(&whole.stop()?)?;
         for (what, cap, (metered, time)) in windows {
@@ -213,14 +213,14 @@ impl Measuring<'_> {
             page.caps.push(CapRow { what, cap, measured: sent as f64 * share * 8.0 / time });
         }
 
-        self.scene.fresh()?;
-        self.scene.lose(LOST)?;
+        self.lab.fresh()?;
+        self.lab.lose(LOST)?;
         let (helper, cap, rate) = CAPPED;
-        self.scene.mend(&["caps", "--node", &format!("{helper}={cap}")])?;
-        let whole = Meter::start(&self.scene.network)?;
+        self.lab.mend(&["caps", "--node", &format!("{helper}={cap}")])?;
+        let whole = Meter::start(&self.lab.network)?;
         let repair = self.begin(&chains)?;
         let (metered, time) = self.window()?;
-        self.scene.mend(&["caps", "--none"])?;
+        self.lab.mend(&["caps", "--none"])?;
         self.end(&repair)?;
         let share = self.payload(&whole.stop()?)?;
         let traffic = metered.traffic.get(helper).copied().unwrap_or_default();
@@ -228,23 +228,23 @@ impl Measuring<'_> {
             let measured = bytes as f64 * share * 8.0 / time;
             page.caps.push(CapRow { what: format!("{helper} {cap}, {what}"), cap: rate, measured });
         }
-        self.scene.compare("repairs within caps")
+        self.lab.compare("repairs within caps")
     }
 
     fn begin(&mut self, words: &[&str]) -> Result<String, LabError> {
         let mut verb = vec!["node", "recover", LOST];
         verb.extend(words);
-        Ok(self.scene.mend(&verb)?["repair"].to_string())
+        Ok(self.lab.mend(&verb)?["repair"].to_string())
     }
 
     fn end(&mut self, repair: &str) -> Result<Value, LabError> {
-        self.scene.mend(&["watch", repair])
+        self.lab.mend(&["watch", repair])
     }
 
     /// Measures the link traffic in a window, after a settling time.
     fn window(&self) -> Result<(Metered, f64), LabError> {
         thread::sleep(SETTLES);
-        let (meter, begun) = (Meter::start(&self.scene.network)?, Instant::now());
+        let (meter, begun) = (Meter::start(&self.lab.network)?, Instant::now());
         thread::sleep(WINDOW);
         let time = begun.elapsed().as_secs_f64();
         Ok((meter.stop()?, time))
@@ -252,42 +252,42 @@ impl Measuring<'_> {
 
     /// Returns the share of block data in the traffic that helpers sent during a complete recovery.
     fn payload(&self, whole: &Metered) -> Result<f64, LabError> {
-        let Setup { data_blocks, block_bytes, .. } = self.scene.setup;
+        let Setup { data_blocks, block_bytes, .. } = self.lab.setup;
         let sent: u64 = helpers(whole).map(|traffic| traffic.sent_bytes).sum();
-        Ok((self.scene.lost_blocks()? as u64 * data_blocks * block_bytes) as f64 / sent as f64)
+        Ok((self.lab.lost_blocks()? as u64 * data_blocks * block_bytes) as f64 / sent as f64)
     }
 
     fn reads(&mut self, page: &mut Page) -> Result<(), LabError> {
-        self.scene.fresh()?;
+        self.lab.fresh()?;
         self.read_while(page, "all helpers are up")?;
-        self.scene.lose(LOST)?;
+        self.lab.lose(LOST)?;
         self.read_while(page, "a helper is down")?;
         let (cap, _) = CAPS[0];
         for capped in [None, Some(cap)] {
-            self.scene.fresh()?;
-            self.scene.lose(LOST)?;
+            self.lab.fresh()?;
+            self.lab.lose(LOST)?;
             if let Some(cap) = capped {
-                self.scene.mend(&["caps", "--total", cap])?;
+                self.lab.mend(&["caps", "--total", cap])?;
             }
             let repair = self.begin(&["--policy", "even", "--no-wait"])?;
             let how = capped.map_or("uncapped".to_owned(), |cap| format!("{cap}/s in all"));
             self.read_while(page, &format!("it is being recovered, {how}"))?;
-            self.scene.mend(&["caps", "--none"])?;
+            self.lab.mend(&["caps", "--none"])?;
             self.end(&repair)?;
-            self.scene.compare("recovery during reads")?;
+            self.lab.compare("recovery during reads")?;
         }
         Ok(())
     }
 
     fn read_while(&mut self, page: &mut Page, meanwhile: &str) -> Result<(), LabError> {
         let order = Instruction::Steady {
-            pieces: self.scene.pieces.clone(),
-            block_bytes: self.scene.setup.block_bytes,
+            pieces: self.lab.pieces.clone(),
+            block_bytes: self.lab.setup.block_bytes,
             clients: READERS,
             bytes: READ_BYTES,
             last_ms: READS_LAST.as_millis() as u64,
         };
-        if let Answer::Many { latencies_ns, failures } = self.scene.fleet.ask(&self.scene.network, &order)? {
+        if let Answer::Many { latencies_ns, failures } = self.lab.fleet.ask(&self.lab.network, &order)? {
             let latencies = latencies_ns.into_iter().map(Duration::from_nanos).collect();
             let reads = Reads::of(latencies, READS_LAST, failures.len());
             (self.say)(&format!("{meanwhile}: {}", reads.summary()));

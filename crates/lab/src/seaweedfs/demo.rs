@@ -31,56 +31,52 @@ fn say(headline: &str) {
 pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<ExitCode, LabError> {
     let begun = Instant::now();
     say("A SeaweedFS cluster, unmodified: a master, a filer with S3, 15 volume servers");
-    let mut scene = SeaweedLab::up(names, programs, weed, false)?;
+    let mut lab = SeaweedLab::up(names, programs, weed, false)?;
     println!("each volume server runs in its own network namespace");
-    let volumes = fill(&mut scene)?;
+    let volumes = fill(&mut lab)?;
 
     say("Mend is attached: no part of SeaweedFS is changed or restarted");
-    let mend = scene.attach(volumes.len(), false, "never");
-    println!("$ mend attach seaweedfs --master {}", scene.cluster.weed.master_address());
+    let mend = lab.attach(volumes.len(), false, "never");
+    println!("$ mend attach seaweedfs --master {}", lab.cluster.weed.master_address());
     println!("{}", mend.said.lines().next().unwrap_or_default());
     println!("started: a coordinator next to the master, and a helper next to each volume server");
 
-    let stock = stock_repair(&mut scene, mend, &volumes)?;
-    let own = own_repair(&mut scene, &volumes)?;
-    let is_whole = check(&scene)?;
+    let stock = stock_repair(&mut lab, mend, &volumes)?;
+    let own = own_repair(&mut lab, &volumes)?;
+    let is_whole = check(&lab)?;
 
     say("Results");
-    let direct = direct_send(&scene.network, scene.shard_bytes(&volumes[0]))?;
+    let direct = direct_send(&lab.network, lab.shard_bytes(&volumes[0]))?;
     println!("reading one shard over a link of {LINKS}           {:6.1} s", direct.as_secs_f64());
     println!("ec.rebuild, from the command to the end         {:6.1} s", stock.as_secs_f64());
     let own = own.saturating_sub(GRACE);
     println!("Mend, automatically, after the grace period     {:6.1} s", own.as_secs_f64());
-    drop(scene);
+    drop(lab);
     say(&format!("Done in {} s; the cluster was removed", begun.elapsed().as_secs()));
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Kills a volume server and runs SeaweedFS's own repair. Returns the time of the repair.
-fn stock_repair(
-    scene: &mut SeaweedLab,
-    mut mend: Mend,
-    volumes: &[VolumeName],
-) -> Result<Duration, LabError> {
+fn stock_repair(lab: &mut SeaweedLab, mut mend: Mend, volumes: &[VolumeName]) -> Result<Duration, LabError> {
     say("A volume server is killed (SIGKILL). SeaweedFS repairs the loss on command: ec.rebuild -apply");
-    let victim = victim(scene, volumes);
-    let gone = Gone::kill(scene, &mut mend, victim)?;
+    let victim = victim(lab, volumes);
+    let gone = Gone::kill(lab, &mut mend, victim)?;
     println!("the master lists {}", less(&gone));
-    let stock = gone.rebuild(scene)?;
+    let stock = gone.rebuild(lab)?;
     println!("ec.rebuild rebuilt these shards in {:.1} s", stock.time.as_secs_f64());
-    gone.replace(scene, &mut mend, volumes.len());
+    gone.replace(lab, &mut mend, volumes.len());
     Ok(stock.time)
 }
 
 /// Kills another volume server and waits until Mend has repaired the loss. Returns the time since the kill.
-fn own_repair(scene: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration, LabError> {
+fn own_repair(lab: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration, LabError> {
     say("Another volume server with the same number of shards is killed. This time Mend repairs the loss \
          automatically");
-    let mut mend = scene.attach(volumes.len(), true, &format!("{}s", GRACE.as_secs()));
+    let mut mend = lab.attach(volumes.len(), true, &format!("{}s", GRACE.as_secs()));
     show(&mend);
-    let victim = victim(scene, volumes);
+    let victim = victim(lab, volumes);
     let killed = Instant::now();
-    let gone = Gone::kill(scene, &mut mend, victim)?;
+    let gone = Gone::kill(lab, &mut mend, victim)?;
     println!("the master lists {}", less(&gone));
     eventually("Mend to notice", || {
         let status = mend.ask(&["status"])?;
@@ -89,7 +85,7 @@ fn own_repair(scene: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration
     println!("after {:.1} s Mend reports the loss:", killed.elapsed().as_secs_f64());
     show(&mend);
     println!("Mend waits {} s, the grace period for absent servers in this demo", GRACE.as_secs());
-    eventually("all shards", || scene.cluster.are_whole(volumes).then_some(()));
+    eventually("all shards", || lab.cluster.are_whole(volumes).then_some(()));
     let own = killed.elapsed();
     println!(
         "{:.1} s after the kill the master lists all shards again: {:.1} s of grace period, {:.1} s of \
@@ -106,10 +102,10 @@ fn own_repair(scene: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration
 }
 
 /// Compares all objects and runs SeaweedFS's check. Returns whether the check finds nothing to rebuild.
-fn check(scene: &SeaweedLab) -> Result<bool, LabError> {
+fn check(lab: &SeaweedLab) -> Result<bool, LabError> {
     say("Check of all data");
-    println!("read {} objects; every byte is unchanged", scene.check_objects()?);
-    let said = scene.cluster.shell(&["lock", "ec.rebuild", "unlock"]);
+    println!("read {} objects; every byte is unchanged", lab.check_objects()?);
+    let said = lab.cluster.shell(&["lock", "ec.rebuild", "unlock"]);
     let is_whole = !said.contains("rebuildOneEcVolume") && !said.contains("error:");
     println!("ec.rebuild finds {}", if is_whole { "nothing to do" } else { "work:" });
     if !is_whole {
@@ -120,10 +116,10 @@ fn check(scene: &SeaweedLab) -> Result<bool, LabError> {
 
 /// Returns a server that holds exactly one shard of each volume, or else exactly one shard of the first
 /// volume.
-fn victim(scene: &SeaweedLab, volumes: &[VolumeName]) -> usize {
-    let listing = scene.cluster.list();
+fn victim(lab: &SeaweedLab, volumes: &[VolumeName]) -> usize {
+    let listing = lab.cluster.list();
     let has = |server: usize, volume: &VolumeName| {
-        let id = scene.cluster.servers[server].address.http();
+        let id = lab.cluster.servers[server].address.http();
         let holdings = listing.volumes.get(&volume.id()).into_iter().flatten();
         holdings.filter(|holding| holding.server.0 == id).map(|holding| holding.shards.len()).sum::<usize>()
     };
@@ -136,15 +132,15 @@ fn less(gone: &Gone) -> String {
     format!("{} fewer shards, {} MB", gone.shards, gone.bytes / 1_000_000)
 }
 
-fn fill(scene: &mut SeaweedLab) -> Result<Vec<VolumeName>, LabError> {
+fn fill(lab: &mut SeaweedLab) -> Result<Vec<VolumeName>, LabError> {
     say("Objects through the filer and through S3, then both volumes are erasure-coded (10+4)");
     let volumes =
-        vec![scene.store("pictures", PICTURES_BYTES), scene.store_by_s3("backups", BACKUPS.0, BACKUPS.1)];
-    scene.cluster.encode(&volumes);
+        vec![lab.store("pictures", PICTURES_BYTES), lab.store_by_s3("backups", BACKUPS.0, BACKUPS.1)];
+    lab.cluster.encode(&volumes);
     for volume in &volumes {
-        println!("volume {volume}: 14 shards of {} MB", scene.shard_bytes(volume) / 1_000_000);
+        println!("volume {volume}: 14 shards of {} MB", lab.shard_bytes(volume) / 1_000_000);
     }
-    scene.shape(LINKS.parse::<Rate>().expect("a rate"))?;
+    lab.shape(LINKS.parse::<Rate>().expect("a rate"))?;
     println!("from now on each of the {SERVERS} links is limited to {LINKS} in each direction");
     Ok(volumes)
 }

@@ -21,16 +21,16 @@ pub(super) struct Loss {
 
 impl Loss {
     /// Removes these shards and waits until the master notices.
-    pub(super) fn of(scene: &SeaweedLab, shards: Vec<ShardName>) -> Self {
+    pub(super) fn of(lab: &SeaweedLab, shards: Vec<ShardName>) -> Self {
         let volume = shards[0].volume.clone();
         let count = shards.len();
         let lose = |shard: ShardName| {
-            let before = scene.cluster.lose(&shard).1;
+            let before = lab.cluster.lose(&shard).1;
             (shard, before)
         };
         let lost = shards.into_iter().map(lose).collect();
         eventually("the master to miss them", || {
-            (scene.cluster.shards_listed(&volume) == usize::from(SHARDS) - count).then_some(())
+            (lab.cluster.shards_listed(&volume) == usize::from(SHARDS) - count).then_some(())
         });
         Self { volume, lost }
     }
@@ -40,10 +40,10 @@ impl Loss {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn rebuild(&self, scene: &SeaweedLab) -> Result<Repaired, LabError> {
+    pub(super) fn rebuild(&self, lab: &SeaweedLab) -> Result<Repaired, LabError> {
         let rebuild = format!("ec.rebuild -apply -collection={}", self.volume.collection());
-        let repaired = scene.time_shell(&rebuild, || self.await_listed(scene, "ec.rebuild"))?;
-        self.check("ec.rebuild", scene)?;
+        let repaired = lab.time_shell(&rebuild, || self.await_listed(lab, "ec.rebuild"))?;
+        self.check("ec.rebuild", lab)?;
         Ok(repaired)
     }
 
@@ -52,30 +52,30 @@ impl Loss {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn repair(&self, scene: &SeaweedLab, mend: &Mend) -> Result<Repaired, LabError> {
+    pub(super) fn repair(&self, lab: &SeaweedLab, mend: &Mend) -> Result<Repaired, LabError> {
         wait_for_lost_blocks(mend, self.lost.len());
         let target = match &self.lost[..] {
             [(shard, _)] => shard.to_string(),
             _ => self.volume.to_string(),
         };
         let verb = mend.verb(&["repair", &target]);
-        let repaired = time_program(&scene.network, mend.helper_ids(), "mend repair", verb, || {
-            self.await_listed(scene, "mend repair")
+        let repaired = time_program(&lab.network, mend.helper_ids(), "mend repair", verb, || {
+            self.await_listed(lab, "mend repair")
         })?;
-        self.check("mend repair", scene)?;
+        self.check("mend repair", lab)?;
         Ok(repaired)
     }
 
-    fn await_listed(&self, scene: &SeaweedLab, who: &str) -> Result<(), LabError> {
+    fn await_listed(&self, lab: &SeaweedLab, who: &str) -> Result<(), LabError> {
         wait_while(who, LOOK_EVERY, || {
-            let is_whole = scene.cluster.shards_listed(&self.volume) >= SHARDS.into();
+            let is_whole = lab.cluster.shards_listed(&self.volume) >= SHARDS.into();
             Ok((!is_whole).then(|| format!("volume {} lacks shards", self.volume)))
         })
     }
 
-    fn check(&self, what: &str, scene: &SeaweedLab) -> Result<(), LabError> {
+    fn check(&self, what: &str, lab: &SeaweedLab) -> Result<(), LabError> {
         for (shard, before) in &self.lost {
-            let path = scene.cluster.holder(shard).1;
+            let path = lab.cluster.holder(shard).1;
             let now = fs::read(&path).map_err(LabError::file("read", &path))?;
             if now != *before {
                 let reason = format!("{shard} was rebuilt with wrong bytes");

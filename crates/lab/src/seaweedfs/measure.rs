@@ -40,28 +40,28 @@ pub(super) fn run(
 ) -> Result<ExitCode, LabError> {
     let file = args.out.join("seaweedfs.md");
     let results = Results::begin("SeaweedFS with and without Mend", "make bench-seaweedfs", file);
-    let mut scene = SeaweedLab::up(names, programs, weed, args.encrypted)?;
+    let mut lab = SeaweedLab::up(names, programs, weed, args.encrypted)?;
     say("storing objects");
     let mut volumes = Vec::new();
     for (at, megabytes) in args.volumes.iter().enumerate() {
-        volumes.push(scene.store(&format!("large{at}"), megabytes * 1_000_000));
+        volumes.push(lab.store(&format!("large{at}"), megabytes * 1_000_000));
     }
     if !volumes.is_empty() {
-        scene.cluster.encode(&volumes);
+        lab.cluster.encode(&volumes);
     }
     let mut page = Page::default();
-    let mut measuring = Measuring { scene, args, say };
+    let mut measuring = Measuring { lab, args, say };
     measuring.losses(&mut page, &volumes)?;
     if args.small_volumes > 0 {
         measuring.servers(&mut page, volumes.len())?;
     }
     (measuring.say)("reading all objects");
-    page.objects = measuring.scene.check_objects()?;
+    page.objects = measuring.lab.check_objects()?;
     results.publish(&page.text())
 }
 
 struct Measuring<'a> {
-    scene: SeaweedLab,
+    lab: SeaweedLab,
     args: &'a BenchArgs,
     say: Say<'a>,
 }
@@ -71,12 +71,12 @@ impl Measuring<'_> {
         if volumes.is_empty() {
             return Ok(());
         }
-        let mend = self.scene.attach(volumes.len(), false, "never");
+        let mend = self.lab.attach(volumes.len(), false, "never");
         for &rate in &self.args.rates {
-            self.scene.shape(rate)?;
+            self.lab.shape(rate)?;
             for volume in volumes {
-                let bytes = self.scene.shard_bytes(volume);
-                let direct = direct_send(&self.scene.network, bytes)?;
+                let bytes = self.lab.shard_bytes(volume);
+                let direct = direct_send(&self.lab.network, bytes)?;
                 for lost in LOSSES {
                     let row = self.loss(&mend, volume, lost, (rate, bytes, direct))?;
                     page.losses.push(row);
@@ -97,11 +97,10 @@ impl Measuring<'_> {
         let (mut stock, mut own) = (Repetitions::default(), Repetitions::default());
         for _ in 0..self.args.repetitions {
             let repaired =
-                Loss::of(&self.scene, shards(&self.scene.cluster, volume, lost)).repair(&self.scene, mend)?;
+                Loss::of(&self.lab, shards(&self.lab.cluster, volume, lost)).repair(&self.lab, mend)?;
             mend.wait_until_safe(self.args.volumes.len());
-            let rebuilt =
-                Loss::of(&self.scene, shards(&self.scene.cluster, volume, lost)).rebuild(&self.scene)?;
-            self.scene.balance(volume);
+            let rebuilt = Loss::of(&self.lab, shards(&self.lab.cluster, volume, lost)).rebuild(&self.lab)?;
+            self.lab.balance(volume);
             mend.wait_until_safe(self.args.volumes.len());
             (self.say)(&format!(
                 "{} of {volume} at {rate}: one read {:.2} s, ec.rebuild {:.2} s, mend {:.2} s",
@@ -121,41 +120,41 @@ impl Measuring<'_> {
     fn servers(&mut self, page: &mut Page, other_volumes: usize) -> Result<(), LabError> {
         (self.say)("storing needles");
         let rate = self.args.rates[0];
-        self.scene.shape(Rate::Unshaped)?;
+        self.lab.shape(Rate::Unshaped)?;
         let bytes = self.args.small_megabytes * 1_000_000;
-        let (needles, small) = Needles::store(&self.scene.cluster, SMALL, self.args.small_volumes, bytes);
-        self.scene.cluster.encode(&small);
-        self.scene.shape(rate)?;
+        let (needles, small) = Needles::store(&self.lab.cluster, SMALL, self.args.small_volumes, bytes);
+        self.lab.cluster.encode(&small);
+        self.lab.shape(rate)?;
         let volumes = other_volumes + small.len();
-        let mut mend = self.scene.attach(volumes, false, "never");
+        let mut mend = self.lab.attach(volumes, false, "never");
         let idle = || thread::sleep(READS_LAST);
-        read_while(page, &self.scene, &needles, "all servers are up", idle);
+        read_while(page, &self.lab, &needles, "all servers are up", idle);
 
-        let gone = Gone::kill(&mut self.scene, &mut mend, 1)?;
-        read_while(page, &self.scene, &needles, "a server is down", idle);
-        let repaired = gone.rebuild(&self.scene)?;
+        let gone = Gone::kill(&mut self.lab, &mut mend, 1)?;
+        read_while(page, &self.lab, &needles, "a server is down", idle);
+        let repaired = gone.rebuild(&self.lab)?;
         self.note(page, "ec.rebuild", &gone, repaired);
-        gone.replace(&mut self.scene, &mut mend, volumes);
+        gone.replace(&mut self.lab, &mut mend, volumes);
 
-        let gone = Gone::kill(&mut self.scene, &mut mend, 2)?;
-        page.direct_of_server = Some((rate, gone.bytes, direct_send(&self.scene.network, gone.bytes)?));
-        let repaired = gone.recover(&self.scene, &mend)?;
+        let gone = Gone::kill(&mut self.lab, &mut mend, 2)?;
+        page.direct_of_server = Some((rate, gone.bytes, direct_send(&self.lab.network, gone.bytes)?));
+        let repaired = gone.recover(&self.lab, &mend)?;
         self.note(page, "mend", &gone, repaired);
-        gone.replace(&mut self.scene, &mut mend, volumes);
+        gone.replace(&mut self.lab, &mut mend, volumes);
 
-        let gone = Gone::kill(&mut self.scene, &mut mend, 3)?;
+        let gone = Gone::kill(&mut self.lab, &mut mend, 3)?;
         let meanwhile = "a server is down, ec.rebuild repairs";
-        read_while(page, &self.scene, &needles, meanwhile, || gone.rebuild(&self.scene))?;
-        gone.replace(&mut self.scene, &mut mend, volumes);
-        let gone = Gone::kill(&mut self.scene, &mut mend, 4)?;
+        read_while(page, &self.lab, &needles, meanwhile, || gone.rebuild(&self.lab))?;
+        gone.replace(&mut self.lab, &mut mend, volumes);
+        let gone = Gone::kill(&mut self.lab, &mut mend, 4)?;
         let meanwhile = "a server is down, mend repairs";
-        read_while(page, &self.scene, &needles, meanwhile, || gone.recover(&self.scene, &mend))?;
-        gone.replace(&mut self.scene, &mut mend, volumes);
+        read_while(page, &self.lab, &needles, meanwhile, || gone.recover(&self.lab, &mend))?;
+        gone.replace(&mut self.lab, &mut mend, volumes);
         mend.run(&["caps", "--total", CAP]);
-        let gone = Gone::kill(&mut self.scene, &mut mend, 5)?;
+        let gone = Gone::kill(&mut self.lab, &mut mend, 5)?;
         let meanwhile = format!("a server is down, mend repairs with {CAP}/s in all");
-        read_while(page, &self.scene, &needles, &meanwhile, || gone.recover(&self.scene, &mend))?;
-        gone.replace(&mut self.scene, &mut mend, volumes);
+        read_while(page, &self.lab, &needles, &meanwhile, || gone.recover(&self.lab, &mend))?;
+        gone.replace(&mut self.lab, &mut mend, volumes);
         Ok(())
     }
 
@@ -168,13 +167,13 @@ impl Measuring<'_> {
 
 fn read_while<T>(
     page: &mut Page,
-    scene: &SeaweedLab,
+    lab: &SeaweedLab,
     needles: &Needles,
     meanwhile: &str,
     work: impl FnOnce() -> T,
 ) -> T {
     let begun = Instant::now();
-    let (reads, done) = needles.read_during(&scene.cluster, work);
+    let (reads, done) = needles.read_during(&lab.cluster, work);
     page.reads.push(ReadsRow { meanwhile: meanwhile.to_owned(), lasted: begun.elapsed(), reads });
     done
 }

@@ -27,17 +27,17 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn kill(scene: &mut SeaweedLab, mend: &mut Mend, server: usize) -> Result<Self, LabError> {
-        let listing = scene.cluster.list();
-        let (all, id) = (listing.shard_count(), scene.cluster.servers[server].address.http());
+    pub(super) fn kill(lab: &mut SeaweedLab, mend: &mut Mend, server: usize) -> Result<Self, LabError> {
+        let listing = lab.cluster.list();
+        let (all, id) = (listing.shard_count(), lab.cluster.servers[server].address.http());
         let held = listing.volumes.values().flatten().filter(|holding| holding.server.0 == id);
         let held: Vec<u64> = held.flat_map(|holding| holding.shards.values().copied()).collect();
-        scene.cluster.servers[server].kill();
+        lab.cluster.servers[server].kill();
         mend.kill_helper(server);
         eventually("the master to miss it", || {
-            (scene.cluster.list().shard_count() == all - held.len()).then_some(())
+            (lab.cluster.list().shard_count() == all - held.len()).then_some(())
         });
-        for folder in &scene.cluster.servers[server].folders {
+        for folder in &lab.cluster.servers[server].folders {
             for entry in fs::read_dir(folder).map_err(LabError::file("list", folder))?.flatten() {
                 fs::remove_file(entry.path()).map_err(LabError::file("remove", entry.path()))?;
             }
@@ -49,35 +49,35 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn rebuild(&self, scene: &SeaweedLab) -> Result<Repaired, LabError> {
-        scene.time_shell("ec.rebuild -apply", || self.await_listed(scene, "ec.rebuild"))
+    pub(super) fn rebuild(&self, lab: &SeaweedLab) -> Result<Repaired, LabError> {
+        lab.time_shell("ec.rebuild -apply", || self.await_listed(lab, "ec.rebuild"))
     }
 
     /// Rebuilds the server's shards with `mend node recover`.
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn recover(&self, scene: &SeaweedLab, mend: &Mend) -> Result<Repaired, LabError> {
+    pub(super) fn recover(&self, lab: &SeaweedLab, mend: &Mend) -> Result<Repaired, LabError> {
         let name = mend.names()[self.server].clone();
         wait_for_lost_blocks(mend, self.shards);
         let verb = mend.verb(&["node", "recover", &name]);
-        time_program(&scene.network, mend.helper_ids(), "mend node recover", verb, || {
-            self.await_listed(scene, "mend node recover")
+        time_program(&lab.network, mend.helper_ids(), "mend node recover", verb, || {
+            self.await_listed(lab, "mend node recover")
         })
     }
 
     /// Restarts the server with empty folders, and then the server's helper. Waits until both are connected
     /// and Mend reports all volumes as whole.
-    pub(super) fn replace(self, scene: &mut SeaweedLab, mend: &mut Mend, volumes: usize) {
-        scene.cluster.start_server(self.server);
-        scene.cluster.await_server(self.server);
+    pub(super) fn replace(self, lab: &mut SeaweedLab, mend: &mut Mend, volumes: usize) {
+        lab.cluster.start_server(self.server);
+        lab.cluster.await_server(self.server);
         mend.start_helper(self.server);
         mend.wait_until_safe(volumes);
     }
 
-    fn await_listed(&self, scene: &SeaweedLab, who: &str) -> Result<(), LabError> {
+    fn await_listed(&self, lab: &SeaweedLab, who: &str) -> Result<(), LabError> {
         wait_while(who, LOOK_EVERY, || {
-            let listed = scene.cluster.list().shard_count();
+            let listed = lab.cluster.list().shard_count();
             Ok((listed < self.all).then(|| format!("{listed} of {} shards are listed", self.all)))
         })
     }

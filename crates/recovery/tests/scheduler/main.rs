@@ -6,4 +6,4 @@ mod cases;
 mod drains;
 mod policies;
 mod reference;
-mod scene;
+mod scheduler_test;

@@ -8,15 +8,15 @@ use recovery::{
 };
 use repair::{JobId, NodeId, Rates, StripeId};
 
-use crate::scene::{BLOCK, REPAIR, Scene, chain, facts};
+use crate::scheduler_test::{BLOCK, REPAIR, SchedulerTest, chain, facts};
 
 /// Starts all stripes at once. Returns the largest load of a node in blocks, sent or received, and the lower
 /// bound of this load.
 fn loads(policy: HelperPolicy, nodes: u32, stripes: u32) -> (f64, f64) {
     let roomy = NodeFacts { budget: Budget::jobs(1 << 20), ..facts() };
-    let mut scene = Scene::with(nodes, Limits::default(), |_| roomy.clone());
-    scene.scheduler.open(REPAIR, RepairSpec { helpers: policy, ..RepairSpec::default() });
-    scene.kill(1);
+    let mut test = SchedulerTest::with(nodes, Limits::default(), |_| roomy.clone());
+    test.scheduler.open(REPAIR, RepairSpec { helpers: policy, ..RepairSpec::default() });
+    test.kill(1);
     let mut demands = Vec::new();
     let mut state = 7u32;
     for stripe in 0..stripes {
@@ -28,7 +28,7 @@ fn loads(policy: HelperPolicy, nodes: u32, stripes: u32) -> (f64, f64) {
                 holders.push(node);
             }
         }
-        let item = scene.new_item(&stripe.to_string(), [holders[0], holders[1], holders[2], holders[3]]);
+        let item = test.new_item(&stripe.to_string(), [holders[0], holders[1], holders[2], holders[3]]);
         demands.push(Demand {
             block_bytes: BLOCK,
             sends: 2,
@@ -36,18 +36,18 @@ fn loads(policy: HelperPolicy, nodes: u32, stripes: u32) -> (f64, f64) {
             survivors: holders[1..].iter().copied().map(NodeId).collect(),
             takers: None,
         });
-        scene.scheduler.push(REPAIR, item);
+        test.scheduler.push(REPAIR, item);
     }
     let (mut up, mut down) = (BTreeMap::new(), BTreeMap::new());
     let mut jobs = 0;
-    while let Some(action) = scene.scheduler.poll(scene.now) {
+    while let Some(action) = test.scheduler.poll(test.now) {
         let Action::Propose(proposal) = action else { continue };
         let loads = match proposal.stretches.is_empty() {
             true => chain(&proposal, 2),
             false => Loads::of_stretches(&proposal.stretches, &proposal.wanted),
         };
         jobs += 1;
-        scene.scheduler.admit(proposal.item, JobId(jobs), &loads).unwrap();
+        test.scheduler.admit(proposal.item, JobId(jobs), &loads).unwrap();
         for load in &loads.nodes {
             *up.entry(load.node).or_insert(0) += load.sent_bytes;
             *down.entry(load.node).or_insert(0) += load.received_bytes;
@@ -75,27 +75,27 @@ fn dealt_work_is_as_even_as_can_be() {
 
 #[test]
 fn a_block_in_memory_and_an_idle_node_are_preferred() {
-    let order = |prepare: fn(&mut Scene)| {
-        let mut scene = Scene::new(9);
-        scene.scheduler.open(REPAIR, RepairSpec { helpers: HelperPolicy::MPpr, ..RepairSpec::default() });
-        scene.kill(1);
-        prepare(&mut scene);
-        scene.scheduler.push(REPAIR, scene.new_item("a", [1, 2, 3, 4]));
-        scene.work();
-        let proposal = scene.proposal("a").clone();
+    let order = |prepare: fn(&mut SchedulerTest)| {
+        let mut test = SchedulerTest::new(9);
+        test.scheduler.open(REPAIR, RepairSpec { helpers: HelperPolicy::MPpr, ..RepairSpec::default() });
+        test.kill(1);
+        prepare(&mut test);
+        test.scheduler.push(REPAIR, test.new_item("a", [1, 2, 3, 4]));
+        test.work();
+        let proposal = test.proposal("a").clone();
         (proposal.helpers.iter().map(|node| node.0).collect::<Vec<_>>(), proposal.wanted[0].requestor.0)
     };
     assert_eq!(order(|_| {}), (vec![2, 3, 4], 5));
-    assert_eq!(order(|scene| scene.scheduler.handle_user_load(NodeId(2), 1000)).0, [3, 4, 2]);
-    assert_eq!(order(|scene| scene.scheduler.handle_user_load(NodeId(5), 1000)).1, 6);
-    let in_memory = |scene: &mut Scene| {
-        scene.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), true);
-        scene.scheduler.handle_cached(NodeId(3), &StripeId("a".into()), BlockIndex(0), true);
+    assert_eq!(order(|test| test.scheduler.handle_user_load(NodeId(2), 1000)).0, [3, 4, 2]);
+    assert_eq!(order(|test| test.scheduler.handle_user_load(NodeId(5), 1000)).1, 6);
+    let in_memory = |test: &mut SchedulerTest| {
+        test.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), true);
+        test.scheduler.handle_cached(NodeId(3), &StripeId("a".into()), BlockIndex(0), true);
     };
     assert_eq!(order(in_memory).0, [4, 2, 3], "n3 has another block in memory");
-    let no_more = |scene: &mut Scene| {
-        scene.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), true);
-        scene.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), false);
+    let no_more = |test: &mut SchedulerTest| {
+        test.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), true);
+        test.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), false);
     };
     assert_eq!(order(no_more).0, [2, 3, 4]);
 }
@@ -103,17 +103,17 @@ fn a_block_in_memory_and_an_idle_node_are_preferred() {
 #[test]
 fn push_rep_waits_for_its_only_node_and_push_sur_takes_all_in_turn() {
     let takers = |policy| {
-        let mut scene = Scene::with(9, Limits::default(), |node| match node {
+        let mut test = SchedulerTest::with(9, Limits::default(), |node| match node {
             5.. => NodeFacts { budget: Budget::jobs(2), ..facts() },
             _ => NodeFacts { budget: Budget::jobs(9), ..facts() },
         });
-        scene.scheduler.open(REPAIR, RepairSpec { helpers: policy, ..RepairSpec::default() });
-        scene.kill(1);
+        test.scheduler.open(REPAIR, RepairSpec { helpers: policy, ..RepairSpec::default() });
+        test.kill(1);
         for name in ["a", "b", "c", "d"] {
-            scene.scheduler.push(REPAIR, scene.new_item(name, [1, 2, 3, 4]));
+            test.scheduler.push(REPAIR, test.new_item(name, [1, 2, 3, 4]));
         }
-        scene.work();
-        let takers = scene.running.values().map(|proposal| proposal.wanted[0].requestor.0);
+        test.work();
+        let takers = test.running.values().map(|proposal| proposal.wanted[0].requestor.0);
         takers.collect::<Vec<_>>()
     };
     assert_eq!(takers(HelperPolicy::PushRep), [5, 5]);
@@ -124,16 +124,16 @@ fn push_rep_waits_for_its_only_node_and_push_sur_takes_all_in_turn() {
 #[test]
 fn a_node_with_several_blocks_of_a_stripe_is_dealt_one_of_them() {
     let stretches = |nodes: [u32; 9]| {
-        let mut scene = Scene::new(12);
-        scene.code = "rs-9-6".parse::<codes::CodeSpec>().unwrap().build().unwrap();
+        let mut test = SchedulerTest::new(12);
+        test.code = "rs-9-6".parse::<codes::CodeSpec>().unwrap().build().unwrap();
         let good_on = |node| BlockFacts { node: Some(NodeId(node)), good: true };
         let blocks = nodes.map(good_on).to_vec();
-        let item = recovery::NewItem { blocks, ..scene.new_item("a", [1, 2, 3, 4]) };
-        scene.scheduler.open(REPAIR, RepairSpec::default());
-        scene.kill(1);
-        scene.scheduler.push(REPAIR, item);
-        scene.work();
-        scene.proposal("a").stretches.clone()
+        let item = recovery::NewItem { blocks, ..test.new_item("a", [1, 2, 3, 4]) };
+        test.scheduler.open(REPAIR, RepairSpec::default());
+        test.kill(1);
+        test.scheduler.push(REPAIR, item);
+        test.work();
+        test.proposal("a").stretches.clone()
     };
     let dealt = stretches([1, 2, 2, 2, 3, 4, 5, 6, 7]);
     assert!(!dealt.is_empty());
@@ -150,14 +150,14 @@ fn a_node_with_several_blocks_of_a_stripe_is_dealt_one_of_them() {
 #[test]
 fn a_code_with_fixed_reads_is_not_dealt() {
     use codes::CodeSpec;
-    let mut scene = Scene::new(12);
-    scene.code = "lrc-4-2-2".parse::<CodeSpec>().unwrap().build().unwrap();
+    let mut test = SchedulerTest::new(12);
+    test.code = "lrc-4-2-2".parse::<CodeSpec>().unwrap().build().unwrap();
     let good_on = |node| BlockFacts { node: Some(NodeId(node)), good: true };
     let blocks = (1..=8).map(good_on).collect();
-    let item = recovery::NewItem { blocks, ..scene.new_item("a", [1, 2, 3, 4]) };
-    scene.scheduler.open(REPAIR, RepairSpec::default());
-    scene.kill(1);
-    scene.scheduler.push(REPAIR, item);
-    scene.work();
-    assert!(scene.proposal("a").stretches.is_empty());
+    let item = recovery::NewItem { blocks, ..test.new_item("a", [1, 2, 3, 4]) };
+    test.scheduler.open(REPAIR, RepairSpec::default());
+    test.kill(1);
+    test.scheduler.push(REPAIR, item);
+    test.work();
+    assert!(test.proposal("a").stretches.is_empty());
 }

@@ -13,7 +13,7 @@ use recovery::{
 };
 use repair::{JobId, NodeId, Resource, StripeId, Wanted};
 
-use crate::scene::{BLOCK, chain};
+use crate::scheduler_test::{BLOCK, chain};
 
 const NODES: u32 = 9;
 const STRIPES: u32 = 10;

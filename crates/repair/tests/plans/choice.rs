@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use repair::{NodeId, NodeProfile, Resource, Scheme, Trunk, explain};
 
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 
 /// A network in which all rates may differ. Rates are 1 MB/s times a power of two.
 #[derive(Debug)]
@@ -33,33 +33,33 @@ fn networks() -> impl Strategy<Value = Network> {
     )
 }
 
-fn scene(network: &Network) -> Scene {
+fn input(network: &Network) -> PlannerInput {
     let ((n, k), f) = (network.code, network.lost);
     let wanted: Vec<String> = (0..f).map(|block| format!("b{block}>n{}", n + 1 + block)).collect();
     let line = format!("rs-{n}-{k}; block {}; want {}", network.block_kib << 10, wanted.join(" "));
-    let mut scene = Scene::new(&line);
-    (0..network.spares).for_each(|spare| scene.know(NodeId(50 + spare)));
-    let nodes: Vec<NodeId> = scene.topology.iter().map(|(node, _)| node).collect();
+    let mut input = PlannerInput::new(&line);
+    (0..network.spares).for_each(|spare| input.know(NodeId(50 + spare)));
+    let nodes: Vec<NodeId> = input.topology.iter().map(|(node, _)| node).collect();
     let rate = |power: u8| 1e6 * f64::from(1u32 << power);
     for (position, &node) in nodes.iter().enumerate() {
-        let profile = scene.topology.get_mut(node).expect("a node");
+        let profile = input.topology.get_mut(node).expect("a node");
         (profile.rates.up, profile.rates.down) =
             (rate(network.ports[position].0), rate(network.ports[position].1));
         profile.rack = Some(format!("r{}", network.racks[position]));
     }
     for (rack, &(up, down)) in network.trunks.iter().flatten().enumerate() {
         let trunk = Trunk { up: rate(up), down: rate(down) };
-        scene.topology.set_trunk(&format!("r{rack}"), trunk).expect("rates");
+        input.topology.set_trunk(&format!("r{rack}"), trunk).expect("rates");
     }
     if let Some(mut seed) = network.pairs {
         for (from, to) in nodes.iter().flat_map(|&from| nodes.iter().map(move |&to| (from, to))) {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             if from != to {
-                scene.topology.set_pair(from, to, rate((seed >> 60) as u8 % 6 + 3)).expect("a rate");
+                input.topology.set_pair(from, to, rate((seed >> 60) as u8 % 6 + 3)).expect("a rate");
             }
         }
     }
-    scene
+    input
 }
 
 proptest! {
@@ -70,13 +70,13 @@ proptest! {
     /// No other scheme is predicted to be more than 2% faster, and no plan beats the bound.
     #[test]
     fn auto_is_as_fast_as_the_best(network in networks()) {
-        let mut scene = scene(&network);
-        let picked = explain(&scene.stripe, &scene.request, &scene.topology).expect("a plan");
-        prop_assert_eq!(&picked.plan, &scene.plan());
+        let mut input = input(&network);
+        let picked = explain(&input.stripe, &input.request, &input.topology).expect("a plan");
+        prop_assert_eq!(&picked.plan, &input.plan());
         let least = picked.bound.expect("blocks can be chosen").time.as_secs_f64();
         for scheme in Scheme::ALL.into_iter().filter(|scheme| *scheme != Scheme::Migration) {
-            scene.request.policy.scheme = scheme;
-            let time = scene.plan().predict(&scene.topology).as_secs_f64();
+            input.request.policy.scheme = scheme;
+            let time = input.plan().predict(&input.topology).as_secs_f64();
             let auto = picked.forecast.time.as_secs_f64();
             prop_assert!(auto <= 1.02 * time, "{} takes {}, {} takes {}", picked.plan.scheme(), auto, scheme, time);
             // Shares are rounded to whole slices of a round, so a plan may miss its share slightly.
@@ -88,8 +88,8 @@ proptest! {
 #[test]
 fn a_plan_explains_itself() {
     let text = |line: &str| {
-        let scene = Scene::new(line);
-        explain(&scene.stripe, &scene.request, &scene.topology).expect("a plan").text(&scene.topology)
+        let input = PlannerInput::new(line);
+        explain(&input.stripe, &input.request, &input.topology).expect("a plan").text(&input.topology)
     };
     let even = text("rs-6-4; block 125000000; slice 65536; want b0>n100; by rp");
     assert_eq!(
@@ -107,7 +107,7 @@ fn a_plan_explains_itself() {
 
 /// The nodes that send data.
 fn senders(line: &str) -> Vec<u32> {
-    let costs = Scene::new(line).plan().cost().nodes;
+    let costs = PlannerInput::new(line).plan().cost().nodes;
     costs.iter().filter(|cost| cost.sent_bytes > 0).map(|cost| cost.node.0).collect()
 }
 
@@ -124,10 +124,10 @@ fn reserved_bandwidth_is_avoided() {
     // The scheduler's explicit preference overrides reservations.
     assert_eq!(senders(&format!("{line}; by rp; prefer n2 n3 n4; busy n2=50000000")), [2, 3, 4]);
     // Reservations of resources that a node does not use in this plan do not matter.
-    let mut scene = Scene::new(&format!("{line}; by rp"));
-    let alone = scene.plan().predict(&scene.topology);
-    scene.topology.reserve(Resource::Downlink(NodeId(2)), 99_000_000);
-    assert_eq!(scene.plan().predict(&scene.topology), alone, "the head of a chain receives nothing");
+    let mut input = PlannerInput::new(&format!("{line}; by rp"));
+    let alone = input.plan().predict(&input.topology);
+    input.topology.reserve(Resource::Downlink(NodeId(2)), 99_000_000);
+    assert_eq!(input.plan().predict(&input.topology), alone, "the head of a chain receives nothing");
 }
 
 /// Chains assigned by the scheduler are kept if no link slows their plan down, because another plan would
@@ -135,7 +135,7 @@ fn reserved_bandwidth_is_avoided() {
 #[test]
 fn a_slow_link_replaces_only_the_chains_that_use_it() {
     let chains = "rs-6-3; block 16777216; want b0>n100; chain 8388608*n2>n3>n4 8388608*n5>n6>n2";
-    let dealt = Scene::new(chains).plan();
+    let dealt = PlannerInput::new(chains).plan();
     for more in [
         "busy n2=99000000 n3=1",
         "link n4>n3=1e6",                                        // Not on any chain.
@@ -143,14 +143,14 @@ fn a_slow_link_replaces_only_the_chains_that_use_it() {
         "link n2>n3=63e6",                // Carries half of what its ports can.
         "rack n2=a n3=a n4=a n5=a n6=a n100=a; trunk a=1e6/1e6", // No chain leaves the rack.
     ] {
-        assert_eq!(Scene::new(&format!("{chains}; {more}")).plan(), dealt, "{more}");
+        assert_eq!(PlannerInput::new(&format!("{chains}; {more}")).plan(), dealt, "{more}");
     }
     for more in ["link n2>n3=10e6", "link n4>n100=10e6", "rack n2=a n3=a; trunk a=10e6/10e6"] {
-        let scene = Scene::new(&format!("{chains}; {more}"));
-        let plan = scene.plan();
-        let least = explain(&scene.stripe, &scene.request, &scene.topology).expect("a plan").forecast.time;
-        assert_eq!(plan.predict(&scene.topology), least, "{more}");
-        assert!(least < dealt.predict(&scene.topology) / 2, "{more}");
+        let input = PlannerInput::new(&format!("{chains}; {more}"));
+        let plan = input.plan();
+        let least = explain(&input.stripe, &input.request, &input.topology).expect("a plan").forecast.time;
+        assert_eq!(plan.predict(&input.topology), least, "{more}");
+        assert!(least < dealt.predict(&input.topology) / 2, "{more}");
     }
 }
 
@@ -159,21 +159,21 @@ fn a_slow_link_replaces_only_the_chains_that_use_it() {
 fn nodes_without_a_block_relay_around_slow_links() {
     let thin: Vec<String> = (2..=9).map(|holder| format!("n{holder}>n100=5e6")).collect();
     let line = format!("rs-9-6; block 16777216; want b0>n100; dead n1; link {}", thin.join(" "));
-    let alone = Scene::new(&line);
+    let alone = PlannerInput::new(&line);
     let (without, slow) = (alone.plan(), alone.plan().predict(&alone.topology));
     for (code, more) in [("rs-9-6", "load n50=0"), ("lrc-6-2-2", "load n50=0"), ("rs-9-6", "rate n50=60e6")] {
-        let scene = Scene::new(&format!("{}; {more}", line.replace("rs-9-6", code)));
-        let plan = scene.plan();
+        let input = PlannerInput::new(&format!("{}; {more}", line.replace("rs-9-6", code)));
+        let plan = input.plan();
         assert!(plan.scheme() == Scheme::Packed && plan.nodes().contains(&NodeId(50)), "{plan}");
-        assert!(plan.predict(&scene.topology) < slow / 2 * 11 / 10, "{plan}");
+        assert!(plan.predict(&input.topology) < slow / 2 * 11 / 10, "{plan}");
     }
     for more in ["dead n50", "avoid n50", "rate n50=4e6", "link n50>n100=5e6"] {
-        assert_eq!(Scene::new(&format!("{line}; {more}")).plan(), without, "{more}");
+        assert_eq!(PlannerInput::new(&format!("{line}; {more}")).plan(), without, "{more}");
     }
-    let mut client = Scene::new(&line);
+    let mut client = PlannerInput::new(&line);
     client.topology.set(NodeId(50), NodeProfile::client("n50"));
     assert_eq!(client.plan(), without, "nobody can dial a client");
-    let even = Scene::new("rs-9-6; block 16777216; want b0>n100; load n50=0; link n2>n3=5e6");
+    let even = PlannerInput::new("rs-9-6; block 16777216; want b0>n100; load n50=0; link n2>n3=5e6");
     assert!(!even.plan().nodes().contains(&NodeId(50)), "{}", even.plan());
 }
 
@@ -187,17 +187,17 @@ fn a_chain_is_chosen_if_lanes_gain_nothing() {
     let racks = said(&|node| format!(" n{node}=r{}", (node - 1) / 3));
     let trunks = "trunk r0=50e6/50e6 r1=50e6/50e6 r2=50e6/50e6";
     let line = format!("rs-9-6; block 67108864; on{on}; want b0>n100; rack n100=r0{racks}; {trunks}");
-    assert_eq!(Scene::new(&line).plan().scheme(), Scheme::RackAware);
+    assert_eq!(PlannerInput::new(&line).plan().scheme(), Scheme::RackAware);
     let rates: String = (2..=14).map(|node| format!(" n{node}=25e6")).collect();
     let slow = format!("rs-14-10; block 67108864; want b0>n100; rate n100=25e6{rates} n5=2500000");
-    assert_eq!(Scene::new(&slow).plan().scheme(), Scheme::Weighted);
+    assert_eq!(PlannerInput::new(&slow).plan().scheme(), Scheme::Weighted);
 }
 
 #[test]
 fn helpers_ports_keep_slack_if_that_costs_nothing() {
-    let scene = Scene::new("rs-14-10; block 67108864; want b0>n100; by packed");
-    let plan = scene.plan();
-    let bytes = scene.stripe.block_bytes() as f64;
+    let input = PlannerInput::new("rs-14-10; block 67108864; want b0>n100; by packed");
+    let plan = input.plan();
+    let bytes = input.stripe.block_bytes() as f64;
     for cost in plan.cost().nodes.iter().filter(|cost| cost.node != NodeId(100)) {
         assert!(cost.load_bytes() as f64 <= 0.81 * bytes, "{cost:?}");
     }

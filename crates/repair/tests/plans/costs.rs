@@ -2,11 +2,11 @@
 
 use repair::{Cost, NodeId, Plan, Resource};
 
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 
 /// Repairs block 0 of an RS(k+1, k) stripe on a new node; 1 MiB blocks of 256 slices.
 fn repair(k: usize, by: &str) -> Plan {
-    Scene::new(&format!("rs-{}-{k}; block 1048576; slice 4096; want b0>n100; by {by}", k + 1)).plan()
+    PlannerInput::new(&format!("rs-{}-{k}; block 1048576; slice 4096; want b0>n100; by {by}", k + 1)).plan()
 }
 
 const REQUESTOR: NodeId = NodeId(100);
@@ -118,8 +118,8 @@ fn scatter_loads_no_node_more_than_the_requestor() {
         // others.
         assert!(max_load(&repair(k, "scatter")) <= 1.04, "k = {k}");
     }
-    let scene = "rs-14-10; block 10485760; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103; by";
-    let cost = Scene::new(&format!("{scene} scatter")).plan().cost();
+    let input = "rs-14-10; block 10485760; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103; by";
+    let cost = PlannerInput::new(&format!("{input} scatter")).plan().cost();
     assert_eq!(cost.in_blocks(cost.network_bytes), 9.0 + 4.0);
     assert_eq!(blocks(&cost, cost.of(cost.busiest).expect("a node").load_bytes()), 0.9 + 0.4);
 }
@@ -129,8 +129,8 @@ fn scatter_loads_no_node_more_than_the_requestor() {
 fn codes_that_read_less_under_every_scheme() {
     let figures = |code: &str, bytes: u64| {
         ["conventional", "ppr", "crr-r", "pipelined", "crr-s-direct", "scatter"].map(|by| {
-            let scene = format!("{code}; block {bytes}; slice 4096; want b0>n100; by {by}");
-            let cost = Scene::new(&scene).plan().cost();
+            let input = format!("{code}; block {bytes}; slice 4096; want b0>n100; by {by}");
+            let cost = PlannerInput::new(&input).plan().cost();
             let busiest = cost.of(cost.busiest).expect("a node").load_bytes();
             let digits = |bytes| (cost.in_blocks(bytes) * 100.0).round() / 100.0;
             (digits(cost.network_bytes), digits(busiest))
@@ -149,8 +149,8 @@ fn codes_that_read_less_under_every_scheme() {
 fn several_lost_blocks_of_a_sub_packetized_code_read_k_blocks() {
     for (code, k) in [("hitchhiker-xorplus-14-10", 10.0), ("clay-9-6-8", 6.0), ("rotated-16-12-4", 12.0)] {
         for by in ["conventional", "pipelined", "scatter", "auto"] {
-            let scene = format!("{code}; block 221184; slice 4096; want b0>n100 b4>n101; by {by}");
-            let cost = Scene::new(&scene).plan().cost();
+            let input = format!("{code}; block 221184; slice 4096; want b0>n100 b4>n101; by {by}");
+            let cost = PlannerInput::new(&input).plan().cost();
             assert_eq!(cost.in_blocks(cost.read_bytes), k, "{code} {by}");
         }
     }
@@ -159,7 +159,8 @@ fn several_lost_blocks_of_a_sub_packetized_code_read_k_blocks() {
 /// Each lane repeats the recipe, which can be large.
 #[test]
 fn scatter_takes_fewer_turns_if_the_plan_would_be_too_large() {
-    let lanes = |scene: &str| Scene::new(&format!("{scene}; by scatter; slice 4096")).plan().lanes().len();
+    let lanes =
+        |input: &str| PlannerInput::new(&format!("{input}; by scatter; slice 4096")).plan().lanes().len();
     assert_eq!(lanes("rs-14-10; block 1048576; want b0>n100"), 10);
     assert_eq!(lanes("hitchhiker-xorplus-14-10; block 1048576; want b0>n100"), 7);
     assert_eq!(lanes("clay-14-10-13; block 4194304; want b0>n100"), 4);
@@ -168,8 +169,8 @@ fn scatter_takes_fewer_turns_if_the_plan_would_be_too_large() {
 
 #[test]
 fn disks_are_asked_for_neighbouring_bytes_at_once() {
-    let disk = |scene: &str| {
-        let cost = Scene::new(scene).plan().cost();
+    let disk = |input: &str| {
+        let cost = PlannerInput::new(input).plan().cost();
         (cost.reads, cost.mean_read_bytes())
     };
     // Ten blocks, each read from end to end, whatever their length.
@@ -200,22 +201,22 @@ fn the_cyclic_requestor_reads_from_all_helpers_but_one() {
 
 #[test]
 fn several_lost_blocks_cost_as_much_as_in_the_papers() {
-    let scene = "rs-14-10; block 1048576; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103";
-    let chain = Scene::new(&format!("{scene}; by rp")).plan().cost();
+    let input = "rs-14-10; block 1048576; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103";
+    let chain = PlannerInput::new(&format!("{input}; by rp")).plan().cost();
     assert_eq!(blocks(&chain, chain.of(chain.busiest).expect("a node").load_bytes()), 4.0);
     // Four helpers send their blocks raw to the fifth, and six links carry four sums each.
     assert_eq!(blocks(&chain, chain.network_bytes), 4.0 + 6.0 * 4.0);
     assert_eq!(chain.timeslots, 4.0 + 6.0 / 256.0);
     // Each helper reads its block once.
     assert_eq!(blocks(&chain, chain.read_bytes), 10.0);
-    let star = Scene::new(&format!("{scene}; by conventional; pacing whole-block")).plan().cost();
+    let star = PlannerInput::new(&format!("{input}; by conventional; pacing whole-block")).plan().cost();
     assert_eq!(star.timeslots, 10.0 + 3.0);
     assert_eq!(blocks(&star, star.of(REQUESTOR).expect("the decoder").sent_bytes), 3.0);
 }
 
 #[test]
 fn a_range_costs_the_slices_it_needs() {
-    let plan = Scene::new("rs-6-4; want b0>n100; window 5000..14000; slice 4096; by rp").plan();
+    let plan = PlannerInput::new("rs-6-4; want b0>n100; window 5000..14000; slice 4096; by rp").plan();
     let cost = plan.cost();
     assert_eq!(cost.delivered_bytes, 9000);
     assert_eq!((cost.network_bytes, cost.read_bytes, cost.reads), (36_000, 36_000, 4));
@@ -226,8 +227,8 @@ fn a_range_costs_the_slices_it_needs() {
 fn predictions_follow_the_slowest_link() {
     let line = "rs-6-4; block 64000000; slice 64000; want b0>n100; rate n3=12.5e6";
     let predict = |by: &str| {
-        let scene = Scene::new(&format!("{line}; by {by}"));
-        scene.plan().predict(&scene.topology).as_secs_f64()
+        let input = PlannerInput::new(&format!("{line}; by {by}"));
+        input.plan().predict(&input.topology).as_secs_f64()
     };
     // 5.12 s for the block over the slow link, plus the first slice over that link and over two links of 125
     // MB/s.
@@ -243,18 +244,18 @@ fn predictions_follow_the_slowest_link() {
 fn predictions_count_links_for_the_whole_transfer() {
     let line = "rs-6-4; block 64000000; slice 64000; want b0>n100; rack n2=a n3=a n4=b n5=b n100=c";
     let forecast = |more: &str| {
-        let scene = Scene::new(&format!("{line}; {more}"));
-        let forecast = scene.plan().forecast(&scene.topology);
+        let input = PlannerInput::new(&format!("{line}; {more}"));
+        let forecast = input.plan().forecast(&input.topology);
         (forecast.bottleneck.to_string(), (forecast.busy.as_secs_f64() * 1e3).round() / 1e3)
     };
     assert_eq!(forecast("by rp; link n3>n4=10e6"), ("link from n3 to n4".to_owned(), 6.4));
     // The chain enters and leaves each rack once; the star sends two blocks out of rack b.
     assert_eq!(forecast("by rp; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 3.2));
     assert_eq!(forecast("by srr; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 6.4));
-    let mut scene = Scene::new(&format!("{line}; by rp; trunk b=20e6/40e6"));
-    let alone = scene.plan().predict(&scene.topology);
-    scene.topology.reserve(Resource::TrunkOut("b".into()), 64_000_000);
-    let beside = scene.plan().predict(&scene.topology);
+    let mut input = PlannerInput::new(&format!("{line}; by rp; trunk b=20e6/40e6"));
+    let alone = input.plan().predict(&input.topology);
+    input.topology.reserve(Resource::TrunkOut("b".into()), 64_000_000);
+    let beside = input.plan().predict(&input.topology);
     assert!((beside.as_secs_f64() - alone.as_secs_f64() - 3.2).abs() < 0.001, "{alone:?} {beside:?}");
 }
 
@@ -263,8 +264,8 @@ fn predictions_count_links_for_the_whole_transfer() {
 #[test]
 fn predictions_account_for_the_size_of_a_slice() {
     let predict = |by: &str| {
-        let scene = Scene::new(&format!("clay-14-10-13; block 33554432; want b0>n100; by {by}"));
-        scene.plan().predict(&scene.topology).as_secs_f64() / (33_554_432.0 / 125e6)
+        let input = PlannerInput::new(&format!("clay-14-10-13; block 33554432; want b0>n100; by {by}"));
+        input.plan().predict(&input.topology).as_secs_f64() / (33_554_432.0 / 125e6)
     };
     // Before a summing node can send anything, it receives 12 · 64 = 768 pieces of 4 KiB; a whole block is
     // 8,192 pieces. The factor 1.04 is there because most helpers only send and so run ahead.
@@ -274,7 +275,7 @@ fn predictions_account_for_the_size_of_a_slice() {
 
 #[test]
 fn the_planner_chooses_slices() {
-    let chosen = |scene: &str| Scene::new(scene).plan().geometry().slice_bytes;
+    let chosen = |input: &str| PlannerInput::new(input).plan().geometry().slice_bytes;
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp"), 65536);
     // Slower links and shorter ranges call for smaller slices if filling the pipeline takes noticeable time.
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp; rate n3=12e6"), 65536);
@@ -293,7 +294,7 @@ fn the_planner_chooses_slices() {
 
 #[test]
 fn auto_takes_the_fastest() {
-    let choice = |scene: &str| Scene::new(scene).plan().scheme().name();
+    let choice = |input: &str| PlannerInput::new(input).plan().scheme().name();
     assert_eq!(choice("rs-14-10; block 67108864; want b0>n100"), "pipelined");
     assert_eq!(choice("rs-14-10; block 67108864; want b0>n100; held b0"), "migration");
     assert_eq!(choice("rs-14-10; block 67108864; want b0>n100; window 0..4096"), "ppr");
@@ -323,9 +324,9 @@ fn chunks_cost_disk_reads() {
         (64 * KIB, 13, 13, (64 << 20) - 768, 13.0),
     ];
     for (chunk, lost, reads, bytes, blocks_read) in table {
-        let scene =
+        let input =
             format!("clay-14-10-13; block 67108864; chunk {chunk}; want b{lost}>n100; by conventional");
-        let cost = Scene::new(&scene).plan().cost();
+        let cost = PlannerInput::new(&input).plan().cost();
         let found = (cost.reads, cost.mean_read_bytes(), blocks(&cost, cost.disk_bytes));
         assert_eq!(found, (reads, bytes, blocks_read), "chunks of {chunk}, b{lost}");
         assert_eq!(blocks(&cost, cost.network_bytes), 3.25);
@@ -337,9 +338,9 @@ fn chunks_cost_disk_reads() {
 /// is one chunk.
 #[test]
 fn a_range_of_a_chunked_block_needs_only_its_chunks() {
-    let mib = |scene: &str| {
-        let scene = format!("{scene}; want b0>n100; by conventional");
-        let cost = Scene::new(&scene).plan().cost();
+    let mib = |input: &str| {
+        let input = format!("{input}; want b0>n100; by conventional");
+        let cost = PlannerInput::new(&input).plan().cost();
         assert_eq!(cost.read_bytes, cost.network_bytes);
         cost.read_bytes as f64 / f64::from(1 << 20)
     };

@@ -2,12 +2,12 @@
 
 use repair::{PlanError, PlanRequest, SliceSet};
 
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 
-fn check(scene: &str, expected: &str) {
-    match Scene::new(scene).try_plan() {
-        Ok(plan) => panic!("{scene} has a plan: {plan}"),
-        Err(error) => assert_eq!(error.to_string(), expected, "{scene}"),
+fn check(input: &str, expected: &str) {
+    match PlannerInput::new(input).try_plan() {
+        Ok(plan) => panic!("{input} has a plan: {plan}"),
+        Err(error) => assert_eq!(error.to_string(), expected, "{input}"),
     }
 }
 
@@ -32,9 +32,9 @@ fn bad_requestors() {
     check("rs-6-4; want b0>n20; dead n20", "requestor n20 (dn20) is down");
     check("rs-6-4; want b0>n20 b0>n21", "wanted block b0 is named twice");
     check("rs-6-4; by rp", "the request names no wanted block");
-    let mut scene = Scene::new("rs-6-4; want b0>n20");
-    scene.topology.remove(scene.request.wanted[0].requestor);
-    let error = scene.try_plan().expect_err("nobody to deliver to");
+    let mut input = PlannerInput::new("rs-6-4; want b0>n20");
+    input.topology.remove(input.request.wanted[0].requestor);
+    let error = input.try_plan().expect_err("nobody to deliver to");
     assert_eq!(error.to_string(), "requestor n20 is not a node of the cluster");
 }
 
@@ -59,7 +59,7 @@ fn networks_that_carry_nothing() {
         "stripe 17: weighted finds no route to the requestor over links with bandwidth; lost: b0; try \
          another scheme",
     );
-    let around = Scene::new("rs-3-2; want b0>n20; link n2>n20=0");
+    let around = PlannerInput::new("rs-3-2; want b0>n20; link n2>n20=0");
     assert!(around.plan().predict(&around.topology) < std::time::Duration::MAX, "by way of n3");
 }
 
@@ -81,10 +81,10 @@ fn bad_windows_and_slices() {
         "rs-6-4; want b0>n20; slice 4096; resume 3,15-16",
         "slices 3,15-16 are not among the 16 of the window",
     );
-    let mut scene = Scene::new("rs-6-4; want b0>n20; slice 4096; resume 0");
-    let nothing = scene.request.resume.take().map(|(geometry, _)| (geometry, SliceSet::new()));
-    scene.request = PlanRequest { resume: nothing, ..scene.request };
-    assert!(matches!(scene.try_plan(), Err(PlanError::Resume { in_window: 16, .. })));
+    let mut input = PlannerInput::new("rs-6-4; want b0>n20; slice 4096; resume 0");
+    let nothing = input.request.resume.take().map(|(geometry, _)| (geometry, SliceSet::new()));
+    input.request = PlanRequest { resume: nothing, ..input.request };
+    assert!(matches!(input.try_plan(), Err(PlanError::Resume { in_window: 16, .. })));
     check(
         "rs-6-4; block 18000000000000; want b0>n20; slice 4096",
         "slices of 4096 bytes cut a window of 18000000000000 bytes into more than 2^32 slices",

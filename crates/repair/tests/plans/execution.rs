@@ -11,7 +11,7 @@ use repair::{
     StreamRef, Stretch, Topology, Wanted,
 };
 
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 use crate::sums;
 
 /// All bytes of a stripe, by sub-block.
@@ -249,57 +249,57 @@ prop_compose! {
     }
 }
 
-/// A scene with any combination of features.
-fn scene(code: Arc<dyn Code>, choices: &Choices) -> Scene {
+/// An input with any combination of features.
+fn input(code: Arc<dyn Code>, choices: &Choices) -> PlannerInput {
     let (n, alpha) = (code.blocks() as u16, code.sub_blocks() as u64);
     let tolerated = n as usize - code.data_blocks();
-    let mut scene = Scene::of(code, choices.sub_block_bytes * alpha);
+    let mut input = PlannerInput::of(code, choices.sub_block_bytes * alpha);
     if choices.sub_block_bytes.is_multiple_of(choices.chunks) {
-        scene.set_chunk_bytes(choices.sub_block_bytes / choices.chunks * alpha);
+        input.set_chunk_bytes(choices.sub_block_bytes / choices.chunks * alpha);
     }
     let order: Vec<BlockIndex> = choices.order.iter().filter(|&&b| b < n).map(|&b| BlockIndex(b)).collect();
     for (position, &block) in order.iter().enumerate() {
         let node = NodeId((position % choices.nodes) as u32 + 1);
-        scene.place(block, (position >= choices.losses.min(tolerated)).then_some(node));
+        input.place(block, (position >= choices.losses.min(tolerated)).then_some(node));
     }
     for (number, (index, sort)) in choices.wanted.iter().enumerate() {
         let block = order[index.index(order.len())];
-        if scene.request.wanted.iter().any(|wanted| wanted.block == block) {
+        if input.request.wanted.iter().any(|wanted| wanted.block == block) {
             continue;
         }
         let requestor = match sort {
             0 | 1 => NodeId(100),
             2 => NodeId(101 + number as u32),
-            sort => scene
+            sort => input
                 .stripe
                 .block(order[(*sort as usize * 5 + number) % order.len()])
                 .holder
                 .unwrap_or(NodeId(99)),
         };
-        scene.know(requestor);
-        scene.request.wanted.push(Wanted { block, requestor });
+        input.know(requestor);
+        input.request.wanted.push(Wanted { block, requestor });
     }
     let start = choices.window.0 % choices.sub_block_bytes;
-    scene.request.window = start..start + 1 + choices.window.1 % (choices.sub_block_bytes - start);
-    scene.request.policy.scheme = choices.scheme;
-    scene.request.policy.stretches = choices.chains.iter().map(|chain| stretch(chain, &scene)).collect();
-    scene.request.policy.slice_bytes = choices.slice_bytes;
+    input.request.window = start..start + 1 + choices.window.1 % (choices.sub_block_bytes - start);
+    input.request.policy.scheme = choices.scheme;
+    input.request.policy.stretches = choices.chains.iter().map(|chain| stretch(chain, &input)).collect();
+    input.request.policy.slice_bytes = choices.slice_bytes;
     if let (Some(ranges), Some(slice_bytes)) = (&choices.resume, choices.slice_bytes) {
-        let geometry = Geometry { window: scene.request.window.clone(), slice_bytes };
+        let geometry = Geometry { window: input.request.window.clone(), slice_bytes };
         let count = geometry.slices();
         let mut slices = SliceSet::new();
         ranges
             .iter()
             .for_each(|&(start, len)| slices.insert(start % count..(start % count + len).min(count)));
-        scene.request.resume = Some((geometry, slices));
+        input.request.resume = Some((geometry, slices));
     }
-    scene.request.sub_blocks = choices.subs.map(|(start, len)| {
+    input.request.sub_blocks = choices.subs.map(|(start, len)| {
         let start = start % alpha as u16;
         start..start + 1 + len % (alpha as u16 - start)
     });
-    (0..choices.spares).for_each(|spare| scene.know(NodeId(200 + spare)));
-    load(&mut scene.topology, choices);
-    scene
+    (0..choices.spares).for_each(|spare| input.know(NodeId(200 + spare)));
+    load(&mut input.topology, choices);
+    input
 }
 
 /// Sets uneven links and reservations.
@@ -339,40 +339,40 @@ fn check_broken_links(topology: &Topology, broken: &BTreeSet<(NodeId, NodeId)>, 
 }
 
 /// A chain of as many nodes as the code needs, some of which may hold no block.
-fn stretch((keys, bytes): &(Vec<u32>, u64), scene: &Scene) -> Stretch {
+fn stretch((keys, bytes): &(Vec<u32>, u64), input: &PlannerInput) -> Stretch {
     let mut nodes: Vec<(u32, u32)> = (1..).zip(keys).map(|(node, &key)| (key, node)).collect();
     nodes.sort_unstable();
-    let helpers = nodes.iter().map(|&(_, node)| NodeId(node)).take(scene.stripe.code.data_blocks());
+    let helpers = nodes.iter().map(|&(_, node)| NodeId(node)).take(input.stripe.code.data_blocks());
     Stretch { offsets: 0..*bytes, helpers: helpers.collect() }
 }
 
 fn check(code: Arc<dyn Code>, choices: &Choices) {
-    let scene = scene(Arc::clone(&code), choices);
-    let plan = match scene.try_plan() {
+    let input = input(Arc::clone(&code), choices);
+    let plan = match input.try_plan() {
         Ok(plan) => plan,
         // Random choices may ask for something impossible.
         Err(PlanError::NothingToMigrate { .. } | PlanError::Pacing { .. }) => return,
         Err(PlanError::Decode { .. }) if !matches!(code.spec(), CodeSpec::ReedSolomon { .. }) => return,
         Err(error) => panic!("{error}"),
     };
-    assert_eq!(plan, scene.plan(), "the same in every run");
+    assert_eq!(plan, input.plan(), "the same in every run");
     let longest = plan.geometry().bytes_of(0) as u64;
     assert!(longest <= 1 << 20);
-    plan.predict(&scene.topology);
+    plan.predict(&input.topology);
     let content = Content::of(&*code, choices.sub_block_bytes as usize, choices.seed);
-    check_broken_links(&scene.topology, &broken(&scene.topology, choices), &plan);
+    check_broken_links(&input.topology, &broken(&input.topology, choices), &plan);
     // The model in `sums` knows neither relays nor reservations, which change the choice of blocks.
     if choices.broken.is_empty() && choices.reserved.is_empty() {
-        check_against_sums(&scene, &plan);
+        check_against_sums(&input, &plan);
     }
     Executor::new(&plan, &content).check();
 }
 
 /// Asserts that a plan, whose helpers forward as few streams as possible, sends no more bytes than if every
 /// helper forwarded one sum for each output that the helper feeds, as the papers describe.
-fn check_against_sums(scene: &Scene, plan: &Plan) {
+fn check_against_sums(input: &PlannerInput, plan: &Plan) {
     let bytes = plan.slices().iter().map(|slice| plan.geometry().bytes_of(slice) as u64).sum::<u64>();
-    if let Some(sums) = sums::streams(scene, plan.scheme()) {
+    if let Some(sums) = sums::streams(input, plan.scheme()) {
         let cost = plan.cost();
         assert!(
             cost.network_bytes <= sums * bytes,

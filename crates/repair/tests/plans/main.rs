@@ -7,7 +7,7 @@ mod costs;
 mod errors;
 mod execution;
 mod packed;
-mod scene;
+mod planner_input;
 mod small;
 mod sums;
 mod text;

@@ -2,12 +2,13 @@
 
 use repair::{NodeId, Plan, Scheme, Trunk};
 
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 
 /// A plan for `f` lost blocks of RS(n, k), each rebuilt on its own new node.
 fn lost(n: usize, k: usize, f: usize) -> Plan {
     let wanted: Vec<String> = (0..f).map(|block| format!("b{block}>n{}", 100 + block)).collect();
-    Scene::new(&format!("rs-{n}-{k}; block 8388608; slice 4096; want {}; by packed", wanted.join(" "))).plan()
+    PlannerInput::new(&format!("rs-{n}-{k}; block 8388608; slice 4096; want {}; by packed", wanted.join(" ")))
+        .plan()
 }
 
 fn most(plan: &Plan) -> f64 {
@@ -67,19 +68,21 @@ enum Between {
 
 /// RS(16,12) on 16 nodes, with one lost block of region `lost` rebuilt on its old node. A rate of 1 Mb/s in
 /// the table becomes 10^5 bytes per second here.
-fn scene(table: &[[f64; 4]; 4], lost: usize, between: Between, by: Scheme) -> Scene {
+fn input(table: &[[f64; 4]; 4], lost: usize, between: Between, by: Scheme) -> PlannerInput {
     let requestor = 4 * lost + 1;
-    let mut scene =
-        Scene::new(&format!("rs-16-12; block 67108864; want b{}>n{requestor}; by {by}", requestor - 1));
+    let mut input = PlannerInput::new(&format!(
+        "rs-16-12; block 67108864; want b{}>n{requestor}; by {by}",
+        requestor - 1
+    ));
     let region = |node: u32| (node as usize - 1) / 4;
     for node in 1..=16u32 {
         let port = table[region(node)][region(node)] * 1e5;
-        let profile = scene.topology.get_mut(NodeId(node)).expect("a node");
+        let profile = input.topology.get_mut(NodeId(node)).expect("a node");
         profile.rack = Some(format!("r{}", region(node)));
         (profile.rates.up, profile.rates.down) = (port, port);
         for other in (1..=16u32).filter(|&other| other != node) {
             let rate = table[region(node)][region(other)] * 1e5;
-            scene.topology.set_pair(NodeId(node), NodeId(other), rate).expect("a rate");
+            input.topology.set_pair(NodeId(node), NodeId(other), rate).expect("a rate");
         }
     }
     if between == Between::Shared {
@@ -87,16 +90,16 @@ fn scene(table: &[[f64; 4]; 4], lost: usize, between: Between, by: Scheme) -> Sc
             (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).filter(|(from, to)| from != to)
         {
             let rate = table[from][to] * 1e5;
-            scene.topology.set_between(&format!("r{from}"), &format!("r{to}"), rate).expect("a rate");
+            input.topology.set_between(&format!("r{from}"), &format!("r{to}"), rate).expect("a rate");
         }
     }
-    scene
+    input
 }
 
 /// The predicted rate of the plan in Mb/s.
-fn reached(scene: &Scene) -> f64 {
-    let plan = scene.plan();
-    67_108_864.0 / plan.forecast(&scene.topology).busy.as_secs_f64() / 1e5
+fn reached(input: &PlannerInput) -> f64 {
+    let plan = input.plan();
+    67_108_864.0 / plan.forecast(&input.topology).busy.as_secs_f64() / 1e5
 }
 
 /// Compares plans with three lists of optima in Mb/s, for a lost block in each of the four regions: the
@@ -111,7 +114,7 @@ fn uneven_links_reach_the_optimum_of_the_linear_programme() {
     println!("| lost in | best path | packed, own links | packed, shared links |");
     for (table, pairs, shared, path) in figures {
         for lost in 0..4 {
-            let reach = |between, by| reached(&scene(table, lost, between, by));
+            let reach = |between, by| reached(&input(table, lost, between, by));
             let weighted = reach(Between::Pairs, Scheme::Weighted);
             assert!((weighted - path[lost]).abs() < 0.1, "path {lost}: {weighted} of {}", path[lost]);
             let own = reach(Between::Pairs, Scheme::Packed);
@@ -130,15 +133,15 @@ fn uneven_links_reach_the_optimum_of_the_linear_programme() {
 fn the_rack_aware_path_crosses_racks_as_rarely_as_possible() {
     let line =
         "rs-9-6; block 65536; slice 4096; want b0>n10; rack n2=a n3=a n4=b n5=b n6=b n7=c n8=c n9=c n10=a";
-    let scene = Scene::new(&format!("{line}; by rack-aware"));
-    let plan = scene.plan();
-    let rack = |node: NodeId| scene.topology.rack(node).expect("a rack");
+    let input = PlannerInput::new(&format!("{line}; by rack-aware"));
+    let plan = input.plan();
+    let rack = |node: NodeId| input.topology.rack(node).expect("a rack");
     let crossing = plan.edges().into_iter().filter(|&(from, to)| rack(from) != rack(to)).count();
     assert_eq!(crossing, 2);
     let order: Vec<u32> = plan.edges().iter().map(|(from, _)| from.0).collect();
     assert_eq!(order.len(), 6, "{order:?}");
     // Two helpers from the requestor's rack, three from b, and any one from c.
-    let mut wide = Scene::new(&format!("{line}; by rack-aware; lost b8"));
+    let mut wide = PlannerInput::new(&format!("{line}; by rack-aware; lost b8"));
     assert_eq!(wide.plan().edges().len(), 6);
     wide.topology.set_trunk("b", Trunk { up: 0.0, down: 1e6 }).expect("a rate");
     let error = wide.try_plan().expect_err("two of a and two of c are not six");

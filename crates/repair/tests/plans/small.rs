@@ -2,14 +2,14 @@
 
 use repair::{Scheme, explain};
 
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 
 /// Returns the scheme that `auto` chooses for one lost block over links of 1 Gb/s, and its predicted time
 /// divided by that of a direct send.
 fn picked(code: &str, n: u32, block_bytes: u64) -> (Scheme, f64) {
-    let mut scene = Scene::new(&format!("{code}; block {block_bytes}; want b0>n{}", n + 1));
-    scene.request.policy.scheme = Scheme::Auto;
-    let explained = explain(&scene.stripe, &scene.request, &scene.topology).expect("a plan");
+    let mut input = PlannerInput::new(&format!("{code}; block {block_bytes}; want b0>n{}", n + 1));
+    input.request.policy.scheme = Scheme::Auto;
+    let explained = explain(&input.stripe, &input.request, &input.topology).expect("a plan");
     let direct = block_bytes as f64 / 125e6;
     let ratio = explained.forecast.time.as_secs_f64() / direct;
     println!("{code}, {} KiB: {} {ratio:.3}", block_bytes >> 10, explained.plan.scheme());

@@ -6,17 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::BlockIndex;
 use repair::{NodeId, Scheme};
 
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 
 /// The outputs that each node adds to.
 type Fed = BTreeMap<NodeId, BTreeSet<usize>>;
 
 /// The number of streams in a plan of this scheme if only sums travel; `None` for other schemes.
-pub fn streams(scene: &Scene, scheme: Scheme) -> Option<u64> {
+pub fn streams(input: &PlannerInput, scheme: Scheme) -> Option<u64> {
     if !matches!(scheme, Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS | Scheme::Ppr | Scheme::CrrR) {
         return None;
     }
-    let account = Account::new(scene);
+    let account = Account::new(input);
     if account.goals.is_empty() {
         return Some(account.direct);
     }
@@ -39,23 +39,23 @@ struct Account {
 }
 
 impl Account {
-    fn new(scene: &Scene) -> Self {
-        let wanted: Vec<BlockIndex> = scene.request.wanted.iter().map(|wanted| wanted.block).collect();
-        let mut available: Vec<(bool, BlockIndex)> = scene
+    fn new(input: &PlannerInput) -> Self {
+        let wanted: Vec<BlockIndex> = input.request.wanted.iter().map(|wanted| wanted.block).collect();
+        let mut available: Vec<(bool, BlockIndex)> = input
             .stripe
             .held()
-            .map(|(block, holder)| (scene.request.wanted.iter().all(|w| w.requestor != holder), block))
+            .map(|(block, holder)| (input.request.wanted.iter().all(|w| w.requestor != holder), block))
             .collect();
         available.sort_unstable();
         let available: Vec<BlockIndex> = available.into_iter().map(|(_, block)| block).collect();
-        let mut recipe = scene.stripe.code.repair(&wanted, &available).expect("it was planned");
-        if let Some(subs) = &scene.request.sub_blocks {
+        let mut recipe = input.stripe.code.repair(&wanted, &available).expect("it was planned");
+        if let Some(subs) = &input.request.sub_blocks {
             recipe = recipe.only(|output| subs.contains(&output.sub));
         }
-        let holder = |block: BlockIndex| scene.stripe.block(block).holder.expect("a source is held");
+        let holder = |block: BlockIndex| input.stripe.block(block).holder.expect("a source is held");
         let mut account = Self { direct: 0, fed: Fed::new(), helpers: Vec::new(), goals: BTreeMap::new() };
         for (number, output) in recipe.outputs().iter().enumerate() {
-            let wanted = scene.request.wanted.iter().find(|wanted| wanted.block == output.block);
+            let wanted = input.request.wanted.iter().find(|wanted| wanted.block == output.block);
             let requestor = wanted.expect("an output of a wanted block").requestor;
             let sources = recipe.row(number).iter().map(|&(s, _)| recipe.sources()[s as usize].block);
             let nodes: BTreeSet<NodeId> = sources.map(holder).collect();

@@ -19,12 +19,12 @@ struct Asked {
 }
 
 /// One lost block, checked in four stretches.
-fn moving() -> Scene {
+fn moving() -> TestJob {
     let verify = Verify { parity: true, stretch_bytes: BLOCK_BYTES / STRETCHES, ..Verify::default() };
-    Scene::verified(1, verify)
+    TestJob::verified(1, verify)
 }
 
-impl Scene {
+impl TestJob {
     fn asked(&self) -> Vec<Asked> {
         let asked = |(node, message): &(NodeId, ToNode)| match message {
             ToNode::Fingerprint { block, window, seed, .. } => {
@@ -60,129 +60,129 @@ impl Scene {
 
 #[test]
 fn survivors_learn_the_seed_only_after_the_stretch_is_written() {
-    let mut scene = moving();
-    scene.write(0.2);
-    assert!(scene.asked().is_empty(), "nothing is complete yet");
-    scene.write(0.6);
-    let asked = scene.asked();
+    let mut test = moving();
+    test.write(0.2);
+    assert!(test.asked().is_empty(), "nothing is complete yet");
+    test.write(0.6);
+    let asked = test.asked();
     let windows: BTreeSet<_> = asked.iter().map(|asked| asked.window).collect();
     let stretch = BLOCK_BYTES / STRETCHES;
     assert_eq!(windows.into_iter().collect::<Vec<_>>(), [(0, stretch), (stretch, 2 * stretch)]);
     assert_eq!(asked.len(), 2 * 4, "k + 1 survivors each");
     assert!(asked.iter().all(|asked| asked.node != REQUESTOR), "a requestor has nothing sealed yet");
 
-    scene.deliver();
-    let seeds: BTreeSet<_> = scene.asked().iter().map(|asked| (asked.window, asked.seed)).collect();
+    test.deliver();
+    let seeds: BTreeSet<_> = test.asked().iter().map(|asked| (asked.window, asked.seed)).collect();
     let distinct: BTreeSet<_> = seeds.iter().map(|(_, seed)| seed).collect();
     assert_eq!((seeds.len(), distinct.len()), (4, 4), "each stretch has a seed of its own");
-    let asked = scene.asked();
+    let asked = test.asked();
     assert_eq!(asked.len(), 4 * 5, "k + 1 survivors and what was rebuilt, each once for a stretch");
     for asked in &asked[..19] {
-        scene.answer(asked, Fingerprint::zero());
+        test.answer(asked, Fingerprint::zero());
     }
-    assert!(!scene.was_told(REQUESTOR, is_commit), "an answer is missing");
-    scene.answer(&asked[19], Fingerprint::zero());
-    assert!(scene.was_told(REQUESTOR, is_commit));
+    assert!(!test.was_told(REQUESTOR, is_commit), "an answer is missing");
+    test.answer(&asked[19], Fingerprint::zero());
+    assert!(test.was_told(REQUESTOR, is_commit));
 }
 
 #[test]
 fn an_error_in_an_early_stretch_prevents_publication() {
-    let mut scene = moving();
-    scene.write(0.3);
-    let early = scene.asked();
-    scene.answer(&early[0], Fingerprint(vec![1; repair::FINGERPRINT_BYTES]));
+    let mut test = moving();
+    test.write(0.3);
+    let early = test.asked();
+    test.answer(&early[0], Fingerprint(vec![1; repair::FINGERPRINT_BYTES]));
     for asked in &early[1..] {
-        scene.answer(asked, Fingerprint::zero());
+        test.answer(asked, Fingerprint::zero());
     }
-    scene.deliver();
-    for asked in &scene.asked()[early.len()..] {
-        scene.answer(asked, Fingerprint::zero());
+    test.deliver();
+    for asked in &test.asked()[early.len()..] {
+        test.answer(asked, Fingerprint::zero());
     }
-    assert!(!scene.was_told(REQUESTOR, is_commit));
-    assert!(scene.is_given_up(REQUESTOR), "it is delivered anew");
+    assert!(!test.was_told(REQUESTOR, is_commit));
+    assert!(test.is_given_up(REQUESTOR), "it is delivered anew");
 }
 
 #[test]
 fn answers_with_another_seed_are_ignored() {
-    let mut scene = moving();
-    scene.write(1.0);
-    scene.deliver();
-    let asked = scene.asked();
+    let mut test = moving();
+    test.write(1.0);
+    test.deliver();
+    let asked = test.asked();
     for asked in &asked {
         let stale = Asked { seed: asked.seed ^ 1, ..asked.clone() };
-        scene.answer(&stale, Fingerprint::zero());
+        test.answer(&stale, Fingerprint::zero());
     }
-    assert!(!scene.was_told(REQUESTOR, is_commit));
+    assert!(!test.was_told(REQUESTOR, is_commit));
 }
 
 #[test]
 fn answers_for_another_nodes_block_are_ignored() {
-    let mut scene = moving();
-    scene.write(1.0);
-    scene.deliver();
-    let asked = scene.asked();
+    let mut test = moving();
+    test.write(1.0);
+    test.deliver();
+    let asked = test.asked();
     let liar = asked[0].node;
     for asked in &asked {
-        scene.answer(&Asked { node: liar, ..asked.clone() }, Fingerprint::zero());
+        test.answer(&Asked { node: liar, ..asked.clone() }, Fingerprint::zero());
     }
-    assert!(!scene.was_told(REQUESTOR, is_commit));
+    assert!(!test.was_told(REQUESTOR, is_commit));
     for asked in &asked {
-        scene.answer(asked, Fingerprint::zero());
+        test.answer(asked, Fingerprint::zero());
     }
-    assert!(scene.was_told(REQUESTOR, is_commit));
+    assert!(test.was_told(REQUESTOR, is_commit));
 }
 
 #[test]
 fn failures_of_nodes_that_only_answer_for_parity_do_not_harm_the_plan() {
-    let lost: fn(&mut Scene, &Asked) = |scene, beside| {
-        let gone = NodeProfile { alive: false, ..scene.topology.get(beside.node).expect("known").clone() };
-        scene.topology.set(beside.node, gone);
-        scene.job.handle_node_lost(beside.node, &scene.topology, scene.now);
-        scene.act();
+    let lost: fn(&mut TestJob, &Asked) = |test, beside| {
+        let gone = NodeProfile { alive: false, ..test.topology.get(beside.node).expect("known").clone() };
+        test.topology.set(beside.node, gone);
+        test.job.handle_node_lost(beside.node, &test.topology, test.now);
+        test.act();
     };
-    let rotten: fn(&mut Scene, &Asked) = |scene, beside| {
+    let rotten: fn(&mut TestJob, &Asked) = |test, beside| {
         let problem = BlockProblem::Corrupt("a checksum".into());
-        scene.say(beside.node, Report::BadBlock { block: beside.block.id.clone(), problem });
+        test.say(beside.node, Report::BadBlock { block: beside.block.id.clone(), problem });
     };
     for fail in [lost, rotten] {
-        let mut scene = moving();
-        scene.write(0.6);
-        let beside = scene.beside();
-        let (epoch, told) = (scene.job.epoch(), scene.told.len());
-        fail(&mut scene, &beside);
-        assert_eq!((scene.job.epoch(), scene.told.len()), (epoch, told), "the plan goes on");
-        scene.deliver();
-        let anew = scene.asked().split_off(8);
+        let mut test = moving();
+        test.write(0.6);
+        let beside = test.beside();
+        let (epoch, told) = (test.job.epoch(), test.told.len());
+        fail(&mut test, &beside);
+        assert_eq!((test.job.epoch(), test.told.len()), (epoch, told), "the plan goes on");
+        test.deliver();
+        let anew = test.asked().split_off(8);
         assert_eq!(anew.len(), 5, "all of it at once, of others");
         assert!(anew.iter().all(|asked| asked.node != beside.node));
         for asked in &anew {
-            scene.answer(asked, Fingerprint::zero());
+            test.answer(asked, Fingerprint::zero());
         }
-        assert!(scene.was_told(REQUESTOR, is_commit));
+        assert!(test.was_told(REQUESTOR, is_commit));
     }
 }
 
 #[test]
 fn others_are_asked_about_parity_if_one_does_not_answer() {
-    let mut scene = moving();
-    scene.write(1.0);
-    let silent = scene.beside().node;
-    scene.deliver();
-    let asked = scene.asked();
+    let mut test = moving();
+    test.write(1.0);
+    let silent = test.beside().node;
+    test.deliver();
+    let asked = test.asked();
     for asked in asked.iter().filter(|asked| asked.node != silent) {
-        scene.answer(asked, Fingerprint::zero());
+        test.answer(asked, Fingerprint::zero());
     }
-    scene.wait(2 * SECOND);
-    assert_eq!(scene.asked().len(), asked.len(), "it may be slow");
-    scene.wait(SECOND);
-    let anew = scene.asked().split_off(asked.len());
+    test.wait(2 * SECOND);
+    assert_eq!(test.asked().len(), asked.len(), "it may be slow");
+    test.wait(SECOND);
+    let anew = test.asked().split_off(asked.len());
     assert_eq!(anew.len(), 5, "all of it at once, of others");
     assert!(anew.iter().all(|asked| asked.node != silent));
     for asked in &anew {
-        scene.answer(asked, Fingerprint::zero());
+        test.answer(asked, Fingerprint::zero());
     }
-    scene.say(REQUESTOR, Report::Committed);
-    let outcome = scene.ended.expect("nothing is left to do").expect("it is good");
+    test.say(REQUESTOR, Report::Committed);
+    let outcome = test.ended.expect("nothing is left to do").expect("it is good");
     assert_eq!(
         outcome.replanned,
         [format!("h{silent} did not answer the parity check in time; asking other nodes")]
@@ -192,16 +192,16 @@ fn others_are_asked_about_parity_if_one_does_not_answer() {
 #[test]
 fn the_only_node_that_can_answer_about_parity_is_awaited() {
     let verify = Verify { parity: true, ..Verify::default() };
-    let mut scene = Scene::verified(2, verify);
+    let mut test = TestJob::verified(2, verify);
     let requestors = [REQUESTOR, NodeId(REQUESTORS + 1)];
-    requestors.iter().for_each(|&node| scene.say(node, Report::Delivered));
-    (0..2).zip(requestors).for_each(|(index, node)| scene.deliver_and_seal(node, index, 0));
-    let asked = scene.asked();
+    requestors.iter().for_each(|&node| test.say(node, Report::Delivered));
+    (0..2).zip(requestors).for_each(|(index, node)| test.deliver_and_seal(node, index, 0));
+    let asked = test.asked();
     assert_eq!(asked.len(), 6, "all survivors, and what was rebuilt");
-    scene.wait(100 * SECOND);
-    assert_eq!(scene.asked().len(), asked.len());
+    test.wait(100 * SECOND);
+    assert_eq!(test.asked().len(), asked.len());
     for asked in &asked {
-        scene.answer(asked, Fingerprint::zero());
+        test.answer(asked, Fingerprint::zero());
     }
-    assert!(scene.was_told(REQUESTOR, is_commit));
+    assert!(test.was_told(REQUESTOR, is_commit));
 }

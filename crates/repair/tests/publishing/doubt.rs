@@ -34,73 +34,73 @@ impl Cast {
     }
 
     /// Runs a job to its end.
-    fn play(&self, scene: &mut Scene) {
+    fn play(&self, test: &mut TestJob) {
         let mut heard = 0;
         for _ in 0..10_000 {
-            if scene.ended.is_some() {
+            if test.ended.is_some() {
                 return;
             }
-            match scene.told.get(heard).cloned() {
-                Some((node, message)) => self.answer(scene, node, message),
-                None => scene.wait(SECOND),
+            match test.told.get(heard).cloned() {
+                Some((node, message)) => self.answer(test, node, message),
+                None => test.wait(SECOND),
             }
-            heard = (heard + 1).min(scene.told.len());
+            heard = (heard + 1).min(test.told.len());
         }
-        panic!("no end: {:?}", scene.job.state());
+        panic!("no end: {:?}", test.job.state());
     }
 
-    fn answer(&self, scene: &mut Scene, node: NodeId, message: ToNode) {
+    fn answer(&self, test: &mut TestJob, node: NodeId, message: ToNode) {
         match message {
-            ToNode::Assign(assignment) if !assignment.sinks.is_empty() => scene.say(node, Report::Delivered),
-            ToNode::Stop { .. } => scene.say(node, Report::Stopped { delivered: SliceSet::new() }),
+            ToNode::Assign(assignment) if !assignment.sinks.is_empty() => test.say(node, Report::Delivered),
+            ToNode::Stop { .. } => test.say(node, Report::Stopped { delivered: SliceSet::new() }),
             ToNode::Seal { .. } => {
-                let digests = self.digests(scene, node);
-                scene.say(node, Report::Sealed { digests, hand_over_ms: 0 });
+                let digests = self.digests(test, node);
+                test.say(node, Report::Sealed { digests, hand_over_ms: 0 });
             }
             ToNode::Fingerprint { block, seed, .. } => {
                 let is_false = match self.forged {
                     Some(forged) if block.index.0 == forged => true,
-                    _ => self.is_spoilt(scene, node),
+                    _ => self.is_spoilt(test, node),
                 };
                 let fingerprint = match is_false {
                     true => Fingerprint(vec![1; repair::FINGERPRINT_BYTES]),
                     false => Fingerprint::zero(),
                 };
                 let fingerprints = vec![fingerprint];
-                scene.say(node, Report::Fingerprinted { block: block.id, seed, fingerprints });
+                test.say(node, Report::Fingerprinted { block: block.id, seed, fingerprints });
             }
-            ToNode::Commit { .. } => scene.say(node, Report::Committed),
+            ToNode::Commit { .. } => test.say(node, Report::Committed),
             _ => {}
         }
     }
 
     /// Whether a requestor holds something other than the lost block.
-    fn is_spoilt(&self, scene: &Scene, node: NodeId) -> bool {
-        node.0 >= REQUESTORS && (self.spoils.contains(&node) || self.reads_forged(scene))
+    fn is_spoilt(&self, test: &TestJob, node: NodeId) -> bool {
+        node.0 >= REQUESTORS && (self.spoils.contains(&node) || self.reads_forged(test))
     }
 
     /// Whether the current plan reads the forged block.
-    fn reads_forged(&self, scene: &Scene) -> bool {
-        let epoch = scene.job.epoch();
+    fn reads_forged(&self, test: &TestJob) -> bool {
+        let epoch = test.job.epoch();
         let reads = |(_, message): &(NodeId, ToNode)| match message {
             ToNode::Assign(assignment) if assignment.epoch == epoch => {
                 assignment.locals.iter().any(|local| Some(local.index.0) == self.forged)
             }
             _ => false,
         };
-        scene.told.iter().any(reads)
+        test.told.iter().any(reads)
     }
 
-    fn digests(&self, scene: &Scene, node: NodeId) -> Vec<(BlockId, Option<Digest>)> {
+    fn digests(&self, test: &TestJob, node: NodeId) -> Vec<(BlockId, Option<Digest>)> {
         let made = |index: u16| {
             let is_weak = (self.digest)(index).is_some_and(|digest| digest.kind() == "crc32c");
             let is_false = self.misstates.contains(&node)
                 // A checksum does not detect a forgery, but it detects corruption by the requestor.
                 || self.spoils.contains(&node)
-                || !is_weak && self.is_spoilt(scene, node);
+                || !is_weak && self.is_spoilt(test, node);
             (id(index), (self.digest)(if is_false { 99 } else { index }))
         };
-        let sinks = scene.told.iter().rev().find_map(|(told, message)| match message {
+        let sinks = test.told.iter().rev().find_map(|(told, message)| match message {
             ToNode::Assign(assignment) if *told == node => Some(assignment.sinks.clone()),
             _ => None,
         });
@@ -108,15 +108,15 @@ impl Cast {
     }
 }
 
-fn succeeded(scene: &Scene) -> &Outcome {
-    scene.ended.as_ref().expect("it has ended").as_ref().expect("it went well")
+fn succeeded(test: &TestJob) -> &Outcome {
+    test.ended.as_ref().expect("it has ended").as_ref().expect("it went well")
 }
 
 /// Asserts that nothing was published and that the job names these contradicting blocks.
-fn assert_contradiction(scene: &Scene, blocks: &[u16]) {
-    assert_eq!(scene.published, []);
-    let Some(Err(JobError::Contradiction { blocks: named, .. })) = &scene.ended else {
-        panic!("{:?}", scene.ended)
+fn assert_contradiction(test: &TestJob, blocks: &[u16]) {
+    assert_eq!(test.published, []);
+    let Some(Err(JobError::Contradiction { blocks: named, .. })) = &test.ended else {
+        panic!("{:?}", test.ended)
     };
     assert_eq!(*named, blocks.iter().map(|&index| id(index)).collect::<Vec<_>>());
 }
@@ -124,27 +124,27 @@ fn assert_contradiction(scene: &Scene, blocks: &[u16]) {
 #[test]
 fn with_one_block_to_spare_a_checksum_does_not_overrule_parity() {
     for forged in 2..6 {
-        let mut scene = Scene::recorded(2, PARITY, weak);
-        Cast { forged: Some(forged), ..Cast::honest(weak) }.play(&mut scene);
-        assert_contradiction(&scene, &[2, 3, 4, 5]);
+        let mut test = TestJob::recorded(2, PARITY, weak);
+        Cast { forged: Some(forged), ..Cast::honest(weak) }.play(&mut test);
+        assert_contradiction(&test, &[2, 3, 4, 5]);
         assert_eq!(
-            scene.contradicted,
+            test.contradicted,
             [(2..6).map(BlockIndex).collect()],
             "whoever drives it is told at once"
         );
-        assert_eq!(scene.lost, [], "nobody is accused at a guess");
+        assert_eq!(test.lost, [], "nobody is accused at a guess");
     }
 }
 
 #[test]
 fn with_two_blocks_to_spare_the_one_that_is_wrong_is_found_and_named() {
     for forged in 1..6 {
-        let mut scene = Scene::recorded(1, PARITY, weak);
-        Cast { forged: Some(forged), ..Cast::honest(weak) }.play(&mut scene);
-        let outcome = succeeded(&scene);
-        let asked = scene.contradicted.iter().flatten().any(|block| block.0 == forged);
+        let mut test = TestJob::recorded(1, PARITY, weak);
+        Cast { forged: Some(forged), ..Cast::honest(weak) }.play(&mut test);
+        let outcome = succeeded(&test);
+        let asked = test.contradicted.iter().flatten().any(|block| block.0 == forged);
         // A forged block that no check asked about does no harm.
-        assert_eq!(scene.lost, if asked { vec![BlockIndex(forged)] } else { vec![] }, "{outcome:?}");
+        assert_eq!(test.lost, if asked { vec![BlockIndex(forged)] } else { vec![] }, "{outcome:?}");
         assert_eq!(outcome.parity, ParityOutcome::Holds);
         assert!(!outcome.proven.contains(&BlockIndex(forged)), "{outcome:?}");
     }
@@ -157,14 +157,14 @@ fn a_read_tells_which_block_it_left_out_and_settles_nothing() {
     for (verify, forged) in
         [PARITY, DOUBTED].into_iter().flat_map(|verify| (1..6).map(move |at| (verify.clone(), at)))
     {
-        let mut scene = Scene::read(1, verify.clone());
-        Cast { forged: Some(forged), ..Cast::honest(|_| None) }.play(&mut scene);
-        let outcome = succeeded(&scene);
+        let mut test = TestJob::read(1, verify.clone());
+        Cast { forged: Some(forged), ..Cast::honest(|_| None) }.play(&mut test);
+        let outcome = succeeded(&test);
         assert_eq!(outcome.parity, ParityOutcome::Holds);
-        assert_eq!((outcome.proven.len(), &scene.lost[..]), (0, &[][..]), "{outcome:?}");
+        assert_eq!((outcome.proven.len(), &test.lost[..]), (0, &[][..]), "{outcome:?}");
         let is_left_out =
             outcome.replanned.iter().any(|why| why.contains(&format!("{} is not used", id(forged))));
-        let is_told = scene.contradicted.iter().any(|blocks| blocks.contains(&BlockIndex(forged)));
+        let is_told = test.contradicted.iter().any(|blocks| blocks.contains(&BlockIndex(forged)));
         assert_eq!(is_told, is_left_out, "{outcome:?}");
         assert!(is_told || !verify.doubted, "in doubt every survivor is asked: {outcome:?}");
     }
@@ -173,11 +173,11 @@ fn a_read_tells_which_block_it_left_out_and_settles_nothing() {
 #[test]
 fn a_unique_digest_identifies_the_wrong_block_with_one_to_spare() {
     for forged in 2..6 {
-        let mut scene = Scene::recorded(2, PARITY, strong);
-        Cast { forged: Some(forged), ..Cast::honest(strong) }.play(&mut scene);
-        let outcome = succeeded(&scene);
-        assert_eq!(scene.published.len(), 2, "{outcome:?}");
-        assert_eq!(scene.lost, [BlockIndex(forged)], "{outcome:?}");
+        let mut test = TestJob::recorded(2, PARITY, strong);
+        Cast { forged: Some(forged), ..Cast::honest(strong) }.play(&mut test);
+        let outcome = succeeded(&test);
+        assert_eq!(test.published.len(), 2, "{outcome:?}");
+        assert_eq!(test.lost, [BlockIndex(forged)], "{outcome:?}");
         let others: BTreeSet<BlockIndex> = (0..6).map(BlockIndex).filter(|block| block.0 != forged).collect();
         assert_eq!(outcome.proven, others);
     }
@@ -185,60 +185,60 @@ fn a_unique_digest_identifies_the_wrong_block_with_one_to_spare() {
 
 #[test]
 fn a_stripe_in_doubt_is_repaired_if_every_survivor_agrees() {
-    let mut scene = Scene::recorded(1, DOUBTED, weak);
-    Cast::honest(weak).play(&mut scene);
-    assert_eq!(succeeded(&scene).proven, (0..6).map(BlockIndex).collect(), "all of them were asked");
+    let mut test = TestJob::recorded(1, DOUBTED, weak);
+    Cast::honest(weak).play(&mut test);
+    assert_eq!(succeeded(&test).proven, (0..6).map(BlockIndex).collect(), "all of them were asked");
 }
 
 #[test]
 fn a_stripe_in_doubt_is_not_repaired_without_proof() {
     for digest in [weak, |_| None] {
-        let mut scene = Scene::recorded(3, DOUBTED, digest);
-        Cast::honest(digest).play(&mut scene);
-        assert_contradiction(&scene, &[3, 4, 5]);
+        let mut test = TestJob::recorded(3, DOUBTED, digest);
+        Cast::honest(digest).play(&mut test);
+        assert_contradiction(&test, &[3, 4, 5]);
     }
-    let mut scene = Scene::recorded(3, DOUBTED, strong);
-    Cast::honest(strong).play(&mut scene);
-    assert_eq!(scene.published.len(), 3);
+    let mut test = TestJob::recorded(3, DOUBTED, strong);
+    Cast::honest(strong).play(&mut test);
+    assert_eq!(test.published.len(), 3);
 }
 
 /// Another job or a scrub finds the contradiction during a repair that would have asked fewer survivors.
 #[test]
 fn after_a_contradiction_every_survivor_is_asked() {
-    let mut scene = Scene::recorded(1, PARITY, weak);
-    scene.job.handle_contradiction(&scene.topology, scene.now);
-    Cast::honest(weak).play(&mut scene);
-    assert_eq!(succeeded(&scene).proven.len(), 6);
+    let mut test = TestJob::recorded(1, PARITY, weak);
+    test.job.handle_contradiction(&test.topology, test.now);
+    Cast::honest(weak).play(&mut test);
+    assert_eq!(succeeded(&test).proven.len(), 6);
 }
 
 #[test]
 fn a_requestor_with_a_wrong_digest_is_suspected_before_any_source() {
     for parity in [true, false] {
-        let mut scene = Scene::recorded(1, Verify { parity, ..PARITY }, weak);
+        let mut test = TestJob::recorded(1, Verify { parity, ..PARITY }, weak);
         let first = NodeId(REQUESTORS);
-        Cast { misstates: vec![first], ..Cast::honest(weak) }.play(&mut scene);
-        assert_eq!(scene.published, [(BlockIndex(0), SPARE)]);
-        let [why] = &succeeded(&scene).replanned[..] else { panic!("{:?}", succeeded(&scene)) };
+        Cast { misstates: vec![first], ..Cast::honest(weak) }.play(&mut test);
+        assert_eq!(test.published, [(BlockIndex(0), SPARE)]);
+        let [why] = &succeeded(&test).replanned[..] else { panic!("{:?}", succeeded(&test)) };
         assert!(why.ends_with(&format!("this repair avoids h{first} as a target from now on")), "{why}");
-        assert_eq!((scene.lost, scene.contradicted), (vec![], vec![]));
+        assert_eq!((test.lost, test.contradicted), (vec![], vec![]));
     }
 }
 
 #[test]
 fn a_requestor_that_spoils_a_block_is_replaced_though_only_one_block_is_to_spare() {
-    let mut scene = Scene::recorded(2, PARITY, |_| None);
+    let mut test = TestJob::recorded(2, PARITY, |_| None);
     let other = NodeId(21);
-    scene.topology.set(other, NodeProfile::helper("h21", "10.0.0.21:1"));
+    test.topology.set(other, NodeProfile::helper("h21", "10.0.0.21:1"));
     let spoils = vec![NodeId(REQUESTORS)];
-    Cast { spoils, ..Cast::honest(|_| None) }.play(&mut scene);
-    assert_eq!(scene.published.len(), 2);
-    assert!(scene.published.iter().all(|&(_, node)| node != NodeId(REQUESTORS)), "{:?}", scene.published);
-    assert_eq!((&scene.lost[..], &scene.contradicted[..]), (&[][..], &[][..]));
+    Cast { spoils, ..Cast::honest(|_| None) }.play(&mut test);
+    assert_eq!(test.published.len(), 2);
+    assert!(test.published.iter().all(|&(_, node)| node != NodeId(REQUESTORS)), "{:?}", test.published);
+    assert_eq!((&test.lost[..], &test.contradicted[..]), (&[][..], &[][..]));
 }
 
 #[test]
 fn if_two_requestors_agree_sources_are_suspected() {
-    let mut scene = Scene::recorded(1, PARITY, weak);
-    Cast { misstates: vec![NodeId(REQUESTORS), SPARE], ..Cast::honest(weak) }.play(&mut scene);
-    assert_contradiction(&scene, &[1, 2, 3, 4, 5]);
+    let mut test = TestJob::recorded(1, PARITY, weak);
+    Cast { misstates: vec![NodeId(REQUESTORS), SPARE], ..Cast::honest(weak) }.play(&mut test);
+    assert_contradiction(&test, &[1, 2, 3, 4, 5]);
 }

@@ -28,7 +28,7 @@ fn permit() -> Permit {
 }
 
 /// An RS(6,3) stripe with its first blocks lost, and a job that repairs or reads them.
-struct Scene {
+struct TestJob {
     topology: Topology,
     job: Job,
     now: Duration,
@@ -39,7 +39,7 @@ struct Scene {
     ended: Option<Result<Outcome, JobError>>,
 }
 
-impl Scene {
+impl TestJob {
     fn new(lost: u16) -> Self {
         Self::verified(lost, Verify::default())
     }
@@ -99,7 +99,7 @@ impl Scene {
             permits: vec![(BlockIndex(0), permit())],
         };
         let job = Job::new(request, [7; 32], &topology, Duration::ZERO);
-        let mut scene = Self {
+        let mut test = Self {
             topology,
             job,
             now: Duration::ZERO,
@@ -109,8 +109,8 @@ impl Scene {
             contradicted: Vec::new(),
             ended: None,
         };
-        scene.act();
-        scene
+        test.act();
+        test
     }
 
     fn act(&mut self) {
@@ -168,137 +168,137 @@ fn failed(index: u16, problem: SinkProblem) -> Report {
 }
 
 /// One lost block, sealed and about to be committed by a store that needs extra time to accept it.
-fn committing(hand_over_ms: u32) -> (Scene, NodeId) {
-    let (mut scene, node) = (Scene::new(1), NodeId(REQUESTORS));
-    scene.say(node, Report::Delivered);
-    scene.deliver_and_seal(node, 0, hand_over_ms);
-    assert!(scene.was_told(node, is_commit));
-    (scene, node)
+fn committing(hand_over_ms: u32) -> (TestJob, NodeId) {
+    let (mut test, node) = (TestJob::new(1), NodeId(REQUESTORS));
+    test.say(node, Report::Delivered);
+    test.deliver_and_seal(node, 0, hand_over_ms);
+    assert!(test.was_told(node, is_commit));
+    (test, node)
 }
 
 #[test]
 fn a_process_gets_its_time_in_addition_to_the_disks() {
-    let (mut scene, node) = committing(0);
-    scene.wait(119 * SECOND);
-    assert!(!scene.is_given_up(node));
-    scene.wait(2 * SECOND);
-    assert!(scene.is_given_up(node), "a disk that hangs");
+    let (mut test, node) = committing(0);
+    test.wait(119 * SECOND);
+    assert!(!test.is_given_up(node));
+    test.wait(2 * SECOND);
+    assert!(test.is_given_up(node), "a disk that hangs");
 
-    let (mut scene, node) = committing(600_000);
-    scene.wait(700 * SECOND);
-    assert!(!scene.is_given_up(node));
-    scene.say(node, Report::Committed);
-    assert_eq!(scene.published, [(BlockIndex(0), node)]);
-    assert!(scene.ended.expect("nothing is left to do").is_ok());
+    let (mut test, node) = committing(600_000);
+    test.wait(700 * SECOND);
+    assert!(!test.is_given_up(node));
+    test.say(node, Report::Committed);
+    assert_eq!(test.published, [(BlockIndex(0), node)]);
+    assert!(test.ended.expect("nothing is left to do").is_ok());
 
-    let (mut scene, node) = committing(600_000);
-    scene.wait(721 * SECOND);
-    assert!(scene.is_given_up(node));
+    let (mut test, node) = committing(600_000);
+    test.wait(721 * SECOND);
+    assert!(test.is_given_up(node));
 }
 
 /// One lost block that was committed and must now be read back.
-fn rereading() -> (Scene, NodeId) {
+fn rereading() -> (TestJob, NodeId) {
     let verify = Verify { reread: true, ..Verify::default() };
-    let (mut scene, node) = (Scene::verified(1, verify), NodeId(REQUESTORS));
-    scene.say(node, Report::Delivered);
-    scene.deliver_and_seal(node, 0, 0);
-    scene.say(node, Report::Committed);
-    assert!(scene.was_told(node, |message| matches!(message, ToNode::Reread { .. })));
-    (scene, node)
+    let (mut test, node) = (TestJob::verified(1, verify), NodeId(REQUESTORS));
+    test.say(node, Report::Delivered);
+    test.deliver_and_seal(node, 0, 0);
+    test.say(node, Report::Committed);
+    assert!(test.was_told(node, |message| matches!(message, ToNode::Reread { .. })));
+    (test, node)
 }
 
 #[test]
 fn a_throttled_reread_is_awaited_while_it_is_reported() {
-    let (mut scene, node) = rereading();
+    let (mut test, node) = rereading();
     for _ in 0..60 {
-        scene.wait(60 * SECOND);
-        scene.say(node, Report::Limited);
+        test.wait(60 * SECOND);
+        test.say(node, Report::Limited);
     }
-    let told = scene.told.len();
-    scene.wait(119 * SECOND);
-    assert_eq!((scene.told.len(), scene.ended.is_none()), (told, true));
-    scene.say(node, Report::Reread { block: id(0), digest: None });
-    assert!(scene.ended.expect("nothing is left to do").is_ok());
+    let told = test.told.len();
+    test.wait(119 * SECOND);
+    assert_eq!((test.told.len(), test.ended.is_none()), (told, true));
+    test.say(node, Report::Reread { block: id(0), digest: None });
+    assert!(test.ended.expect("nothing is left to do").is_ok());
 
     // A node that falls silent is not awaited, regardless of earlier reports.
-    let (mut scene, node) = rereading();
-    scene.say(node, Report::Limited);
-    let told = scene.told.len();
-    scene.wait(121 * SECOND);
-    assert!(scene.told.len() > told, "it is stopped");
+    let (mut test, node) = rereading();
+    test.say(node, Report::Limited);
+    let told = test.told.len();
+    test.wait(121 * SECOND);
+    assert!(test.told.len() > told, "it is stopped");
 
     // No cap throttles sealing and committing, so a report of a cap does not extend the time limit.
-    let (mut scene, node) = committing(0);
+    let (mut test, node) = committing(0);
     for _ in 0..3 {
-        scene.wait(41 * SECOND);
-        scene.say(node, Report::Limited);
+        test.wait(41 * SECOND);
+        test.say(node, Report::Limited);
     }
-    assert!(scene.is_given_up(node));
+    assert!(test.is_given_up(node));
 }
 
 #[test]
 fn no_node_keeps_a_job_waiting_for_longer_than_an_hour() {
-    let (mut scene, node) = committing(u32::MAX);
-    scene.wait(3600 * SECOND);
-    assert!(!scene.is_given_up(node));
-    scene.wait(121 * SECOND);
-    assert!(scene.is_given_up(node));
+    let (mut test, node) = committing(u32::MAX);
+    test.wait(3600 * SECOND);
+    assert!(!test.is_given_up(node));
+    test.wait(121 * SECOND);
+    assert!(test.is_given_up(node));
 }
 
 /// A requestor gets the permit of its own block only, even if it is a replacement.
 #[test]
 fn a_permit_goes_with_its_block() {
-    let has_it = |scene: &Scene, node: u32| {
+    let has_it = |test: &TestJob, node: u32| {
         let assigned = |message: &ToNode| match message {
             ToNode::Assign(assignment) => {
                 assignment.sinks.first().map(|sink| sink.permit() == Some(&permit()))
             }
             _ => None,
         };
-        scene.told.iter().filter(|(told, _)| told.0 == node).find_map(|(_, message)| assigned(message))
+        test.told.iter().filter(|(told, _)| told.0 == node).find_map(|(_, message)| assigned(message))
     };
-    let scene = Scene::new(2);
-    assert_eq!([0, 1].map(|at| has_it(&scene, REQUESTORS + at)), [Some(true), Some(false)]);
-    assert!(!format!("{:?}", scene.told).contains("secret"));
+    let test = TestJob::new(2);
+    assert_eq!([0, 1].map(|at| has_it(&test, REQUESTORS + at)), [Some(true), Some(false)]);
+    assert!(!format!("{:?}", test.told).contains("secret"));
 
-    let mut scene = Scene::new(1);
-    scene.say(NodeId(REQUESTORS), failed(0, SinkProblem::NotNow("an operator has the lock".into())));
-    assert_eq!(has_it(&scene, SPARE.0), Some(true));
+    let mut test = TestJob::new(1);
+    test.say(NodeId(REQUESTORS), failed(0, SinkProblem::NotNow("an operator has the lock".into())));
+    assert_eq!(has_it(&test, SPARE.0), Some(true));
 }
 
 #[test]
 fn a_stripe_that_two_stores_refuse_is_left_alone() {
-    let (mut scene, node) = (Scene::new(1), NodeId(REQUESTORS));
+    let (mut test, node) = (TestJob::new(1), NodeId(REQUESTORS));
     let locked = || SinkProblem::NotNow("an operator has the lock".into());
-    scene.say(node, failed(0, locked()));
-    assert!(scene.ended.is_none() && scene.is_given_up(node), "one may be wrong");
-    assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
+    test.say(node, failed(0, locked()));
+    assert!(test.ended.is_none() && test.is_given_up(node), "one may be wrong");
+    assert!(test.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
     // The first node repeats its report, but it no longer belongs to the job.
-    scene.say(node, failed(0, locked()));
-    assert!(scene.ended.is_none());
-    scene.say(SPARE, failed(0, locked()));
-    let error = scene.ended.expect("it is no use").unwrap_err();
+    test.say(node, failed(0, locked()));
+    assert!(test.ended.is_none());
+    test.say(SPARE, failed(0, locked()));
+    let error = test.ended.expect("it is no use").unwrap_err();
     assert!(matches!(error, JobError::StoreNotReady { .. }), "{error}");
 }
 
 #[test]
 fn a_block_being_accepted_is_not_reassigned_when_another_node_fails() {
-    let mut scene = Scene::new(2);
+    let mut test = TestJob::new(2);
     let [first, second] = [NodeId(REQUESTORS), NodeId(REQUESTORS + 1)];
-    scene.say(first, Report::Delivered);
-    scene.say(second, Report::Delivered);
-    scene.deliver_and_seal(first, 0, 600_000);
-    scene.deliver_and_seal(second, 1, 600_000);
-    assert!(scene.was_told(first, is_commit) && scene.was_told(second, is_commit));
-    scene.say(second, failed(1, SinkProblem::Process("the server refuses".into())));
-    assert!(scene.is_given_up(second));
-    scene.wait(500 * SECOND);
-    assert!(!scene.is_given_up(first), "its store still takes the block over");
-    scene.say(first, Report::Committed);
-    scene.say(first, Report::Stopped { delivered: SliceSet::new() });
-    assert_eq!(scene.published, [(BlockIndex(0), first)]);
+    test.say(first, Report::Delivered);
+    test.say(second, Report::Delivered);
+    test.deliver_and_seal(first, 0, 600_000);
+    test.deliver_and_seal(second, 1, 600_000);
+    assert!(test.was_told(first, is_commit) && test.was_told(second, is_commit));
+    test.say(second, failed(1, SinkProblem::Process("the server refuses".into())));
+    assert!(test.is_given_up(second));
+    test.wait(500 * SECOND);
+    assert!(!test.is_given_up(first), "its store still takes the block over");
+    test.say(first, Report::Committed);
+    test.say(first, Report::Stopped { delivered: SliceSet::new() });
+    assert_eq!(test.published, [(BlockIndex(0), first)]);
     // Only the other block goes to the spare node.
-    let assigned = scene.told.iter().rev().find_map(|(node, message)| match message {
+    let assigned = test.told.iter().rev().find_map(|(node, message)| match message {
         ToNode::Assign(assignment) if *node == SPARE => Some(assignment),
         _ => None,
     });
@@ -309,65 +309,65 @@ fn a_block_being_accepted_is_not_reassigned_when_another_node_fails() {
 
 #[test]
 fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
-    let (mut scene, node) = (Scene::new(1), NodeId(REQUESTORS));
-    scene.say(node, Report::Delivered);
-    scene.say(node, Report::Refused { why: repair::Refusal::NoStore });
-    assert!(scene.is_given_up(node));
-    assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
+    let (mut test, node) = (TestJob::new(1), NodeId(REQUESTORS));
+    test.say(node, Report::Delivered);
+    test.say(node, Report::Refused { why: repair::Refusal::NoStore });
+    assert!(test.is_given_up(node));
+    assert!(test.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
 }
 
 /// One lost block whose requestor fails while every other node holds a block of the stripe; returns the new
 /// requestor.
-fn stand_in_among_holders(shares_nodes: bool, full: &[u32]) -> (Scene, Option<NodeId>) {
+fn stand_in_among_holders(shares_nodes: bool, full: &[u32]) -> (TestJob, Option<NodeId>) {
     let policy = Policy { shares_nodes, ..Policy::default() };
-    let (mut scene, node) =
-        (Scene::with(1, policy, Verify::default(), |_| None, None, true), NodeId(REQUESTORS));
+    let (mut test, node) =
+        (TestJob::with(1, policy, Verify::default(), |_| None, None, true), NodeId(REQUESTORS));
     for &full in full {
-        let mut profile = scene.topology.get(NodeId(full)).expect("it is there").clone();
+        let mut profile = test.topology.get(NodeId(full)).expect("it is there").clone();
         profile.free_bytes = 0;
-        scene.topology.set(NodeId(full), profile);
+        test.topology.set(NodeId(full), profile);
     }
-    scene.told.clear();
-    scene.say(node, failed(0, SinkProblem::Process("the server refuses".into())));
-    scene.wait(5 * SECOND);
+    test.told.clear();
+    test.say(node, failed(0, SinkProblem::Process("the server refuses".into())));
+    test.wait(5 * SECOND);
     let gets = |(node, message): &(NodeId, ToNode)| match message {
         ToNode::Assign(assignment) if !assignment.sinks.is_empty() => Some(*node),
         _ => None,
     };
-    let other = scene.told.iter().find_map(gets);
-    (scene, other)
+    let other = test.told.iter().find_map(gets);
+    (test, other)
 }
 
 #[test]
 fn a_holder_replaces_a_requestor_only_if_nodes_may_share() {
-    let (scene, other) = stand_in_among_holders(false, &[]);
-    assert!(matches!(scene.ended, Some(Err(JobError::NoRequestor { .. }))), "{:?}", scene.ended);
+    let (test, other) = stand_in_among_holders(false, &[]);
+    assert!(matches!(test.ended, Some(Err(JobError::NoRequestor { .. }))), "{:?}", test.ended);
     assert_eq!(other, None);
     // Six blocks on five nodes mean two blocks on at least one of them.
-    let (mut scene, other) = stand_in_among_holders(true, &[1, 2]);
-    assert!(scene.ended.is_none());
+    let (mut test, other) = stand_in_among_holders(true, &[1, 2]);
+    assert!(test.ended.is_none());
     let other = other.expect("a holder gets it");
     assert!((3..6).contains(&other.0), "one with room, and not {other}");
-    scene.say(other, Report::Delivered);
-    scene.deliver_and_seal(other, 0, 0);
-    scene.say(other, Report::Committed);
-    assert_eq!(scene.published, [(BlockIndex(0), other)]);
+    test.say(other, Report::Delivered);
+    test.deliver_and_seal(other, 0, 0);
+    test.say(other, Report::Committed);
+    assert_eq!(test.published, [(BlockIndex(0), other)]);
 }
 
 #[test]
 fn a_second_failure_does_not_cut_short_the_acceptance_of_a_block() {
-    let mut scene = Scene::new(2);
+    let mut test = TestJob::new(2);
     let [first, second] = [NodeId(REQUESTORS), NodeId(REQUESTORS + 1)];
-    scene.say(first, Report::Delivered);
-    scene.say(second, Report::Delivered);
-    scene.deliver_and_seal(first, 0, 600_000);
-    scene.deliver_and_seal(second, 1, 600_000);
-    scene.say(second, failed(1, SinkProblem::Process("the server refuses".into())));
+    test.say(first, Report::Delivered);
+    test.say(second, Report::Delivered);
+    test.deliver_and_seal(first, 0, 600_000);
+    test.deliver_and_seal(second, 1, 600_000);
+    test.say(second, failed(1, SinkProblem::Process("the server refuses".into())));
     let reads = |(node, message): &(NodeId, ToNode)| {
         (*node < NodeId(REQUESTORS) && matches!(message, ToNode::Assign(_))).then_some(*node)
     };
-    let source = scene.told.iter().find_map(reads).expect("somebody reads");
-    scene.say(source, Report::BadBlock { block: id(source.0 as u16), problem: BlockProblem::Missing });
-    scene.wait(500 * SECOND);
-    assert!(!scene.is_given_up(first), "its store still takes the block over");
+    let source = test.told.iter().find_map(reads).expect("somebody reads");
+    test.say(source, Report::BadBlock { block: id(source.0 as u16), problem: BlockProblem::Missing });
+    test.wait(500 * SECOND);
+    assert!(!test.is_given_up(first), "its store still takes the block over");
 }

@@ -1,7 +1,7 @@
 //! Rules that hold for every scheme: the choice of nodes, the remaining slices, and the text of a plan.
 
 use super::check;
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 
 #[test]
 fn blocks_that_still_exist_are_copied() {
@@ -202,16 +202,16 @@ fn a_repair_goes_on_with_the_slices_it_lacks() {
 
 #[test]
 fn with_the_names_of_the_nodes() {
-    let scene = Scene::new("rs-3-2; want b0>n20; by rp");
-    let plan = scene.plan();
-    let text = plan.display_with(&scene.topology).to_string();
+    let input = PlannerInput::new("rs-3-2; want b0>n20; by rp");
+    let plan = input.plan();
+    let text = plan.display_with(&input.topology).to_string();
     assert!(text.contains("dn03 reads b2: to dn20 [dn02#0 + 2·b2]"), "{text}");
     assert!(text.contains("b0 to dn20"), "{text}");
 }
 
 #[test]
 fn as_json() {
-    let plan = Scene::new("rs-3-2; want b0>n20; by rp").plan();
+    let plan = PlannerInput::new("rs-3-2; want b0>n20; by rp").plan();
     let json = serde_json::to_value(plan.summary()).expect("a summary");
     assert_eq!(json["scheme"], "pipelined");
     assert_eq!(json["helpers"], serde_json::json!([2, 3]));

@@ -1,7 +1,7 @@
 //! Repair pipelining with one or several chains.
 
 use super::check;
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 
 #[test]
 fn pipelined() {
@@ -219,8 +219,8 @@ fn sums_bypass_nodes_that_add_nothing() {
 #[test]
 fn chains_that_were_dealt_to_a_node_twice() {
     let plan = |chain: &str| {
-        let scene = format!("rs-6-3; on b2=n2; want b0>n20; slice 8192; prefer n4 n5; chain 65536*{chain}");
-        Scene::new(&scene).plan().to_string()
+        let input = format!("rs-6-3; on b2=n2; want b0>n20; slice 8192; prefer n4 n5; chain 65536*{chain}");
+        PlannerInput::new(&input).plan().to_string()
     };
     assert_eq!(plan("n2>n2>n6"), plan("n2>n4>n6"));
 }

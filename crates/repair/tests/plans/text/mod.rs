@@ -6,12 +6,12 @@ mod scattered;
 mod star_and_tree;
 mod sub_packetized;
 
-use crate::scene::Scene;
+use crate::planner_input::PlannerInput;
 
 #[track_caller]
-fn check(scene: &str, expected: &str) {
-    let text = Scene::new(scene).plan().to_string();
+fn check(input: &str, expected: &str) {
+    let text = PlannerInput::new(input).plan().to_string();
     let expected: Vec<&str> =
         expected.lines().map(|line| line.strip_prefix("        ").unwrap_or(line)).collect();
-    assert_eq!(text.trim_end(), expected.join("\n").trim(), "{scene}\n{text}");
+    assert_eq!(text.trim_end(), expected.join("\n").trim(), "{input}\n{text}");
 }

@@ -60,8 +60,8 @@ fn flip(file: &File, offset: u64) {
 }
 
 /// Returns the writer of a block that is read back through a gate, and the gate.
-fn making(scene: &Scene, length: usize) -> (Box<dyn Publish>, Arc<Watched>) {
-    let mut writer = scene.blocks.create(&sink(&id("a"), length as u64)).expect("space");
+fn making(test: &TestStore, length: usize) -> (Box<dyn Publish>, Arc<Watched>) {
+    let mut writer = test.blocks.create(&sink(&id("a"), length as u64)).expect("space");
     let gate = Arc::new(Watched::default());
     writer.read_back_behind(gate.clone());
     (writer, gate)
@@ -84,17 +84,17 @@ fn open(path: &Path) -> File {
 }
 
 /// Returns the file of a writer's bytes.
-fn temporary(scene: &Scene) -> File {
-    let names = scene.files();
+fn temporary(test: &TestStore) -> File {
+    let names = test.files();
     let name = names.iter().find(|name| name.starts_with(".tmp-") && !name.ends_with(".crc"));
-    open(&scene.place(&id("a")).folder.join(name.expect("a writer has one")))
+    open(&test.place(&id("a")).folder.join(name.expect("a writer has one")))
 }
 
 #[test]
 fn every_byte_is_read_back_once_and_many_before_the_last_write() {
-    let scene = Scene::new();
+    let test = TestStore::new();
     let bytes = pattern(1, LENGTH);
-    let (mut writer, gate) = making(&scene, LENGTH);
+    let (mut writer, gate) = making(&test, LENGTH);
     write(&mut *writer, &bytes[..16 * MIB]).expect("written");
     gate.await_passed(8 * MIB as u64);
     for at in (16 * MIB..LENGTH).step_by(70_000) {
@@ -103,13 +103,13 @@ fn every_byte_is_read_back_once_and_many_before_the_last_write() {
     let digest = writer.seal().expect("complete");
     assert_eq!(finish(writer, &gate).expect("good"), digest);
     assert_eq!(gate.passed(), LENGTH as u64);
-    assert_eq!(scene.load(&id("a")).expect("whole"), bytes);
+    assert_eq!(test.load(&id("a")).expect("whole"), bytes);
 }
 
 #[test]
 fn overwritten_windows_are_read_back_again() {
-    let scene = Scene::new();
-    let (mut writer, gate) = making(&scene, LENGTH);
+    let test = TestStore::new();
+    let (mut writer, gate) = making(&test, LENGTH);
     write(&mut *writer, &pattern(1, 8 * MIB)).expect("written");
     gate.await_passed(8 * MIB as u64);
     let bytes = pattern(2, LENGTH);
@@ -119,14 +119,14 @@ fn overwritten_windows_are_read_back_again() {
     let digest = writer.seal().expect("complete");
     assert_eq!(finish(writer, &gate).expect("good"), digest);
     assert!(gate.passed() >= (LENGTH + 8 * MIB) as u64, "{}", gate.passed());
-    assert_eq!(scene.load(&id("a")).expect("whole"), bytes);
+    assert_eq!(test.load(&id("a")).expect("whole"), bytes);
 }
 
 #[test]
 fn a_block_that_reads_back_wrong_is_not_sealed() {
-    let scene = Scene::new();
-    let (mut writer, gate) = making(&scene, LENGTH);
-    *gate.rot.lock().unwrap() = Some((temporary(&scene), 7 * MIB as u64));
+    let test = TestStore::new();
+    let (mut writer, gate) = making(&test, LENGTH);
+    *gate.rot.lock().unwrap() = Some((temporary(&test), 7 * MIB as u64));
     let bytes = pattern(1, LENGTH);
     write(&mut *writer, &bytes[..8 * MIB]).expect("nothing was read back yet");
     gate.await_passed(1);
@@ -139,15 +139,15 @@ fn a_block_that_reads_back_wrong_is_not_sealed() {
     assert!(text.contains("bytes 7340032 to 7344128 did not read back as they were written"), "{text}");
     assert!(writer.seal().is_err(), "a second look does not make it good");
     assert!(writer.commit().is_err());
-    assert_eq!(scene.files(), [""; 0]);
+    assert_eq!(test.files(), [""; 0]);
 }
 
 #[test]
 fn damage_after_the_seal_is_reported_by_the_read_back() {
     for offset in [0, 4095, 3_000_000, 3_145_730] {
-        let scene = Scene::new();
-        let (mut writer, gate) = making(&scene, 3 * MIB + 3);
-        *gate.rot.lock().unwrap() = Some((temporary(&scene), offset));
+        let test = TestStore::new();
+        let (mut writer, gate) = making(&test, 3 * MIB + 3);
+        *gate.rot.lock().unwrap() = Some((temporary(&test), offset));
         write(&mut *writer, &pattern(1, 3 * MIB + 3)).expect("written");
         writer.seal().expect("what is read is not known yet");
         let error = finish(writer, &gate).expect_err("it is not what was written");
@@ -157,14 +157,14 @@ fn damage_after_the_seal_is_reported_by_the_read_back() {
 
 #[test]
 fn a_closed_gate_ends_the_read_back() {
-    let scene = Scene::new();
-    let (mut writer, gate) = making(&scene, LENGTH);
+    let test = TestStore::new();
+    let (mut writer, gate) = making(&test, LENGTH);
     gate.closed.store(true, Ordering::Release);
     write(&mut *writer, &pattern(1, LENGTH)).expect("written");
     let digest = writer.seal().expect("complete");
     let rest = writer.commit().expect("committed").expect("nothing was read");
     assert!(matches!(rest(&*gate), Err(BlockError::GivenUp(_))));
-    assert_eq!(scene.open(&id("a")).expect("there").verify(&OpenGate).expect("whole"), digest);
+    assert_eq!(test.open(&id("a")).expect("there").verify(&OpenGate).expect("whole"), digest);
 }
 
 /// A gate that blocks all reads until a test sets `open`.
@@ -186,8 +186,8 @@ impl Gate for Shut {
 
 #[test]
 fn dropping_a_writer_stops_its_read_back() {
-    let scene = Scene::new();
-    let mut writer = scene.blocks.create(&sink(&id("a"), LENGTH as u64)).expect("space");
+    let test = TestStore::new();
+    let mut writer = test.blocks.create(&sink(&id("a"), LENGTH as u64)).expect("space");
     let gate = Arc::new(Shut::default());
     writer.read_back_behind(gate.clone());
     write(&mut *writer, &pattern(1, 9 * MIB)).expect("written, whatever the gate does");
@@ -200,17 +200,17 @@ fn dropping_a_writer_stops_its_read_back() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(gate.asked.load(Ordering::Acquire), 1);
-    assert_eq!(scene.files(), [""; 0]);
+    assert_eq!(test.files(), [""; 0]);
 }
 
 #[test]
 fn a_block_replaced_meanwhile_is_verified_completely() {
-    let scene = Scene::new();
-    let (mut writer, gate) = making(&scene, 5000);
+    let test = TestStore::new();
+    let (mut writer, gate) = making(&test, 5000);
     write(&mut *writer, &pattern(1, 5000)).expect("written");
     writer.seal().expect("complete");
     let rest = writer.commit().expect("committed").expect("it was read back behind");
-    let other = scene.store(&id("a"), &pattern(2, 6000));
+    let other = test.store(&id("a"), &pattern(2, 6000));
     let passed = gate.passed();
     assert_eq!(rest(&*gate).expect("whole"), other);
     assert!(gate.passed() >= passed + 6000);
@@ -218,13 +218,13 @@ fn a_block_replaced_meanwhile_is_verified_completely() {
 
 #[test]
 fn a_changed_checksum_file_is_detected() {
-    let scene = Scene::new();
+    let test = TestStore::new();
     for offset in [0, 24, 40] {
-        let (mut writer, gate) = making(&scene, 50_000);
+        let (mut writer, gate) = making(&test, 50_000);
         write(&mut *writer, &pattern(1, 50_000)).expect("written");
         writer.seal().expect("complete");
         let rest = writer.commit().expect("committed").expect("it was read back behind");
-        flip(&open(&scene.place(&id("a")).checksums), offset);
+        flip(&open(&test.place(&id("a")).checksums), offset);
         assert!(matches!(rest(&*gate), Err(BlockError::Corrupt { .. })));
     }
 }
@@ -238,8 +238,8 @@ proptest! {
         grain in 50_000usize..4 * MIB,
         backwards: bool,
     ) {
-        let scene = Scene::new();
-        let (mut writer, gate) = making(&scene, LENGTH);
+        let test = TestStore::new();
+        let (mut writer, gate) = making(&test, LENGTH);
         let mut model = vec![0; LENGTH];
         let mut starts: Vec<usize> = (0..LENGTH).step_by(grain).collect();
         if backwards {
@@ -255,6 +255,6 @@ proptest! {
         let digest = writer.seal().expect("complete");
         prop_assert_eq!(finish(writer, &gate).expect("good"), digest);
         prop_assert!(gate.passed() >= LENGTH as u64);
-        prop_assert_eq!(scene.load(&id("a")).expect("whole"), model);
+        prop_assert_eq!(test.load(&id("a")).expect("whole"), model);
     }
 }

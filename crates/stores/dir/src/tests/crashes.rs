@@ -15,9 +15,9 @@ const OLD: &[u8] = b"the old block";
 const NEW: &[u8] = b"the new block, longer";
 
 /// Seals a block and crashes before its commit.
-fn sealed(scene: &Scene, block: &BlockId) -> (BlockPaths, Temporary) {
-    let folder = Arc::clone(&scene.blocks.folder);
-    let place = scene.place(block);
+fn sealed(test: &TestStore, block: &BlockId) -> (BlockPaths, Temporary) {
+    let folder = Arc::clone(&test.blocks.folder);
+    let place = test.place(block);
     folder.create_shard(&place).expect("a subfolder");
     let mut writer = DirWriter::create(folder, place, &sink(block, NEW.len() as u64)).expect("space");
     writer.write_at(0, NEW).expect("written");
@@ -29,10 +29,10 @@ fn run(steps: &[Step]) {
     steps.iter().try_for_each(Step::run).expect("each step works");
 }
 
-fn assert_clean(scene: &Scene, expected: &[&str]) {
-    assert_eq!(scene.files(), expected);
+fn assert_clean(test: &TestStore, expected: &[&str]) {
+    assert_eq!(test.files(), expected);
     let listed: Vec<String> =
-        scene.blocks.list().expect("readable").into_iter().map(|held| held.id.0).collect();
+        test.blocks.list().expect("readable").into_iter().map(|held| held.id.0).collect();
     let blocks: Vec<&&str> = expected.iter().filter(|name| !name.ends_with(".crc")).collect();
     assert_eq!(listed.iter().collect::<Vec<_>>(), blocks);
 }
@@ -40,18 +40,18 @@ fn assert_clean(scene: &Scene, expected: &[&str]) {
 #[test]
 fn a_new_block_is_complete_or_absent() {
     for stop in 0..=3 {
-        let scene = Scene::new();
-        let (place, temporary) = sealed(&scene, &id("a"));
+        let test = TestStore::new();
+        let (place, temporary) = sealed(&test, &id("a"));
         let steps = create_steps(&place, &temporary);
         assert_eq!(steps.len(), 3);
         run(&steps[..stop]);
-        let scene = scene.restart();
+        let test = test.restart();
         if stop < 2 {
-            assert!(matches!(scene.load(&id("a")), Err(BlockError::Missing { .. })), "after {stop} steps");
-            assert_clean(&scene, &[]);
+            assert!(matches!(test.load(&id("a")), Err(BlockError::Missing { .. })), "after {stop} steps");
+            assert_clean(&test, &[]);
         } else {
-            assert_eq!(scene.load(&id("a")).expect("whole"), NEW);
-            assert_clean(&scene, &["a", "a.crc"]);
+            assert_eq!(test.load(&id("a")).expect("whole"), NEW);
+            assert_clean(&test, &["a", "a.crc"]);
         }
     }
 }
@@ -59,90 +59,90 @@ fn a_new_block_is_complete_or_absent() {
 /// After a crash, the rename of the block may be durable although the earlier rename of its checksums is not.
 #[test]
 fn a_new_block_without_checksums_is_detected() {
-    let scene = Scene::new();
-    let (place, temporary) = sealed(&scene, &id("a"));
+    let test = TestStore::new();
+    let (place, temporary) = sealed(&test, &id("a"));
     run(&create_steps(&place, &temporary)[1..2]);
-    let scene = scene.restart();
-    assert!(matches!(scene.load(&id("a")), Err(BlockError::Corrupt { .. })));
-    assert_eq!(scene.blocks.list().expect("readable"), []);
+    let test = test.restart();
+    assert!(matches!(test.load(&id("a")), Err(BlockError::Corrupt { .. })));
+    assert_eq!(test.blocks.list().expect("readable"), []);
 }
 
 #[test]
 fn a_crash_during_replacement_leaves_the_old_or_the_new_block() {
     for stop in 0..=7 {
-        let scene = Scene::new();
-        scene.store(&id("a"), OLD);
-        let (place, temporary) = sealed(&scene, &id("a"));
+        let test = TestStore::new();
+        test.store(&id("a"), OLD);
+        let (place, temporary) = sealed(&test, &id("a"));
         let steps = replace_steps(&place, &temporary);
         assert_eq!(steps.len(), 7);
         run(&steps[..stop]);
-        let scene = scene.restart();
+        let test = test.restart();
         let expected = if stop < 2 { OLD } else { NEW };
-        assert_eq!(scene.load(&id("a")).expect("whole"), expected, "after {stop} steps");
-        assert_clean(&scene, &["a", "a.crc"]);
+        assert_eq!(test.load(&id("a")).expect("whole"), expected, "after {stop} steps");
+        assert_clean(&test, &["a", "a.crc"]);
     }
 }
 
 #[test]
 fn a_withdrawn_intent_that_reappears_does_not_damage_the_old_block() {
-    let scene = Scene::new();
-    scene.store(&id("a"), OLD);
-    let (place, temporary) = sealed(&scene, &id("a"));
+    let test = TestStore::new();
+    test.store(&id("a"), OLD);
+    let (place, temporary) = sealed(&test, &id("a"));
     run(&replace_steps(&place, &temporary)[..2]);
     fs::remove_file(&temporary.block).expect("there");
-    let scene = scene.restart();
-    assert_eq!(scene.load(&id("a")).expect("whole"), OLD);
-    assert_clean(&scene, &["a", "a.crc"]);
+    let test = test.restart();
+    assert_eq!(test.load(&id("a")).expect("whole"), OLD);
+    assert_clean(&test, &["a", "a.crc"]);
 }
 
 #[test]
 fn a_restart_during_recovery_completes_the_recovery() {
-    let scene = Scene::new();
-    scene.store(&id("a"), OLD);
-    let (place, temporary) = sealed(&scene, &id("a"));
+    let test = TestStore::new();
+    test.store(&id("a"), OLD);
+    let (place, temporary) = sealed(&test, &id("a"));
     run(&replace_steps(&place, &temporary)[..3]);
     fs::rename(&temporary.block, &place.block).expect("what the first start did before it died");
-    let scene = scene.restart();
-    assert_eq!(scene.load(&id("a")).expect("whole"), NEW);
-    assert_clean(&scene, &["a", "a.crc"]);
+    let test = test.restart();
+    assert_eq!(test.load(&id("a")).expect("whole"), NEW);
+    assert_clean(&test, &["a", "a.crc"]);
 }
 
 #[test]
 fn a_dropped_writer_leaves_no_files() {
-    let scene = Scene::new();
-    let mut writer = scene.blocks.create(&sink(&id("a"), 3)).expect("space");
-    drop(scene.blocks.create(&sink(&id("b"), 3)).expect("space"));
+    let test = TestStore::new();
+    let mut writer = test.blocks.create(&sink(&id("a"), 3)).expect("space");
+    drop(test.blocks.create(&sink(&id("b"), 3)).expect("space"));
     writer.write_at(0, b"abc").expect("written");
     writer.seal().expect("complete");
     let reader = writer.reader().expect("sealed");
     drop(writer);
-    assert_clean(&scene, &[]);
+    assert_clean(&test, &[]);
     reader.read_at(0, &mut [0; 3]).expect("an open reader keeps its files");
 }
 
 #[test]
 fn only_leftovers_are_removed_at_startup() {
-    let scene = Scene::new();
-    scene.store(&id("a"), OLD);
-    sealed(&scene, &id("a"));
-    sealed(&scene, &id("b"));
-    let foreign = scene.place(&id("a")).folder.join(".notes");
+    let test = TestStore::new();
+    test.store(&id("a"), OLD);
+    sealed(&test, &id("a"));
+    sealed(&test, &id("b"));
+    let foreign = test.place(&id("a")).folder.join(".notes");
     fs::write(&foreign, "somebody's").expect("written");
-    fs::write(scene.folder.path().join("README"), "somebody's").expect("written");
-    assert_eq!(scene.files().len(), 7);
-    let scene = scene.restart();
-    assert_eq!(scene.files(), [".notes", "a", "a.crc"]);
-    assert_eq!(scene.load(&id("a")).expect("whole"), OLD);
+    fs::write(test.folder.path().join("README"), "somebody's").expect("written");
+    assert_eq!(test.files().len(), 7);
+    let test = test.restart();
+    assert_eq!(test.files(), [".notes", "a", "a.crc"]);
+    assert_eq!(test.load(&id("a")).expect("whole"), OLD);
 }
 
 #[test]
 fn a_reader_keeps_the_block_that_it_opened() {
-    let scene = Scene::new();
-    let old_digest = scene.store(&id("a"), OLD);
-    let reader = scene.open(&id("a")).expect("there");
-    let new_digest = scene.store(&id("a"), NEW);
+    let test = TestStore::new();
+    let old_digest = test.store(&id("a"), OLD);
+    let reader = test.open(&id("a")).expect("there");
+    let new_digest = test.store(&id("a"), NEW);
     assert_eq!(reader.verify(&OpenGate).expect("whole"), old_digest);
-    assert!(scene.blocks.remove(&id("a")).expect("removable"));
+    assert!(test.blocks.remove(&id("a")).expect("removable"));
     assert_eq!(reader.verify(&OpenGate).expect("whole"), old_digest);
     assert_ne!(old_digest, new_digest);
 }
@@ -150,16 +150,16 @@ fn a_reader_keeps_the_block_that_it_opened() {
 /// Readers and lists never see a half-replaced block.
 #[test]
 fn concurrent_readers_never_see_half_a_replacement() {
-    let scene = Scene::new();
-    scene.store(&id("a"), OLD);
+    let test = TestStore::new();
+    test.store(&id("a"), OLD);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
             for round in 0..40 {
-                scene.store(&id("a"), if round % 2 == 0 { NEW } else { OLD });
+                test.store(&id("a"), if round % 2 == 0 { NEW } else { OLD });
             }
         });
         while !writing.is_finished() {
-            let bytes = scene.load(&id("a")).expect("always whole");
+            let bytes = test.load(&id("a")).expect("always whole");
             assert!(bytes == OLD || bytes == NEW);
         }
     });

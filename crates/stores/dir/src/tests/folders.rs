@@ -27,48 +27,47 @@ fn a_file_in_place_of_the_folder_is_reported() {
 
 #[test]
 fn blocks_are_listed_by_name_and_can_be_removed() {
-    let scene = Scene::new();
+    let test = TestStore::new();
     for (name, length) in [("9.1", 0), ("10.1", 5000), ("blk_-7", 1)] {
-        scene.store(&id(name), &pattern(1, length));
+        test.store(&id(name), &pattern(1, length));
     }
-    let unfinished = scene.blocks.create(&sink(&id("11.0"), 9)).expect("space");
+    let unfinished = test.blocks.create(&sink(&id("11.0"), 9)).expect("space");
     let held = |name, bytes| HeldBlock { id: id(name), bytes };
     assert_eq!(
-        scene.blocks.list().expect("readable"),
+        test.blocks.list().expect("readable"),
         [held("10.1", 5000), held("9.1", 0), held("blk_-7", 1)]
     );
     drop(unfinished); // The writer keeps the folder locked too.
 
-    assert!(scene.blocks.remove(&id("10.1")).expect("removable"));
-    assert!(!scene.blocks.remove(&id("10.1")).expect("gone"));
-    assert!(!scene.blocks.remove(&id("never")).expect("never there"));
-    assert!(matches!(scene.load(&id("10.1")), Err(BlockError::Missing { .. })));
-    let scene = scene.restart();
-    assert_eq!(scene.blocks.list().expect("readable"), [held("9.1", 0), held("blk_-7", 1)]);
+    assert!(test.blocks.remove(&id("10.1")).expect("removable"));
+    assert!(!test.blocks.remove(&id("10.1")).expect("gone"));
+    assert!(!test.blocks.remove(&id("never")).expect("never there"));
+    assert!(matches!(test.load(&id("10.1")), Err(BlockError::Missing { .. })));
+    let test = test.restart();
+    assert_eq!(test.blocks.list().expect("readable"), [held("9.1", 0), held("blk_-7", 1)]);
 }
 
 #[test]
 fn bad_names_are_refused_everywhere() {
-    let scene = Scene::new();
+    let test = TestStore::new();
     for name in ["", "..", "../../etc/passwd", "a.crc", ".lock"] {
         let bad =
             |result: Result<(), BlockError>| assert!(matches!(result, Err(BlockError::BadName(_))), "{name}");
-        bad(scene.blocks.open_block(&id(name)).map(|_| ()));
-        bad(scene.blocks.create(&sink(&id(name), 1)).map(|_| ()));
-        bad(scene.blocks.remove(&id(name)).map(|_| ()));
+        bad(test.blocks.open_block(&id(name)).map(|_| ()));
+        bad(test.blocks.create(&sink(&id(name), 1)).map(|_| ()));
+        bad(test.blocks.remove(&id(name)).map(|_| ()));
     }
 }
 
 #[test]
 fn blocks_that_cannot_fit_are_refused_at_once() {
-    let scene = Scene::new();
-    let free = scene.blocks.free_bytes().expect("known");
+    let test = TestStore::new();
+    let free = test.blocks.free_bytes().expect("known");
     assert!(free > 0);
     if free < 256 << 30 {
-        assert!(matches!(scene.blocks.create(&sink(&id("a"), free + 1)), Err(BlockError::NoSpace { .. })));
+        assert!(matches!(test.blocks.create(&sink(&id("a"), free + 1)), Err(BlockError::NoSpace { .. })));
     }
-    let error =
-        scene.blocks.create(&sink(&id("a"), u64::MAX)).map(|_| ()).expect_err("too large").to_string();
+    let error = test.blocks.create(&sink(&id("a"), u64::MAX)).map(|_| ()).expect_err("too large").to_string();
     assert!(error.contains("the limit is 256 GiB"), "{error}");
-    assert_eq!(scene.files(), [""; 0]);
+    assert_eq!(test.files(), [""; 0]);
 }

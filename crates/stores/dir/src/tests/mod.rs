@@ -20,12 +20,12 @@ use super::DirBlocks;
 use super::block_paths::BlockPaths;
 
 /// A folder with an open store.
-struct Scene {
+struct TestStore {
     folder: TempDir,
     blocks: DirBlocks,
 }
 
-impl Scene {
+impl TestStore {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let blocks = DirBlocks::open(folder.path()).expect("a new folder");

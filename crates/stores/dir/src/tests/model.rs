@@ -67,9 +67,9 @@ proptest! {
         reads in pieces(),
         grain in 1usize..20_000,
     ) {
-        let scene = Scene::new();
+        let test = TestStore::new();
         let block = id("17.3");
-        let mut writer = scene.blocks.create(&sink(&block, length as u64)).expect("space");
+        let mut writer = test.blocks.create(&sink(&block, length as u64)).expect("space");
         let mut model = vec![0; length];
         let mut write = |writer: &mut dyn store_api::BlockWriter, range: std::ops::Range<usize>, seed| {
             model[range.clone()].copy_from_slice(&pattern(seed, range.len()));
@@ -91,9 +91,9 @@ proptest! {
         let early_reader = writer.reader().expect("sealed");
         writer.commit().expect("committed");
 
-        let stored = scene.open(&block).expect("committed");
+        let stored = test.open(&block).expect("committed");
         prop_assert_eq!(stored.verify(&OpenGate).expect("whole"), sealed);
-        let cached = scene.blocks.open_block_if_cached(&block);
+        let cached = test.blocks.open_block_if_cached(&block);
         let cached = cached.map(|reader| reader as Arc<dyn BlockReader>);
         let readers = [early_reader, stored as Arc<dyn BlockReader>];
         for reader in readers.into_iter().chain(cached) {
@@ -115,12 +115,12 @@ proptest! {
 
     #[test]
     fn every_short_range_reads_correctly(start in 0usize..9000, length in 0usize..9000) {
-        let scene = Scene::new();
+        let test = TestStore::new();
         let bytes = pattern(1, 9000);
-        scene.store(&id("a"), &bytes);
+        test.store(&id("a"), &bytes);
         let end = (start + length).min(bytes.len());
         let mut buffer = vec![0; end - start];
-        scene.open(&id("a")).expect("stored").read_at(start as u64, &mut buffer).expect("readable");
+        test.open(&id("a")).expect("stored").read_at(start as u64, &mut buffer).expect("readable");
         prop_assert_eq!(&buffer[..], &bytes[start..end]);
     }
 }
@@ -129,7 +129,7 @@ proptest! {
 /// recorded that digest.
 #[test]
 fn a_rebuilt_block_gets_the_recorded_kind_of_digest() {
-    let scene = Scene::new();
+    let test = TestStore::new();
     let bytes = pattern(1, 300_000);
     for (recorded, expected) in [
         (None, digest(&bytes)),
@@ -137,21 +137,21 @@ fn a_rebuilt_block_gets_the_recorded_kind_of_digest() {
         (list_digest(b"another"), list_digest(&bytes)),
     ] {
         let sink = repair::Sink { digest: recorded, ..sink(&id("a"), bytes.len() as u64) };
-        let mut writer = scene.blocks.create(&sink).expect("space");
+        let mut writer = test.blocks.create(&sink).expect("space");
         writer.read_back_behind(Arc::new(OpenGate));
         writer.write_at(0, &bytes).expect("written");
         assert_eq!(writer.seal().expect("complete"), expected);
         let rest = writer.commit().expect("committed").expect("it was read back behind");
         assert_eq!(rest(&OpenGate).expect("good"), expected);
-        let reader = scene.open(&id("a")).expect("there");
+        let reader = test.open(&id("a")).expect("there");
         assert_eq!((reader.digest(), reader.verify(&OpenGate).expect("whole")), (expected, expected));
     }
 }
 
 #[test]
 fn unwritten_bytes_prevent_the_seal() {
-    let scene = Scene::new();
-    let mut writer = scene.blocks.create(&sink(&id("a"), 10_000)).expect("space");
+    let test = TestStore::new();
+    let mut writer = test.blocks.create(&sink(&id("a"), 10_000)).expect("space");
     writer.write_at(0, &[1; 4096]).expect("written");
     writer.write_at(5000, &[1; 5000]).expect("written");
     let error = writer.seal().expect_err("a hole").to_string();
@@ -163,8 +163,8 @@ fn unwritten_bytes_prevent_the_seal() {
 
 #[test]
 fn ranges_beyond_the_block_are_refused() {
-    let scene = Scene::new();
-    let mut writer = scene.blocks.create(&sink(&id("a"), 10)).expect("space");
+    let test = TestStore::new();
+    let mut writer = test.blocks.create(&sink(&id("a"), 10)).expect("space");
     for (offset, length) in [(0, 11), (10, 1), (11, 0), (u64::MAX, 2)] {
         let error = writer.write_at(offset, &vec![0; length]).expect_err("beyond").to_string();
         assert!(error.contains("exceed the block's 10 bytes"), "{error}");
@@ -180,12 +180,12 @@ fn ranges_beyond_the_block_are_refused() {
 
 #[test]
 fn a_block_written_to_after_the_seal_is_not_committed() {
-    let scene = Scene::new();
-    let mut writer = scene.blocks.create(&sink(&id("a"), 3)).expect("space");
+    let test = TestStore::new();
+    let mut writer = test.blocks.create(&sink(&id("a"), 3)).expect("space");
     writer.write_at(0, b"abc").expect("written");
     writer.seal().expect("complete");
     writer.write_at(0, b"x").expect("written");
     let error = writer.commit().map(drop).expect_err("not sealed").to_string();
     assert!(error.contains("not sealed after the last write"), "{error}");
-    assert_eq!(scene.files(), [""; 0]);
+    assert_eq!(test.files(), [""; 0]);
 }

@@ -29,17 +29,17 @@ fn file() -> FileRef {
     FileRef { inode: 1, held_at: None }
 }
 
-struct Scene {
+struct ViewTest {
     view: View,
     now: Duration,
 }
 
-impl Scene {
+impl ViewTest {
     fn new() -> Self {
-        let mut scene = Self { view: View::default(), now: seconds(1) };
-        scene.nodes(&[1, 2, 3, 4, 5], 10);
-        scene.list(vec![listed(&[])]);
-        scene
+        let mut test = Self { view: View::default(), now: seconds(1) };
+        test.nodes(&[1, 2, 3, 4, 5], 10);
+        test.list(vec![listed(&[])]);
+        test
     }
 
     fn nodes(&mut self, up: &[u32], reported: u64) -> Vec<StoreChange> {
@@ -63,112 +63,112 @@ impl Scene {
 
 #[test]
 fn a_group_is_reported_once() {
-    let mut scene = Scene::new();
-    assert_eq!(scene.list(vec![listed(&[])]), []);
-    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
-    let stripe = scene.view.stripes(scene.now).remove(0);
+    let mut test = ViewTest::new();
+    assert_eq!(test.list(vec![listed(&[])]), []);
+    assert_eq!(test.block(), (Some(3), BlockState::Healthy));
+    let stripe = test.view.stripes(test.now).remove(0);
     assert_eq!((stripe.id.0.as_str(), stripe.blocks.len()), ("group_-160_7", 5));
-    assert_eq!(scene.view.groups().listed(&stripe.id).map(|listed| listed.file.clone()), Some(file()));
-    assert!(scene.view.groups().listed(&StripeId("group_-160_8".into())).is_none());
+    assert_eq!(test.view.groups().listed(&stripe.id).map(|listed| listed.file.clone()), Some(file()));
+    assert!(test.view.groups().listed(&StripeId("group_-160_8".into())).is_none());
 }
 
 #[test]
 fn an_unlisted_block_of_a_live_datanode_becomes_missing() {
-    let mut scene = Scene::new();
-    assert_eq!(scene.list(vec![listed(&[2])]), [], "it may be a message that is late");
-    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
-    scene.now += PATIENCE;
-    assert_eq!(scene.list(vec![listed(&[2])]).len(), 1);
-    assert_eq!(scene.block(), (Some(3), BlockState::Missing));
-    assert_eq!(scene.list(vec![listed(&[])]).len(), 1);
-    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
+    let mut test = ViewTest::new();
+    assert_eq!(test.list(vec![listed(&[2])]), [], "it may be a message that is late");
+    assert_eq!(test.block(), (Some(3), BlockState::Healthy));
+    test.now += PATIENCE;
+    assert_eq!(test.list(vec![listed(&[2])]).len(), 1);
+    assert_eq!(test.block(), (Some(3), BlockState::Missing));
+    assert_eq!(test.list(vec![listed(&[])]).len(), 1);
+    assert_eq!(test.block(), (Some(3), BlockState::Healthy));
 }
 
 #[test]
 fn a_dead_datanode_keeps_its_blocks() {
-    let mut scene = Scene::new();
-    let went = scene.nodes(&[1, 2, 4, 5], 10);
+    let mut test = ViewTest::new();
+    let went = test.nodes(&[1, 2, 4, 5], 10);
     assert_eq!(went, [StoreChange::Service(NodeId(3), false)]);
-    scene.now += PATIENCE * 2;
-    scene.list(vec![listed(&[2])]);
-    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
+    test.now += PATIENCE * 2;
+    test.list(vec![listed(&[2])]);
+    assert_eq!(test.block(), (Some(3), BlockState::Healthy));
     // The DataNode is back, but has not reported its blocks yet.
-    scene.nodes(&[1, 2, 3, 4, 5], 0);
-    scene.now += PATIENCE * 2;
-    scene.list(vec![listed(&[2])]);
-    assert_eq!(scene.block().1, BlockState::Healthy);
-    scene.nodes(&[1, 2, 3, 4, 5], 20);
-    scene.list(vec![listed(&[2])]);
-    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
-    scene.now += PATIENCE;
-    scene.list(vec![listed(&[2])]);
-    assert_eq!(scene.block(), (Some(3), BlockState::Missing), "it has told, and does not have it");
+    test.nodes(&[1, 2, 3, 4, 5], 0);
+    test.now += PATIENCE * 2;
+    test.list(vec![listed(&[2])]);
+    assert_eq!(test.block().1, BlockState::Healthy);
+    test.nodes(&[1, 2, 3, 4, 5], 20);
+    test.list(vec![listed(&[2])]);
+    assert_eq!(test.block(), (Some(3), BlockState::Healthy));
+    test.now += PATIENCE;
+    test.list(vec![listed(&[2])]);
+    assert_eq!(test.block(), (Some(3), BlockState::Missing), "it has told, and does not have it");
 }
 
 #[test]
 fn a_group_is_removed_after_two_listings_without_it() {
-    let mut scene = Scene::new();
-    assert_eq!(scene.list(Vec::new()), []);
-    assert_eq!(scene.list(vec![listed(&[])]), []);
-    assert_eq!(scene.list(Vec::new()), []);
-    assert_eq!(scene.list(Vec::new()), [StoreChange::StripeGone(StripeId("group_-160_7".into()))]);
+    let mut test = ViewTest::new();
+    assert_eq!(test.list(Vec::new()), []);
+    assert_eq!(test.list(vec![listed(&[])]), []);
+    assert_eq!(test.list(Vec::new()), []);
+    assert_eq!(test.list(Vec::new()), [StoreChange::StripeGone(StripeId("group_-160_7".into()))]);
 }
 
 #[test]
 fn another_generation_is_another_stripe() {
-    let mut scene = Scene::new();
+    let mut test = ViewTest::new();
     let again = Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) };
-    let changes = scene.list(vec![again]);
+    let changes = test.list(vec![again]);
     assert_eq!(changes, [StoreChange::StripeGone(StripeId("group_-160_7".into()))]);
-    scene.now += SETTLING;
-    let changes = scene.list(vec![Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) }]);
+    test.now += SETTLING;
+    let changes = test.list(vec![Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) }]);
     assert!(matches!(&changes[0], StoreChange::Stripe(stripe, false) if stripe.id.0 == "group_-160_8"));
-    assert_eq!(scene.block(), (None, BlockState::Missing), "nobody is known to have had it");
+    assert_eq!(test.block(), (None, BlockState::Missing), "nobody is known to have had it");
 }
 
 #[test]
 fn an_outdated_answer_is_ignored() {
-    let mut scene = Scene::new();
-    let asked = scene.now - seconds(1);
-    let changed = scene.view.take_groups(scene.now, asked, vec![listed(&[0, 1, 2])], true);
+    let mut test = ViewTest::new();
+    let asked = test.now - seconds(1);
+    let changed = test.view.take_groups(test.now, asked, vec![listed(&[0, 1, 2])], true);
     assert!(changed.is_empty());
     let number = group(9000).number;
-    assert!(scene.view.groups().fresh(number, scene.now + seconds(1)).is_none());
-    assert!(scene.view.groups().fresh(number, asked).is_some());
+    assert!(test.view.groups().fresh(number, test.now + seconds(1)).is_none());
+    assert!(test.view.groups().fresh(number, asked).is_some());
 }
 
 #[test]
 fn a_bad_copy_is_reported_until_it_is_unlisted() {
-    let mut scene = Scene::new();
+    let mut test = ViewTest::new();
     let stripe = StripeId("group_-160_7".into());
-    let group = scene.view.set_state(&stripe, BlockIndex(2), NodeId(3), BlockState::Corrupt);
-    assert_eq!(scene.view.tell(scene.now, group).len(), 1);
-    assert_eq!(scene.block(), (Some(3), BlockState::Corrupt));
+    let group = test.view.set_state(&stripe, BlockIndex(2), NodeId(3), BlockState::Corrupt);
+    assert_eq!(test.view.tell(test.now, group).len(), 1);
+    assert_eq!(test.block(), (Some(3), BlockState::Corrupt));
     // If another copy is healthy, that copy is reported.
     let mut both = listed(&[]);
     both.homes.push((2, NodeId(1)));
-    scene.list(vec![both]);
-    assert_eq!(scene.block(), (Some(1), BlockState::Healthy));
+    test.list(vec![both]);
+    assert_eq!(test.block(), (Some(1), BlockState::Healthy));
     let mut other = listed(&[2]);
     other.homes.push((2, NodeId(1)));
-    scene.list(vec![other]);
-    assert_eq!(scene.view.take_gone(), [(stripe, BlockIndex(2), NodeId(3))]);
+    test.list(vec![other]);
+    assert_eq!(test.view.take_gone(), [(stripe, BlockIndex(2), NodeId(3))]);
 }
 
 #[test]
 fn a_leaving_datanode_holds_blocks_without_another_holder() {
-    let mut scene = Scene::new();
+    let mut test = ViewTest::new();
     let mut leaving = live(10);
     leaving.service = Service::Leaving;
     let mut standings: Vec<_> = [1, 2, 4, 5].map(|node| (NodeId(node), live(10))).to_vec();
     standings.push((NodeId(3), leaving));
-    assert_eq!(scene.view.take_nodes(scene.now, standings), []);
-    assert!(!scene.view.nodes().may_take(NodeId(3)));
-    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
+    assert_eq!(test.view.take_nodes(test.now, standings), []);
+    assert!(!test.view.nodes().may_take(NodeId(3)));
+    assert_eq!(test.block(), (Some(3), BlockState::Healthy));
     let mut both = listed(&[]);
     both.homes.push((2, NodeId(5)));
-    scene.list(vec![both]);
-    assert_eq!(scene.block(), (Some(5), BlockState::Healthy));
+    test.list(vec![both]);
+    assert_eq!(test.block(), (Some(5), BlockState::Healthy));
 }
 
 #[test]
@@ -183,16 +183,16 @@ fn nodes_count_as_in_service_before_the_first_listing() {
 
 #[test]
 fn a_file_in_a_folder_and_a_snapshot_is_queried_in_the_folder() {
-    let mut scene = Scene::new();
+    let mut test = ViewTest::new();
     let held_at = Some("%2F.snapshot%2Fs%2Ff".to_owned());
     let in_snapshot = Listed { file: FileRef { held_at, ..file() }, ..listed(&[]) };
-    let asked_for = |scene: &Scene| {
-        scene.view.groups().listed(&StripeId("group_-160_7".into())).expect("listed").file.held_at.is_some()
+    let asked_for = |test: &ViewTest| {
+        test.view.groups().listed(&StripeId("group_-160_7".into())).expect("listed").file.held_at.is_some()
     };
-    scene.list(vec![listed(&[]), in_snapshot.clone()]);
-    assert!(!asked_for(&scene));
-    scene.list(vec![in_snapshot]);
-    assert!(asked_for(&scene));
+    test.list(vec![listed(&[]), in_snapshot.clone()]);
+    assert!(!asked_for(&test));
+    test.list(vec![in_snapshot]);
+    assert!(asked_for(&test));
 }
 
 /// Returns another group, in a file of this phase, whose block 2 was never listed.
@@ -202,45 +202,45 @@ fn written(phase: Phase) -> Listed {
 
 #[test]
 fn a_group_with_unreported_blocks_is_not_reported() {
-    let mut scene = Scene::new();
-    assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]), []);
-    assert_eq!((scene.view.unsettled(), scene.view.due(scene.now, 9).len()), (1, 0));
-    scene.now += SETTLING;
-    assert_eq!(scene.view.tell(scene.now, [-320]), [], "what is known was asked for before");
-    assert_eq!(scene.view.due(scene.now, 9), [written(Phase::New)]);
+    let mut test = ViewTest::new();
+    assert_eq!(test.list(vec![listed(&[]), written(Phase::New)]), []);
+    assert_eq!((test.view.unsettled(), test.view.due(test.now, 9).len()), (1, 0));
+    test.now += SETTLING;
+    assert_eq!(test.view.tell(test.now, [-320]), [], "what is known was asked for before");
+    assert_eq!(test.view.due(test.now, 9), [written(Phase::New)]);
     let told = Listed { homes: listed(&[]).homes, ..written(Phase::New) };
-    let changes = scene.list(vec![listed(&[]), told]);
+    let changes = test.list(vec![listed(&[]), told]);
     assert!(matches!(&changes[..], [StoreChange::Stripe(stripe, false)] if stripe.id.0 == "group_-320_7"));
-    assert_eq!(scene.view.unsettled(), 0);
+    assert_eq!(test.view.unsettled(), 0);
 }
 
 #[test]
 fn a_block_that_is_not_reported_in_time_is_missing() {
-    let mut scene = Scene::new();
-    scene.list(vec![listed(&[]), written(Phase::New)]);
-    scene.now += SETTLING;
-    let (asked, again) = (scene.now, vec![written(Phase::New)]);
-    let changed = scene.view.take_groups(scene.now, asked, again, false);
-    let changes = scene.view.tell(scene.now, changed);
+    let mut test = ViewTest::new();
+    test.list(vec![listed(&[]), written(Phase::New)]);
+    test.now += SETTLING;
+    let (asked, again) = (test.now, vec![written(Phase::New)]);
+    let changed = test.view.take_groups(test.now, asked, again, false);
+    let changes = test.view.tell(test.now, changed);
     let [StoreChange::Stripe(stripe, false)] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((stripe.blocks[2].node, stripe.blocks[2].state), (None, BlockState::Missing));
-    assert_eq!(scene.view.unsettled(), 0);
+    assert_eq!(test.view.unsettled(), 0);
 }
 
 #[test]
 fn an_open_file_has_more_time_and_settles_after_closing() {
-    let mut scene = Scene::new();
-    scene.list(vec![listed(&[]), written(Phase::Open)]);
-    scene.now += SETTLING;
-    assert_eq!(scene.list(vec![listed(&[]), written(Phase::Open)]), []);
-    assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]), [], "it was closed just now");
-    scene.now += SETTLING;
-    assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]).len(), 1);
+    let mut test = ViewTest::new();
+    test.list(vec![listed(&[]), written(Phase::Open)]);
+    test.now += SETTLING;
+    assert_eq!(test.list(vec![listed(&[]), written(Phase::Open)]), []);
+    assert_eq!(test.list(vec![listed(&[]), written(Phase::New)]), [], "it was closed just now");
+    test.now += SETTLING;
+    assert_eq!(test.list(vec![listed(&[]), written(Phase::New)]).len(), 1);
     // A group of a file that stays open for a long time is reported even if a block was never listed.
-    let mut scene = Scene::new();
-    scene.list(vec![listed(&[]), written(Phase::Open)]);
-    scene.now += OPEN_SETTLING;
-    assert_eq!(scene.list(vec![listed(&[]), written(Phase::Open)]).len(), 1);
+    let mut test = ViewTest::new();
+    test.list(vec![listed(&[]), written(Phase::Open)]);
+    test.now += OPEN_SETTLING;
+    assert_eq!(test.list(vec![listed(&[]), written(Phase::Open)]).len(), 1);
 }
 
 #[test]

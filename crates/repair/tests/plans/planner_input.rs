@@ -13,13 +13,13 @@ use repair::{
 ///
 /// Unless the text says otherwise, block i is on node i+1 and the wanted blocks are lost. Every node named in
 /// the text exists.
-pub struct Scene {
+pub struct PlannerInput {
     pub stripe: Stripe,
     pub topology: Topology,
     pub request: PlanRequest,
 }
 
-impl Scene {
+impl PlannerInput {
     /// Parses clauses separated by semicolons:
     ///
     /// ```text
@@ -31,13 +31,13 @@ impl Scene {
     pub fn new(text: &str) -> Self {
         let mut clauses = text.split(';').map(str::trim).filter(|clause| !clause.is_empty());
         let spec: CodeSpec = clauses.next().expect("a code").parse().expect("a code's name");
-        let mut scene =
+        let mut input =
             Self::of(spec.build().expect("a code"), (64u64 << 10).next_multiple_of(spec.sub_blocks() as u64));
         for clause in clauses {
             let (verb, words) = clause.split_once(' ').expect("a verb and words");
-            words.split_whitespace().for_each(|word| scene.tell(verb, word));
+            words.split_whitespace().for_each(|word| input.tell(verb, word));
         }
-        scene
+        input
     }
 
     pub fn of(code: Arc<dyn Code>, block_bytes: u64) -> Self {
@@ -148,7 +148,7 @@ impl Scene {
                 let geometry = Geometry { window: self.request.window.clone(), slice_bytes };
                 self.request.resume = Some((geometry, slices));
             }
-            _ => panic!("a scene has no `{verb}`"),
+            _ => panic!("a input has no `{verb}`"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! A scheduler with a few nodes and stripes. The scene drives it as the coordinator does. Tests decide when
+//! A scheduler with a few nodes and stripes. [`SchedulerTest`] drives it as the coordinator does. Tests decide when
 //! jobs end.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use repair::{JobId, NodeId, Resource, StripeId};
 pub const BLOCK: u64 = 100;
 pub const REPAIR: RepairId = RepairId(1);
 
-pub struct Scene {
+pub struct SchedulerTest {
     pub scheduler: Scheduler,
     pub code: Arc<dyn Code>,
     pub now: Duration,
@@ -67,7 +67,7 @@ pub fn chain(proposal: &Proposal, data_blocks: usize) -> Loads {
     Loads { nodes: nodes.into_values().collect(), links }
 }
 
-impl Scene {
+impl SchedulerTest {
     /// Creates nodes n1, n2, … with room for two jobs each, and stripes of code rs-4-2.
     pub fn new(nodes: u32) -> Self {
         Self::with(nodes, Limits::default(), |_| facts())
