@@ -141,13 +141,6 @@ pub fn split_block(block: &BlockId) -> Option<(StripeId, BlockIndex)> {
     (number.to_string() == index).then(|| (StripeId(stripe.to_owned()), BlockIndex(number)))
 }
 
-/// Whether the block is newer than the catalog: the count of its stripe is at least `next`, the count that
-/// the catalog would assign next, and less than [`FAR`] above `next`.
-pub fn is_from_the_future(block: &BlockId, next: u64) -> bool {
-    let count = Key::of_block(block).map(|(key, _)| key.count());
-    count.is_some_and(|count| count >= next && count - next < FAR)
-}
-
 fn parse_era(text: &str) -> Option<Era> {
     let digit = |byte: u8| DIGITS.iter().position(|&digit| digit == byte);
     let era = text.bytes().try_fold(0, |era: u64, byte| Some(era << 5 | digit(byte)? as u64))?;

@@ -78,10 +78,7 @@ fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     cluster.eventually("it says so", |cluster| first_line(cluster).contains("catalog is an old copy"));
-    cluster.eventually("all helpers are up", |cluster| {
-        let status = cluster.mend(&["status", "--output", "json"]);
-        status.json()["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == 7)
-    });
+    cluster.await_helpers(7);
     cluster.assert_reads("old", &old, &[]);
     fs::write(cluster.path("more"), &old).unwrap();
     let put = ["put", cluster.path("more").to_str().unwrap()].map(str::to_owned);
@@ -119,6 +116,57 @@ fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     cluster.eventually("orphans are removed", |cluster| cluster.block_files().len() == needed);
     cluster.assert_reads("third", &third, &[]);
     cluster.assert_reads("old", &old, &[]);
+}
+
+/// The helpers with all blocks of a newer file are down while an old catalog is restored, or rebuilt from the
+/// other helpers. The coordinator then assigns the counts of the file's stripes again, but when the helpers
+/// return, their blocks must still be recognised as newer than the catalog.
+#[test]
+fn newer_blocks_that_return_after_later_puts_stop_all_writes() {
+    for way in ["restore", "rebuild"] {
+        let mut cluster = Cluster::new(7, "xor-3-2", "64KiB");
+        cluster.put("old", 100_000);
+        let backup = cluster.path("backup.redb");
+        cluster.mend(&["catalog", "backup", backup.to_str().unwrap()]).ok();
+        let content = cluster.put("new", 100_000);
+        let stat = cluster.mend(&["stat", "new", "--output", "json"]).ok().json();
+        let stripe = stat["layout"][0]["stripe"].as_str().unwrap().to_owned();
+        let blocks = block_files_of(&cluster, &stripe);
+        let helpers = cluster.folder().join("helpers");
+        let holder = |path: &PathBuf| path.strip_prefix(&helpers).unwrap().iter().next().unwrap().to_owned();
+        let holders: Vec<String> = blocks.iter().map(|path| holder(path).into_string().unwrap()).collect();
+        cluster.kill("coordinator");
+        holders.iter().for_each(|holder| cluster.kill(holder));
+        match way {
+            "restore" => cluster.mend(&["catalog", "restore", backup.to_str().unwrap()]).ok(),
+            _ => cluster.mend(&["catalog", "rebuild", "--wait", "5"]),
+        };
+        cluster.start(&["coordinator"]);
+        cluster.await_ready();
+        cluster.await_helpers(7 - holders.len());
+        cluster.put("later-1", 100_000);
+        cluster.put("later-2", 100_000);
+        holders.iter().for_each(|holder| cluster.start(&["helper", holder]));
+        cluster.await_ready();
+        cluster.await_helpers(7);
+        cluster.eventually("it says so", |cluster| first_line(cluster).contains("catalog is an old copy"));
+        cluster.mend(&["scrub", "--remove-orphans"]);
+        assert_eq!(block_files_of(&cluster, &stripe), blocks, "{way}: none is removed");
+        // All helpers are up, so that a rebuilt catalog contains all files.
+        cluster.kill("coordinator");
+        cluster.mend(&["catalog", "rebuild", "--wait", "20"]).ok();
+        cluster.start(&["coordinator"]);
+        cluster.await_ready();
+        cluster.await_helpers(7);
+        cluster.assert_reads("new", &content, &[]);
+    }
+}
+
+/// Returns the files of a stripe's blocks.
+fn block_files_of(cluster: &Cluster, stripe: &str) -> Vec<PathBuf> {
+    let is_of =
+        |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{stripe}."));
+    cluster.block_files().into_iter().filter(is_of).collect()
 }
 
 /// The possible contents of a name: one of `versions` or, if `may_be_absent`, no file.
@@ -182,10 +230,7 @@ fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
     assert!(said.out.contains("did not answer: h3, h6"), "{said:?}");
     cluster.start(&["coordinator"]);
     cluster.await_ready();
-    cluster.eventually("six helpers are up", |cluster| {
-        let status = cluster.mend(&["status", "--output", "json"]);
-        status.json()["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == 6)
-    });
+    cluster.await_helpers(6);
     for (name, expected) in &files {
         let copy = cluster.path("copy");
         let got = cluster.mend(&["get", name, "-o", copy.to_str().unwrap()]);

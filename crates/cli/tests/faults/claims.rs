@@ -113,10 +113,7 @@ fn rebuild(cluster: &mut Cluster) -> Said {
     let said = cluster.mend(&["catalog", "rebuild", "--wait", "20"]);
     cluster.start(&["coordinator"]);
     cluster.await_ready();
-    cluster.eventually("seven helpers are up", |cluster| {
-        let status = cluster.mend(&["status", "--output", "json"]).json();
-        status["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == 7)
-    });
+    cluster.await_helpers(7);
     said
 }
 
@@ -194,10 +191,7 @@ fn a_claim_by_a_single_helper_blocks_no_writes() {
         invent(&cluster, "h2", &stripe, 1, "rs-6-4", part("later", 4096, FUTURE_MS), &[7; 1024]);
         cluster.start(&["helper", "h2"]);
         cluster.await_ready();
-        cluster.eventually("seven helpers are up", |cluster| {
-            let status = cluster.mend(&["status", "--output", "json"]).json();
-            status["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == 7)
-        });
+        cluster.await_helpers(7);
         assert!(!first_line(&cluster).starts_with("STOPPED"), "{}", first_line(&cluster));
         let file = format!("more-{round}");
         let more = cluster.put(&file, 100_000);

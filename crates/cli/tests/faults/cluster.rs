@@ -243,6 +243,14 @@ impl Cluster {
         }
     }
 
+    /// Waits until the coordinator counts this many helpers as up.
+    pub fn await_helpers(&self, helpers: usize) {
+        self.eventually(&format!("{helpers} helpers are up"), |cluster| {
+            let status = cluster.mend(&["status", "--output", "json"]).json();
+            status["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == helpers)
+        });
+    }
+
     /// Kills a daemon with SIGKILL and waits until the process has ended.
     pub fn kill(&mut self, name: &str) {
         let mut child = self.processes.remove(name).unwrap();

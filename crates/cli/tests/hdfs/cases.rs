@@ -29,13 +29,14 @@ fn described(mend: &Mend, group: &Group, lost: &[usize]) -> GivenStripe {
 }
 
 pub fn a_group_that_is_described(world: &mut World) {
-    repair_described(world, &mend::attach(&world.cluster, &[], false));
+    let mend = mend::attach(world, &[], false);
+    repair_described(world, &mend);
 }
 
 /// The plug-in describes a group that the coordinator also knows from the NameNode. The description takes
 /// precedence.
 pub fn a_group_that_is_described_and_listed(world: &mut World) {
-    let mend = mend::attach(&world.cluster, &["--dry-run"], true);
+    let mend = mend::attach(world, &["--dry-run"], true);
     mend.wait_until_safe(world.groups().len());
     repair_described(world, &mend);
 }

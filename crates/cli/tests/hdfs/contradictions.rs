@@ -34,7 +34,7 @@ fn assert_not_made(world: &World, group: &Group, lost: &[usize], before: &[Strin
 /// Two of nine blocks are lost and one is wrong. The six correct blocks and the wrong one show that a block
 /// is wrong, but not which.
 pub fn not_rebuilt_from(world: &mut World) {
-    let mut mend = mend::attach(&world.cluster, &["--repair-after", "30m"], true);
+    let mut mend = mend::attach(world, &["--repair-after", "30m"], true);
     mend.wait_until_safe(world.groups().len());
     testbed::hdfs::issue_plugin(&mend, world.certificates.path());
     let narrow = world.largest("RS-6-3-1024k");

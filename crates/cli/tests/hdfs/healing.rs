@@ -14,7 +14,7 @@ const GRACE: &str = "90s";
 const SHORT_GRACE: &str = "1s";
 
 fn attach(world: &mut World, repair_after: &str) -> Mend {
-    let mend = mend::attach(&world.cluster, &["--repair-after", repair_after], true);
+    let mend = mend::attach(world, &["--repair-after", repair_after], true);
     let groups = world.groups().len();
     let said = &mend.said;
     assert!(said.contains(&format!("{groups} block groups on 15 DataNodes")), "{said}");
@@ -44,10 +44,9 @@ pub fn what_is_lost(world: &mut World) {
 /// Without a plug-in, a helper sends rebuilt blocks to its DataNode over HDFS's write protocol, with a token
 /// from the coordinator. A corrupt replica is removed first.
 pub fn without_the_plug_in(world: &mut World) {
-    world.cluster.load_plugin(false);
-    world.await_whole();
+    world.use_plugin(false);
     assert_token_wanted(world);
-    let mend = mend::attach(&world.cluster, &["--repair-after", GRACE, "--no-plugin"], true);
+    let mend = mend::attach(world, &["--repair-after", GRACE, "--no-plugin"], true);
     mend.wait_until_safe(world.groups().len());
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
     let lost = [(&narrow, 2), (&wide, 11)];
@@ -60,9 +59,6 @@ pub fn without_the_plug_in(world: &mut World) {
     world.await_replica(wide.holders[4].expect("held"), &wide.shape.blocks[4].name, &good);
     wait_until_whole(world, &mend);
     world.assert_whole();
-    drop(mend);
-    world.cluster.load_plugin(true);
-    world.await_whole();
 }
 
 /// Asserts that a DataNode rejects blocks without a token or with a forged one.

@@ -20,7 +20,8 @@ use testbed::hdfs::run_hdfs_cases;
 
 use crate::world::World;
 
-/// The cases run in this order; each leaves the cluster healthy for the next.
+/// The cases run in this order; each leaves the cluster healthy for the next. Cases without the plug-in stand
+/// together, because loading it restarts all daemons.
 const CASES: &[(&str, Case<World>)] = &[
     ("a_group_described_by_a_plug_in_is_repaired", cases::a_group_that_is_described),
     (
@@ -33,6 +34,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("blocks_of_a_dead_datanode_are_rebuilt_elsewhere", healing::a_dead_datanode),
     ("helpers_coordinator_and_namenode_killed_during_repairs", healing::killed_in_the_middle),
     ("a_helper_pushes_blocks_without_the_plug_in", healing::without_the_plug_in),
+    ("a_returning_corrupt_copy_is_replaced_after_a_push", telling::rotten_copies_that_come_back_after_a_push),
     ("files_removed_during_a_repair_stay_removed", healing::removed_meanwhile),
     ("small_reads_of_lost_blocks_go_through_mend", reading::lost_ranges),
     ("reconstruction_commands_of_the_namenode_are_executed", takeover::commands),

@@ -3,12 +3,19 @@
 use std::path::Path;
 
 use testbed::Mend;
-use testbed::hdfs::{Attaching, Cluster};
+use testbed::hdfs::Attaching;
 
-/// Attaches Mend to a cluster and starts all processes. With `asks_namenode` false, the coordinator knows
+use crate::world::World;
+
+/// Attaches Mend to the cluster and starts all processes. With `asks_namenode` false, the coordinator knows
 /// only the stripes that plug-ins describe.
-pub fn attach(cluster: &Cluster, arguments: &[&str], asks_namenode: bool) -> Mend {
-    cluster.attach(&Attaching { program: Path::new(env!("CARGO_BIN_EXE_mend")), arguments, asks_namenode })
+pub fn attach(world: &mut World, arguments: &[&str], asks_namenode: bool) -> Mend {
+    world.use_plugin(!arguments.contains(&"--no-plugin"));
+    world.cluster.attach(&Attaching {
+        program: Path::new(env!("CARGO_BIN_EXE_mend")),
+        arguments,
+        asks_namenode,
+    })
 }
 
 /// Whether a running repair has rebuilt any bytes. `None` if the coordinator does not answer.

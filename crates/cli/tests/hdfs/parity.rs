@@ -26,7 +26,7 @@ fn replace(world: &World, group: &Group, from: usize, to: usize) -> [Vec<u8>; 2]
 }
 
 pub fn replaced_with_checksums(world: &mut World) {
-    let mend = mend::attach(&world.cluster, &["--repair-after", GRACE], true);
+    let mend = mend::attach(world, &["--repair-after", GRACE], true);
     let groups = world.groups().len();
     mend.wait_until_safe(groups);
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));

@@ -44,7 +44,7 @@ fn place(group: &Group, row: usize, index: usize) -> usize {
 }
 
 pub fn lost_ranges(world: &mut World) {
-    let mut mend = mend::attach(&world.cluster, &[], false);
+    let mut mend = mend::attach(world, &[], false);
     mend.wait_for_helpers();
     testbed::hdfs::issue_plugin(&mend, world.certificates.path());
     let (narrow, wide) = (world.first("RS-6-3-1024k"), world.first("RS-10-4-1024k"));

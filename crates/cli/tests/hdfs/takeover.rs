@@ -11,7 +11,7 @@ pub const BY_HDFS: &str = "HDFS reconstructs it itself";
 
 /// Attaches Mend, and restarts the NameNode with settings that make it send reconstruction commands.
 fn attach(world: &mut World) -> Mend {
-    let mend = mend::attach(&world.cluster, &[], false);
+    let mend = mend::attach(world, &[], false);
     mend.wait_for_helpers();
     testbed::hdfs::issue_plugin(&mend, world.certificates.path());
     world.restart_namenode_with(&ALWAYS);

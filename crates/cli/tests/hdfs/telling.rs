@@ -13,8 +13,8 @@ use crate::world::{NO_REPAIR, World};
 /// How long DataNodes may be down before their blocks are rebuilt elsewhere: longer than any case runs.
 const GRACE: &str = "30m";
 
-fn attach(world: &World) -> Mend {
-    mend::attach(&world.cluster, &["--repair-after", GRACE], true)
+fn attach(world: &mut World) -> Mend {
+    mend::attach(world, &["--repair-after", GRACE], true)
 }
 
 /// Returns the status, or `None` if the coordinator does not answer.
@@ -68,15 +68,11 @@ pub fn rotten_copies_that_come_back(world: &mut World) {
 
 /// The same if the rebuilt blocks were pushed to DataNodes without the plug-in.
 pub fn rotten_copies_that_come_back_after_a_push(world: &mut World) {
-    world.cluster.load_plugin(false);
-    world.await_whole();
     rotten_copies_displaced_nothing(world, &["--no-plugin"]);
-    world.cluster.load_plugin(true);
-    world.await_whole();
 }
 
 fn rotten_copies_displaced_nothing(world: &mut World, options: &[&str]) {
-    let mut mend = mend::attach(&world.cluster, &[&["--repair-after", "1s"], options].concat(), true);
+    let mut mend = mend::attach(world, &[&["--repair-after", "1s"], options].concat(), true);
     mend.wait_until_safe(world.groups().len());
     let dead = world.largest("RS-10-4-1024k").holders[1].expect("held");
     let nodes = world.cluster.nodes().len();
@@ -227,7 +223,4 @@ pub fn files_that_are_written(world: &mut World) {
     let history = mend.ask(&["history"]).expect("it answers").to_string();
     assert!(!history.contains("repair-begun"), "{history}");
     paths.iter().for_each(|path| world.delete(path));
-    drop(mend);
-    world.cluster.restart_with(NO_REPAIR.map(str::to_owned).to_vec());
-    world.await_whole();
 }

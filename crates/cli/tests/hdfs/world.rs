@@ -73,6 +73,14 @@ impl World {
         self.await_whole();
     }
 
+    /// Restarts all daemons if the DataNodes do not run as wanted, with or without the plug-in.
+    pub fn use_plugin(&mut self, uses: bool) {
+        if self.cluster.loads_plugin() != uses {
+            self.cluster.load_plugin(uses);
+            self.await_whole();
+        }
+    }
+
     /// Stores a file of `length` bytes.
     pub fn put(&mut self, path: &str, length: usize) {
         self.files.put(&mut self.cluster, path, length);

@@ -124,6 +124,11 @@ impl Cluster {
         self.nodes[at].process = Some(self.launcher.start_data_node(at, &self.nodes[at], false));
     }
 
+    /// Whether DataNodes load Mend's plug-in when they start.
+    pub fn loads_plugin(&self) -> bool {
+        self.loads_plugin
+    }
+
     /// Restarts all daemons, the DataNodes with or without Mend's plug-in; waits until the NameNode lists the
     /// same blocks as before.
     ///

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
-use store_api::{CatalogError, Eras, NodeRecord, StoreChange, StripeRecord, is_from_the_future};
+use store_api::{CatalogError, Eras, NodeRecord, StoreChange, StripeRecord};
 
 use census::Counts;
 pub(crate) use census::Kind;
@@ -359,13 +359,10 @@ impl Picture {
         self.nodes.values().find(|node| node.name == name)
     }
 
-    /// Whether a block is newer than the catalog: its stripe number has not been used yet, and this catalog
-    /// does not know the coordinator that assigned the number. A rebuilt catalog may contain stripes with
-    /// such numbers; their blocks are not newer.
+    /// Whether a block is newer than the catalog: no stripe contains the block, and its name does not come
+    /// from a coordinator that used this catalog; see [`Eras::are_newer`].
     pub(crate) fn is_from_the_future(&self, block: &BlockId) -> bool {
-        is_from_the_future(block, self.counted.max(1))
-            && self.eras.may_be_lost(block)
-            && self.find_block(block).is_err()
+        self.eras.are_newer(block, self.counted.max(1)) && self.find_block(block).is_err()
     }
 
     /// Whether a coordinator that used this catalog assigned this block's name. If so, and if no stripe

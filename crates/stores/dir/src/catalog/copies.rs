@@ -8,12 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::backends::FileBackend;
 use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
-use store_api::{CatalogError, OpenError, Replaced, UNPROVEN, Unproven, names};
+use store_api::{CatalogError, Eras, OpenError, Replaced, UNPROVEN, Unproven, names};
 use tempfile::NamedTempFile;
 
 use super::engine::MARK;
 use super::eras::ERAS;
 use super::open::open_fault;
+use super::stripes::NEXT_STRIPE;
 use super::tables::{
     Change, FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard,
 };
@@ -121,9 +122,7 @@ impl CatalogSnapshot {
     pub(super) fn copy_into(&self, database: &Database, to: &Path) -> Result<(), OpenError> {
         let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
         copy.change.set_two_phase_commit(true);
-        // A copy must not be mistaken for its original, so the transaction counter (`MARK`) is omitted. The
-        // coordinator may assign more names after this copy, so the copy's record of assigned names (`ERAS`)
-        // would be incomplete, and is omitted too.
+        // A copy must not be mistaken for its original, so the transaction counter (`MARK`) is omitted.
         copy.table(META, |key| *key != MARK && *key != ERAS)?;
         copy.table(NODES, |_| true)?;
         copy.table(NODE_NAMES, |_| true)?;
@@ -131,8 +130,18 @@ impl CatalogSnapshot {
         copy.table(QUEUE, |_| true)?;
         let pending = self.pending()?;
         copy.table(STRIPES, |key| !pending.contains(key))?;
+        Change::shared(&copy.change, to).put(META, ERAS, &self.eras(&pending)?)?;
         copy.change.commit().map_err(|error| fault(to, error))?;
         Ok(())
+    }
+
+    /// Returns the record of eras for a copy without the stripes of open puts. If such a put becomes a file
+    /// after the copy was taken, the file is newer than the copy.
+    fn eras(&self, pending: &BTreeSet<u64>) -> Result<Eras, CatalogError> {
+        let view = View::over(&self.transaction, &self.path);
+        let eras: Eras = view.get(META, ERAS)?.unwrap_or_default();
+        let next: u64 = view.get(META, NEXT_STRIPE)?.unwrap_or(1);
+        Ok(eras.for_copy(pending.first().map_or(next, |&key| names::Key(key).count())))
     }
 }
 

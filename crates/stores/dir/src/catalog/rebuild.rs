@@ -23,12 +23,13 @@ use repair::wire::control::Description;
 use repair::{BlockId, FilePart, NodeId, StripeId, StripeLabel};
 use store_api::names::Key;
 use store_api::{
-    BlockRecord, BlockSize, BlockState, FileRecord, Inventory, NodeRecord, OpenError, Replaced, StripeRecord,
-    stripe_count,
+    BlockRecord, BlockSize, BlockState, Eras, FileRecord, Inventory, NodeRecord, OpenError, Replaced,
+    StripeRecord, stripe_count,
 };
 
 use super::copies::{check_unused, draft_beside, install, mark_unproven};
 use super::counters::{last_begun, next_number};
+use super::eras::ERAS;
 use super::open::{open_fault, write_empty};
 use super::puts::{LAST_BEGUN, MAX_NAME_BYTES, NEXT_PUT, unix_ms};
 use super::stripes::NEXT_STRIPE;
@@ -219,6 +220,9 @@ impl DirCatalog {
                 change.put(FILES, file.name.as_str(), file)?;
                 stripes.values().try_for_each(|(key, stripe)| change.put(STRIPES, key.0, stripe))?;
             }
+            let heard = inventories.iter().flat_map(|inventory| &inventory.blocks);
+            let heard = heard.filter_map(|block| Some(Key::of_block(&block.id)?.0));
+            change.put(META, ERAS, &Eras::of_rebuild(heard))?;
             mark_unproven(&change, Replaced::Rebuilt)?;
             change.commit()?;
             Ok::<_, OpenError>(())
