@@ -11,7 +11,7 @@ use repair::{
 };
 use store_api::BlockHash;
 
-use crate::scene::Scene;
+use crate::shared::Shared;
 
 /// A disk with its blocks. Blocks survive the end of the process.
 #[derive(Debug)]
@@ -126,9 +126,9 @@ impl Disk {
 
     /// Starts an operation on `bytes` bytes. Returns the time from now until the operation completes.
     /// Concurrent operations may complete in any order.
-    pub(crate) fn takes(&mut self, bytes: u64, scene: &mut Scene) -> Duration {
-        self.busy_until = self.busy_until.max(scene.now) + Duration::from_secs_f64(bytes as f64 / self.rate);
-        self.busy_until - scene.now + scene.dice.up_to(self.latency)
+    pub(crate) fn takes(&mut self, bytes: u64, shared: &mut Shared) -> Duration {
+        self.busy_until = self.busy_until.max(shared.now) + Duration::from_secs_f64(bytes as f64 / self.rate);
+        self.busy_until - shared.now + shared.dice.up_to(self.latency)
     }
 
     pub(crate) fn read(

@@ -124,7 +124,7 @@ impl World<'_> {
     pub(crate) fn plan_faults(&mut self) {
         for (number, (when, _)) in self.scenario.faults.iter().enumerate() {
             if let When::At(at) = *when {
-                self.scene.agenda.add(at, Event::Fault(number));
+                self.shared.agenda.add(at, Event::Fault(number));
             }
         }
     }
@@ -133,7 +133,7 @@ impl World<'_> {
     pub(crate) fn strike_by_deliveries(&mut self) {
         for (number, (when, _)) in self.scenario.faults.iter().enumerate() {
             if let When::Delivered(slices) = *when
-                && slices <= self.scene.slices_delivered
+                && slices <= self.shared.slices_delivered
                 && !self.struck[number]
             {
                 self.strike(number);
@@ -146,15 +146,15 @@ impl World<'_> {
             return;
         }
         let fault = self.scenario.faults[number].1;
-        self.scene.note(|| format!("fault: {fault:?}"));
+        self.shared.note(|| format!("fault: {fault:?}"));
         match fault {
             Fault::Kill { node, back_after } => self.kill(node, false, back_after),
             Fault::Vanish { node } => self.kill(node, true, None),
             Fault::Pause { node, lasts } => self.pause(node, lasts),
             Fault::FlipFrame { from } => {
-                let edge = self.scene.network.live_edges_of(from).into_iter().find(|edge| edge.from == from);
+                let edge = self.shared.network.live_edges_of(from).into_iter().find(|edge| edge.from == from);
                 if let Some(edge) = edge {
-                    self.scene.network.edges.get_mut(&edge).expect("it is live").flip_next = true;
+                    self.shared.network.edges.get_mut(&edge).expect("it is live").flip_next = true;
                 }
             }
             Fault::Corrupt { block } => self.harm(block, false),
@@ -166,24 +166,24 @@ impl World<'_> {
                 }
             }
             Fault::Break { a, b } => {
-                for edge in self.scene.network.live_edges_of(a) {
+                for edge in self.shared.network.live_edges_of(a) {
                     if edge.other_end(a) == b {
-                        self.scene.close_edge(edge, None, "reset on the way");
+                        self.shared.close_edge(edge, None, "reset on the way");
                     }
                 }
             }
-            Fault::Cut { a, b } => self.scene.cut_data(a, b),
+            Fault::Cut { a, b } => self.shared.cut_data(a, b),
             Fault::DiskFull { node } => self.node(node).disk.full = true,
             Fault::Slow { node, factor } => {
                 // If a node is slowed down twice, the stronger slowdown applies.
                 let (link, disk) = (self.scenario.machines.rate, self.scenario.machines.disk_rate);
-                let port = self.scene.network.ports.get_mut(&node).expect("every node has a port");
+                let port = self.shared.network.ports.get_mut(&node).expect("every node has a port");
                 port.rate = port.rate.min(link / f64::from(factor));
                 let store = &mut self.node(node).disk;
                 store.rate = store.rate.min(disk / f64::from(factor));
             }
             Fault::SlowControl { node, limit } => {
-                self.scene.control.slow.insert(node, limit);
+                self.shared.control.slow.insert(node, limit);
             }
         }
     }
@@ -193,15 +193,15 @@ impl World<'_> {
         if node.state == State::Dead {
             return;
         }
-        node.die(&mut self.scene, unheard);
+        node.die(&mut self.shared, unheard);
         let notice = match unheard {
             true => self.scenario.machines.ping_limit,
-            false => self.scene.dice.up_to(Duration::from_millis(200)),
+            false => self.shared.dice.up_to(Duration::from_millis(200)),
         };
-        let connection = self.scene.connection(id);
-        self.scene.after(notice, Event::NodeLost { node: id, connection });
+        let connection = self.shared.connection(id);
+        self.shared.after(notice, Event::NodeLost { node: id, connection });
         if let Some(delay) = back_after {
-            self.scene.after(delay, Event::Restarts { node: id });
+            self.shared.after(delay, Event::Restarts { node: id });
         }
     }
 
@@ -213,9 +213,9 @@ impl World<'_> {
         node.state = State::Paused;
         node.pauses += 1;
         let pause = node.pauses;
-        self.scene.after(self.scenario.machines.ping_limit, Event::PingsUnanswered { node: id, pause });
+        self.shared.after(self.scenario.machines.ping_limit, Event::PingsUnanswered { node: id, pause });
         if let Some(delay) = lasts {
-            self.scene.after(delay, Event::Continues { node: id, pause });
+            self.shared.after(delay, Event::Continues { node: id, pause });
         }
     }
 
@@ -225,9 +225,9 @@ impl World<'_> {
         let node = self.nodes.get_mut(&holder).expect("holders are nodes");
         let stored = node.disk.blocks.get_mut(&Scenario::block_id(block));
         let Some(stored) = stored.filter(|stored| !stored.bytes.is_empty()) else { return };
-        let at = self.scene.dice.below(stored.bytes.len() as u64);
+        let at = self.shared.dice.below(stored.bytes.len() as u64);
         if silently {
-            stored.bytes[at as usize] ^= self.scene.dice.between(1, 255) as u8;
+            stored.bytes[at as usize] ^= self.shared.dice.between(1, 255) as u8;
         } else {
             stored.corrupt_at = Some(at);
         }

@@ -31,16 +31,16 @@ impl World<'_> {
         let true_bytes = &self.truth[usize::from(block.0)][..self.scenario.bytes_of(block) as usize];
         let Some(stored) = self.nodes[&node].disk.blocks.get(&id) else {
             return self
-                .scene
+                .shared
                 .violate(format!("{block} was published at {node}, but {node} does not store it"));
         };
         if Some(digest_of(&stored.bytes)) != digest {
-            self.scene.violate(format!("{block} was published with a digest that does not match its bytes"));
+            self.shared.violate(format!("{block} was published with a digest that does not match its bytes"));
         }
         if stored.bytes != true_bytes {
             self.published_wrong.push(block);
             if !self.may_be_wrong() {
-                self.scene.violate(format!("{block} was published with wrong bytes"));
+                self.shared.violate(format!("{block} was published with wrong bytes"));
             }
         }
     }
@@ -57,7 +57,7 @@ impl World<'_> {
         if self.scenario.faults.is_empty() {
             violations.extend(self.judge_quiet());
         }
-        violations.into_iter().for_each(|violation| self.scene.violate(violation));
+        violations.into_iter().for_each(|violation| self.shared.violate(violation));
     }
 
     fn judge_success(&self) -> Vec<String> {
@@ -266,7 +266,7 @@ impl World<'_> {
             wrong.push(format!("plans were dropped although there was no fault: {:?}", outcome.replanned));
         }
         let mut moved: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
-        for (id, edge) in &self.scene.network.edges {
+        for (id, edge) in &self.shared.network.edges {
             moved.entry(id.from).or_default().0 += edge.payload_bytes;
             moved.entry(id.to).or_default().1 += edge.payload_bytes;
         }

@@ -12,7 +12,7 @@ use repair::{
     BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobRequest, NodeId, Outcome, Report, Topology,
 };
 
-use crate::scene::Scene;
+use crate::shared::Shared;
 
 /// Interval between the job's ticks.
 pub(crate) const TICK_MS: u64 = 50;
@@ -33,11 +33,11 @@ pub(crate) struct JobDriver {
 }
 
 impl JobDriver {
-    pub(crate) fn new(request: JobRequest, seed: u64, topology: Topology, scene: &Scene) -> Self {
+    pub(crate) fn new(request: JobRequest, seed: u64, topology: Topology, shared: &Shared) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
         Self {
-            job: Job::new(request, key, &topology, scene.now),
+            job: Job::new(request, key, &topology, shared.now),
             topology,
             published: BTreeMap::new(),
             lost_blocks: Vec::new(),
@@ -47,61 +47,61 @@ impl JobDriver {
         }
     }
 
-    pub(crate) fn take_report(&mut self, node: NodeId, epoch: Epoch, report: Report, scene: &Scene) {
-        self.job.handle_report(node, epoch, report, &self.topology, scene.now);
+    pub(crate) fn take_report(&mut self, node: NodeId, epoch: Epoch, report: Report, shared: &Shared) {
+        self.job.handle_report(node, epoch, report, &self.topology, shared.now);
     }
 
-    pub(crate) fn tick(&mut self, scene: &Scene) {
-        self.job.handle_tick(&self.topology, scene.now);
+    pub(crate) fn tick(&mut self, shared: &Shared) {
+        self.job.handle_tick(&self.topology, shared.now);
     }
 
     /// Handles the end of the connection to a node.
-    pub(crate) fn lose_node(&mut self, node: NodeId, scene: &mut Scene) {
-        scene.note(|| format!("the coordinator lost the connection to {node}"));
-        scene.cut_control(node);
+    pub(crate) fn lose_node(&mut self, node: NodeId, shared: &mut Shared) {
+        shared.note(|| format!("the coordinator lost the connection to {node}"));
+        shared.cut_control(node);
         if let Some(view) = self.topology.get_mut(node) {
             view.alive = false;
         }
         self.told.remove(&node);
-        self.job.handle_node_lost(node, &self.topology, scene.now);
+        self.job.handle_node_lost(node, &self.topology, shared.now);
     }
 
     /// Handles a node that registers again. Such a node has no state of the job.
-    pub(crate) fn register(&mut self, node: NodeId, scene: &mut Scene) {
+    pub(crate) fn register(&mut self, node: NodeId, shared: &mut Shared) {
         if self.topology.is_alive(node) {
-            self.lose_node(node, scene);
+            self.lose_node(node, shared);
         }
-        scene.note(|| format!("{node} registers again"));
+        shared.note(|| format!("{node} registers again"));
         if let Some(view) = self.topology.get_mut(node) {
             view.alive = true;
         }
     }
 
     /// Carries out the job's actions and returns the blocks that it published.
-    pub(crate) fn act(&mut self, scene: &mut Scene) -> Vec<(BlockIndex, NodeId, Option<Digest>)> {
+    pub(crate) fn act(&mut self, shared: &mut Shared) -> Vec<(BlockIndex, NodeId, Option<Digest>)> {
         let mut published = Vec::new();
         while let Some(action) = self.job.poll() {
             if self.result.is_some() {
-                scene.violate(format!("the ended job requests {action:?}"));
+                shared.violate(format!("the ended job requests {action:?}"));
             }
             match action {
-                JobAction::Tell { node, message } => self.tell(node, message, scene),
+                JobAction::Tell { node, message } => self.tell(node, message, shared),
                 JobAction::Publish { block, node, digest } => {
-                    scene.note(|| format!("publish {block} at {node}"));
+                    shared.note(|| format!("publish {block} at {node}"));
                     self.published.insert(block, (node, digest));
                     published.push((block, node, digest));
                 }
                 JobAction::BlockLost { block, problem } => {
-                    scene.note(|| format!("{block} is {problem}"));
+                    shared.note(|| format!("{block} is {problem}"));
                     self.lost_blocks.push((block, problem));
                 }
                 JobAction::Contradicted { .. } => {}
                 JobAction::Slow { nodes } => {
-                    scene.note(|| format!("slow nodes, in bytes per second: {nodes:?}"));
+                    shared.note(|| format!("slow nodes, in bytes per second: {nodes:?}"));
                     self.slow.extend(nodes.into_keys());
                 }
                 JobAction::Finish(result) => {
-                    scene.note(|| format!("finish: {result:?}"));
+                    shared.note(|| format!("finish: {result:?}"));
                     self.result = Some(*result);
                 }
             }
@@ -109,11 +109,11 @@ impl JobDriver {
         published
     }
 
-    fn tell(&mut self, node: NodeId, message: ToNode, scene: &mut Scene) {
+    fn tell(&mut self, node: NodeId, message: ToNode, shared: &mut Shared) {
         let forgets = matches!(message, ToNode::Forget { .. });
         if self.topology.is_alive(node) {
             self.told.insert(node, forgets);
-            scene.tell(node, message);
+            shared.tell(node, message);
         } else if forgets {
             self.told.insert(node, true);
         }

@@ -31,7 +31,7 @@ mod node;
 mod random;
 pub mod recovery;
 mod scenario;
-mod scene;
+mod shared;
 mod stripe;
 pub mod system;
 mod task;
@@ -43,7 +43,7 @@ use std::time::Duration;
 pub use dice::Dice;
 pub use faults::{Fault, When};
 pub use scenario::{CLIENT, Checks, Kind, Machines, Scenario};
-pub use scene::Tracing;
+pub use shared::Tracing;
 pub use world::{Ended, World};
 
 /// Statistics of a run.

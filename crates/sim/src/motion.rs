@@ -15,7 +15,7 @@ use repair::{
 use crate::disk::{Deliveries, Disk};
 use crate::edge::{EdgeId, Frame};
 use crate::event::{NodeEvent, TaskId};
-use crate::scene::Scene;
+use crate::shared::Shared;
 
 /// A running plan on a node.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Queued {
 
 impl Motion {
     /// Opens the edges of an assignment.
-    pub(crate) fn new(id: TaskId, node: NodeId, assignment: Arc<Assignment>, scene: &mut Scene) -> Self {
+    pub(crate) fn new(id: TaskId, node: NodeId, assignment: Arc<Assignment>, shared: &mut Shared) -> Self {
         let (job, epoch) = (assignment.job, assignment.epoch);
         let edge = |from, to| EdgeId { job, epoch, from, to };
         let inlets = assignment.inlets.iter().map(|inlet| edge(inlet.from, node));
@@ -91,8 +91,8 @@ impl Motion {
             out: BTreeMap::new(),
             assignment,
         };
-        motion.edges().for_each(|edge| scene.edge_known(edge, node));
-        motion.watch_again(scene);
+        motion.edges().for_each(|edge| shared.edge_known(edge, node));
+        motion.watch_again(shared);
         motion
     }
 
@@ -106,12 +106,12 @@ impl Motion {
         inlets.chain(self.outlets.iter().map(|outlet| outlet.edge))
     }
 
-    pub(crate) fn close(self, scene: &mut Scene) {
-        self.edges().for_each(|edge| scene.close_edge(edge, Some(self.node), "closed by peer"));
+    pub(crate) fn close(self, shared: &mut Shared) {
+        self.edges().for_each(|edge| shared.close_edge(edge, Some(self.node), "closed by peer"));
     }
 
-    pub(crate) fn watch_again(&self, scene: &mut Scene) {
-        scene.after_for(WATCH_EVERY, self.owner(), NodeEvent::Watch { task: self.id });
+    pub(crate) fn watch_again(&self, shared: &mut Shared) {
+        shared.after_for(WATCH_EVERY, self.owner(), NodeEvent::Watch { task: self.id });
     }
 
     // ---- actions of `Part` ----
@@ -121,22 +121,22 @@ impl Motion {
         part: &mut Part,
         action: Action,
         (disk, deliveries): (&mut Disk, &mut Deliveries),
-        scene: &mut Scene,
+        shared: &mut Shared,
     ) {
         match action {
             Action::ReadAhead { .. } => {} // The action is only a hint to the disk.
             Action::Read { slice, locals, transfer } => {
-                self.read(part, slice, (locals, transfer), disk, scene);
+                self.read(part, slice, (locals, transfer), disk, shared);
             }
             Action::Send { outlet, lane, stream, slice, buffer } => {
-                self.take_out(slice, scene);
+                self.take_out(slice, shared);
                 self.outlets[outlet].queue.push_back(Queued { lane, stream, slice, buffer });
             }
             Action::Deliver { output, slice, buffer } => {
-                self.take_out(slice, scene);
-                self.deliver(output, slice, buffer, (disk, deliveries), scene);
+                self.take_out(slice, shared);
+                self.deliver(output, slice, buffer, (disk, deliveries), shared);
             }
-            Action::Finished => scene.violate(format!("{} received the end of the job twice", self.node)),
+            Action::Finished => shared.violate(format!("{} received the end of the job twice", self.node)),
         }
     }
 
@@ -146,20 +146,24 @@ impl Motion {
         slice: u32,
         (locals, transfer): (Range<u16>, Transfer),
         disk: &mut Disk,
-        scene: &mut Scene,
+        shared: &mut Shared,
     ) {
         let block = self.assignment.locals.iter().find(|local| local.index == transfer.block());
         let block = block.expect("the relay checked").id.clone();
-        let delay = disk.takes(transfer.bytes() as u64, scene);
+        let delay = disk.takes(transfer.bytes() as u64, shared);
         let mut buffers: Vec<Buffer> = locals.clone().map(|_| part.buffer(transfer.buffer_bytes())).collect();
         let read = match self.assignment.class {
             Class::Probe => Ok(()), // A probe sends arbitrary bytes.
             _ => disk.read(&block, &transfer, &mut buffers),
         };
         for (local, buffer) in locals.zip(buffers) {
-            self.take_out(slice, scene);
+            self.take_out(slice, shared);
             let result = read.clone().map(|()| buffer);
-            scene.after_for(delay, self.owner(), NodeEvent::ReadDone { task: self.id, slice, local, result });
+            shared.after_for(
+                delay,
+                self.owner(),
+                NodeEvent::ReadDone { task: self.id, slice, local, result },
+            );
         }
     }
 
@@ -169,16 +173,16 @@ impl Motion {
         slice: u32,
         buffer: Buffer,
         (disk, deliveries): (&mut Disk, &mut Deliveries),
-        scene: &mut Scene,
+        shared: &mut Shared,
     ) {
         let Some((transfer, buffers)) = self.gathering.add(output, slice, buffer) else { return };
         let sink = self.assignment.sinks.iter().find(|sink| sink.index == transfer.block());
         let written = disk.write(deliveries, &sink.expect("the relay checked").id, &transfer, &buffers);
-        let delay = disk.takes(transfer.bytes() as u64, scene);
+        let delay = disk.takes(transfer.bytes() as u64, shared);
         let (task, block, owner) = (self.id, transfer.block().0, self.owner());
         for buffer in buffers {
             self.writing += 1;
-            scene.after_for(delay, owner, NodeEvent::WriteDone { task, slice, block, written, buffer });
+            shared.after_for(delay, owner, NodeEvent::WriteDone { task, slice, block, written, buffer });
         }
     }
 
@@ -189,23 +193,23 @@ impl Motion {
         slice: u32,
         block: u16,
         buffer: Option<Buffer>,
-        scene: &mut Scene,
+        shared: &mut Shared,
     ) {
-        self.give_back(slice, scene);
+        self.give_back(slice, shared);
         self.writing -= 1;
         match buffer {
             Some(buffer) => {
-                scene.slices_delivered += 1;
+                shared.slices_delivered += 1;
                 part.handle_delivered(slice, buffer);
             }
             None => {
                 let sink = self.assignment.sinks.iter().find(|sink| sink.index.0 == block);
                 let block = sink.expect("it was written to").id.clone();
-                part.fail(Report::SinkFailed { block, problem: SinkProblem::NoSpace }, scene.now);
+                part.fail(Report::SinkFailed { block, problem: SinkProblem::NoSpace }, shared.now);
             }
         }
         if self.settling && self.writing == 0 {
-            part.handle_settled(scene.now);
+            part.handle_settled(shared.now);
         }
     }
 
@@ -228,14 +232,14 @@ impl Motion {
     // ---- sockets ----
 
     /// Handles an edge that may be ready to send or to receive. The caller calls `pump` afterwards.
-    pub(crate) fn edge_moved(&mut self, part: &mut Part, edge: EdgeId, scene: &mut Scene) {
+    pub(crate) fn edge_moved(&mut self, part: &mut Part, edge: EdgeId, shared: &mut Shared) {
         let Some(index) = self.outlets.iter().position(|outlet| outlet.edge == edge) else { return };
-        part.handle_outlet_moved(index, scene.now);
-        if scene.edge(edge).is_some_and(|edge| edge.under_way == 0)
+        part.handle_outlet_moved(index, shared.now);
+        if shared.edge(edge).is_some_and(|edge| edge.under_way == 0)
             && let Some((slice, buffer)) = self.outlets[index].too_large.take()
         {
-            self.give_back(slice, scene);
-            part.handle_sent(index, slice, buffer, scene.now);
+            self.give_back(slice, shared);
+            part.handle_sent(index, slice, buffer, shared.now);
         }
     }
 
@@ -247,15 +251,15 @@ impl Motion {
         self.outlets.iter_mut().filter(|out| out.edge == edge).for_each(|out| out.closed = Some(detail));
     }
 
-    pub(crate) fn take_frames(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
+    pub(crate) fn take_frames(&mut self, part: &mut Part, shared: &mut Shared) -> bool {
         let mut moved = false;
         for (index, inlet) in self.inlets.iter().enumerate() {
             while let Some(due_bytes) = part.due_bytes(index)
-                && let Some(frame) = scene.take_frame(inlet.edge)
+                && let Some(frame) = shared.take_frame(inlet.edge)
             {
                 moved = true;
-                if let Err(detail) = self.take_frame(part, index, &frame, due_bytes, scene.now) {
-                    part.fail(Report::BadFrame { from: inlet.edge.from, detail }, scene.now);
+                if let Err(detail) = self.take_frame(part, index, &frame, due_bytes, shared.now) {
+                    part.fail(Report::BadFrame { from: inlet.edge.from, detail }, shared.now);
                 }
             }
         }
@@ -287,25 +291,25 @@ impl Motion {
         Ok(())
     }
 
-    pub(crate) fn send_frames(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
+    pub(crate) fn send_frames(&mut self, part: &mut Part, shared: &mut Shared) -> bool {
         let (mut moved, owner) = (false, self.owner());
         for (index, outlet) in self.outlets.iter_mut().enumerate() {
             while outlet.too_large.is_none()
                 && let Some(frame) = outlet.queue.front()
-                && scene.network.has_room(outlet.edge, HEADER_BYTES + frame.buffer.len(), scene.now)
+                && shared.network.has_room(outlet.edge, HEADER_BYTES + frame.buffer.len(), shared.now)
             {
                 let queued = outlet.queue.pop_front().expect("it is there");
-                let is_looked_at = self.assignment.class != Class::Probe || scene.flips_next(outlet.edge);
+                let is_looked_at = self.assignment.class != Class::Probe || shared.flips_next(outlet.edge);
                 let frame = if is_looked_at { queued.whole() } else { queued.omitting_payload() };
                 let Queued { slice, buffer, .. } = queued;
-                part.handle_outlet_moved(index, scene.now);
+                part.handle_outlet_moved(index, shared.now);
                 moved = true;
-                let fits = frame.len() as u64 <= scene.network.window;
-                scene.send_frame(outlet.edge, frame, buffer.len());
+                let fits = frame.len() as u64 <= shared.network.window;
+                shared.send_frame(outlet.edge, frame, buffer.len());
                 if fits {
-                    let delay = scene.dice.up_to(Duration::from_micros(30));
+                    let delay = shared.dice.up_to(Duration::from_micros(30));
                     let sent = NodeEvent::Sent { task: self.id, outlet: index, slice, buffer };
-                    scene.after_for(delay, owner, sent);
+                    shared.after_for(delay, owner, sent);
                 } else {
                     outlet.too_large = Some((slice, buffer));
                 }
@@ -316,7 +320,7 @@ impl Motion {
 
     /// Fails the plan on this node if an edge that the plan still needs has closed. Returns whether the plan
     /// failed.
-    pub(crate) fn notice_closed(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
+    pub(crate) fn notice_closed(&mut self, part: &mut Part, shared: &mut Shared) -> bool {
         let inlet = self.inlets.iter().enumerate().find_map(|(index, inlet)| {
             let detail = inlet.closed.filter(|_| part.due_bytes(index).is_some())?;
             Some((inlet.edge.from, detail))
@@ -327,7 +331,7 @@ impl Motion {
         });
         let broken = inlet.or(outlet);
         if let Some((peer, detail)) = broken {
-            part.fail(Report::Closed { peer, detail: detail.to_owned() }, scene.now);
+            part.fail(Report::Closed { peer, detail: detail.to_owned() }, shared.now);
         }
         broken.is_some()
     }
@@ -336,7 +340,7 @@ impl Motion {
 
     /// Counts a buffer that leaves the relay, and checks that the relay works on a bounded number of slices,
     /// independent of the block's size. The limit is the documented maximum of the relay's window.
-    fn take_out(&mut self, slice: u32, scene: &mut Scene) {
+    fn take_out(&mut self, slice: u32, shared: &mut Shared) {
         *self.out.entry(slice).or_insert(0) += 1;
         let limit = match self.assignment.pacing {
             Pacing::Pipelined => (2 * self.assignment.tasks().count()).max(32),
@@ -344,7 +348,7 @@ impl Motion {
             Pacing::WholeBlock => usize::MAX,
         };
         if self.out.len() > limit {
-            scene.violate(format!(
+            shared.violate(format!(
                 "{} processes {} slices at once, more than allowed",
                 self.node,
                 self.out.len()
@@ -352,11 +356,11 @@ impl Motion {
         }
     }
 
-    pub(crate) fn give_back(&mut self, slice: u32, scene: &mut Scene) {
+    pub(crate) fn give_back(&mut self, slice: u32, shared: &mut Shared) {
         match self.out.get_mut(&slice) {
             Some(1) => drop(self.out.remove(&slice)),
             Some(count) => *count -= 1,
-            None => scene.violate(format!("{} received a buffer of slice {slice} back twice", self.node)),
+            None => shared.violate(format!("{} received a buffer of slice {slice} back twice", self.node)),
         }
     }
 

@@ -5,7 +5,7 @@ use repair::wire::control::ToNode;
 
 use crate::disk::Disk;
 use crate::event::{NodeEvent, TaskId};
-use crate::scene::Scene;
+use crate::shared::Shared;
 use crate::task::JobTask;
 
 /// The state of a node's process.
@@ -60,26 +60,26 @@ impl Node {
 
     /// Ends the process. The kernel closes the process's edges. If `unheard`, the whole machine vanishes
     /// instead, and the other ends of the edges are not notified.
-    pub(crate) fn die(&mut self, scene: &mut Scene, unheard: bool) {
+    pub(crate) fn die(&mut self, shared: &mut Shared, unheard: bool) {
         self.state = State::Dead;
         self.registered = false;
-        scene.drop_edges_of(self.id, unheard);
+        shared.drop_edges_of(self.id, unheard);
         self.task.die();
         self.deferred.clear();
     }
 
     /// Drops all uncommitted state of the job.
-    pub(crate) fn forget_all(&mut self, scene: &mut Scene) {
-        self.task.forget_all(scene);
+    pub(crate) fn forget_all(&mut self, shared: &mut Shared) {
+        self.task.forget_all(shared);
     }
 
     /// Handles a message from the coordinator.
-    pub(crate) fn take(&mut self, message: ToNode, scene: &mut Scene) {
-        self.task.take(message, &mut self.disk, scene);
+    pub(crate) fn take(&mut self, message: ToNode, shared: &mut Shared) {
+        self.task.take(message, &mut self.disk, shared);
     }
 
     /// Handles an event. The process must be running.
-    pub(crate) fn handle(&mut self, event: NodeEvent, scene: &mut Scene) {
-        self.task.handle(event, &mut self.disk, scene);
+    pub(crate) fn handle(&mut self, event: NodeEvent, shared: &mut Shared) {
+        self.task.handle(event, &mut self.disk, shared);
     }
 }

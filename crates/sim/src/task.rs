@@ -11,7 +11,7 @@ use repair::{
 use crate::disk::{Deliveries, Disk};
 use crate::event::{NodeEvent, TaskId};
 use crate::motion::Motion;
-use crate::scene::Scene;
+use crate::shared::Shared;
 
 /// A node's task in one job.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ impl JobTask {
     }
 
     /// Drops all uncommitted state of the job.
-    pub(crate) fn forget_all(&mut self, scene: &mut Scene) {
-        self.disconnect(scene);
+    pub(crate) fn forget_all(&mut self, shared: &mut Shared) {
+        self.disconnect(shared);
         self.forget();
     }
 
@@ -69,9 +69,9 @@ impl JobTask {
         self.asked = 0;
     }
 
-    fn disconnect(&mut self, scene: &mut Scene) {
+    fn disconnect(&mut self, shared: &mut Shared) {
         if let Some(motion) = self.motion.take() {
-            motion.close(scene);
+            motion.close(shared);
         }
     }
 
@@ -81,12 +81,12 @@ impl JobTask {
     }
 
     /// Handles a message from the coordinator.
-    pub(crate) fn take(&mut self, message: ToNode, disk: &mut Disk, scene: &mut Scene) {
+    pub(crate) fn take(&mut self, message: ToNode, disk: &mut Disk, shared: &mut Shared) {
         let Some(job) = message.job() else {
-            return scene.violate(format!("{} received {message:?}, which belongs to no job", self.node));
+            return shared.violate(format!("{} received {message:?}, which belongs to no job", self.node));
         };
-        self.part(job).handle_message(message, scene.now);
-        self.pump(disk, scene);
+        self.part(job).handle_message(message, shared.now);
+        self.pump(disk, shared);
     }
 
     fn part(&mut self, job: JobId) -> &mut Part {
@@ -95,57 +95,57 @@ impl JobTask {
     }
 
     /// Handles an event. The process must be running.
-    pub(crate) fn handle(&mut self, event: NodeEvent, disk: &mut Disk, scene: &mut Scene) {
+    pub(crate) fn handle(&mut self, event: NodeEvent, disk: &mut Disk, shared: &mut Shared) {
         let Some(part) = &mut self.part else { return };
-        let now = scene.now;
+        let now = shared.now;
         if let NodeEvent::DiskDone { ask, report } = event {
             // If the process has restarted since the request, the request's number differs from `asked`, and
             // the result is ignored.
             if ask == self.asked {
                 part.handle_answer(*report, now);
             }
-            return self.pump(disk, scene);
+            return self.pump(disk, shared);
         }
         let Some(motion) = &mut self.motion else { return };
         match event {
             NodeEvent::Begun { task } if task == motion.id => part.handle_begun(now),
             NodeEvent::ReadDone { task, slice, local, result } if task == motion.id => {
-                motion.give_back(slice, scene);
+                motion.give_back(slice, shared);
                 match result {
                     Ok(buffer) => part.handle_read(slice, local, buffer, now),
                     Err(problem) => part.fail(bad(motion.block_of(slice, local), problem), now),
                 }
             }
             NodeEvent::WriteDone { task, slice, block, written, buffer } if task == motion.id => {
-                motion.write_done(part, slice, block, written.then_some(buffer), scene);
+                motion.write_done(part, slice, block, written.then_some(buffer), shared);
             }
             NodeEvent::Sent { task, outlet, slice, buffer } if task == motion.id => {
-                motion.give_back(slice, scene);
+                motion.give_back(slice, shared);
                 part.handle_sent(outlet, slice, buffer, now);
             }
-            NodeEvent::EdgeMoved { edge } => motion.edge_moved(part, edge, scene),
+            NodeEvent::EdgeMoved { edge } => motion.edge_moved(part, edge, shared),
             NodeEvent::EdgeClosed { edge, detail } => motion.edge_closed(edge, detail),
             NodeEvent::Watch { task } if task == motion.id => {
                 part.handle_tick(now);
                 if part.is_watching() {
-                    motion.watch_again(scene);
+                    motion.watch_again(shared);
                 }
             }
             _ => return,
         }
-        self.pump(disk, scene);
+        self.pump(disk, shared);
     }
 
     /// Carries out everything that is ready, until nothing is.
-    fn pump(&mut self, disk: &mut Disk, scene: &mut Scene) {
+    fn pump(&mut self, disk: &mut Disk, shared: &mut Shared) {
         loop {
-            let mut moved = self.moves(scene, Motion::take_frames);
-            while let Some(action) = self.part.as_mut().and_then(|part| part.poll(scene.now)) {
+            let mut moved = self.moves(shared, Motion::take_frames);
+            while let Some(action) = self.part.as_mut().and_then(|part| part.poll(shared.now)) {
                 moved = true;
-                self.act(action, disk, scene);
+                self.act(action, disk, shared);
             }
-            moved |= self.moves(scene, Motion::send_frames);
-            if !moved && !self.moves(scene, Motion::notice_closed) {
+            moved |= self.moves(shared, Motion::send_frames);
+            if !moved && !self.moves(shared, Motion::notice_closed) {
                 break;
             }
         }
@@ -155,45 +155,45 @@ impl JobTask {
     }
 
     /// Calls `way` to move slices, if the node's plan is moving slices. Returns whether any slice moved.
-    fn moves(&mut self, scene: &mut Scene, way: fn(&mut Motion, &mut Part, &mut Scene) -> bool) -> bool {
+    fn moves(&mut self, shared: &mut Shared, way: fn(&mut Motion, &mut Part, &mut Shared) -> bool) -> bool {
         match (&mut self.part, &mut self.motion) {
-            (Some(part), Some(motion)) if part.is_moving() => way(motion, part, scene),
+            (Some(part), Some(motion)) if part.is_moving() => way(motion, part, shared),
             _ => false,
         }
     }
 
-    fn act(&mut self, action: PartAction, disk: &mut Disk, scene: &mut Scene) {
+    fn act(&mut self, action: PartAction, disk: &mut Disk, shared: &mut Shared) {
         match action {
-            PartAction::Begin(assignment) => self.begin(&assignment, disk, scene),
+            PartAction::Begin(assignment) => self.begin(&assignment, disk, shared),
             PartAction::Move(action) => {
                 if let (Some(part), Some(motion)) = (&mut self.part, &mut self.motion) {
-                    motion.act(part, action, (disk, &mut self.deliveries), scene);
+                    motion.act(part, action, (disk, &mut self.deliveries), shared);
                 }
             }
             PartAction::Settle => {
                 if let (Some(part), Some(motion)) = (&mut self.part, &mut self.motion) {
-                    motion.settle(part, scene.now);
+                    motion.settle(part, shared.now);
                 }
             }
-            PartAction::Disconnect => self.disconnect(scene),
-            PartAction::Ask(errand) => self.ask(errand, disk, scene),
+            PartAction::Disconnect => self.disconnect(shared),
+            PartAction::Ask(errand) => self.ask(errand, disk, shared),
             PartAction::Report { epoch, report } => {
                 if let Report::Refused { why } = &report {
-                    scene.violate(format!("{} refused its task: {why}", self.node));
+                    shared.violate(format!("{} refused its task: {why}", self.node));
                 }
                 if report == Report::Delivered && self.motion.as_ref().is_some_and(Motion::has_buffers_out) {
-                    scene.violate(format!("{} finished before all buffers were returned", self.node));
+                    shared.violate(format!("{} finished before all buffers were returned", self.node));
                 }
                 let job = self.part.as_ref().expect("it reports").job();
-                scene.report(self.node, job, epoch, report);
+                shared.report(self.node, job, epoch, report);
             }
             PartAction::Forget => self.forgotten = std::mem::take(&mut self.deliveries),
         }
     }
 
-    fn begin(&mut self, assignment: &std::sync::Arc<Assignment>, disk: &Disk, scene: &mut Scene) {
+    fn begin(&mut self, assignment: &std::sync::Arc<Assignment>, disk: &Disk, shared: &mut Shared) {
         let task = self.number();
-        self.motion = Some(Motion::new(task, self.node, assignment.clone(), scene));
+        self.motion = Some(Motion::new(task, self.node, assignment.clone(), shared));
         let is_probe = assignment.class == Class::Probe;
         assignment.sinks.iter().for_each(|sink| self.deliveries.open(sink, !is_probe));
         let problem = match assignment.class {
@@ -201,14 +201,14 @@ impl JobTask {
             _ => assignment.locals.iter().find_map(|local| Some((local, disk.open(local).err()?))),
         };
         if let (Some(part), Some((local, problem))) = (&mut self.part, problem) {
-            return part.handle_cannot_begin(bad(local.id.clone(), problem), scene.now);
+            return part.handle_cannot_begin(bad(local.id.clone(), problem), shared.now);
         }
-        let delay = scene.dice.up_to(disk.latency);
-        scene.after_for(delay, (self.node, assignment.job), NodeEvent::Begun { task });
+        let delay = shared.dice.up_to(disk.latency);
+        shared.after_for(delay, (self.node, assignment.job), NodeEvent::Begun { task });
     }
 
     /// Carries out a disk request. Its result is reported after the time that the disk takes.
-    fn ask(&mut self, errand: Errand, disk: &mut Disk, scene: &mut Scene) {
+    fn ask(&mut self, errand: Errand, disk: &mut Disk, shared: &mut Shared) {
         let Some(job) = self.part.as_ref().map(Part::job) else { return };
         let deliveries = &mut self.deliveries;
         let bytes = deliveries.bytes();
@@ -232,10 +232,10 @@ impl JobTask {
                 Err(problem) => bad(block, problem),
             },
         };
-        let delay = disk.takes(bytes, scene);
+        let delay = disk.takes(bytes, shared);
         self.asked = self.number();
         let done = NodeEvent::DiskDone { ask: self.asked, report: Box::new(report) };
-        scene.after_for(delay, (self.node, job), done);
+        shared.after_for(delay, (self.node, job), done);
     }
 }
 

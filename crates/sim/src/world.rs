@@ -14,7 +14,7 @@ use crate::event::{Agenda, Event, NodeEvent};
 use crate::job_driver::{JobDriver, TICK_MS};
 use crate::node::{Node, State, Waiting};
 use crate::scenario::{CLIENT, Scenario};
-use crate::scene::{Control, Scene, Trace, Tracing};
+use crate::shared::{Control, Shared, Trace, Tracing};
 use crate::stripe;
 
 /// Time limit of a run: many times the sum of a job's timeouts.
@@ -28,7 +28,7 @@ const REGISTER_LIMIT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct World<'a> {
     pub(crate) scenario: &'a Scenario,
-    pub(crate) scene: Scene,
+    pub(crate) shared: Shared,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) driver: JobDriver,
     /// The true contents of every block, padded to the stripe's block length.
@@ -79,7 +79,7 @@ impl<'a> World<'a> {
         let truth = stripe::encode(&*code, scenario, &mut dice);
         let mut network = Network::new(scenario.machines.delay, scenario.machines.window);
         scenario.node_ids().into_iter().for_each(|node| network.add_port(node, scenario.machines.rate));
-        let scene = Scene {
+        let shared = Shared {
             now: Duration::ZERO,
             agenda: Agenda::default(),
             dice,
@@ -95,11 +95,11 @@ impl<'a> World<'a> {
             digest_of(&block[..bytes])
         });
         let request = scenario.request(code.clone(), &digests.collect::<Vec<_>>());
-        let driver = JobDriver::new(request, scenario.seed, scenario.topology(), &scene);
+        let driver = JobDriver::new(request, scenario.seed, scenario.topology(), &shared);
         let struck = vec![false; scenario.faults.len()];
         let mut world = Self {
             scenario,
-            scene,
+            shared,
             nodes: BTreeMap::new(),
             driver,
             truth,
@@ -133,13 +133,13 @@ impl<'a> World<'a> {
     /// Simulates the scenario to its end and checks the invariants.
     pub fn run(mut self) -> Ended {
         self.plan_faults();
-        self.scene.after(Duration::ZERO, Event::Tick);
+        self.shared.after(Duration::ZERO, Event::Tick);
         self.act();
-        while let Some((at, event)) = self.scene.agenda.pop() {
+        while let Some((at, event)) = self.shared.agenda.pop() {
             if at > self.ended_at.map_or(TIME_LIMIT, |end| end + SETTLE) {
                 break;
             }
-            self.scene.now = at;
+            self.shared.now = at;
             self.events += 1;
             self.happen(event);
             self.strike_by_deliveries();
@@ -147,15 +147,15 @@ impl<'a> World<'a> {
         }
         self.judge();
         let mut edges = BTreeMap::new();
-        for (id, edge) in &self.scene.network.edges {
+        for (id, edge) in &self.shared.network.edges {
             *edges.entry((id.from, id.to)).or_insert(0) += edge.payload_bytes;
         }
         Ended {
             result: self.driver.result,
-            after: self.ended_at.unwrap_or(self.scene.now),
+            after: self.ended_at.unwrap_or(self.shared.now),
             edges,
-            violations: self.scene.violations,
-            trace: self.scene.trace.lines,
+            violations: self.shared.violations,
+            trace: self.shared.trace.lines,
             events: self.events,
         }
     }
@@ -167,50 +167,50 @@ impl<'a> World<'a> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Tick => {
-                self.driver.tick(&self.scene);
+                self.driver.tick(&self.shared);
                 if self.driver.result.is_none() {
-                    self.scene.after(Duration::from_millis(TICK_MS), Event::Tick);
+                    self.shared.after(Duration::from_millis(TICK_MS), Event::Tick);
                 }
             }
             Event::ToNode { node, connection, message } => {
-                if connection == self.scene.connection(node) {
+                if connection == self.shared.connection(node) {
                     self.deliver(node, Waiting::Message(connection, message));
                 }
             }
             Event::FromNode { node, connection, epoch, report } => {
-                if connection == self.scene.connection(node) {
-                    self.scene.note(|| format!("{node} {epoch:?} reports {report:?}"));
-                    self.driver.take_report(node, epoch, *report, &self.scene);
+                if connection == self.shared.connection(node) {
+                    self.shared.note(|| format!("{node} {epoch:?} reports {report:?}"));
+                    self.driver.take_report(node, epoch, *report, &self.shared);
                 }
             }
             Event::NodeLost { node, connection } => {
-                if connection == self.scene.connection(node) {
-                    self.driver.lose_node(node, &mut self.scene);
+                if connection == self.shared.connection(node) {
+                    self.driver.lose_node(node, &mut self.shared);
                 }
             }
             Event::PingsUnanswered { node, pause } => {
                 let paused = self.nodes[&node].state == State::Paused && self.nodes[&node].pauses == pause;
                 if paused && self.driver.topology.is_alive(node) {
-                    self.driver.lose_node(node, &mut self.scene);
+                    self.driver.lose_node(node, &mut self.shared);
                 }
             }
             Event::Registers { node } => {
                 if self.nodes[&node].state != State::Dead {
                     self.node(node).registered = true;
-                    self.driver.register(node, &mut self.scene);
+                    self.driver.register(node, &mut self.shared);
                 }
             }
             Event::Fault(number) => self.strike(number),
             Event::Restarts { node } => {
                 self.node(node).state = State::Running;
-                let delay = self.scene.dice.up_to(REGISTER_LIMIT);
-                self.scene.after(delay, Event::Registers { node });
+                let delay = self.shared.dice.up_to(REGISTER_LIMIT);
+                self.shared.after(delay, Event::Registers { node });
             }
             Event::Continues { node, pause } => self.continue_node(node, pause),
             Event::Node { node, what, .. } => self.deliver(node, Waiting::Event(what)),
             Event::System(_) => unreachable!("a world of one job has none"),
             Event::Arrives { edge, frame } => {
-                if let Some(state) = self.scene.network.edges.get_mut(&edge).filter(|edge| !edge.silent) {
+                if let Some(state) = self.shared.network.edges.get_mut(&edge).filter(|edge| !edge.silent) {
                     state.arrived.push_back(frame);
                     self.deliver(edge.to, Waiting::Event(NodeEvent::EdgeMoved { edge }));
                 }
@@ -223,11 +223,11 @@ impl<'a> World<'a> {
         let node = self.nodes.get_mut(&id).expect("it is a node");
         match node.state {
             State::Running => match what {
-                Waiting::Event(event) => node.handle(event, &mut self.scene),
+                Waiting::Event(event) => node.handle(event, &mut self.shared),
                 Waiting::Message(connection, message) => {
-                    if node.registered && connection == self.scene.connection(id) {
-                        self.scene.note(|| format!("{id} receives {}", headline(&message)));
-                        node.take(*message, &mut self.scene);
+                    if node.registered && connection == self.shared.connection(id) {
+                        self.shared.note(|| format!("{id} receives {}", headline(&message)));
+                        node.take(*message, &mut self.shared);
                     }
                 }
             },
@@ -243,24 +243,24 @@ impl<'a> World<'a> {
         if node.state != State::Paused || node.pauses != pause {
             return;
         }
-        self.scene.note(|| format!("{id} resumes"));
+        self.shared.note(|| format!("{id} resumes"));
         node.state = State::Running;
         let deferred = std::mem::take(&mut node.deferred);
         if !self.driver.topology.is_alive(id) {
-            node.forget_all(&mut self.scene);
-            let delay = self.scene.dice.up_to(REGISTER_LIMIT);
-            return self.scene.after(delay, Event::Registers { node: id });
+            node.forget_all(&mut self.shared);
+            let delay = self.shared.dice.up_to(REGISTER_LIMIT);
+            return self.shared.after(delay, Event::Registers { node: id });
         }
         deferred.into_iter().for_each(|what| self.deliver(id, what));
     }
 
     /// Carries out the job's actions and checks the blocks that it published.
     fn act(&mut self) {
-        for (block, node, digest) in self.driver.act(&mut self.scene) {
+        for (block, node, digest) in self.driver.act(&mut self.shared) {
             self.check_published(block, node, digest);
         }
         if self.driver.result.is_some() && self.ended_at.is_none() {
-            self.ended_at = Some(self.scene.now);
+            self.ended_at = Some(self.shared.now);
             if let Some(client) = self.nodes.get(&CLIENT).filter(|client| client.state != State::Dead) {
                 self.delivered_to_client = Some(client.task.deliveries.clone());
             }

@@ -9,7 +9,7 @@ use control::{Answer, Command, Reply, RequestId};
 use super::event::{Happening, ProcessId};
 use super::operator::Wanted;
 use crate::event::Event;
-use crate::scene::Scene;
+use crate::shared::Shared;
 
 /// The longest delay of a request or an answer.
 const DELAY: Duration = Duration::from_millis(5);
@@ -50,15 +50,15 @@ impl Requests {
         &mut self,
         asker: Asker,
         command: impl FnOnce(Reply<T>) -> C,
-        scene: &mut Scene,
+        shared: &mut Shared,
     ) {
         self.next += 1;
         let request = RequestId(self.next);
         let command = Some(command(Reply::to(request)).into());
-        scene.note(|| format!("{request:?}: {command:?}"));
+        shared.note(|| format!("{request:?}: {command:?}"));
         self.open.insert(request, Open { asker, command });
-        let delay = scene.dice.up_to(DELAY);
-        scene.after(delay, Event::System(Happening::Asked { request }));
+        let delay = shared.dice.up_to(DELAY);
+        shared.after(delay, Event::System(Happening::Asked { request }));
     }
 
     /// Takes the command of a request that has reached the coordinator.
@@ -67,10 +67,10 @@ impl Requests {
     }
 
     /// Sends the answer to a request; `None` if the connection broke.
-    pub(crate) fn send_answer(request: RequestId, answer: Option<Answer>, scene: &mut Scene) {
-        let delay = scene.dice.up_to(DELAY);
+    pub(crate) fn send_answer(request: RequestId, answer: Option<Answer>, shared: &mut Shared) {
+        let delay = shared.dice.up_to(DELAY);
         let answer = answer.map(Box::new);
-        scene.after(delay, Event::System(Happening::Answered { request, answer }));
+        shared.after(delay, Event::System(Happening::Answered { request, answer }));
     }
 
     /// Closes a request and returns its sender; `None` if there is no such request.

@@ -23,7 +23,7 @@ use super::wires::{Carried, PING_EVERY, Way, Wires};
 use crate::dice::Dice;
 use crate::edge::Network;
 use crate::event::{Agenda, Event, NodeEvent};
-use crate::scene::{Control, Scene, Trace, Tracing};
+use crate::shared::{Control, Shared, Trace, Tracing};
 
 /// Time until a process that could not connect tries again.
 const DIAL_AGAIN: Duration = Duration::from_millis(500);
@@ -32,7 +32,7 @@ const DIAL_AGAIN: Duration = Duration::from_millis(500);
 pub(crate) struct System {
     pub(crate) script: Script,
     pub(crate) code: Arc<dyn Code>,
-    pub(crate) scene: Scene,
+    pub(crate) shared: Shared,
     pub(crate) coordinator: Coordinator,
     pub(crate) wires: Wires,
     pub(crate) processes: Processes,
@@ -48,7 +48,7 @@ impl System {
         let mut dice = Dice::new(script.seed);
         let coordinator = Coordinator::new(script);
         let processes = Processes::new(script, &mut dice);
-        let scene = Scene {
+        let shared = Shared {
             now: Duration::ZERO,
             agenda: Agenda::default(),
             network: Network::new(Duration::from_micros(100), 64 << 10),
@@ -62,7 +62,7 @@ impl System {
         Self {
             script: script.clone(),
             code: script.code.build().expect("scripts have possible codes"),
-            scene,
+            shared,
             coordinator,
             wires: Wires::new(script),
             processes,
@@ -73,7 +73,7 @@ impl System {
     }
 
     pub(crate) fn after(&mut self, delay: Duration, happening: Happening) {
-        self.scene.after(delay, Event::System(happening));
+        self.shared.after(delay, Event::System(happening));
     }
 
     // ---- the coordinator and its driver ----
@@ -84,8 +84,8 @@ impl System {
         if self.coordinator.running.is_some() {
             return false;
         }
-        let started = self.coordinator.start(self.scene.now, &mut self.scene.dice);
-        self.scene.note(|| format!("the coordinator starts: {started:?}"));
+        let started = self.coordinator.start(self.shared.now, &mut self.shared.dice);
+        self.shared.note(|| format!("the coordinator starts: {started:?}"));
         if started.is_err() {
             self.after(START_AGAIN, Happening::CoordinatorStarts);
         }
@@ -99,8 +99,8 @@ impl System {
         for event in events {
             match event {
                 ToControl::Recovered(Err(error)) if !error.is_passing() => {
-                    self.scene.note(|| format!("the coordinator stops: {error}"));
-                    self.scene.violate(format!("the coordinator cannot open its catalog: {error}"));
+                    self.shared.note(|| format!("the coordinator stops: {error}"));
+                    self.shared.violate(format!("the coordinator cannot open its catalog: {error}"));
                     return;
                 }
                 event => self.control(event),
@@ -110,7 +110,7 @@ impl System {
 
     /// Passes an event to the control plane and carries out its effects.
     pub(crate) fn control(&mut self, event: ToControl) {
-        self.coordinator.handle(event, self.scene.now);
+        self.coordinator.handle(event, self.shared.now);
         self.carry_out();
     }
 
@@ -128,7 +128,7 @@ impl System {
                             self.disconnect(connection);
                             full.insert(connection);
                         } else {
-                            self.wires.tell(connection, *message, &mut self.scene);
+                            self.wires.tell(connection, *message, &mut self.shared);
                         }
                     }
                     Effect::Close { connection } => self.disconnect(connection),
@@ -140,14 +140,14 @@ impl System {
             }
             for connection in full {
                 let why = "its connection does not accept messages".to_owned();
-                self.coordinator.handle(ToControl::Left { connection, why }, self.scene.now);
+                self.coordinator.handle(ToControl::Left { connection, why }, self.shared.now);
             }
         }
     }
 
     fn disconnect(&mut self, connection: ConnectionId) {
         self.coordinator.forget_connection(connection);
-        self.wires.disconnect(connection, &mut self.scene);
+        self.wires.disconnect(connection, &mut self.shared);
     }
 
     /// Notifies the coordinator that a connection has ended.
@@ -163,7 +163,7 @@ impl System {
     pub(crate) fn settle(&mut self) -> bool {
         loop {
             let mut moved = self.carry_out();
-            let reports = self.scene.reports.replace(Vec::new()).unwrap_or_default();
+            let reports = self.shared.reports.replace(Vec::new()).unwrap_or_default();
             for (node, report) in reports {
                 moved = true;
                 let session = self.processes.of_node(node).map(|process| process.session);
@@ -176,12 +176,12 @@ impl System {
             }
         }
         let run = self.coordinator.run;
-        let fed = self.coordinator.feed(self.scene.now, &mut self.scene.dice);
+        let fed = self.coordinator.feed(self.shared.now, &mut self.shared.dice);
         if let Some(at) = fed {
-            self.scene.agenda.add(at, Event::System(Happening::StorageDone { run }));
+            self.shared.agenda.add(at, Event::System(Happening::StorageDone { run }));
         }
-        if let Some(at) = self.coordinator.next_tick(self.scene.now) {
-            self.scene.agenda.add(at, Event::System(Happening::Tick { run }));
+        if let Some(at) = self.coordinator.next_tick(self.shared.now) {
+            self.shared.agenda.add(at, Event::System(Happening::Tick { run }));
         }
         fed.is_some()
     }
@@ -196,7 +196,7 @@ impl System {
     ) {
         let Some(requests) = open else { return };
         requests.into_iter().for_each(|request| self.unanswered(request));
-        self.wires.drop_all(quietly, &mut self.scene);
+        self.wires.drop_all(quietly, &mut self.shared);
         self.after(back_after, Happening::CoordinatorStarts);
     }
 
@@ -208,14 +208,14 @@ impl System {
         asker: Asker,
         command: impl FnOnce(Reply<T>) -> C,
     ) {
-        self.requests.ask(asker, command, &mut self.scene);
+        self.requests.ask(asker, command, &mut self.shared);
     }
 
     /// Handles a request that reaches the coordinator's machine.
     pub(crate) fn asked(&mut self, request: RequestId) {
         match self.requests.take_command(request) {
             Some(command) if self.coordinator.running.is_some() => {
-                self.coordinator.ask(request, command, self.scene.now);
+                self.coordinator.ask(request, command, self.shared.now);
             }
             _ => self.unanswered(request),
         }
@@ -223,23 +223,23 @@ impl System {
 
     /// Handles a request whose connection broke: its sender gets no answer.
     fn unanswered(&mut self, request: RequestId) {
-        Requests::send_answer(request, None, &mut self.scene);
+        Requests::send_answer(request, None, &mut self.shared);
     }
 
     /// Sends the coordinator's answer to a request.
     fn answer(&mut self, answer: Answer) {
         let request = answer.request;
         if !self.coordinator.has_answered(request) {
-            return self.scene.violate(format!("{request:?} was answered twice"));
+            return self.shared.violate(format!("{request:?} was answered twice"));
         }
-        Requests::send_answer(request, Some(answer), &mut self.scene);
+        Requests::send_answer(request, Some(answer), &mut self.shared);
     }
 
     // ---- processes ----
 
     /// Sends a message from a process to the coordinator.
     pub(crate) fn say(&mut self, connection: ConnectionId, message: FromNode) {
-        self.wires.say(connection, message, &mut self.scene);
+        self.wires.say(connection, message, &mut self.shared);
     }
 
     /// Connects a process to the coordinator, or schedules another attempt.
@@ -252,9 +252,9 @@ impl System {
             return self.dial_again(id);
         }
         let (role, hello) = (process.role(), Box::new(process.hello()));
-        let connection = self.wires.open(id, self.scene.now);
+        let connection = self.wires.open(id, self.shared.now);
         self.processes.get_mut(id).session = Session::Hello(connection);
-        self.wires.send(connection, Way::Up, Carried::Hello(role, hello), &mut self.scene);
+        self.wires.send(connection, Way::Up, Carried::Hello(role, hello), &mut self.shared);
         self.after(PING_EVERY, Happening::Heartbeat { connection });
     }
 
@@ -265,15 +265,16 @@ impl System {
 
     /// Handles the loss of a process's session: the process drops its tasks and connects again.
     pub(crate) fn lose_session(&mut self, id: ProcessId) {
-        self.scene.note(|| format!("{} lost the connection to the coordinator", super::process::name_of(id)));
-        self.processes.get_mut(id).lose_session(&mut self.scene);
+        self.shared
+            .note(|| format!("{} lost the connection to the coordinator", super::process::name_of(id)));
+        self.processes.get_mut(id).lose_session(&mut self.shared);
         self.dial_again(id);
     }
 
     /// Closes the process's end of its connection.
     pub(crate) fn hang_up(&mut self, id: ProcessId, quietly: bool) {
         if let Some(connection) = self.processes.get(id).session.connection() {
-            self.wires.hang_up(connection, quietly, &mut self.scene);
+            self.wires.hang_up(connection, quietly, &mut self.shared);
         }
     }
 
@@ -282,16 +283,16 @@ impl System {
         match event {
             Event::Node { node, job, what } => {
                 if let Some(process) = self.processes.of_node_mut(node) {
-                    process.notice(job, what, &mut self.scene);
+                    process.notice(job, what, &mut self.shared);
                 }
             }
             Event::Arrives { edge, frame } => {
-                let Some(state) = self.scene.network.edges.get_mut(&edge).filter(|edge| !edge.silent) else {
+                let Some(state) = self.shared.network.edges.get_mut(&edge).filter(|edge| !edge.silent) else {
                     return;
                 };
                 state.arrived.push_back(frame);
                 if let Some(process) = self.processes.of_node_mut(edge.to) {
-                    process.notice(edge.job, NodeEvent::EdgeMoved { edge }, &mut self.scene);
+                    process.notice(edge.job, NodeEvent::EdgeMoved { edge }, &mut self.shared);
                 }
             }
             other => unreachable!("{other:?} belongs to a world of one job"),
@@ -299,7 +300,7 @@ impl System {
     }
 
     pub(crate) fn note_message(&mut self, process: ProcessId, verb: &str, message: &impl std::fmt::Debug) {
-        self.scene.note(|| {
+        self.shared.note(|| {
             let text: String = format!("{message:?}").chars().take(160).collect();
             format!("{} {verb} {text}", super::process::name_of(process))
         });
@@ -307,7 +308,7 @@ impl System {
 
     /// Lets a helper start on a request that belongs to no job.
     pub(crate) fn begin_chore(&mut self, id: ProcessId, connection: ConnectionId, chore: ToNode) {
-        let delay = self.processes.get_mut(id).chore_takes(&chore, &mut self.scene);
+        let delay = self.processes.get_mut(id).chore_takes(&chore, &mut self.shared);
         self.after(delay, Happening::ChoreDone { process: id, connection, chore: Box::new(chore) });
     }
 

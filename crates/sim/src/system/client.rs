@@ -85,7 +85,7 @@ struct Lease {
 impl Lease {
     /// Whether the lease is certainly valid.
     fn holds(self, system: &System) -> bool {
-        self.run == system.coordinator.run && system.scene.now < self.since + LEASE
+        self.run == system.coordinator.run && system.shared.now < self.since + LEASE
     }
 }
 
@@ -124,7 +124,7 @@ impl Clients {
         what: What,
         system: &mut System,
     ) -> u64 {
-        let since = system.scene.now;
+        let since = system.shared.now;
         let client = self.client(process);
         client.next += 1;
         let number = client.next;
@@ -217,7 +217,8 @@ impl Clients {
                 Some(stripe) => {
                     let plain = flow.must || flow.tries > 0;
                     let (stripe, k, alpha) = (stripe.clone(), layout.data_blocks, layout.sub_blocks);
-                    let request = read_request(&stripe, k, alpha, (!plain).then_some(&mut system.scene.dice));
+                    let request =
+                        read_request(&stripe, k, alpha, (!plain).then_some(&mut system.shared.dice));
                     self.open(process, number, session, request, Vec::new(), system);
                 }
             },
@@ -248,14 +249,14 @@ impl Clients {
 
     /// Retries a step after a pause. Gives the operation up if it has taken too long.
     fn later(&mut self, process: ProcessId, number: u64, system: &mut System) {
-        let (now, life) = (system.scene.now, system.processes.get(process).life);
+        let (now, life) = (system.shared.now, system.processes.get(process).life);
         let Some(flow) = self.client(process).flows.get(&number) else { return };
         let patience = if flow.must { PATIENCE * 10 } else { PATIENCE };
         if now > flow.since + patience {
             return self.fail(process, number, "no answer in time", system);
         }
         system
-            .scene
+            .shared
             .after(TRY_AGAIN, crate::event::Event::System(Happening::GoesOn { process, life, flow: number }));
     }
 
@@ -291,7 +292,7 @@ impl Clients {
             What::Read { layout, lease, .. } => match answer.map(Answer::take::<FileLayout>) {
                 Some(Ok(found)) => {
                     *layout = Some(found);
-                    *lease = Lease { run: system.coordinator.run, since: system.scene.now };
+                    *lease = Lease { run: system.coordinator.run, since: system.shared.now };
                     self.go_on(process, number, system);
                 }
                 Some(Err(RequestError::File(FileError::NoSuchFile(_)))) => {
@@ -318,7 +319,7 @@ impl Clients {
         system: &mut System,
     ) {
         if let Some(flow) = self.client(process).flows.remove(&number) {
-            system.scene.note(|| match &is {
+            system.shared.note(|| match &is {
                 Some(is) => format!("{} is {}", flow.file, is.as_ref().map_or("gone", |_| "stored")),
                 None => format!("the outcome for {} is unknown", flow.file),
             });
@@ -331,9 +332,9 @@ impl Clients {
     fn fail(&mut self, process: ProcessId, number: u64, why: &str, system: &mut System) {
         let Some(flow) = self.client(process).flows.get(&number) else { return };
         let (file, must) = (flow.file.clone(), flow.must);
-        system.scene.note(|| format!("{file}: operation abandoned: {why}"));
+        system.shared.note(|| format!("{file}: operation abandoned: {why}"));
         if must {
-            system.scene.violate(format!("{file} cannot be read at the end: {why}"));
+            system.shared.violate(format!("{file} cannot be read at the end: {why}"));
         }
         match self.client(process).flows[&number].what {
             What::Read { .. } => drop(self.client(process).flows.remove(&number)),
@@ -383,7 +384,7 @@ impl Clients {
             (What::Read { lease, .. }, Err(error)) => {
                 let is_leased = lease.holds(system);
                 if is_leased && is_unknown_stripe(&error) {
-                    system.scene.violate(format!(
+                    system.shared.violate(format!(
                         "a read of {} failed while the file was replaced: {error}",
                         flow.file
                     ));
@@ -408,17 +409,17 @@ impl Clients {
         for block in &stripe.stripe.blocks[..k] {
             let id = BlockId(block.block.clone());
             let Some(bytes) = received.get(&id) else {
-                return system.scene.violate(format!("{id} was requested but not delivered"));
+                return system.shared.violate(format!("{id} was requested but not delivered"));
             };
             let recorded = block.digest.as_ref().and_then(|digest| digest.parse().ok());
             if recorded.is_some_and(|recorded: repair::Digest| recorded != hash_of(bytes)) {
                 if !system.truth.forged.contains(&StripeId(stripe.stripe.stripe.clone())) {
-                    system.scene.violate(format!("{id} was read with a wrong digest"));
+                    system.shared.violate(format!("{id} was read with a wrong digest"));
                 }
                 return self.fail_or_retry(process, number, "its digest differs", system);
             }
             if !system.truth.is_block(&id, bytes) {
-                system.scene.violate(format!("{id} was read with wrong bytes"));
+                system.shared.violate(format!("{id} was read with wrong bytes"));
             }
             data.extend_from_slice(bytes);
         }
@@ -441,10 +442,10 @@ impl Clients {
             bytes.clear();
         }
         let file = flow.file.clone();
-        system.scene.note(|| format!("{file} cannot be read: {why}"));
+        system.shared.note(|| format!("{file} cannot be read: {why}"));
         let is_removed = system.truth.file(&file).possible.contains(&None);
         if system.script.faults.is_empty() && !is_removed {
-            system.scene.violate(format!("{file} cannot be read although there is no fault: {why}"));
+            system.shared.violate(format!("{file} cannot be read although there is no fault: {why}"));
         }
         self.later(process, number, system);
     }
@@ -477,7 +478,7 @@ impl Clients {
         self.reads += u64::from(got.is_some());
         if !candidates.iter().any(is) {
             let got = got.as_ref().map_or("no file".to_owned(), |got| format!("{} bytes", got.len()));
-            system.scene.violate(format!(
+            system.shared.violate(format!(
                 "a read of {file} returned {got}, which are not contents that the file had"
             ));
         }
@@ -524,7 +525,7 @@ impl Clients {
         let stripe = StripeId(stripe.to_owned());
         match system.truth.stripes.get(&stripe) {
             Some(known) if known[..data.len()] == *data => return, // Another plan of the same put.
-            Some(_) => system.scene.violate(format!("the name {stripe} was assigned to two stripes")),
+            Some(_) => system.shared.violate(format!("the name {stripe} was assigned to two stripes")),
             None => {}
         }
         let size = BlockSize::whole(assignment.chunking.block_bytes());

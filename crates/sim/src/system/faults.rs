@@ -44,7 +44,7 @@ impl World {
     pub(crate) fn pull(&mut self, trigger: Trigger, helper: Option<ProcessId>) {
         let is_due = |&mut (on, _): &mut (Trigger, usize)| on == trigger;
         for (_, number) in self.armed.extract_if(.., is_due).collect::<Vec<_>>() {
-            let dice = &mut self.system.scene.dice;
+            let dice = &mut self.system.shared.dice;
             let soon = Duration::from_millis(dice.pick(&[0, 0, 2, 30, 300]));
             let delay = dice.up_to(soon);
             self.system.after(delay, Happening::Fault { number, at: helper });
@@ -62,10 +62,10 @@ impl World {
         if !self.system.is_tolerable(fault) {
             return self
                 .system
-                .scene
+                .shared
                 .note(|| format!("skipping {fault:?}: more blocks would be lost than the code tolerates"));
         }
-        self.system.scene.note(|| format!("{fault:?}"));
+        self.system.shared.note(|| format!("{fault:?}"));
         match fault {
             Fault::HelperDies { helper, unheard, back_after } => self.kill(helper, unheard, back_after),
             Fault::ClientDies { client, back_after } => self.kill(client, false, Some(back_after)),
@@ -96,7 +96,7 @@ impl World {
         }
         self.system.hang_up(id, unheard);
         let process = self.system.processes.get_mut(id);
-        process.die(&mut self.system.scene, unheard);
+        process.die(&mut self.system.shared, unheard);
         process.gone = back_after.is_none();
         let (life, is_client) = (process.life, process.is_client());
         if is_client {
@@ -117,7 +117,7 @@ impl World {
             let files = &self.system.truth.files;
             let changes = files.iter().map(|(name, file)| (name.clone(), file.changes)).collect();
             let platter = coordinator.platter.copy();
-            self.copies.push(Copy { at: self.system.scene.now, platter, changes });
+            self.copies.push(Copy { at: self.system.shared.now, platter, changes });
         }
     }
 
@@ -125,7 +125,7 @@ impl World {
     /// the backup are lost.
     fn restore_catalog(&mut self, age: Duration, back_after: Duration) {
         let system = &mut self.system;
-        let before = system.scene.now.saturating_sub(age);
+        let before = system.shared.now.saturating_sub(age);
         if system.coordinator.running.is_none() {
             return;
         }
@@ -133,7 +133,7 @@ impl World {
         let mut candidates = earlier.chain(&self.copies);
         let found = candidates.find_map(|copy| Some((copy, system.coordinator.snapshot_of(&copy.platter)?)));
         let Some((copy, snapshot)) = found else { return };
-        system.scene.note(|| format!("the catalog of {:?} is restored", copy.at));
+        system.shared.note(|| format!("the catalog of {:?} is restored", copy.at));
         let ended = system.coordinator.stop();
         system.coordinator.platter.replace(&snapshot);
         system.truth.forget_since(&copy.changes);
@@ -146,7 +146,7 @@ impl System {
     fn begin_fault(&mut self, fault: Fault) {
         match fault {
             Fault::CoordinatorDies { power, back_after } => {
-                let ended = self.coordinator.die(power, &mut self.scene.dice);
+                let ended = self.coordinator.die(power, &mut self.shared.dice);
                 self.coordinator_ended(ended, power, back_after);
             }
             Fault::CoordinatorRestarts { back_after } => {
@@ -160,17 +160,17 @@ impl System {
             }
             Fault::DataPartition { a, b, .. } => {
                 if let (Some(a), Some(b)) = (self.processes.get(a).node, self.processes.get(b).node) {
-                    self.scene.cut_data(a, b);
+                    self.shared.cut_data(a, b);
                 }
             }
             Fault::SlowControl { process, limit, .. } => self.wires.delay(process, Some(limit)),
             Fault::FlipFrame { from } => {
                 if let Some(node) = self.processes.get(from).node {
-                    self.scene.network.flip_next_frames(node);
+                    self.shared.network.flip_next_frames(node);
                 }
             }
             Fault::Slow { helper, factor, .. } => {
-                self.processes.slow_down(helper, f64::from(factor), &mut self.scene);
+                self.processes.slow_down(helper, f64::from(factor), &mut self.shared);
             }
             Fault::StorageFails { after_writes, once, .. } => {
                 self.coordinator.platter.fail_after(Some((after_writes, once)));
@@ -184,12 +184,12 @@ impl System {
 
     /// Ends a fault.
     pub(crate) fn end_fault(&mut self, fault: Fault) {
-        self.scene.note(|| format!("{fault:?} ends"));
+        self.shared.note(|| format!("{fault:?} ends"));
         match fault {
-            Fault::Partition { process, .. } => self.wires.join(process, &mut self.scene),
-            Fault::DataPartition { .. } => self.scene.network.cut.clear(),
+            Fault::Partition { process, .. } => self.wires.join(process, &mut self.shared),
+            Fault::DataPartition { .. } => self.shared.network.cut.clear(),
             Fault::SlowControl { process, .. } => self.wires.delay(process, None),
-            Fault::Slow { helper, .. } => self.processes.slow_down(helper, 1.0, &mut self.scene),
+            Fault::Slow { helper, .. } => self.processes.slow_down(helper, 1.0, &mut self.shared),
             Fault::StorageFails { .. } => self.coordinator.platter.fail_after(None),
             Fault::StorageSlow { .. } => self.coordinator.storage_delay = STORAGE_DELAY,
             Fault::DiskFull { helper, .. } => self.processes.get_mut(helper).disk.full = false,
@@ -199,7 +199,7 @@ impl System {
 
     /// Ends all faults and restarts all processes that have not left for good.
     pub(crate) fn cease(&mut self) {
-        self.scene.note(|| "calm".to_owned());
+        self.shared.note(|| "calm".to_owned());
         for fault in std::mem::take(&mut self.struck) {
             self.end_fault(fault);
         }
@@ -215,8 +215,8 @@ impl System {
 
     /// Damages or removes a block on a helper's disk.
     fn harm(&mut self, fault: Fault, helper: ProcessId, block: &BlockId) {
-        self.scene.note(|| format!("{block} on {}", name_of(helper)));
-        let dice = &mut self.scene.dice;
+        self.shared.note(|| format!("{block} on {}", name_of(helper)));
+        let dice = &mut self.shared.dice;
         let blocks = &mut self.processes.get_mut(helper).disk.blocks;
         let Some(stored) = blocks.get_mut(block) else { return };
         let at = dice.below((stored.bytes.len() as u64).max(1));

@@ -103,16 +103,16 @@ impl Judge {
         let twice = running.control.publishing_jobs().find(|(_, stripe)| !seen.insert(*stripe));
         let twice = twice.map(|(_, stripe)| stripe.clone());
         if let Some(stripe) = twice {
-            system.scene.violate(format!("two jobs publish blocks of {stripe} at the same time"));
+            system.shared.violate(format!("two jobs publish blocks of {stripe} at the same time"));
         }
         if in_flight.jobs > MOST_JOBS || in_flight.writes > MOST_WRITES {
-            system.scene.violate(format!("too many jobs or writes are in flight: {in_flight:?}"));
+            system.shared.violate(format!("too many jobs or writes are in flight: {in_flight:?}"));
         }
     }
 
     /// Handles the end of all faults.
     pub(crate) fn calm(&mut self, system: &mut System) {
-        self.calm_since = Some(system.scene.now);
+        self.calm_since = Some(system.shared.now);
         self.phase = Phase::Calming;
         Operator::of(system).take_back();
         system.after(LOOK_EVERY, Happening::Look);
@@ -120,9 +120,9 @@ impl Judge {
 
     /// Makes the operator's next check of the system, as the phase requires.
     pub(crate) fn look(&mut self, clients: &Clients, system: &mut System) {
-        if self.calm_since.is_some_and(|since| system.scene.now > since + BOUND) {
+        if self.calm_since.is_some_and(|since| system.shared.now > since + BOUND) {
             let phase = self.phase;
-            system.scene.violate(format!("the phase {phase:?} did not end in time: {}", self.last_summary));
+            system.shared.violate(format!("the phase {phase:?} did not end in time: {}", self.last_summary));
             return;
         }
         match self.phase {
@@ -136,7 +136,7 @@ impl Judge {
     }
 
     pub(crate) fn look_failed(&mut self, wanted: Wanted, system: &mut System) {
-        system.scene.note(|| format!("no answer to {wanted:?}"));
+        system.shared.note(|| format!("no answer to {wanted:?}"));
         if let Phase::Scrubbing(scrub) = &mut self.phase {
             *scrub = None;
         }
@@ -148,7 +148,7 @@ impl Judge {
             return;
         }
         self.last_summary = format!("{} ({})", status.summary, status.advice.join("; "));
-        system.scene.note(|| format!("status: {}", status.summary));
+        system.shared.note(|| format!("status: {}", status.summary));
         let is_over = status.work.repairs.is_empty() && status.work.jobs.is_empty() && clients.are_idle();
         let is_well = status.healthy && !status.settling && status.catalog.write_fault.is_none();
         let is_everybody_back = system.processes.iter().all(|process| process.gone || process.is_up());
@@ -203,7 +203,7 @@ impl Judge {
                 }
             }
         }
-        wrong.into_iter().for_each(|wrong| system.scene.violate(wrong));
+        wrong.into_iter().for_each(|wrong| system.shared.violate(wrong));
     }
 
     /// Checks that nothing is in flight.
@@ -237,7 +237,7 @@ fn judge_counts(status: &Status, system: &mut System) {
     let (stripes, files) = (system.coordinator.stripes().len() as u64, system.coordinator.files().0);
     if (status.stripes.stripes, status.totals.files) != (stripes, files) {
         let known = (status.stripes.stripes, status.totals.files);
-        system.scene.violate(format!(
+        system.shared.violate(format!(
             "the status counts {known:?} stripes and files, but the catalog has {stripes} and {files}"
         ));
     }
@@ -259,7 +259,7 @@ fn judge_blocks(system: &mut System) {
             }
         }
     }
-    wrong.into_iter().for_each(|wrong| system.scene.violate(wrong));
+    wrong.into_iter().for_each(|wrong| system.shared.violate(wrong));
 }
 
 /// Returns the blocks on live helpers that neither the catalog nor the status mentions.

@@ -96,8 +96,8 @@ pub fn play(script: &Script, tracing: Tracing) -> Result<Summary, Violation> {
     let ended = catch_unwind(AssertUnwindSafe(|| World::new(script, tracing).run()));
     let world = ended.map_err(|panic| violation(vec![crate::text_of(&*panic)]))?;
     let World { system, clients, judge, commits, events, .. } = world;
-    if !system.scene.violations.is_empty() {
-        return Err(violation(system.scene.violations));
+    if !system.shared.violations.is_empty() {
+        return Err(violation(system.shared.violations));
     }
     Ok(Summary {
         seed: script.seed,
@@ -106,8 +106,8 @@ pub fn play(script: &Script, tracing: Tracing) -> Result<Summary, Violation> {
         commits,
         at_once: judge.at_once,
         starts: system.coordinator.run,
-        after: system.scene.now,
+        after: system.shared.now,
         events,
-        trace: system.scene.trace.lines,
+        trace: system.shared.trace.lines,
     })
 }

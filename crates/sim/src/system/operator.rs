@@ -58,7 +58,7 @@ impl<'s> Operator<'s> {
                 self.repair(RepairRequest { node: Some(name_of(helper)), ..how });
             }
             Operation::Drain { helper } => {
-                let way = self.system.scene.dice.pick(&[None, None, Some("migrate"), Some("rebuild")]);
+                let way = self.system.shared.dice.pick(&[None, None, Some("migrate"), Some("rebuild")]);
                 let (drain, way) = (Some(name_of(helper)), way.map(str::to_owned));
                 let how = self.any_way();
                 self.repair(RepairRequest { drain, way, ..how });
@@ -87,7 +87,7 @@ impl<'s> Operator<'s> {
     /// Returns a repair request with a random scheme and helper policy, or in half of the cases with the
     /// defaults.
     fn any_way(&mut self) -> RepairRequest {
-        let dice = &mut self.system.scene.dice;
+        let dice = &mut self.system.shared.dice;
         if dice.one_in(2) {
             return RepairRequest::default();
         }

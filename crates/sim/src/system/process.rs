@@ -18,7 +18,7 @@ use super::truth::Truth;
 use crate::dice::Dice;
 use crate::disk::{Deliveries, Disk};
 use crate::event::{NodeEvent, TaskId};
-use crate::scene::Scene;
+use crate::shared::Shared;
 use crate::task::JobTask;
 
 /// Memory for slices in a relay, in bytes.
@@ -142,38 +142,38 @@ impl Process {
     }
 
     /// Ends the process. If `unheard`, the whole machine vanishes without closing connections.
-    pub(crate) fn die(&mut self, scene: &mut Scene, unheard: bool) {
+    pub(crate) fn die(&mut self, shared: &mut Shared, unheard: bool) {
         (self.alive, self.life, self.session) = (false, self.life + 1, Session::None);
         if let Some(node) = self.node {
-            scene.drop_edges_of(node, unheard);
+            shared.drop_edges_of(node, unheard);
         }
         self.tasks.clear();
         self.received.clear();
     }
 
     /// Handles the loss of the connection to the coordinator: all uncommitted state is dropped.
-    pub(crate) fn lose_session(&mut self, scene: &mut Scene) {
+    pub(crate) fn lose_session(&mut self, shared: &mut Shared) {
         self.session = Session::None;
         for task in self.tasks.values_mut() {
-            task.forget_all(scene);
+            task.forget_all(shared);
         }
         self.tasks.clear();
         self.received.clear();
     }
 
     /// Passes a message to the task of a job.
-    pub(crate) fn take(&mut self, job: JobId, message: ToNode, scene: &mut Scene) {
+    pub(crate) fn take(&mut self, job: JobId, message: ToNode, shared: &mut Shared) {
         let Some(node) = self.node else { return };
         self.numbers += 1 << 20;
         let task = self.tasks.entry(job).or_insert_with(|| JobTask::new(node, BUDGET_BYTES, self.numbers));
-        task.take(message, &mut self.disk, scene);
+        task.take(message, &mut self.disk, shared);
         self.after(job);
     }
 
     /// Passes an event to the task of a job.
-    pub(crate) fn notice(&mut self, job: JobId, what: NodeEvent, scene: &mut Scene) {
+    pub(crate) fn notice(&mut self, job: JobId, what: NodeEvent, shared: &mut Shared) {
         if let Some(task) = self.tasks.get_mut(&job) {
-            task.handle(what, &mut self.disk, scene);
+            task.handle(what, &mut self.disk, shared);
             self.after(job);
         }
     }
@@ -199,14 +199,14 @@ impl Process {
     }
 
     /// Returns the time that the disk takes for a request that belongs to no job.
-    pub(crate) fn chore_takes(&mut self, chore: &ToNode, scene: &mut Scene) -> Duration {
+    pub(crate) fn chore_takes(&mut self, chore: &ToNode, shared: &mut Shared) -> Duration {
         let bytes = match chore {
             ToNode::Verify { block, .. } => {
                 self.disk.blocks.get(block).map_or(0, |stored| stored.bytes.len())
             }
             _ => 0,
         };
-        self.disk.takes(bytes as u64, scene)
+        self.disk.takes(bytes as u64, shared)
     }
 
     /// Carries out a request that belongs to no job, and returns the answer.
@@ -286,23 +286,23 @@ impl Processes {
         id: ProcessId,
         connection: ConnectionId,
         node: NodeId,
-        scene: &mut Scene,
+        shared: &mut Shared,
     ) {
         let process = self.get_mut(id);
         (process.session, process.node) = (Session::Up(connection), Some(node));
         self.ids.insert(node, id);
-        if !scene.network.ports.contains_key(&node) {
-            scene.network.add_port(node, self.link_rate as f64);
+        if !shared.network.ports.contains_key(&node) {
+            shared.network.add_port(node, self.link_rate as f64);
         }
     }
 
     /// Slows the disk and the links of a helper down by a factor.
-    pub(crate) fn slow_down(&mut self, id: ProcessId, factor: f64, scene: &mut Scene) {
+    pub(crate) fn slow_down(&mut self, id: ProcessId, factor: f64, shared: &mut Shared) {
         let rate = self.link_rate as f64 / factor;
         let process = self.get_mut(id);
         process.disk.rate = DISK_RATE / factor;
         let node = process.node;
-        if let Some(port) = node.and_then(|node| scene.network.ports.get_mut(&node)) {
+        if let Some(port) = node.and_then(|node| shared.network.ports.get_mut(&node)) {
             port.rate = rate;
         }
     }

@@ -14,7 +14,7 @@ use repair::wire::control::{FromNode, ToNode};
 use super::event::{Happening, ProcessId};
 use super::script::Script;
 use crate::event::Event;
-use crate::scene::{Scene, through_the_wire};
+use crate::shared::{Shared, through_the_wire};
 
 /// Time after which the coordinator closes the connection of a silent node.
 pub(crate) const NODE_SILENCE: Duration = Duration::from_secs(5);
@@ -104,56 +104,56 @@ impl Wires {
     }
 
     /// Sends a message. Messages on one connection arrive in order.
-    pub(crate) fn send(&mut self, connection: ConnectionId, way: Way, what: Carried, scene: &mut Scene) {
+    pub(crate) fn send(&mut self, connection: ConnectionId, way: Way, what: Carried, shared: &mut Shared) {
         let Some(wire) = self.all.get_mut(&connection) else { return };
         let limit = self.slow.get(&wire.process).copied().unwrap_or(self.usual);
-        let earliest = scene.now + scene.dice.up_to(limit);
+        let earliest = shared.now + shared.dice.up_to(limit);
         let lane = &mut wire.lanes[way as usize];
         lane.last_arrival = lane.last_arrival.max(earliest);
         lane.queue.push_back(what);
-        scene.agenda.add(lane.last_arrival, Event::System(Happening::Arrives { connection, way }));
+        shared.agenda.add(lane.last_arrival, Event::System(Happening::Arrives { connection, way }));
     }
 
     /// Sends a message from a process to the coordinator.
-    pub(crate) fn say(&mut self, connection: ConnectionId, message: FromNode, scene: &mut Scene) {
+    pub(crate) fn say(&mut self, connection: ConnectionId, message: FromNode, shared: &mut Shared) {
         let message = if self.json { through_the_wire(&message) } else { message };
         if self.all.get(&connection).is_some_and(|wire| wire.process_open) {
-            self.send(connection, Way::Up, Carried::FromNode(Box::new(message)), scene);
+            self.send(connection, Way::Up, Carried::FromNode(Box::new(message)), shared);
         }
     }
 
     /// Sends a message from the coordinator to a process.
-    pub(crate) fn tell(&mut self, connection: ConnectionId, message: ToNode, scene: &mut Scene) {
+    pub(crate) fn tell(&mut self, connection: ConnectionId, message: ToNode, shared: &mut Shared) {
         let message = if self.json { through_the_wire(&message) } else { message };
-        self.send(connection, Way::Down, Carried::ToNode(Box::new(message)), scene);
+        self.send(connection, Way::Down, Carried::ToNode(Box::new(message)), shared);
     }
 
     /// Closes the coordinator's end of a connection.
-    pub(crate) fn disconnect(&mut self, connection: ConnectionId, scene: &mut Scene) {
+    pub(crate) fn disconnect(&mut self, connection: ConnectionId, shared: &mut Shared) {
         let Some(wire) = self.all.get_mut(&connection).filter(|wire| wire.coordinator_open) else { return };
         wire.coordinator_open = false;
-        self.send(connection, Way::Down, Carried::Fin, scene);
+        self.send(connection, Way::Down, Carried::Fin, shared);
         self.tidy(connection);
     }
 
     /// Closes the process's end of a connection. If `quietly`, the coordinator gets no notice and detects
     /// only the silence.
-    pub(crate) fn hang_up(&mut self, connection: ConnectionId, quietly: bool, scene: &mut Scene) {
+    pub(crate) fn hang_up(&mut self, connection: ConnectionId, quietly: bool, shared: &mut Shared) {
         let Some(wire) = self.all.get_mut(&connection) else { return };
         wire.process_open = false;
         if !quietly {
-            self.send(connection, Way::Up, Carried::Fin, scene);
+            self.send(connection, Way::Up, Carried::Fin, shared);
         }
         self.tidy(connection);
     }
 
     /// Closes all connections because the coordinator's process has ended. If `quietly`, the other ends get
     /// no notice and detect only the silence.
-    pub(crate) fn drop_all(&mut self, quietly: bool, scene: &mut Scene) {
+    pub(crate) fn drop_all(&mut self, quietly: bool, shared: &mut Shared) {
         for connection in self.all.keys().copied().collect::<Vec<_>>() {
             let wire = self.all.get_mut(&connection).expect("it was just listed");
             if std::mem::take(&mut wire.coordinator_open) && !quietly {
-                self.send(connection, Way::Down, Carried::Fin, scene);
+                self.send(connection, Way::Down, Carried::Fin, shared);
             }
             self.tidy(connection);
         }
@@ -177,13 +177,13 @@ impl Wires {
     }
 
     /// Ends all partitions of a process. Messages that were held back arrive now.
-    pub(crate) fn join(&mut self, process: ProcessId, scene: &mut Scene) {
+    pub(crate) fn join(&mut self, process: ProcessId, shared: &mut Shared) {
         for way in [Way::Up, Way::Down] {
             self.cut.remove(&(process, way));
             for (&connection, wire) in self.all.iter_mut().filter(|(_, wire)| wire.process == process) {
                 let held = std::mem::take(&mut wire.lanes[way as usize].held);
                 let arrives = || Event::System(Happening::Arrives { connection, way });
-                (0..held).for_each(|_| scene.after(Duration::ZERO, arrives()));
+                (0..held).for_each(|_| shared.after(Duration::ZERO, arrives()));
             }
         }
     }

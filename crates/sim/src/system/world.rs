@@ -18,7 +18,7 @@ use super::process::name_of;
 use super::script::{Fault, Operation, Script, Trigger, When};
 use super::wires::{COORDINATOR_SILENCE, Carried, NODE_SILENCE, PING_EVERY, Way};
 use crate::event::Event;
-use crate::scene::Tracing;
+use crate::shared::Tracing;
 
 /// A simulated system with its clients, operator and judge.
 pub(crate) struct World {
@@ -52,10 +52,10 @@ impl World {
     pub(crate) fn run(mut self) -> Self {
         self.begin();
         while self.judge.phase != Phase::Over
-            && self.system.scene.violations.is_empty()
-            && let Some((at, event)) = self.system.scene.agenda.pop()
+            && self.system.shared.violations.is_empty()
+            && let Some((at, event)) = self.system.shared.agenda.pop()
         {
-            self.system.scene.now = at;
+            self.system.shared.now = at;
             self.events += 1;
             match event {
                 Event::System(happening) => self.happens(happening),
@@ -74,20 +74,20 @@ impl World {
         let system = &mut self.system;
         system.after(Duration::ZERO, Happening::CoordinatorStarts);
         for process in system.processes.ids() {
-            let delay = system.scene.dice.up_to(Duration::from_secs(1));
+            let delay = system.shared.dice.up_to(Duration::from_secs(1));
             system.after(delay, Happening::Starts { process, life: 0 });
         }
         for (number, &(at, _)) in system.script.operations.iter().enumerate() {
-            system.scene.agenda.add(at, Event::System(Happening::Operation(number)));
+            system.shared.agenda.add(at, Event::System(Happening::Operation(number)));
         }
         for (number, &(when, _)) in system.script.faults.iter().enumerate() {
-            system.scene.agenda.add(when.at, Event::System(Happening::Arms(number)));
+            system.shared.agenda.add(when.at, Event::System(Happening::Arms(number)));
         }
         let restores = |(_, fault): &(When, Fault)| matches!(fault, Fault::CatalogRestored { .. });
         if system.script.faults.iter().any(restores) {
             system.after(COPY_EVERY, Happening::Copies);
         }
-        system.scene.agenda.add(system.script.calm_at(), Event::System(Happening::Calm));
+        system.shared.agenda.add(system.script.calm_at(), Event::System(Happening::Calm));
     }
 
     fn happens(&mut self, happening: Happening) {
@@ -100,7 +100,7 @@ impl World {
             }
             Happening::Tick { run } => {
                 if run == system.coordinator.run {
-                    system.coordinator.tick(system.scene.now);
+                    system.coordinator.tick(system.shared.now);
                 }
             }
             Happening::StorageDone { run } => {
@@ -133,7 +133,7 @@ impl World {
             }
             Happening::Operation(number) => {
                 let operation = system.script.operations[number].1;
-                system.scene.note(|| format!("{operation:?}"));
+                system.shared.note(|| format!("{operation:?}"));
                 self.operate(operation);
             }
             Happening::Arms(number) => self.arm(number),
@@ -152,7 +152,7 @@ impl World {
         let process = self.system.processes.get_mut(id);
         if process.life == life && !process.alive {
             process.alive = true;
-            self.system.scene.note(|| format!("{} starts", name_of(id)));
+            self.system.shared.note(|| format!("{} starts", name_of(id)));
             self.system.dial(id);
         }
     }
@@ -163,7 +163,7 @@ impl World {
         let system = &mut self.system;
         match operation {
             Operation::Put { client, file, bytes, replace } => {
-                let bytes = system.scene.dice.bytes(bytes as usize);
+                let bytes = system.shared.dice.bytes(bytes as usize);
                 self.clients.put(client, &format!("f{file}"), bytes, replace, system);
             }
             Operation::Read { client, file } => self.clients.read(client, &format!("f{file}"), false, system),
@@ -176,7 +176,7 @@ impl World {
     fn answered(&mut self, request: RequestId, answer: Option<Answer>) {
         let system = &mut self.system;
         match system.requests.close(request) {
-            None => system.scene.violate(format!("{request:?} was answered, but no such request is open")),
+            None => system.shared.violate(format!("{request:?} was answered, but no such request is open")),
             Some(Asker::Flow { process, life, flow }) => {
                 if system.processes.get(process).life == life {
                     self.clients.answered(process, flow, answer, system);
@@ -195,7 +195,7 @@ impl World {
             Wanted::Pause(_) | Wanted::Cancel => Operator::of(system).change_repairs(wanted, answer),
             Wanted::Status => match answer.take::<Status>() {
                 Ok(status) => self.judge.judge_status(&status, &mut self.clients, system),
-                Err(error) => system.scene.violate(format!("the status request failed: {error}")),
+                Err(error) => system.shared.violate(format!("the status request failed: {error}")),
             },
             Wanted::Scrub => match answer.take::<ScrubView>() {
                 Ok(scrub) => self.judge.judge_scrub(&scrub),
@@ -209,7 +209,7 @@ impl World {
     /// Handles the arrival of the next message on a connection.
     fn arrives(&mut self, connection: ConnectionId, way: Way) {
         let Some(what) = self.system.wires.arrive(connection, way) else { return };
-        let now = self.system.scene.now;
+        let now = self.system.shared.now;
         let Some(wire) = self.system.wires.all.get_mut(&connection) else { return };
         let process = wire.process;
         match (way, what) {
@@ -256,22 +256,22 @@ impl World {
     /// Sends the coordinator's ping and checks at both ends for how long the peer has been silent.
     fn heartbeat(&mut self, connection: ConnectionId) {
         let system = &mut self.system;
-        let now = system.scene.now;
+        let now = system.shared.now;
         let Some(wire) = system.wires.all.get_mut(&connection) else { return };
         let process = wire.process;
         if wire.coordinator_open {
             if now > wire.coordinator_heard + NODE_SILENCE {
                 wire.coordinator_open = false;
-                system.wires.send(connection, Way::Down, Carried::Fin, &mut system.scene);
+                system.wires.send(connection, Way::Down, Carried::Fin, &mut system.shared);
                 system.left(connection, "it sent no message for 5 s");
             } else {
-                system.wires.tell(connection, ToNode::Ping, &mut system.scene);
+                system.wires.tell(connection, ToNode::Ping, &mut system.shared);
             }
         }
         let Some(wire) = system.wires.all.get_mut(&connection) else { return };
         if wire.process_open && now > wire.process_heard + COORDINATOR_SILENCE {
             wire.process_open = false;
-            system.wires.send(connection, Way::Up, Carried::Fin, &mut system.scene);
+            system.wires.send(connection, Way::Up, Carried::Fin, &mut system.shared);
             self.lose_session(process);
         }
         self.system.wires.tidy(connection);
@@ -319,8 +319,8 @@ impl World {
     }
 
     fn registered(&mut self, id: ProcessId, connection: ConnectionId, node: NodeId) {
-        let System { processes, scene, .. } = &mut self.system;
-        processes.register(id, connection, node, scene);
+        let System { processes, shared, .. } = &mut self.system;
+        processes.register(id, connection, node, shared);
     }
 
     /// Handles a message to a process's task in a job.
@@ -333,8 +333,8 @@ impl World {
             _ => true,
         };
         if is_wanted {
-            let System { processes, scene, .. } = &mut self.system;
-            processes.get_mut(id).take(job, message, scene);
+            let System { processes, shared, .. } = &mut self.system;
+            processes.get_mut(id).take(job, message, shared);
         }
     }
 }

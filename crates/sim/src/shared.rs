@@ -13,9 +13,9 @@ use crate::dice::Dice;
 use crate::edge::{Edge, EdgeId, Frame, Network};
 use crate::event::{Agenda, Event, NodeEvent};
 
-/// The shared state of a world.
+/// The state that the nodes of a world share.
 #[derive(Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Shared {
     pub(crate) now: Duration,
     pub(crate) agenda: Agenda,
     pub(crate) dice: Dice,
@@ -24,7 +24,7 @@ pub(crate) struct Scene {
     pub(crate) trace: Trace,
     /// Number of slices written to sinks so far, over all plans. A fault may strike at a given number.
     pub(crate) slices_delivered: u32,
-    /// Reports that nodes have made and that are not sent yet. `None` if the scene itself sends reports to
+    /// Reports that nodes have made and that are not sent yet. `None` if this state itself sends reports to
     /// the coordinator.
     pub(crate) reports: Option<Vec<(NodeId, FromNode)>>,
     /// The violated invariants.
@@ -70,7 +70,7 @@ impl Control {
     }
 }
 
-impl Scene {
+impl Shared {
     pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
         match self.trace.how {
             Tracing::Off => {}
