@@ -108,7 +108,7 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
 /// Rebuilds the catalog on a thread that may block.
 async fn rebuild_from(cluster: Cluster, held: Inventories) -> Result<(Inventories, Rebuilt), Failure> {
     let work = move || {
-        let rebuilt = stores::rebuild(&cluster, &held.answered, held.silent.len());
+        let rebuilt = stores::rebuild(&cluster, &held.answered, &held.silent);
         rebuilt.map(|rebuilt| (held, rebuilt))
     };
     Ok(tokio::task::spawn_blocking(work).await.expect("rebuilding a catalog does not panic")?)

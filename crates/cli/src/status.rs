@@ -193,6 +193,10 @@ fn shortened(ranges: &[String]) -> String {
 
 fn rescue(part: &UnreadablePart) -> String {
     match (&part.any_of[..], &part.together[..]) {
+        ([], []) if !part.perhaps.is_empty() => format!(
+            "start {}, which may have these blocks: not registered since the catalog was rebuilt",
+            part.perhaps.join(" and ")
+        ),
         ([], []) => "no helper that is down has these blocks: restore them from a backup".to_owned(),
         ([one], _) => format!("start {one}"),
         ([], together) => format!("start {} together", together.join(" and ")),
@@ -243,6 +247,7 @@ mod tests {
             ranges: vec![FileRange { first, last: first + 9 }],
             any_of: any_of.iter().map(|&name| name.into()).collect(),
             together: Vec::new(),
+            perhaps: Vec::new(),
         };
         let text = unreadable_text(&[part(0, &["h2", "h10"]), part(50, &["h2", "h10"]), part(90, &[])], 3);
         assert_eq!(

@@ -4,7 +4,7 @@
 //! `mend.toml` has no `[store]`, the store is the embedded default, `dir`. `CONTRIBUTING.md` ("a store")
 //! lists the files to change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -115,12 +115,16 @@ pub fn restore(cluster: &Cluster, copy: &Path) -> Result<Option<PathBuf>, OpenEr
     DirCatalog::restore(copy, &catalog_path(cluster), &id(cluster))
 }
 
-/// Rebuilds the embedded store's catalog from the blocks that helpers report; `silent` is the number of
-/// helpers that did not answer. No coordinator may be running. May block.
+/// Rebuilds the embedded store's catalog from the blocks that helpers report; `silent` are the helpers that
+/// did not answer. No coordinator may be running. May block.
 ///
 /// # Errors
 /// [`OpenError`]; nothing has changed then.
-pub fn rebuild(cluster: &Cluster, held: &[Inventory], silent: usize) -> Result<Rebuilt, OpenError> {
+pub fn rebuild(
+    cluster: &Cluster,
+    held: &[Inventory],
+    silent: &BTreeSet<String>,
+) -> Result<Rebuilt, OpenError> {
     DirCatalog::rebuild(&catalog_path(cluster), &id(cluster), held, silent)
 }
 

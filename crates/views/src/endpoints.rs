@@ -267,7 +267,7 @@ endpoints! {
         at "node": String "The helper's name",
         answer NodeView "The removed helper",
         404 "No helper has this name",
-        409 "The helper is up, or holds blocks that the catalog needs",
+        409 "The helper is up, or holds blocks that may be needed",
         503 "Temporarily impossible, for the reason in the error; a later attempt can succeed";
 
     /// Begins the maintenance of a helper, or changes the end of its maintenance. Until that end the helper's

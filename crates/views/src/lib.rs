@@ -111,6 +111,10 @@ pub struct UnreadablePart {
     /// If no single helper suffices: a set of helpers that would make this part readable by returning
     /// together. Empty if no set of helpers would.
     pub together: Vec<String>,
+    /// If no set of helpers is known to suffice: the helpers that have not registered since the catalog was
+    /// rebuilt. They may hold the missing blocks.
+    #[serde(default)]
+    pub perhaps: Vec<String>,
 }
 
 /// A range of bytes in a file, both ends included.

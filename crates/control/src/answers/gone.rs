@@ -33,7 +33,7 @@ impl<'a> Answers<'a> {
         let view = |node: NodeId| LeavingView {
             node: self.facts.nodes.name(node),
             blocks: self.facts.stripes.picture.block_count(node) as u64,
-            safe_to_remove: self.jobs.is_emptied(self.facts, node),
+            safe_to_remove: self.need_for(node).is_none(),
             text: self.leaving_text(node),
         };
         self.facts.nodes.registry.leaving().map(view).collect()
@@ -48,8 +48,13 @@ impl<'a> Answers<'a> {
 
     fn leaving_text(self, node: NodeId) -> String {
         let name = self.facts.nodes.name(node);
-        if self.jobs.is_emptied(self.facts, node) {
-            return format!("{name} is empty and safe to remove");
+        match self.need_for(node) {
+            None => return format!("{name} is empty and safe to remove"),
+            Some(need) if self.jobs.is_emptied(self.facts, node) => {
+                let (facts, blocks) = (self.facts, need.blocks(self.facts, node));
+                return format!("{name} still has {blocks}: {}", need.next_step(facts, node));
+            }
+            Some(_) => {}
         }
         let blocks = count(self.facts.stripes.picture.block_count(node) as u64, "block");
         format!("draining {name}: {blocks} left{}", self.what_keeps(node))
@@ -137,6 +142,10 @@ impl<'a> Answers<'a> {
     ) -> String {
         let due_text = due.map(in_words).unwrap_or_default();
         match recovery {
+            RecoveryState::Needless if self.facts.is_unheard(node) => format!(
+                "{name} has not registered since the catalog was rebuilt, so the catalog may lack blocks and \
+                 files of this helper: start it (mend helper {name})"
+            ),
             RecoveryState::Needless => {
                 format!(
                     "{name} is down and holds no blocks; to remove it from the list, run mend node remove \

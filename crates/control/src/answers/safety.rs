@@ -12,7 +12,6 @@ use crate::counts::count;
 use crate::effect::Reply;
 use crate::error::{NodeError, RequestError, list};
 use crate::facts::Facts;
-use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::orders::Order;
 use crate::stripes::contradictions;
@@ -38,27 +37,25 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Checks whether helpers can be removed permanently: the catalog must place no block on them.
+    /// Checks whether helpers can be removed permanently: none of them may hold a block that is needed.
     pub(crate) fn safe_to_remove(self, names: &[String]) -> Result<SafetyView, RequestError> {
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
-        let holding: Vec<NodeId> =
-            nodes.iter().copied().filter(|&node| self.jobs.is_needed(self.facts, node)).collect();
+        let holding: Vec<(NodeId, Need)> =
+            nodes.iter().filter_map(|&node| Some((node, self.need_for(node)?))).collect();
         view.safe = holding.is_empty();
         let them = list(&view.nodes);
         view.text = match view.safe {
             true => format!("safe to remove {them}: no stripe has a block there"),
             false => {
-                let on: Vec<String> = holding
-                    .iter()
-                    .map(|&node| {
-                        format!("{} on {}", blocks_on(self.facts, node), self.facts.nodes.name(node))
-                    })
-                    .collect();
+                let on = |(node, need): &(NodeId, Need)| {
+                    format!("{} on {}", need.blocks(self.facts, *node), self.facts.nodes.name(*node))
+                };
+                let on: Vec<String> = holding.iter().map(on).collect();
                 format!("NOT safe to remove {them}: {}", on.join(", "))
             }
         };
-        view.next_step = holding.first().map(|&node| emptied_by(self.facts, node));
+        view.next_step = holding.first().map(|(node, need)| need.next_step(self.facts, *node));
         Ok(view)
     }
 
@@ -70,8 +67,8 @@ impl<'a> Answers<'a> {
             return Err(RequestError::Settling);
         }
         let name = name.to_owned();
-        if self.jobs.is_needed(self.facts, node) {
-            let (blocks, next_step) = (blocks_on(self.facts, node), emptied_by(self.facts, node));
+        if let Some(need) = self.need_for(node) {
+            let (blocks, next_step) = (need.blocks(self.facts, node), need.next_step(self.facts, node));
             return Err(NodeError::NodeNeeded { name, blocks, next_step }.into());
         }
         if self.facts.nodes.is_connected(node) || self.facts.nodes.registry.is_being_forgotten(node) {
@@ -81,10 +78,73 @@ impl<'a> Answers<'a> {
     }
 }
 
-impl Jobs {
-    /// Whether a node holds recorded blocks or is about to receive some.
-    fn is_needed(&self, facts: Facts<'_>, node: NodeId) -> bool {
-        facts.stripes.picture.block_count(node) > 0 || self.is_target(node) || facts.storing.adopts_on(node)
+/// The blocks because of which a helper must not be removed.
+pub(crate) enum Need {
+    /// The catalog places blocks on the helper, or will.
+    Recorded,
+    /// The helper lists this many blocks that are newer than the catalog.
+    Newer(u64),
+    /// The helper lists this many blocks of no stripe that may belong to a file.
+    Orphans(u64),
+    /// The helper may hold blocks that the catalog counts as missing.
+    Unheard,
+}
+
+impl Need {
+    pub(crate) fn blocks(&self, facts: Facts<'_>, node: NodeId) -> String {
+        match self {
+            Self::Recorded => count(facts.stripes.picture.block_count(node) as u64, "block"),
+            Self::Newer(blocks) => format!("{} newer than the catalog", count(*blocks, "block")),
+            Self::Orphans(blocks) => format!("{} that belong to no stripe", count(*blocks, "block")),
+            Self::Unheard => "an unknown number of blocks".to_owned(),
+        }
+    }
+
+    /// Returns the next step for an operator who wants to remove the helper.
+    pub(crate) fn next_step(&self, facts: Facts<'_>, node: NodeId) -> String {
+        let name = facts.nodes.name(node);
+        match self {
+            Self::Recorded if facts.nodes.is_helper(node) => format!(
+                "move them away with mend node drain {name} or mend node replace {name} NEW, then try again"
+            ),
+            Self::Recorded => {
+                format!("rebuild them elsewhere with mend repair --all, or start {name}, then try again")
+            }
+            Self::Newer(_) => {
+                "restore a newer copy of the catalog or rebuild it; mend catalog accept --list \
+                               shows the blocks"
+                    .to_owned()
+            }
+            Self::Orphans(_) => {
+                "mend status --output json lists them; if they are not needed, run mend scrub \
+                                 --remove-orphans, then try again"
+                    .to_owned()
+            }
+            Self::Unheard => format!(
+                "start {name}, or rebuild the blocks with mend repair --all; {name} has not registered since \
+                 the catalog was rebuilt"
+            ),
+        }
+    }
+}
+
+impl<'a> Answers<'a> {
+    /// Returns why a helper must not be removed; `None` if it holds no block that is needed.
+    pub(crate) fn need_for(self, node: NodeId) -> Option<Need> {
+        let (facts, stripes) = (self.facts, &self.facts.stripes);
+        if stripes.picture.block_count(node) > 0 || self.jobs.is_target(node) || facts.storing.adopts_on(node)
+        {
+            return Some(Need::Recorded);
+        }
+        if let Some(newer) = stripes.newer.claims.get(&node) {
+            return Some(Need::Newer(newer.len() as u64));
+        }
+        if facts.is_unheard(node) && stripes.picture.has_homeless_blocks() {
+            return Some(Need::Unheard);
+        }
+        let held = stripes.inventory.get(node).filter(|_| facts.base.store.owns_files())?;
+        let orphans = held.orphans.iter().filter(|block| !facts.is_unreferenced(node, block)).count();
+        (orphans > 0).then_some(Need::Orphans(orphans as u64))
     }
 }
 
@@ -176,23 +236,6 @@ impl<'a> Answers<'a> {
         }
         Ok(view)
     }
-}
-
-/// Returns advice on how to move a node's blocks elsewhere.
-fn emptied_by(facts: Facts<'_>, node: NodeId) -> String {
-    let name = facts.nodes.name(node);
-    match facts.nodes.is_helper(node) {
-        true => format!(
-            "move them away with mend node drain {name} or mend node replace {name} NEW, then try again"
-        ),
-        false => {
-            format!("rebuild them elsewhere with mend repair --all, or start {name}, then try again")
-        }
-    }
-}
-
-fn blocks_on(facts: Facts<'_>, node: NodeId) -> String {
-    count(facts.stripes.picture.block_count(node) as u64, "block")
 }
 
 fn replacement(facts: Facts<'_>, old: &str, new: &str) -> Result<Order, RequestError> {

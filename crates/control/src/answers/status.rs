@@ -1,6 +1,7 @@
 //! The status, which answers "Is my data safe?": stripes by remaining redundancy, helpers and files.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use repair::NodeId;
@@ -35,6 +36,7 @@ impl<'a> Answers<'a> {
                 && self.facts.stripes.unjudged.is_empty()
                 && stripes.misplaced == 0
                 && self.scrub.proof.left() == 0
+                && self.facts.unheard().is_empty()
                 && self.facts.may_change()
                 && self.facts.stripes.news.unlisted().is_none(),
             severity: self.severity(&stripes, !full.is_empty() || !stuck.is_empty()),
@@ -129,7 +131,9 @@ impl<'a> Answers<'a> {
         if let Some(why) = self.facts.stripes.news.unlisted() {
             return format!("UNKNOWN  {why}; {}{}", helpers_text(up, down), self.facts.servers_text());
         }
-        let line = self.scrub.proof.first_line(summary(census, up, down), census.stripes);
+        let incomplete = self.facts.unheard_text().map(|text| ("INCOMPLETE", text));
+        let unproven = self.scrub.proof.words(census.stripes).map(|text| ("UNPROVEN", text));
+        let line = summary(census, up, down).doubted([incomplete, unproven]).to_string();
         let line = self.facts.stripes.unjudged.first_line(line) + &self.facts.servers_text();
         if let Err(behind) = self.facts.check_not_behind() {
             return format!("STOPPED  {behind}; {}", behind.next_step());
@@ -157,7 +161,7 @@ impl<'a> Answers<'a> {
             () if census.contradictory > 0 || !self.facts.stripes.unjudged.is_empty() => Severity::Critical,
             () if self.facts.stripes.newer.has_claims() => Severity::Warning,
             () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
-            () if self.scrub.proof.left() > 0 => Severity::Warning,
+            () if self.scrub.proof.left() > 0 || !self.facts.unheard().is_empty() => Severity::Warning,
             () if !self.all_troubles().is_empty() || lacks_room => Severity::Warning,
             () => Severity::Ok,
         }
@@ -293,25 +297,56 @@ fn stuck_text(drains: &[String]) -> String {
     }
 }
 
-/// Returns the first line of `mend status`.
-fn summary(census: &Census, up: &[String], down: &[String]) -> String {
+/// The first line of `mend status`.
+struct Line {
+    /// The state of the worst stripes.
+    word: &'static str,
+    text: String,
+}
+
+/// The word for stripes that are whole.
+const SAFE: &str = "safe";
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {}", self.word, self.text)
+    }
+}
+
+impl Line {
+    fn new(word: &'static str, text: String) -> Self {
+        Self { word, text }
+    }
+
+    /// If the line says that all is safe, adds the doubts about that, each with the word that replaces
+    /// [`SAFE`].
+    fn doubted(self, doubts: [Option<(&'static str, String)>; 2]) -> Self {
+        let doubts: Vec<_> = doubts.into_iter().flatten().collect();
+        match doubts.first() {
+            Some(&(word, _)) if self.word == SAFE => {
+                let texts = doubts.into_iter().map(|(_, text)| text).chain([self.text]);
+                Self { word, text: texts.collect::<Vec<_>>().join("; ") }
+            }
+            _ => self,
+        }
+    }
+}
+
+fn summary(census: &Census, up: &[String], down: &[String]) -> Line {
     let helpers = helpers_text(up, down);
     let all = census.stripes;
     if all == 0 {
-        return format!("safe  nothing is stored; {helpers}");
+        return Line::new(SAFE, format!("nothing is stored; {helpers}"));
     }
     let doubt = contradictions::words(census.contradictory, all);
     if census.unreadable > 0 {
         let doubt = doubt.map(|doubt| format!("; {doubt}")).unwrap_or_default();
-        return format!(
-            "UNREADABLE  {} of {} cannot be read{doubt}; {helpers}",
-            census.unreadable,
-            count(all, "stripe")
-        );
+        let stripes = format!("{} of {}", census.unreadable, count(all, "stripe"));
+        return Line::new("UNREADABLE", format!("{stripes} cannot be read{doubt}; {helpers}"));
     }
     let weakest = census.redundancy.first().expect("readable stripes belong to a class");
     if let (Some(doubt), true) = (&doubt, census.intact == all && census.misplaced == 0) {
-        return format!("IN DOUBT  {doubt}; no block is missing; {helpers}");
+        return Line::new("IN DOUBT", format!("{doubt}; no block is missing; {helpers}"));
     }
     if census.intact == all && census.misplaced == 0 {
         let whole = if all == 1 {
@@ -319,7 +354,7 @@ fn summary(census: &Census, up: &[String], down: &[String]) -> String {
         } else {
             format!("all {all} stripes are whole")
         };
-        return format!("safe  {whole} and {}; {helpers}", can_lose(weakest));
+        return Line::new(SAFE, format!("{whole} and {}; {helpers}", can_lose(weakest)));
     }
     let weakened = census.redundancy.iter().find(|class| is_weakened(class)).unwrap_or(weakest);
     let stripes = format!("{} of {}", weakened.degraded.max(weakened.misplaced), count(all, "stripe"));
@@ -332,7 +367,7 @@ fn summary(census: &Census, up: &[String], down: &[String]) -> String {
     };
     let doubt = doubt.map(|doubt| format!("{doubt}; ")).unwrap_or_default();
     let several = if weakened.misplaced > 0 { "have several blocks on one helper and " } else { "" };
-    format!("{word}  {doubt}{stripes} {several}{lose}; {helpers}")
+    Line::new(word, format!("{doubt}{stripes} {several}{lose}; {helpers}"))
 }
 
 fn empty_class(survives: Survives, hosts: bool, racks: bool) -> Redundancy {
@@ -402,17 +437,24 @@ mod tests {
             unreadable_stripes: vec!["7".into(); unreadable as usize],
             ..Census::default()
         };
-        let line = |census: &Census| summary(census, &up, &[]);
+        let line = |census: &Census| summary(census, &up, &[]).to_string();
         assert_eq!(line(&Census::default()), "safe  nothing is stored; all 1 helper up");
         let whole = census(10, vec![class(4, 10, 0)], 0);
         assert_eq!(line(&whole), "safe  all 10 stripes are whole and can lose 4 blocks; all 1 helper up");
         let one = Census { stripes: 1, intact: 1, redundancy: vec![class(1, 1, 0)], ..Census::default() };
         let down = ["h2".to_owned(), "h10".to_owned()];
         assert_eq!(
-            summary(&one, &up, &down),
+            summary(&one, &up, &down).to_string(),
             "safe  the only stripe is whole and can lose 1 block; 1 helper up, down: h2, h10"
         );
+        let doubts =
+            || [("INCOMPLETE", "a"), ("UNPROVEN", "b")].map(|(word, text)| Some((word, text.into())));
+        assert_eq!(
+            summary(&one, &up, &[]).doubted(doubts()).to_string(),
+            "INCOMPLETE  a; b; the only stripe is whole and can lose 1 block; all 1 helper up"
+        );
         let degraded = census(8, vec![class(1, 2, 2), class(4, 8, 0)], 0);
+        assert_eq!(summary(&degraded, &up, &[]).doubted(doubts()).to_string(), line(&degraded));
         assert!(line(&degraded).starts_with("DEGRADED  2 of 10 stripes can lose only 1 more block; "));
         let degraded = census(8, vec![class(0, 3, 0), class(3, 2, 2)], 0);
         assert!(line(&degraded).starts_with("DEGRADED  2 of 10 stripes can lose 3 more blocks; "));

@@ -23,6 +23,7 @@ impl<'a> Answers<'a> {
             file: record.file.as_ref().map(|part| part.name.clone()),
             stripe: stripe.to_owned(),
             ranges: ranges(&record, &*code, &lost),
+            perhaps: if any_of.is_empty() && together.is_empty() { self.facts.unheard() } else { Vec::new() },
             any_of,
             together,
         })

@@ -20,7 +20,7 @@ pub enum NodeError {
     NotInMaintenance(String),
     #[error("maintenance must last longer than 0 and at most {} days", most.as_secs() / 86_400)]
     MaintenanceTime { most: Duration },
-    #[error("helper {name} still holds {blocks} that the catalog needs")]
+    #[error("helper {name} must not be removed: it still holds {blocks}")]
     NodeNeeded { name: String, blocks: String, next_step: String },
     #[error("{new} cannot replace {old}: it must be a different helper that is up")]
     NoReplacement { old: String, new: String },

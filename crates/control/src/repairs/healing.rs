@@ -377,6 +377,15 @@ impl Healing {
                 )
             })
             .collect();
+        if advice.is_empty() && self.paused.is_empty() && !facts.unheard().is_empty() {
+            let left = grace.saturating_sub(facts.base.now);
+            return vec![format!(
+                "{} missing or corrupt, unless the helpers that have not registered have them; they are \
+                 rebuilt in {}; to start now, run mend repair --all",
+                count(blocks, "block"),
+                in_words(left)
+            )];
+        }
         if advice.is_empty() && self.paused.is_empty() {
             let again = self.tried_again().filter(|&again| again > facts.base.now);
             let when = again.map_or_else(

@@ -87,21 +87,14 @@ impl Proof {
         }
     }
 
-    fn words(&self, stripes: u64) -> Option<String> {
+    /// Returns how many stripes are not proven yet; `None` if all are.
+    pub(crate) fn words(&self, stripes: u64) -> Option<String> {
         let since = self.kept.as_ref().filter(|_| !self.left.is_empty())?.since;
         let left = self.left.len();
         Some(format!(
             "parity of {left} of {} unchecked since the catalog was {since}",
             count(stripes, "stripe")
         ))
-    }
-
-    /// Returns the first line of the status; `others` is the line without the unproven stripes.
-    pub(crate) fn first_line(&self, others: String, stripes: u64) -> String {
-        match self.words(stripes).filter(|_| others.starts_with("safe  ")) {
-            Some(words) => others.replacen("safe  ", &format!("UNPROVEN  {words}; "), 1),
-            None => others,
-        }
     }
 
     /// Returns a sentence for the operator about the stripes that are not proven yet.

@@ -349,6 +349,12 @@ impl Picture {
         &self.files
     }
 
+    /// Whether a stripe has a block without a recorded home, so that any absent helper may hold the block.
+    pub(crate) fn has_homeless_blocks(&self) -> bool {
+        let is_homeless = |slot: &Slot| self.stripe_in(*slot).blocks.iter().any(|block| block.node.is_none());
+        self.rotten().iter().any(is_homeless)
+    }
+
     /// Returns all registered nodes.
     pub(crate) fn nodes(&self) -> &BTreeMap<NodeId, NodeRecord> {
         &self.nodes

@@ -179,7 +179,8 @@ struct Candidate {
 
 impl DirCatalog {
     /// Creates the catalog at `path` from inventories. An existing catalog is kept under another name. No
-    /// coordinator may have it open. `silent` is the number of helpers of the cluster without an inventory.
+    /// coordinator may have it open. `silent` are the helpers of the cluster without an inventory. They are
+    /// registered without an address, because they may hold blocks.
     ///
     /// # Errors
     /// [`OpenError`]; nothing has changed then.
@@ -187,7 +188,7 @@ impl DirCatalog {
         path: &Path,
         cluster_id: &str,
         inventories: &[Inventory],
-        silent: usize,
+        silent: &BTreeSet<String>,
     ) -> Result<Rebuilt, OpenError> {
         check_unused(path)?;
         let mut rebuilt = Rebuilt::default();
@@ -200,7 +201,9 @@ impl DirCatalog {
         let next_put = next_number(puts.values().filter_map(put_number));
         let now = unix_ms();
         let begun = last_begun(puts.values().map(|put| (put.0.begun_unix_ms, fewest_witnesses(&put.1))), now);
-        let files = choose(puts, (silent, now), &names, &mut rebuilt);
+        let files = choose(puts, (silent.len(), now), &names, &mut rebuilt);
+        let told = nodes.iter().map(|(_, inventory)| (&inventory.node, Some(&inventory.address)));
+        let helpers = told.chain(silent.iter().map(|name| (name, None)));
 
         let draft = draft_beside(path)?;
         write_empty(&draft, path, cluster_id)?;
@@ -210,11 +213,10 @@ impl DirCatalog {
             change.put(META, NEXT_STRIPE, &next_stripe)?;
             change.put(META, NEXT_PUT, &next_put)?;
             change.put(META, LAST_BEGUN, &begun)?;
-            change.put(META, "next-node", &(nodes.len() as u64 + 1))?;
-            for &(id, inventory) in &nodes {
-                let (name, address) = (inventory.node.clone(), Some(inventory.address.clone()));
+            change.put(META, "next-node", &((nodes.len() + silent.len()) as u64 + 1))?;
+            for (id, (name, address)) in (1..).map(NodeId).zip(helpers) {
                 change.put(NODE_NAMES, name.as_str(), &id)?;
-                change.put(NODES, id.0, &NodeRecord { id, name, address })?;
+                change.put(NODES, id.0, &NodeRecord { id, name: name.clone(), address: address.cloned() })?;
             }
             for (file, stripes) in &files {
                 change.put(FILES, file.name.as_str(), file)?;

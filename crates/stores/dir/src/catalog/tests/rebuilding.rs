@@ -1,5 +1,7 @@
 //! Catalogs rebuilt from the helpers' inventories.
 
+use std::collections::BTreeSet;
+
 use codes::CodeSpec;
 use repair::StripeId;
 use repair::wire::control::Description;
@@ -35,7 +37,8 @@ fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
 fn rebuilt(test: &CatalogTest, inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
     let folder = tempfile::tempdir_in(test.folder.path()).expect("a temporary folder");
     let path = folder.keep().join("catalog.redb");
-    let said = DirCatalog::rebuild(&path, CLUSTER, inventories, usize::from(!complete)).expect("rebuilt");
+    let silent = if complete { BTreeSet::new() } else { BTreeSet::from(["mallory".to_owned()]) };
+    let said = DirCatalog::rebuild(&path, CLUSTER, inventories, &silent).expect("rebuilt");
     (DirCatalog::open(path, CLUSTER).expect("whole"), said)
 }
 
@@ -68,7 +71,10 @@ fn a_rebuilt_catalog_has_all_files() {
     // If two of the three inventories are missing, no file is readable. The rebuild keeps the files' names
     // only if some helpers did not answer.
     held.remove(1);
-    assert_eq!(rebuilt(&test, &held, false).1.unreadable, ["a", "dir/b"]);
+    let (catalog, said) = rebuilt(&test, &held, false);
+    assert_eq!(said.unreadable, ["a", "dir/b"]);
+    let last = catalog.nodes().expect("readable").pop().expect("registered");
+    assert_eq!((last.name.as_str(), last.address), ("mallory", None), "a helper without an inventory");
     assert_eq!(rebuilt(&test, &held, true).1.unreadable, [""; 0]);
 }
 
