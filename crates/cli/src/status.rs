@@ -194,7 +194,7 @@ fn shortened(ranges: &[String]) -> String {
 fn rescue(part: &UnreadablePart) -> String {
     match (&part.any_of[..], &part.together[..]) {
         ([], []) if !part.perhaps.is_empty() => format!(
-            "start {}, which may have these blocks: not registered since the catalog was rebuilt",
+            "start {}, which may have these blocks: not registered since the catalog was replaced",
             part.perhaps.join(" and ")
         ),
         ([], []) => "no helper that is down has these blocks: restore them from a backup".to_owned(),

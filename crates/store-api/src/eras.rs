@@ -28,8 +28,11 @@ pub struct Eras {
     /// The counts of the stripes that were named in each earlier era: the first count, and the count after
     /// the last.
     past: BTreeMap<u64, (u64, u64)>,
-    /// Eras whose stripes the operator has accepted as lost.
+    /// Eras of which an earlier version of Mend has accepted all stripes as lost.
     disclaimed: BTreeSet<u64>,
+    /// For each era, the counts of the stripes that the operator has accepted as lost.
+    #[serde(default)]
+    given_up: BTreeMap<u64, Counts>,
     /// The counts of stripes whose put was open when a coordinator started.
     #[serde(default)]
     left: Counts,
@@ -100,10 +103,13 @@ impl Eras {
         }
     }
 
-    /// Accepts the loss of every stripe whose name was issued in the same era as the name of one of these
-    /// blocks. From now on, [`are_newer`](Self::are_newer) returns `false` for all names from these eras.
+    /// Accepts the loss of the stripes of these blocks. From now on, [`are_newer`](Self::are_newer) returns
+    /// `false` for their names. Other stripes of the same era may be on helpers that are down, so they stay
+    /// newer.
     pub fn disclaim(&mut self, blocks: &BTreeSet<BlockId>) {
-        self.disclaimed.extend(blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.era())));
+        for (key, _) in blocks.iter().filter_map(Key::of_block) {
+            self.given_up.entry(key.era()).or_default().insert(key.count());
+        }
     }
 
     /// Records a stripe whose put was open when a coordinator started. The put may have been committed in a
@@ -122,6 +128,7 @@ impl Eras {
             && self.now.is_none_or(|(now, _)| now != era)
             && !self.past.get(&era).is_some_and(|&(first, end)| (first..end).contains(&count))
             && !self.heard.get(&era).is_some_and(|heard| heard.contains(count))
+            && !self.given_up.get(&era).is_some_and(|given_up| given_up.contains(count))
             && !self.disclaimed.contains(&era)
     }
 

@@ -112,7 +112,7 @@ pub struct UnreadablePart {
     /// together. Empty if no set of helpers would.
     pub together: Vec<String>,
     /// If no set of helpers is known to suffice: the helpers that have not registered since the catalog was
-    /// rebuilt. They may hold the missing blocks.
+    /// rebuilt or restored. They may hold the missing blocks.
     #[serde(default)]
     pub perhaps: Vec<String>,
 }

@@ -132,9 +132,7 @@ fn newer_blocks_that_return_after_later_puts_stop_all_writes() {
         let stat = cluster.mend(&["stat", "new", "--output", "json"]).ok().json();
         let stripe = stat["layout"][0]["stripe"].as_str().unwrap().to_owned();
         let blocks = block_files_of(&cluster, &stripe);
-        let helpers = cluster.folder().join("helpers");
-        let holder = |path: &PathBuf| path.strip_prefix(&helpers).unwrap().iter().next().unwrap().to_owned();
-        let holders: Vec<String> = blocks.iter().map(|path| holder(path).into_string().unwrap()).collect();
+        let holders = holders_of(&cluster, "new");
         cluster.kill("coordinator");
         holders.iter().for_each(|holder| cluster.kill(holder));
         match way {
@@ -162,6 +160,60 @@ fn newer_blocks_that_return_after_later_puts_stop_all_writes() {
     }
 }
 
+/// An operator accepts the loss of the newer blocks that are listed. Other newer blocks, of the same run of the
+/// coordinator, are on helpers that are down. When these helpers return, their blocks are newer all the same.
+#[test]
+fn accepting_some_newer_blocks_gives_up_no_others() {
+    let mut cluster = Cluster::new(9, "xor-3-2", "64KiB");
+    let backup = cluster.path("backup.redb");
+    cluster.mend(&["catalog", "backup", backup.to_str().unwrap()]).ok();
+    let mut holders = Vec::new();
+    let mut files = 0;
+    // Two files whose blocks are on different helpers.
+    while holders.len() < 2 {
+        let name = format!("file-{files}");
+        files += 1;
+        assert!(files < 50, "two files share no helper");
+        cluster.put(&name, 100_000);
+        let found = holders_of(&cluster, &name);
+        if holders.iter().flatten().all(|helper| !found.contains(helper)) {
+            holders.push(found);
+        } else {
+            cluster.mend(&["rm", &name]).ok();
+        }
+    }
+    let kept = block_files(&cluster, &holders[1]);
+    cluster.kill("coordinator");
+    cluster.mend(&["catalog", "restore", backup.to_str().unwrap()]).ok();
+    holders[1].iter().for_each(|helper| cluster.kill(helper));
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.await_helpers(6);
+    cluster.eventually("it says so", |cluster| first_line(cluster).contains("catalog is an old copy"));
+    let status = cluster.mend(&["node", "safe-to-remove", &holders[1][0]]);
+    assert_eq!(status.code, 1, "{status:?}");
+    cluster.mend(&["catalog", "accept"]).ok();
+    holders[1].iter().for_each(|helper| cluster.start(&["helper", helper]));
+    cluster.await_ready();
+    cluster.eventually("it says so again", |cluster| first_line(cluster).contains("catalog is an old copy"));
+    cluster.mend(&["scrub", "--remove-orphans"]);
+    assert_eq!(block_files(&cluster, &holders[1]), kept);
+}
+
+/// Returns the helpers that hold blocks of a file with one stripe.
+fn holders_of(cluster: &Cluster, file: &str) -> Vec<String> {
+    let stat = cluster.mend(&["stat", file, "--output", "json"]).ok().json();
+    let blocks = stat["layout"][0]["blocks"].as_array().unwrap().clone();
+    blocks.iter().map(|block| block["node"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Returns the block files of these helpers.
+fn block_files(cluster: &Cluster, helpers: &[String]) -> Vec<PathBuf> {
+    let folder = cluster.folder().join("helpers");
+    let is_theirs = |path: &PathBuf| helpers.iter().any(|helper| path.starts_with(folder.join(helper)));
+    cluster.block_files().into_iter().filter(is_theirs).collect()
+}
+
 /// Helpers that did not answer during a rebuild may hold missing blocks and unknown files. The status says so
 /// until they register, even after all known blocks were rebuilt elsewhere.
 #[test]
@@ -175,7 +227,7 @@ fn a_catalog_rebuilt_without_some_helpers_is_incomplete() {
     cluster.await_ready();
     cluster.eventually("no helper is awaited", |cluster| !first_line(cluster).starts_with("starting"));
     let status = cluster.mend(&["status"]);
-    let missing = "h1 has not registered since the catalog was rebuilt";
+    let missing = "h1 has not registered since the catalog was replaced";
     assert!(status.out.contains("down: h1, h2") && status.out.contains(missing), "{status:?}");
     let no = cluster.mend(&["node", "safe-to-remove", "h1"]);
     assert!(no.code == 1 && no.out.contains("an unknown number of blocks on h1"), "{no:?}");
@@ -184,10 +236,10 @@ fn a_catalog_rebuilt_without_some_helpers_is_incomplete() {
     cluster.mend(&["scrub", "--parity"]).ok();
     cluster.eventually("all known blocks are there", |cluster| {
         first_line(cluster)
-            .starts_with("INCOMPLETE  h1, h2 have not registered since the catalog was rebuilt")
+            .starts_with("INCOMPLETE  h1, h2 have not registered since the catalog was replaced")
     });
     assert_eq!(cluster.mend(&["status", "--check"]).code, 1, "a warning");
-    cluster.mend(&["node", "safe-to-remove", "h1"]).ok();
+    assert_eq!(cluster.mend(&["node", "safe-to-remove", "h1"]).code, 1);
     cluster.start(&["helper", "h1"]);
     cluster.start(&["helper", "h2"]);
     cluster.await_ready();

@@ -2,7 +2,7 @@
 //! results.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 use seaweedfs::{ShardName, Standing, VolumeName};
@@ -189,6 +189,85 @@ pub fn a_server_that_goes(world: &mut World) {
     );
     drop(mend);
     // SeaweedFS's own scrub reads all shards at the locations that servers remember.
+    world.assert_whole();
+}
+
+/// Shards were unmounted before Mend was attached, and their server has lost the volume's index. The files are
+/// intact: with `--dry-run`, Mend leaves them alone; otherwise it puts them into service without rebuilding
+/// them.
+pub fn shards_that_are_not_mounted(world: &mut World) {
+    let volume = world.bucket.clone();
+    let victim = world.holder(&shard(&volume, 2)).0;
+    let there: Vec<ShardName> =
+        world.shards(&volume).into_iter().filter(|shard| world.holder(shard).0 == victim).collect();
+    let before: Vec<_> =
+        there.iter().map(|name| fs::metadata(world.holder(name).1).expect("there")).collect();
+    let numbers: Vec<u8> = there.iter().map(|name| name.shard).collect();
+    let paths: Vec<_> = there.iter().map(|name| world.holder(name).1).collect();
+    world.runtime.block_on(world.server(victim).unmount(&volume, &numbers)).expect("unmounted");
+    for folder in &world.servers[victim].folders {
+        drop(fs::remove_file(folder.join(format!("{volume}.ecx"))));
+    }
+    let dry = world.attach_damaged(&["--repair-after", GRACE, "--dry-run"]);
+    dry.wait_for_helpers();
+    std::thread::sleep(Duration::from_secs(8));
+    assert!(paths.iter().all(|path| path.exists()), "nothing is deleted in a dry run");
+    drop(dry);
+    let mend = world.attach_damaged(&["--repair-after", GRACE]);
+    mend.wait_until_safe(2);
+    wait_until_whole(world);
+    for ((name, path), before) in there.iter().zip(&paths).zip(&before) {
+        let now = fs::metadata(path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((now.ino(), world.copies(name)), (before.ino(), 1), "{name} was not rebuilt");
+    }
+    wait_until_unlocked(world);
+    world.assert_whole();
+}
+
+/// A master that does not answer, and a restart while all volume servers are down, do not look safe.
+pub fn a_cluster_out_of_sight(world: &mut World) {
+    let mut mend = world.attach(GRACE);
+    mend.wait_until_safe(2);
+    mend.kill_coordinator();
+    for at in 0..world.servers.len() {
+        world.servers[at].kill();
+    }
+    mend.start_coordinator();
+    let first_line = |mend: &Mend| Some(mend.ask(&["status"])?["summary"].as_str()?.to_owned());
+    eventually("both volumes are missed", || {
+        let line = first_line(&mend)?;
+        assert!(!line.starts_with("safe"), "{line}");
+        line.starts_with("NOT KNOWN  the state of 2 stripes is unknown").then_some(())
+    });
+    for at in 0..world.servers.len() {
+        world.start_server(at);
+    }
+    mend.wait_until_safe(2);
+    wait_until_whole(world);
+    world.assert_whole();
+}
+
+/// A server in service is drained: its shards are moved to other servers, each only once, and its own copies
+/// are removed.
+pub fn a_server_that_is_drained(world: &mut World) {
+    let mend = world.attach(GRACE);
+    mend.wait_until_safe(2);
+    let leaving = world.holder(&shard(&world.bucket, 0)).0;
+    let name = &mend.names()[leaving];
+    let drained = mend.run(&["node", "drain", name]);
+    assert!(drained.status.success(), "{drained:?}");
+    let shards: Vec<ShardName> = world.both().iter().flat_map(|volume| world.shards(volume)).collect();
+    for shard in &shards {
+        eventually("one file of each shard", || world.copies(shard).eq(&1).then_some(()));
+        assert_ne!(world.holder(shard).0, leaving, "{shard}");
+    }
+    let safe = mend.run(&["node", "safe-to-remove", name]);
+    assert!(safe.status.success(), "{safe:?}");
+    let history = mend.ask(&["history"]).expect("it answers").to_string();
+    assert!(!history.contains("\"state\":\"failed\""), "{history}");
+    assert!(mend.run(&["node", "drain", name, "--stop"]).status.success());
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
     world.assert_whole();
 }
 

@@ -99,6 +99,12 @@ impl World {
         self.attach_with(&["--repair-after", repair_after])
     }
 
+    /// Attaches Mend, whatever the state of the volumes is.
+    pub fn attach_damaged(&self, arguments: &[&str]) -> Mend {
+        let program = Path::new(env!("CARGO_BIN_EXE_mend"));
+        self.cluster.attach_damaged(&Attaching { program, arguments, volumes: 2 })
+    }
+
     fn attach_with(&self, arguments: &[&str]) -> Mend {
         let mend = self.cluster.attach(&Attaching {
             program: Path::new(env!("CARGO_BIN_EXE_mend")),

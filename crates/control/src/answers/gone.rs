@@ -143,7 +143,7 @@ impl<'a> Answers<'a> {
         let due_text = due.map(in_words).unwrap_or_default();
         match recovery {
             RecoveryState::Needless if self.facts.is_unheard(node) => format!(
-                "{name} has not registered since the catalog was rebuilt, so the catalog may lack blocks and \
+                "{name} has not registered since the catalog was replaced, so the catalog may lack blocks and \
                  files of this helper: start it (mend helper {name})"
             ),
             RecoveryState::Needless => {

@@ -67,7 +67,10 @@ impl<'a> Answers<'a> {
             return Err(RequestError::Settling);
         }
         let name = name.to_owned();
-        if let Some(need) = self.need_for(node) {
+        // If every block is accounted for, an operator may give up what the helper might hold.
+        let gives_up =
+            |need: &Need| matches!(need, Need::Unheard) && !self.facts.stripes.picture.has_homeless_blocks();
+        if let Some(need) = self.need_for(node).filter(|need| !gives_up(need)) {
             let (blocks, next_step) = (need.blocks(self.facts, node), need.next_step(self.facts, node));
             return Err(NodeError::NodeNeeded { name, blocks, next_step }.into());
         }
@@ -86,7 +89,7 @@ pub(crate) enum Need {
     Newer(u64),
     /// The helper lists this many blocks of no stripe that may belong to a file.
     Orphans(u64),
-    /// The helper may hold blocks that the catalog counts as missing.
+    /// The helper may hold blocks that the catalog counts as missing, or does not contain.
     Unheard,
 }
 
@@ -122,7 +125,7 @@ impl Need {
             }
             Self::Unheard => format!(
                 "start {name}, or rebuild the blocks with mend repair --all; {name} has not registered since \
-                 the catalog was rebuilt"
+                 the catalog was replaced"
             ),
         }
     }
@@ -139,7 +142,7 @@ impl<'a> Answers<'a> {
         if let Some(newer) = stripes.newer.claims.get(&node) {
             return Some(Need::Newer(newer.len() as u64));
         }
-        if facts.is_unheard(node) && stripes.picture.has_homeless_blocks() {
+        if facts.is_unheard(node) {
             return Some(Need::Unheard);
         }
         let held = stripes.inventory.get(node).filter(|_| facts.base.store.owns_files())?;

@@ -28,14 +28,18 @@ impl<'a> Facts<'a> {
         self.readers(block).next()
     }
 
-    /// Returns all nodes from which a block can be read now. The block's recorded home comes first.
+    /// Returns all nodes from which a block can be read now. The block's recorded home comes first, and nodes
+    /// that are being drained come last: a copy on such a node is the one that goes.
     pub(crate) fn readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
                 && self.nodes.is_connected(holder.node)
                 && !self.stripes.is_doubted(&block.id, holder.node)
         };
-        block.holders().filter(good).map(|holder| holder.node)
+        let goes =
+            move |holder: &Replica| !block.replicas.is_empty() && self.nodes.registry.is_leaving(holder.node);
+        let stay = block.holders().filter(move |holder| !goes(holder));
+        stay.chain(block.holders().filter(goes)).filter(good).map(|holder| holder.node)
     }
 
     /// Like [`readers`](Self::readers), but without nodes that have reconnected and not yet listed their

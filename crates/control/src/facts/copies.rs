@@ -95,7 +95,8 @@ impl<'a> Facts<'a> {
         rest.survives(spare).nodes >= with_all.survives(spare).nodes
     }
 
-    /// Chooses a node for each readable block such that few blocks share a node.
+    /// Chooses a node for each readable block such that few blocks share a node. Nodes that are being drained
+    /// are chosen only for blocks without another copy.
     fn least_shared(self, stripe: &StripeRecord) -> Vec<NodeId> {
         let mut copies: Vec<Vec<NodeId>> =
             stripe.blocks.iter().map(|block| self.proven_readers(block).collect()).collect();
@@ -103,7 +104,8 @@ impl<'a> Facts<'a> {
         let mut chosen: Vec<NodeId> = Vec::with_capacity(copies.len());
         for nodes in copies {
             let taken = |node: &NodeId| chosen.iter().filter(|other| *other == node).count();
-            let least = nodes.into_iter().min_by_key(taken);
+            let rank = |node: &NodeId| (self.nodes.registry.is_leaving(*node), taken(node));
+            let least = nodes.into_iter().min_by_key(rank);
             chosen.extend(least);
         }
         chosen

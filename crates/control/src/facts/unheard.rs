@@ -1,5 +1,5 @@
-//! Helpers that have not registered since the catalog was rebuilt. The rebuild could not ask them, so they may
-//! hold blocks that count as missing, and blocks of files that the catalog does not contain.
+//! Helpers that have not registered since the catalog was rebuilt or restored. They may hold blocks that count
+//! as missing, and blocks of files that the catalog does not contain.
 
 use repair::NodeId;
 
@@ -7,8 +7,8 @@ use crate::error::list;
 use crate::facts::Facts;
 
 impl Facts<'_> {
-    /// Whether a helper has not registered since the catalog was rebuilt. A rebuilt catalog has no address of
-    /// such a helper.
+    /// Whether a helper has not registered since the catalog was rebuilt or restored. The catalog then has no
+    /// address of the helper.
     pub(crate) fn is_unheard(self, node: NodeId) -> bool {
         let record = self.stripes.picture.nodes().get(&node);
         self.base.store.owns_files()
@@ -16,7 +16,7 @@ impl Facts<'_> {
             && record.is_some_and(|record| record.address.is_none())
     }
 
-    /// Returns the names of the helpers that have not registered since the catalog was rebuilt.
+    /// Returns the names of the helpers that have not registered since the catalog was rebuilt or restored.
     pub(crate) fn unheard(self) -> Vec<String> {
         let unheard = self.nodes.registry.ids().filter(|&node| self.is_unheard(node));
         let mut names: Vec<String> = unheard.map(|node| self.nodes.name(node)).collect();
@@ -31,6 +31,6 @@ impl Facts<'_> {
             [one] => format!("{one} has not registered"),
             several => format!("{} have not registered", list(several)),
         };
-        Some(text + " since the catalog was rebuilt, so the catalog may lack files")
+        Some(text + " since the catalog was replaced, so the catalog may lack files")
     }
 }

@@ -152,6 +152,9 @@ impl Stripes {
     /// places the block on another node, which has lost it. Candidates are the node's orphans and the copies
     /// that it is about to remove.
     fn find_homes(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
+        if outer.base.settings.heal.is_some_and(|policy| policy.dry_run) {
+            return; // Finding a home mounts shards and changes files beside them.
+        }
         let Some(Holdings { orphans, removing, .. }) = self.inventory.get(node) else { return };
         let leaving = self.picture.files().discards(node).filter(|block| !removing.contains(*block));
         let homeless: Vec<(StripeId, BlockIndex)> = orphans

@@ -82,8 +82,7 @@ impl Surplus {
                 let key = (stripe.id.clone(), index);
                 // If the remaining copy is already verified, the store is still removing the other copies.
                 if !self.failed.contains_key(&stripe.id) && !self.verified.contains_key(&key) {
-                    let copies = block.replicas.iter().map(|replica| replica.node);
-                    self.queue(facts, &block, key, copies);
+                    self.queue(facts, &block, key, other_copies(facts, &block));
                 }
             }
         }
@@ -184,7 +183,7 @@ impl Surplus {
         for node in copies {
             if block.state_on(node).is_none() {
                 out.tell(Signal::Surplus { node, stripe: stripe.clone(), index: *index });
-            } else if block.node == Some(stays)
+            } else if facts.readable_at(block) == Some(stays)
                 && !self.failed.contains_key(stripe)
                 && jobs.surplus_of(facts, &record).iter().any(|(other, _)| other == index)
                 && facts.nodes.is_helper(node)
@@ -215,6 +214,12 @@ impl Surplus {
     }
 }
 
+/// Returns the holders of a block, except the one that is read.
+fn other_copies(facts: Facts<'_>, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
+    let stays = facts.readable_at(block);
+    block.holders().map(|holder| holder.node).filter(move |node| Some(*node) != stays)
+}
+
 impl Jobs {
     /// Returns the blocks with copies that could be removed if the remaining copy is good.
     fn surplus_of(&self, facts: Facts<'_>, stripe: &StripeRecord) -> Vec<(BlockIndex, BlockRecord)> {
@@ -224,7 +229,7 @@ impl Jobs {
             return Vec::new();
         }
         let goes = |index: BlockIndex, block: &BlockRecord| {
-            block.replicas.iter().any(|copy| facts.survives_without(stripe, index, copy.node))
+            other_copies(facts, block).any(|node| facts.survives_without(stripe, index, node))
         };
         let surplus = indexed(stripe).filter(|&(index, block)| goes(index, block));
         surplus.map(|(index, block)| (index, block.clone())).collect()

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::StatVfsMountFlags;
 use store_api::BlockError;
 
 use crate::fault;
@@ -19,6 +21,9 @@ pub const OWN_LOCK: &str = ".mend-lock";
 /// ends.
 #[derive(Debug)]
 pub struct FolderLock {
+    folder: PathBuf,
+    /// The device and inode of the folder.
+    id: (u64, u64),
     _file: File,
 }
 
@@ -32,13 +37,34 @@ impl FolderLock {
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = opened.map_err(fault(&path))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { folder: folder.to_owned(), id: id_of(folder)?, _file: file }),
             Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
             Err(TryLockError::WouldBlock) => {
                 Err(fault(folder)(io::Error::new(io::ErrorKind::ResourceBusy, taken)))
             }
         }
     }
+}
+
+impl FolderLock {
+    /// Checks that the locked folder is still at its path. If its disk was unmounted, an empty folder may be
+    /// there instead.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`].
+    pub fn check(&self) -> Result<(), BlockError> {
+        if id_of(&self.folder)? == self.id {
+            return Ok(());
+        }
+        let text = "another folder is at this path now; check that the disk is mounted";
+        Err(fault(&self.folder)(io::Error::other(text)))
+    }
+}
+
+/// Returns the device and the inode of a folder.
+fn id_of(folder: &Path) -> Result<(u64, u64), BlockError> {
+    let found = fs::metadata(folder).map_err(fault(folder))?;
+    Ok((found.dev(), found.ino()))
 }
 
 /// Names of Mend's own files in the folders of another system. All of them begin with [`OWN_PREFIX`].
@@ -129,13 +155,17 @@ pub fn sync_folder(folder: &Path) -> Result<(), BlockError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(fault(folder))
 }
 
-/// Returns the free space of a folder's file system, in bytes.
+/// Returns the free space of a folder's file system, in bytes; 0 if no file can be created there, because the
+/// file system is read-only or has no inodes left.
 ///
 /// # Errors
 /// [`BlockError::Io`].
 pub fn free_bytes(folder: &Path) -> Result<u64, BlockError> {
     let found = rustix::fs::statvfs(folder).map_err(|error| fault(folder)(error.into()))?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    let is_read_only = found.f_flag.contains(StatVfsMountFlags::RDONLY);
+    let has_no_inodes = found.f_files > 0 && found.f_favail == 0;
+    let blocks = if is_read_only || has_no_inodes { 0 } else { found.f_bavail };
+    Ok(blocks.saturating_mul(found.f_frsize))
 }
 
 /// Returns the free bytes of the folder that has the most. Ignores folders that cannot be used, as long as
@@ -164,6 +194,22 @@ pub fn parent(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_was_exchanged_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("blocks"), folder.path().join("aside"));
+        fs::create_dir(&path).unwrap();
+        let lock = FolderLock::take(&path, ".lock", "nobody").unwrap();
+        lock.check().unwrap();
+        fs::rename(&path, &aside).unwrap();
+        lock.check().unwrap_err();
+        fs::create_dir(&path).unwrap();
+        assert!(lock.check().unwrap_err().to_string().contains("mounted"));
+        fs::remove_dir(&path).unwrap();
+        fs::rename(&aside, &path).unwrap();
+        lock.check().unwrap();
+    }
 
     #[test]
     fn a_folder_has_one_lock_until_it_is_dropped() {

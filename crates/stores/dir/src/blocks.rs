@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use block_files::{StoredBlock, fault, free_bytes, remove_file, sync_folder};
+use block_files::{StoredBlock, fault, remove_file, sync_folder};
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
@@ -144,6 +144,6 @@ impl Blocks for DirBlocks {
     }
 
     fn free_bytes(&self) -> Result<u64, BlockError> {
-        free_bytes(self.folder.root())
+        self.folder.free_bytes()
     }
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{self, Mutex, MutexGuard, PoisonError};
 
-use block_files::{FolderLock, block_fault, exists, fault, file_bytes, names, remove_all, sync_folder};
+use block_files::{
+    FolderLock, block_fault, exists, fault, file_bytes, free_bytes, names, remove_all, sync_folder,
+};
 use repair::BlockId;
 use repair::wire::control::HeldBlock;
 use store_api::BlockError;
@@ -26,7 +28,7 @@ pub(super) struct Folder {
     /// One lock per subfolder. The lock makes lookups and changes of a block's two files atomic.
     shards: Vec<Mutex<()>>,
     generation: AtomicU64,
-    _lock: FolderLock,
+    lock: FolderLock,
 }
 
 impl Folder {
@@ -39,12 +41,16 @@ impl Folder {
         }
         let shards = (0..SHARDS).map(|_| Mutex::new(())).collect();
         // The cleanup has removed all temporary files, so generations can restart at 1.
-        Ok(Self { root: root.to_owned(), shards, generation: AtomicU64::new(1), _lock: lock })
+        Ok(Self { root: root.to_owned(), shards, generation: AtomicU64::new(1), lock })
     }
 
-    /// Returns the path of the folder.
-    pub(super) fn root(&self) -> &Path {
-        &self.root
+    /// Returns the free space for new blocks, in bytes.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`], also if another folder is at the path now.
+    pub(super) fn free_bytes(&self) -> Result<u64, BlockError> {
+        self.lock.check()?;
+        free_bytes(&self.root)
     }
 
     /// Returns the paths of a block's files, whether or not the block exists.

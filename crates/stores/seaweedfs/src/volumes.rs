@@ -116,6 +116,7 @@ pub enum Standing {
 /// Recorded locations of the shards of an encoding that is not listed yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
+    pub collection: String,
     pub homes: BTreeMap<u8, Home>,
     pub origins: BTreeMap<u8, ServerId>,
 }
@@ -163,6 +164,16 @@ impl Volumes {
     /// Stores the recorded locations of an encoding's shards until the encoding is listed.
     pub(crate) fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
         self.kept.insert((volume, encoding), kept);
+    }
+
+    /// Returns the recorded volumes that no server lists, if the last servers of most of their shards are not
+    /// connected. Such a volume has probably not been deleted.
+    pub(crate) fn out_of_sight(&self) -> impl Iterator<Item = (u32, &Kept)> {
+        let unlisted = self.kept.iter().filter(|((id, _), _)| !self.volumes.contains_key(id));
+        let is_away = |home: &&Home| !self.listed.servers.contains_key(&home.server);
+        unlisted
+            .filter(move |(_, kept)| 2 * kept.homes.values().filter(is_away).count() > kept.homes.len())
+            .map(|(&(id, _), kept)| (id, kept))
     }
 
     /// Sets the ratio of an encoding, as read from a `.vif`.
@@ -245,6 +256,14 @@ impl Volumes {
         self.get(volume).is_some_and(|volume| volume.all_homes().any(|home| home.server == *server))
     }
 
+    /// Whether a server has mounted shards of an encoding of a volume other than the current one.
+    pub(crate) fn serves_another_encoding(&self, volume: u32, server: &ServerId) -> bool {
+        let Some(volume) = self.get(volume) else { return false };
+        let current = volume.current().map(|(encoding, _)| encoding);
+        let mut others = volume.generations.iter().filter(|(encoding, _)| Some(**encoding) != current);
+        others.any(|(_, generation)| generation.all_homes().any(|home| home.server == *server))
+    }
+
     /// Returns the number of shards of all volumes on a server.
     pub(crate) fn shards_at(&self, server: &ServerId) -> usize {
         let homes = self.volumes.values().flat_map(Volume::all_homes);
@@ -273,21 +292,21 @@ impl Volumes {
         }
     }
 
-    /// Drops encodings without any listed shard. An encoding is dropped only if at least one of its former
-    /// servers is connected, and `is_gone` returns true for every shard whose former server is connected.
-    /// This confirmation is needed because a restarted server or master lists shards with a delay.
+    /// Drops encodings without any listed shard. An encoding is dropped only if the former servers of most of
+    /// its shards are connected, and `is_gone` returns true for every shard whose former server is connected.
+    /// This confirmation is needed because a restarted server or master lists shards with a delay, and because
+    /// after the election of a master, servers connect one after another.
     pub(crate) fn drop_deleted(&mut self, is_gone: impl Fn(u32, Encoding, u8) -> bool) {
         let servers = &self.listed.servers;
         for (&id, volume) in &mut self.volumes {
             volume.generations.retain(|&encoding, generation| {
-                let mut told = generation
-                    .former
-                    .iter()
+                let former = generation.former.iter();
+                let told: Vec<bool> = former
                     .filter(|(_, home)| servers.contains_key(&home.server))
                     .map(|(&shard, _)| is_gone(id, encoding, shard))
-                    .peekable();
-                let deleted = generation.homes.is_empty() && told.peek().is_some() && told.all(|gone| gone);
-                !deleted
+                    .collect();
+                let are_most = 2 * told.len() > generation.former.len();
+                !(generation.homes.is_empty() && are_most && told.into_iter().all(|gone| gone))
             });
         }
         self.volumes.retain(|_, volume| !volume.generations.is_empty());

@@ -26,6 +26,16 @@ impl Cluster {
     /// # Panics
     /// If `mend attach` fails, or a volume is not whole in time.
     pub fn attach(&self, attaching: &Attaching<'_>) -> Mend {
+        let mend = self.attach_damaged(attaching);
+        mend.wait_until_safe(attaching.volumes);
+        mend
+    }
+
+    /// Attaches Mend and starts its coordinator and helpers, whatever the state of the volumes is.
+    ///
+    /// # Panics
+    /// If `mend attach` fails.
+    pub fn attach_damaged(&self, attaching: &Attaching<'_>) -> Mend {
         let master = self.weed.master_address();
         let arguments =
             ["seaweedfs", "--master", &master].into_iter().chain(attaching.arguments.iter().copied());
@@ -37,7 +47,6 @@ impl Cluster {
             root: &self.weed.root,
         });
         mend.start();
-        mend.wait_until_safe(attaching.volumes);
         mend
     }
 }

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::backends::FileBackend;
 use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
-use store_api::{CatalogError, Eras, OpenError, Replaced, UNPROVEN, Unproven, names};
+use store_api::{CatalogError, Eras, NodeRecord, OpenError, Replaced, UNPROVEN, Unproven, names};
 use tempfile::NamedTempFile;
 
 use super::engine::MARK;
@@ -51,7 +51,8 @@ impl DirCatalog {
     }
 
     /// Replaces the catalog at `path` by a copy. The catalog may be missing or damaged. Keeps the old file
-    /// under another name and returns that name. No coordinator may have the catalog open.
+    /// under another name and returns that name. No coordinator may have the catalog open. The new catalog has
+    /// no addresses of nodes, because nodes may hold newer blocks until they have registered again.
     ///
     /// # Errors
     /// [`OpenError`] if the copy is not an intact catalog of this cluster, or the catalog is in use; nothing
@@ -71,6 +72,9 @@ impl DirCatalog {
         guard(path, || {
             let database = Database::open(clean.path()).map_err(|error| open_fault(path, error))?;
             let change = Change::of(&database, path)?;
+            for node in whole.nodes()? {
+                change.put(NODES, node.id.0, &NodeRecord { address: None, ..node })?;
+            }
             mark_unproven(&change, Replaced::Restored)?;
             change.commit()?;
             Ok::<_, OpenError>(())

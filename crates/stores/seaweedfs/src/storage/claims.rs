@@ -88,6 +88,20 @@ impl Shared {
         Ok(())
     }
 
+    /// Prepares a node's server for a shard of a volume, during upkeep of the volume.
+    ///
+    /// # Errors
+    /// [`StoreError::Unfit`] if the server cannot be prepared.
+    pub async fn prepare_for_upkeep(
+        self: &Arc<Self>,
+        stripe: &StripeId,
+        node: NodeId,
+    ) -> Result<(), StoreError> {
+        let volume = self.known.state().view.volume_of(stripe);
+        let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
+        self.prepare(stripe, volume, node).await
+    }
+
     /// Prepares a node's server for shards of a volume.
     async fn prepare(
         self: &Arc<Self>,
@@ -116,6 +130,10 @@ impl Shared {
         server: &ServerId,
     ) -> Result<(), String> {
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is not a volume"))?;
+        if self.known.state().view.volumes().serves_another_encoding(volume, server) {
+            // The metadata files of the current encoding would label the old shards as current.
+            return Err("it serves shards of another encoding of the volume".to_owned());
+        }
         let serves = self.known.state().view.volumes().serves(volume, server);
         self.complete(&name, server, serves).await
     }
@@ -170,6 +188,11 @@ impl ClusterLock {
             claims.lock = Some(lock);
         }
         Ok(claims)
+    }
+
+    /// Whether a repair has claimed this stripe.
+    pub async fn is_claimed(&self, stripe: &StripeId) -> bool {
+        self.claims.lock().await.stripes.contains(stripe)
     }
 
     /// Ends the claim of a stripe, and releases the lock if nothing else needs it.

@@ -2,8 +2,9 @@
 //! rebuilt on its former server.
 //!
 //! There is one record per volume, rewritten when a location changes. A record applies only to the encoding
-//! that it names, and only to shards that no server lists. It is ignored until the volume is listed, since
-//! the volume may have been deleted meanwhile.
+//! that it names, and only to shards that no server lists. Until the volume is listed, it makes no stripe,
+//! since the volume may have been deleted meanwhile. But if the servers of most of its shards are down, the
+//! state of the volume is reported as unknown.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,8 @@ const PREFIX: &str = "seaweedfs/homes/";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     encoding: i64,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    collection: String,
     /// By shard: server, disk, and the shard's length in bytes.
     homes: BTreeMap<u8, (String, u32, u64)>,
     /// The original server of each shard that was rebuilt on another server.
@@ -34,12 +37,13 @@ struct Record {
 pub(super) struct Homes(BTreeMap<u32, Record>);
 
 impl Record {
-    fn of(encoding: Encoding, generation: &Generation) -> Self {
+    fn of(collection: &str, encoding: Encoding, generation: &Generation) -> Self {
         let listed = generation.homes.iter().filter_map(|(&shard, homes)| Some((shard, homes.first()?)));
         let homes = listed.chain(generation.former.iter().map(|(&shard, home)| (shard, home)));
         let origins = generation.origins.iter().map(|(&shard, server)| (shard, server.0.clone()));
         Self {
             encoding: encoding.0,
+            collection: collection.to_owned(),
             homes: homes
                 .map(|(shard, home)| (shard, (home.server.0.clone(), home.disk, home.bytes)))
                 .collect(),
@@ -54,6 +58,7 @@ impl Record {
             bytes: *bytes,
         };
         Kept {
+            collection: self.collection.clone(),
             homes: self.homes.iter().map(|(&shard, at)| (shard, home(at))).collect(),
             origins: self.origins.iter().map(|(&shard, server)| (shard, ServerId(server.clone()))).collect(),
         }
@@ -67,16 +72,16 @@ impl State {
         for id in volumes {
             let key = format!("{PREFIX}{id}");
             let volume = self.view.volumes().get(id);
-            match volume.map(|volume| volume.current()) {
-                Some(Some((encoding, generation))) => {
-                    let record = Record::of(encoding, generation);
+            match volume.map(|volume| (&volume.collection, volume.current())) {
+                Some((collection, Some((encoding, generation)))) => {
+                    let record = Record::of(collection, encoding, generation);
                     if self.homes.0.get(&id) != Some(&record) {
                         let value = serde_json::to_value(&record).expect("plain numbers and text");
                         writes.push(RecordWrite::Put(key, value));
                         self.homes.0.insert(id, record);
                     }
                 }
-                Some(None) => {} // It is unknown which encoding is current, so the record stays.
+                Some((_, None)) => {} // It is unknown which encoding is current, so the record stays.
                 None if self.homes.0.remove(&id).is_some() => {
                     writes.push(RecordWrite::Remove(key));
                 }

@@ -9,18 +9,34 @@ use store_api::Unjudged;
 use super::encoding_files::EncodingFiles;
 use crate::blocks::{ShardName, VolumeName};
 use crate::listing::ServerId;
-use crate::volumes::{Generation, Standing, Volume, Volumes};
+use crate::volumes::{Generation, Kept, Standing, Volume, Volumes};
 
 const MIXED_NEXT: &str = "find out which encoding has the current data (encodeTsNs in the .vif next to the \
     shards is the time of the encoding), move the files of the other encoding out of the servers' folders, and \
     restart these servers";
 const UNREAD_NEXT: &str = "check the .vif of the volume on the servers that have its shards";
+const UNSEEN_NEXT: &str = "start the volume servers that are down";
 const LEFT_OVER_NEXT: &str = "if these servers lack the current .vif next to the shards, restart them once \
     it is there; otherwise move these shards out of their folders and restart the servers";
 
 /// Returns the volumes that are not reported as stripes, because their state is unknown.
 pub(super) fn unjudged(volumes: &Volumes, files: &EncodingFiles) -> Vec<Unjudged> {
-    volumes.iter().filter_map(|(id, volume)| puzzle(files, id, volume)).collect()
+    let listed = volumes.iter().filter_map(|(id, volume)| puzzle(files, id, volume));
+    listed.chain(volumes.out_of_sight().filter_map(|(id, kept)| unseen(id, kept))).collect()
+}
+
+/// Describes a volume that was known before the coordinator's start and that no server lists now.
+fn unseen(id: u32, kept: &Kept) -> Option<Unjudged> {
+    let name = VolumeName::new(&kept.collection, id)?;
+    let servers: BTreeSet<&str> = kept.homes.values().map(|home| &*home.server.0).collect();
+    let servers = servers.into_iter().collect::<Vec<_>>().join(", ");
+    let blocks = kept.homes.keys().map(|&shard| ShardName { volume: name.clone(), shard }.block_id());
+    Some(Unjudged {
+        stripe: StripeId(name.to_string()),
+        blocks: blocks.collect(),
+        why: format!("no server lists it since the coordinator started; its shards were on {servers}"),
+        next_step: UNSEEN_NEXT.to_owned(),
+    })
 }
 
 fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {

@@ -22,22 +22,38 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The number of bytes read from the start and the end of a mounted shard as a test.
 const TRIED_BYTES: u64 = 4096;
 
+/// Where the file of a published shard comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// A repair has written the file.
+    Rebuilt,
+    /// The file was found on the server's disk. It may be the only good copy.
+    Found,
+}
+
 impl Shared {
     /// Mounts shards whose files are in place, and waits until the master lists them. A server that serves
     /// another file under a shard's name unmounts that file first.
     ///
+    /// If a repair has claimed the stripe, the repair has written the files. Otherwise the files were found on
+    /// the servers' disks (adoption), and this call takes the lock itself.
+    ///
     /// # Errors
-    /// [`StoreError::NotServed`] if a server does not serve its shard correctly. That shard is unmounted and
-    /// deleted; shards mounted before it stay mounted.
+    /// [`StoreError::NotServed`] if a server does not serve its shard correctly. The shard is then unmounted.
+    /// The file is deleted only if a repair has written it. Shards mounted before it stay mounted.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,
         stripe: &StripeId,
         blocks: &[(BlockIndex, NodeId, Option<Digest>)],
     ) -> Result<(), StoreError> {
+        let origin = if self.lock.is_claimed(stripe).await { Origin::Rebuilt } else { Origin::Found };
         for &(index, node, _) in blocks {
             self.note_move(stripe, index, node);
-            self.serve(term, stripe, index, node).await?;
+            match origin {
+                Origin::Rebuilt => self.serve(term, stripe, index, node, origin).await?,
+                Origin::Found => self.adopt(term, stripe, index, node).await?,
+            }
         }
         // A repair publishes its blocks one by one; caches are refreshed once, when the volume is complete.
         let due = self.known.state().next_to_refresh(stripe);
@@ -59,12 +75,31 @@ impl Shared {
         }
     }
 
+    /// Puts a shard into service whose file was found on a server's disk: brings the metadata files that the
+    /// server lacks, and mounts the shard.
+    async fn adopt(
+        self: &Arc<Self>,
+        term: Term,
+        stripe: &StripeId,
+        index: BlockIndex,
+        node: NodeId,
+    ) -> Result<(), StoreError> {
+        self.begin_upkeep(stripe).await?;
+        let done = match self.prepare_for_upkeep(stripe, node).await {
+            Ok(()) => self.serve(term, stripe, index, node, Origin::Found).await,
+            Err(error) => Err(error),
+        };
+        self.lock.end_upkeep(stripe).await;
+        done
+    }
+
     async fn serve(
         self: &Arc<Self>,
         term: Term,
         stripe: &StripeId,
         index: BlockIndex,
         node: NodeId,
+        origin: Origin,
     ) -> Result<(), StoreError> {
         let server = self.known.state().view.nodes().server(node).cloned();
         let block =
@@ -85,12 +120,32 @@ impl Shared {
         let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
         self.known.state().forget_withdrawal(&Withdrawal::new(&shard, server));
         if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
-            self.withdraw(&shard, server).await;
+            tracing::warn!(block = %name, %server, why, "cannot put a shard into service");
+            match origin {
+                Origin::Rebuilt => self.withdraw(&shard, server).await,
+                Origin::Found => self.leave_unmounted(stripe, &shard, server).await,
+            }
             return Err(not_served(name, why));
         }
         let mended = (stripe.clone(), index, node, BlockState::Healthy);
         self.known.state().ledger.note(term, &[mended])?;
         self.settle(term, stripe, &volume, index, node).await
+    }
+
+    /// Unmounts a found shard that the server does not serve correctly. Its file stays: it may be good.
+    async fn leave_unmounted(&self, stripe: &StripeId, shard: &ShardName, server: &ServerId) {
+        let mounting = self.mounting(shard.volume.id());
+        let _alone = mounting.lock().await;
+        if self.lock.check(stripe).await.is_err()
+            || self.known.serves_as_expected(&shard.volume, shard.shard, server)
+        {
+            return;
+        }
+        if let Ok(connection) = self.known.connect(server).await
+            && let Err(error) = connection.unmount(&shard.volume, &[shard.shard]).await
+        {
+            tracing::warn!(%shard, %server, %error, "cannot unmount a shard");
+        }
     }
 
     /// Mounts one shard, checks what the server reports about it, and waits until the master lists it.

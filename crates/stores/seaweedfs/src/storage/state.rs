@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use attached::{CopyState, Ledger, Teller};
 use codes::BlockIndex;
@@ -21,6 +22,11 @@ use crate::listing::{Listing, ServerId};
 use crate::master::MasterClient;
 use crate::server::VolumeServer;
 use crate::volumes::Change;
+
+/// Returns the sentence for a cluster that cannot be listed.
+pub(super) fn unseen(why: &str) -> String {
+    format!("cannot list the cluster, so its state here may be outdated: {why}")
+}
 
 /// The known state of the cluster, and the client with which the cluster is queried.
 pub(super) struct Knowledge {
@@ -54,6 +60,10 @@ pub(super) struct State {
     said: Vec<String>,
     /// The volumes that were last reported as having an unknown state.
     unjudged: Vec<Unjudged>,
+    /// Why the cluster cannot be listed; `None` if it can.
+    pub blind: Option<String>,
+    /// Whether the cluster was last reported as unlisted.
+    unlisted: bool,
     /// The time at which the request for the newest listing was sent.
     pub listed: Option<Instant>,
     teller: Teller,
@@ -72,6 +82,17 @@ impl State {
         self.tell(vec![StoreChange::Troubles(lines.clone())]);
         let said = std::mem::replace(&mut self.said, lines.clone());
         lines.into_iter().filter(|line| !said.contains(line)).collect()
+    }
+
+    /// Reports the state of the whole cluster as unknown if it cannot be listed and its last listing is older
+    /// than `limit`. Reports it as known once it is listed again.
+    pub fn tell_blindness(&mut self, limit: Duration) {
+        let is_old = self.listed.is_none_or(|asked| asked.elapsed() >= limit);
+        let why = self.blind.as_deref().filter(|_| is_old).map(unseen);
+        if why.is_some() != self.unlisted {
+            self.unlisted = why.is_some();
+            self.tell(vec![StoreChange::Unlisted(why)]);
+        }
     }
 
     /// Reports the volumes whose state is unknown, if the list has changed. Returns the volumes that were not
@@ -160,6 +181,8 @@ impl Knowledge {
             inspection: Inspection::default(),
             homes: Homes::default(),
             withdrawals: Withdrawals::default(),
+            blind: None,
+            unlisted: false,
             said: Vec::new(),
             unjudged: Vec::new(),
             listed: None,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::encoding_files::Known;
 use super::judging::{left_overs, unjudged};
-use super::state::Shared;
+use super::state::{Shared, unseen};
 use super::withdrawals::withdraw_pending;
 use crate::error::AskError;
 use crate::listing::ServerId;
@@ -23,6 +23,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 const READ_AT_ONCE: usize = 16;
 /// Timeout for confirming losses with one server; a later round retries.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
+/// If the last listing is older than this plus two intervals between listings, the state of the cluster is
+/// reported as unknown.
+const BLIND_LIMIT: Duration = Duration::from_secs(10);
 const MAX_VIF_BYTES: usize = 1 << 20;
 const MAX_ECSUM_BYTES: usize = 256 << 20;
 
@@ -31,20 +34,19 @@ pub(super) async fn watch(storage: Weak<Shared>) {
     let Some(shared) = storage.upgrade() else { return };
     let mut watch = Watch::start(shared.known.master.clone(), shared.known.attachment.list_every);
     drop(shared);
-    let mut blind = false;
     loop {
         let event = tokio::time::timeout(ASK_AGAIN, watch.next()).await;
         let Some(shared) = storage.upgrade() else { return };
         match event {
             Ok(Event::Blind(error)) => {
-                if !std::mem::replace(&mut blind, true) {
+                let before = shared.known.state().blind.replace(error.to_string());
+                if before.is_none() {
                     tracing::warn!(%error, "cannot list the cluster; trying again");
                 }
-                let unseen = format!("cannot list the cluster, so its state here may be outdated: {error}");
-                shared.known.state().tell_troubles(vec![unseen]);
+                report(&shared);
             }
             Ok(Event::Listed(listing, asked)) => {
-                if std::mem::replace(&mut blind, false) {
+                if shared.known.state().blind.take().is_some() {
                     tracing::info!("the cluster can be listed again");
                 }
                 match shared.known.take_all(listing, asked) {
@@ -239,7 +241,9 @@ pub(super) fn report(shared: &Shared) {
     for it in state.tell_unjudged(unjudged) {
         tracing::warn!(volume = %it.stripe, why = it.why, "the state of a volume is unknown");
     }
-    let mut news: Vec<String> = left_overs(state.view.volumes());
+    state.tell_blindness(BLIND_LIMIT + 2 * shared.known.attachment.list_every);
+    let mut news: Vec<String> = state.blind.iter().map(|why| unseen(why)).collect();
+    news.extend(left_overs(state.view.volumes()));
     news.extend(state.withdrawals.lines());
     news.extend(state.inspection.lines());
     for (id, server) in state.view.volumes().servers() {

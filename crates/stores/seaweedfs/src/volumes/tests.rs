@@ -132,7 +132,11 @@ fn a_lost_shard_is_remembered_where_it_was() {
 #[test]
 fn recorded_homes_of_unlisted_shards_are_restored() {
     let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 1, bytes: 100 };
-    let kept = Kept { homes: [(0, home("a")), (2, home("c"))].into(), origins: BTreeMap::new() };
+    let kept = Kept {
+        collection: String::new(),
+        homes: [(0, home("a")), (2, home("c"))].into(),
+        origins: BTreeMap::new(),
+    };
     let mut volumes = Volumes::default();
     volumes.recall(5, Encoding(1), kept.clone());
     volumes.recall(6, Encoding(1), kept.clone());
