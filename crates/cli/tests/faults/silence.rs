@@ -209,6 +209,12 @@ fn a_helper_whose_block_folder_is_gone_is_down_until_it_is_back() {
     });
     assert!(cluster.log("h2").contains("cannot use the folder of blocks"), "{}", cluster.log("h2"));
     cluster.assert_reads("film", &content, &[]);
+    // The empty folder that remains when a disk is unmounted is no better than none.
+    std::fs::create_dir(&blocks).unwrap();
+    std::thread::sleep(Duration::from_secs(6));
+    let status = cluster.mend(&["status"]).out;
+    assert!(status.contains("down: h2"), "{status}");
+    std::fs::remove_dir(&blocks).unwrap();
     std::fs::rename(&aside, &blocks).unwrap();
     cluster.eventually("it is back", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
     assert_eq!(cluster.block_files().len(), 12, "nothing was rebuilt");
