@@ -224,6 +224,27 @@ pub fn shards_that_are_not_mounted(world: &mut World) {
     world.assert_whole();
 }
 
+/// Two servers restart without the index of a volume, so they leave their shards unmounted. Too few shards are
+/// left for decoding, but all files are intact.
+pub fn indexes_that_are_lost(world: &mut World) {
+    let mend = world.attach(GRACE);
+    let volume = world.bucket.clone();
+    let holders: std::collections::BTreeSet<usize> =
+        world.shards(&volume).iter().map(|shard| world.holder(shard).0).collect();
+    let victims: Vec<usize> = holders.into_iter().take(2).collect();
+    for &at in &victims {
+        world.servers[at].kill();
+        for folder in &world.servers[at].folders {
+            drop(fs::remove_file(folder.join(format!("{volume}.ecx"))));
+        }
+        world.start_server(at);
+    }
+    mend.wait_until_safe(2);
+    wait_until_whole(world);
+    wait_until_unlocked(world);
+    world.assert_whole();
+}
+
 /// A master that does not answer, and a restart while all volume servers are down, do not look safe.
 pub fn a_cluster_out_of_sight(world: &mut World) {
     let mut mend = world.attach(GRACE);
