@@ -123,7 +123,8 @@ fn rebuilt_text(held: &Inventories, found: &Rebuilt) -> String {
     if !held.silent.is_empty() {
         let silent: Vec<&str> = held.silent.iter().map(String::as_str).collect();
         text += &format!(
-            "did not answer: {}; the blocks of these helpers are added when they register\n",
+            "did not answer: {}; when they register, blocks of the files in the catalog are added; files \
+             whose blocks only these helpers hold are not in the catalog\n",
             silent.join(", ")
         );
     }

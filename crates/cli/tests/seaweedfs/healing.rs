@@ -245,7 +245,22 @@ pub fn indexes_that_are_lost(world: &mut World) {
     world.assert_whole();
 }
 
-/// A master that does not answer, and a restart while all volume servers are down, do not look safe.
+/// While no master answers, nothing is known about the cluster.
+pub fn a_master_that_is_gone(world: &mut World) {
+    let mend = world.attach(GRACE);
+    world.kill_master();
+    eventually("the state is unknown", || {
+        let status = mend.ask(&["status"])?;
+        status["summary"].as_str()?.starts_with("UNKNOWN  cannot list the cluster").then_some(())
+    });
+    assert_eq!(mend.run(&["status", "--check"]).status.code(), Some(3));
+    world.restart_master();
+    mend.wait_until_safe(2);
+    wait_until_whole(world);
+    world.assert_whole();
+}
+
+/// A restart of the coordinator while all volume servers are down does not make the volumes disappear.
 pub fn a_cluster_out_of_sight(world: &mut World) {
     let mut mend = world.attach(GRACE);
     mend.wait_until_safe(2);

@@ -109,7 +109,12 @@ impl Cluster {
         });
     }
 
-    /// Kills the master and starts it again.
+    /// Kills the master.
+    pub fn kill_master(&mut self) {
+        self.master_process.kill();
+    }
+
+    /// Kills the master, if it runs, and starts it again.
     pub fn restart_master(&mut self) {
         self.master_process.kill();
         self.master_process = self.weed.start_master(self.volume_limit_mb);
