@@ -130,10 +130,6 @@ impl Shared {
         server: &ServerId,
     ) -> Result<(), String> {
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is not a volume"))?;
-        if self.known.state().view.volumes().serves_another_encoding(volume, server) {
-            // The metadata files of the current encoding would label the old shards as current.
-            return Err("it serves shards of another encoding of the volume".to_owned());
-        }
         let serves = self.known.state().view.volumes().serves(volume, server);
         self.complete(&name, server, serves).await
     }
