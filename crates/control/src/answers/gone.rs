@@ -10,6 +10,7 @@ use crate::answers::Answers;
 use crate::counts::count;
 use crate::durations::in_words;
 use crate::error::list;
+use crate::facts::unheard;
 use crate::history::failure_text;
 use crate::nodes::sorted;
 use crate::repairs::room::Room;
@@ -142,7 +143,7 @@ impl<'a> Answers<'a> {
     ) -> String {
         let due_text = due.map(in_words).unwrap_or_default();
         match recovery {
-            RecoveryState::Needless if self.facts.is_unheard(node) => format!(
+            RecoveryState::Needless if unheard::is_unheard(self.facts, node) => format!(
                 "{name} has not registered since the catalog was replaced, so the catalog may lack blocks and \
                  files of this helper: start it (mend helper {name})"
             ),

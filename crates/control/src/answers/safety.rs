@@ -11,7 +11,7 @@ use crate::commands::answer;
 use crate::counts::count;
 use crate::effect::Reply;
 use crate::error::{NodeError, RequestError, list};
-use crate::facts::Facts;
+use crate::facts::{Facts, unheard};
 use crate::out::Out;
 use crate::repairs::orders::Order;
 use crate::stripes::contradictions;
@@ -142,7 +142,7 @@ impl<'a> Answers<'a> {
         if let Some(newer) = stripes.newer.claims.get(&node) {
             return Some(Need::Newer(newer.len() as u64));
         }
-        if facts.is_unheard(node) {
+        if unheard::is_unheard(facts, node) {
             return Some(Need::Unheard);
         }
         let held = stripes.inventory.get(node).filter(|_| facts.base.store.owns_files())?;

@@ -13,7 +13,7 @@ use views::{
 use crate::answers::Answers;
 use crate::counts::count;
 use crate::error::{FileError, RequestError};
-use crate::facts::{Facts, Standing};
+use crate::facts::{Facts, Standing, unheard};
 use crate::jobs::puts::file_view;
 use crate::nodes::sorted;
 use crate::repairs::fullness::full_text;
@@ -36,7 +36,7 @@ impl<'a> Answers<'a> {
                 && self.facts.stripes.unjudged.is_empty()
                 && stripes.misplaced == 0
                 && self.scrub.proof.left() == 0
-                && self.facts.unheard().is_empty()
+                && unheard::names(self.facts).is_empty()
                 && self.facts.may_change()
                 && self.facts.stripes.news.unlisted().is_none(),
             severity: self.severity(&stripes, !full.is_empty() || !stuck.is_empty()),
@@ -131,7 +131,7 @@ impl<'a> Answers<'a> {
         if let Some(why) = self.facts.stripes.news.unlisted() {
             return format!("UNKNOWN  {why}; {}{}", helpers_text(up, down), self.facts.servers_text());
         }
-        let incomplete = self.facts.unheard_text().map(|text| ("INCOMPLETE", text));
+        let incomplete = unheard::text(self.facts).map(|text| ("INCOMPLETE", text));
         let unproven = self.scrub.proof.words(census.stripes).map(|text| ("UNPROVEN", text));
         let line = summary(census, up, down).doubted([incomplete, unproven]).to_string();
         let line = self.facts.stripes.unjudged.first_line(line) + &self.facts.servers_text();
@@ -161,7 +161,7 @@ impl<'a> Answers<'a> {
             () if census.contradictory > 0 || !self.facts.stripes.unjudged.is_empty() => Severity::Critical,
             () if self.facts.stripes.newer.has_claims() => Severity::Warning,
             () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
-            () if self.scrub.proof.left() > 0 || !self.facts.unheard().is_empty() => Severity::Warning,
+            () if self.scrub.proof.left() > 0 || !unheard::names(self.facts).is_empty() => Severity::Warning,
             () if !self.all_troubles().is_empty() || lacks_room => Severity::Warning,
             () => Severity::Ok,
         }

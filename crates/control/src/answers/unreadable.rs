@@ -5,6 +5,7 @@ use store_api::{BlockState, StripeRecord};
 use views::{FileRange, UnreadablePart};
 
 use crate::answers::Answers;
+use crate::facts::unheard;
 use crate::stripes::indices::indexed;
 use crate::stripes::layout;
 
@@ -23,7 +24,11 @@ impl<'a> Answers<'a> {
             file: record.file.as_ref().map(|part| part.name.clone()),
             stripe: stripe.to_owned(),
             ranges: ranges(&record, &*code, &lost),
-            perhaps: if any_of.is_empty() && together.is_empty() { self.facts.unheard() } else { Vec::new() },
+            perhaps: if any_of.is_empty() && together.is_empty() {
+                unheard::names(self.facts)
+            } else {
+                Vec::new()
+            },
             any_of,
             together,
         })

@@ -7,7 +7,7 @@ mod guards;
 mod helpers;
 mod standing;
 mod stripe_views;
-mod unheard;
+pub(crate) mod unheard;
 
 pub(crate) use standing::Standing;
 

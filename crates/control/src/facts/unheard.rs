@@ -5,32 +5,29 @@ use repair::NodeId;
 
 use crate::error::list;
 use crate::facts::Facts;
+use crate::nodes::sorted;
 
-impl Facts<'_> {
-    /// Whether a helper has not registered since the catalog was rebuilt or restored. The catalog then has no
-    /// address of the helper.
-    pub(crate) fn is_unheard(self, node: NodeId) -> bool {
-        let record = self.stripes.picture.nodes().get(&node);
-        self.base.store.owns_files()
-            && !self.nodes.is_connected(node)
-            && record.is_some_and(|record| record.address.is_none())
-    }
+/// Whether a helper has not registered since the catalog was rebuilt or restored. The catalog then has no
+/// address of the helper.
+pub(crate) fn is_unheard(facts: Facts<'_>, node: NodeId) -> bool {
+    let record = facts.stripes.picture.nodes().get(&node);
+    facts.base.store.owns_files()
+        && !facts.nodes.is_connected(node)
+        && record.is_some_and(|record| record.address.is_none())
+}
 
-    /// Returns the names of the helpers that have not registered since the catalog was rebuilt or restored.
-    pub(crate) fn unheard(self) -> Vec<String> {
-        let unheard = self.nodes.registry.ids().filter(|&node| self.is_unheard(node));
-        let mut names: Vec<String> = unheard.map(|node| self.nodes.name(node)).collect();
-        names.sort_by(|a, b| views::natural(a, b));
-        names
-    }
+/// Returns the names of these helpers.
+pub(crate) fn names(facts: Facts<'_>) -> Vec<String> {
+    let unheard = facts.nodes.registry.ids().filter(|&node| is_unheard(facts, node));
+    sorted(unheard.map(|node| facts.nodes.name(node)))
+}
 
-    /// Returns the sentence about these helpers; `None` if there are none.
-    pub(crate) fn unheard_text(self) -> Option<String> {
-        let text = match &self.unheard()[..] {
-            [] => return None,
-            [one] => format!("{one} has not registered"),
-            several => format!("{} have not registered", list(several)),
-        };
-        Some(text + " since the catalog was replaced, so the catalog may lack files")
-    }
+/// Returns the sentence about these helpers; `None` if there are none.
+pub(crate) fn text(facts: Facts<'_>) -> Option<String> {
+    let text = match &names(facts)[..] {
+        [] => return None,
+        [one] => format!("{one} has not registered"),
+        several => format!("{} have not registered", list(several)),
+    };
+    Some(text + " since the catalog was replaced, so the catalog may lack files")
 }

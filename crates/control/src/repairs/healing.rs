@@ -20,7 +20,7 @@ use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::counts::count;
 use crate::durations::in_words;
-use crate::facts::Facts;
+use crate::facts::{Facts, unheard};
 use crate::out::Out;
 use crate::repairs::continuation::{Ordered, OrderedBy};
 use crate::repairs::grace::shortened;
@@ -377,7 +377,7 @@ impl Healing {
                 )
             })
             .collect();
-        if advice.is_empty() && self.paused.is_empty() && !facts.unheard().is_empty() {
+        if advice.is_empty() && self.paused.is_empty() && !unheard::names(facts).is_empty() {
             let left = grace.saturating_sub(facts.base.now);
             return vec![format!(
                 "{} missing or corrupt, unless the helpers that have not registered have them; they are \
