@@ -26,10 +26,15 @@ pub struct Gathering {
 }
 
 impl Gathering {
+    /// Whether the deliveries of an assignment are gathered, because the pieces of its slices are small.
+    pub(crate) fn gathers(assignment: &Assignment) -> bool {
+        assignment.chunking.part_bytes() < GAP_BYTES
+    }
+
     /// Prepares to gather the deliveries of an assignment.
     pub fn new(assignment: &Assignment) -> Self {
         let mut of_block: BTreeMap<BlockIndex, Vec<SubBlock>> = BTreeMap::new();
-        if assignment.chunking.part_bytes() < GAP_BYTES {
+        if Self::gathers(assignment) {
             for &output in &assignment.outputs {
                 of_block.entry(output.block).or_default().push(output);
             }

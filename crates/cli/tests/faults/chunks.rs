@@ -31,6 +31,24 @@ fn restart_without_catalog(cluster: &mut Cluster) {
         .eventually("all helpers are counted", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
 }
 
+/// With this code, a block consists of 64 sub-blocks, so that the pieces of small blocks and of small chunks are
+/// tiny.
+#[test]
+fn blocks_of_many_sub_blocks_may_be_small() {
+    let mut cluster = Cluster::new(11, "clay-10-6-9", "64KiB");
+    let small = cluster.put("small", 1000);
+    let chunked = noise(1_000_000);
+    let path = cluster.path("chunked");
+    fs::write(&path, &chunked).unwrap();
+    cluster.mend(&["put", path.to_str().unwrap(), "--block-size", "512KiB", "--chunk", "64KiB"]).ok();
+    cluster.kill("h2");
+    cluster.kill("h5");
+    cluster.assert_reads("small", &small, &[]);
+    cluster.mend(&["repair", "--all"]);
+    cluster.assert_reads("small", &small, &[]);
+    cluster.assert_reads("chunked", &chunked, &[]);
+}
+
 /// Loses blocks, reads ranges, repairs and reads whole files; then rebuilds the catalog and does all of this
 /// again.
 #[test]

@@ -33,7 +33,9 @@ use gf::Kernel;
 use self::cover::Group;
 use self::program::{Destination, Program};
 use crate::reading::Reading;
-use crate::{Assignment, BlockRange, Buffer, BufferPool, Dealing, Geometry, Pacing, SliceSet, Transfer};
+use crate::{
+    Assignment, BlockRange, Buffer, BufferPool, Dealing, Gathering, Geometry, Pacing, SliceSet, Transfer,
+};
 
 /// Why an assignment or a frame is refused. Each error means that the coordinator or the sender of the frame
 /// violates the protocol.
@@ -151,6 +153,8 @@ struct Course {
     reading: Reading,
     /// The maximum number of slices being worked on.
     window: usize,
+    /// See [`most_undelivered`].
+    most_undelivered: usize,
 }
 
 /// The next frame on an edge; frames ascend by slice, then by stream.
@@ -203,7 +207,7 @@ const KEPT_SLICES: usize = 2;
 
 /// A relay requests no further portion of a slice while more data than this waits to be sent or written, so
 /// data leaves soon after it was computed. A node without outgoing streams, such as a requestor, also stops
-/// receiving while the data that waits to be written exceeds this size and the size of two slices.
+/// receiving while more data waits to be written; see [`most_undelivered`].
 const LEAVING_BYTES: usize = 1 << 20;
 
 /// The buffers and the kernel that the arithmetic uses.
@@ -254,6 +258,7 @@ impl Relay {
                 pacing: assignment.pacing,
                 dealing: assignment.lanes.dealing.clone(),
                 reading: reading(assignment, &programs),
+                most_undelivered: most_undelivered(assignment, &programs),
                 programs,
                 window,
             },
@@ -285,8 +290,7 @@ impl Relay {
     /// Whether too much data waits to be written. A node that also sends never stops receiving for this
     /// reason, because another node may need the data.
     fn sinks_are_behind(&self) -> bool {
-        let most = LEAVING_BYTES.max(2 * self.course.geometry.slice_bytes as usize);
-        self.outlets.is_empty() && self.leaving * self.course.geometry.slice_bytes as usize > most
+        self.outlets.is_empty() && self.leaving > self.course.most_undelivered
     }
 
     /// Whether all frames of inlet `inlet` have arrived.
@@ -528,6 +532,19 @@ fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
     let Assignment { geometry, slices, lanes, chunking, .. } = assignment;
     let reads_in = |lane: u16| programs[usize::from(lane)].as_ref().map_or(&[][..], Program::locals);
     Reading::new(geometry, slices, &lanes.dealing, *chunking, reads_in)
+}
+
+/// Returns the number of deliveries that may wait to be written while the node still receives: as many as fit
+/// into [`LEAVING_BYTES`], but at least two slices of one output. Where small deliveries are
+/// [gathered](crate::Gathering), a slice is written only when all of its outputs have arrived, so the node must
+/// be able to receive all outputs of a slice in every lane.
+fn most_undelivered(assignment: &Assignment, programs: &[Option<Program>]) -> usize {
+    let fit = LEAVING_BYTES / assignment.geometry.slice_bytes as usize;
+    let gathered = match Gathering::gathers(assignment) {
+        true => programs.iter().flatten().map(Program::deliveries).sum(),
+        false => 0,
+    };
+    fit.max(2).max(gathered)
 }
 
 /// The number of slices that a relay works on at once. It is as large as the budget allows, but at least two
