@@ -1,6 +1,7 @@
 //! Implements `mend catalog`: backup, restore, rebuild and accept.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,10 +18,26 @@ use crate::format::{count, printable, size};
 const LISTED: usize = 20;
 
 /// Implements `mend catalog backup FILE`.
-pub async fn backup(client: &Client, file: &Path) -> Result<Answer, Failure> {
+pub async fn backup(client: &Client, cluster: &Cluster, file: &Path) -> Result<Answer, Failure> {
+    check_copy(&stores::catalog_path(cluster), file)?;
     let bytes = client.copy_catalog(file).await?;
     let text = format!("copied the catalog to {}: {}", file.display(), size(bytes));
     Ok(Answer::new(text, &serde_json::json!({ "file": file, "bytes": bytes })))
+}
+
+/// Refuses a path at which the coordinator keeps its catalog or a copy of it.
+fn check_copy(catalog: &Path, file: &Path) -> Result<(), Failure> {
+    let place = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some((fs::canonicalize(folder).ok()?, path.file_name()?.to_string_lossy().into_owned()))
+    };
+    match (place(catalog), place(file)) {
+        (Some((theirs, name)), Some((folder, copy))) if theirs == folder && copy.starts_with(&name) => {
+            Err(Failure::new(format!("{} is a file of the coordinator", file.display()))
+                .help("choose another folder or name for the copy"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Implements `mend catalog accept`.
@@ -101,7 +118,7 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
         })).collect::<Vec<_>>(),
         "replaced": found.replaced,
     });
-    let exit = if found.is_clear() { Exit::Done } else { Exit::Data };
+    let exit = if found.is_clear() && held.silent.is_empty() { Exit::Done } else { Exit::Data };
     Ok(Answer::new(rebuilt_text(&held, &found), &facts).with_exit(exit))
 }
 

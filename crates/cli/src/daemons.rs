@@ -2,11 +2,13 @@
 //! serves; scripts wait for this line.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Cluster, Identity, Name, OwnRepair, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Daemon, DaemonError, DaemonOptions};
+use store_api::Blocks;
 
 use crate::answer::Answer;
 use crate::descriptors;
@@ -15,6 +17,8 @@ use crate::interrupt::interrupted;
 
 /// How often to look for a renewed certificate after the old one has expired.
 const RENEWAL_EVERY: Duration = Duration::from_secs(2);
+/// How often a helper checks whether its folder of blocks was exchanged.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Implements `mend coordinator`.
 pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Failure> {
@@ -46,24 +50,39 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
 pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
     let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
-    let (of_cluster, helper) = (cluster.clone(), config.clone());
-    let opened = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
-    let blocks = opened.await.expect("opening a folder does not panic")?;
-    let mut options = DaemonOptions::new(cluster, config, identity, blocks);
-    options.descriptors = descriptors::raise();
-    let daemon = Daemon::bind(options).await.map_err(daemon_failure)?;
-    let line = format!("ready: helper {name} at {}", daemon.address());
     let mut told = false;
-    let ready = || {
-        if !std::mem::replace(&mut told, true) {
-            say(&line);
+    loop {
+        let (of_cluster, helper) = (cluster.clone(), config.clone());
+        let opened = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
+        let blocks = opened.await.expect("opening a folder does not panic")?;
+        let mut options = DaemonOptions::new(cluster, config, identity.clone(), blocks.clone());
+        options.descriptors = descriptors::raise();
+        let daemon = Daemon::bind(options).await.map_err(daemon_failure)?;
+        let line = format!("ready: helper {name} at {}", daemon.address());
+        let ready = || {
+            if !std::mem::replace(&mut told, true) {
+                say(&line);
+            }
+        };
+        tokio::select! {
+            result = daemon.run(ready) => break result.map_err(daemon_failure)?,
+            () = displaced(blocks) => tracing::warn!("another folder of blocks is at the path now; opening it"),
+            () = interrupted() => break tracing::info!("stopping"),
         }
-    };
-    tokio::select! {
-        result = daemon.run(ready) => result.map_err(daemon_failure)?,
-        () = interrupted() => tracing::info!("stopping"),
     }
     Ok(Answer::silent())
+}
+
+/// Waits until another folder of blocks is at the path of the opened one, for example because its disk was
+/// mounted after the helper had started.
+async fn displaced(blocks: Arc<dyn Blocks>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let blocks = Arc::clone(&blocks);
+        if tokio::task::spawn_blocking(move || blocks.is_displaced()).await.unwrap_or(false) {
+            return;
+        }
+    }
 }
 
 /// Returns the coordinator's mode of automatic repair: `Some(false)` to repair, `Some(true)` to only log what

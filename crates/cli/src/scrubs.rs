@@ -61,9 +61,11 @@ async fn stop(client: &Client) -> Result<Answer, Failure> {
 
 fn exit(view: &ScrubView) -> Exit {
     let contradicts = view.parity.as_ref().is_some_and(|parity| !parity.contradictory.is_empty());
+    let is_parity_unchecked = view.parity.as_ref().is_some_and(|parity| !parity.unchecked.is_empty());
     match view.state {
         _ if contradicts || !view.findings.is_empty() => Exit::Data,
         ScrubState::Stopped => Exit::Failed,
+        _ if !view.skipped.is_empty() || is_parity_unchecked => Exit::Failed,
         _ => Exit::Done,
     }
 }
@@ -94,11 +96,11 @@ fn text(view: &ScrubView) -> String {
         size(view.checked_bytes)
     );
     for finding in &view.findings {
+        let on = if finding.node.is_empty() { String::new() } else { format!(" on {}", finding.node) };
         text += &format!(
-            "{} of stripe {} on {}: {}\n",
+            "{} of stripe {}{on}: {}\n",
             printable(&finding.block),
             finding.stripe,
-            finding.node,
             printable(&finding.problem)
         );
     }

@@ -223,6 +223,10 @@ fn scrub_line(scrub: &ScrubView) -> String {
         0 => "nothing wrong".to_owned(),
         bad => format!("{} bad", count(bad, "block")),
     };
+    let skipped: u64 = scrub.skipped.iter().map(|skipped| skipped.blocks).sum();
+    if skipped > 0 {
+        found += &format!(", {} not checked", count(skipped, "block"));
+    }
     if let Some(parity) = &scrub.parity {
         found += &parity_words(parity);
     }

@@ -94,7 +94,7 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
             Verb::Plan(args) => plans::plan(&client, &args).await,
             Verb::Compare(args) => compare::compare(&client, &args).await,
             Verb::Scrub(args) => scrubs::scrub(&client, &args).await,
-            Verb::Catalog(CatalogAction::Backup { file }) => catalogs::backup(&client, &file).await,
+            Verb::Catalog(CatalogAction::Backup { file }) => catalogs::backup(&client, cluster, &file).await,
             Verb::Catalog(CatalogAction::Accept { list: true, .. }) => catalogs::claims(&client).await,
             Verb::Catalog(CatalogAction::Accept { reject, .. }) => catalogs::accept(&client, reject).await,
             Verb::Init(_)
@@ -112,7 +112,7 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
     };
     let result = tokio::select! {
         result = asked => result,
-        () = interrupted() => Err(Failure::interrupted("an unfinished put or get was discarded, and repairs continue")),
+        () = interrupted() => Err(Failure::interrupted("repairs continue. What was not complete is discarded, but a put that was just ending may be stored: check with mend ls")),
     };
     // Roll back an interrupted put before exiting.
     let _ = tokio::time::timeout(SETTLE_LIMIT, client.settle()).await;

@@ -139,6 +139,14 @@ pub enum LocalFileError {
         /// The path.
         path: PathBuf,
     },
+    /// The file has another length than its metadata says, like many files of /proc and /sys.
+    #[error("the length of {} is not {bytes} bytes, as its metadata says; copy it, and put the copy", path.display())]
+    WrongLength {
+        /// The path.
+        path: PathBuf,
+        /// The length according to the metadata.
+        bytes: u64,
+    },
     /// The file changed while it was being put.
     #[error("{} {change} during the put; the put was discarded", path.display())]
     Changed {
@@ -169,6 +177,9 @@ pub enum FileChange {
     /// The file was modified.
     #[error("was written to")]
     Written,
+    /// The file's content or metadata changed, although its modification time did not.
+    #[error("was changed")]
+    Touched,
 }
 
 impl ClientError {

@@ -233,6 +233,12 @@ impl SourceFile {
         }
         let file = File::open(path).map_err(LocalFileError::io("read", path))?;
         let at_start = file.metadata().map_err(LocalFileError::io("read", path))?;
+        let bytes = at_start.len();
+        let more = file.read_at(&mut [0], bytes).map_err(LocalFileError::io("read", path))?;
+        let grew = file.metadata().map_err(LocalFileError::io("read", path))?.len() != bytes;
+        if more > 0 && !grew {
+            return Err(LocalFileError::WrongLength { path: path.to_owned(), bytes });
+        }
         Ok(Self { path: path.to_owned(), file, at_start })
     }
 
@@ -262,6 +268,8 @@ fn change(before: &Metadata, now: &Metadata) -> Option<FileChange> {
         Some(FileChange::Length { from: before.len(), to: now.len() })
     } else if (before.mtime(), before.mtime_nsec()) != (now.mtime(), now.mtime_nsec()) {
         Some(FileChange::Written)
+    } else if (before.ctime(), before.ctime_nsec()) != (now.ctime(), now.ctime_nsec()) {
+        Some(FileChange::Touched)
     } else {
         None
     }
@@ -336,6 +344,9 @@ impl BlockSource {
         let said = BlockError::Io { path, source: error.kind().into() };
         let shrunk = error.kind() == io::ErrorKind::UnexpectedEof;
         let fault = match source.file.metadata() {
+            Ok(now) if shrunk && now.len() == source.at_start.len() => {
+                LocalFileError::WrongLength { path: source.path.clone(), bytes: now.len() }
+            }
             Ok(now) if shrunk => {
                 source.changed(FileChange::Length { from: source.at_start.len(), to: now.len() })
             }

@@ -32,6 +32,8 @@ pub(crate) enum Subject {
     Tidying,
     /// Describe all blocks after the helper's return.
     Returned,
+    /// Describe all blocks, because some of them are newer than the catalog.
+    Newer,
 }
 
 impl Subject {
@@ -39,7 +41,7 @@ impl Subject {
     fn patience(&self) -> Duration {
         match self {
             Self::Block { known, .. } => patience(known.bytes),
-            Self::List | Self::Orphans | Self::Tidying | Self::Returned => patience(0),
+            Self::List | Self::Orphans | Self::Tidying | Self::Returned | Self::Newer => patience(0),
         }
     }
 }

@@ -293,6 +293,8 @@ impl Control {
         self.scrub.verify_reported(facts!(self), &mut self.out);
         self.stripes.expire_readers(&self.base, &self.jobs);
         self.stripes.retry_removals(outer_facts!(self), &self.jobs, &mut self.out);
+        stripes::finding::retry(&mut self.stripes, outer_facts!(self), &mut self.out);
+        self.stripes.inventory.expire_hollow(&self.nodes, &self.base, &mut self.out);
         let unused = self.facts().retired_nodes(&self.jobs);
         self.nodes.registry.forget_retired(unused, &mut self.out);
         self.nodes.registry.expire_maintenance(&self.base, &mut self.out);
@@ -344,9 +346,6 @@ impl Control {
                 Signal::Removed(stripe) => {
                     self.scrub.proof.forget(&stripe);
                     self.repairs.forget_stripe(&stripe);
-                }
-                Signal::Returned { node, is_hollow } => {
-                    self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
                 }
                 Signal::Contradiction { stripe, blocks, found_by } => {
                     self.scrub.proof.forget(&stripe);

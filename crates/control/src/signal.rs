@@ -28,8 +28,6 @@ pub(crate) enum Signal {
     Removed(StripeId),
     /// A node has a copy of a block whose recorded home is another node.
     Surplus { node: NodeId, stripe: StripeId, index: BlockIndex },
-    /// A helper has reconnected. It is hollow if it lacks most of its recorded blocks.
-    Returned { node: NodeId, is_hollow: bool },
     /// Blocks of a stripe contradict each other.
     Contradiction { stripe: StripeId, blocks: BTreeSet<BlockIndex>, found_by: FoundBy },
     /// A contradiction between blocks of this stripe was recorded for the first time.

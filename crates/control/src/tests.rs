@@ -139,7 +139,7 @@ fn refuse(ask: Ask) -> Option<Event> {
 /// Returns the answer of a storage that refuses a rebuilt block on one of these nodes; `None` if it accepts
 /// the write.
 fn distrust(ask: &Ask, distrusted: &BTreeSet<NodeId>) -> Option<Event> {
-    let Ask::Write { number, write: Write::Stripes(StripeWrite::Publish { stripe, blocks }), .. } = ask
+    let Ask::Write { number, write: Write::Stripes(StripeWrite::Publish { stripe, blocks, .. }), .. } = ask
     else {
         return None;
     };

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use codes::{Code, CodeSpec};
 use recovery::{
-    Action, BlockFacts, Budget, Kind, Limits, Loads, NewItem, NodeFacts, Proposal, RepairId, RepairSpec,
-    Scheduler,
+    Accepts, Action, BlockFacts, Budget, Kind, Limits, Loads, NewItem, NodeFacts, Proposal, RepairId,
+    RepairSpec, Scheduler,
 };
 use repair::{
     BlockId, Chunking, JobId, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock,
@@ -94,7 +94,7 @@ impl Bench {
                 free_bytes: 1 << 44,
                 blocks: 1400,
                 budget: Budget::of(&view),
-                draining: false,
+                accepts: Accepts::All,
             };
             scheduler.set_node(node, facts);
             topology.set(node, view);

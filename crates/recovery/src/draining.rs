@@ -28,6 +28,7 @@ use repair::NodeId;
 
 use super::budget::Loads;
 use super::item::Kind;
+use super::nodes::Accepts;
 use super::nodes::Node;
 use super::queue::Class;
 use super::redundancy::Redundancy;
@@ -134,13 +135,13 @@ impl<'a> ItemView<'a> {
         work
     }
 
-    /// Returns the permitted takers of the item's repair that are up and not draining. Empty if any node may
+    /// Returns the permitted takers of the item's repair that are up and accept its blocks. Empty if any node may
     /// take blocks.
     fn takers(&self) -> impl Iterator<Item = &'a Node> {
         let table = self.table;
         let allowed = self.repair.spec.requestors.iter();
         let nodes = allowed.filter_map(move |&id| Some(table.get(table.find(id)?)));
-        nodes.filter(|node| node.facts.alive && !node.facts.draining)
+        nodes.filter(|node| node.facts.alive && node.facts.accepts == Accepts::All)
     }
 
     /// Whether a rebuild would take downlinks away from copies in flight.

@@ -30,8 +30,21 @@ pub struct NodeFacts {
     pub blocks: u64,
     /// The maximum that repairs may have in flight at the node.
     pub budget: Budget,
-    /// Whether the node is being drained. No block is placed on it then.
-    pub draining: bool,
+    /// The blocks that may be placed on the node.
+    pub accepts: Accepts,
+}
+
+/// The blocks that may be placed on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepts {
+    /// Any block.
+    All,
+    /// Only lost blocks that were on this node before. The node has returned without most of its blocks,
+    /// perhaps because its disk is not mounted. Once the disk is mounted, everything written before then
+    /// disappears, and the lost blocks are back.
+    Own,
+    /// No block, because the node is being drained.
+    Nothing,
 }
 
 /// Budget of the trunk of a rack: bytes of repairs in flight out of the rack and into it.
@@ -479,7 +492,7 @@ impl Node {
             free_bytes: 0,
             blocks: 0,
             budget: Budget::default(),
-            draining: false,
+            accepts: Accepts::All,
         };
         Self {
             id,

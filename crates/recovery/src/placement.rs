@@ -15,7 +15,7 @@ use codes::BlockIndex;
 use repair::{NodeId, Wanted};
 
 use super::Limits;
-use super::nodes::{Node, NodeNo, NodeTable};
+use super::nodes::{Accepts, Node, NodeNo, NodeTable};
 use super::policy::HelperPolicy;
 use super::queue::Class;
 use super::scan::Claims;
@@ -113,12 +113,12 @@ impl<'a> Placer<'a> {
             true => others < self.share(),
             false => others == 0 || self.best(&Domains::default(), |_| 0).is_none(),
         };
-        (fits && self.may_take(self.table.get(home))).then_some(home)
+        (fits && self.may_take(self.table.get(home), Accepts::Own)).then_some(home)
     }
 
     /// Returns the best node for one more block of the stripe, and whether it has room now.
     fn best(&self, domains: &Domains, taken: impl Fn(NodeNo) -> usize) -> Option<(NodeNo, bool)> {
-        let fit = self.table.all().filter(|(_, node)| self.may_take(node));
+        let fit = self.table.all().filter(|(_, node)| self.may_take(node, Accepts::All));
         let share = if self.shares_nodes { self.share() } else { 1 };
         let on = |no| if self.shares_nodes { self.survivors_on(no) + taken(no) } else { 0 };
         let free = fit.filter(|&(no, _)| match self.shares_nodes {
@@ -142,8 +142,9 @@ impl<'a> Placer<'a> {
     /// Returns the maximum number of blocks of the stripe per node, if nodes may have several.
     fn share(&self) -> usize {
         // Nodes that cannot take a block right now are counted too, so that the share of the other nodes does
-        // not grow.
-        let takers = self.table.all().filter(|(_, node)| self.may_ever_take(node)).count();
+        // not grow. Barred nodes are not counted: the other nodes together must be able to take all blocks.
+        let may = |node: &Node| self.may_ever_take(node, Accepts::Own) && !self.barred.contains(&node.id);
+        let takers = self.table.all().filter(|(_, node)| may(node)).count();
         self.stripe.blocks.len().div_ceil(takers.max(1))
     }
 
@@ -151,18 +152,18 @@ impl<'a> Placer<'a> {
         self.stripe.survivors(self.table).filter(|&(_, other)| other == node).count()
     }
 
-    /// Whether a node may get a block.
-    fn may_take(&self, node: &Node) -> bool {
-        self.may_ever_take(node)
+    /// Whether a node may get a block; `kind` is [`Accepts::Own`] for a block that was on this node.
+    fn may_take(&self, node: &Node, kind: Accepts) -> bool {
+        self.may_ever_take(node, kind)
             && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.in_flight.coming_bytes)
             && !self.barred.contains(&node.id)
     }
 
     /// Whether a node may get a block, apart from temporary obstacles.
-    fn may_ever_take(&self, node: &Node) -> bool {
+    fn may_ever_take(&self, node: &Node, kind: Accepts) -> bool {
         let facts = &node.facts;
         facts.alive
-            && !facts.draining
+            && (facts.accepts == Accepts::All || facts.accepts == kind)
             && facts.budget.jobs > 0
             && facts.free_bytes >= self.stripe.block_bytes
             && self.leaving != Some(node.id)

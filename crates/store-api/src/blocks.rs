@@ -145,6 +145,12 @@ pub trait Blocks: Sources + Sinks {
         None
     }
 
+    /// Whether another folder of blocks is now at the path of the folder that was opened, for example because
+    /// a disk was mounted there. The blocks must then be opened again. May block.
+    fn is_displaced(&self) -> bool {
+        false
+    }
+
     /// Removes a block. Returns `false` if the block did not exist.
     ///
     /// # Errors

@@ -48,5 +48,6 @@ pub use storage::{SharedRecords, Storage};
 pub use stripes::{BlockRecord, BlockSize, BlockState, CatalogError, Fault, Replica, StripeRecord};
 pub use unproven::{Replaced, UNPROVEN, Unproven};
 pub use writes::{
-    Answer, Done, FileWrite, RecordWrite, StoreChange, StoreError, StripeWrite, Term, Unjudged, Write,
+    Answer, Done, FileWrite, Origin, OtherData, RecordWrite, StoreChange, StoreError, StripeWrite, Term,
+    Unjudged, Write,
 };

@@ -7,7 +7,7 @@
 //! three ways: as part of an answer, when it reads the whole storage at startup, and when other writers
 //! change the store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use codes::{BlockIndex, CodeSpec};
@@ -52,6 +52,8 @@ pub enum StripeWrite {
         stripe: StripeId,
         /// The blocks; either all of them are recorded, or none.
         blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>,
+        /// Where the blocks come from.
+        origin: Origin,
     },
     /// Sets the states of blocks on these nodes. Skips a block that has since moved to another node or was
     /// removed. If the write fails, no state is set.
@@ -71,6 +73,15 @@ pub enum StripeWrite {
     /// Inspects the files that the store keeps next to blocks. Damage is reported as [`StoreChange::Spoiled`]
     /// before the answer.
     Inspect,
+}
+
+/// The origin of a published block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A put or a repair has written it.
+    Written,
+    /// It was found on a node, intact. It may be the only copy.
+    Found,
 }
 
 impl StripeWrite {
@@ -121,6 +132,10 @@ pub enum FileWrite {
     LeavePut(PutId),
     /// Removes a file; the answer is its last record.
     RemoveFile(String),
+    /// Puts that begin from now on count as newer than a put that began at this time (in ms since 1970),
+    /// although the time is in the future. Helpers may hold blocks of such a put after an old copy of the
+    /// catalog was restored.
+    BeginAfter(u64),
 }
 
 /// A change of the coordinator's own records.
@@ -232,6 +247,8 @@ pub enum StoreChange {
     Unjudged(Vec<Unjudged>),
     /// Remarks about the store for operators, one sentence each; they require no action.
     Remarks(Vec<String>),
+    /// All nodes on which the store keeps other data than the blocks of stripes.
+    Needed(BTreeMap<NodeId, OtherData>),
     /// Why the store has not been listed yet, see [`Catalog::unlisted`](crate::Catalog::unlisted). `None` is
     /// reported after the first listing.
     Unlisted(Option<String>),
@@ -246,6 +263,15 @@ pub enum StoreChange {
         /// The damage.
         problem: String,
     },
+}
+
+/// Other data than the blocks of stripes, which a store keeps on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherData {
+    /// The data, such as `3 volumes`.
+    pub what: String,
+    /// The operator's next step before the node can be removed.
+    pub next_step: String,
 }
 
 /// A stripe whose health cannot be derived from the store's answers: it may be intact or lost.
@@ -310,8 +336,8 @@ pub enum StoreError {
         /// Why the server cannot accept the block.
         why: String,
     },
-    /// The store does not serve a block that was rebuilt on this node.
-    #[error("{block} was rebuilt on {server}, but the store does not serve it there: {why}")]
+    /// The store does not serve a block whose file is on this node.
+    #[error("{block} is on {server}, but the store does not serve it there: {why}")]
     NotServed {
         /// The block.
         block: BlockId,

@@ -112,7 +112,11 @@ pub fn create(cluster: &Cluster) -> Result<(), OpenError> {
 /// # Errors
 /// [`OpenError`]; nothing has changed then.
 pub fn restore(cluster: &Cluster, copy: &Path) -> Result<Option<PathBuf>, OpenError> {
-    DirCatalog::restore(copy, &catalog_path(cluster), &id(cluster))
+    // In an attached cluster, the store says which servers there are.
+    let is_attached = cluster.config().store.is_some();
+    let helpers = cluster.config().helpers.iter().filter(|_| !is_attached);
+    let helpers = helpers.map(|helper| helper.name.to_string()).collect();
+    DirCatalog::restore(copy, &catalog_path(cluster), &id(cluster), &helpers)
 }
 
 /// Rebuilds the embedded store's catalog from the blocks that helpers report; `silent` are the helpers that

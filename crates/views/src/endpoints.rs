@@ -385,7 +385,8 @@ endpoints! {
         answer StripeView "The stripe",
         404 "No stripe has this name";
 
-    /// Lists the stripes whose blocks contradict each other. Plug-ins keep their own system from rebuilding
+    /// Lists the stripes whose blocks contradict each other, or in which a parity check has named a wrong block
+    /// that is not rebuilt yet. Plug-ins keep their own system from rebuilding
     /// blocks from these stripes.
     ListContradictions contradictions = Get get "/v1/contradictions"
         answer ContradictoryStripes "The names of the stripes";

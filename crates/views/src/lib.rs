@@ -126,8 +126,9 @@ pub struct FileRange {
     pub last: u64,
 }
 
-/// Names of all stripes whose blocks contradict each other. Plug-ins fetch this list because their own system
-/// must not rebuild blocks from these stripes.
+/// Names of all stripes whose blocks contradict each other, or in which a parity check has named a wrong block
+/// that is not rebuilt yet. Plug-ins fetch this list because their own system must not rebuild blocks from
+/// these stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContradictoryStripes {
     /// The stripes' names.
@@ -673,7 +674,7 @@ pub struct Finding {
     pub block: String,
     /// The name of the block's stripe.
     pub stripe: String,
-    /// The helper that holds the block.
+    /// The helper that holds the block; empty if no helper has it.
     pub node: String,
     /// The defect.
     pub problem: String,

@@ -187,8 +187,9 @@ fn a_helper_that_cannot_list_its_blocks_does_not_hold_up_a_scrub() {
     let blocks = cluster.folder().join("helpers/h1/blocks");
     let free = (0..256).map(|shard| blocks.join(format!("{shard:02x}"))).find(|path| !path.exists());
     std::fs::write(free.as_ref().unwrap(), "").unwrap();
-    let scrub = cluster.mend(&["scrub"]).ok();
+    let scrub = cluster.mend(&["scrub"]);
     assert!(scrub.out.contains("h1 was checked only in part: it cannot list its blocks"), "{scrub:?}");
+    assert_eq!(scrub.code, 1, "{scrub:?}");
     assert!(scrub.out.contains("all checksums match"), "{scrub:?}");
     std::fs::remove_file(free.unwrap()).unwrap();
     let scrub = cluster.mend(&["scrub"]).ok();
@@ -218,6 +219,56 @@ fn a_helper_whose_block_folder_is_gone_is_down_until_it_is_back() {
     std::fs::rename(&aside, &blocks).unwrap();
     cluster.eventually("it is back", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
     assert_eq!(cluster.block_files().len(), 12, "nothing was rebuilt");
+}
+
+/// A helper starts before its disk is mounted. What is written into the empty folder then would disappear
+/// once the disk is mounted.
+#[test]
+fn a_helper_that_returns_without_its_blocks_receives_no_blocks_of_puts() {
+    let mut cluster = Cluster::new(5, "rs-4-2", "64KiB");
+    let helpers = cluster.folder().join("helpers");
+    let content = cluster.put("film", 300_000);
+    let victim = cluster.holder("1.0");
+    let (blocks, aside) = (helpers.join(&victim).join("blocks"), cluster.path("aside"));
+    cluster.kill(&victim);
+    std::fs::rename(&blocks, &aside).unwrap();
+    std::fs::create_dir(&blocks).unwrap();
+    cluster.start(&["helper", &victim]);
+    cluster.await_ready();
+    let told = format!("{victim} returned without most of its blocks");
+    cluster.eventually("it is told", |cluster| cluster.mend(&["status"]).out.contains(&told));
+    let more = cluster.put("more", 300_000);
+    let layout = cluster.mend(&["stat", "more"]).ok().out;
+    assert!(!layout.contains(&victim), "{layout}");
+    let film = cluster.path("film");
+    let film = film.to_str().unwrap();
+    let refused = cluster.mend(&["put", film, "--as", "wide", "--code", "rs-5-3"]);
+    refused.fails_with(&[
+        &format!("returned without most of its blocks: {victim}"),
+        &format!("mount the disk of {victim}"),
+    ]);
+    // The running helper opens the disk once it is mounted.
+    std::fs::rename(&blocks, cluster.path("empty")).unwrap();
+    std::fs::rename(&aside, &blocks).unwrap();
+    cluster.eventually("it is whole", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
+    cluster.assert_reads("film", &content, &[]);
+    cluster.assert_reads("more", &more, &[]);
+    cluster.mend(&["put", film, "--as", "wide", "--code", "rs-5-3"]).ok();
+}
+
+/// Opening a pipe waits for its writer.
+#[test]
+fn a_pipe_in_place_of_a_block_does_not_hang_its_helper() {
+    let cluster = Cluster::new(5, "rs-4-2", "64KiB");
+    let content = cluster.put("film", 300_000);
+    let block = cluster.block_file("1.0");
+    std::fs::remove_file(&block).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&block).status().unwrap().success());
+    cluster.assert_reads("film", &content, &[]);
+    cluster.mend(&["scrub"]).fails_with(&[&cluster.block_name("1.0"), "not a regular file"]);
+    cluster.mend(&["repair", "--all"]).ok();
+    cluster.mend(&["scrub"]).ok();
+    cluster.assert_reads("film", &content, &[]);
 }
 
 #[test]

@@ -212,6 +212,9 @@ pub fn a_decommissioned_datanode(world: &mut World) {
         let said = world.cluster.console().ask(&["dfsadmin", "-report", "-live"]).text;
         said.contains("Decommission Status : Decommissioned").then_some(())
     });
+    eventually("so does Mend", || {
+        mend.run(&["node", "safe-to-remove", &mend.names()[leaving]]).status.success().then_some(())
+    });
     world.assert_files();
     world.cluster.decommission(None);
     world.await_whole();

@@ -46,7 +46,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("datanodes_and_helpers_are_reported_separately", telling::servers),
     ("a_returning_corrupt_copy_is_replaced", telling::rotten_copies_that_come_back),
     ("a_returning_corrupt_copy_is_replaced_after_a_push", telling::rotten_copies_that_come_back_after_a_push),
-    ("status_is_unknown_before_the_first_listing", telling::before_it_is_listed),
+    ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
     ("a_listing_without_files_reports_progress", telling::a_long_walk),
     ("a_file_being_written_is_not_damaged", telling::files_that_are_written),
 ];

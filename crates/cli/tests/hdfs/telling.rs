@@ -152,14 +152,23 @@ pub fn servers(world: &mut World) {
     world.assert_whole();
 }
 
-/// The NameNode is down when the coordinator starts. The coordinator answers, but does not report a healthy
-/// state.
-pub fn before_it_is_listed(world: &mut World) {
+/// The NameNode dies, and is down when the coordinator starts again. The coordinator answers, but does not
+/// report a healthy state. The NameNode's include file also names a DataNode that never registers.
+pub fn without_a_namenode(world: &mut World) {
+    let include = world.cluster.folder().join("include");
+    let mut addresses: Vec<String> = world.cluster.nodes().iter().map(|node| node.address()).collect();
+    addresses.push("127.0.3.3:9866".to_owned());
+    std::fs::write(&include, addresses.join("\n")).expect("written");
+    world.restart_namenode_with(&[&format!("dfs.hosts={}", include.display())]);
     let mut mend = attach(world);
     let groups = world.groups().len();
     mend.wait_until_safe(groups);
-    mend.kill_coordinator();
     world.cluster.kill_namenode();
+    eventually("the state is unknown", || {
+        status(&mend)?["summary"].as_str()?.starts_with("UNKNOWN  cannot list the cluster").then_some(())
+    });
+    assert_eq!(mend.run(&["status", "--check"]).status.code(), Some(3));
+    mend.kill_coordinator();
     mend.start_coordinator();
     let status = eventually("an answer", || status(&mend));
     assert_eq!((&status["healthy"], &status["severity"]), (&false.into(), &"unknown".into()), "{status:#}");

@@ -224,6 +224,27 @@ pub fn shards_that_are_not_mounted(world: &mut World) {
     world.assert_whole();
 }
 
+/// Two servers restart without the index of a volume, so they leave their shards unmounted. Too few shards are
+/// left for decoding, but all files are intact.
+pub fn indexes_that_are_lost(world: &mut World) {
+    let mend = world.attach(GRACE);
+    let volume = world.bucket.clone();
+    let holders: std::collections::BTreeSet<usize> =
+        world.shards(&volume).iter().map(|shard| world.holder(shard).0).collect();
+    let victims: Vec<usize> = holders.into_iter().take(2).collect();
+    for &at in &victims {
+        world.servers[at].kill();
+        for folder in &world.servers[at].folders {
+            drop(fs::remove_file(folder.join(format!("{volume}.ecx"))));
+        }
+        world.start_server(at);
+    }
+    mend.wait_until_safe(2);
+    wait_until_whole(world);
+    wait_until_unlocked(world);
+    world.assert_whole();
+}
+
 /// While no master answers, nothing is known about the cluster.
 pub fn a_master_that_is_gone(world: &mut World) {
     let mend = world.attach(GRACE);

@@ -50,6 +50,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_badly_served_shard_is_withdrawn", layout::a_failed_publication),
     ("outdated_encodings_do_not_block_repairs", layout::a_left_over_encoding),
     ("shards_that_are_not_mounted_are_put_into_service", healing::shards_that_are_not_mounted),
+    ("lost_indexes_of_several_servers_are_replaced", healing::indexes_that_are_lost),
     ("nothing_is_known_without_a_master", healing::a_master_that_is_gone),
     ("volumes_out_of_sight_are_not_safe", healing::a_cluster_out_of_sight),
     ("a_server_in_service_is_drained", healing::a_server_that_is_drained),

@@ -64,8 +64,8 @@ impl Thrash {
         dead.truncate(rng.usize(..=self.helpers.budget));
         dead.iter().for_each(|helper| self.cluster.kill(helper));
         let rebuilt = self.one("rebuild", &["catalog", "rebuild", "--wait", "5"]);
-        // Exit code 3 means that files cannot be recovered. Here these are removed files of which some blocks
-        // are left.
+        // Exit code 3 means that some helper did not answer, or that files cannot be recovered. Here these are
+        // removed files of which some blocks are left.
         if !matches!(rebuilt.code, Some(0 | 3)) {
             self.fail(&format!("the catalog cannot be rebuilt: {}", rebuilt.words()));
         }

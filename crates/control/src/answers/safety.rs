@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use recovery::Target;
 use repair::NodeId;
+use store_api::OtherData;
 use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
 use crate::answers::Answers;
@@ -67,9 +68,13 @@ impl<'a> Answers<'a> {
             return Err(RequestError::Settling);
         }
         let name = name.to_owned();
-        // If every block is accounted for, an operator may give up what the helper might hold.
-        let gives_up =
-            |need: &Need| matches!(need, Need::Unheard) && !self.facts.stripes.picture.has_homeless_blocks();
+        // If every block is accounted for, an operator may give up what the helper might hold. Mend need not
+        // know a server that the store keeps for other data.
+        let gives_up = |need: &Need| match need {
+            Need::Unheard => !self.facts.stripes.picture.has_homeless_blocks(),
+            Need::Other(_) => true,
+            _ => false,
+        };
         if let Some(need) = self.need_for(node).filter(|need| !gives_up(need)) {
             let (blocks, next_step) = (need.blocks(self.facts, node), need.next_step(self.facts, node));
             return Err(NodeError::NodeNeeded { name, blocks, next_step }.into());
@@ -91,6 +96,8 @@ pub(crate) enum Need {
     Orphans(u64),
     /// The helper may hold blocks that the catalog counts as missing, or does not contain.
     Unheard,
+    /// The store keeps other data on the helper's server.
+    Other(OtherData),
 }
 
 impl Need {
@@ -100,6 +107,7 @@ impl Need {
             Self::Newer(blocks) => format!("{} newer than the catalog", count(*blocks, "block")),
             Self::Orphans(blocks) => format!("{} that belong to no stripe", count(*blocks, "block")),
             Self::Unheard => "an unknown number of blocks".to_owned(),
+            Self::Other(data) => data.what.clone(),
         }
     }
 
@@ -127,6 +135,7 @@ impl Need {
                 "start {name}, or rebuild the blocks with mend repair --all; {name} has not registered since \
                  the catalog was replaced"
             ),
+            Self::Other(data) => data.next_step.clone(),
         }
     }
 }
@@ -144,6 +153,9 @@ impl<'a> Answers<'a> {
         }
         if unheard::is_unheard(facts, node) {
             return Some(Need::Unheard);
+        }
+        if let Some(data) = stripes.news.needed.get(&node) {
+            return Some(Need::Other(data.clone()));
         }
         let held = stripes.inventory.get(node).filter(|_| facts.base.store.owns_files())?;
         let orphans = held.orphans.iter().filter(|block| !facts.is_unreferenced(node, block)).count();

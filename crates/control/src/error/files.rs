@@ -1,10 +1,11 @@
 //! Refusals of puts and of requests about files.
 
 use cluster::ByteSize;
+use repair::StripeId;
 use store_api::{PutError, PutId};
 
 use crate::Omitted;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, list};
 
 /// The reason that a request about a file or a put is refused.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,8 @@ pub enum FileError {
     StripeBusy { put: PutId, position: u32 },
     #[error("stripes of put {0} are still being stored")]
     PutBusy(PutId),
+    #[error("stripe {stripe} of the file cannot be read any more; helpers that are down: {}", list(down))]
+    Unreadable { stripe: StripeId, down: Vec<String> },
     #[error(transparent)]
     Put(PutError),
     #[error("{0} manages its files itself: put, get and remove them there")]
@@ -39,7 +42,7 @@ impl FileError {
             )
             | Self::StripeBusy { .. }
             | Self::PutBusy(_) => ErrorKind::Conflict,
-            Self::TooFewHelpers { .. } => ErrorKind::Unavailable,
+            Self::TooFewHelpers { .. } | Self::Unreadable { .. } => ErrorKind::Unavailable,
             Self::TooManyStripes { .. } | Self::OwnFiles(_) | Self::Put(_) => ErrorKind::Invalid,
         }
     }
@@ -58,6 +61,7 @@ impl FileError {
                 "choose another name (--as), or replace the existing file (--replace)".into()
             }
             Self::Put(_) => "begin a new put".into(),
+            Self::Unreadable { .. } => "put the file again, or start these helpers first".into(),
             Self::OwnFiles(_) => "use the tools of that system".into(),
         }
     }

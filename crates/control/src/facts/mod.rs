@@ -5,6 +5,7 @@ mod blocks;
 mod copies;
 mod guards;
 mod helpers;
+pub(crate) mod hollow;
 mod standing;
 mod stripe_views;
 pub(crate) mod unheard;

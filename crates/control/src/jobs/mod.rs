@@ -21,7 +21,7 @@ use repair::wire::control::{Ended, ToNode};
 use repair::{
     BlockProblem, Digest, Job, JobAction, JobError, JobId, NodeId, Outcome, ParityOutcome, StripeId,
 };
-use store_api::{PutId, StoreError, StripeWrite, Write};
+use store_api::{Origin, PutId, StoreError, StripeWrite, Write};
 use views::JobView;
 
 use crate::base::Base;
@@ -144,7 +144,8 @@ impl Jobs {
         }
         let indices = blocks.iter().map(|&(index, ..)| index).collect();
         let then = Published { job: id, stripe: stripe.clone(), blocks: indices };
-        out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+        let origin = Origin::Written;
+        out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks, origin }), then);
     }
 
     /// Handles the result of a write that records blocks of a job. When no write is left, reports what had to

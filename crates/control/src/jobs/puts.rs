@@ -20,7 +20,7 @@ use crate::base::Base;
 use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::{FileError, LayoutError, RequestError};
-use crate::facts::Facts;
+use crate::facts::{Facts, hollow};
 use crate::jobs::Jobs;
 use crate::jobs::Requests;
 use crate::jobs::continuation::{Begun, PutThen};
@@ -28,7 +28,7 @@ use crate::jobs::open_puts::{OpenPut, OpenPuts};
 use crate::jobs::owner::Owner;
 use crate::jobs::placement::{Candidate, Domains, spread};
 use crate::jobs::requests::policy;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, sorted};
 use crate::out::Out;
 use crate::stripes::layout::{self, BadBytes, BadSize};
 use views::{FileView, PutRequest, PutStripe, PutView};
@@ -251,6 +251,7 @@ impl Jobs {
             return Err(FileError::PutBusy(put).into());
         }
         facts.check_not_behind()?;
+        check_readable(facts, put)?;
         Ok(facts.storing.check_storage()?)
     }
 
@@ -381,7 +382,10 @@ impl Jobs {
     pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         let serves =
             move |node: &NodeId| !facts.base.store.reports_service() || facts.stripes.picture.is_up(*node);
-        let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.registry.is_leaving(*node));
+        let stay = facts
+            .nodes
+            .live_helpers()
+            .filter(move |node| !facts.nodes.registry.is_leaving(*node) && !hollow::has(facts, *node));
         stay.filter(serves).map(move |node| (node, self.room_on(facts, node)))
     }
 
@@ -413,6 +417,22 @@ impl OpenPuts {
     /// Whether a stripe of the put is being allocated.
     fn is_busy(&self, put: PutId) -> bool {
         self.allocating.range((put, 0)..=(put, u32::MAX)).next().is_some()
+    }
+}
+
+/// Checks that no stripe of a put has become unreadable since it was stored.
+fn check_readable(facts: Facts<'_>, put: PutId) -> Result<(), RequestError> {
+    let (picture, name) = (&facts.stripes.picture, &facts.stripes.picture.files().put(put)?.name_of_put);
+    let down: BTreeSet<NodeId> =
+        facts.nodes.registry.ids().filter(|&node| !facts.nodes.is_connected(node)).collect();
+    let suspects = picture.pending_on(&down).into_iter().map(|slot| picture.stripe_in(slot));
+    let mut of_put = suspects.filter(|stripe| stripe.file.as_ref().is_some_and(|part| part.put == *name));
+    match of_put.find(|stripe| !facts.is_readable(stripe)) {
+        Some(StripeRecord { id: stripe, .. }) => {
+            let down = sorted(down.into_iter().map(|node| facts.nodes.name(node)));
+            Err(FileError::Unreadable { stripe, down }.into())
+        }
+        None => Ok(()),
     }
 }
 

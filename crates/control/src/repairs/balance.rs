@@ -17,7 +17,7 @@ use store_api::StripeRecord;
 use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::RequestError;
-use crate::facts::Facts;
+use crate::facts::{Facts, hollow};
 use crate::jobs::placement::{Counts, Domains};
 use crate::out::Out;
 use crate::repairs::orders::Order;
@@ -128,6 +128,7 @@ impl<'a> Facts<'a> {
         let up = self.nodes.live_helpers().filter(|node| {
             self.nodes.registry.maintenance_left(self.base, *node).is_none()
                 && !self.nodes.registry.is_leaving(*node)
+                && !hollow::has(self, *node)
         });
         let mut fills: Vec<(Fill, f64)> = up
             .filter_map(|node| {

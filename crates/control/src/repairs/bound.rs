@@ -8,7 +8,7 @@ use recovery::{Demand, Kind, bound};
 use repair::{NodeId, Rates};
 use store_api::StripeRecord;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, hollow};
 use crate::repairs::orders::Order;
 use crate::stripes::indices::indexed;
 
@@ -82,7 +82,9 @@ impl Bound<'_> {
             _ => (k as u32, readable(kind.leaves())),
         };
         let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
-        let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.registry.is_leaving(*node);
+        let free = |node: &NodeId| {
+            !holders.contains(node) && !facts.nodes.registry.is_leaving(*node) && !hollow::has(*facts, *node)
+        };
         // In a large cluster, any node can receive a block.
         let takers = match &order.requestors[..] {
             [] if facts.nodes.connected_count() > FEW_NODES => None,

@@ -20,7 +20,7 @@ use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::counts::count;
 use crate::durations::in_words;
-use crate::facts::{Facts, unheard};
+use crate::facts::{Facts, hollow, unheard};
 use crate::out::Out;
 use crate::repairs::continuation::{Ordered, OrderedBy};
 use crate::repairs::grace::shortened;
@@ -78,8 +78,6 @@ pub(crate) struct Healing {
     cases: BTreeMap<StripeId, Case>,
     /// The time since which each node has been out of service.
     out_since: BTreeMap<NodeId, Duration>,
-    /// Helpers that returned without most of their blocks, and the time of their return.
-    hollow: BTreeMap<NodeId, Duration>,
     /// The time since which all nodes have been in service.
     all_since: Option<Duration>,
     /// Stripes in a shortened grace period. For each number of blocks that such stripes can still lose: how
@@ -93,14 +91,6 @@ pub(crate) struct Healing {
 }
 
 impl Healing {
-    /// Records whether a returned helper is hollow: its list of blocks lacks most of the expected ones.
-    pub(crate) fn note_hollow(&mut self, node: NodeId, is_hollow: bool, now: Duration) {
-        match is_hollow {
-            true => drop(self.hollow.entry(node).or_insert(now)),
-            false => drop(self.hollow.remove(&node)),
-        }
-    }
-
     /// Returns the earliest time at which a repair that did not help is retried.
     fn tried_again(&self) -> Option<Duration> {
         self.cases.values().filter(|case| case.attempts > 0).map(|case| case.not_before).min()
@@ -294,7 +284,9 @@ impl Healing {
                 false => Some(patience.grace?.saturating_sub(facts.base.now)),
             };
         };
-        if let Some(&since) = self.hollow.get(&home).filter(|_| block.state == BlockState::Missing) {
+        if let Some(&since) =
+            facts.stripes.inventory.hollow().get(&home).filter(|_| block.state == BlockState::Missing)
+        {
             return facts.nodes.left_of(
                 facts.base,
                 home,
@@ -366,15 +358,16 @@ impl Healing {
             )];
         }
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
-        let hollow = self.hollow.iter().filter(|(_, since)| facts.base.now < **since + grace);
-        let mut advice: Vec<String> = hollow
-            .map(|(&node, &since)| {
-                format!(
-                    "{} returned without most of its blocks; check that its disk is mounted. The blocks are \
-                     rebuilt in {}; to start now, run mend repair --all",
-                    facts.nodes.name(node),
-                    in_words((since + grace).saturating_sub(facts.base.now))
-                )
+        let mut advice: Vec<String> = hollow::until(facts)
+            .map(|(node, until)| {
+                let name = facts.nodes.name(node);
+                let next = match until.map(|until| in_words(until.saturating_sub(facts.base.now))) {
+                    Some(left) => {
+                        format!("The blocks are rebuilt in {left}; to start now, run mend repair --all")
+                    }
+                    None => "If it is a new disk, run mend repair --all".to_owned(),
+                };
+                format!("{name} returned without most of its blocks; check that its disk is mounted. {next}")
             })
             .collect();
         if advice.is_empty() && self.paused.is_empty() && !unheard::names(facts).is_empty() {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use repair::NodeId;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, hollow};
 use crate::jobs::Jobs;
 use crate::nodes::sorted;
 
@@ -18,6 +18,8 @@ pub struct Omitted {
     out_of_service: Vec<String>,
     leaving: Vec<String>,
     full: Vec<String>,
+    /// Helpers that returned without most of their blocks.
+    hollow: Vec<String>,
 }
 
 impl Omitted {
@@ -38,13 +40,14 @@ impl Omitted {
         }
     }
 
-    fn groups(&self) -> [(&'static str, &[String]); 5] {
+    fn groups(&self) -> [(&'static str, &[String]); 6] {
         [
             ("down", &self.down),
             ("down for maintenance", &self.maintained),
             ("out of service", &self.out_of_service),
             ("being emptied", &self.leaving),
             ("full", &self.full),
+            ("returned without most of its blocks", &self.hollow),
         ]
     }
 
@@ -70,6 +73,10 @@ impl Omitted {
         );
         if !self.full.is_empty() {
             steps.push(format!("free space on {}", self.full.join(", ")));
+        }
+        if !self.hollow.is_empty() {
+            let hollow = self.hollow.join(", ");
+            steps.push(format!("mount the disk of {hollow} (if it is a new one: mend repair --all)"));
         }
         steps.push(last.to_owned());
         match steps.pop() {
@@ -117,13 +124,14 @@ impl Jobs {
                 () if facts.base.store.reports_service() && !facts.stripes.picture.is_up(node) => {
                     &mut omitted.out_of_service
                 }
+                () if hollow::has(facts, node) => &mut omitted.hollow,
                 () if !self.has_room(facts, node, block_bytes) => &mut omitted.full,
                 () => continue,
             };
             group.push(facts.nodes.name(node));
         }
-        let Omitted { down, maintained, out_of_service, leaving, full } = &mut omitted;
-        for names in [down, maintained, out_of_service, leaving, full] {
+        let Omitted { down, maintained, out_of_service, leaving, full, hollow } = &mut omitted;
+        for names in [down, maintained, out_of_service, leaving, full, hollow] {
             *names = sorted(std::mem::take(names).into_iter());
         }
         omitted

@@ -2,7 +2,7 @@
 
 use repair::wire::control::{Description, HeldBlock, StoreProblem};
 use repair::{BlockId, BlockProblem, Digest, NodeId};
-use store_api::{BlockState, RecordWrite, Write};
+use store_api::{BlockRecord, BlockState, RecordWrite, StorePolicy, Write};
 
 use crate::Control;
 use crate::helper_queries::{Query, Subject, other_digest, state_for};
@@ -21,7 +21,7 @@ impl Control {
                 Subject::Block { scrub: false, .. } => {
                     self.stripes.recheck_next(outer_facts!(self), node, &mut self.out)
                 }
-                Subject::Orphans | Subject::Tidying => {}
+                Subject::Orphans | Subject::Tidying | Subject::Newer => {}
                 // Bad blocks will be found when they are read.
                 Subject::Returned => self.trust_returned(node),
                 Subject::Block { .. } | Subject::List => {
@@ -68,7 +68,7 @@ impl Control {
         let is_good = still && problem.is_none();
         match (result_digest, &current) {
             // The block's home may have returned without the block, so the current record decides.
-            (Some(digest), Some(current)) if current.state_on(node).is_none() => {
+            (Some(digest), Some(current)) if is_found(&self.base.store, node, current) => {
                 self.stripes.adopt(
                     outer_facts!(self),
                     node,
@@ -138,6 +138,13 @@ impl Control {
             Some(Subject::Orphans) => (false, false),
             Some(Subject::Tidying) => (false, true),
             Some(Subject::Returned) => (true, false),
+            Some(Subject::Newer) => {
+                match last {
+                    true => drop(self.out.queries.close(node, ask)),
+                    false => self.out.queries.wait(node, ask, self.base.now),
+                }
+                return self.stripes.newer.note_begun(&self.base, blocks, &mut self.out);
+            }
             _ => {
                 return tracing::warn!(node = %self.nodes.name(node), "ignoring an unsolicited answer");
             }
@@ -146,6 +153,7 @@ impl Control {
             true => drop(self.out.queries.close(node, ask)),
             false => self.out.queries.wait(node, ask, self.base.now), // More parts will follow.
         }
+        self.stripes.newer.note_begun(&self.base, blocks, &mut self.out);
         if returned {
             return self.take_returned(node, blocks, last);
         }
@@ -161,4 +169,11 @@ impl Control {
             self.stripes.end_tidying(outer_facts!(self), node);
         }
     }
+}
+
+/// Whether a copy that a node has just read must be put into service: the catalog does not place the block on
+/// this node, or the store's server on this node has stopped serving it.
+fn is_found(store: &StorePolicy, node: NodeId, block: &BlockRecord) -> bool {
+    let stopped = store.reports_service() && store.trusts_lists();
+    block.state_on(node).is_none_or(|state| stopped && state == BlockState::Missing)
 }

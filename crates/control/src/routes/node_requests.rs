@@ -82,6 +82,7 @@ impl Control {
     pub(crate) fn drop_node(&mut self, node: NodeId) {
         let name = self.nodes.name(node);
         self.stripes.newer.forget_rejected(&self.nodes, node, &mut self.out);
+        self.stripes.inventory.forget(node);
         self.nodes.forget_node(&self.base, node, &mut self.out);
         self.out.note(HistoryEvent::NodeRemoved { node: name });
     }

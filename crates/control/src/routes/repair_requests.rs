@@ -99,6 +99,10 @@ pub(super) fn begin_repair(control: &mut Control, id: u64, order: Order) -> Resu
         }
         control.nodes.registry.mark_leaving(&control.base, node, &order, &mut control.out);
     }
+    if order.target == Target::All && !order.by_itself {
+        control.stripes.inventory.accept_hollow(&mut control.out);
+        control.route();
+    }
     control.repairs.add(id, order);
     control.start_repairs();
     Ok(control.answers().repair_state(id)?)

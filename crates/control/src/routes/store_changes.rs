@@ -47,6 +47,7 @@ impl Control {
             }
             StoreChange::Unjudged(stripes) => self.stripes.unjudged.set(&stripes),
             StoreChange::Remarks(remarks) => self.stripes.news.set_remarks(&remarks),
+            StoreChange::Needed(needed) => self.stripes.news.needed = needed,
             StoreChange::Unlisted(why) => {
                 self.stripes.note_unlisted(outer_facts!(self), why.as_ref(), &mut self.out);
             }

@@ -90,9 +90,14 @@ impl StripeThen {
                 }
                 stripes.find_all_homes(outer, out);
             }
-            Self::Adopted { node, block } if result.is_ok() => stripes.adopted(outer, node, &block),
+            Self::Adopted { node, block } => match &result {
+                Ok(_) => stripes.adopted(outer, node, &block),
+                Err(error) => {
+                    stripes.inventory.adoption_failed(node, block, error, outer.base.now);
+                }
+            },
             Self::Needless { node, block } if result.is_ok() => stripes.inventory.drop_orphan(node, &block),
-            Self::Known { .. } | Self::Adopted { .. } | Self::Needless { .. } => {}
+            Self::Known { .. } | Self::Needless { .. } => {}
             Self::Discarded { node, block } => {
                 stripes.block_discarded(outer, &control.jobs, node, &block, out);
             }

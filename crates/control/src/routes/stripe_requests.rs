@@ -2,6 +2,7 @@
 
 use crate::Control;
 use crate::commands::{StripeCommand, answer};
+use crate::stripes::contradictions;
 
 impl StripeCommand {
     pub(super) fn carry_out(self, control: &mut Control) {
@@ -10,7 +11,7 @@ impl StripeCommand {
                 answer(reply, control.answers().stripe_view_of(&stripe), &mut control.out);
             }
             Self::Contradictions(reply) => {
-                control.out.answer(reply, Ok(control.stripes.contradictions.names()));
+                control.out.answer(reply, Ok(contradictions::tainted(&control.stripes)));
             }
             Self::Block(block, reply) => {
                 answer(reply, control.answers().block_place(&block), &mut control.out);

@@ -77,10 +77,11 @@ impl Scrubs {
             started_unix_ms: facts.base.unix_ms,
             ended_unix_ms: None,
             skipped: unreachable_blocks(facts),
-            findings: Vec::new(),
+            findings: homeless_blocks(facts),
             orphans: Vec::new(),
             parity: None,
         };
+        view.blocks += view.findings.len() as u64;
         let mut nodes = BTreeMap::new();
         for node in facts.nodes.live_helpers().collect::<Vec<_>>() {
             let queue: VecDeque<_> = facts.stripes.picture.blocks_of(node).into();
@@ -349,6 +350,22 @@ fn unreachable_blocks(facts: Facts<'_>) -> Vec<SkippedNode> {
         .filter(|&(_, blocks)| blocks > 0)
         .map(|(name, blocks)| SkippedNode { node: name.to_owned(), blocks, why: "it is down".into() })
         .collect()
+}
+
+/// Returns the lost blocks that no helper is known to have. They cannot be read.
+fn homeless_blocks(facts: Facts<'_>) -> Vec<Finding> {
+    let picture = &facts.stripes.picture;
+    let stripes = picture.rotten().iter().map(|&slot| picture.stripe_in(slot));
+    let homeless = stripes.flat_map(|stripe| {
+        let blocks = stripe.blocks.into_iter().filter(|block| block.node.is_none());
+        blocks.map(move |block| Finding {
+            block: block.id.to_string(),
+            stripe: stripe.id.to_string(),
+            node: String::new(),
+            problem: "no helper has it".to_owned(),
+        })
+    });
+    homeless.take(FINDINGS_LISTED).collect()
 }
 
 fn bytes_of(facts: Facts<'_>, blocks: &VecDeque<(StripeId, BlockIndex)>) -> u64 {

@@ -6,7 +6,7 @@ use store_api::{BlockRecord, StoreChange, StripeRecord};
 use crate::facts::OuterFacts;
 use crate::out::Out;
 use crate::signal::Signal;
-use crate::stripes::Stripes;
+use crate::stripes::{Stripes, finding};
 
 impl Stripes {
     /// Applies a change to the picture (the catalog in memory). Returns the nodes that hold blocks of the
@@ -32,6 +32,7 @@ impl Stripes {
         match (stripe, now) {
             (Some(stripe), Some(now)) => {
                 self.read_displaced(outer, &now, out);
+                finding::look_for_lost(self, outer, before.as_ref(), &now, out);
                 out.tell(Signal::Blocks(stripe));
             }
             (Some(stripe), None) => self.forget_stripe(outer, stripe, before, out),

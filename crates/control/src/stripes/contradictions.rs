@@ -17,7 +17,7 @@ use crate::signal::Signal;
 use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
 use crate::stripes::state::contradictions::Contradiction;
-use views::{FoundBy, HistoryEvent};
+use views::{ContradictoryStripes, FoundBy, HistoryEvent};
 
 /// The prefix of the record keys of contradictions; the stripe's name follows.
 const PREFIX: &str = "contradiction/";
@@ -110,6 +110,14 @@ impl Stripes {
         let block = |&index: &u16| record.blocks.get(usize::from(index));
         blocks.iter().filter_map(block).map(|block: &BlockRecord| block.id.to_string()).collect()
     }
+}
+
+/// Returns the stripes that contain wrong blocks with matching checksums: contradictory stripes, including those
+/// missing from the picture (the catalog in memory), and stripes with condemned blocks.
+pub(crate) fn tainted(stripes: &Stripes) -> ContradictoryStripes {
+    let Stripes { contradictions, condemned, .. } = stripes;
+    let names: BTreeSet<&StripeId> = contradictions.0.keys().chain(condemned.blocks.values()).collect();
+    ContradictoryStripes { stripes: names.into_iter().map(StripeId::to_string).collect() }
 }
 
 /// Returns the part of the status line about contradictions; `None` if there are none.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
 use repair::{BlockId, Digest, NodeId, StripeId};
-use store_api::{BlockRecord, BlockState, StripeWrite, Write};
+use store_api::{BlockRecord, BlockState, Origin, StripeWrite, Write};
 
 use crate::error::RequestError;
 use crate::facts::Facts;
@@ -93,7 +93,8 @@ impl Stripes {
             self.store_states(outer, news, out);
         }
         let is_hollow = 2 * missing > self.picture.block_count(node);
-        out.tell(Signal::Returned { node, is_hollow });
+        self.inventory.note_hollow(node, is_hollow, outer.base.now);
+        out.tell(Signal::Node(node));
         if let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node) {
             *rechecks = again;
         }
@@ -152,7 +153,7 @@ impl Stripes {
     /// places the block on another node, which has lost it. Candidates are the node's orphans and the copies
     /// that it is about to remove.
     fn find_homes(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
-        if outer.base.settings.heal.is_some_and(|policy| policy.dry_run) {
+        if is_dry_run(outer) {
             return; // Finding a home mounts shards and changes files beside them.
         }
         let Some(Holdings { orphans, removing, .. }) = self.inventory.get(node) else { return };
@@ -164,9 +165,20 @@ impl Stripes {
             .map(|(stripe, index, _)| (stripe, index))
             .filter(|(stripe, index)| outer.with(self).is_wanted_from(node, stripe, *index))
             .collect();
+        self.recheck(outer, node, homeless, out);
+    }
+
+    /// Queues blocks of a node for verification.
+    pub(in crate::stripes) fn recheck(
+        &mut self,
+        outer: OuterFacts<'_>,
+        node: NodeId,
+        blocks: impl IntoIterator<Item = (StripeId, BlockIndex)>,
+        out: &mut Out,
+    ) {
         let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node) else { return };
         let idle = rechecks.is_empty();
-        rechecks.extend(homeless);
+        rechecks.extend(blocks);
         if idle {
             self.recheck_next(outer, node, out);
         }
@@ -211,7 +223,8 @@ impl Stripes {
         }
         let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
         let then = StripeThen::Adopted { node, block: known.id.clone() };
-        out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+        let origin = Origin::Found;
+        out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks, origin }), then);
     }
 
     /// Handles the end of the write that records a found block on its node.
@@ -243,4 +256,8 @@ impl Stripes {
         }
         Ok(OrphansView { orphans })
     }
+}
+
+pub(in crate::stripes) fn is_dry_run(outer: OuterFacts<'_>) -> bool {
+    outer.base.settings.heal.is_some_and(|policy| policy.dry_run)
 }

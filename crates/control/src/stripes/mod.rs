@@ -5,6 +5,7 @@ pub(crate) mod continuation;
 pub(crate) mod contradictions;
 pub(crate) mod described;
 pub(crate) mod described_bytes;
+pub(crate) mod finding;
 pub(crate) mod indices;
 pub(crate) mod inventory;
 pub(crate) mod layout;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use repair::wire::control::ToNode;
 use repair::{BlockId, NodeId};
 use serde_json::json;
 use store_api::{RecordWrite, Write};
@@ -11,6 +12,7 @@ use crate::effect::Reply;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::facts::OuterFacts;
+use crate::helper_queries::Subject;
 use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
@@ -36,6 +38,8 @@ impl Stripes {
             tracing::error!(
                 node = %name, blocks, confirmed, "a helper lists blocks that are newer than the catalog; see mend status"
             );
+            let ask = out.queries.open(node, Subject::Newer, outer.base.now);
+            outer.nodes.send(node, ToNode::Describe { ask }, out);
         } else if doubted && !self.newer.has_claims() {
             out.tell(Signal::Settled);
         }

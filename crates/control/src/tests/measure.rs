@@ -10,7 +10,9 @@
 use crate::commands::RepairCommand;
 use std::time::Instant;
 
-use store_api::{Answer, BlockRecord, BlockSize, FileWrite, Records, StripeWrite, Transaction, Write};
+use store_api::{
+    Answer, BlockRecord, BlockSize, FileWrite, Origin, Records, StripeWrite, Transaction, Write,
+};
 
 use super::*;
 /// The maximum number of writes in one transaction.
@@ -74,7 +76,11 @@ fn damaged(helpers: u32, stripes: u32) -> TestCluster {
             for (block, &at) in record.blocks.iter().zip(chosen).skip(1) {
                 disks[at].insert(block.id.clone(), 4096);
             }
-            publish.push(Write::Stripes(StripeWrite::Publish { stripe: record.id, blocks }));
+            publish.push(Write::Stripes(StripeWrite::Publish {
+                stripe: record.id,
+                blocks,
+                origin: Origin::Written,
+            }));
         }
         assert!(catalog.carry_out(term, &publish).iter().all(Result::is_ok));
     }

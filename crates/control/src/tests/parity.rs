@@ -212,7 +212,7 @@ impl TestCluster {
         (self.core, self.storage) = (None, None);
         let (copy, catalog) = (self.folder.path().join("copy.redb"), self.folder.path().join(CATALOG));
         std::fs::copy(&catalog, &copy).unwrap();
-        DirCatalog::restore(&copy, &catalog, CLUSTER).unwrap();
+        DirCatalog::restore(&copy, &catalog, CLUSTER, &Default::default()).unwrap();
         self.restart();
     }
 

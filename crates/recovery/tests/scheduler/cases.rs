@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use recovery::{
-    Action, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts, NodeLoad,
+    Accepts, Action, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts, NodeLoad,
     Placement, Priority, RepairId, RepairSpec, Scheduler, TrunkBudget,
 };
 use repair::{JobId, NodeId, Resource, StripeId};
@@ -422,6 +422,38 @@ fn wanted(blocks: &[(u16, u32)]) -> Vec<repair::Wanted> {
     blocks.iter().map(wanted).collect()
 }
 
+/// The disk of n7 may be mounted later.
+#[test]
+fn a_node_that_lacks_its_blocks_gets_only_its_own_blocks() {
+    let own = |node| match node {
+        4 | 7 => NodeFacts { accepts: Accepts::Own, ..facts() },
+        _ => facts(),
+    };
+    let mut test = SchedulerTest::with(7, Limits::default(), own);
+    (5..=6).for_each(|node| test.kill(node));
+    let mut item = test.new_item("own", [1, 2, 3, 4]);
+    item.blocks[3].good = false;
+    test.scheduler.open(REPAIR, RepairSpec::default());
+    test.scheduler.push(REPAIR, item);
+    assert_eq!(test.work(), ["own"]);
+    assert_eq!(requestors(test.proposal("own")), [4]);
+    let mut test = SchedulerTest::with(7, Limits::default(), own);
+    [1, 5, 6].iter().for_each(|&node| test.kill(node));
+    test.repair(REPAIR, &[("s", [1, 2, 3, 4])]);
+    test.work();
+    assert_eq!(test.state("s"), ItemState::Ended(End::Failed), "only n7 is left");
+}
+
+#[test]
+fn nodes_get_more_than_an_even_share_if_the_others_refuse_the_block() {
+    let mut test = SchedulerTest::with(3, Limits { shares_nodes: true, ..Limits::default() }, |_| facts());
+    test.kill(3);
+    test.repair(REPAIR, &[("s", [1, 1, 2, 3])]);
+    test.work();
+    assert_eq!(requestors(test.proposal("s")), [2]);
+    assert_eq!(test.place("s", &[2]), Placement::Chosen(wanted(&[(3, 1)])));
+}
+
 #[test]
 fn a_bad_block_is_rebuilt_where_it_was() {
     let mut test = SchedulerTest::new(8);
@@ -437,7 +469,7 @@ fn a_bad_block_is_rebuilt_where_it_was() {
 fn nodes_without_space_or_that_drain_get_no_blocks() {
     let small = |node| match node {
         5 => NodeFacts { free_bytes: BLOCK - 1, ..facts() },
-        6 => NodeFacts { draining: true, ..facts() },
+        6 => NodeFacts { accepts: Accepts::Nothing, ..facts() },
         7 => NodeFacts { free_bytes: BLOCK, ..facts() },
         _ => facts(),
     };

@@ -8,8 +8,8 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use proptest::prelude::*;
 use recovery::{
-    Action, BlockFacts, Budget, End, Failure, HelperPolicy, ItemId, Kind, Limits, Loads, NewItem, NodeFacts,
-    Proposal, RepairId, RepairSpec, ReservationId, Scheduler,
+    Accepts, Action, BlockFacts, Budget, End, Failure, HelperPolicy, ItemId, Kind, Limits, Loads, NewItem,
+    NodeFacts, Proposal, RepairId, RepairSpec, ReservationId, Scheduler,
 };
 use repair::{JobId, NodeId, Resource, StripeId, Wanted};
 
@@ -434,7 +434,7 @@ fn node_facts(node: u32) -> NodeFacts {
         free_bytes: if node.is_multiple_of(5) { 2 * BLOCK } else { 100 * BLOCK },
         blocks: (node * 7 % 5).into(),
         budget: Budget { jobs: 2, up_bytes: 2 * BLOCK, down_bytes: 3 * BLOCK, disk_bytes: 2 * BLOCK },
-        draining: false,
+        accepts: Accepts::All,
     }
 }
 

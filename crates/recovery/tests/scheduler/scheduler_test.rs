@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use recovery::{
-    Action, BlockFacts, Budget, End, HelperPolicy, ItemId, ItemState, Kind, Limits, Loads, NewItem,
+    Accepts, Action, BlockFacts, Budget, End, HelperPolicy, ItemId, ItemState, Kind, Limits, Loads, NewItem,
     NodeFacts, NodeLoad, Placement, Proposal, RepairId, RepairSpec, Scheduler,
 };
 use repair::{JobId, NodeId, Resource, StripeId};
@@ -36,7 +36,7 @@ pub fn facts() -> NodeFacts {
         free_bytes: 1 << 40,
         blocks: 0,
         budget: Budget::jobs(2),
-        draining: false,
+        accepts: Accepts::All,
     }
 }
 

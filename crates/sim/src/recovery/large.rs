@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use recovery::{
-    Action, BlockFacts, Bound, Budget, Demand, End, Failure, Kind, Limits, Loads, NewItem, NodeFacts,
-    Proposal, RepairId, RepairSpec, Scheduler, TrunkBudget, bound,
+    Accepts, Action, BlockFacts, Bound, Budget, Demand, End, Failure, Kind, Limits, Loads, NewItem,
+    NodeFacts, Proposal, RepairId, RepairSpec, Scheduler, TrunkBudget, bound,
 };
 use repair::{
     BlockId, Chunking, JobId, NodeId, NodeProfile, Pacing, Plan, PlanError, PlanRequest, Policy, Rates,
@@ -344,7 +344,7 @@ impl<'a> Run<'a> {
                 free_bytes: u64::MAX / 2,
                 blocks: 0,
                 budget,
-                draining: NodeId(node) == NODE,
+                accepts: if NodeId(node) == NODE { Accepts::Nothing } else { Accepts::All },
             };
             self.scheduler.set_node(NodeId(node), facts);
         }

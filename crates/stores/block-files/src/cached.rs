@@ -35,10 +35,11 @@ pub fn read_ahead(file: &File, bytes: Range<u64>) {
     }
 }
 
-/// Opens a file if its name can be looked up without waiting for the medium.
+/// Opens a regular file if its name can be looked up without waiting for the medium.
 pub fn open_cached(path: &Path) -> Option<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok().map(File::from)
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok().map(File::from)?;
+    file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
 }
 
 /// Fills `buffer` from the page cache. Returns `false` if some bytes are not cached, or if the file system

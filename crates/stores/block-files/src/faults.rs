@@ -1,10 +1,12 @@
 //! Conversions of I/O errors into errors of blocks.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use repair::BlockId;
+use rustix::fs::OFlags;
 use store_api::BlockError;
 
 /// Adds the file's path to an I/O error that concerns a block.
@@ -49,15 +51,21 @@ pub fn range_end(path: &Path, offset: u64, length: usize, block_bytes: u64) -> R
     })
 }
 
-/// Opens a file for reading.
+/// Opens a regular file for reading. Never waits for the writer of a pipe.
 ///
 /// # Errors
 /// `missing` if the file does not exist, otherwise [`BlockError::Io`].
 pub fn open_file(path: &Path, missing: impl FnOnce() -> BlockError) -> Result<File, BlockError> {
-    File::open(path).map_err(|error| match error.kind() {
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => missing(),
         _ => fault(path)(error),
-    })
+    })?;
+    if !file.metadata().map_err(fault(path))?.is_file() {
+        return Err(fault(path)(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file")));
+    }
+    Ok(file)
 }
 
 /// Returns the error for a block whose file does not exist.

@@ -28,13 +28,18 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Locks `folder` by a lock on the file `name` in it, which is created if necessary.
+    /// Locks `folder` by a lock on the file `name` in it, which is created if necessary. A folder on a read-only
+    /// file system can be locked if it was locked before.
     ///
     /// # Errors
     /// [`BlockError::Io`]; the error text is `taken` if another process holds the lock.
     pub fn take(folder: &Path, name: &str, taken: &'static str) -> Result<Self, BlockError> {
         let path = folder.join(name);
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let opened = opened.or_else(|error| match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => File::open(&path).map_err(|_| error),
+            _ => Err(error),
+        });
         let file = opened.map_err(fault(&path))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { folder: folder.to_owned(), id: id_of(folder)?, _file: file }),

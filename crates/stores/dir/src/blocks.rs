@@ -146,4 +146,8 @@ impl Blocks for DirBlocks {
     fn free_bytes(&self) -> Result<u64, BlockError> {
         self.folder.free_bytes()
     }
+
+    fn is_displaced(&self) -> bool {
+        self.folder.is_displaced()
+    }
 }

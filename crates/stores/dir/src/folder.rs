@@ -37,7 +37,11 @@ impl Folder {
         create_root(root)?;
         let lock = FolderLock::take(root, LOCK_NAME, TAKEN)?;
         for folder in shard_folders(root)? {
-            clean(root, &folder)?;
+            match clean(root, &folder) {
+                // Intact blocks can still be read.
+                Err(error) if is_read_only(&error) => tracing::warn!(%error, "cannot clean up a folder"),
+                cleaned => cleaned?,
+            }
         }
         let shards = (0..SHARDS).map(|_| Mutex::new(())).collect();
         // The cleanup has removed all temporary files, so generations can restart at 1.
@@ -51,6 +55,12 @@ impl Folder {
     pub(super) fn free_bytes(&self) -> Result<u64, BlockError> {
         self.lock.check()?;
         free_bytes(&self.root)
+    }
+
+    /// Whether another folder is at the path now that a helper has used before: it has a lock file. The empty
+    /// folder that remains when a disk is unmounted usually has none.
+    pub(super) fn is_displaced(&self) -> bool {
+        self.lock.check().is_err() && self.root.join(LOCK_NAME).exists()
     }
 
     /// Returns the paths of a block's files, whether or not the block exists.
@@ -128,6 +138,10 @@ fn shard_folders(root: &Path) -> Result<Vec<PathBuf>, BlockError> {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_shard = |name: &String| name.len() == 2 && name.bytes().all(is_hex);
     Ok(names(root)?.iter().filter(|name| is_shard(name)).map(|name| root.join(name)).collect())
+}
+
+fn is_read_only(error: &BlockError) -> bool {
+    matches!(error, BlockError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Completes or removes unfinished work of a crashed process in a subfolder.

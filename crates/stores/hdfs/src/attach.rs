@@ -194,7 +194,7 @@ fn text(
         }
     };
     text += &format!(
-        "\nOn this machine, as a user who may list all of HDFS, create /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
+        "\nOn this machine, as a superuser of HDFS, create /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
         unit("coordinator", USER, cluster.folder())
     );
     text += "On each DataNode's machine, copy mend.toml, ca/ca.pem and helpers/NAME of the cluster folder to the same path, owned by \

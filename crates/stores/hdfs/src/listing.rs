@@ -117,8 +117,10 @@ pub struct Standing {
 pub enum Service {
     /// In service.
     Normal,
-    /// Decommissioned, or being decommissioned.
+    /// Being decommissioned: HDFS still moves data away.
     Leaving,
+    /// Decommissioned: HDFS needs nothing from it any more.
+    Decommissioned,
     /// In maintenance: the DataNode may be offline for a while.
     Maintenance,
 }
@@ -227,6 +229,7 @@ impl Listing {
         let service = match words.next()? {
             "normal" => Service::Normal,
             "leaving" => Service::Leaving,
+            "decommissioned" => Service::Decommissioned,
             "maintenance" => Service::Maintenance,
             _ => return None,
         };

@@ -256,6 +256,14 @@ impl Volumes {
         self.get(volume).is_some_and(|volume| volume.all_homes().any(|home| home.server == *server))
     }
 
+    /// Whether a server has mounted shards of an encoding of a volume other than the current one.
+    pub(crate) fn serves_another_encoding(&self, volume: u32, server: &ServerId) -> bool {
+        let Some(volume) = self.get(volume) else { return false };
+        let current = volume.current().map(|(encoding, _)| encoding);
+        let mut others = volume.generations.iter().filter(|(encoding, _)| Some(**encoding) != current);
+        others.any(|(_, generation)| generation.all_homes().any(|home| home.server == *server))
+    }
+
     /// Returns the number of shards of all volumes on a server.
     pub(crate) fn shards_at(&self, server: &ServerId) -> usize {
         let homes = self.volumes.values().flat_map(Volume::all_homes);

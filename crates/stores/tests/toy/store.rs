@@ -60,7 +60,7 @@ impl Catalog for Toy {
     fn write_stripes(&mut self, _: Term, write: &StripeWrite) -> Result<Done, StoreError> {
         let mut changed = Vec::new();
         match write {
-            StripeWrite::Publish { stripe, blocks } => {
+            StripeWrite::Publish { stripe, blocks, .. } => {
                 let missing = || CatalogError::NoSuchStripe(stripe.clone());
                 let record = self.stripes.get_mut(stripe).ok_or_else(missing)?;
                 for &(index, node, digest) in blocks {
@@ -118,6 +118,7 @@ impl Files for Toy {
                 let changes = self.remove_stripes(stripes.into_values()).into_iter();
                 Ok(Done::changed(changes.chain([StoreChange::PutGone(*put)])))
             }
+            FileWrite::BeginAfter(_) => Ok(Done::default()),
             FileWrite::RemoveFile(name) => {
                 let file = self.files.remove(name).ok_or_else(|| StoreError::NoSuchFile(name.clone()))?;
                 let changes = self.remove_stripes(file.stripes.clone()).into_iter();

@@ -43,6 +43,7 @@ impl FilesPicture {
             | StoreChange::Troubles(_)
             | StoreChange::Unjudged(_)
             | StoreChange::Remarks(_)
+            | StoreChange::Needed(_)
             | StoreChange::Unlisted(_)
             | StoreChange::Spoiled { .. } => {}
         }

@@ -8,10 +8,16 @@ use repair::{NodeId, StripeId};
 use crate::stripes::picture::{Picture, Slot, Together};
 
 impl Picture {
-    /// Returns the stripes (of files) that have a block on at least one of these nodes.
+    /// Returns the stripes of files and of open puts that have a block on at least one of these nodes.
     pub(crate) fn stripes_on(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Slot> {
         let held = nodes.iter().filter_map(|node| self.holders.get(node));
-        held.flatten().map(|&(slot, _)| slot).filter(|&slot| !self.entry_in(slot).pending).collect()
+        held.flatten().map(|&(slot, _)| slot).collect()
+    }
+
+    /// Returns the stripes of open puts that have a block on at least one of these nodes.
+    pub(crate) fn pending_on(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Slot> {
+        let held = nodes.iter().filter_map(|node| self.holders.get(node));
+        held.flatten().map(|&(slot, _)| slot).filter(|&slot| self.entry_in(slot).pending).collect()
     }
 
     /// Returns the index in memory of a file's stripe. `None` if the stripe does not exist or belongs to an

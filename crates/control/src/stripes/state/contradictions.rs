@@ -11,7 +11,7 @@ use codes::BlockIndex;
 use repair::StripeId;
 use serde::{Deserialize, Serialize};
 
-use views::{ContradictoryStripes, FoundBy};
+use views::FoundBy;
 
 /// The stripes with contradictory blocks.
 #[derive(Debug, Default)]
@@ -30,11 +30,6 @@ impl Contradictions {
     /// Whether the blocks of a stripe contradict each other.
     pub(crate) fn has(&self, stripe: &StripeId) -> bool {
         self.0.contains_key(stripe)
-    }
-
-    /// Returns all contradictory stripes, including those missing from the picture (the catalog in memory).
-    pub(crate) fn names(&self) -> ContradictoryStripes {
-        ContradictoryStripes { stripes: self.0.keys().map(StripeId::to_string).collect() }
     }
 
     /// Adds blocks to a contradiction. Returns the contradiction if it has changed.

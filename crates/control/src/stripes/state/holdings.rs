@@ -13,6 +13,16 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
+use store_api::StoreError;
+
+use crate::base::Base;
+use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::signal::Signal;
+
+/// The pause before a block that was found, but could not be put into service, is verified again. Verifying
+/// reads the whole block.
+const ADOPT_AGAIN: Duration = Duration::from_secs(300);
 
 /// The differences between a connected helper's blocks and the catalog.
 #[derive(Default)]
@@ -25,49 +35,107 @@ pub(crate) struct Holdings {
     pub stuck: BTreeMap<BlockId, Duration>,
     /// Blocks that must be verified before they count as healthy, such as bad blocks that are present again.
     pub rechecks: VecDeque<(StripeId, BlockIndex)>,
+    /// Blocks that could not be adopted, and the time of the next attempt.
+    pub unadopted: BTreeMap<BlockId, Duration>,
 }
 
-/// The holdings of the connected helpers.
+/// The holdings of the helpers.
 #[derive(Default)]
-pub(crate) struct Inventory(BTreeMap<NodeId, Holdings>);
+pub(crate) struct Inventory {
+    /// The holdings of the connected helpers.
+    held: BTreeMap<NodeId, Holdings>,
+    /// Helpers that returned without most of their blocks, and the time of their return.
+    hollow: BTreeMap<NodeId, Duration>,
+}
 
 impl Inventory {
     pub(crate) fn get(&self, node: NodeId) -> Option<&Holdings> {
-        self.0.get(&node)
+        self.held.get(&node)
     }
 
     pub(in crate::stripes) fn get_mut(&mut self, node: NodeId) -> Option<&mut Holdings> {
-        self.0.get_mut(&node)
+        self.held.get_mut(&node)
     }
 
     /// Adds a helper that has connected.
     pub(crate) fn add(&mut self, node: NodeId) {
-        self.0.insert(node, Holdings::default());
+        self.held.insert(node, Holdings::default());
     }
 
     /// Drops a helper that has disconnected.
     pub(crate) fn remove(&mut self, node: NodeId) {
-        self.0.remove(&node);
+        self.held.remove(&node);
+    }
+
+    /// Forgets a helper that was removed from the cluster.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        self.held.remove(&node);
+        self.hollow.remove(&node);
+    }
+
+    /// Records whether a returned helper is hollow: its list of blocks lacks most of the expected ones.
+    pub(in crate::stripes) fn note_hollow(&mut self, node: NodeId, is_hollow: bool, now: Duration) {
+        match is_hollow {
+            true => drop(self.hollow.entry(node).or_insert(now)),
+            false => drop(self.hollow.remove(&node)),
+        }
+    }
+
+    /// Ends the grace periods of hollow helpers that have passed.
+    pub(crate) fn expire_hollow(&mut self, nodes: &Nodes, base: &Base, out: &mut Out) {
+        if let Some(grace) = nodes.repair_after(base).time() {
+            self.end_hollow(|since| base.now >= since + grace, out);
+        }
+    }
+
+    /// Ends the grace periods of all hollow helpers, because an operator has all lost blocks rebuilt.
+    pub(crate) fn accept_hollow(&mut self, out: &mut Out) {
+        self.end_hollow(|_| true, out);
+    }
+
+    fn end_hollow(&mut self, ends: impl Fn(Duration) -> bool, out: &mut Out) {
+        for (node, _) in self.hollow.extract_if(.., |_, since| ends(*since)) {
+            out.tell(Signal::Node(node));
+        }
+    }
+
+    /// Has the adoption of a block tried again later.
+    pub(crate) fn adoption_failed(
+        &mut self,
+        node: NodeId,
+        block: BlockId,
+        error: &StoreError,
+        now: Duration,
+    ) {
+        tracing::warn!(%block, %node, %error, "cannot use a block that was found");
+        if let Some(held) = self.held.get_mut(&node) {
+            held.unadopted.insert(block, now + ADOPT_AGAIN);
+        }
+    }
+
+    /// Returns the hollow helpers and the times of their returns.
+    pub(crate) fn hollow(&self) -> &BTreeMap<NodeId, Duration> {
+        &self.hollow
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Holdings)> {
-        self.0.iter().map(|(&node, held)| (node, held))
+        self.held.iter().map(|(&node, held)| (node, held))
     }
 
     /// Takes a block off a helper's orphans, because it was removed or belongs to a stripe again.
     pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
-        if let Some(held) = self.0.get_mut(&node) {
+        if let Some(held) = self.held.get_mut(&node) {
             held.orphans.remove(block);
         }
     }
 
     /// Whether a node was told to remove this block and has not answered.
     pub(crate) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
-        self.0.get(&node).is_some_and(|held| held.removing.contains(block))
+        self.held.get(&node).is_some_and(|held| held.removing.contains(block))
     }
 
     /// Returns the nodes that were told to remove a block and have not answered.
     pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.0.iter().filter(|(_, held)| !held.removing.is_empty()).map(|(&node, _)| node)
+        self.held.iter().filter(|(_, held)| !held.removing.is_empty()).map(|(&node, _)| node)
     }
 }

@@ -7,12 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use repair::wire::control::Description;
 use repair::{BlockId, NodeId};
 use serde_json::Value;
+use store_api::{FileWrite, Write};
 
+use crate::base::Base;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::records::recall;
+use crate::storing::then::Then;
 use crate::stripes::picture::Picture;
 
 /// The prefix of the record keys of helpers whose claims were rejected; the name follows.
@@ -26,6 +30,9 @@ pub(crate) struct NewerClaims {
     pub(in crate::stripes) rejected: BTreeSet<NodeId>,
     /// Stripes of which several helpers list newer blocks.
     pub(in crate::stripes) confirmed: BTreeSet<String>,
+    /// The latest time at which a put began according to the labels of blocks, if that time was in the future
+    /// (in ms since 1970).
+    pub(in crate::stripes) begun_unix_ms: u64,
 }
 
 impl NewerClaims {
@@ -41,6 +48,19 @@ impl NewerClaims {
     pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
         if self.rejected.remove(&node) {
             out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
+        }
+    }
+
+    /// Makes later puts count as newer than all puts in these labels. If the catalog is lost, the newest put
+    /// of a name becomes the file. The clock may have been ahead when a put began, and the catalog does not
+    /// know of puts that are newer than itself.
+    pub(crate) fn note_begun(&mut self, base: &Base, blocks: &[Description], out: &mut Out) {
+        let labels = blocks.iter().filter_map(|block| block.label.as_ref()).map(|(_, label)| label);
+        let ours = labels.filter(|label| label.cluster == base.settings.cluster_id);
+        let latest = ours.map(|label| label.file.begun_unix_ms).max().unwrap_or_default();
+        if latest > base.unix_ms.max(self.begun_unix_ms) {
+            self.begun_unix_ms = latest;
+            out.store(Write::Files(FileWrite::BeginAfter(latest)), Then::Nothing);
         }
     }
 

@@ -3,8 +3,11 @@
 //! Before the first listing the picture (the catalog in memory) is empty, so no stripe counts as safe, lost
 //! or surplus. The block lists of helpers that register are kept until they can be compared with the picture.
 
+use std::collections::BTreeMap;
+
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
+use store_api::OtherData;
 
 use crate::error::ScrubError;
 
@@ -13,6 +16,8 @@ use crate::error::ScrubError;
 pub(crate) struct StoreNews {
     /// Problems that the store reports and that keep it from working.
     pub(crate) troubles: Vec<String>,
+    /// The nodes on which the store keeps other data than the blocks of stripes.
+    pub(crate) needed: BTreeMap<NodeId, OtherData>,
     pub(in crate::stripes) unlisted: Option<String>,
     pub(in crate::stripes) remarks: Vec<String>,
     /// The block lists of helpers that registered before the first listing.

@@ -25,7 +25,9 @@ use super::{DirCatalog, copy_path};
 ///
 /// A written copy omits the open puts and the list of blocks to be removed. By the time the copy is restored,
 /// these puts may have become files, and the listed blocks may be the only copies. After a restore, the
-/// blocks of these puts and the listed blocks are therefore orphans: no record refers to them.
+/// blocks of these puts and the listed blocks are therefore orphans: no record refers to them. Because nodes may
+/// then hold newer blocks until they have registered again, a copy has no addresses of nodes. It also records
+/// that the parity of all its stripes must be checked. So a copy can be restored by `cp` too.
 pub struct CatalogSnapshot {
     transaction: ReadTransaction,
     path: PathBuf,
@@ -51,13 +53,19 @@ impl DirCatalog {
     }
 
     /// Replaces the catalog at `path` by a copy. The catalog may be missing or damaged. Keeps the old file
-    /// under another name and returns that name. No coordinator may have the catalog open. The new catalog has
-    /// no addresses of nodes, because nodes may hold newer blocks until they have registered again.
+    /// under another name and returns that name. No coordinator may have the catalog open. `helpers` are all
+    /// helpers of the cluster. Those that the copy does not contain are added without an address, because they
+    /// may hold newer blocks until they have registered.
     ///
     /// # Errors
     /// [`OpenError`] if the copy is not an intact catalog of this cluster, or the catalog is in use; nothing
     /// has changed then.
-    pub fn restore(copy: &Path, path: &Path, cluster_id: &str) -> Result<Option<PathBuf>, OpenError> {
+    pub fn restore(
+        copy: &Path,
+        path: &Path,
+        cluster_id: &str,
+        helpers: &BTreeSet<String>,
+    ) -> Result<Option<PathBuf>, OpenError> {
         check_unused(path)?;
         let draft = draft_beside(path)?;
         let io_fault = |source| OpenError::Io { path: copy.to_owned(), source };
@@ -69,16 +77,11 @@ impl DirCatalog {
         let whole = Self::open(draft.path(), cluster_id)?;
         let clean = draft_beside(path)?;
         whole.snapshot()?.fill(&clean, path)?;
-        guard(path, || {
-            let database = Database::open(clean.path()).map_err(|error| open_fault(path, error))?;
-            let change = Change::of(&database, path)?;
-            for node in whole.nodes()? {
-                change.put(NODES, node.id.0, &NodeRecord { address: None, ..node })?;
-            }
-            mark_unproven(&change, Replaced::Restored)?;
-            change.commit()?;
-            Ok::<_, OpenError>(())
-        })?;
+        let mut restored = Self::open(clean.path(), cluster_id)?;
+        for helper in helpers {
+            restored.node_id(helper)?;
+        }
+        drop(restored);
         install(clean, path)
     }
 }
@@ -128,13 +131,19 @@ impl CatalogSnapshot {
         copy.change.set_two_phase_commit(true);
         // A copy must not be mistaken for its original, so the transaction counter (`MARK`) is omitted.
         copy.table(META, |key| *key != MARK && *key != ERAS)?;
-        copy.table(NODES, |_| true)?;
         copy.table(NODE_NAMES, |_| true)?;
         copy.table(FILES, |_| true)?;
         copy.table(QUEUE, |_| true)?;
         let pending = self.pending()?;
         copy.table(STRIPES, |key| !pending.contains(key))?;
-        Change::shared(&copy.change, to).put(META, ERAS, &self.eras(&pending)?)?;
+        let change = Change::shared(&copy.change, to);
+        change.put(META, ERAS, &self.eras(&pending)?)?;
+        let mut nodes: Vec<NodeRecord> = Vec::new();
+        View::over(&self.transaction, &self.path).each(NODES, 0.., |_, node| nodes.push(node))?;
+        for node in nodes {
+            change.put(NODES, node.id.0, &NodeRecord { address: None, ..node })?;
+        }
+        mark_unproven(&change, Replaced::Restored)?;
         copy.change.commit().map_err(|error| fault(to, error))?;
         Ok(())
     }

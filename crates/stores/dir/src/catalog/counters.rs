@@ -14,8 +14,10 @@ use store_api::names::{FAR, MAX_COUNT};
 /// therefore accepted if it is at most this far above the numbers that several helpers report.
 const NEAR: u64 = 1 << 20;
 /// The longest time, in milliseconds, by which the clock of the previous coordinator's machine is assumed to
-/// have been ahead.
-const CLOCKS_DIFFER_MS: u64 = 24 * 60 * 60 * 1000;
+/// have been ahead: 200 years. The limit only leaves later times for later puts. It is long, because a put
+/// that begins after the rebuild must count as newer than all earlier ones (see `choose` in
+/// [`rebuild`](super::rebuild)).
+const CLOCKS_DIFFER_MS: u64 = 200 * 365 * 24 * 60 * 60 * 1000;
 
 /// Returns the next unused number. `reported` lists the numbers in use, each with the number of helpers that
 /// report it.
@@ -37,11 +39,16 @@ fn before_free_run(mut used: Vec<u64>) -> u64 {
     long.or_else(|| runs.iter().max_by_key(|(_, length)| *length)).map_or(0, |&(start, _)| start)
 }
 
-/// Returns the time of the newest put that several helpers report, but at most one day after `now`.
+/// Returns the time of the newest put that several helpers report, but at most 200 years after `now`.
 /// `reported` lists the times of all puts, each with the number of helpers that report it.
 pub(super) fn last_begun(reported: impl Iterator<Item = (u64, usize)>, now: u64) -> u64 {
     let confirmed = reported.filter(|&(_, helpers)| helpers > 1).map(|(begun, _)| begun);
-    confirmed.max().unwrap_or(0).min(now + CLOCKS_DIFFER_MS)
+    bounded(confirmed.max().unwrap_or(0), now)
+}
+
+/// Returns this time, but at most 200 years after `now`.
+pub(super) fn bounded(time: u64, now: u64) -> u64 {
+    time.min(now + CLOCKS_DIFFER_MS)
 }
 
 #[cfg(test)]
@@ -80,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn times_need_two_helpers_and_are_not_far_in_the_future() {
+    fn times_need_two_helpers_and_leave_later_times() {
         let begun = |reported: &[(u64, usize)]| last_begun(reported.iter().copied(), 1_000);
         assert_eq!(begun(&[(700, 3), (u64::MAX, 1)]), 700);
         assert_eq!(begun(&[(1_500, 2)]), 1_500, "the clocks differ");

@@ -13,6 +13,7 @@ use store_api::{
 
 use super::DirCatalog;
 use super::engine::MARK;
+use super::puts::begin_after;
 use super::tables::{self, Change, META};
 
 /// The key of the newest term.
@@ -157,6 +158,10 @@ impl DirCatalog {
             FileWrite::RemoveFile(name) => {
                 let file = self.remove_file(name)?;
                 Answer::File(file.ok_or_else(|| StoreError::NoSuchFile(name.clone()))?)
+            }
+            FileWrite::BeginAfter(begun_unix_ms) => {
+                begin_after(self, *begun_unix_ms)?;
+                Answer::Nothing
             }
         })
     }

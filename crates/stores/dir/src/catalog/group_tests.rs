@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use repair::{BlockId, Digest, NodeId, StripeId};
 use serde_json::json;
 use store_api::{
-    Answer, BlockSize, BlockState, Catalog, CatalogError, Done, Fault, FileWrite, Files, OpenError, PutError,
-    PutId, RecordWrite, Records, StoreChange, StoreError, StripeRecord, StripeWrite, Term, Transaction,
-    Write,
+    Answer, BlockSize, BlockState, Catalog, CatalogError, Done, Fault, FileWrite, Files, OpenError, Origin,
+    PutError, PutId, RecordWrite, Records, StoreChange, StoreError, StripeRecord, StripeWrite, Term,
+    Transaction, Write,
 };
 use tempfile::TempDir;
 
@@ -44,7 +44,7 @@ fn publish(stripe: &str, blocks: u16) -> Write {
     let block =
         |index| (BlockIndex(index), NodeId(u32::from(index) + 1), Some(Digest::of_u32("crc32c-list", 7)));
     let blocks = (0..blocks).map(block).collect();
-    Write::Stripes(StripeWrite::Publish { stripe: StripeId(stripe.into()), blocks })
+    Write::Stripes(StripeWrite::Publish { stripe: StripeId(stripe.into()), blocks, origin: Origin::Written })
 }
 
 fn commit(put: u64) -> Write {
@@ -169,6 +169,7 @@ impl Told {
             | StoreChange::Troubles(_)
             | StoreChange::Unjudged(_)
             | StoreChange::Remarks(_)
+            | StoreChange::Needed(_)
             | StoreChange::Unlisted(_)
             | StoreChange::Spoiled { .. } => {
                 unreachable!("`dir` says nothing of the kind")

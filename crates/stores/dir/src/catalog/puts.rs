@@ -13,6 +13,7 @@ use store_api::{
 
 use super::super::checksums::MAX_BLOCK_BYTES;
 use super::DirCatalog;
+use super::counters::bounded;
 use super::eras::ERAS;
 use super::stripes::{NEXT_STRIPE, discard, move_block, new_stripe, store, stored};
 use super::tables::{Change, FILES, META, PUT_STRIPES, PUTS, STRIPES};
@@ -184,6 +185,18 @@ impl DirCatalog {
             Ok(end_put(change, put)?)
         })
     }
+}
+
+/// Gives later puts later times than this one, unless it is in a far future.
+///
+/// # Errors
+/// [`CatalogError::Storage`].
+pub(super) fn begin_after(catalog: &mut DirCatalog, begun_unix_ms: u64) -> Result<(), CatalogError> {
+    let begun = bounded(begun_unix_ms, unix_ms());
+    catalog.change(|change| {
+        let last: u64 = change.get(META, LAST_BEGUN)?.unwrap_or_default();
+        change.put(META, LAST_BEGUN, &last.max(begun))
+    })
 }
 
 fn end_put(change: &Change<'_>, put: PutId) -> Result<(), CatalogError> {

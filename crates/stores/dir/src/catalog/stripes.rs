@@ -214,7 +214,7 @@ impl DirCatalog {
     /// Carries out a change of stripes in the open transaction.
     pub(super) fn change_stripes(&mut self, write: &StripeWrite) -> Result<(), CatalogError> {
         match write {
-            StripeWrite::Publish { stripe, blocks } => self.publish_all(stripe, blocks),
+            StripeWrite::Publish { stripe, blocks, .. } => self.publish_all(stripe, blocks),
             StripeWrite::SetStates(states) => self.set_states(states),
             // Nothing to do. Stripes need no lock, because Mend is the only writer. There are no metadata
             // files to inspect, because only checksum files are stored beside blocks.

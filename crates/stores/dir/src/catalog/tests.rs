@@ -2,6 +2,8 @@
 
 mod rebuilding;
 
+use std::collections::BTreeSet;
+
 use codes::BlockIndex;
 use codes::CodeSpec;
 use proptest::prelude::*;
@@ -16,7 +18,7 @@ use tempfile::TempDir;
 use super::eras::ERAS;
 use super::puts::NEXT_PUT;
 use super::stripes::NEXT_STRIPE;
-use super::tables::META;
+use super::tables::{META, QUEUE};
 use super::*;
 
 fn digest(sum: u32) -> Option<Digest> {
@@ -728,16 +730,28 @@ fn snapshots_are_restored_only_if_no_coordinator_is_running() {
     snapshot.write(&copy).expect("written");
     snapshot.write(&copy).expect("over itself");
     drop(snapshot);
-    let path = test.path();
-    let error = DirCatalog::restore(&copy, &path, CLUSTER).expect_err("in use");
+    // An operator may restore the copy by `cp`, so the copy itself says that its stripes are unproven.
+    let copied = test.folder.path().join("copied.redb");
+    fs::copy(&copy, &copied).expect("copied");
+    let record = DirCatalog::open(&copied, CLUSTER)
+        .expect("whole")
+        .look(|view| view.get::<_, store_api::Unproven>(QUEUE, store_api::UNPROVEN))
+        .expect("readable");
+    assert_eq!(record, Some(store_api::Unproven { since: store_api::Replaced::Restored, from: None }));
+    let (path, none) = (test.path(), BTreeSet::new());
+    let error = DirCatalog::restore(&copy, &path, CLUSTER, &none).expect_err("in use");
     assert!(matches!(error, OpenError::Locked { .. }), "{error}");
     drop(test.catalog);
-    let error = DirCatalog::restore(&copy, &path, "cluster-2").expect_err("another cluster's");
+    let error = DirCatalog::restore(&copy, &path, "cluster-2", &none).expect_err("another cluster's");
     assert!(matches!(error, OpenError::OtherCluster { .. }), "{error}");
     let nothing = test.folder.path().join("nothing");
-    assert!(matches!(DirCatalog::restore(&nothing, &path, CLUSTER), Err(OpenError::Io { .. })));
-    let aside = DirCatalog::restore(&copy, &path, CLUSTER).expect("restored").expect("there was one");
+    assert!(matches!(DirCatalog::restore(&nothing, &path, CLUSTER, &none), Err(OpenError::Io { .. })));
+    let helpers = BTreeSet::from(["bob".to_owned(), "new".to_owned()]);
+    let restored = DirCatalog::restore(&copy, &path, CLUSTER, &helpers).expect("restored");
+    let aside = restored.expect("there was one");
     let catalog = DirCatalog::open(&path, CLUSTER).expect("whole");
+    let added = catalog.nodes().expect("readable").pop().expect("several");
+    assert_eq!((added.name.as_str(), added.address), ("new", None), "it may hold newer blocks");
     assert_eq!(catalog.files("").expect("readable"), [a]);
     drop(catalog);
     let before = DirCatalog::open(aside, CLUSTER).expect("kept");
@@ -758,7 +772,7 @@ fn a_copy_taken_during_a_put_does_not_harm_the_later_file() {
     test.catalog.commit_put(put).expect("complete");
     let path = test.path();
     drop(test.catalog);
-    DirCatalog::restore(&copy, &path, CLUSTER).expect("restored");
+    DirCatalog::restore(&copy, &path, CLUSTER, &BTreeSet::new()).expect("restored");
     let catalog = DirCatalog::open(&path, CLUSTER).expect("whole");
     // Open puts and pending removals are not restored. The blocks of the put are newer than the copy, because
     // the put may have become a file.

@@ -16,6 +16,8 @@ const TAKEN: &str = "another helper uses this folder: start one helper for each 
 /// The layout version of Hadoop 2.8 and later, which has 32 × 32 folders.
 const LAYOUT: &str = "-57";
 const FOLDERS: u8 = 32;
+/// The number of the error that Linux reports for a broken disk.
+const EIO: i32 = 5;
 /// The list of replicas that a stopped DataNode keeps, to avoid a scan at its next start.
 const REPLICA_LIST: &str = "replicas";
 
@@ -132,20 +134,29 @@ impl Volume {
 }
 
 impl Volumes {
-    /// Opens and locks the folders of a DataNode, which must have run there before.
+    /// Opens and locks the folders of a DataNode, which must have run there before. Folders on failed disks are
+    /// left out if there are others, because a DataNode may tolerate failed disks as well
+    /// (`dfs.datanode.failed.volumes.tolerated`).
     pub(super) fn open(folders: &[PathBuf], pool: Option<&str>) -> Result<Self, BlockError> {
-        let folders = folders.iter().map(|folder| fs::canonicalize(folder).map_err(fault(folder)));
-        let folders = folders.collect::<Result<Vec<_>, _>>()?;
-        let pool = match (pool, folders.first()) {
-            (Some(pool), _) => pool.to_owned(),
-            (None, Some(first)) => only_pool(first)?,
-            (None, None) => {
-                return Err(refused(Path::new("dfs.datanode.data.dir"), "no folder is given".to_owned()));
+        let none = || refused(Path::new("dfs.datanode.data.dir"), "no folder is given".to_owned());
+        let (mut open, mut failed) = (Vec::new(), None);
+        for folder in folders {
+            match open_volume(folder, pool) {
+                Ok(volume) => open.push(volume),
+                Err(error) if is_of_disk(&error) => {
+                    tracing::error!(
+                        folder = %folder.display(), %error,
+                        "leaving out a folder; its blocks count as missing. If its disk works again, restart \
+                         this helper; otherwise remove the folder from `folders` in mend.toml"
+                    );
+                    failed = failed.or(Some(error));
+                }
+                Err(error) => return Err(error),
             }
-        };
-        let lock = |folder: &PathBuf| FolderLock::take(folder, OWN_LOCK, TAKEN); // The DataNode locks `in_use.lock`.
-        let locks = folders.iter().map(lock).collect::<Result<_, _>>()?;
-        let volumes = folders.iter().map(|folder| Volume::open(folder, &pool)).collect::<Result<_, _>>()?;
+        }
+        let pool = open.first().map(|(_, pool, _)| pool.clone());
+        let Some(pool) = pool else { return Err(failed.unwrap_or_else(none)) };
+        let (volumes, locks) = open.into_iter().map(|(volume, _, lock)| (volume, lock)).unzip();
         Ok(Self { pool, volumes, own_names: OwnNames::default(), _locks: locks })
     }
 
@@ -232,6 +243,21 @@ impl Volumes {
         found.dedup_by_key(|(name, _)| *name);
         Ok(found)
     }
+}
+
+/// Opens and locks one folder; also returns the name of its block pool. The DataNode locks `in_use.lock`.
+fn open_volume(folder: &Path, pool: Option<&str>) -> Result<(Volume, String, FolderLock), BlockError> {
+    let folder = fs::canonicalize(folder).map_err(fault(folder))?;
+    let pool = pool.map_or_else(|| only_pool(&folder), |pool| Ok(pool.to_owned()))?;
+    let lock = FolderLock::take(&folder, OWN_LOCK, TAKEN)?;
+    Ok((Volume::open(&folder, &pool)?, pool, lock))
+}
+
+/// Whether an error is the fault of a disk: it is not mounted, read-only or broken.
+fn is_of_disk(error: &BlockError) -> bool {
+    let BlockError::Io { source, .. } = error else { return false };
+    let is_missing = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ReadOnlyFilesystem);
+    is_missing || source.raw_os_error() == Some(EIO)
 }
 
 /// Returns the replicas that have a checksum file in a folder; none if the folder does not exist.

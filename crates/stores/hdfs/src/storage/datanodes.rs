@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use attached::ServiceReport;
 use repair::NodeId;
-use store_api::StoreChange;
+use store_api::{OtherData, StoreChange};
 
 use crate::listing::{Service, Standing};
 
@@ -70,10 +70,29 @@ impl DataNodes {
         self.standing(node).is_some_and(|standing| standing.live && standing.service == Service::Normal)
     }
 
+    /// Whether operators have put a DataNode into maintenance.
+    pub fn is_in_maintenance(&self, node: NodeId) -> bool {
+        self.standing(node).is_some_and(|standing| standing.service == Service::Maintenance)
+    }
+
     /// Whether a DataNode is in service. As in HDFS, a DataNode in maintenance is in service even while it is
     /// down.
     pub fn serves(&self, node: NodeId) -> bool {
         self.standing(node).is_some_and(|standing| standing.live || standing.service == Service::Maintenance)
+    }
+
+    /// Returns the DataNodes whose data HDFS has not moved away completely. Files that are not erasure-coded
+    /// have blocks there too.
+    pub fn needed(&self) -> BTreeMap<NodeId, OtherData> {
+        let holds = |standing: &Standing| standing.live && standing.service != Service::Decommissioned;
+        let needed = self.nodes.iter().filter(|(_, node)| node.standing.as_ref().is_some_and(holds));
+        let data = || OtherData {
+            what: "data that HDFS has not moved away".to_owned(),
+            next_step: "decommission the DataNode in HDFS (dfs.hosts.exclude), and wait until hdfs dfsadmin \
+                        -report says Decommissioned"
+                .to_owned(),
+        };
+        needed.map(|(&id, _)| (id, data())).collect()
     }
 
     /// Forgets a node that was removed.

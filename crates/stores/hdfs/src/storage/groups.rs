@@ -157,11 +157,6 @@ impl Groups {
         gone
     }
 
-    /// Forgets a group that no longer exists.
-    pub fn remove(&mut self, number: i64) {
-        self.groups.remove(&number);
-    }
-
     /// Returns the numbers of all groups.
     pub fn numbers(&self) -> Vec<i64> {
         self.groups.keys().copied().collect()

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use attached::{CopyState, Ledger, System};
 use repair::StripeId;
 use store_api::{
-    Answer, Done, Lists, Ownership, RecordWrite, Service, Spread, StoreError, StorePolicy, StripeRecord,
-    StripeWrite, Term, Write, Writers,
+    Answer, Done, Lists, Ownership, RecordWrite, Service, Spread, StoreChange, StoreError, StorePolicy,
+    StripeRecord, StripeWrite, Term, Write, Writers,
 };
 
 pub use open::{AttachError, Attachment, open};
@@ -60,7 +60,7 @@ impl System for Shared {
         let now = self.now();
         let mut state = self.state();
         let mut changes = state.view.everything(now);
-        changes.extend([state.troubles(), state.remarks()]);
+        changes.extend([state.troubles(), state.remarks(), StoreChange::Needed(state.view.nodes().needed())]);
         state.tell(changes);
     }
 
@@ -81,7 +81,7 @@ impl System for Shared {
                 let permits = self.claim(stripe, nodes, blocks).await?;
                 return Ok(Done::with(Answer::Claimed(permits), []));
             }
-            Write::Stripes(StripeWrite::Publish { stripe, blocks }) => {
+            Write::Stripes(StripeWrite::Publish { stripe, blocks, .. }) => {
                 for &(index, node, _) in blocks {
                     self.publish(term, stripe, index, node).await?;
                 }

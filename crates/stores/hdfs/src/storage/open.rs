@@ -56,6 +56,7 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     if let Some(namenode) = &shared.namenode {
         catalog.runtime().spawn(watching::watch_nodes(Arc::downgrade(shared), namenode.clone()));
         catalog.runtime().spawn(watching::watch_groups(Arc::downgrade(shared), namenode.clone()));
+        catalog.runtime().spawn(watching::watch_silence(Arc::downgrade(shared)));
     }
     Ok(catalog.over(records))
 }

@@ -100,7 +100,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Queries the NameNode for a group and records the answer; `None` if the group no longer exists.
+    /// Queries the NameNode for a group and records the answer; `None` if the file no longer contains the group.
+    /// The group may still exist in another file, into which this file was concatenated, or in a snapshot. So
+    /// only the next listings decide whether it is dropped.
     pub(super) async fn look_up(&self, known: &Listed) -> Result<Option<Listed>, String> {
         let asked = self.now();
         let namenode = self.namenode.as_ref().ok_or("no NameNode is configured")?;
@@ -109,13 +111,9 @@ impl Shared {
             return Err("the NameNode is in safe mode".to_owned());
         }
         self.take_groups(asked, listing, false).map_err(|error| error.to_string())?;
-        let now = self.now();
-        let mut state = self.state();
-        let found = state.view.groups().fresh(known.group.number, asked).cloned();
+        let found = self.state().view.groups().fresh(known.group.number, asked).cloned();
         if found.is_none() {
-            state.view.drop_group(known.group.number);
-            let changes = state.view.tell(now, [known.group.number]);
-            state.tell(changes);
+            self.look.notify_one();
         }
         Ok(found)
     }

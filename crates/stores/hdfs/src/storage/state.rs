@@ -15,6 +15,10 @@ use super::view::View;
 use crate::listing::{DataNode, Listing, Progress};
 use crate::namenode::NameNode;
 
+/// The task that queries the NameNode, as a finder of problems.
+pub(super) const ASKING: &str = "asking";
+/// If the last answer with all DataNodes is older than this, the state of HDFS is reported as unknown.
+const BLIND_AFTER: Duration = Duration::from_secs(20);
 /// The status before the first listing.
 const UNLISTED: &str = "HDFS has not been listed yet";
 
@@ -40,6 +44,10 @@ pub(super) struct State {
     remarks: BTreeMap<&'static str, Vec<String>>,
     /// Why HDFS has not been listed yet, as last reported.
     unlisted: Option<String>,
+    /// The time of the last answer with all DataNodes.
+    heard: Duration,
+    /// Whether the state of HDFS was last reported as unknown, because the NameNode does not answer.
+    blind: bool,
     teller: Teller,
 }
 
@@ -116,6 +124,8 @@ impl Shared {
             troubles: BTreeMap::new(),
             remarks: BTreeMap::new(),
             unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
+            heard: Duration::ZERO,
+            blind: false,
             teller,
         };
         Self { namenode, attachment, look: Notify::new(), opened: Instant::now(), state: Mutex::new(state) }
@@ -163,14 +173,21 @@ impl Shared {
     pub(super) fn take_nodes(&self, listing: &Listing) -> Result<(), CatalogError> {
         let now = self.now();
         let mut state = self.state();
+        state.heard = now;
+        if std::mem::take(&mut state.blind) {
+            state.tell(vec![StoreChange::Unlisted(None)]);
+        }
         let numbers = state.number(&self.attachment, &listing.nodes)?;
         let standings = numbers.iter().zip(&listing.nodes);
         let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
-        let service = state.view.take_nodes(now, standings.collect());
-        if !service.is_empty() {
+        let before = state.view.nodes().needed();
+        let mut changes = state.view.take_nodes(now, standings.collect());
+        if !changes.is_empty() {
             self.look.notify_one();
         }
-        state.tell(service);
+        let needed = state.view.nodes().needed();
+        changes.extend((needed != before).then_some(StoreChange::Needed(needed)));
+        state.tell(changes);
         Ok(())
     }
 
@@ -207,6 +224,23 @@ impl Shared {
     /// Returns why HDFS has not been listed yet; `None` after the first listing.
     pub(super) fn unlisted(&self) -> Option<String> {
         self.state().unlisted.clone()
+    }
+
+    /// Reports the state of HDFS as unknown if the NameNode has not listed the DataNodes for some time.
+    pub(super) fn tell_blindness(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        let silence = now.saturating_sub(state.heard);
+        if silence < BLIND_AFTER || state.blind || state.unlisted.is_some() {
+            return;
+        }
+        state.blind = true;
+        let error = state.troubles.get(ASKING).and_then(|lines| lines.first());
+        let why = match error {
+            Some(error) => error.clone(),
+            None => format!("the NameNode has not answered for {} s", silence.as_secs()),
+        };
+        state.tell(vec![StoreChange::Unlisted(Some(why))]);
     }
 
     /// Reports the progress of the first listing.

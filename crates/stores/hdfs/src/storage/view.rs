@@ -95,11 +95,6 @@ impl View {
         changed
     }
 
-    /// See [`Groups::remove`].
-    pub fn drop_group(&mut self, number: i64) {
-        self.groups.remove(number);
-    }
-
     /// Returns the number of groups that were not reported to the coordinator yet.
     pub fn unsettled(&self) -> usize {
         self.unsettled.len()
@@ -177,8 +172,9 @@ impl View {
             return (best, false);
         }
         let Some((node, since)) = held.last_home(index) else { return (None, false) };
-        if !self.nodes.serves(node) {
-            return (Some((node, BlockState::Healthy)), true); // The block is on a node that is down.
+        // Blocks on a node that is down are not listed, nor are blocks on a node in maintenance.
+        if !self.nodes.serves(node) || self.nodes.is_in_maintenance(node) {
+            return (Some((node, BlockState::Healthy)), true);
         }
         // After a DataNode comes up, the NameNode lists it as live before its blocks are reported. The wait
         // therefore begins only when its blocks are known.

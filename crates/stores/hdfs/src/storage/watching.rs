@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::state::Shared;
+use super::state::{ASKING, Shared};
 use crate::listing::{Listing, Snapshots};
 use crate::namenode::{AskError, NameNode};
 
@@ -29,6 +29,15 @@ pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
         let told = namenode.nodes().await;
         note(&shared, told.and_then(|listing| take(&shared, listing, None)));
         settle(&shared).await;
+    }
+}
+
+/// Reports a NameNode that does not answer, until the storage is dropped. A query may wait for minutes.
+pub(super) async fn watch_silence(storage: Weak<Shared>) {
+    loop {
+        sleep(NODES_EVERY).await;
+        let Some(shared) = storage.upgrade() else { return };
+        shared.tell_blindness();
     }
 }
 
@@ -115,7 +124,7 @@ fn uncovered(snapshots: &Snapshots) -> Vec<String> {
     let line = |(folder, why): &(String, String)| {
         format!(
             "files that exist only in snapshots of {folder} are not scrubbed, repaired or counted, because \
-             the NameNode does not list them: {why}; run the coordinator as a user who may list all of HDFS"
+             the NameNode does not list them: {why}; run the coordinator as a superuser of HDFS"
         )
     };
     snapshots.uncovered.iter().map(line).collect()
@@ -167,5 +176,5 @@ fn note(shared: &Shared, told: Result<(), AskError>) {
         Err(AskError::Pausing { .. }) => return,
         Err(error) => vec![format!("cannot list the cluster, so its state here may be outdated: {error}")],
     };
-    shared.state().note_troubles("asking", lines);
+    shared.state().note_troubles(ASKING, lines);
 }

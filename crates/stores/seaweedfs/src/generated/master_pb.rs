@@ -81,6 +81,8 @@ pub struct DiskInfo {
     pub max_volume_count: i64,
     #[prost(int64, tag = "4")]
     pub free_volume_count: i64,
+    #[prost(message, repeated, tag = "6")]
+    pub volume_infos: ::prost::alloc::vec::Vec<VolumeInformationMessage>,
     #[prost(message, repeated, tag = "7")]
     pub ec_shard_infos: ::prost::alloc::vec::Vec<VolumeEcShardInformationMessage>,
     /// All disks of this type, including empty ones.
@@ -88,6 +90,15 @@ pub struct DiskInfo {
     pub max_volume_count_by_disk: ::prost::alloc::collections::BTreeMap<u32, i64>,
     #[prost(uint64, tag = "13")]
     pub disk_free_bytes: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeInformationMessage {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(uint64, tag = "4")]
+    pub file_count: u64,
+    #[prost(uint64, tag = "5")]
+    pub delete_count: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeEcShardInformationMessage {

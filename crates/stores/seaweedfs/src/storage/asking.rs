@@ -23,8 +23,8 @@ pub(super) fn stripe_of(write: &Write) -> Option<StripeId> {
 /// Carries out a write by calling servers.
 pub(super) async fn carry_out(shared: &Arc<Shared>, term: Term, write: &Write) -> Result<Done, StoreError> {
     match write {
-        Write::Stripes(StripeWrite::Publish { stripe, blocks }) => {
-            shared.publish(term, stripe, blocks).await?
+        Write::Stripes(StripeWrite::Publish { stripe, blocks, origin }) => {
+            shared.publish(term, stripe, blocks, *origin).await?
         }
         Write::Stripes(StripeWrite::Claim { stripe, nodes, .. }) => shared.claim(stripe, nodes).await?,
         Write::Stripes(StripeWrite::Release(stripe)) => shared.lock.release(stripe).await,

@@ -186,11 +186,6 @@ impl ClusterLock {
         Ok(claims)
     }
 
-    /// Whether a repair has claimed this stripe.
-    pub async fn is_claimed(&self, stripe: &StripeId) -> bool {
-        self.claims.lock().await.stripes.contains(stripe)
-    }
-
     /// Ends the claim of a stripe, and releases the lock if nothing else needs it.
     pub async fn release(&self, stripe: &StripeId) {
         let mut claims = self.claims.lock().await;

@@ -234,6 +234,10 @@ impl Shared {
                 continue;
             }
             match verdict.bad.get(server) {
+                Some(Problem::Differs) if file == SmallFile::Vif && self.serves_another(name, server) => {
+                    // The new file would label the old shards as current.
+                    return Err("it serves shards of another encoding of the volume".to_owned());
+                }
                 Some(problem) => {
                     if *problem != Problem::Missing {
                         self.known.state().tell_spoiled(name, server, file, problem);
@@ -250,6 +254,10 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    fn serves_another(&self, name: &VolumeName, server: &ServerId) -> bool {
+        self.known.state().view.volumes().serves_another_encoding(name.id(), server)
     }
 
     /// Replaces a server's file by a copy from a server of the majority. The caller must hold the cluster's

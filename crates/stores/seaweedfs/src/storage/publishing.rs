@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::blocks::{ShardName, VolumeName};
 use codes::BlockIndex;
 use repair::{BlockId, Digest, NodeId, StripeId};
-use store_api::{BlockState, RecordWrite, StoreChange, StoreError, Term};
+use store_api::{BlockState, Origin, RecordWrite, StoreChange, StoreError, Term};
 use tokio::time::Instant;
 
 use super::state::Shared;
@@ -22,21 +22,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The number of bytes read from the start and the end of a mounted shard as a test.
 const TRIED_BYTES: u64 = 4096;
 
-/// Where the file of a published shard comes from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    /// A repair has written the file.
-    Rebuilt,
-    /// The file was found on the server's disk. It may be the only good copy.
-    Found,
-}
-
 impl Shared {
     /// Mounts shards whose files are in place, and waits until the master lists them. A server that serves
     /// another file under a shard's name unmounts that file first.
     ///
-    /// If a repair has claimed the stripe, the repair has written the files. Otherwise the files were found on
-    /// the servers' disks (adoption), and this call takes the lock itself.
+    /// A repair that has written the files has claimed the stripe. For files that were found on the servers'
+    /// disks (adoption), this call takes the lock itself.
     ///
     /// # Errors
     /// [`StoreError::NotServed`] if a server does not serve its shard correctly. The shard is then unmounted.
@@ -46,12 +37,12 @@ impl Shared {
         term: Term,
         stripe: &StripeId,
         blocks: &[(BlockIndex, NodeId, Option<Digest>)],
+        origin: Origin,
     ) -> Result<(), StoreError> {
-        let origin = if self.lock.is_claimed(stripe).await { Origin::Rebuilt } else { Origin::Found };
         for &(index, node, _) in blocks {
             self.note_move(stripe, index, node);
             match origin {
-                Origin::Rebuilt => self.serve(term, stripe, index, node, origin).await?,
+                Origin::Written => self.serve(term, stripe, index, node, origin).await?,
                 Origin::Found => self.adopt(term, stripe, index, node).await?,
             }
         }
@@ -122,7 +113,7 @@ impl Shared {
         if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
             tracing::warn!(block = %name, %server, why, "cannot put a shard into service");
             match origin {
-                Origin::Rebuilt => self.withdraw(&shard, server).await,
+                Origin::Written => self.withdraw(&shard, server).await,
                 Origin::Found => self.leave_unmounted(stripe, &shard, server).await,
             }
             return Err(not_served(name, why));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use attached::ServiceReport;
 use repair::NodeId;
-use store_api::StoreChange;
+use store_api::{OtherData, StoreChange};
 
 use crate::listing::{Server, ServerId};
 
@@ -14,6 +14,10 @@ pub(super) struct ServerNodes {
     /// Node IDs of volume servers, with or without a helper.
     nodes: BTreeMap<ServerId, NodeId>,
     service: ServiceReport,
+    /// The number of volumes on each server that are not erasure-coded, as last reported. Servers that have
+    /// disconnected keep theirs.
+    plain_volumes: BTreeMap<NodeId, usize>,
+    is_plain_told: bool,
 }
 
 impl ServerNodes {
@@ -30,6 +34,7 @@ impl ServerNodes {
     /// Forgets a node that was removed.
     pub fn forget(&mut self, node: NodeId) {
         self.nodes.retain(|_, other| *other != node);
+        self.plain_volumes.remove(&node);
     }
 
     /// Returns the server with this node ID.
@@ -42,14 +47,39 @@ impl ServerNodes {
         self.nodes.get(server).copied()
     }
 
-    /// Returns the servers that connected or disconnected since the last report.
+    /// Returns the servers that connected or disconnected since the last report, and all servers with other
+    /// volumes if these have changed.
     pub fn tell_service(&mut self, connected: &BTreeMap<ServerId, Server>) -> Vec<StoreChange> {
         let now: BTreeSet<NodeId> = connected.keys().filter_map(|id| self.node(id)).collect();
-        self.service.update(now)
+        let mut changes = self.service.update(now);
+        let plain = connected.iter().filter_map(|(id, server)| Some((self.node(id)?, server.plain_volumes)));
+        let mut now = self.plain_volumes.clone();
+        now.extend(plain);
+        now.retain(|_, volumes| *volumes > 0);
+        if now != self.plain_volumes || !(self.is_plain_told || now.is_empty()) {
+            self.is_plain_told = true;
+            changes.push(StoreChange::Needed(
+                now.iter().map(|(&node, &volumes)| (node, data(volumes))).collect(),
+            ));
+            self.plain_volumes = now;
+        }
+        changes
     }
 
-    /// Makes the next call of [`tell_service`](Self::tell_service) return all servers, for a new listener.
+    /// Makes the next call of [`tell_service`](Self::tell_service) return everything, for a new listener.
     pub fn reset_service(&mut self) {
         self.service.reset();
+        self.is_plain_told = false;
+    }
+}
+
+fn data(volumes: usize) -> OtherData {
+    OtherData {
+        what: match volumes {
+            1 => "1 volume that is not erasure-coded".to_owned(),
+            several => format!("{several} volumes that are not erasure-coded"),
+        },
+        next_step: "move the volumes to other servers, for example with volumeServer.evacuate in weed shell"
+            .to_owned(),
     }
 }

@@ -11,7 +11,7 @@ fn listing(servers: &str, shards: &str) -> Listing {
         let address = format!("{name}:8080").parse().expect("an address");
         let disks = (0..2).map(|disk| (disk, Disk { kind: String::new() })).collect();
         let (data_center, rack) = ("d".to_owned(), "r".to_owned());
-        let server = Server { address, data_center, rack, disks, free_volumes: 5 };
+        let server = Server { address, data_center, rack, disks, free_volumes: 5, plain_volumes: 0 };
         listing.servers.insert(ServerId(name.to_owned()), server);
     }
     for shard in shards.split_whitespace() {

@@ -9,6 +9,7 @@ use store_api::names::{Era, MAX_COUNT};
 use store_api::{BlockSize, BlockState, FileRecord, Inventory, NodeRecord};
 
 use super::{CLUSTER, CatalogTest, block, blocks_of, digest};
+use crate::catalog::puts::{LAST_BEGUN, unix_ms};
 use crate::catalog::rebuild::{Rebuilt, Rival, Unconfirmed};
 use crate::catalog::stripes::NEXT_STRIPE;
 use crate::catalog::tables::META;
@@ -259,6 +260,26 @@ fn the_newest_readable_put_of_a_name_becomes_the_file() {
     test.publish(&second);
     let new = test.catalog.commit_put(put).expect("complete");
     // The old blocks are still present, because no helper has removed them yet.
+    let mut held = inventories(&test.catalog);
+    held.iter_mut().zip(before).for_each(|(now, before)| now.blocks.extend(before.blocks));
+    let (catalog, _) = rebuilt(&test, &held, true);
+    assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, new.stripes);
+}
+
+/// The clock of the coordinator's machine may have been wrong when the old file was put.
+#[test]
+fn a_file_that_was_replaced_after_a_rebuild_is_newer_than_one_from_the_future() {
+    let month = 30 * 24 * 60 * 60 * 1000;
+    let mut test = CatalogTest::new();
+    test.catalog.change(|change| change.put(META, LAST_BEGUN, &(unix_ms() + month))).expect("written");
+    test.file("a", 1);
+    let before = inventories(&test.catalog);
+    let (catalog, _) = rebuilt(&test, &before, true);
+    let mut test = CatalogTest { catalog, ..test };
+    let put = test.begin_or("a", 1, true).expect("to replace");
+    let stripe = test.allocate(put, 0, [0, 1, 2]);
+    test.publish(&stripe);
+    let new = test.catalog.commit_put(put).expect("complete");
     let mut held = inventories(&test.catalog);
     held.iter_mut().zip(before).for_each(|(now, before)| now.blocks.extend(before.blocks));
     let (catalog, _) = rebuilt(&test, &held, true);

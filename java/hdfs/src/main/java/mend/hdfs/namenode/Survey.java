@@ -95,6 +95,9 @@ final class Survey {
 
   private void tell(DatanodeReportType which, String word) throws IOException {
     for (DatanodeInfo node : client.datanodeReport(which)) {
+      if (node.getDatanodeUuid() == null || node.getDatanodeUuid().isEmpty()) {
+        continue; // The include file (dfs.hosts) names it, but it has not registered since the NameNode started.
+      }
       String rack = plain(node.getNetworkLocation());
       clock.heard(node.getLastUpdate());
       lines.add("d " + number(node) + " " + rack + " " + word + " " + service(node) + " " + node.getLastBlockReportTime());
@@ -105,7 +108,10 @@ final class Survey {
     if (node.isMaintenance()) {
       return "maintenance";
     }
-    return node.isDecommissioned() || node.isDecommissionInProgress() ? "leaving" : "normal";
+    if (node.isDecommissioned()) {
+      return "decommissioned";
+    }
+    return node.isDecommissionInProgress() ? "leaving" : "normal";
   }
 
   /** Reports all DataNodes, with the folders of live ones. */
