@@ -19,6 +19,8 @@ use crate::interrupt::interrupted;
 const RENEWAL_EVERY: Duration = Duration::from_secs(2);
 /// How often a helper checks whether its folder of blocks was exchanged.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The time in which the port is closed before it is opened again.
+const CLOSING_TIME: Duration = Duration::from_secs(1);
 
 /// Implements `mend coordinator`.
 pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Failure> {
@@ -66,7 +68,10 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
         };
         tokio::select! {
             result = daemon.run(ready) => break result.map_err(daemon_failure)?,
-            () = displaced(blocks) => tracing::warn!("another folder of blocks is at the path now; opening it"),
+            () = displaced(blocks) => {
+                tracing::warn!("another folder of blocks is at the path now; opening it");
+                tokio::time::sleep(CLOSING_TIME).await;
+            }
             () = interrupted() => break tracing::info!("stopping"),
         }
     }

@@ -142,6 +142,7 @@ fn invalid_generators_are_refused() {
     assert_eq!(refused("1 0\n0 1\n1 256"), GeneratorError::Number { line: 3, text: "256".into() });
     assert_eq!(refused("1 0\n0 1 1"), GeneratorError::Length { line: 2, found: 3, expected: 2 });
     assert_eq!(refused("0 1\n1 0\n1 1"), GeneratorError::NotSystematic { row: 0, k: 2 });
+    assert_eq!(refused("1 0\n0 1\n1 1\n0 0"), GeneratorError::Zeros { row: 3 });
     assert_eq!(refused("1 0\n0 1"), GeneratorError::Shape { n: 2, k: 2 });
     assert_eq!(refused(""), GeneratorError::Shape { n: 0, k: 0 });
     assert_eq!(refused("1 0\n0 1\n1 1\n1 1\ntolerates 2"), GeneratorError::Claim { claimed: 2, found: 1 });

@@ -54,6 +54,12 @@ pub enum GeneratorError {
         /// Data blocks in a stripe.
         k: usize,
     },
+    /// A row consists of zeros.
+    #[error("row {row} has only zeros, so its block would contain no information; remove the row")]
+    Zeros {
+        /// The row, from 0.
+        row: usize,
+    },
     /// There is no data, no parity, or the number of blocks exceeds the limit.
     #[error(
         "{n} rows of {k} numbers are not a generator matrix: it needs more rows than columns, and at most \
@@ -147,6 +153,7 @@ impl Generator {
             return Err(GeneratorError::NotSystematic { row, k });
         }
         let parity = Matrix::from_rows(&rows[k..]);
+        check_rows(&parity)?;
         match claimed {
             None => Self::new(parity),
             Some(tolerates) => {
@@ -190,6 +197,7 @@ impl Generator {
 
     pub(crate) fn check(&self) -> Result<(), GeneratorError> {
         check_shape(self.blocks(), self.data_blocks())?;
+        check_rows(&self.parity)?;
         match tolerates(&self.parity, self.tolerates, MOST_LOSSES) {
             Some(true) => Ok(()),
             Some(false) => {
@@ -217,6 +225,12 @@ impl fmt::Display for Generator {
             .flat_map(|row| self.parity.row(row))
             .try_for_each(|element| write!(f, "{element:02x}"))
     }
+}
+
+fn check_rows(parity: &Matrix) -> Result<(), GeneratorError> {
+    let is_zero = |row: &usize| parity.row(*row).iter().all(|&element| element == 0);
+    let zeros = (0..parity.rows()).find(is_zero);
+    zeros.map_or(Ok(()), |row| Err(GeneratorError::Zeros { row: parity.columns() + row }))
 }
 
 fn check_shape(n: usize, k: usize) -> Result<(), GeneratorError> {
