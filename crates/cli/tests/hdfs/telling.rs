@@ -153,13 +153,8 @@ pub fn servers(world: &mut World) {
 }
 
 /// The NameNode dies, and is down when the coordinator starts again. The coordinator answers, but does not
-/// report a healthy state. The NameNode's include file also names a DataNode that never registers.
+/// report a healthy state.
 pub fn without_a_namenode(world: &mut World) {
-    let include = world.cluster.folder().join("include");
-    let mut addresses: Vec<String> = world.cluster.nodes().iter().map(|node| node.address()).collect();
-    addresses.push("127.0.3.3:9866".to_owned());
-    std::fs::write(&include, addresses.join("\n")).expect("written");
-    world.restart_namenode_with(&[&format!("dfs.hosts={}", include.display())]);
     let mut mend = attach(world);
     let groups = world.groups().len();
     mend.wait_until_safe(groups);

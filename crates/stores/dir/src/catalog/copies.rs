@@ -25,9 +25,8 @@ use super::{DirCatalog, copy_path};
 ///
 /// A written copy omits the open puts and the list of blocks to be removed. By the time the copy is restored,
 /// these puts may have become files, and the listed blocks may be the only copies. After a restore, the
-/// blocks of these puts and the listed blocks are therefore orphans: no record refers to them. Because nodes may
-/// then hold newer blocks until they have registered again, a copy has no addresses of nodes. It also records
-/// that the parity of all its stripes must be checked. So a copy can be restored by `cp` too.
+/// blocks of these puts and the listed blocks are therefore orphans: no record refers to them. A copy also
+/// records that the parity of all its stripes must be checked, because it may be restored by `cp`.
 pub struct CatalogSnapshot {
     transaction: ReadTransaction,
     path: PathBuf,
@@ -54,8 +53,8 @@ impl DirCatalog {
 
     /// Replaces the catalog at `path` by a copy. The catalog may be missing or damaged. Keeps the old file
     /// under another name and returns that name. No coordinator may have the catalog open. `helpers` are all
-    /// helpers of the cluster. Those that the copy does not contain are added without an address, because they
-    /// may hold newer blocks until they have registered.
+    /// helpers of the cluster. Those that the copy does not contain are added. The new catalog has no addresses
+    /// of nodes, because nodes may hold newer blocks until they have registered again.
     ///
     /// # Errors
     /// [`OpenError`] if the copy is not an intact catalog of this cluster, or the catalog is in use; nothing
@@ -81,6 +80,12 @@ impl DirCatalog {
         for helper in helpers {
             restored.node_id(helper)?;
         }
+        let nodes = restored.nodes()?;
+        restored.change(|change| {
+            nodes.iter().try_for_each(|node| {
+                change.put(NODES, node.id.0, &NodeRecord { address: None, ..node.clone() })
+            })
+        })?;
         drop(restored);
         install(clean, path)
     }
@@ -131,6 +136,7 @@ impl CatalogSnapshot {
         copy.change.set_two_phase_commit(true);
         // A copy must not be mistaken for its original, so the transaction counter (`MARK`) is omitted.
         copy.table(META, |key| *key != MARK && *key != ERAS)?;
+        copy.table(NODES, |_| true)?;
         copy.table(NODE_NAMES, |_| true)?;
         copy.table(FILES, |_| true)?;
         copy.table(QUEUE, |_| true)?;
@@ -138,11 +144,6 @@ impl CatalogSnapshot {
         copy.table(STRIPES, |key| !pending.contains(key))?;
         let change = Change::shared(&copy.change, to);
         change.put(META, ERAS, &self.eras(&pending)?)?;
-        let mut nodes: Vec<NodeRecord> = Vec::new();
-        View::over(&self.transaction, &self.path).each(NODES, 0.., |_, node| nodes.push(node))?;
-        for node in nodes {
-            change.put(NODES, node.id.0, &NodeRecord { address: None, ..node })?;
-        }
         mark_unproven(&change, Replaced::Restored)?;
         copy.change.commit().map_err(|error| fault(to, error))?;
         Ok(())
