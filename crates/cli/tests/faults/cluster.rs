@@ -328,10 +328,16 @@ impl Cluster {
 
     /// Polls until `done` returns true; panics after [`LIMIT`].
     #[track_caller]
-    pub fn eventually(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+    pub fn eventually(&self, what: &str, done: impl FnMut(&Self) -> bool) {
+        self.eventually_within(LIMIT, what, done);
+    }
+
+    /// Polls until `done` returns true; panics after `limit`.
+    #[track_caller]
+    pub fn eventually_within(&self, limit: Duration, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let started = Instant::now();
         while !done(self) {
-            assert!(started.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+            assert!(started.elapsed() < limit, "not within {limit:?}: {what}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }
