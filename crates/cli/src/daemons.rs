@@ -51,13 +51,21 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
 /// Implements `mend helper NAME`.
 pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
-    let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
     let mut told = false;
     loop {
+        let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
         let (of_cluster, helper) = (cluster.clone(), config.clone());
         let opened = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
-        let blocks = opened.await.expect("opening a folder does not panic")?;
-        let mut options = DaemonOptions::new(cluster, config, identity.clone(), blocks.clone());
+        let blocks = match opened.await.expect("opening a folder does not panic") {
+            Ok(blocks) => blocks,
+            Err(error) if told => {
+                tracing::error!(%error, "cannot open the folder of blocks; trying again");
+                tokio::time::sleep(LOOK_EVERY).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut options = DaemonOptions::new(cluster, config, identity, blocks.clone());
         options.descriptors = descriptors::raise();
         let daemon = Daemon::bind(options).await.map_err(daemon_failure)?;
         let line = format!("ready: helper {name} at {}", daemon.address());

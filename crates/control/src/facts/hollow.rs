@@ -9,18 +9,13 @@ use repair::NodeId;
 
 use crate::facts::Facts;
 
-/// Whether a helper is hollow.
+/// Whether a helper is hollow and in its grace period.
 pub(crate) fn has(facts: Facts<'_>, node: NodeId) -> bool {
-    facts.stripes.inventory.hollow().contains_key(&node)
+    facts.stripes.inventory.hollow_since(node).is_some()
 }
 
-/// Returns the hollow helpers and the ends of their grace periods; `None` if automatic repair is off.
+/// Returns these helpers and the ends of their grace periods; `None` if automatic repair is off.
 pub(crate) fn until(facts: Facts<'_>) -> impl Iterator<Item = (NodeId, Option<Duration>)> {
     let grace = facts.nodes.repair_after(facts.base).time();
-    facts
-        .stripes
-        .inventory
-        .hollow()
-        .iter()
-        .map(move |(&node, &since)| (node, grace.map(|grace| since + grace)))
+    facts.stripes.inventory.hollow().map(move |(node, since)| (node, grace.map(|grace| since + grace)))
 }

@@ -284,9 +284,8 @@ impl Healing {
                 false => Some(patience.grace?.saturating_sub(facts.base.now)),
             };
         };
-        if let Some(&since) =
-            facts.stripes.inventory.hollow().get(&home).filter(|_| block.state == BlockState::Missing)
-        {
+        let hollow_since = facts.stripes.inventory.hollow_since(home);
+        if let Some(since) = hollow_since.filter(|_| block.state == BlockState::Missing) {
             return facts.nodes.left_of(
                 facts.base,
                 home,

@@ -44,8 +44,9 @@ pub(crate) struct Holdings {
 pub(crate) struct Inventory {
     /// The holdings of the connected helpers.
     held: BTreeMap<NodeId, Holdings>,
-    /// Helpers that returned without most of their blocks, and the time of their return.
-    hollow: BTreeMap<NodeId, Duration>,
+    /// Helpers that returned without most of their blocks, and the time of their return; `None` if their grace
+    /// period is over. It does not begin again if such a helper reconnects.
+    hollow: BTreeMap<NodeId, Option<Duration>>,
 }
 
 impl Inventory {
@@ -76,7 +77,7 @@ impl Inventory {
     /// Records whether a returned helper is hollow: its list of blocks lacks most of the expected ones.
     pub(in crate::stripes) fn note_hollow(&mut self, node: NodeId, is_hollow: bool, now: Duration) {
         match is_hollow {
-            true => drop(self.hollow.entry(node).or_insert(now)),
+            true => drop(self.hollow.entry(node).or_insert(Some(now))),
             false => drop(self.hollow.remove(&node)),
         }
     }
@@ -94,8 +95,10 @@ impl Inventory {
     }
 
     fn end_hollow(&mut self, ends: impl Fn(Duration) -> bool, out: &mut Out) {
-        for (node, _) in self.hollow.extract_if(.., |_, since| ends(*since)) {
-            out.tell(Signal::Node(node));
+        for (&node, since) in &mut self.hollow {
+            if since.take_if(|since| ends(*since)).is_some() {
+                out.tell(Signal::Node(node));
+            }
         }
     }
 
@@ -113,9 +116,14 @@ impl Inventory {
         }
     }
 
-    /// Returns the hollow helpers and the times of their returns.
-    pub(crate) fn hollow(&self) -> &BTreeMap<NodeId, Duration> {
-        &self.hollow
+    /// Returns the time of return of a hollow helper in its grace period.
+    pub(crate) fn hollow_since(&self, node: NodeId) -> Option<Duration> {
+        self.hollow.get(&node).copied().flatten()
+    }
+
+    /// Returns the hollow helpers in their grace periods, and the times of their returns.
+    pub(crate) fn hollow(&self) -> impl Iterator<Item = (NodeId, Duration)> {
+        self.hollow.iter().filter_map(|(&node, &since)| Some((node, since?)))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Holdings)> {

@@ -173,10 +173,6 @@ impl Shared {
     pub(super) fn take_nodes(&self, listing: &Listing) -> Result<(), CatalogError> {
         let now = self.now();
         let mut state = self.state();
-        state.heard = now;
-        if std::mem::take(&mut state.blind) {
-            state.tell(vec![StoreChange::Unlisted(None)]);
-        }
         let numbers = state.number(&self.attachment, &listing.nodes)?;
         let standings = numbers.iter().zip(&listing.nodes);
         let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
@@ -187,6 +183,10 @@ impl Shared {
         }
         let needed = state.view.nodes().needed();
         changes.extend((needed != before).then_some(StoreChange::Needed(needed)));
+        state.heard = now;
+        if std::mem::take(&mut state.blind) {
+            changes.push(StoreChange::Unlisted(None)); // Reported after the DataNodes that have died meanwhile.
+        }
         state.tell(changes);
         Ok(())
     }
