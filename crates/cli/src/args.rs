@@ -118,6 +118,9 @@ pub enum Verb {
     /// Follow repairs until they end
     #[command(after_help = "Example: mend watch 7")]
     Watch(WatchArgs),
+    /// Show where the time of a repair went, step by step and stripe by stripe
+    #[command(after_help = "Example: mend timeline 7")]
+    Timeline(TimelineArgs),
     /// Pause a repair; rebuilt data is kept
     #[command(after_help = "Example: mend pause 7")]
     Pause(CancelArgs),
@@ -423,9 +426,21 @@ pub struct RepairArgs {
     /// Skip the parity check of rebuilt blocks (digests are always checked)
     #[arg(long)]
     pub no_verify: bool,
+    /// Print where the time went, as a table and a drawing
+    #[arg(long, conflicts_with = "no_wait")]
+    pub timeline: bool,
     /// Return without waiting for the repair to end
     #[arg(long)]
     pub no_wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TimelineArgs {
+    /// The numbers of the repairs, which share one timeline [default: the latest repair]
+    pub repairs: Vec<u64>,
+    /// The latest repairs, up to this number
+    #[arg(long, value_name = "N", conflicts_with = "repairs")]
+    pub last: Option<usize>,
 }
 
 #[derive(Debug, Args)]

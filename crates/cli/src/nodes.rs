@@ -103,8 +103,18 @@ fn row(node: &NodeView) -> [String; 7] {
 /// Removes a helper from the coordinator, then from mend.toml. If the coordinator refuses, mend.toml stays as
 /// it was.
 async fn remove(client: &Client, cluster: &Cluster, node: &Name) -> Result<Answer, Failure> {
-    let view = client.remove_node(node.as_str()).await?;
     let mut cluster = cluster.clone();
+    let view = match client.remove_node(node.as_str()).await {
+        Err(error) if error.is_not_found() && cluster.remove_helper(node)? => {
+            let path = cluster.config_path();
+            let text = format!(
+                "removed {node} from {}: it had never registered; its folder and certificate were kept",
+                path.display()
+            );
+            return Ok(Answer::new(text, &json!({ "name": node.as_str(), "registered": false })));
+        }
+        answer => answer?,
+    };
     let listed = cluster.remove_helper(node)?;
     let path = cluster.config_path();
     let text = match listed {

@@ -70,6 +70,9 @@ pub struct WideArgs {
     /// Skip the parity check of rebuilt blocks (digests are always checked)
     #[arg(long)]
     pub no_verify: bool,
+    /// Print where the time went, as a table and a drawing
+    #[arg(long, conflicts_with = "no_wait")]
+    pub timeline: bool,
     /// Return without waiting for the repair to end
     #[arg(long)]
     pub no_wait: bool,
@@ -146,6 +149,7 @@ pub async fn node(client: &Client, action: &WholeNode, detail: Detail) -> Result
 async fn recover(client: &Client, args: &RecoverArgs, detail: Detail) -> Result<Answer, Failure> {
     let request = RepairRequest { node: Some(args.node.to_string()), ..request(&args.options) };
     let view = client.repair(&request).await?;
+    let detail = detail.with_timeline(args.options.timeline);
     repairs::await_unless(client, view, args.options.no_wait, detail).await
 }
 
@@ -157,6 +161,7 @@ async fn drain(client: &Client, args: &DrainArgs, detail: Detail) -> Result<Answ
     };
     let request = RepairRequest { drain: Some(args.node.to_string()), way, ..request(&args.options) };
     let view = client.repair(&request).await?;
+    let detail = detail.with_timeline(args.options.timeline);
     let answer = repairs::await_unless(client, view, args.options.no_wait, detail).await?;
     let leaving = client.status().await?.helpers.leaving;
     let left = leaving.iter().find(|leaving| leaving.node == args.node.as_str());

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::{Client, ItemState, ParityOutcome, RepairItem, RepairRequest, RepairState, RepairView};
+use client::{
+    Client, ItemState, ParityOutcome, RepairItem, RepairRequest, RepairState, RepairView, Timeline,
+};
 
 use crate::answer::Answer;
-use crate::args::RepairArgs;
+use crate::args::{RepairArgs, TimelineArgs};
 use crate::blocks::{Target, find};
 use crate::failure::{Exit, Failure};
 use crate::format::{count, lasting, printable, rate, size};
@@ -18,20 +20,27 @@ const SHOW_EVERY: Duration = Duration::from_secs(2);
 /// The maximum number of stripes to list without `--verbose`.
 const ITEMS_LISTED: usize = 20;
 
-/// How much to print about a repair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// The totals, and the stripes that were not repaired.
-    Bad,
-    /// One line for each stripe.
-    Stripes,
+/// How much to print about a repair. The totals, and the stripes that were not repaired, are always printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// Whether to print a line for each stripe.
+    pub stripes: bool,
+    /// Whether to print where the time went.
+    pub timeline: bool,
+}
+
+impl Detail {
+    /// Adds the timeline, if the user wants it.
+    pub fn with_timeline(self, timeline: bool) -> Self {
+        Self { timeline, ..self }
+    }
 }
 
 /// Implements `mend repair`.
 pub async fn repair(client: &Client, args: &RepairArgs, detail: Detail) -> Result<Answer, Failure> {
     let request = request(client, args).await?;
     let view = client.repair(&request).await?;
-    await_unless(client, view, args.no_wait, detail).await
+    await_unless(client, view, args.no_wait, detail.with_timeline(args.timeline)).await
 }
 
 /// Waits for a repair to end and reports it. With `no_wait`, reports only that the repair was started, unless
@@ -116,25 +125,48 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     text.extend(bound.map(|bound| bound + "\n"));
     // Failures come first; successes are listed only with `--verbose`.
     let (done, bad): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == ItemState::Done);
-    match detail {
-        Detail::Stripes => bad.iter().chain(&done).for_each(|item| text += &item_text(item)),
-        // A repair of one stripe that rebuilt nothing needs an explanation.
-        Detail::Bad if view.counts.stripes == 1 && view.counts.blocks_rebuilt == 0 && bad.is_empty() => {
-            done.iter().for_each(|item| text += &item_text(item));
-        }
-        Detail::Bad => text += &bad_text(&bad),
+    // A repair of one stripe that rebuilt nothing needs an explanation.
+    let unexplained = view.counts.stripes == 1 && view.counts.blocks_rebuilt == 0 && bad.is_empty();
+    if detail.stripes || unexplained {
+        bad.iter().chain(&done).for_each(|item| text += &item_text(item));
+    } else {
+        text += &bad_text(&bad);
     }
     if bad.is_empty() {
         view.reasons.iter().for_each(|reason| text += &format!("{}\n", printable(&reason.reason)));
     }
-    if detail == Detail::Bad {
+    if !detail.stripes {
         let replanned: Vec<&String> = done.iter().flat_map(|item| &item.replanned).collect();
         replanned
             .iter()
             .take(ITEMS_LISTED)
             .for_each(|why| text += &format!("replanned: {}\n", printable(why)));
     }
+    if detail.timeline {
+        text += &format!("\n{}", Timeline::of(std::slice::from_ref(view)));
+    }
     text
+}
+
+/// Implements `mend timeline`.
+pub async fn timeline(client: &Client, args: TimelineArgs) -> Result<Answer, Failure> {
+    let mut numbers = args.repairs;
+    if numbers.is_empty() {
+        numbers = client.repairs().await?.iter().map(|view| view.repair).collect();
+        numbers.sort_unstable();
+        numbers.drain(..numbers.len().saturating_sub(args.last.unwrap_or(1)));
+    }
+    let mut views = Vec::new();
+    for repair in numbers {
+        views.push(client.whole_repair(repair).await?);
+    }
+    if views.is_empty() {
+        return Err(Failure::new("there was no repair since the coordinator was started")
+            .help("`mend history` lists earlier repairs, without timelines"));
+    }
+    let heading = |view: &RepairView| format!("repair {} ({}): {}\n", view.repair, view.target, view.state);
+    let headings: String = views.iter().map(heading).collect();
+    Ok(Answer::new(format!("{headings}\n{}", Timeline::of(&views)), &views))
 }
 
 /// Returns how long a repair was active. Pauses do not count, because this time is compared with the lower
@@ -226,7 +258,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(
-            ended_text(&view, Detail::Bad),
+            ended_text(&view, Detail::default()),
             "repair 7 (node h4) done after 2 s: 3 blocks, 6 MiB rebuilt in 3 of 3 stripes, 3 MiB/s\nlinks and \
              disks allow 1 s at best (50% of the time taken)\n"
         );

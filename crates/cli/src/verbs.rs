@@ -36,7 +36,7 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
 async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
     let role = cli.client.map_or_else(Role::default_client, Role::Client);
     let folder = cli.cluster;
-    let detail = if cli.verbose > 0 { Detail::Stripes } else { Detail::Bad };
+    let detail = Detail { stripes: cli.verbose > 0, timeline: false };
     match cli.verb {
         Verb::Init(args) => cluster_folder::init(folder, &args),
         Verb::Attach(AttachTo { kind, args }) => {
@@ -85,6 +85,7 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
             Verb::Status(args) => status::status(&client, &args).await,
             Verb::Repair(args) => repairs::repair(&client, &args, detail).await,
             Verb::Watch(args) => recoveries::watch(&client, &args, detail).await,
+            Verb::Timeline(args) => repairs::timeline(&client, args).await,
             Verb::Pause(args) => recoveries::pause(&client, args.repair, true).await,
             Verb::Resume(args) => recoveries::pause(&client, args.repair, false).await,
             Verb::Bench(BenchAction::Links(args)) => network::bench_links(&client, &args).await,

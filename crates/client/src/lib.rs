@@ -39,6 +39,7 @@ mod requests;
 mod rooms;
 mod session;
 mod target;
+mod timeline;
 mod whole;
 
 pub use client::{Client, ClientOptions};
@@ -50,6 +51,7 @@ pub use repair::wire::RequestFailure;
 pub use rooms::{Memory, MemorySink, Room, delivery_to};
 pub use session::ReadRequest;
 pub use store_api::Sinks;
+pub use timeline::Timeline;
 pub use views::*;
 
 use std::sync::Arc;

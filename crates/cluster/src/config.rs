@@ -3,7 +3,7 @@
 //! A [`Config`] is always valid. An unknown key, a duplicate address or a helper that cannot be dialled is an
 //! error with file, line and key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -199,6 +199,11 @@ impl Config {
     /// Returns the helper with this name.
     pub fn helper(&self, name: &Name) -> Option<&HelperConfig> {
         self.helpers.iter().find(|helper| helper.name == *name)
+    }
+
+    /// Returns the names of all helpers.
+    pub fn helper_names(&self) -> BTreeSet<String> {
+        self.helpers.iter().map(|helper| helper.name.to_string()).collect()
     }
 
     /// Whether data edges are encrypted: the value of `data_tls`, or if that is absent, whether any helper is

@@ -17,6 +17,13 @@ pub(crate) struct Base {
 }
 
 impl Base {
+    /// Drops a removed helper from the list of mend.toml's helpers.
+    pub(crate) fn unlist(&mut self, name: &str) {
+        if let Some(helpers) = &mut self.settings.helpers {
+            helpers.remove(name);
+        }
+    }
+
     /// Checks that a helper's blocks belong to this cluster. Otherwise, the error is the reason for refusing
     /// the helper.
     pub(crate) fn check_cluster(&self, cluster_id: &str) -> Result<(), String> {

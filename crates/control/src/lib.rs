@@ -156,6 +156,8 @@ pub enum Event {
     EncryptEdges,
     /// The reloaded configuration has this network.
     Network(Box<Network>),
+    /// The reloaded configuration lists these helpers.
+    Listed(BTreeSet<String>),
     /// A client has sent a request to the API.
     Asked(Box<Command>),
 }
@@ -275,6 +277,7 @@ impl Control {
             // accident.
             Event::EncryptEdges => self.nodes.encrypt_edges(),
             Event::Network(network) => self.change_network(*network),
+            Event::Listed(helpers) => self.base.settings.helpers = Some(helpers),
             Event::Asked(command) => self.carry_out(*command),
         }
         self.work();

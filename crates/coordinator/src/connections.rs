@@ -158,6 +158,8 @@ impl Shared {
         {
             return; // The coordinator is stopping.
         }
+        // An error means that the coordinator is stopping.
+        let _ = self.events.send(Incoming::Event(Event::Listed(cluster.config().helper_names()))).await;
         match cluster.config().network() {
             Ok(network) => drop(self.events.send(Incoming::Event(Event::Network(Box::new(network)))).await),
             // The earlier network settings remain in force.

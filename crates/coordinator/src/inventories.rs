@@ -45,7 +45,7 @@ pub async fn gather_inventories(config: CoordinatorConfig, wait: Duration) -> Re
     let door = Door::new("control", identity.server_config(), config.descriptors);
     let cluster = config.cluster.clone();
     let server = tokio::spawn(ControlServer { listener, door, cluster, events }.serve());
-    let expected = config.cluster.config().helpers.iter().map(|helper| helper.name.to_string()).collect();
+    let expected = config.cluster.config().helper_names();
     let cluster_id = config.cluster.config().cluster_id.to_string();
     let mut asking = Asking { cluster_id, expected, connections: BTreeMap::new(), answered: BTreeMap::new() };
     asking.gather(incoming, Instant::now() + wait).await;

@@ -212,7 +212,7 @@ fn start_core(
         block_bytes: cluster.defaults.block_bytes.bytes(),
         scheme: cluster.defaults.scheme.clone(),
         repair_after: cluster.coordinator.repair_after,
-        helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
+        helpers: Some(cluster.helper_names()),
         beside: config.servers.clone(),
         scrub_bytes_per_s: cluster.coordinator.scrub_rate.map(|rate| rate.bits_per_second() / 8),
         scrub_parity: cluster.coordinator.scrub_parity,

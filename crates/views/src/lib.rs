@@ -515,6 +515,9 @@ pub struct RepairItem {
     pub replanned: Vec<String>,
     /// The job that works on this stripe, while it runs.
     pub job: Option<JobView>,
+    /// When the last attempt reached its steps, in microseconds since the repair's stripes were queued.
+    #[serde(default)]
+    pub timeline_us: BTreeMap<RepairStep, u64>,
 }
 
 /// A block that was rebuilt.

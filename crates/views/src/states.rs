@@ -93,6 +93,31 @@ states! {
         Cancelled = "cancelled",
     }
 
+    /// A step in the repair of a stripe, in the order in which steps are reached. A block may be recorded
+    /// before or after it is read back.
+    RepairStep {
+        /// The scheduler has proposed the stripe for the first time.
+        Planned = "planned",
+        /// The store has granted the claim on the stripe. Only stores that other programs change have claims.
+        Claimed = "claimed",
+        /// The job has started: its plan has the bandwidth that it needs, and the helpers get their tasks.
+        Started = "started",
+        /// The new helper has received the first slice.
+        FirstSlice = "first-slice",
+        /// The new helper has received all slices.
+        Delivered = "delivered",
+        /// The block is durable, and has the recorded digest.
+        Sealed = "sealed",
+        /// The parity check has ended.
+        Checked = "checked",
+        /// The block is in its place; the store's own process, if there is one, has accepted it.
+        Committed = "committed",
+        /// The catalog has recorded the block; an attached store lists it.
+        Recorded = "recorded",
+        /// The repair of the stripe has ended: the block was read back.
+        Ended = "ended",
+    }
+
     /// The state of a scrub.
     ScrubState {
         /// Blocks are being read.

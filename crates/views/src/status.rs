@@ -64,6 +64,9 @@ pub struct HelperStates {
     pub nodes_up: Vec<String>,
     /// Names of helpers that are down.
     pub nodes_down: Vec<String>,
+    /// Names of helpers that mend.toml lists and that have never registered.
+    #[serde(default)]
+    pub nodes_never_registered: Vec<String>,
     /// Helpers that are down, and the state of the recovery of their blocks.
     pub gone: Vec<GoneNode>,
     /// Helpers with no room, or hardly any, for further blocks.
@@ -171,6 +174,7 @@ mod tests {
         let defaults = [
             "contradictions",
             "full",
+            "nodes_never_registered",
             "own_files",
             "remarks",
             "servers_down",

@@ -139,6 +139,7 @@ impl<'a> Answers<'a> {
             next_step: item.next_step.clone(),
             replanned: item.replanned.clone(),
             job,
+            timeline_us: item.timeline.view(),
         }
     }
 

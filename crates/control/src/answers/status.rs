@@ -10,9 +10,10 @@ use views::{
     RecoveryState, Redundancy, Severity, Status, StoreState, Work,
 };
 
+use crate::SETTLE_LIMIT;
 use crate::answers::Answers;
 use crate::counts::count;
-use crate::error::{FileError, RequestError};
+use crate::error::{FileError, RequestError, list};
 use crate::facts::{Facts, Standing, unheard};
 use crate::jobs::puts::file_view;
 use crate::nodes::sorted;
@@ -29,6 +30,7 @@ impl<'a> Answers<'a> {
         let (files, file_bytes) = self.facts.stripes.picture.files().in_all();
         let nodes_up = sorted(self.facts.nodes.live_helpers().map(|node| self.facts.nodes.name(node)));
         let nodes_down = self.facts.nodes.registry.down_helpers(self.facts.base);
+        let nodes_never_registered = self.facts.nodes.registry.never_registered(self.facts.base);
         let (gone, full, stuck) = (self.gone_nodes(), self.full_nodes(), self.stuck_drains());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
@@ -40,7 +42,8 @@ impl<'a> Answers<'a> {
                 && self.facts.may_change()
                 && self.facts.stripes.news.unlisted().is_none(),
             severity: self.severity(&stripes, !full.is_empty() || !stuck.is_empty()),
-            summary: self.first_line(&stripes, &nodes_up, &nodes_down)
+            summary: self
+                .first_line(&stripes, &helpers_text(&nodes_up, &nodes_down, &nodes_never_registered))
                 + &full_text(&full)
                 + &stuck_text(&stuck),
             advice: self.advice(&stripes, &gone),
@@ -52,7 +55,14 @@ impl<'a> Answers<'a> {
                 contradictions: self.contradiction_views(),
                 lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
             },
-            helpers: HelperStates { nodes_up, nodes_down, gone, full, leaving: self.leaving_views() },
+            helpers: HelperStates {
+                nodes_up,
+                nodes_down,
+                nodes_never_registered,
+                gone,
+                full,
+                leaving: self.leaving_views(),
+            },
             work: Work {
                 jobs: self.jobs.job_views(),
                 repairs: self.open_repairs(),
@@ -127,13 +137,13 @@ impl<'a> Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    fn first_line(self, census: &Census, up: &[String], down: &[String]) -> String {
+    fn first_line(self, census: &Census, helpers: &str) -> String {
         if let Some(why) = self.facts.stripes.news.unlisted() {
-            return format!("UNKNOWN  {why}; {}{}", helpers_text(up, down), self.facts.servers_text());
+            return format!("UNKNOWN  {why}; {helpers}{}", self.facts.servers_text());
         }
         let incomplete = unheard::text(self.facts).map(|text| ("INCOMPLETE", text));
         let unproven = self.scrub.proof.words(census.stripes).map(|text| ("UNPROVEN", text));
-        let line = summary(census, up, down).doubted([incomplete, unproven]).to_string();
+        let line = summary(census, helpers).doubted([incomplete, unproven]).to_string();
         let line = self.facts.stripes.unjudged.first_line(line) + &self.facts.servers_text();
         if let Err(behind) = self.facts.check_not_behind() {
             return format!("STOPPED  {behind}; {}", behind.next_step());
@@ -171,7 +181,21 @@ impl<'a> Answers<'a> {
     fn all_troubles(self) -> Vec<String> {
         let now = UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms);
         let expiring = self.facts.nodes.certificates.warnings(now);
-        self.facts.stripes.news.troubles.iter().cloned().chain(expiring).collect()
+        let absent = self.never_registered_text();
+        self.facts.stripes.news.troubles.iter().cloned().chain(expiring).chain(absent).collect()
+    }
+
+    /// Returns the sentence about helpers of mend.toml that have never registered. `None` if there are none, or
+    /// if helpers may still be starting.
+    fn never_registered_text(self) -> Option<String> {
+        let names = self.facts.nodes.registry.never_registered(self.facts.base);
+        let ([first, ..], true) = (&names[..], self.facts.base.now >= SETTLE_LIMIT) else { return None };
+        let has = if names.len() == 1 { "has" } else { "have" };
+        Some(format!(
+            "{} of mend.toml {has} never registered: start it (mend helper {first}), or take it off the list (mend node \
+             remove {first})",
+            list(&names)
+        ))
     }
 
     /// Counts stripes by remaining redundancy. It uses the running counts of the picture (the catalog in
@@ -282,12 +306,19 @@ impl<'a> Tally<'a> {
     }
 }
 
-fn helpers_text(up: &[String], down: &[String]) -> String {
-    match (up, down) {
-        ([], []) => "no helper is up".to_owned(),
-        (up, []) => format!("all {} up", count(up.len() as u64, "helper")),
-        (up, down) => format!("{} up, down: {}", count(up.len() as u64, "helper"), down.join(", ")),
+/// Says how many helpers are up, and names the others.
+fn helpers_text(up: &[String], down: &[String], never_registered: &[String]) -> String {
+    let mut text = match (up, down, never_registered) {
+        ([], [], _) => "no helper is up".to_owned(),
+        (up, [], []) => format!("all {} up", count(up.len() as u64, "helper")),
+        (up, ..) => format!("{} up", count(up.len() as u64, "helper")),
+    };
+    for (state, names) in [("down", down), ("never registered", never_registered)] {
+        if !names.is_empty() {
+            text += &format!(", {state}: {}", names.join(", "));
+        }
     }
+    text
 }
 
 fn stuck_text(drains: &[String]) -> String {
@@ -332,8 +363,7 @@ impl Line {
     }
 }
 
-fn summary(census: &Census, up: &[String], down: &[String]) -> Line {
-    let helpers = helpers_text(up, down);
+fn summary(census: &Census, helpers: &str) -> Line {
     let all = census.stripes;
     if all == 0 {
         return Line::new(SAFE, format!("nothing is stored; {helpers}"));
@@ -422,13 +452,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn helpers_that_are_not_up_are_named() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let text = |up: &[&str], down: &[&str], never: &[&str]| {
+            helpers_text(&names(up), &names(down), &names(never))
+        };
+        assert_eq!(text(&[], &[], &[]), "no helper is up");
+        assert_eq!(text(&["h1"], &[], &[]), "all 1 helper up");
+        assert_eq!(text(&["h1"], &["h2", "h10"], &[]), "1 helper up, down: h2, h10");
+        assert_eq!(text(&[], &[], &["h1"]), "no helper is up, never registered: h1");
+        assert_eq!(text(&["h1"], &["h2"], &["h3"]), "1 helper up, down: h2, never registered: h3");
+    }
+
+    #[test]
     fn the_first_line_summarizes_the_redundancy() {
         let class = |survives, stripes, degraded| Redundancy {
             stripes,
             degraded,
             ..empty_class(Survives { blocks: survives, nodes: survives, hosts: 0, racks: 0 }, false, false)
         };
-        let up = vec!["h1".to_owned()];
+        let up = "all 1 helper up";
         let census = |intact, redundancy: Vec<Redundancy>, unreadable| Census {
             stripes: 10,
             intact,
@@ -437,24 +480,20 @@ mod tests {
             unreadable_stripes: vec!["7".into(); unreadable as usize],
             ..Census::default()
         };
-        let line = |census: &Census| summary(census, &up, &[]).to_string();
+        let line = |census: &Census| summary(census, up).to_string();
         assert_eq!(line(&Census::default()), "safe  nothing is stored; all 1 helper up");
         let whole = census(10, vec![class(4, 10, 0)], 0);
         assert_eq!(line(&whole), "safe  all 10 stripes are whole and can lose 4 blocks; all 1 helper up");
         let one = Census { stripes: 1, intact: 1, redundancy: vec![class(1, 1, 0)], ..Census::default() };
-        let down = ["h2".to_owned(), "h10".to_owned()];
-        assert_eq!(
-            summary(&one, &up, &down).to_string(),
-            "safe  the only stripe is whole and can lose 1 block; 1 helper up, down: h2, h10"
-        );
+        assert_eq!(line(&one), "safe  the only stripe is whole and can lose 1 block; all 1 helper up");
         let doubts =
             || [("INCOMPLETE", "a"), ("UNPROVEN", "b")].map(|(word, text)| Some((word, text.into())));
         assert_eq!(
-            summary(&one, &up, &[]).doubted(doubts()).to_string(),
+            summary(&one, up).doubted(doubts()).to_string(),
             "INCOMPLETE  a; b; the only stripe is whole and can lose 1 block; all 1 helper up"
         );
         let degraded = census(8, vec![class(1, 2, 2), class(4, 8, 0)], 0);
-        assert_eq!(summary(&degraded, &up, &[]).doubted(doubts()).to_string(), line(&degraded));
+        assert_eq!(summary(&degraded, up).doubted(doubts()).to_string(), line(&degraded));
         assert!(line(&degraded).starts_with("DEGRADED  2 of 10 stripes can lose only 1 more block; "));
         let degraded = census(8, vec![class(0, 3, 0), class(3, 2, 2)], 0);
         assert!(line(&degraded).starts_with("DEGRADED  2 of 10 stripes can lose 3 more blocks; "));

@@ -28,6 +28,13 @@ impl Registry {
         sorted(down.map(|(_, name)| name.to_owned()))
     }
 
+    /// Returns the names of the helpers that mend.toml lists and that have never registered.
+    pub(crate) fn never_registered(&self, base: &Base) -> Vec<String> {
+        let known: BTreeSet<&str> = self.named().map(|(_, name)| name).collect();
+        let listed = base.settings.helpers.iter().flatten();
+        sorted(listed.filter(|name| !known.contains(name.as_str())).cloned())
+    }
+
     /// Returns the names of the store's servers that have no helper by configuration.
     pub(crate) fn servers_without_helper(&self, base: &Base) -> Vec<String> {
         let alone = self.named().filter(|&(node, _)| self.has_no_helper(base, node));

@@ -37,6 +37,7 @@ pub(crate) mod repair;
 pub(crate) mod room;
 mod scheduler_facts;
 pub(crate) mod stand_in;
+mod timeline;
 pub(crate) mod verify_first;
 pub(crate) mod views;
 
@@ -198,6 +199,7 @@ impl Repairs {
             }
             (Ok(outcome), None) => {
                 self.scheduler.handle_done(item.id, now);
+                self.job_succeeded(repair, stripe, now);
                 let record = facts.stripes.stripe_record(stripe).ok();
                 let repair = self.queue.by_id.get_mut(&repair).expect("the repair of an item exists");
                 repair.note_rebuilt(stripe, record.as_ref(), outcome);

@@ -6,6 +6,7 @@ use codes::BlockIndex;
 use recovery::{End, HelperPolicy, ItemState, JOBS_AT_ONCE, Kind, Loads, Placement, Proposal, RepairId};
 use repair::{BlockId, JobId, JobPhase, JobRequest, StripeId, Wanted};
 use store_api::StripeRecord;
+use views::RepairStep;
 
 use crate::facts::Facts;
 use crate::jobs::owner::Owner;
@@ -57,6 +58,7 @@ impl Repairs {
         out: &mut Out,
     ) -> Option<Prepared> {
         let order = self.queue.by_id[&proposal.repair.0].order.clone();
+        self.reach(proposal.repair.0, &proposal.stripe, RepairStep::Planned, facts.base.now);
         match self.try_prepare((facts, jobs), &order, proposal, out) {
             Ok(Preparation::Ready(prepared)) => return Some(*prepared),
             Ok(Preparation::Later) => {}
@@ -156,7 +158,9 @@ impl Repairs {
         let repair =
             self.queue.by_id.get_mut(&proposal.repair.0).expect("the repair of a proposed item exists");
         repair.note_started(&proposal.stripe, blocks);
-        if let (HelperPolicy::MPpr, Some(predicted)) = (repair.order.helpers, predicted) {
+        let helpers = repair.order.helpers;
+        self.job_starts(proposal.repair.0, &proposal.stripe, facts.base.now);
+        if let (HelperPolicy::MPpr, Some(predicted)) = (helpers, predicted) {
             let due = facts.base.now + LATE_AFTER + predicted * LATE_TIMES;
             self.scheduler.set_due(proposal.item, due);
         }

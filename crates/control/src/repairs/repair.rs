@@ -11,6 +11,7 @@ use store_api::{BlockRecord, StripeRecord};
 use crate::effect::Reply;
 use crate::repairs::course::Course;
 use crate::repairs::orders::Order;
+use crate::repairs::timeline::Timeline;
 
 /// A repair, from its order until it is forgotten.
 pub(crate) struct Repair {
@@ -53,6 +54,7 @@ pub(crate) struct Item {
     /// Whether the item failed because blocks of its stripe contradict each other and the wrong one is
     /// unknown.
     pub(crate) contradictory: bool,
+    pub(crate) timeline: Timeline,
 }
 
 impl Repair {
@@ -140,6 +142,7 @@ impl Item {
             next_step: None,
             replanned: Vec::new(),
             contradictory: false,
+            timeline: Timeline::default(),
         }
     }
 

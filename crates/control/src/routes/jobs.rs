@@ -138,6 +138,7 @@ impl Control {
         }
         self.nodes.topology.clear_reserved();
         self.jobs.stirred.insert(id);
+        self.note_job_step(id);
     }
 
     /// Passes an event to all jobs, like [`with_job`](Self::with_job).

@@ -57,6 +57,9 @@ fn end_maintenance(control: &mut Control, name: &str) -> Result<NodeView, Reques
 
 /// Removes a helper that is not connected and holds no recorded block.
 fn remove_node(control: &mut Control, name: &str, reply: Reply<NodeView>) {
+    if control.nodes.node_named(&control.base, name).is_err() {
+        control.base.unlist(name); // The helper may be in mend.toml although it has never registered.
+    }
     match control.answers().check_removal(name) {
         Ok((node, view)) => {
             control.nodes.registry.begin_forgetting(node);
@@ -84,6 +87,7 @@ impl Control {
         self.stripes.newer.forget_rejected(&self.nodes, node, &mut self.out);
         self.stripes.inventory.forget(node);
         self.nodes.forget_node(&self.base, node, &mut self.out);
+        self.base.unlist(&name);
         self.out.note(HistoryEvent::NodeRemoved { node: name });
     }
 }

@@ -39,6 +39,9 @@ impl Control {
             Then::Repair(RepairThen::Ordered(ordered)) => ordered.go_on(self, result),
             Then::Repair(RepairThen::Claimed { stripe }) => {
                 let repairs = &mut self.repairs;
+                if result.is_ok() {
+                    repairs.claim_granted(&stripe, self.base.now);
+                }
                 let others = (&mut repairs.scheduler, &mut repairs.refusals);
                 repairs.claims.answered(&stripe, result, self.base.now, others);
             }
@@ -77,6 +80,7 @@ impl Published {
             control.stripes.note_made(outer, jobs, job, &stripe, &blocks, out);
         }
         control.jobs.blocks_published(facts!(control), job, error, &mut control.out);
+        control.note_recorded(job);
     }
 }
 

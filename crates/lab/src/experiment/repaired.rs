@@ -3,6 +3,9 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use client::{RepairView, Timeline};
+use testbed::Mend;
+
 use super::{Usage, Watching};
 use crate::error::LabError;
 use crate::network::Network;
@@ -13,9 +16,30 @@ use crate::report::median;
 pub(crate) struct Repaired {
     pub(crate) time: Duration,
     pub(crate) usage: Usage,
+    /// Where the time went, as a table; empty for repairs that are not Mend's.
+    pub(crate) timeline: String,
 }
 
 impl Repaired {
+    pub(crate) fn new(time: Duration, usage: Usage) -> Self {
+        Self { time, usage, timeline: String::new() }
+    }
+
+    /// Adds the timeline of the latest repairs of `mend`, up to this number.
+    pub(crate) fn with_timeline(self, mend: &Mend, repairs: usize) -> Self {
+        let views = mend.ask(&["timeline", "--last", &repairs.to_string()]);
+        let views: Option<Vec<RepairView>> = views.and_then(|views| serde_json::from_value(views).ok());
+        Self { timeline: views.map(|views| Timeline::of(&views).table()).unwrap_or_default(), ..self }
+    }
+
+    /// Returns the timeline with a heading, as a block of a page; empty if there is none.
+    pub(crate) fn timeline_block(&self, heading: &str) -> String {
+        match &self.timeline[..] {
+            "" => String::new(),
+            timeline => format!("{heading}:\n\n```text\n{timeline}```\n\n"),
+        }
+    }
+
     /// Returns a table cell that marks a repair whose bottleneck was the processors rather than the links.
     pub(crate) fn bound_by(&self) -> String {
         if self.usage.metered.cpu_bound { "processors" } else { "" }.to_owned()
@@ -57,7 +81,7 @@ pub(crate) fn measure(
     let watching = Watching::start(network, processes)?;
     let begun = Instant::now();
     work()?;
-    Ok(Repaired { time: begun.elapsed(), usage: watching.stop()? })
+    Ok(Repaired::new(begun.elapsed(), watching.stop()?))
 }
 
 /// Starts `program` and measures time and resources until `until` returns. Then waits for the program to end.

@@ -51,7 +51,7 @@ pub(super) fn commanded(
     eventually("HDFS to remove the bad one", || {
         lab.cluster.nodes()[holder].block(number).is_none().then_some(())
     });
-    Ok(Repaired { time: Duration::from_millis(ended - begun), usage })
+    Ok(Repaired::new(Duration::from_millis(ended - begun), usage))
 }
 
 /// Deletes a block's files. Returns the time from the start of `mend repair` until the NameNode lists the

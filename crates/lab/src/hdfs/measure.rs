@@ -32,22 +32,12 @@ pub(super) fn run(
     let results = Results::begin("HDFS with and without Mend", "make bench-hdfs", args.out.join("hdfs.md"));
     let lab = HdfsLab::up(names, programs, hadoop)?;
     let mut measuring = Measuring { lab, args, say, page: Page::default() };
-    for policy in POLICIES {
-        measuring.lab.put(&large(policy), policy, args.block << 20)?;
+    if args.repetitions + args.reads > 0 {
+        measuring.single_blocks()?;
+        // Save now, in case a later measurement fails.
+        results.save(&measuring.page.text())?;
     }
-    measuring.lab.await_whole();
-    measuring.directly()?;
-    measuring.losses("HDFS", None)?;
-    measuring.with_mend(POLICIES.len(), Measuring::losses_with_mend)?;
-    if args.reads > 0 {
-        measuring.with_mend(POLICIES.len(), Measuring::reads)?;
-    }
-    // Save now, in case a later measurement fails.
-    results.save(&measuring.page.text())?;
-    for policy in POLICIES {
-        measuring.lab.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
-    }
-    for policy in POLICIES.into_iter().filter(|_| args.blocks > 0) {
+    for policy in POLICIES.into_iter().filter(|policy| args.blocks > 0 && args.measures(policy)) {
         measuring.nodes(policy)?;
         results.save(&measuring.page.text())?;
     }
@@ -66,6 +56,26 @@ fn large(policy: Policy) -> String {
 }
 
 impl Measuring<'_> {
+    /// Measures losses of single blocks and reads of them.
+    fn single_blocks(&mut self) -> Result<(), LabError> {
+        for policy in POLICIES {
+            self.lab.put(&large(policy), policy, self.args.block << 20)?;
+        }
+        self.lab.await_whole();
+        if self.args.repetitions > 0 {
+            self.directly()?;
+            self.losses("HDFS", None)?;
+            self.with_mend(POLICIES.len(), Self::losses_with_mend)?;
+        }
+        if self.args.reads > 0 {
+            self.with_mend(POLICIES.len(), Self::reads)?;
+        }
+        for policy in POLICIES {
+            self.lab.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
+        }
+        Ok(())
+    }
+
     /// Measures the time to send one block over one link, for each rate.
     fn directly(&mut self) -> Result<(), LabError> {
         for &rate in &self.args.rates {
@@ -113,7 +123,7 @@ impl Measuring<'_> {
     ) -> Result<(), LabError> {
         for &rate in &self.args.rates {
             self.lab.shape(rate)?;
-            for policy in POLICIES {
+            for policy in POLICIES.into_iter().filter(|policy| self.args.measures(policy)) {
                 let mut repaired = Repetitions::default();
                 for _ in 0..self.args.repetitions {
                     let one = repair(&mut self.lab, &large(policy))?;
@@ -227,7 +237,8 @@ impl Measuring<'_> {
             policy.name,
             repaired.time.as_secs_f64()
         ));
-        self.page.nodes.push(NodeRow { who, policy, blocks: gone.blocks(), bytes, direct, repaired });
+        let (blocks, survivors) = (gone.blocks(), self.lab.cluster.nodes().len() - 1);
+        self.page.nodes.push(NodeRow { who, policy, blocks, bytes, direct, survivors, repaired });
         self.lab.shape(Rate::Unshaped)?;
         gone.replace(&mut self.lab, mend);
         self.lab.await_whole();

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use testbed::hdfs::Hadoop;
 
+use self::cluster::Policy;
 use crate::error::LabError;
 use crate::lab_cluster::Programs;
 use crate::network::Names;
@@ -38,7 +39,10 @@ pub struct BenchArgs {
     /// Link rates for single blocks; whole DataNodes and reads use the first one
     #[arg(long, default_values = ["1gbit", "500mbit"], value_delimiter = ',', value_name = "RATE")]
     rates: Vec<Rate>,
-    /// Repetitions of each single loss
+    /// The erasure coding policies
+    #[arg(long, default_values = ["RS-6-3", "RS-10-4"], value_delimiter = ',', value_name = "POLICY")]
+    policies: Vec<String>,
+    /// Repetitions of each single loss; 0 skips these losses
     #[arg(long, default_value_t = 3, value_name = "N")]
     repetitions: usize,
     /// Size of an internal block for single losses, in MiB
@@ -53,6 +57,13 @@ pub struct BenchArgs {
     /// Number of small reads of each kind; 0 skips the reads
     #[arg(long, default_value_t = 300, value_name = "N")]
     reads: usize,
+}
+
+impl BenchArgs {
+    /// Whether the user wants measurements under this policy.
+    fn measures(&self, policy: &Policy) -> bool {
+        self.policies.iter().any(|name| policy.name.starts_with(name))
+    }
 }
 
 /// Runs the measurement on a thread that may enter namespaces.

@@ -69,7 +69,11 @@ impl Gone {
         await_lacking(&mut lab.cluster, who, &self.path, |lacking| lacking == 0)?;
         let (time, usage) = (begun.elapsed(), watching.stop()?);
         lab.check(who, &self.before, Some(self.node))?;
-        Ok(Repaired { time, usage })
+        let repaired = Repaired::new(time, usage);
+        Ok(match mend {
+            Some(mend) => repaired.with_timeline(mend, self.blocks()),
+            None => repaired,
+        })
     }
 
     /// Measures the time from the start of `mend node recover` until the NameNode lists all blocks again.
@@ -87,7 +91,7 @@ impl Gone {
             await_lacking(cluster, RECOVER, &self.path, |lacking| lacking == 0)
         })?;
         lab.check(RECOVER, &self.before, Some(self.node))?;
-        Ok(repaired)
+        Ok(repaired.with_timeline(mend, 1))
     }
 
     /// Restarts the DataNode with empty folders, and then the DataNode's helper.

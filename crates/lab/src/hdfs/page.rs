@@ -24,6 +24,8 @@ pub(super) struct NodeRow {
     pub(super) bytes: usize,
     /// The time to send all blocks of the DataNode over one link.
     pub(super) direct: Duration,
+    /// The number of DataNodes that are left.
+    pub(super) survivors: usize,
     pub(super) repaired: Repaired,
 }
 
@@ -42,6 +44,18 @@ pub(super) struct Page {
     pub(super) losses: Vec<LossRow>,
     pub(super) nodes: Vec<NodeRow>,
     pub(super) reads: Vec<ReadsRow>,
+}
+
+impl NodeRow {
+    /// The least time in which the links carry a recovery: each rebuilt block is the sum of k blocks, each of
+    /// which a surviving DataNode receives over its link.
+    fn bound(&self) -> Duration {
+        self.direct * self.policy.data as u32 / self.survivors as u32
+    }
+
+    fn timeline(&self) -> String {
+        self.repaired.timeline_block(&format!("{}, {}", self.policy.name, self.who))
+    }
 }
 
 fn kib(bytes: u64) -> String {
@@ -106,6 +120,7 @@ impl Page {
             "s",
             "blocks/s",
             "HDFS over it",
+            "of the links' bound",
             "received MB",
             "by one",
             "read",
@@ -122,6 +137,7 @@ impl Page {
                 format!("{:.1}", row.repaired.time.as_secs_f64()),
                 format!("{:.1}", per_second(row)),
                 format!("{:.1}", per_second(row) / stock.map_or(f64::NAN, per_second)),
+                format!("{:.2}", row.bound().as_secs_f64() / row.repaired.time.as_secs_f64()),
             ];
             start.into_iter().chain(used(&row.repaired)).collect()
         };
@@ -162,7 +178,8 @@ impl Page {
                 "## A whole DataNode\n\n{NODES} Sending the blocks of one lost DataNode over one link takes \
                  {direct:.1} s.\n\n"
             );
-            text += &format!("{}\n", self.nodes_table());
+            text += &format!("{}\n{TIMELINES}\n", self.nodes_table());
+            self.nodes.iter().for_each(|row| text += &row.timeline());
         }
         if !self.reads.is_empty() {
             text += &format!(
@@ -192,7 +209,12 @@ by it. Bytes received over the links of all DataNodes' machines, over the busies
 
 const NODES: &str = "\
 A DataNode is killed and stays down. The time from the NameNode's declaration that the DataNode is dead (*asked*: from the start of the
-program `mend`) until the NameNode lists all blocks again. By default the NameNode sends each DataNode two commands at a time.";
+program `mend`) until the NameNode lists all blocks again. By default the NameNode sends each DataNode two commands at a time. *Of the links' bound*: the
+time in which the links of the surviving DataNodes, all equally busy, could carry k blocks for each rebuilt block, divided by the time.";
+
+const TIMELINES: &str = "\
+Where Mend's time went (`mend timeline`; the clock starts when the coordinator has queued the repair's stripes):
+";
 
 const READS: &str = "\
 of a block whose DataNode is dead and declared dead, one after the other

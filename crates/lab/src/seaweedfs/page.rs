@@ -142,6 +142,9 @@ impl Page {
                 );
             }
             text += &format!("\n\n{}\n", self.servers_table());
+            for row in &self.servers {
+                text += &row.repaired.timeline_block("Where Mend's time went (`mend timeline`)");
+            }
         }
         if !self.reads.is_empty() {
             text += &format!("## Reads\n\n{READS}\n\n{}\n", self.reads_table());

@@ -61,9 +61,10 @@ impl Gone {
         let name = mend.names()[self.server].clone();
         wait_for_lost_blocks(mend, self.shards);
         let verb = mend.verb(&["node", "recover", &name]);
-        time_program(&lab.network, mend.helper_ids(), "mend node recover", verb, || {
+        let repaired = time_program(&lab.network, mend.helper_ids(), "mend node recover", verb, || {
             self.await_listed(lab, "mend node recover")
-        })
+        })?;
+        Ok(repaired.with_timeline(mend, 1))
     }
 
     /// Restarts the server with empty folders, and then the server's helper. Waits until both are connected

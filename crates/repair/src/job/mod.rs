@@ -282,21 +282,30 @@ impl Job {
         self.phase.kind()
     }
 
-    /// The current state, for display.
-    pub fn state(&self) -> JobState {
+    /// The number of slices of all wanted blocks.
+    fn slices(&self) -> u32 {
+        self.geometry.as_ref().map_or(0, Geometry::slices) * self.work.goals.len() as u32
+    }
+
+    /// The number of slices of all wanted blocks that are known to be delivered.
+    pub fn delivered(&self) -> u32 {
         let per_goal = self.geometry.as_ref().map_or(0, Geometry::slices);
-        let slices = per_goal * self.work.goals.len() as u32;
         let missing: u32 =
             self.work.goals.iter().map(|goal| goal.missing.as_ref().map_or(per_goal, SliceSet::len)).sum();
         let running = match &self.phase {
             Phase::Running(running) => running.progress.values().map(|&(slices, _)| slices).sum(),
             _ => 0,
         };
+        (self.slices() - missing + running).min(self.slices())
+    }
+
+    /// The current state, for display.
+    pub fn state(&self) -> JobState {
         JobState {
             phase: self.phase.kind(),
             scheme: self.scheme,
-            delivered: (slices - missing + running).min(slices),
-            slices,
+            delivered: self.delivered(),
+            slices: self.slices(),
             slice_bytes: self.geometry.as_ref().map_or(0, |geometry| geometry.slice_bytes),
             replanned: self.work.replanned.clone(),
         }

@@ -424,6 +424,12 @@ impl Part {
         if let Phase::Moving(moving) | Phase::Settling(moving, _) = &mut self.phase {
             moving.delivered(slice, buffer);
         }
+        if let Phase::Moving(moving) = &mut self.phase
+            && let Some(report) = moving.first_delivery()
+        {
+            let epoch = moving.epoch();
+            self.report(epoch, report);
+        }
     }
 
     /// Call when some bytes arrived on inlet `inlet`: the edge is not idle.

@@ -172,16 +172,26 @@ impl Moving {
         self.outlets[outlet].queue.is_empty() && self.relay.outlet_is_complete(outlet)
     }
 
+    /// Returns the first report on deliveries, once a slice is delivered. It shows how long the plan took to
+    /// get going.
+    pub(super) fn first_delivery(&mut self) -> Option<Report> {
+        if self.watch.reported == 0 { self.progress() } else { None }
+    }
+
+    /// Returns a report on the deliveries, if there are new ones.
+    fn progress(&mut self) -> Option<Report> {
+        let slices = self.relay.delivered().len();
+        if slices == self.watch.reported || !self.delivers() {
+            return None;
+        }
+        self.watch.reported = slices;
+        let whole = self.relay.delivered().ranges().first().filter(|first| first.start == 0);
+        Some(Report::Progress { slices, whole: whole.map_or(0, |first| first.end) })
+    }
+
     /// Checks for stalls; returns the reports to send.
     pub(super) fn watch(&mut self, now: Duration) -> Vec<Report> {
-        let mut reports = Vec::new();
-        let slices = self.relay.delivered().len();
-        if slices != self.watch.reported && self.delivers() {
-            self.watch.reported = slices;
-            let whole = self.relay.delivered().ranges().first().filter(|first| first.start == 0);
-            let whole = whole.map_or(0, |first| first.end);
-            reports.push(Report::Progress { slices, whole });
-        }
+        let mut reports: Vec<Report> = self.progress().into_iter().collect();
         if now >= self.watch.seen + ASLEEP {
             // This process itself was not running, so no other node is to blame.
             self.rest_until(now);
