@@ -26,10 +26,13 @@ pub(crate) use usage::{Usage, Watching};
 
 use crate::direct;
 use crate::error::LabError;
+use crate::meter::Meter;
 use crate::network::{LabNode, Network};
 
 /// The number of direct sends in a measurement; their median time is the result.
 const SENDS: usize = 3;
+/// The lab's processes count as idle if they use less than this processor time in a second.
+const IDLE_CPU_S: f64 = 0.4;
 /// The timeout of [`wait_while`]; every repair that is measured is faster.
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -71,6 +74,22 @@ pub(crate) fn wait_while(
             return Err(LabError::Agent { who: who.to_owned(), reason });
         }
         thread::sleep(every);
+    }
+    Ok(())
+}
+
+/// Waits until the lab's processes are idle, for a minute at most. Just after a start, a JVM uses all processors
+/// to compile its code.
+///
+/// # Errors
+/// [`LabError`].
+pub(crate) fn settle(network: &Network) -> Result<(), LabError> {
+    for _ in 0..60 {
+        let meter = Meter::start(network)?;
+        thread::sleep(Duration::from_secs(1));
+        if meter.stop()?.cpu_s < IDLE_CPU_S {
+            break;
+        }
     }
     Ok(())
 }

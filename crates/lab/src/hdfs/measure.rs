@@ -12,7 +12,7 @@ use super::nodes::Gone;
 use super::page::{LossRow, NodeRow, Page, ReadsRow};
 use super::reads;
 use crate::error::LabError;
-use crate::experiment::{Repaired, Repetitions, Results, direct_send};
+use crate::experiment::{Repaired, Repetitions, Results, direct_send, settle};
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
@@ -194,21 +194,27 @@ impl Measuring<'_> {
         for file in 0..groups {
             self.lab.put(&format!("{path}/{file}"), policy, args.small_block << 20)?;
         }
-        for (who, commands) in [("HDFS", Commands::Default), ("HDFS, 20 streams", Commands::Many)] {
+        let stock = [("HDFS", Commands::Default), ("HDFS, 20 streams", Commands::Many)];
+        for (who, commands) in stock.into_iter().filter(|(who, _)| args.names(who)) {
             self.lab.command(commands);
             self.node(policy, who, None, rate)?;
         }
-        self.with_mend(groups, |this, mend| {
-            this.node(policy, "Mend, asked", Some(mend), rate)?;
-            this.lab.shape(Rate::Unshaped)?;
-            for (who, commands) in
-                [("Mend, commanded", Commands::Default), ("Mend, commanded, 20 streams", Commands::Many)]
-            {
-                this.lab.command(commands);
-                this.node(policy, who, Some(mend), rate)?;
-            }
-            Ok(())
-        })?;
+        let mend = [
+            ("Mend, asked", Commands::None),
+            ("Mend, commanded", Commands::Default),
+            ("Mend, commanded, 20 streams", Commands::Many),
+        ];
+        let mend: Vec<_> = mend.into_iter().filter(|(who, _)| args.names(who)).collect();
+        if !mend.is_empty() {
+            self.with_mend(groups, |this, running| {
+                for (who, commands) in mend {
+                    this.lab.shape(Rate::Unshaped)?;
+                    this.lab.command(commands);
+                    this.node(policy, who, Some(running), rate)?;
+                }
+                Ok(())
+            })?;
+        }
         self.lab.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", &path]);
         Ok(())
     }
@@ -223,6 +229,7 @@ impl Measuring<'_> {
         let path = format!("/{}/many", policy.name);
         self.lab.await_whole();
         self.lab.shape(rate)?;
+        settle(&self.lab.network)?;
         let gone = Gone::kill(&mut self.lab, mend.as_deref_mut(), &path, self.args.blocks)?;
         let repaired = match mend.as_deref() {
             Some(mend) if who == "Mend, asked" => gone.recover(&mut self.lab, mend)?,

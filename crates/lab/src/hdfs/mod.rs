@@ -42,6 +42,9 @@ pub struct BenchArgs {
     /// The erasure coding policies
     #[arg(long, default_values = ["RS-6-3", "RS-10-4"], value_delimiter = ',', value_name = "POLICY")]
     policies: Vec<String>,
+    /// Only the recoveries of whole DataNodes whose names in the table begin so, such as "Mend, asked" [default: all]
+    #[arg(long, value_name = "NAME")]
+    by: Vec<String>,
     /// Repetitions of each single loss; 0 skips these losses
     #[arg(long, default_value_t = 3, value_name = "N")]
     repetitions: usize,
@@ -60,6 +63,11 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
+    /// Whether the user wants the recovery with this name.
+    fn names(&self, who: &str) -> bool {
+        self.by.is_empty() || self.by.iter().any(|name| who.starts_with(name))
+    }
+
     /// Whether the user wants measurements under this policy.
     fn measures(&self, policy: &Policy) -> bool {
         self.policies.iter().any(|name| policy.name.starts_with(name))
