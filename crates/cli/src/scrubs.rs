@@ -66,6 +66,7 @@ fn exit(view: &ScrubView) -> Exit {
         _ if contradicts || !view.findings.is_empty() => Exit::Data,
         ScrubState::Stopped => Exit::Failed,
         _ if !view.skipped.is_empty() || is_parity_unchecked => Exit::Failed,
+        _ if view.without_checksums > 0 && view.parity.is_none() => Exit::Failed,
         _ => Exit::Done,
     }
 }
@@ -85,6 +86,9 @@ async fn remove_orphans(client: &Client) -> Result<Vec<OrphanView>, Failure> {
 
 fn text(view: &ScrubView) -> String {
     let found = match view.findings.len() as u64 {
+        0 if view.without_checksums > 0 && view.without_checksums == view.checked => {
+            "all can be read".to_owned()
+        }
         0 => "all checksums match".to_owned(),
         bad => format!("{} BAD; to repair now, run `mend repair --all`", count(bad, "block")),
     };
@@ -104,6 +108,7 @@ fn text(view: &ScrubView) -> String {
             printable(&finding.problem)
         );
     }
+    text += &without_checksums_text(view);
     text += &view.parity.as_ref().map_or_else(String::new, parity_text);
     for skipped in &view.skipped {
         text += &match skipped.blocks {
@@ -117,6 +122,18 @@ fn text(view: &ScrubView) -> String {
         text += &format!("{} on {} belongs to no stripe\n", printable(&orphan.block), orphan.node);
     }
     text
+}
+
+fn without_checksums_text(view: &ScrubView) -> String {
+    if view.without_checksums == 0 {
+        return String::new();
+    }
+    let blocks = count(view.without_checksums, "block");
+    let next = match view.parity {
+        Some(_) => "only parity was compared",
+        None => "so wrong bytes in them were not found; to compare their parity, run `mend scrub --parity`",
+    };
+    format!("{blocks} without checksums in the store: {next}\n")
 }
 
 fn parity_text(parity: &ParityScrubView) -> String {

@@ -369,7 +369,10 @@ impl Control {
                         self.with_job(job, Job::handle_contradiction);
                     }
                 }
-                Signal::ParityHeld { stripe, blocks } => {
+                Signal::Doubtful(stripe) => self.scrub.doubted.doubt(&stripe, self.base.now),
+                Signal::ParityHeld { stripe, read } => {
+                    self.surplus.note_parity(facts!(self), &self.jobs, (&stripe, &read), &mut self.out);
+                    let blocks = read.into_keys().collect();
                     self.scrub.proof.note_held(facts!(self), &stripe, &blocks);
                     self.stripes.parity_held(outer_facts!(self), &stripe, &blocks, &mut self.out)
                 }

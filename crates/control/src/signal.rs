@@ -32,8 +32,10 @@ pub(crate) enum Signal {
     Contradiction { stripe: StripeId, blocks: BTreeSet<BlockIndex>, found_by: FoundBy },
     /// A contradiction between blocks of this stripe was recorded for the first time.
     ContradictionAdded(StripeId),
-    /// A parity check of these blocks has passed.
-    ParityHeld { stripe: StripeId, blocks: BTreeSet<BlockIndex> },
+    /// The parity of a stripe must be checked, because several copies of a block may differ.
+    Doubtful(StripeId),
+    /// A parity check has passed. It has read these blocks, each on its node.
+    ParityHeld { stripe: StripeId, read: BTreeMap<BlockIndex, NodeId> },
     /// A parity check has identified a wrong block.
     Wrong { stripe: StripeId, index: BlockIndex, node: NodeId },
     /// Start a job that does not wait for budget.

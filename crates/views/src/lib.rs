@@ -596,6 +596,10 @@ pub struct ScrubView {
     pub blocks: u64,
     /// Blocks checked.
     pub checked: u64,
+    /// Checked blocks that have no checksums in the store. They were read, but compared with nothing; only
+    /// parity shows whether they are right.
+    #[serde(default)]
+    pub without_checksums: u64,
     /// Bytes to check.
     pub bytes: u64,
     /// Bytes checked.

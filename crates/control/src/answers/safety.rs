@@ -69,10 +69,10 @@ impl<'a> Answers<'a> {
         }
         let name = name.to_owned();
         // If every block is accounted for, an operator may give up what the helper might hold. Mend need not
-        // know a server that the store keeps for other data.
+        // know a server that the store keeps for other data, or that now has another address.
         let gives_up = |need: &Need| match need {
             Need::Unheard => !self.facts.stripes.picture.has_homeless_blocks(),
-            Need::Other(_) => true,
+            Need::Other(_) | Need::Neighbour { .. } => true,
             _ => false,
         };
         if let Some(need) = self.need_for(node).filter(|need| !gives_up(need)) {
@@ -98,6 +98,9 @@ pub(crate) enum Need {
     Unheard,
     /// The store keeps other data on the helper's server.
     Other(OtherData),
+    /// The store lists blocks on this server, which has no helper and is on the helper's machine. It may have
+    /// the helper's folders, for example after a restart with another port.
+    Neighbour { server: String, blocks: u64 },
 }
 
 impl Need {
@@ -108,6 +111,9 @@ impl Need {
             Self::Orphans(blocks) => format!("{} that belong to no stripe", count(*blocks, "block")),
             Self::Unheard => "an unknown number of blocks".to_owned(),
             Self::Other(data) => data.what.clone(),
+            Self::Neighbour { server, blocks } => {
+                format!("perhaps {} of server {server}, which has no helper", count(*blocks, "block"))
+            }
         }
     }
 
@@ -136,6 +142,10 @@ impl Need {
                  the catalog was replaced"
             ),
             Self::Other(data) => data.next_step.clone(),
+            Self::Neighbour { server, .. } => format!(
+                "if server {server} has the folders of {name}, assign it to {name} in mend.toml; otherwise add a \
+                 helper for it; then restart the coordinator and try again"
+            ),
         }
     }
 }
@@ -157,6 +167,9 @@ impl<'a> Answers<'a> {
         if let Some(data) = stripes.news.needed.get(&node) {
             return Some(Need::Other(data.clone()));
         }
+        if let Some(neighbour) = self.neighbour_of(node) {
+            return Some(neighbour);
+        }
         let held = stripes.inventory.get(node).filter(|_| facts.base.store.owns_files())?;
         let orphans = held.orphans.iter().filter(|block| !facts.is_unreferenced(node, block)).count();
         (orphans > 0).then_some(Need::Orphans(orphans as u64))
@@ -164,6 +177,24 @@ impl<'a> Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
+    /// If this helper's server is out of service, finds a server with blocks that has no helper and is on the
+    /// same machine.
+    fn neighbour_of(self, node: NodeId) -> Option<Need> {
+        let (nodes, base) = (&self.facts.nodes, self.facts.base);
+        if !base.store.reports_service() || self.facts.stripes.picture.is_up(node) {
+            return None;
+        }
+        let host = |address: &str| address.rsplit_once(':').map(|(host, _)| host.to_owned());
+        let name = nodes.name(node);
+        let own =
+            base.settings.beside.iter().find(|(_, helper)| **helper == name).and_then(|(at, _)| host(at))?;
+        let alone = nodes.registry.named().filter(|&(other, _)| nodes.registry.has_no_helper(base, other));
+        let near = alone.filter(|(_, server)| host(server).as_ref() == Some(&own));
+        let near = near.map(|(other, server)| (server, self.facts.stripes.picture.block_count(other) as u64));
+        let (server, blocks) = near.max_by_key(|&(_, blocks)| blocks).filter(|&(_, blocks)| blocks > 0)?;
+        Some(Need::Neighbour { server: server.to_owned(), blocks })
+    }
+
     /// Checks whether helpers can be stopped for a while: every readable stripe must stay readable and must
     /// be able to lose `leave` further helpers.
     pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {

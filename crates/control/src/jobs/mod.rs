@@ -371,6 +371,11 @@ impl Jobs {
 }
 
 impl RunningJob {
+    /// Returns the node from which the job reads a block, or on which it has stored the block.
+    pub(crate) fn holder(&self, index: BlockIndex) -> Option<NodeId> {
+        self.holders.get(usize::from(index.0)).copied().flatten()
+    }
+
     pub(crate) fn view(&self) -> JobView {
         let state = self.job.state();
         JobView {

@@ -100,7 +100,10 @@ impl Control {
             // the same.
             let bad = [Some(BlockState::Corrupt), Some(BlockState::Missing)];
             let is_recorded = current.is_some_and(|current| bad.contains(&current.state_on(node)));
-            let found = problem.filter(|_| still || is_recorded);
+            let found = match problem.filter(|_| still || is_recorded) {
+                Some(problem) => Err(problem),
+                None => Ok(result_digest.unwrap_or(known.digest)),
+            };
             self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, found);
         } else {
             self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);

@@ -103,8 +103,8 @@ impl Control {
             if matches!(running.owner, Owner::Repair { .. }) {
                 self.surplus.note_made(&running.stripe, &outcome.homes, self.base.now);
             }
-            self.out
-                .tell(Signal::ParityHeld { stripe: running.stripe.clone(), blocks: outcome.proven.clone() });
+            let read = outcome.proven.iter().filter_map(|&index| Some((index, running.holder(index)?)));
+            self.out.tell(Signal::ParityHeld { stripe: running.stripe.clone(), read: read.collect() });
         }
         match running.owner {
             Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {

@@ -55,7 +55,7 @@ impl Control {
                 Action::Propose(proposal) => self.try_start(&proposal),
                 Action::CancelJob { job } => self.jobs.cancel_job(job),
                 Action::DropSurplus { stripe, block, node } => {
-                    if !self.surplus.may_drop(facts!(self), (&stripe, block, node)) {
+                    if !self.surplus.may_drop(facts!(self), (&stripe, block, node), &mut self.out) {
                         continue;
                     }
                     self.stripes.drop_surplus(

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
-use repair::{BlockId, BlockProblem, NodeId, StripeId};
+use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
 use serde_json::Value;
 use store_api::{BlockRecord, RecordWrite, StripeWrite, Write};
 
@@ -72,6 +72,7 @@ impl Scrubs {
             state: ScrubState::Running,
             blocks: 0,
             checked: 0,
+            without_checksums: 0,
             bytes: 0,
             checked_bytes: 0,
             started_unix_ms: facts.base.unix_ms,
@@ -187,7 +188,7 @@ impl Scrubs {
         ask: u64,
         stripe: &StripeId,
         block: &BlockRecord,
-        problem: Option<BlockProblem>,
+        result: Result<Option<Digest>, BlockProblem>,
     ) {
         let name = facts.nodes.name(node);
         let Some(scrub) = &mut self.current else { return };
@@ -195,13 +196,14 @@ impl Scrubs {
         if !of_node.outstanding.remove(&ask) {
             return;
         }
-        if let Some(problem @ BlockProblem::Unavailable(_)) = &problem {
+        if let Err(problem @ BlockProblem::Unavailable(_)) = &result {
             of_node.unavailable = (of_node.unavailable.0 + 1, problem.to_string());
             return;
         }
         scrub.view.checked += 1;
+        scrub.view.without_checksums += u64::from(result == Ok(None));
         scrub.view.checked_bytes += block.bytes;
-        if let Some(problem) = problem
+        if let Err(problem) = result
             && scrub.view.findings.len() < FINDINGS_LISTED
         {
             scrub.view.findings.push(Finding {

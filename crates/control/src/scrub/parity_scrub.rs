@@ -169,10 +169,7 @@ impl Scrubs {
             }
             Verdict::Parity(StripeParity::Holds { unproven }) if unproven.is_empty() => {
                 self.tally(asker, |view| view.checked += 1);
-                out.tell(Signal::ParityHeld {
-                    stripe: stripe.clone(),
-                    blocks: checked.read.keys().copied().collect(),
-                });
+                out.tell(Signal::ParityHeld { stripe: stripe.clone(), read: checked.read.clone() });
             }
             Verdict::Parity(StripeParity::Holds { .. }) => {
                 self.tally(asker, |view| note_unchecked(view, stripe, PARTLY));
@@ -185,8 +182,9 @@ impl Scrubs {
                 }
                 // In an MDS code, the remaining equations prove all other blocks.
                 if checked.record.code.is_mds() {
-                    let agree = checked.read.keys().filter(|index| !blocks.contains(index));
-                    out.tell(Signal::ParityHeld { stripe: stripe.clone(), blocks: agree.copied().collect() });
+                    let agree = checked.read.iter().filter(|(index, _)| !blocks.contains(index));
+                    let read = agree.map(|(&index, &node)| (index, node)).collect();
+                    out.tell(Signal::ParityHeld { stripe: stripe.clone(), read });
                 }
             }
             Verdict::Parity(StripeParity::Contradictory(blocks)) => {

@@ -1,9 +1,13 @@
 //! Surplus copies: a block that was rebuilt or moved may still be on its earlier node.
 //!
 //! A surplus copy is removed only under three conditions: the stripe is whole without it and tolerates as
-//! many node failures; no job works on the stripe; and the copy that stays was verified less than a minute
-//! ago, or a job has just written it and read it back. Copies are kept while blocks of the stripe contradict
-//! each other, and for some time after a read of the stripe has failed.
+//! many node failures; no job works on the stripe; and the copy that stays was proven less than a minute ago,
+//! or a job has just written it and read it back. Copies are kept while blocks of the stripe contradict each
+//! other, and for some time after a read of the stripe has failed.
+//!
+//! A copy is proven if its digest is the recorded one. If no digest is recorded, copies may differ although
+//! each of them can be read: a server may have returned with a shard of an earlier encoding. Such a copy is
+//! proven only by a parity check that has read it.
 //!
 //! Each helper verifies one block at a time, within a rate. A restart forgets the verifications, so they are
 //! repeated.
@@ -32,6 +36,8 @@ const FRESH: Duration = Duration::from_secs(60);
 const READ_BACK_COUNTS: Duration = Duration::from_secs(5);
 /// How long the copies of a stripe are kept after a read that failed for an unknown reason.
 const HELD: Duration = Duration::from_secs(60);
+/// How long to wait before the parity of a stripe is checked again, if a check has proven nothing.
+const PROVE_AGAIN: Duration = Duration::from_secs(300);
 /// The maximum rate at which a helper reads to verify copies that stay, in bytes per second.
 const BYTES_PER_S: u64 = 64 << 20;
 
@@ -47,6 +53,8 @@ pub(crate) struct Surplus {
     /// For each verified block, the node of the verified copy, and the time until which the verification is
     /// valid.
     verified: BTreeMap<Key, (NodeId, Duration)>,
+    /// Stripes whose parity was to be checked, and the time of the request.
+    asked: BTreeMap<StripeId, Duration>,
     /// Stripes of which a read has failed, and the time until which their copies are kept.
     failed: BTreeMap<StripeId, Duration>,
 }
@@ -68,12 +76,13 @@ impl Surplus {
             self.due = now + LOOK_EVERY;
             self.verified.retain(|_, (_, until)| now < *until);
             self.failed.retain(|_, until| now < *until);
-            self.look_for_holders(facts, jobs);
+            self.asked.retain(|_, asked| now < *asked + PROVE_AGAIN);
+            self.look_for_holders(facts, jobs, out);
         }
         self.verify_next(facts, out);
     }
 
-    fn look_for_holders(&mut self, facts: Facts<'_>, jobs: &Jobs) {
+    fn look_for_holders(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         if !facts.base.store.reports_service() || !facts.nodes.settled || !facts.may_change() {
             return;
         }
@@ -82,19 +91,28 @@ impl Surplus {
                 let key = (stripe.id.clone(), index);
                 // If the remaining copy is already verified, the store is still removing the other copies.
                 if !self.failed.contains_key(&stripe.id) && !self.verified.contains_key(&key) {
-                    self.queue(facts, &block, key, other_copies(facts, &block));
+                    self.queue(facts, &block, key, other_copies(facts, &block), out);
                 }
             }
         }
     }
 
+    /// Queues the verification of the copy that stays.
     fn queue(
         &mut self,
         facts: Facts<'_>,
         block: &BlockRecord,
         key: Key,
         copies: impl IntoIterator<Item = NodeId>,
+        out: &mut Out,
     ) {
+        if block.digest.is_none() {
+            if !self.asked.contains_key(&key.0) {
+                self.asked.insert(key.0.clone(), facts.base.now);
+                out.tell(Signal::Doubtful(key.0));
+            }
+            return;
+        }
         if let Some(stays) = facts.readable_at(block) {
             self.waiting.entry(stays).or_default().entry(key).or_default().extend(copies);
         }
@@ -107,6 +125,7 @@ impl Surplus {
         &mut self,
         facts: Facts<'_>,
         (stripe, index, node): (&StripeId, BlockIndex, NodeId),
+        out: &mut Out,
     ) -> bool {
         let Ok(record) = facts.stripes.picture.stripe(stripe) else { return false };
         if self.failed.contains_key(stripe) || !facts.survives_without(&record, index, node) {
@@ -118,7 +137,7 @@ impl Surplus {
         if stays.is_some() && verified.map(|&(node, _)| node) == stays {
             return true;
         }
-        self.queue(facts, block, key, [node]);
+        self.queue(facts, block, key, [node], out);
         false
     }
 
@@ -167,6 +186,29 @@ impl Surplus {
             }
         }
         self.verify_next(facts, out);
+    }
+
+    /// Handles a passed parity check that has read these copies: removes other copies of the same blocks.
+    pub(crate) fn note_parity(
+        &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        (stripe, read): (&StripeId, &BTreeMap<BlockIndex, NodeId>),
+        out: &mut Out,
+    ) {
+        if self.asked.remove(stripe).is_none() {
+            return;
+        }
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        for (&index, &node) in read {
+            let block = &record.blocks[usize::from(index.0)];
+            if block.digest.is_none() {
+                let key = (stripe.clone(), index);
+                self.verified.insert(key.clone(), (node, facts.base.now + FRESH));
+                let copies = block.holders().map(|holder| holder.node).filter(|&other| other != node);
+                self.drop_copies(facts, jobs, node, (&key, copies.collect()), out);
+            }
+        }
     }
 
     /// Removes those copies that are still surplus, after the copy that stays was verified.

@@ -10,6 +10,11 @@ fn blocks(indices: std::ops::Range<u16>) -> BTreeSet<BlockIndex> {
     indices.map(BlockIndex).collect()
 }
 
+/// Returns blocks that a parity check has read, each on some node.
+fn read(indices: std::ops::Range<u16>) -> BTreeMap<BlockIndex, NodeId> {
+    indices.map(|index| (BlockIndex(index), NodeId(u32::from(index)))).collect()
+}
+
 fn tell(cluster: &mut TestCluster, signal: Signal) {
     let core = cluster.core();
     core.out.tell(signal);
@@ -59,16 +64,16 @@ fn a_contradiction_survives_restarts_until_a_check_covers_every_good_block() {
     assert_contradicted(&mut cluster);
     assert_eq!(cluster.status().severity, Severity::Critical);
 
-    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..3) });
+    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), read: read(0..3) });
     assert_contradicted(&mut cluster);
     let last = home(&file, 3);
     cluster.kill(&last);
-    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..3) });
+    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), read: read(0..3) });
     assert_contradicted(&mut cluster);
     let next = &cluster.status().damage.contradictions[0].next_step;
     assert!(next.starts_with(&format!("start {last}")), "it holds a block that was not asked: {next}");
 
-    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..4) });
+    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), read: read(0..4) });
     cluster.pump();
     restart(&mut cluster);
     let status = cluster.status();
@@ -86,7 +91,7 @@ fn a_check_need_not_cover_blocks_known_to_be_bad() {
     cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     cluster.play();
     assert_eq!(states(&cluster.file("f"))[3], "corrupt");
-    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..3) });
+    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), read: read(0..3) });
     assert!(cluster.status().damage.contradictions.is_empty());
 }
 
@@ -207,7 +212,7 @@ fn a_contradictory_stripe_can_lose_nothing() {
     let view = &cluster.file("f").layout[0].stripe;
     assert_eq!((view.readable, view.survives, view.helpers), (true, 0, 0));
 
-    tell(&mut cluster, Signal::ParityHeld { stripe, blocks: blocks(0..4) });
+    tell(&mut cluster, Signal::ParityHeld { stripe, read: read(0..4) });
     let answer = cluster.ask(|reply| NodeCommand::OkToStop(vec![home(&file, 3)], 0, reply)).unwrap();
     assert!(answer.safe && answer.survives == Some(1), "{answer:?}");
     assert_eq!(cluster.status().stripes.redundancy[0].survives, 2);

@@ -39,7 +39,12 @@ impl TestCluster {
     fn removed_of(nodes: &[&[u32]]) -> BTreeSet<(String, usize)> {
         let (mut cluster, record) = Self::over_store(true, nodes);
         cluster.wait(Duration::from_secs(10));
-        let core = cluster.core();
+        cluster.discards(&record)
+    }
+
+    /// Returns the copies that Control has asked the store to remove since the last call.
+    fn discards(&mut self, record: &StripeRecord) -> BTreeSet<(String, usize)> {
+        let core = self.core();
         let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
         let removed = asks.into_iter().filter_map(|ask| match ask {
             Ask::Write { write: Write::Records(RecordWrite::Discard(node, block)), .. } => {
@@ -59,6 +64,19 @@ fn a_copy_is_removed_if_the_stripe_survives_as_many_nodes_without_it() {
     // With or without the copy on h5, two blocks of the stripe are on h1.
     let removed = TestCluster::removed_of(&[&[1], &[1], &[3], &[4, 5]]);
     assert_eq!(removed, BTreeSet::from([("h5".to_owned(), 3)]));
+}
+
+#[test]
+fn a_copy_without_a_recorded_digest_is_removed_only_after_a_parity_check_of_the_other() {
+    let (mut cluster, mut record) = TestCluster::over_store(true, &[&[1], &[2], &[3], &[4, 5]]);
+    record.blocks.iter_mut().for_each(|block| block.digest = None);
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(record.clone(), false)]));
+    cluster.frozen.insert("h1".to_owned());
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.discards(&record), BTreeSet::new(), "h4 can read its copy, but the copies may differ");
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.discards(&record), BTreeSet::from([("h5".to_owned(), 3)]));
 }
 
 #[test]
