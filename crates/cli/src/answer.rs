@@ -52,6 +52,9 @@ impl Answer {
 
     /// Appends `line` to the text form.
     pub fn with_line(mut self, line: &str) -> Self {
+        if !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.text.push('\n');
+        }
         self.text += line;
         self
     }

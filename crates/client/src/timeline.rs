@@ -131,7 +131,7 @@ impl Timeline {
             let _ = writeln!(text, "({rows} of {} stripes)", stripes.len());
         }
         let counts: String = (0..COLUMNS).map(|column| digit(self.moving_at(middle(end, column)))).collect();
-        let _ = writeln!(text, "{:NAMES$}  {counts}", "moving");
+        let _ = writeln!(text, "{:NAMES$}  {}", "moving", counts.trim_end());
         text
     }
 
@@ -269,18 +269,18 @@ mod tests {
         assert_eq!(
             timeline.to_string(),
             "   time until this step               median      p90      max   share\n\
-             .  planned (its turn came)           0.0 ms   0.0 ms 800.0 ms     27%\n\
-             c  claimed in the store            200.0 ms 200.0 ms 200.0 ms      7%\n\
-             w  started (bandwidth was free)      0.0 ms   0.0 ms   0.0 ms      0%\n\
-             >  first slice arrived             100.0 ms 100.0 ms 100.0 ms      7%\n\
-             #  all slices arrived              800.0 ms 800.0 ms 800.0 ms     53%\n\
-             r  recorded; listed by the store   100.0 ms 100.0 ms 100.0 ms      3%\n\
-             e  ended (read back)                 0.0 ms   0.0 ms 100.0 ms      3%\n\
+             .  planned (its turn came)            0.0 ms   0.0 ms 800.0 ms     27%\n\
+             c  claimed in the store             200.0 ms 200.0 ms 200.0 ms      7%\n\
+             w  started (bandwidth was free)       0.0 ms   0.0 ms   0.0 ms      0%\n\
+             >  first slice arrived              100.0 ms 100.0 ms 100.0 ms      7%\n\
+             #  all slices arrived               800.0 ms 800.0 ms 800.0 ms     53%\n\
+             r  recorded; listed by the store    100.0 ms 100.0 ms 100.0 ms      3%\n\
+             e  ended (read back)                  0.0 ms   0.0 ms 100.0 ms      3%\n\
              slices moved for 1.60 s of 2.00 s, of 1.0 stripes at a time on average\n\
              \n\
              stripe          0                                                         2.00 s\n\
              1-k3f9x2        >>>##########################eee\n\
-             …75792_1001     ..........................cccccc>>>##########################rrr\n\
+             …54775792_1001  ..........................cccccc>>>##########################rrr\n\
              moving             11111111111111111111111111      11111111111111111111111111\n"
         );
     }

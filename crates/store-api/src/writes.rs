@@ -281,6 +281,8 @@ pub struct Unjudged {
     pub stripe: StripeId,
     /// Blocks that the store lists as part of the stripe.
     pub blocks: Vec<BlockId>,
+    /// The servers that have blocks of the stripe, or had them last, as the store names them.
+    pub servers: BTreeSet<String>,
     /// Why the stripe's health is unknown.
     pub why: String,
     /// The operator's next step.

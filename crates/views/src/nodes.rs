@@ -116,6 +116,9 @@ pub struct SafetyView {
     pub stripes: u64,
     /// Number of the stripes counted in `stripes` that would be unreadable without these helpers.
     pub unreadable: u64,
+    /// Number of stripes with blocks on these helpers that cannot be read now. `stripes` does not count them.
+    #[serde(default)]
+    pub unreadable_now: u64,
     /// Names of stripes that would be unreadable. The list may be truncated.
     pub unreadable_stripes: Vec<String>,
     /// Number of readable stripes on these helpers whose blocks contradict each other.

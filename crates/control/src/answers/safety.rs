@@ -20,6 +20,8 @@ use crate::stripes::picture::Survives;
 
 /// The maximum number of stripes that an answer names.
 const NAMED: usize = 20;
+/// The next step if the state of stripes is unknown.
+const UNJUDGED_NEXT: &str = "mend status says why, and what to do";
 
 impl<'a> Facts<'a> {
     /// Orders a repair that moves or rebuilds all blocks of one helper onto another.
@@ -41,6 +43,7 @@ impl<'a> Answers<'a> {
     /// Checks whether helpers can be removed permanently: none of them may hold a block that is needed.
     pub(crate) fn safe_to_remove(self, names: &[String]) -> Result<SafetyView, RequestError> {
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
+        self.check_known()?;
         let mut view = self.weighed(&nodes)?;
         let holding: Vec<(NodeId, Need)> =
             nodes.iter().filter_map(|&node| Some((node, self.need_for(node)?))).collect();
@@ -96,6 +99,8 @@ pub(crate) enum Need {
     Orphans(u64),
     /// The helper may hold blocks that the catalog counts as missing, or does not contain.
     Unheard,
+    /// The state of this many stripes with blocks on the helper's server is unknown.
+    Unjudged(u64),
     /// The store keeps other data on the helper's server.
     Other(OtherData),
     /// The store lists blocks on this server, which has no helper and is on the helper's machine. It may have
@@ -110,6 +115,7 @@ impl Need {
             Self::Newer(blocks) => format!("{} newer than the catalog", count(*blocks, "block")),
             Self::Orphans(blocks) => format!("{} that belong to no stripe", count(*blocks, "block")),
             Self::Unheard => "an unknown number of blocks".to_owned(),
+            Self::Unjudged(stripes) => format!("blocks of {} of unknown state", count(*stripes, "stripe")),
             Self::Other(data) => data.what.clone(),
             Self::Neighbour { server, blocks } => {
                 format!("perhaps {} of server {server}, which has no helper", count(*blocks, "block"))
@@ -141,6 +147,7 @@ impl Need {
                 "start {name}, or rebuild the blocks with mend repair --all; {name} has not registered since \
                  the catalog was replaced"
             ),
+            Self::Unjudged(_) => UNJUDGED_NEXT.to_owned(),
             Self::Other(data) => data.next_step.clone(),
             Self::Neighbour { server, .. } => format!(
                 "if server {server} has the folders of {name}, assign it to {name} in mend.toml; otherwise add a \
@@ -164,6 +171,10 @@ impl<'a> Answers<'a> {
         if unheard::is_unheard(facts, node) {
             return Some(Need::Unheard);
         }
+        let unjudged = stripes.unjudged.count_on((&facts.nodes, facts.base), &BTreeSet::from([node]));
+        if unjudged > 0 {
+            return Some(Need::Unjudged(unjudged));
+        }
         if let Some(data) = stripes.news.needed.get(&node) {
             return Some(Need::Other(data.clone()));
         }
@@ -177,6 +188,15 @@ impl<'a> Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
+    /// Checks that the places of all blocks are known. Helpers that have not registered yet would count as
+    /// absent, and blocks that an attached store has not listed yet as not there.
+    fn check_known(self) -> Result<(), RequestError> {
+        if !self.facts.nodes.settled {
+            return Err(RequestError::Settling);
+        }
+        Ok(self.facts.stripes.news.check_listed()?)
+    }
+
     /// If this helper's server is out of service, finds a server with blocks that has no helper and is on the
     /// same machine.
     fn neighbour_of(self, node: NodeId) -> Option<Need> {
@@ -198,17 +218,23 @@ impl<'a> Answers<'a> {
     /// Checks whether helpers can be stopped for a while: every readable stripe must stay readable and must
     /// be able to lose `leave` further helpers.
     pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
-        // Helpers that have not registered yet would count as absent, and their blocks as unreadable.
-        if !self.facts.nodes.settled {
-            return Err(RequestError::Settling);
-        }
+        self.check_known()?;
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);
-        view.safe = view.unreadable == 0 && view.contradictory == 0 && is_left;
+        let unjudged = self.facts.stripes.unjudged.count_on((&self.facts.nodes, self.facts.base), &nodes);
+        let is_known = unjudged == 0 && view.unreadable_now == 0;
+        view.safe = view.unreadable == 0 && view.contradictory == 0 && is_known && is_left;
         let doubt = contradictions::words(view.contradictory, view.stripes);
         let them = list(&view.nodes);
         view.text = match (view.safe, view.survives) {
+            (false, _) if unjudged > 0 => {
+                format!("NOT OK to stop {them}: the state of {} there is unknown", count(unjudged, "stripe"))
+            }
+            (false, _) if view.unreadable == 0 && view.unreadable_now > 0 => format!(
+                "NOT OK to stop {them}: {} with blocks there cannot be read now",
+                count(view.unreadable_now, "stripe")
+            ),
             (false, _) if view.unreadable == 0 && doubt.is_some() => {
                 format!("NOT OK to stop {them}: {}", doubt.unwrap_or_default())
             }
@@ -235,6 +261,7 @@ impl<'a> Answers<'a> {
             (true, None) => format!("ok to stop {them}: no readable stripe has blocks there"),
         };
         view.next_step = (!view.safe).then(|| match nodes.len() {
+            _ if !is_known && view.unreadable == 0 => UNJUDGED_NEXT.to_owned(),
             _ if view.contradictory > 0 => {
                 "run mend scrub --parity and mend repair --all, then check again; mend status lists the \
                  blocks"
@@ -264,7 +291,8 @@ impl<'a> Answers<'a> {
         for slot in picture.stripes_on(nodes) {
             let (code, _) = picture.code_of(slot);
             if facts.survives(code, &facts.standing(&doubts, slot, |_| true))?.is_none() {
-                continue; // The stripe is already unreadable.
+                view.unreadable_now += 1;
+                continue;
             }
             view.stripes += 1;
             let without = facts.standing(&doubts, slot, |node| !nodes.contains(&node));

@@ -14,7 +14,7 @@ pub enum ScrubError {
     ScrubRuns(u64),
     #[error("scrub {scrub} has ended already: it is {state}")]
     ScrubEnded { scrub: u64, state: ScrubState },
-    #[error("{0}, so there is nothing to scrub yet")]
+    #[error("not possible yet: {0}")]
     Unlisted(String),
 }
 

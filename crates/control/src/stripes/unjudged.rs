@@ -5,11 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use repair::BlockId;
+use repair::{BlockId, NodeId};
 use store_api::Unjudged;
 use views::UnjudgedStripe;
 
+use crate::base::Base;
 use crate::counts::count;
+use crate::nodes::Nodes;
 
 /// The stripes of unknown state, and their blocks.
 #[derive(Default)]
@@ -32,6 +34,13 @@ impl UnjudgedStripes {
     /// Whether a block belongs to a stripe of unknown state.
     pub fn have(&self, block: &BlockId) -> bool {
         self.blocks.contains(block)
+    }
+
+    /// Returns the number of stripes of unknown state that have blocks on any of these nodes, or had them last.
+    pub fn count_on(&self, facts: (&Nodes, &Base), nodes: &BTreeSet<NodeId>) -> u64 {
+        let (known, base) = facts;
+        let is_on = |server: &String| known.node_named(base, server).is_ok_and(|node| nodes.contains(&node));
+        self.stripes.iter().filter(|stripe| stripe.servers.iter().any(is_on)).count() as u64
     }
 
     pub fn views(&self) -> Vec<UnjudgedStripe> {

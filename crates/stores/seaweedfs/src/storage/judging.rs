@@ -28,13 +28,14 @@ pub(super) fn unjudged(volumes: &Volumes, files: &EncodingFiles) -> Vec<Unjudged
 /// Describes a volume that was known before the coordinator's start and that no server lists now.
 fn unseen(id: u32, kept: &Kept) -> Option<Unjudged> {
     let name = VolumeName::new(&kept.collection, id)?;
-    let servers: BTreeSet<&str> = kept.homes.values().map(|home| &*home.server.0).collect();
-    let servers = servers.into_iter().collect::<Vec<_>>().join(", ");
+    let servers: BTreeSet<String> = kept.homes.values().map(|home| home.server.0.to_string()).collect();
+    let names = servers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let blocks = kept.homes.keys().map(|&shard| ShardName { volume: name.clone(), shard }.block_id());
     Some(Unjudged {
         stripe: StripeId(name.to_string()),
         blocks: blocks.collect(),
-        why: format!("no server lists it since the coordinator started; its shards were on {servers}"),
+        why: format!("no server lists it since the coordinator started; its shards were on {names}"),
+        servers,
         next_step: UNSEEN_NEXT.to_owned(),
     })
 }
@@ -54,7 +55,12 @@ fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
     let shards: BTreeSet<u8> =
         volume.generations.values().flat_map(|generation| generation.homes.keys().copied()).collect();
     let blocks = shards.into_iter().map(|shard| ShardName { volume: name.clone(), shard }.block_id());
-    Some(Unjudged { stripe: StripeId(name.to_string()), blocks: blocks.collect(), why, next_step })
+    let homes = |generation: &Generation| {
+        let listed = generation.homes.values().flatten();
+        listed.chain(generation.former.values()).map(|home| home.server.0.to_string()).collect::<Vec<_>>()
+    };
+    let servers = volume.generations.values().flat_map(homes).collect();
+    Some(Unjudged { stripe: StripeId(name.to_string()), blocks: blocks.collect(), servers, why, next_step })
 }
 
 /// Returns one line for each volume that also has mounted shards of an outdated encoding.
