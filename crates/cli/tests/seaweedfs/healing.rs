@@ -275,6 +275,12 @@ pub fn a_cluster_out_of_sight(world: &mut World) {
         assert!(!line.starts_with("safe"), "{line}");
         line.starts_with("NOT KNOWN  the state of 2 stripes is unknown").then_some(())
     });
+    for question in ["safe-to-remove", "ok-to-stop"] {
+        for name in mend.names() {
+            let answer = mend.run(&["node", question, name]);
+            assert!(!answer.status.success(), "{question} {name}: {answer:?}");
+        }
+    }
     for at in 0..world.servers.len() {
         world.start_server(at);
     }

@@ -38,6 +38,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_scrub_finds_corrupt_and_missing_shards", healing::what_is_rotten),
     ("the_background_scrub_finds_rot", healing::rot_that_nobody_looked_for),
     ("parity_identifies_a_bad_shard_with_good_checksums", parity::a_shard_that_no_checksum_tells),
+    ("rotten_shards_of_a_returning_server_do_not_replace_good_ones", parity::rot_that_returns),
     ("truncated_small_files_are_replaced", healing::small_files_that_are_not_whole),
     ("status_counts_one_lost_shard_of_a_server_with_several", judging::one_shard_of_several),
     ("status_names_a_volume_of_unknown_state", judging::a_volume_that_nobody_can_judge),

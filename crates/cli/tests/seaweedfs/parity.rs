@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use seaweedfs::ShardName;
 use testbed::eventually;
 
+use crate::healing::{wait_until_unlocked, wait_until_whole};
 use crate::world::World;
 
 /// How long a server may be down before its shards are rebuilt elsewhere: longer than this case runs.
@@ -52,5 +53,43 @@ pub fn a_shard_that_no_checksum_tells(world: &mut World) {
     mend.wait_until_safe(2);
     drop(mend);
     kept.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("written"));
+    world.assert_whole();
+}
+
+/// A server returns after its shards were rebuilt elsewhere. Without `.ecsum`, both copies of a shard can be
+/// read, but one of the server's copies has rotted meanwhile. Only a copy that parity has proven may stay alone.
+pub fn rot_that_returns(world: &mut World) {
+    let volume = world.bucket.clone();
+    let kept: Vec<(PathBuf, Vec<u8>)> = checksums(world, &volume.to_string())
+        .into_iter()
+        .map(|path| (path.clone(), fs::read(path).expect("readable")))
+        .collect();
+    kept.iter().for_each(|(path, _)| fs::remove_file(path).expect("removed"));
+    let names = world.shards(&volume);
+    let read = |world: &World, name: &ShardName| fs::read(world.holder(name).1).expect("readable");
+    let before: Vec<Vec<u8>> = names.iter().map(|name| read(world, name)).collect();
+    let mut mend = world.attach("3s");
+    let (server, rotten) = world.holder(&names[2]);
+    world.servers[server].kill();
+    mend.kill_helper(server);
+    wait_until_whole(world);
+    let file = File::options().write(true).open(&rotten).expect("there");
+    file.write_all_at(b"other bytes than were stored", 5_000).expect("written");
+    world.start_server(server);
+    mend.start_helper(server);
+    eventually("one copy of each shard", || names.iter().all(|name| world.copies(name) == 1).then_some(()));
+    mend.wait_until_safe(2);
+    for (name, before) in names.iter().zip(&before) {
+        assert!(read(world, name) == *before, "{name} has other bytes");
+    }
+    wait_until_unlocked(world);
+    drop(mend);
+    for server in &world.servers {
+        for folder in &server.folders {
+            if folder.join(format!("{volume}.ecx")).exists() {
+                fs::write(folder.join(format!("{volume}.ecsum")), &kept[0].1).expect("written");
+            }
+        }
+    }
     world.assert_whole();
 }

@@ -175,8 +175,11 @@ impl Control {
 }
 
 /// Whether a copy that a node has just read must be put into service: the catalog does not place the block on
-/// this node, or the store's server on this node has stopped serving it.
+/// this node, or the store's server on this node does not serve it. Such a server may have stopped serving the
+/// block. If a corrupt file was replaced on its disk, the server may also still serve the corrupt one, which it
+/// had opened before.
 fn is_found(store: &StorePolicy, node: NodeId, block: &BlockRecord) -> bool {
-    let stopped = store.reports_service() && store.trusts_lists();
-    block.state_on(node).is_none_or(|state| stopped && state == BlockState::Missing)
+    let opens_once = store.reports_service() && store.trusts_lists();
+    let is_unserved = |state| [BlockState::Missing, BlockState::Corrupt].contains(&state);
+    block.state_on(node).is_none_or(|state| opens_once && is_unserved(state))
 }

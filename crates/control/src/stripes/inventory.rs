@@ -210,12 +210,13 @@ impl Stripes {
         out: &mut Out,
     ) {
         // If no digest is recorded, the block is accepted by its name, provided that the recorded block is
-        // missing. If a parity check has found a block of this name wrong, no copy of it is accepted.
+        // missing; nothing shows that a corrupt block is right now. If a parity check has found a block of this name wrong, no copy of it is accepted.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
                 && !self.inventory.is_removing(node, &known.id)
                 && !self.condemned.has(&known.id);
         if !is_it
+            || is_dry_run(outer) && known.state_on(node).is_some()
             || !outer.with(self).is_wanted_from(node, stripe, index)
             || self.picture.is_pending(stripe) != Some(false)
         {

@@ -1,7 +1,8 @@
 //! Surplus copies, in a store that others run and where a node may have several blocks of a stripe.
 
 use store_api::{
-    BlockState, Ownership, RecordWrite, Replica, Service, Spread, StoreChange, StorePolicy, StripeRecord,
+    BlockState, Origin, Ownership, RecordWrite, Replica, Service, Spread, StoreChange, StorePolicy,
+    StripeRecord, StripeWrite,
 };
 
 use super::*;
@@ -77,6 +78,32 @@ fn a_copy_without_a_recorded_digest_is_removed_only_after_a_parity_check_of_the_
     cluster.frozen.clear();
     cluster.wait(Duration::from_secs(10));
     assert_eq!(cluster.discards(&record), BTreeSet::from([("h5".to_owned(), 3)]));
+}
+
+#[test]
+fn a_corrupt_block_that_was_replaced_on_disk_is_put_into_service_again() {
+    let (mut cluster, mut record) = TestCluster::over_store(true, &[&[1], &[2], &[3], &[4]]);
+    let found = |cluster: &mut TestCluster| {
+        let core = cluster.core();
+        let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
+        let is_found = |ask: &Ask| {
+            let Ask::Write { write: Write::Stripes(write), .. } = ask else { return false };
+            matches!(write, StripeWrite::Publish { origin: Origin::Found, .. })
+        };
+        asks.iter().any(is_found)
+    };
+    record.blocks[3].state = BlockState::Corrupt;
+    for has_digest in [false, true] {
+        if !has_digest {
+            record.blocks[3].digest = None;
+        }
+        cluster.handle(Event::Changed(vec![StoreChange::Stripe(record.clone(), false)]));
+        cluster.kill("h4");
+        cluster.start("h4");
+        cluster.wait(Duration::from_secs(2));
+        assert_eq!(found(&mut cluster), has_digest, "without a digest, nothing shows that the file is right");
+        record.blocks[3].digest = digest(&record.blocks[3].id);
+    }
 }
 
 #[test]
