@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
-use seaweedfs::{ShardName, Standing, VolumeName};
+use seaweedfs::{Lock, ShardName, Standing, VolumeName};
 use testbed::{Mend, eventually};
 
 use crate::world::{World, counts};
@@ -189,6 +189,32 @@ pub fn a_server_that_goes(world: &mut World) {
     );
     drop(mend);
     // SeaweedFS's own scrub reads all shards at the locations that servers remember.
+    world.assert_whole();
+}
+
+/// The coordinator dies after a helper has replaced a corrupt shard on disk, and before the server has mounted the
+/// new file. The server then still serves the corrupt one.
+pub fn a_shard_replaced_on_disk_only(world: &mut World) {
+    let mut mend = world.attach(GRACE);
+    mend.wait_until_safe(2);
+    let name = shard(&world.bucket, 5);
+    let path = world.holder(&name).1;
+    let before = fs::read(&path).expect("readable");
+    // While another client has the lock, Mend finds the damage but cannot repair it.
+    let lock = world.runtime.block_on(Lock::take(&world.master, "other", "")).expect("nobody has it");
+    let file = File::options().write(true).open(&path).expect("there");
+    file.write_all_at(b"other bytes than were stored", 5_000).expect("written");
+    let scrub = mend.ask(&["scrub"]).expect("it reports").to_string();
+    assert!(scrub.contains(&name.to_string()), "{scrub}");
+    mend.kill_coordinator();
+    let new = path.with_extension("new");
+    fs::write(&new, &before).and_then(|()| fs::rename(&new, &path)).expect("replaced");
+    world.runtime.block_on(lock.release());
+    mend.start_coordinator();
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
+    drop(mend);
+    // SeaweedFS's own scrub reads what servers serve.
     world.assert_whole();
 }
 

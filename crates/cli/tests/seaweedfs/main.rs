@@ -36,6 +36,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_restarted_master_has_forgotten_the_lock", faults::a_restarted_master_has_forgotten_the_lock),
     ("lost_shards_are_repaired_automatically", healing::what_is_lost),
     ("a_scrub_finds_corrupt_and_missing_shards", healing::what_is_rotten),
+    ("a_shard_replaced_only_on_disk_is_mounted_again", healing::a_shard_replaced_on_disk_only),
     ("the_background_scrub_finds_rot", healing::rot_that_nobody_looked_for),
     ("parity_identifies_a_bad_shard_with_good_checksums", parity::a_shard_that_no_checksum_tells),
     ("rotten_shards_of_a_returning_server_do_not_replace_good_ones", parity::rot_that_returns),
