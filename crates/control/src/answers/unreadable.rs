@@ -1,6 +1,7 @@
 //! Unreadable parts of files, and the helpers whose return would make them readable.
 
 use codes::{BlockIndex, Code};
+use repair::NodeId;
 use store_api::{BlockState, StripeRecord};
 use views::{FileRange, UnreadablePart};
 
@@ -34,7 +35,8 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// Returns the absent helpers with healthy blocks of the stripe, in two lists. The first list has each
+    /// Returns the absent helpers with healthy blocks of the stripe, in two lists. A helper also counts as absent
+    /// if the store reports its server as out of service. The first list has each
     /// helper whose return alone would make the stripe readable. If there is none, the second list is a
     /// minimal set of helpers whose return together would.
     fn rescuers(
@@ -43,10 +45,13 @@ impl<'a> Answers<'a> {
         code: &dyn Code,
         lost: &[BlockIndex],
     ) -> (Vec<String>, Vec<String>) {
+        let (base, picture) = (self.facts.base, &self.facts.stripes.picture);
+        let is_out = |node: &NodeId| base.store.reports_service() && !picture.is_up(*node);
+        let is_absent = |node: &NodeId| !self.facts.nodes.is_connected(*node) || is_out(node);
         let waits = indexed(record).filter(|(_, block)| block.state == BlockState::Healthy);
         let mut back: Vec<(BlockIndex, String)> = waits
             .filter_map(|(index, block)| Some((index, block.node?)))
-            .filter(|(_, node)| !self.facts.nodes.is_connected(*node))
+            .filter(|(_, node)| is_absent(node))
             .map(|(index, node)| (index, self.facts.nodes.name(node)))
             .collect();
         back.sort_by(|a, b| views::natural(&a.1, &b.1));

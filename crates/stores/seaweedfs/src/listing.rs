@@ -1,6 +1,6 @@
 //! A master's listing of the cluster, as plain types.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::blocks::{Encoding, MAX_SHARDS};
@@ -33,8 +33,8 @@ pub struct Server {
     pub disks: BTreeMap<u32, Disk>,
     /// The number of further volumes that fit on all disks together.
     pub free_volumes: i64,
-    /// The number of volumes with needles (stored objects) that are not erasure-coded.
-    pub plain_volumes: usize,
+    /// The IDs of volumes with needles (stored objects) that are not erasure-coded.
+    pub plain_volumes: BTreeSet<u32>,
 }
 
 /// A disk of a volume server: one of its `-dir` folders.
@@ -100,7 +100,8 @@ impl Listing {
             }
         }
         let plain = node.disk_infos.values().flat_map(|disk| &disk.volume_infos);
-        let plain_volumes = plain.filter(|volume| volume.file_count > volume.delete_count).count();
+        let plain = plain.filter(|volume| volume.file_count > volume.delete_count);
+        let plain_volumes = plain.map(|volume| volume.id).collect();
         let free_volumes = node.disk_infos.values().map(|disk| disk.free_volume_count.max(0)).sum();
         let (data_center, rack) = (data_center.to_owned(), rack.to_owned());
         self.servers.insert(id, Server { address, data_center, rack, disks, free_volumes, plain_volumes });

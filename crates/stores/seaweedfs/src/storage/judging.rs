@@ -63,10 +63,20 @@ fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
     Some(Unjudged { stripe: StripeId(name.to_string()), blocks: blocks.collect(), servers, why, next_step })
 }
 
-/// Returns one line for each volume that also has mounted shards of an outdated encoding.
+/// Returns one line for each volume that also has mounted shards of an outdated encoding, or that has such
+/// shards although it was decoded.
 pub(super) fn left_overs(volumes: &Volumes) -> Vec<String> {
     let of = |(id, volume): (u32, &Volume)| {
-        let Standing::Known { foreign, .. } = volume.standing() else { return None };
+        let Standing::Known { encoding, foreign, .. } = volume.standing() else { return None };
+        if volumes.is_decoded(id) {
+            let name = VolumeName::new(&volume.collection, id)?;
+            let served = &volume.generations[&encoding];
+            return (!served.homes.is_empty()).then(|| format!(
+                "volume {name} is an ordinary volume now, but servers still serve shards of it: {}; move these \
+                 shards out of their folders and restart the servers",
+                listed(served)
+            ));
+        }
         let found: Vec<String> = foreign
             .iter()
             .filter(|encoding| !volume.generations[*encoding].homes.is_empty())

@@ -52,7 +52,8 @@ impl ServerNodes {
     pub fn tell_service(&mut self, connected: &BTreeMap<ServerId, Server>) -> Vec<StoreChange> {
         let now: BTreeSet<NodeId> = connected.keys().filter_map(|id| self.node(id)).collect();
         let mut changes = self.service.update(now);
-        let plain = connected.iter().filter_map(|(id, server)| Some((self.node(id)?, server.plain_volumes)));
+        let plain =
+            connected.iter().filter_map(|(id, server)| Some((self.node(id)?, server.plain_volumes.len())));
         let mut now = self.plain_volumes.clone();
         now.extend(plain);
         now.retain(|_, volumes| *volumes > 0);

@@ -133,10 +133,14 @@ impl View {
         self.bad.take_gone()
     }
 
-    /// Returns a volume as a stripe; `None` if its current encoding, ratio or shard size is unknown.
+    /// Returns a volume as a stripe; `None` if its current encoding, ratio or shard size is unknown, or if it was
+    /// decoded.
     pub fn stripe(&self, id: u32) -> Option<StripeRecord> {
         let volume = self.volumes.get(id)?;
         let Standing::Known { encoding, ratio, .. } = volume.standing() else { return None };
+        if self.volumes.is_decoded(id) {
+            return None;
+        }
         let known = self.files.get(id, encoding)?;
         let name = VolumeName::new(&volume.collection, id)?;
         let stripe = StripeId(name.to_string());

@@ -11,7 +11,8 @@ fn listing(servers: &str, shards: &str) -> Listing {
         let address = format!("{name}:8080").parse().expect("an address");
         let disks = (0..2).map(|disk| (disk, Disk { kind: String::new() })).collect();
         let (data_center, rack) = ("d".to_owned(), "r".to_owned());
-        let server = Server { address, data_center, rack, disks, free_volumes: 5, plain_volumes: 0 };
+        let server =
+            Server { address, data_center, rack, disks, free_volumes: 5, plain_volumes: BTreeSet::new() };
         listing.servers.insert(ServerId(name.to_owned()), server);
     }
     for shard in shards.split_whitespace() {
@@ -53,6 +54,25 @@ fn known(missing: &[u8], surplus: &[u8], foreign: &[i64], spare: i16) -> Standin
         foreign: foreign.iter().copied().map(Encoding).collect(),
         spare,
     }
+}
+
+#[test]
+fn shards_that_are_left_of_a_decoded_volume_are_told_from_a_damaged_one() {
+    let mut volumes = Volumes::default();
+    let mut is_decoded = |shards: &str, plain: &[u32]| {
+        let mut listing = listing("a b c", shards);
+        listing.servers.first_entry().expect("a").get_mut().plain_volumes = plain.iter().copied().collect();
+        volumes.apply(listing);
+        told(&mut volumes, 5, &[1]);
+        volumes.is_decoded(5)
+    };
+    assert!(!is_decoded("c/0:5@1.2", &[]), "too few shards, and no ordinary volume");
+    assert!(!is_decoded("c/0:5@1.2", &[6]));
+    assert!(is_decoded("c/0:5@1.2", &[5]));
+    assert!(
+        !is_decoded("a/0:5@1.0 c/0:5@1.2", &[5]),
+        "readable shards: the volume is being encoded or decoded"
+    );
 }
 
 #[test]

@@ -12,7 +12,8 @@ fn listing(servers: &str, shards: &str) -> Listing {
         let address = format!("{name}:8080").parse().expect("an address");
         let disks = [(0, Disk { kind: String::new() })].into();
         let (data_center, rack) = ("d".to_owned(), "r".to_owned());
-        let server = Server { address, data_center, rack, disks, free_volumes: 5, plain_volumes: 0 };
+        let server =
+            Server { address, data_center, rack, disks, free_volumes: 5, plain_volumes: BTreeSet::new() };
         listing.servers.insert(ServerId(name.to_owned()), server);
     }
     for shard in shards.split_whitespace() {
