@@ -23,6 +23,11 @@ impl Fullness {
         self.found.as_ref().is_none_or(|&(at, _)| now >= at + GOOD_FOR)
     }
 
+    /// Drops the result, because a helper was removed; it is checked again at once.
+    pub(crate) fn forget(&mut self) {
+        self.found = None;
+    }
+
     pub(crate) fn set(&mut self, advice: Option<String>, now: Duration) {
         self.found = Some((now, advice));
     }

@@ -88,6 +88,7 @@ impl Control {
         self.stripes.inventory.forget(node);
         self.nodes.forget_node(&self.base, node, &mut self.out);
         self.base.unlist(&name);
+        self.repairs.fullness.forget();
         self.out.note(HistoryEvent::NodeRemoved { node: name });
     }
 }
