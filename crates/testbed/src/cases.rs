@@ -2,10 +2,14 @@
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::skip::is_skipped;
+
+/// Tests that take longer are reported with their time.
+const SLOW: Duration = Duration::from_secs(20);
 
 /// A test. It receives the system in the state that the previous test left.
 pub type Case<W> = fn(&mut W);
@@ -45,7 +49,11 @@ fn trials<W: Send + 'static>(
         Trial::test(name, move || {
             let mut world =
                 world.lock().map_err(|_| Failed::from("an earlier case left the cluster broken"))?;
+            let begun = Instant::now();
             case(world.as_mut().expect("it is booted"));
+            if begun.elapsed() > SLOW {
+                println!("slow: {name}, {} s", begun.elapsed().as_secs());
+            }
             Ok(())
         })
     };

@@ -117,9 +117,7 @@ impl Mend {
     /// # Panics
     /// If the coordinator is not running.
     pub fn signal_coordinator(&self, signal: &str) {
-        let pid = self.coordinator.as_ref().expect("it runs").id().to_string();
-        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
-        assert!(sent.is_ok_and(|status| status.success()));
+        self.coordinator.as_ref().expect("it runs").signal(signal);
     }
 
     /// The process ids of the running helpers.

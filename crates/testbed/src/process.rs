@@ -68,6 +68,15 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    /// Sends the process a signal, such as `STOP` or `CONT`.
+    ///
+    /// # Panics
+    /// If the process has ended.
+    pub fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([&format!("-{signal}"), &self.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()));
+    }
+
     /// Sends SIGTERM and waits until the process has ended.
     pub fn stop(mut self) {
         let asked = Command::new("kill").arg(self.id().to_string()).status();

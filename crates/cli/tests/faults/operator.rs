@@ -181,6 +181,43 @@ fn a_new_helper_gets_its_share() {
 }
 
 #[test]
+fn a_helper_that_was_never_started_is_named() {
+    let cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    cluster.mend(&["node", "add", "h7", "--listen", "127.0.0.1:0"]).ok();
+    cluster.put("film", 1_000_000); // The coordinator reads mend.toml again when a member connects.
+    let said = cluster.mend(&["status"]).ok().out;
+    assert!(said.contains("6 helpers up, never registered: h7"), "{said}");
+    cluster.eventually("a warning", |cluster| {
+        let check = cluster.mend(&["status", "--check"]);
+        check.out.starts_with("MEND WARNING") && check.out.contains("never registered: h7")
+    });
+    let removed = cluster.mend(&["node", "remove", "h7"]).ok();
+    assert!(removed.out.contains("it had never registered"), "{removed:?}");
+    assert!(cluster.mend(&["status"]).ok().out.contains("all 6 helpers up"));
+    cluster.mend(&["node", "remove", "h7"]).fails_with(&["there is no helper `h7`"]);
+}
+
+#[test]
+fn a_timeline_shows_every_step_of_a_recovery() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    cluster.put("film", 4_000_000);
+    cluster.kill("h2");
+    cluster.eventually("h2 is gone", |cluster| cluster.mend(&["status"]).out.starts_with("DEGRADED"));
+    let recovered = cluster.mend(&["node", "recover", "h2", "--timeline"]).ok();
+    let steps = ["planned", "started", "first slice", "all slices", "sealed", "parity", "committed", "ended"];
+    assert!(steps.iter().all(|step| recovered.out.contains(step)), "{recovered:?}");
+    let shown = cluster.mend(&["timeline"]).ok();
+    assert!(shown.out.contains("(node h2): done") && shown.out.contains("slices moved for"), "{shown:?}");
+    let views = cluster.mend(&["timeline", "--output", "json"]).ok().json();
+    for item in views[0]["items"].as_array().unwrap() {
+        let at = |step: &str| item["timeline_us"][step].as_u64().unwrap_or_else(|| panic!("{step}: {item}"));
+        let order =
+            ["planned", "started", "first-slice", "delivered", "sealed", "checked", "committed", "ended"];
+        assert!(order.map(at).is_sorted() && at("recorded") <= at("ended"), "{item}");
+    }
+}
+
+#[test]
 fn a_dead_helper_is_replaced_by_a_new_one() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 1_000_000);

@@ -274,13 +274,21 @@ pub fn indexes_that_are_lost(world: &mut World) {
 /// While no master answers, nothing is known about the cluster.
 pub fn a_master_that_is_gone(world: &mut World) {
     let mend = world.attach(GRACE);
+    let wait_until_unknown = || {
+        eventually("the state is unknown", || {
+            let status = mend.ask(&["status"])?;
+            status["summary"].as_str()?.starts_with("UNKNOWN  cannot list the cluster").then_some(())
+        });
+        assert_eq!(mend.run(&["status", "--check"]).status.code(), Some(3));
+    };
     world.kill_master();
-    eventually("the state is unknown", || {
-        let status = mend.ask(&["status"])?;
-        status["summary"].as_str()?.starts_with("UNKNOWN  cannot list the cluster").then_some(())
-    });
-    assert_eq!(mend.run(&["status", "--check"]).status.code(), Some(3));
+    wait_until_unknown();
     world.restart_master();
+    mend.wait_until_safe(2);
+    // A master that hangs refuses no connection.
+    world.signal_master("STOP");
+    wait_until_unknown();
+    world.signal_master("CONT");
     mend.wait_until_safe(2);
     wait_until_whole(world);
     world.assert_whole();

@@ -1,11 +1,12 @@
 //! Surplus copies, in a store that others run and where a node may have several blocks of a stripe.
 
 use store_api::{
-    BlockState, Origin, Ownership, RecordWrite, Replica, Service, Spread, StoreChange, StorePolicy,
-    StripeRecord, StripeWrite,
+    BlockState, NodeRecord, Origin, Ownership, RecordWrite, Replica, Service, Spread, StoreChange,
+    StorePolicy, StripeRecord, StripeWrite, Unjudged,
 };
 
 use super::*;
+use crate::commands::NodeCommand;
 
 impl TestCluster {
     /// Creates a cluster with one stripe in a store. `nodes` lists the nodes that hold each block: first its
@@ -195,4 +196,40 @@ fn thousands_of_copies_are_verified_one_at_a_time_per_helper() {
     cluster.wait(Duration::from_secs(60));
     assert!(cluster.node("h1").disk.is_empty(), "{} copies are left", cluster.node("h1").disk.len());
     assert!(cluster.status().healthy);
+}
+
+#[test]
+fn servers_whose_blocks_are_not_known_are_not_safe_to_remove_or_to_stop() {
+    let (mut cluster, mut record) = TestCluster::over_store(true, &[&[1], &[2], &[3], &[4]]);
+    let answers = |cluster: &mut TestCluster| {
+        let names = || vec!["h5".to_owned()];
+        let remove = cluster.ask(|reply| NodeCommand::SafeToRemove(names(), reply)).unwrap();
+        let stop = cluster.ask(|reply| NodeCommand::OkToStop(names(), 0, reply)).unwrap();
+        (remove.safe, stop.safe, remove.text)
+    };
+    assert!(matches!(answers(&mut cluster), (true, true, _)));
+    let unjudged = Unjudged {
+        stripe: StripeId("c_7".to_owned()),
+        blocks: Vec::new(),
+        servers: BTreeSet::from(["h5".to_owned()]),
+        why: "its .vif is unreadable".to_owned(),
+        next_step: "look at it".to_owned(),
+    };
+    cluster.handle(Event::Changed(vec![StoreChange::Unjudged(vec![unjudged])]));
+    assert!(matches!(answers(&mut cluster), (false, false, _)));
+    cluster.handle(Event::Changed(vec![StoreChange::Unjudged(Vec::new())]));
+    assert!(matches!(answers(&mut cluster), (true, true, _)));
+
+    // The server of h5 was restarted with another port.
+    let settings = &mut cluster.core().base.settings;
+    settings.beside = BTreeMap::from([("10.0.0.5:8080".to_owned(), "h5".to_owned())]);
+    settings.helpers = Some((1..6).map(|number| format!("h{number}")).collect());
+    let server = NodeRecord { id: NodeId(77), name: "10.0.0.5:8081".to_owned(), address: None };
+    record.blocks[3].node = Some(server.id);
+    let old = cluster.nodes["h5"].node.unwrap();
+    let changes =
+        vec![StoreChange::Service(old, false), StoreChange::Node(server), StoreChange::Stripe(record, false)];
+    cluster.handle(Event::Changed(changes));
+    let (safe, _, text) = answers(&mut cluster);
+    assert!(!safe && text.contains("perhaps 1 block of server 10.0.0.5:8081"), "{text}");
 }

@@ -114,6 +114,11 @@ impl Cluster {
         self.master_process.kill();
     }
 
+    /// Sends the master a signal, `STOP` or `CONT`.
+    pub fn signal_master(&self, signal: &str) {
+        self.master_process.signal(signal);
+    }
+
     /// Kills the master, if it runs, and starts it again.
     pub fn restart_master(&mut self) {
         self.master_process.kill();

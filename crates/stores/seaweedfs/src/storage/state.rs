@@ -84,11 +84,15 @@ impl State {
         lines.into_iter().filter(|line| !said.contains(line)).collect()
     }
 
-    /// Reports the state of the whole cluster as unknown if it cannot be listed and its last listing is older
-    /// than `limit`. Reports it as known once it is listed again.
+    /// Reports the state of the whole cluster as unknown if its last listing is older than `limit`, also while a
+    /// request for the next one is still waiting for an answer. Reports it as known once it is listed again.
     pub fn tell_blindness(&mut self, limit: Duration) {
-        let is_old = self.listed.is_none_or(|asked| asked.elapsed() >= limit);
-        let why = self.blind.as_deref().filter(|_| is_old).map(unseen);
+        let age = self.listed.map(|asked| asked.elapsed()).filter(|age| *age >= limit);
+        let why = match (&self.blind, age) {
+            (Some(why), age) if age.is_some() || self.listed.is_none() => Some(unseen(why)),
+            (None, Some(age)) => Some(unseen(&format!("no master has answered for {} s", age.as_secs()))),
+            _ => None,
+        };
         if why.is_some() != self.unlisted {
             self.unlisted = why.is_some();
             self.tell(vec![StoreChange::Unlisted(why)]);

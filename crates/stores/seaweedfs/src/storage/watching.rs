@@ -62,6 +62,16 @@ pub(super) async fn watch(storage: Weak<Shared>) {
     }
 }
 
+/// Reports a master that does not answer, until the storage is dropped. The requests of other tasks may wait for
+/// it longer.
+pub(super) async fn watch_silence(storage: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(ASK_AGAIN).await;
+        let Some(shared) = storage.upgrade() else { return };
+        shared.known.state().tell_blindness(BLIND_LIMIT + 2 * shared.known.attachment.list_every);
+    }
+}
+
 /// Reads metadata files, confirms lost shards and retries to undo failed publications, until the storage is
 /// dropped. This task is separate from `watch`, so that a server that hangs does not delay the listings.
 pub(super) async fn tend(storage: Weak<Shared>) {
@@ -241,7 +251,6 @@ pub(super) fn report(shared: &Shared) {
     for it in state.tell_unjudged(unjudged) {
         tracing::warn!(volume = %it.stripe, why = it.why, "the state of a volume is unknown");
     }
-    state.tell_blindness(BLIND_LIMIT + 2 * shared.known.attachment.list_every);
     let mut news: Vec<String> = state.blind.iter().map(|why| unseen(why)).collect();
     news.extend(left_overs(state.view.volumes()));
     news.extend(state.withdrawals.lines());
