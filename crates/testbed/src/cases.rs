@@ -52,7 +52,7 @@ fn trials<W: Send + 'static>(
             let begun = Instant::now();
             case(world.as_mut().expect("it is booted"));
             if begun.elapsed() > SLOW {
-                println!("slow: {name}, {} s", begun.elapsed().as_secs());
+                println!("\nslow: {name}, {} s", begun.elapsed().as_secs());
             }
             Ok(())
         })

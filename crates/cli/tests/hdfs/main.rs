@@ -38,6 +38,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("files_removed_during_a_repair_stay_removed", healing::removed_meanwhile),
     ("small_reads_of_lost_blocks_go_through_mend", reading::lost_ranges),
     ("reconstruction_commands_of_the_namenode_are_executed", takeover::commands),
+    ("a_dead_datanode_is_recovered_as_a_whole_once_commanded", takeover::a_dead_datanode),
     ("contradictory_blocks_are_never_repair_sources", contradictions::not_rebuilt_from),
     ("hdfs_and_mend_repair_the_same_block_concurrently", healing::both_at_once),
     ("a_decommissioned_datanode_is_drained", healing::a_decommissioned_datanode),

@@ -180,3 +180,30 @@ fn another_cluster(world: &mut World) {
     world.assert_whole();
     detach(world, mend);
 }
+
+/// The NameNode commands that the blocks of a dead DataNode be rebuilt. Mend recovers the DataNode as a whole,
+/// although `repair_after` is `never`.
+pub fn a_dead_datanode(world: &mut World) {
+    let mut mend = mend::attach(world, &["--repair-after", "never"], true);
+    mend.wait_for_helpers();
+    testbed::hdfs::issue_plugin(&mend, world.certificates.path());
+    world.restart_namenode_with(&ALWAYS);
+    world.await_whole();
+    let dead = world.largest("RS-6-3-1024k").holders[3].expect("held");
+    world.cluster.kill(dead);
+    mend.kill_helper(dead);
+    let target = format!("node {}", mend.names()[dead]);
+    let recovery = eventually("the recovery of the DataNode", || {
+        let repairs = mend.ask(&["timeline", "--last", "100"])?;
+        let recovery = repairs.as_array()?.iter().find(|repair| repair["target"] == target.as_str())?.clone();
+        (recovery["state"] == "done").then_some(recovery)
+    });
+    assert_eq!(recovery["by_itself"], true, "{recovery}");
+    world.await_whole();
+    world.assert_files();
+    world.cluster.bring_back(&[dead]);
+    mend.start_helper(dead);
+    mend.wait_for_helpers();
+    world.assert_whole();
+    detach(world, mend);
+}

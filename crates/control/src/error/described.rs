@@ -13,6 +13,8 @@ pub enum DescriptionError {
     NotGiven(StripeId),
     #[error("stripe {0} is being read or repaired according to its earlier description")]
     GivenInUse(StripeId),
+    #[error("the lost blocks of stripe {0} were rebuilt a moment ago")]
+    Rebuilt(StripeId),
     #[error("{0} stripes are described already, which is the limit")]
     TooManyGiven(usize),
     #[error("the stripes described by {whose} exceed the memory limit of {}", ByteSize::from_bytes(*most))]
@@ -49,7 +51,7 @@ impl DescriptionError {
         match self {
             Self::NotGiven(_) => ErrorKind::NotFound,
             Self::Catalogued(_) | Self::NotLost { .. } => ErrorKind::Conflict,
-            Self::GivenInUse(_) => ErrorKind::InUse,
+            Self::GivenInUse(_) | Self::Rebuilt(_) => ErrorKind::InUse,
             Self::TooManyGiven(_) | Self::DescribedBytes { .. } => ErrorKind::Unavailable,
             Self::GivenBlocks { .. }
             | Self::GivenTwice(_)
@@ -67,6 +69,7 @@ impl DescriptionError {
             Self::GivenInUse(_) => {
                 "wait until the read or repair ends, or use the earlier description".into()
             }
+            Self::Rebuilt(_) => "read the blocks where the store lists them now".into(),
             Self::TooManyGiven(_) | Self::DescribedBytes { .. } => {
                 "try again in a few minutes: unused descriptions expire".into()
             }

@@ -401,7 +401,7 @@ impl Healing {
 impl<'a> Facts<'a> {
     /// Returns the policy, if automatic repairs may start now. In Mend's own stores, the setting `never`
     /// turns all of them off.
-    fn heals(self) -> Option<HealPolicy> {
+    pub(crate) fn heals(self) -> Option<HealPolicy> {
         let is_own = !self.base.store.reports_service();
         let is_off = is_own && self.nodes.repair_after(self.base) == RepairAfter::Never;
         let may_begin =

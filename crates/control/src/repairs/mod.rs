@@ -1,8 +1,8 @@
 //! Repairs: each order is split into items, one per stripe, which [`recovery::Scheduler`] starts.
 //!
 //! This state machine drives the scheduler and owns smaller state machines: the [`queue`] of all repairs,
-//! automatic repairs of single stripes ([`healing`]) and of whole helpers ([`node_recovery`]), [`claims`] on
-//! stripes, and reads before repairs ([`verify_first`]). It passes facts to the scheduler
+//! automatic repairs of single stripes ([`healing`]) and of whole helpers ([`node_recovery`], [`commanded`]),
+//! [`claims`] on stripes, and reads before repairs ([`verify_first`]). It passes facts to the scheduler
 //! ([`scheduler_facts`]), adds [`items`], prepares the jobs of [`proposals`], and explains results
 //! ([`views`], [`advice`]). Only the scheduler decides what starts next, where, and with which helpers.
 
@@ -12,6 +12,7 @@ pub(crate) mod automatic;
 pub(crate) mod balance;
 mod bound;
 pub(crate) mod claims;
+pub(crate) mod commanded;
 pub(crate) mod continuation;
 mod course;
 pub(crate) mod fullness;
@@ -54,6 +55,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::claims::Claims;
+use crate::repairs::commanded::Commanded;
 use crate::repairs::fullness::Fullness;
 use crate::repairs::healing::Healing;
 use crate::repairs::misplaced::Misplaced;
@@ -84,6 +86,7 @@ pub(super) struct Repairs {
     pub nodes: NodeRecovery,
     pub fullness: Fullness,
     pub claims: Claims,
+    pub(crate) commanded: Commanded,
     pub misplaced: Misplaced,
 }
 
@@ -101,6 +104,7 @@ impl Repairs {
             nodes: NodeRecovery::default(),
             fullness: Fullness::default(),
             claims: Claims::default(),
+            commanded: Commanded::default(),
             misplaced: Misplaced::default(),
         }
     }
@@ -125,6 +129,7 @@ impl Repairs {
     /// Updates claims, and starts due repairs of single stripes.
     pub(crate) fn heal(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         self.claims.expire(jobs, facts.base.now, &mut self.scheduler, out);
+        self.commanded.follow(facts, &self.queue, out);
         let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };
         self.healing.heal(facts, orders, out);
         self.make_way_for_healing(facts, jobs, out);

@@ -103,6 +103,7 @@ pub(super) fn begin_repair(control: &mut Control, id: u64, order: Order) -> Resu
         control.stripes.inventory.accept_hollow(&mut control.out);
         control.route();
     }
+    control.repairs.commanded.note(facts!(control), &order);
     control.repairs.add(id, order);
     control.start_repairs();
     Ok(control.answers().repair_state(id)?)

@@ -21,6 +21,8 @@ use views::{GivenBlock, GivenStripe, StripeView};
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// How long a description takes precedence over the storage's listing of the same stripe.
 const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
+/// A store's command may be this old when a plug-in passes it on.
+const OUTDATED_FOR: Duration = Duration::from_secs(60);
 /// The maximum number of described stripes. Further ones are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
 /// The owner, for the memory limits, of descriptions that an earlier coordinator recorded with its repairs.
@@ -47,6 +49,9 @@ impl Stripes {
         if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
             return Err(DescriptionError::GivenInUse(record.id).into());
         }
+        if self.is_rebuilt(outer, &record) {
+            return Err(DescriptionError::Rebuilt(record.id).into());
+        }
         if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
             return Err(DescriptionError::TooManyGiven(MOST).into());
         }
@@ -55,6 +60,24 @@ impl Stripes {
         let until = self.remembered_until(outer, &record.id);
         self.given.insert(record, until);
         Ok(view)
+    }
+
+    /// Whether every block that a description counts as lost was rebuilt a moment ago, and the store lists it.
+    /// The description is then outdated: the store made it before it knew of the rebuilt blocks.
+    fn is_rebuilt(&self, outer: OuterFacts<'_>, described: &StripeRecord) -> bool {
+        let Ok(told) = self.picture.stripe(&described.id) else { return false };
+        let since = outer.base.now.saturating_sub(OUTDATED_FOR);
+        let mut lost = indexed(described)
+            .filter(|(_, block)| block.state == BlockState::Missing)
+            .map(|(index, _)| index);
+        let is_back = |index: BlockIndex| {
+            let block = &told.blocks[usize::from(index.0)];
+            let home =
+                block.node.filter(|&node| block.state == BlockState::Healthy && self.picture.is_up(node));
+            home.is_some_and(|home| self.made_lately.is_made_since(&told.id, index, home, since))
+        };
+        let first = lost.next();
+        first.is_some_and(|first| is_back(first) && lost.all(is_back))
     }
 
     /// Drops descriptions of stripes that were not used for some time.

@@ -4,6 +4,11 @@ use crate::commands::{RepairCommand, StripeCommand};
 use views::{GivenBlock, GivenStripe, Home, StripeView};
 
 use super::*;
+use crate::HealPolicy;
+use store_api::{
+    BlockRecord, BlockState, Lists, Ownership, Service, Spread, StoreChange, StorePolicy, StripeRecord,
+    Writers,
+};
 
 /// Creates a stripe of rs-4-2 with block `foreign-I` on helper h(I + 1); the blocks in `lost` have no node.
 fn described(lost: &[u16]) -> GivenStripe {
@@ -189,4 +194,50 @@ fn an_unused_given_stripe_is_dropped() {
     cluster.now += Duration::from_secs(601);
     cluster.tick();
     assert!(refused(&mut cluster, homes(&[(1, "h6")])).contains("was not described"));
+}
+
+/// In a store that reports dead servers and rebuilds their blocks itself, the first command that a plug-in passes on
+/// begins the recovery of the dead server.
+#[test]
+fn a_command_for_a_block_of_a_dead_server_begins_the_recovery_of_the_server() {
+    for dry_run in [true, false] {
+        let mut cluster = cluster();
+        let helpers: Vec<NodeId> =
+            (1..=6).map(|number| cluster.nodes[&format!("h{number}")].node.unwrap()).collect();
+        let base = &mut cluster.core().base;
+        base.settings.heal = Some(HealPolicy { dry_run });
+        base.store = StorePolicy {
+            ownership: Ownership::Attached,
+            service: Service::ReportedByStore,
+            writers: Writers::Others,
+            spread: Spread::OnePerNode,
+            lists: Lists::Stale,
+        };
+        let given = described(&[1]);
+        let block = |(given, home): (&GivenBlock, &NodeId)| BlockRecord {
+            id: BlockId(given.block.clone()),
+            bytes: given.bytes,
+            node: Some(*home),
+            state: BlockState::Healthy,
+            replicas: Vec::new(),
+            digest: None,
+        };
+        let record = StripeRecord {
+            id: StripeId(given.stripe.clone()),
+            code: given.code.parse().unwrap(),
+            block_bytes: given.block_bytes,
+            chunk_bytes: None,
+            blocks: given.blocks.iter().zip(&helpers).map(block).collect(),
+            file: None,
+        };
+        let mut changes = vec![StoreChange::Stripe(record, false)];
+        changes.extend(helpers.iter().map(|&helper| StoreChange::Service(helper, helper != helpers[1])));
+        cluster.handle(Event::Changed(changes));
+        describe(&mut cluster, &given).unwrap();
+        cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]), reply)).unwrap();
+        cluster.wait(Duration::from_secs(2));
+        let repairs = cluster.ask(RepairCommand::List).unwrap();
+        let recoveries = repairs.iter().filter(|repair| repair.target == "node h2" && repair.by_itself);
+        assert_eq!(recoveries.count(), usize::from(!dry_run), "{repairs:?}");
+    }
 }

@@ -142,14 +142,16 @@ impl HdfsLab {
         Ok(())
     }
 
-    /// Attaches Mend, with automatic repair off, to a cluster that stores `groups` block groups.
+    /// Attaches Mend to a cluster that stores `groups` block groups. Mend rebuilds the blocks of a dead DataNode
+    /// only if asked or commanded, and other lost blocks only if `heals` is true.
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn attach(&mut self, groups: usize) -> Result<Mend, LabError> {
+    pub(super) fn attach(&mut self, groups: usize, heals: bool) -> Result<Mend, LabError> {
         // HDFS sends blocks unencrypted, so Mend does the same for a fair comparison.
-        let arguments = ["--dry-run", "--repair-after", "never", "--data-tls", "false"];
-        let attaching = Attaching { program: &self.mend, arguments: &arguments, asks_namenode: true };
+        let arguments = ["--repair-after", "never", "--data-tls", "false", "--dry-run"];
+        let arguments = &arguments[..arguments.len() - usize::from(heals)];
+        let attaching = Attaching { program: &self.mend, arguments, asks_namenode: true };
         let mend = self.cluster.attach(&attaching);
         mend.wait_until_safe(groups);
         Ok(mend)

@@ -65,10 +65,10 @@ impl Measuring<'_> {
         if self.args.repetitions > 0 {
             self.directly()?;
             self.losses("HDFS", None)?;
-            self.with_mend(POLICIES.len(), Self::losses_with_mend)?;
+            self.with_mend(POLICIES.len(), false, Self::losses_with_mend)?;
         }
         if self.args.reads > 0 {
-            self.with_mend(POLICIES.len(), Self::reads)?;
+            self.with_mend(POLICIES.len(), false, Self::reads)?;
         }
         for policy in POLICIES {
             self.lab.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
@@ -91,12 +91,13 @@ impl Measuring<'_> {
     fn with_mend(
         &mut self,
         groups: usize,
+        heals: bool,
         measure: impl FnOnce(&mut Self, &mut Mend) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
         self.lab.shape(Rate::Unshaped)?;
         self.lab.cluster.load_plugin(true);
         self.lab.command(Commands::None);
-        let mut mend = self.lab.attach(groups)?;
+        let mut mend = self.lab.attach(groups, heals)?;
         self.lab.certify(&mend);
         measure(self, &mut mend)?;
         drop(mend);
@@ -206,7 +207,7 @@ impl Measuring<'_> {
         ];
         let mend: Vec<_> = mend.into_iter().filter(|(who, _)| args.names(who)).collect();
         if !mend.is_empty() {
-            self.with_mend(groups, |this, running| {
+            self.with_mend(groups, true, |this, running| {
                 for (who, commands) in mend {
                     this.lab.shape(Rate::Unshaped)?;
                     this.lab.command(commands);
