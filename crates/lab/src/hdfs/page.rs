@@ -196,9 +196,9 @@ impl Page {
 const ABOUT: &str = "\
 Hadoop 3.4.3, unmodified: a NameNode and 15 DataNodes, JVMs with all compilers, each DataNode in a network namespace of its own
 behind a link that is shaped to the rate in both directions. *HDFS*: HDFS repairs on its own, without any part of Mend. *Commanded*: the
-NameNode sends a DataNode the same command, and the DataNode's plug-in passes the repair to Mend. *Asked*: the NameNode sends no
-commands, and an operator types `mend repair` or `mend node recover`. *processors* marks rows in which the processors, not the links,
-limit the speed. The first command for Mend makes a DataNode load classes for about 0.3 s; medians of few repetitions contain this time.
+NameNode sends a DataNode the same command, and the DataNode's plug-in passes the repair to Mend; the first command for a dead DataNode
+begins the recovery of all its blocks. *Asked*: the NameNode sends no commands, and an operator types `mend repair` or
+`mend node recover`. *processors* marks rows in which the processors, not the links, limit the speed. The first command for Mend makes a DataNode load classes for about 0.3 s; medians of few repetitions contain this time.
 ";
 
 const LOSSES: &str = "\
