@@ -148,8 +148,27 @@ pub fn servers(world: &mut World) {
     let status = mend.ask(&["status"]).expect("it answers");
     assert!(!names(&status["nodes_down"]).contains(&alone), "{status:#}");
     assert!(!names(&status["servers_down"]).contains(&alone), "{status:#}");
+    a_folder_that_a_helper_does_not_know(&mut mend);
     drop(mend);
     world.assert_whole();
+}
+
+/// A DataNode has a folder that is missing in `mend.toml`, as after a disk was added to it.
+fn a_folder_that_a_helper_does_not_know(mend: &mut Mend) {
+    mend.kill_coordinator();
+    let config = mend.folder().join("mend.toml");
+    let text = std::fs::read_to_string(&config).expect("its configuration");
+    let line =
+        text.lines().find(|line| line.starts_with("folders = [")).expect("a helper's folders").to_owned();
+    let (first, rest) = line.split_once(", ").expect("two folders");
+    std::fs::write(&config, text.replacen(&line, &format!("{first}]"), 1)).expect("written");
+    let hidden = rest.trim_matches(['"', ']', ' ']);
+    mend.start_coordinator();
+    eventually("a warning about the folder", || {
+        let troubles = mend.ask(&["status"])?["troubles"].to_string();
+        (troubles.contains("its helper does not know") && troubles.contains(hidden)).then_some(())
+    });
+    std::fs::write(&config, text).expect("written");
 }
 
 /// The NameNode dies, and is down when the coordinator starts again. The coordinator answers, but does not

@@ -21,8 +21,9 @@ use views::{GivenBlock, GivenStripe, StripeView};
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// How long a description takes precedence over the storage's listing of the same stripe.
 const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
-/// A store's command may be this old when a plug-in passes it on.
-const OUTDATED_FOR: Duration = Duration::from_secs(60);
+/// A store's command may be this old when a plug-in passes it on. If a rebuilt block becomes corrupt within this
+/// time, a command about it is skipped as well, and the store repeats it.
+const OUTDATED_FOR: Duration = Duration::from_secs(10);
 /// The maximum number of described stripes. Further ones are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
 /// The owner, for the memory limits, of descriptions that an earlier coordinator recorded with its repairs.

@@ -1,5 +1,6 @@
 //! The page of an experiment: heading, file, and cells of its tables.
 
+use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,12 +17,17 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Starts a page. Call this before anything is measured, so that the load average is that of the idle
+    /// Starts a page. `command` makes the page with default options; if this process was started with options, the
+    /// page shows these instead. Call this before anything is measured, so that the load average is that of the idle
     /// machine.
     pub(crate) fn begin(title: &str, command: &str, file: PathBuf) -> Self {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
         let machine = Machine::this().summary();
+        let arguments: Vec<String> = env::args().skip(1).collect();
+        let has_options = arguments.iter().any(|argument| argument.starts_with('-'));
+        let own = format!("mend lab {}", arguments.join(" "));
+        let command = if has_options { own.as_str() } else { command };
         let heading = format!("# {title}\n\n`{command}`. {machine}\nLoad average at the beginning: {load}.");
         Self { file, heading }
     }

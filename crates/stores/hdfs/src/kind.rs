@@ -37,11 +37,17 @@ impl Kind for Hdfs {
 
     fn storage(&self, cluster: &Cluster, records: SharedRecords) -> Result<Storage, KindError> {
         let config = config(cluster)?;
+        let helpers = cluster.helper_settings::<HdfsHelper>()?;
+        let folders = |helper: &HdfsHelper| {
+            let folders = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
+            Some((helper.datanode.clone()?, folders))
+        };
         let attachment = Attachment {
             paths: config.namenode.as_ref().map(|namenode| namenode.paths.clone()).unwrap_or_default(),
             namenode: config.namenode.map(settings),
             helpers: self.servers(cluster)?,
-            pushes: cluster.helper_settings::<HdfsHelper>()?.values().any(|it| it.adopt == Adopt::Push),
+            folders: helpers.values().filter_map(folders).collect(),
+            pushes: helpers.values().any(|it| it.adopt == Adopt::Push),
         };
         crate::open(attachment, records).map_err(KindError::new)
     }

@@ -1,6 +1,7 @@
 //! Opens the storage: loads the records and starts the background tasks, including the first listing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use attached::StartError;
@@ -19,6 +20,8 @@ pub struct Attachment {
     pub paths: Vec<String>,
     /// The helpers' names, keyed by the address of the DataNode on the same machine.
     pub helpers: BTreeMap<String, String>,
+    /// The folders of each helper, keyed like `helpers`.
+    pub folders: BTreeMap<String, BTreeSet<PathBuf>>,
     /// Whether some helper pushes rebuilt blocks to its DataNode, which may require block tokens.
     pub pushes: bool,
 }
@@ -57,6 +60,7 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
         catalog.runtime().spawn(watching::watch_nodes(Arc::downgrade(shared), namenode.clone()));
         catalog.runtime().spawn(watching::watch_groups(Arc::downgrade(shared), namenode.clone()));
         catalog.runtime().spawn(watching::watch_silence(Arc::downgrade(shared)));
+        catalog.runtime().spawn(watching::watch_folders(Arc::downgrade(shared), namenode.clone()));
     }
     Ok(catalog.over(records))
 }

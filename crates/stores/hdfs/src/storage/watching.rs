@@ -9,11 +9,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::state::{ASKING, Shared};
-use crate::listing::{Listing, Snapshots};
+use crate::listing::{DataNode, Listing, Snapshots};
 use crate::namenode::{AskError, NameNode};
 
 /// Interval between queries for DataNodes.
 const NODES_EVERY: Duration = Duration::from_secs(2);
+/// Interval between queries for the DataNodes' folders.
+const FOLDERS_EVERY: Duration = Duration::from_secs(30);
 /// Minimum interval between listings. Each listing is also followed by a pause of `PEACE_TIMES` times its
 /// duration.
 const LIST_EVERY: Duration = Duration::from_secs(5);
@@ -39,6 +41,38 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
         let Some(shared) = storage.upgrade() else { return };
         shared.tell_blindness();
     }
+}
+
+/// Reports DataNodes with folders that their helpers do not know, until the storage is dropped. Blocks in such a
+/// folder would count as lost.
+pub(super) async fn watch_folders(storage: Weak<Shared>, namenode: NameNode) {
+    loop {
+        sleep(FOLDERS_EVERY).await;
+        let Some(shared) = storage.upgrade() else { return };
+        // DataNodes that do not report their folders are ignored here; `mend attach` names them.
+        if let Ok(listing) = namenode.volumes().await {
+            let lines = listing.nodes.iter().filter_map(|node| unknown_folders(&shared, node)).collect();
+            shared.state().note_troubles("folders", lines);
+        }
+    }
+}
+
+/// Returns the problem that a DataNode has more folders than its helper knows. If the helper sees the same folders
+/// under other paths, their number is the same.
+fn unknown_folders(shared: &Shared, node: &DataNode) -> Option<String> {
+    let known = shared.attachment.folders.get(&node.address)?;
+    if node.folders.len() <= known.len() {
+        return None;
+    }
+    let unknown = node.folders.iter().filter(|folder| !known.contains(*folder));
+    let unknown: Vec<String> = unknown.map(|folder| folder.display().to_string()).collect();
+    let helper = shared.attachment.name_of(&node.address);
+    Some(format!(
+        "DataNode {} has folders that its helper does not know, so blocks there count as lost: {}; add them to \
+         `folders` of {helper} in mend.toml on the coordinator's machine and on the helper's, and restart both",
+        node.address,
+        unknown.join(", ")
+    ))
 }
 
 /// Queries the NameNode again for groups with blocks that may be unreported.
