@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
+use recovery::Target;
 use repair::wire::control::MAX_OPEN_REQUESTS;
 use repair::{BlockId, Chunking, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
@@ -13,6 +14,7 @@ use crate::facts::Facts;
 use crate::facts::OuterFacts;
 use crate::jobs::Jobs;
 use crate::repairs::Repairs;
+use crate::repairs::repair::Repair;
 use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
 use views::{GivenBlock, GivenStripe, StripeView};
@@ -21,9 +23,8 @@ use views::{GivenBlock, GivenStripe, StripeView};
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// How long a description takes precedence over the storage's listing of the same stripe.
 const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
-/// A store's command may be this old when a plug-in passes it on. If a rebuilt block becomes corrupt within this
-/// time, a command about it is skipped as well, and the store repeats it.
-const OUTDATED_FOR: Duration = Duration::from_secs(10);
+/// How long after a recovery plug-ins may still pass on commands that the store gave before the recovery ended.
+const OUTDATED_FOR_MS: u64 = 10_000;
 /// The maximum number of described stripes. Further ones are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
 /// The owner, for the memory limits, of descriptions that an earlier coordinator recorded with its repairs.
@@ -50,7 +51,7 @@ impl Stripes {
         if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
             return Err(DescriptionError::GivenInUse(record.id).into());
         }
-        if self.is_rebuilt(outer, &record) {
+        if is_rebuilt(outer, repairs, &record) {
             return Err(DescriptionError::Rebuilt(record.id).into());
         }
         if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
@@ -61,24 +62,6 @@ impl Stripes {
         let until = self.remembered_until(outer, &record.id);
         self.given.insert(record, until);
         Ok(view)
-    }
-
-    /// Whether every block that a description counts as lost was rebuilt a moment ago, and the store lists it.
-    /// The description is then outdated: the store made it before it knew of the rebuilt blocks.
-    fn is_rebuilt(&self, outer: OuterFacts<'_>, described: &StripeRecord) -> bool {
-        let Ok(told) = self.picture.stripe(&described.id) else { return false };
-        let since = outer.base.now.saturating_sub(OUTDATED_FOR);
-        let mut lost = indexed(described)
-            .filter(|(_, block)| block.state == BlockState::Missing)
-            .map(|(index, _)| index);
-        let is_back = |index: BlockIndex| {
-            let block = &told.blocks[usize::from(index.0)];
-            let home =
-                block.node.filter(|&node| block.state == BlockState::Healthy && self.picture.is_up(node));
-            home.is_some_and(|home| self.made_lately.is_made_since(&told.id, index, home, since))
-        };
-        let first = lost.next();
-        first.is_some_and(|first| is_back(first) && lost.all(is_back))
     }
 
     /// Drops descriptions of stripes that were not used for some time.
@@ -122,6 +105,22 @@ impl Stripes {
             *given = until;
         }
     }
+}
+
+/// Whether the recovery of a server has just rebuilt every block that a description counts as lost. The store then
+/// described the stripe before it knew of the rebuilt blocks.
+fn is_rebuilt(outer: OuterFacts<'_>, repairs: &Repairs, described: &StripeRecord) -> bool {
+    let since = outer.base.unix_ms.saturating_sub(OUTDATED_FOR_MS);
+    let is_recent = |repair: &&Repair| {
+        matches!(repair.order.target, Target::Node(_))
+            && repair.ended_unix_ms.is_some_and(|ended| ended >= since)
+    };
+    let ended = repairs.queue.of_stripe(&described.id).map(|id| &repairs.queue.by_id[&id]);
+    let items = ended.filter(is_recent).filter_map(|repair| repair.items.get(&described.id));
+    let lost = || described.blocks.iter().filter(|block| block.state == BlockState::Missing);
+    items
+        .into_iter()
+        .any(|item| lost().next().is_some() && lost().all(|block| item.rebuilt.contains_key(&block.id)))
 }
 
 /// Checks a plug-in's description of a stripe against the coordinator's state.

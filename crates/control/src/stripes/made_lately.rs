@@ -31,7 +31,7 @@ impl Stripes {
             let listed = record.blocks[usize::from(block.0)].node;
             let made_on = listed.filter(|node| running.targets.contains(node));
             if let Some(home) = made_on.or(running.targets.first().copied()) {
-                self.made_lately.note(stripe, block, home, outer.base.now);
+                self.made_lately.note(stripe, block, home);
             }
         }
         self.read_displaced(outer, &record, out);

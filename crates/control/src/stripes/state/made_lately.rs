@@ -4,7 +4,6 @@
 //! keep the old copy, which may be bad, and remove the new one.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -15,23 +14,17 @@ use crate::stripes::indices::indexed;
 /// The maximum number of blocks that are remembered.
 const REMEMBERED: usize = 4096;
 
-/// The nodes of recently rebuilt blocks with the times when they were rebuilt, and the order of these times.
+/// The nodes of recently rebuilt blocks, and the order in which they were rebuilt.
 #[derive(Debug, Default)]
 pub(crate) struct MadeLately {
-    pub(in crate::stripes) homes: BTreeMap<(StripeId, BlockIndex), (NodeId, Duration)>,
+    pub(in crate::stripes) homes: BTreeMap<(StripeId, BlockIndex), NodeId>,
     pub(in crate::stripes) oldest_first: VecDeque<(StripeId, BlockIndex)>,
 }
 
 impl MadeLately {
-    pub(in crate::stripes) fn note(
-        &mut self,
-        stripe: &StripeId,
-        block: BlockIndex,
-        home: NodeId,
-        now: Duration,
-    ) {
+    pub(in crate::stripes) fn note(&mut self, stripe: &StripeId, block: BlockIndex, home: NodeId) {
         let key = (stripe.clone(), block);
-        if self.homes.insert(key.clone(), (home, now)).is_none() {
+        if self.homes.insert(key.clone(), home).is_none() {
             self.oldest_first.push_back(key);
         }
         while self.oldest_first.len() > REMEMBERED {
@@ -40,25 +33,13 @@ impl MadeLately {
         }
     }
 
-    /// Whether a block was rebuilt on this node since `since`.
-    pub(crate) fn is_made_since(
-        &self,
-        stripe: &StripeId,
-        block: BlockIndex,
-        node: NodeId,
-        since: Duration,
-    ) -> bool {
-        let made = self.homes.get(&(stripe.clone(), block));
-        made.is_some_and(|&(home, at)| home == node && at >= since)
-    }
-
     /// Removes and returns the blocks of a stripe that the store now lists as healthy on another node than
     /// the one on which they were rebuilt. Each comes with the listed node.
     pub(in crate::stripes) fn displaced(&mut self, now: &StripeRecord) -> Vec<(BlockIndex, NodeId)> {
         let mut displaced = Vec::new();
         for (index, block) in indexed(now) {
             let key = (now.id.clone(), index);
-            let Some(&(home, _)) = self.homes.get(&key) else { continue };
+            let Some(&home) = self.homes.get(&key) else { continue };
             if let Some(other) = block.node.filter(|&node| node != home && block.state == BlockState::Healthy)
             {
                 self.homes.remove(&key);
@@ -99,11 +80,7 @@ mod tests {
     #[test]
     fn a_displacing_copy_is_verified_once() {
         let mut made = MadeLately::default();
-        let second = Duration::from_secs(1);
-        made.note(&StripeId("s".into()), BlockIndex(1), NodeId(7), second);
-        let since =
-            |node, since| made.is_made_since(&StripeId("s".into()), BlockIndex(1), NodeId(node), since);
-        assert!(since(7, second) && !since(8, second) && !since(7, 2 * second));
+        made.note(&StripeId("s".into()), BlockIndex(1), NodeId(7));
         assert_eq!(made.displaced(&stripe([3, 7], BlockState::Healthy)), []);
         assert_eq!(made.displaced(&stripe([4, 5], BlockState::Missing)), []);
         assert_eq!(made.displaced(&stripe([4, 5], BlockState::Healthy)), [(BlockIndex(1), NodeId(5))]);
@@ -114,7 +91,7 @@ mod tests {
     fn the_oldest_blocks_are_forgotten_beyond_the_limit() {
         let mut made = MadeLately::default();
         for at in 0..=REMEMBERED {
-            made.note(&StripeId(at.to_string()), BlockIndex(0), NodeId(1), Duration::ZERO);
+            made.note(&StripeId(at.to_string()), BlockIndex(0), NodeId(1));
         }
         assert_eq!((made.homes.len(), made.oldest_first.len()), (REMEMBERED, REMEMBERED));
         assert!(!made.homes.contains_key(&(StripeId("0".into()), BlockIndex(0))));
