@@ -171,7 +171,7 @@ impl<'a> Answers<'a> {
         if unheard::is_unheard(facts, node) {
             return Some(Need::Unheard);
         }
-        let unjudged = stripes.unjudged.count_on((&facts.nodes, facts.base), &BTreeSet::from([node]));
+        let unjudged = stripes.unjudged.count_on((facts.nodes, facts.base), &BTreeSet::from([node]));
         if unjudged > 0 {
             return Some(Need::Unjudged(unjudged));
         }
@@ -222,7 +222,7 @@ impl<'a> Answers<'a> {
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);
-        let unjudged = self.facts.stripes.unjudged.count_on((&self.facts.nodes, self.facts.base), &nodes);
+        let unjudged = self.facts.stripes.unjudged.count_on((self.facts.nodes, self.facts.base), &nodes);
         let is_known = unjudged == 0 && view.unreadable_now == 0;
         view.safe = view.unreadable == 0 && view.contradictory == 0 && is_known && is_left;
         let doubt = contradictions::words(view.contradictory, view.stripes);

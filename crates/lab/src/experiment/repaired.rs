@@ -1,7 +1,7 @@
 //! Repairs that are timed from beginning to end, with the resources that they use.
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use client::{RepairView, Timeline};
 use testbed::Mend;
@@ -16,20 +16,28 @@ use crate::report::median;
 pub(crate) struct Repaired {
     pub(crate) time: Duration,
     pub(crate) usage: Usage,
+    /// The time of the beginning, in milliseconds since 1970.
+    begun_unix_ms: u128,
     /// Where the time went, as a table; empty for repairs that are not Mend's.
     pub(crate) timeline: String,
 }
 
 impl Repaired {
+    /// Creates the result of a repair that has just ended.
     pub(crate) fn new(time: Duration, usage: Usage) -> Self {
-        Self { time, usage, timeline: String::new() }
+        let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(time);
+        Self { time, usage, begun_unix_ms: begun.as_millis(), timeline: String::new() }
     }
 
-    /// Adds the timeline of the latest repairs of `mend`, up to this number.
-    pub(crate) fn with_timeline(self, mend: &Mend, repairs: usize) -> Self {
-        let views = mend.ask(&["timeline", "--last", &repairs.to_string()]);
+    /// Adds the timeline of the repairs of `mend` that were ordered during this repair.
+    pub(crate) fn with_timeline(self, mend: &Mend) -> Self {
+        let since =
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(self.time);
+        let views = mend.ask(&["timeline", "--last", "100"]);
         let views: Option<Vec<RepairView>> = views.and_then(|views| serde_json::from_value(views).ok());
-        Self { timeline: views.map(|views| Timeline::of(&views).table()).unwrap_or_default(), ..self }
+        let mut views = views.unwrap_or_default();
+        views.retain(|view| u128::from(view.started_unix_ms) >= since.as_millis());
+        Self { timeline: Timeline::of(&views).table(), ..self }
     }
 
     /// Returns the timeline with a heading, as a block of a page; empty if there is none.

@@ -71,7 +71,7 @@ impl Gone {
         lab.check(who, &self.before, Some(self.node))?;
         let repaired = Repaired::new(time, usage);
         Ok(match mend {
-            Some(mend) => repaired.with_timeline(mend, self.blocks()),
+            Some(mend) => repaired.with_timeline(mend),
             None => repaired,
         })
     }
@@ -91,7 +91,7 @@ impl Gone {
             await_lacking(cluster, RECOVER, &self.path, |lacking| lacking == 0)
         })?;
         lab.check(RECOVER, &self.before, Some(self.node))?;
-        Ok(repaired.with_timeline(mend, 1))
+        Ok(repaired.with_timeline(mend))
     }
 
     /// Restarts the DataNode with empty folders, and then the DataNode's helper.

@@ -64,7 +64,7 @@ impl Gone {
         let repaired = time_program(&lab.network, mend.helper_ids(), "mend node recover", verb, || {
             self.await_listed(lab, "mend node recover")
         })?;
-        Ok(repaired.with_timeline(mend, 1))
+        Ok(repaired.with_timeline(mend))
     }
 
     /// Restarts the server with empty folders, and then the server's helper. Waits until both are connected
