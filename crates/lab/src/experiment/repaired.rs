@@ -11,6 +11,9 @@ use crate::error::LabError;
 use crate::network::Network;
 use crate::report::median;
 
+/// A repair may begin this much earlier than the measurement notices the loss.
+const NOTICED_LATE_MS: u128 = 3000;
+
 /// Time and resources of a repair.
 #[derive(Clone, Debug)]
 pub(crate) struct Repaired {
@@ -31,12 +34,10 @@ impl Repaired {
 
     /// Adds the timeline of the repairs of `mend` that were ordered during this repair.
     pub(crate) fn with_timeline(self, mend: &Mend) -> Self {
-        let since =
-            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(self.time);
         let views = mend.ask(&["timeline", "--last", "100"]);
         let views: Option<Vec<RepairView>> = views.and_then(|views| serde_json::from_value(views).ok());
         let mut views = views.unwrap_or_default();
-        views.retain(|view| u128::from(view.started_unix_ms) >= since.as_millis());
+        views.retain(|view| u128::from(view.started_unix_ms) + NOTICED_LATE_MS >= self.begun_unix_ms);
         Self { timeline: Timeline::of(&views).table(), ..self }
     }
 
