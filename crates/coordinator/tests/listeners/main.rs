@@ -138,7 +138,10 @@ async fn the_api_answers_clients_and_lets_helpers_look() {
     let running = running().await;
     let admin = Role::default_client();
     let (code, status) = running.http(&admin, "GET", "/v1/status", "").await;
-    assert_eq!((code, status["summary"].as_str()), (200, Some("safe  nothing is stored; no helper is up")));
+    assert_eq!(
+        (code, status["summary"].as_str()),
+        (200, Some("safe  nothing is stored; no helper is up, never registered: h1, h2"))
+    );
 
     let (code, error) = running.http(&admin, "GET", "/v1/files/a%2Fb", "").await;
     assert_eq!((code, error["error"].as_str()), (404, Some("there is no file `a/b`")));

@@ -15,6 +15,8 @@ use crate::NodeId;
 
 /// The minimum interval over which a rate is measured; requestors report every 200 ms.
 const WINDOW: Duration = Duration::from_millis(350);
+/// The time after the first report in which no rate is measured.
+const BURST: Duration = Duration::from_millis(200);
 /// If no report arrives for this long, the rate is computed as if a report without new slices had arrived.
 const SILENCE: Duration = Duration::from_millis(500);
 /// A plan is examined if its rate falls below this share of its best rate.
@@ -44,6 +46,8 @@ pub(super) struct Pace {
     best: f64,
     /// Samples: a time, and the total number of slices at the requestors by then.
     marks: VecDeque<(Duration, u32)>,
+    /// The time of the first report that a slice was delivered.
+    began: Option<Duration>,
     inquiry: Option<Inquiry>,
     answers: Answers,
     /// The number of rounds of questions so far.
@@ -123,6 +127,7 @@ impl Pace {
             before,
             best: 0.0,
             marks: VecDeque::from([(now, 0)]),
+            began: None,
             inquiry: None,
             answers: Answers::default(),
             asks: 0,
@@ -157,10 +162,13 @@ impl Pace {
     pub fn note(&mut self, slices: u32, now: Duration) {
         match self.marks.back() {
             Some(&(_, last)) if slices < last => return,
-            // The time before the first slice went into connecting and filling the pipeline, so it is not
-            // counted.
-            Some(&(_, 0)) if slices > 0 => self.marks.clear(),
+            Some(&(_, 0)) if slices > 0 => self.began = self.began.or(Some(now)),
             _ => {}
+        }
+        // The time before the first slice went into connecting and filling the pipeline, so it is not counted. Nor
+        // are the first slices: links and buffers let them through faster than the following ones.
+        if self.began.is_some_and(|began| now < began + BURST) {
+            self.marks.clear();
         }
         self.marks.push_back((now, slices));
         // Keep one sample older than the window as the starting point.
