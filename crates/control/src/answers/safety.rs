@@ -43,7 +43,7 @@ impl<'a> Answers<'a> {
     /// Checks whether helpers can be removed permanently: none of them may hold a block that is needed.
     pub(crate) fn safe_to_remove(self, names: &[String]) -> Result<SafetyView, RequestError> {
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
-        self.check_known()?;
+        check_known(self.facts)?;
         let mut view = self.weighed(&nodes)?;
         let holding: Vec<(NodeId, Need)> =
             nodes.iter().filter_map(|&node| Some((node, self.need_for(node)?))).collect();
@@ -178,7 +178,7 @@ impl<'a> Answers<'a> {
         if let Some(data) = stripes.news.needed.get(&node) {
             return Some(Need::Other(data.clone()));
         }
-        if let Some(neighbour) = self.neighbour_of(node) {
+        if let Some(neighbour) = neighbour_of(self.facts, node) {
             return Some(neighbour);
         }
         let held = stripes.inventory.get(node).filter(|_| facts.base.store.owns_files())?;
@@ -188,37 +188,10 @@ impl<'a> Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Checks that the places of all blocks are known. Helpers that have not registered yet would count as
-    /// absent, and blocks that an attached store has not listed yet as not there.
-    fn check_known(self) -> Result<(), RequestError> {
-        if !self.facts.nodes.settled {
-            return Err(RequestError::Settling);
-        }
-        Ok(self.facts.stripes.news.check_listed()?)
-    }
-
-    /// If this helper's server is out of service, finds a server with blocks that has no helper and is on the
-    /// same machine.
-    fn neighbour_of(self, node: NodeId) -> Option<Need> {
-        let (nodes, base) = (&self.facts.nodes, self.facts.base);
-        if !base.store.reports_service() || self.facts.stripes.picture.is_up(node) {
-            return None;
-        }
-        let host = |address: &str| address.rsplit_once(':').map(|(host, _)| host.to_owned());
-        let name = nodes.name(node);
-        let own =
-            base.settings.beside.iter().find(|(_, helper)| **helper == name).and_then(|(at, _)| host(at))?;
-        let alone = nodes.registry.named().filter(|&(other, _)| nodes.registry.has_no_helper(base, other));
-        let near = alone.filter(|(_, server)| host(server).as_ref() == Some(&own));
-        let near = near.map(|(other, server)| (server, self.facts.stripes.picture.block_count(other) as u64));
-        let (server, blocks) = near.max_by_key(|&(_, blocks)| blocks).filter(|&(_, blocks)| blocks > 0)?;
-        Some(Need::Neighbour { server: server.to_owned(), blocks })
-    }
-
     /// Checks whether helpers can be stopped for a while: every readable stripe must stay readable and must
     /// be able to lose `leave` further helpers.
     pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
-        self.check_known()?;
+        check_known(self.facts)?;
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);
@@ -310,6 +283,33 @@ impl<'a> Answers<'a> {
         }
         Ok(view)
     }
+}
+
+/// Checks that the places of all blocks are known. Helpers that have not registered yet would count as
+/// absent, and blocks that an attached store has not listed yet as not there.
+fn check_known(facts: Facts<'_>) -> Result<(), RequestError> {
+    if !facts.nodes.settled {
+        return Err(RequestError::Settling);
+    }
+    Ok(facts.stripes.news.check_listed()?)
+}
+
+/// If this helper's server is out of service, finds a server with blocks that has no helper and is on the
+/// same machine.
+fn neighbour_of(facts: Facts<'_>, node: NodeId) -> Option<Need> {
+    let (nodes, base) = (facts.nodes, facts.base);
+    if !base.store.reports_service() || facts.stripes.picture.is_up(node) {
+        return None;
+    }
+    let host = |address: &str| address.rsplit_once(':').map(|(host, _)| host.to_owned());
+    let name = nodes.name(node);
+    let own =
+        base.settings.beside.iter().find(|(_, helper)| **helper == name).and_then(|(at, _)| host(at))?;
+    let alone = nodes.registry.named().filter(|&(other, _)| nodes.registry.has_no_helper(base, other));
+    let near = alone.filter(|(_, server)| host(server).as_ref() == Some(&own));
+    let near = near.map(|(other, server)| (server, facts.stripes.picture.block_count(other) as u64));
+    let (server, blocks) = near.max_by_key(|&(_, blocks)| blocks).filter(|&(_, blocks)| blocks > 0)?;
+    Some(Need::Neighbour { server: server.to_owned(), blocks })
 }
 
 fn replacement(facts: Facts<'_>, old: &str, new: &str) -> Result<Order, RequestError> {

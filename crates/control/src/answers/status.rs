@@ -181,21 +181,8 @@ impl<'a> Answers<'a> {
     fn all_troubles(self) -> Vec<String> {
         let now = UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms);
         let expiring = self.facts.nodes.certificates.warnings(now);
-        let absent = self.never_registered_text();
+        let absent = never_registered_text(self.facts);
         self.facts.stripes.news.troubles.iter().cloned().chain(expiring).chain(absent).collect()
-    }
-
-    /// Returns the sentence about helpers of mend.toml that have never registered. `None` if there are none, or
-    /// if helpers may still be starting.
-    fn never_registered_text(self) -> Option<String> {
-        let names = self.facts.nodes.registry.never_registered(self.facts.base);
-        let ([first, ..], true) = (&names[..], self.facts.base.now >= SETTLE_LIMIT) else { return None };
-        let has = if names.len() == 1 { "has" } else { "have" };
-        Some(format!(
-            "{} of mend.toml {has} never registered: start it (mend helper {first}), or take it off the list (mend node \
-             remove {first})",
-            list(&names)
-        ))
     }
 
     /// Counts stripes by remaining redundancy. It uses the running counts of the picture (the catalog in
@@ -319,6 +306,19 @@ fn helpers_text(up: &[String], down: &[String], never_registered: &[String]) -> 
         }
     }
     text
+}
+
+/// Returns the sentence about helpers of mend.toml that have never registered. `None` if there are none, or
+/// if helpers may still be starting.
+fn never_registered_text(facts: Facts<'_>) -> Option<String> {
+    let names = facts.nodes.registry.never_registered(facts.base);
+    let ([first, ..], true) = (&names[..], facts.base.now >= SETTLE_LIMIT) else { return None };
+    let has = if names.len() == 1 { "has" } else { "have" };
+    Some(format!(
+        "{} of mend.toml {has} never registered: start it (mend helper {first}), or take it off the list (mend node \
+         remove {first})",
+        list(&names)
+    ))
 }
 
 fn stuck_text(drains: &[String]) -> String {

@@ -38,7 +38,7 @@ pub(crate) mod repair;
 pub(crate) mod room;
 mod scheduler_facts;
 pub(crate) mod stand_in;
-mod timeline;
+pub(crate) mod timeline;
 pub(crate) mod verify_first;
 pub(crate) mod views;
 

@@ -98,35 +98,30 @@ impl Repairs {
     }
 }
 
-impl Control {
-    /// Records the progress of a job in the timeline of its stripe.
-    pub(crate) fn note_job_step(&mut self, id: JobId) {
-        let Some(running) = self.jobs.running.get(&id) else { return };
-        let Owner::Repair { repair } = running.owner else { return };
-        let (phase, delivers) = (running.job.phase(), running.job.delivered() > 0);
-        self.repairs.note_time(repair, &running.stripe, self.base.now, |timeline, since| match phase {
-            JobPhase::MovingSlices if delivers => timeline.reach(RepairStep::FirstSlice, since),
-            // A plan may be replaced after slices were delivered, or even checked.
-            JobPhase::MovingSlices
-            | JobPhase::StoppingPlan
-            | JobPhase::WaitingForNodes
-            | JobPhase::OnHold => {
-                timeline.restart(RepairStep::Delivered);
-            }
-            JobPhase::MakingDurable => timeline.reach_in_order(RepairStep::Delivered, since),
-            JobPhase::CheckingParity => timeline.reach_in_order(RepairStep::Sealed, since),
-            JobPhase::Publishing => timeline.reach_in_order(RepairStep::Checked, since),
-            JobPhase::ReadingBack => timeline.reach_in_order(RepairStep::Committed, since),
-            JobPhase::Finished => {} // Perhaps it failed.
-        });
-    }
-
-    /// Records that the storage has recorded the blocks of a job, or refused them.
-    pub(crate) fn note_recorded(&mut self, id: JobId) {
-        let Some(running) = self.jobs.running.get(&id) else { return };
-        if let (Owner::Repair { repair }, 0) = (&running.owner, running.recording) {
-            self.repairs.reach(*repair, &running.stripe, RepairStep::Recorded, self.base.now);
+/// Records the progress of a job in the timeline of its stripe.
+pub(crate) fn note_job_step(control: &mut Control, id: JobId) {
+    let Some(running) = control.jobs.running.get(&id) else { return };
+    let Owner::Repair { repair } = running.owner else { return };
+    let (phase, delivers) = (running.job.phase(), running.job.delivered() > 0);
+    control.repairs.note_time(repair, &running.stripe, control.base.now, |timeline, since| match phase {
+        JobPhase::MovingSlices if delivers => timeline.reach(RepairStep::FirstSlice, since),
+        // A plan may be replaced after slices were delivered, or even checked.
+        JobPhase::MovingSlices | JobPhase::StoppingPlan | JobPhase::WaitingForNodes | JobPhase::OnHold => {
+            timeline.restart(RepairStep::Delivered);
         }
+        JobPhase::MakingDurable => timeline.reach_in_order(RepairStep::Delivered, since),
+        JobPhase::CheckingParity => timeline.reach_in_order(RepairStep::Sealed, since),
+        JobPhase::Publishing => timeline.reach_in_order(RepairStep::Checked, since),
+        JobPhase::ReadingBack => timeline.reach_in_order(RepairStep::Committed, since),
+        JobPhase::Finished => {} // Perhaps it failed.
+    });
+}
+
+/// Records that the storage has recorded the blocks of a job, or refused them.
+pub(crate) fn note_recorded(control: &mut Control, id: JobId) {
+    let Some(running) = control.jobs.running.get(&id) else { return };
+    if let (Owner::Repair { repair }, 0) = (&running.owner, running.recording) {
+        control.repairs.reach(*repair, &running.stripe, RepairStep::Recorded, control.base.now);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::jobs::RunningJob;
 use crate::jobs::in_flight::InFlight;
 use crate::jobs::owner::Owner;
 use crate::jobs::reserved_bandwidth::places;
+use crate::repairs::timeline::note_job_step;
 use crate::signal::Signal;
 
 impl Control {
@@ -138,7 +139,7 @@ impl Control {
         }
         self.nodes.topology.clear_reserved();
         self.jobs.stirred.insert(id);
-        self.note_job_step(id);
+        note_job_step(self, id);
     }
 
     /// Passes an event to all jobs, like [`with_job`](Self::with_job).

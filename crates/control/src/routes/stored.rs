@@ -16,6 +16,7 @@ use crate::jobs::continuation::{Published, PutThen};
 use crate::nodes::continuation::NodeThen;
 use crate::repairs::continuation::{Ordered, OrderedBy, RepairThen};
 use crate::repairs::order_records::dropped;
+use crate::repairs::timeline::note_recorded;
 use crate::storing::then::Then;
 use crate::stripes::continuation::StripeThen;
 
@@ -80,7 +81,7 @@ impl Published {
             control.stripes.note_made(outer, jobs, job, &stripe, &blocks, out);
         }
         control.jobs.blocks_published(facts!(control), job, error, &mut control.out);
-        control.note_recorded(job);
+        note_recorded(control, job);
     }
 }
 
