@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java systems long thrash setup bench bench-hdfs bench-seaweedfs deny clean
+.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java long thrash setup bench bench-hdfs bench-seaweedfs deny clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
@@ -12,7 +12,6 @@ help:
 	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
 	@echo "make test-openapi   docs/reference/openapi.json against the OpenAPI standard, by openapi-spec-validator (part of test)"
 	@echo "make test-java   the Java requestor's own tests, and the jars (Maven; part of test)"
-	@echo "make systems   every test on a real HDFS and a real SeaweedFS cluster; part of test are those that take less time (half an hour)"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
 	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/reference/thrash.md)"
 	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
@@ -58,9 +57,6 @@ test-java: setup
 test-foreign: setup
 	scripts/foreign target/foreign
 	$(CARGO) run --locked -p foreign -- target/foreign
-
-systems: setup
-	scripts/unit --long hdfs seaweedfs
 
 long: setup
 	MEND_SIM_RUNS=200000 PROPTEST_CASES=5000 $(CARGO) test --workspace --locked --release

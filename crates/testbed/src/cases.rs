@@ -14,23 +14,12 @@ const SLOW: Duration = Duration::from_secs(20);
 /// A test. It receives the system in the state that the previous test left.
 pub type Case<W> = fn(&mut W);
 
-/// The tests of a program that share one system.
-pub struct Cases<W: 'static> {
-    /// All tests with their names, in the order in which they run.
-    pub all: &'static [(&'static str, Case<W>)],
-    /// The names of tests that take long. They run only with `--include-ignored` (`make systems`).
-    pub long: &'static [&'static str],
-}
-
 /// Boots a system, runs its tests in order, one at a time, and shuts the system down. If the system does not
 /// boot, the run fails. The environment variable `MEND_SKIP` lists systems whose tests are skipped.
-///
-/// # Panics
-/// If a name in `long` is not the name of a test.
 pub fn run_cases<W: Send + 'static>(
     system: &str,
     boot: impl FnOnce() -> Result<W, String>,
-    cases: &Cases<W>,
+    cases: &'static [(&'static str, Case<W>)],
 ) -> ExitCode {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     if arguments.list {
@@ -51,10 +40,10 @@ pub fn run_cases<W: Send + 'static>(
     conclusion.exit_code()
 }
 
-fn trials<W: Send + 'static>(world: &Arc<Mutex<Option<W>>>, cases: &Cases<W>) -> Vec<Trial> {
-    for name in cases.long {
-        assert!(cases.all.iter().any(|(known, _)| known == name), "there is no test `{name}`");
-    }
+fn trials<W: Send + 'static>(
+    world: &Arc<Mutex<Option<W>>>,
+    cases: &'static [(&'static str, Case<W>)],
+) -> Vec<Trial> {
     let trial = |&(name, case): &(&'static str, Case<W>)| {
         let world = Arc::clone(world);
         Trial::test(name, move || {
@@ -67,7 +56,6 @@ fn trials<W: Send + 'static>(world: &Arc<Mutex<Option<W>>>, cases: &Cases<W>) ->
             }
             Ok(())
         })
-        .with_ignored_flag(cases.long.contains(&name))
     };
-    cases.all.iter().map(trial).collect()
+    cases.iter().map(trial).collect()
 }

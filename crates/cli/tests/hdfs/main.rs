@@ -15,8 +15,8 @@ mod world;
 
 use std::process::ExitCode;
 
+use testbed::Case;
 use testbed::hdfs::run_hdfs_cases;
-use testbed::{Case, Cases};
 
 use crate::world::World;
 
@@ -51,9 +51,6 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_file_being_written_is_not_damaged", telling::files_that_are_written),
 ];
 
-/// Cases that take long and whose subject other cases touch as well.
-const LONG: &[&str] = &[];
-
 fn main() -> ExitCode {
-    run_hdfs_cases(World::boot, &Cases { all: CASES, long: LONG })
+    run_hdfs_cases(World::boot, CASES)
 }

@@ -17,7 +17,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use testbed::{Case, Cases, run_cases};
+use testbed::{Case, run_cases};
 
 use crate::world::World;
 
@@ -64,14 +64,11 @@ const CASES: &[(&str, Case<World>)] = &[
     ("the_leader_is_found", faults::the_leader_is_found),
 ];
 
-/// Cases that take long and whose subject other cases touch as well.
-const LONG: &[&str] = &[];
-
 fn main() -> ExitCode {
     let boot = || {
         let weed = testbed::seaweedfs::install()?;
         testbed::inside_namespace()?;
         Ok(World::boot(&weed))
     };
-    run_cases("SeaweedFS", boot, &Cases { all: CASES, long: LONG })
+    run_cases("SeaweedFS", boot, CASES)
 }
