@@ -5,6 +5,7 @@ mod nodes;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -440,7 +441,7 @@ pub struct TimelineArgs {
     pub repairs: Vec<u64>,
     /// The latest repairs, up to this number
     #[arg(long, value_name = "N", conflicts_with = "repairs")]
-    pub last: Option<usize>,
+    pub last: Option<NonZero<usize>>,
 }
 
 #[derive(Debug, Args)]

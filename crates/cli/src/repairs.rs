@@ -1,6 +1,7 @@
 //! Implements `mend repair` and `mend cancel`, and waits for repairs of any kind.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::time::Duration;
 
 use client::{
@@ -154,7 +155,7 @@ pub async fn timeline(client: &Client, args: TimelineArgs) -> Result<Answer, Fai
     if numbers.is_empty() {
         numbers = client.repairs().await?.iter().map(|view| view.repair).collect();
         numbers.sort_unstable();
-        numbers.drain(..numbers.len().saturating_sub(args.last.unwrap_or(1)));
+        numbers.drain(..numbers.len().saturating_sub(args.last.map_or(1, NonZero::get)));
     }
     let mut views = Vec::new();
     for repair in numbers {

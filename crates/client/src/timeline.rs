@@ -1,4 +1,4 @@
-//! Where the time of a repair went: a table of its steps and a drawing with a row for each stripe.
+//! Timelines of repairs: a table of the steps, and a drawing with a row for each stripe.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -15,8 +15,8 @@ const NAMES: usize = 14;
 
 /// The times of the steps of stripes, over one or several repairs. `Display` prints a table and a drawing.
 ///
-/// Each interval ends when a step is reached, and begins when the step before it was. What happens at the same
-/// time is counted once: a block that is recorded while it is read back counts for the interval that ends first.
+/// Each interval ends when a step is reached, and begins when the step before it was. Simultaneous
+/// steps are counted once: a block that is recorded while it is read back counts for the interval that ends first.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     stripes: Vec<Stripe>,

@@ -21,7 +21,7 @@ pub(crate) struct Repaired {
     pub(crate) usage: Usage,
     /// The time of the beginning, in milliseconds since 1970.
     begun_unix_ms: u128,
-    /// Where the time went, as a table; empty for repairs that are not Mend's.
+    /// A table of the time that each step took; empty for repairs that are not Mend's.
     pub(crate) timeline: String,
 }
 

@@ -41,7 +41,7 @@ pub struct BenchArgs {
     #[arg(long, default_values = ["200mbit"], value_delimiter = ',', value_name = "RATE")]
     rates: Vec<Rate>,
     /// The erasure coding policies
-    #[arg(long, default_values = ["RS-6-3", "RS-10-4"], value_delimiter = ',', value_name = "POLICY")]
+    #[arg(long, default_values = ["RS-6-3", "RS-10-4"], value_delimiter = ',', value_name = "POLICY", value_parser = ["RS-6-3", "RS-10-4"])]
     policies: Vec<String>,
     /// Only the recoveries of whole DataNodes whose names in the table begin so, such as "Mend, asked" [default: all]
     #[arg(long, value_name = "NAME")]
