@@ -238,9 +238,10 @@ impl Volumes {
         known.and_then(|(_, _, generation)| generation.homes.get(&shard).cloned()).unwrap_or_default()
     }
 
-    /// Whether a volume is readable only as an ordinary volume: a server has it as one, and too few shards of its
-    /// last encoding are listed. Such shards are left over from the time before the volume was decoded.
-    pub(crate) fn is_decoded(&self, volume: u32) -> bool {
+    /// Whether a server has a volume as an ordinary volume, and too few shards of its last encoding are listed to read
+    /// it. Either the shards are left over from before the volume was decoded, or the ordinary volume is left over
+    /// from before it was encoded.
+    pub(crate) fn is_both(&self, volume: u32) -> bool {
         let standing = self.get(volume).map(Volume::standing);
         matches!(standing, Some(Standing::Known { spare, .. }) if spare < 0)
             && self.servers().values().any(|server| server.plain_volumes.contains(&volume))

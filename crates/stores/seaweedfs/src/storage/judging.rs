@@ -14,6 +14,8 @@ use crate::volumes::{Generation, Kept, Standing, Volume, Volumes};
 const MIXED_NEXT: &str = "find out which encoding has the current data (encodeTsNs in the .vif next to the \
     shards is the time of the encoding), move the files of the other encoding out of the servers' folders, and \
     restart these servers";
+const BOTH_NEXT: &str = "start the volume servers that are down; if the volume was decoded and its files are right \
+    without the servers of these shards, move the shards out of their folders and restart the servers";
 const UNREAD_NEXT: &str = "check the .vif of the volume on the servers that have its shards";
 const UNSEEN_NEXT: &str = "start the volume servers that are down";
 const LEFT_OVER_NEXT: &str = "if these servers lack the current .vif next to the shards, restart them once \
@@ -21,7 +23,7 @@ const LEFT_OVER_NEXT: &str = "if these servers lack the current .vif next to the
 
 /// Returns the volumes that are not reported as stripes, because their state is unknown.
 pub(super) fn unjudged(volumes: &Volumes, files: &EncodingFiles) -> Vec<Unjudged> {
-    let listed = volumes.iter().filter_map(|(id, volume)| puzzle(files, id, volume));
+    let listed = volumes.iter().filter_map(|(id, volume)| puzzle(volumes, files, id, volume));
     listed.chain(volumes.out_of_sight().filter_map(|(id, kept)| unseen(id, kept))).collect()
 }
 
@@ -40,10 +42,16 @@ fn unseen(id: u32, kept: &Kept) -> Option<Unjudged> {
     })
 }
 
-fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
+fn puzzle(volumes: &Volumes, files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
     let name = VolumeName::new(&volume.collection, id)?;
     let (why, next_step) = match volume.standing() {
         Standing::Mixed(_) => (mixed(volume), MIXED_NEXT.to_owned()),
+        Standing::Known { encoding, .. } if volumes.is_both(id) => {
+            let shards = listed(&volume.generations[&encoding]);
+            let shards = if shards.is_empty() { "none".to_owned() } else { shards };
+            let why = format!("it is an ordinary volume as well, and too few shards are listed ({shards})");
+            (why, BOTH_NEXT.to_owned())
+        }
         Standing::Known { encoding, .. } | Standing::RatioUnknown(encoding) => {
             if files.get(id, encoding).is_some() {
                 return None;
@@ -63,20 +71,10 @@ fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
     Some(Unjudged { stripe: StripeId(name.to_string()), blocks: blocks.collect(), servers, why, next_step })
 }
 
-/// Returns one line for each volume that also has mounted shards of an outdated encoding, or that has such
-/// shards although it was decoded.
+/// Returns one line for each volume that also has mounted shards of an outdated encoding.
 pub(super) fn left_overs(volumes: &Volumes) -> Vec<String> {
     let of = |(id, volume): (u32, &Volume)| {
-        let Standing::Known { encoding, foreign, .. } = volume.standing() else { return None };
-        if volumes.is_decoded(id) {
-            let name = VolumeName::new(&volume.collection, id)?;
-            let served = &volume.generations[&encoding];
-            return (!served.homes.is_empty()).then(|| format!(
-                "volume {name} is an ordinary volume now, but servers still serve shards of it: {}; move these \
-                 shards out of their folders and restart the servers",
-                listed(served)
-            ));
-        }
+        let Standing::Known { foreign, .. } = volume.standing() else { return None };
         let found: Vec<String> = foreign
             .iter()
             .filter(|encoding| !volume.generations[*encoding].homes.is_empty())

@@ -133,12 +133,12 @@ impl View {
         self.bad.take_gone()
     }
 
-    /// Returns a volume as a stripe; `None` if its current encoding, ratio or shard size is unknown, or if it was
-    /// decoded.
+    /// Returns a volume as a stripe; `None` if its current encoding, ratio or shard size is unknown, or if it is
+    /// an ordinary volume as well.
     pub fn stripe(&self, id: u32) -> Option<StripeRecord> {
         let volume = self.volumes.get(id)?;
         let Standing::Known { encoding, ratio, .. } = volume.standing() else { return None };
-        if self.volumes.is_decoded(id) {
+        if self.volumes.is_both(id) {
             return None;
         }
         let known = self.files.get(id, encoding)?;
@@ -169,8 +169,8 @@ impl View {
         })
     }
 
-    /// Returns the holders of a shard. Healthy copies come first. Of several healthy copies, the first is the
-    /// one to keep: the copy on the shard's original server, because other servers look for the shard there.
+    /// Returns the holders of a shard. Healthy copies come first. The first healthy copy is the one to keep:
+    /// the copy on the shard's original server, because other servers look for the shard there.
     /// If that server has none, the copy to keep is the one on the server with the fewest shards of the
     /// volume.
     ///
@@ -249,7 +249,10 @@ impl View {
             let before = self.told.remove(&id);
             if let Some(before) = before.filter(|before| stripe.as_ref().is_none_or(|now| now.id != *before))
             {
-                self.bad.remove_stripe(&before);
+                // While the state of the volume is only unknown, bad copies stay recorded.
+                if stripe.is_some() || self.volumes.get(id).is_none() {
+                    self.bad.remove_stripe(&before);
+                }
                 changes.push(StoreChange::StripeGone(before));
             }
             if let Some(stripe) = stripe {

@@ -57,22 +57,19 @@ fn known(missing: &[u8], surplus: &[u8], foreign: &[i64], spare: i16) -> Standin
 }
 
 #[test]
-fn shards_that_are_left_of_a_decoded_volume_are_told_from_a_damaged_one() {
+fn an_ordinary_volume_with_too_few_shards_is_recognized() {
     let mut volumes = Volumes::default();
-    let mut is_decoded = |shards: &str, plain: &[u32]| {
+    let mut is_both = |shards: &str, plain: &[u32]| {
         let mut listing = listing("a b c", shards);
         listing.servers.first_entry().expect("a").get_mut().plain_volumes = plain.iter().copied().collect();
         volumes.apply(listing);
         told(&mut volumes, 5, &[1]);
-        volumes.is_decoded(5)
+        volumes.is_both(5)
     };
-    assert!(!is_decoded("c/0:5@1.2", &[]), "too few shards, and no ordinary volume");
-    assert!(!is_decoded("c/0:5@1.2", &[6]));
-    assert!(is_decoded("c/0:5@1.2", &[5]));
-    assert!(
-        !is_decoded("a/0:5@1.0 c/0:5@1.2", &[5]),
-        "readable shards: the volume is being encoded or decoded"
-    );
+    assert!(!is_both("c/0:5@1.2", &[]), "too few shards, and no ordinary volume");
+    assert!(!is_both("c/0:5@1.2", &[6]));
+    assert!(is_both("c/0:5@1.2", &[5]));
+    assert!(!is_both("a/0:5@1.0 c/0:5@1.2", &[5]), "readable shards: the volume is being encoded or decoded");
 }
 
 #[test]
