@@ -14,8 +14,10 @@ use crate::namenode::{AskError, NameNode};
 
 /// Interval between queries for DataNodes.
 const NODES_EVERY: Duration = Duration::from_secs(2);
-/// Interval between queries for the DataNodes' folders.
-const FOLDERS_EVERY: Duration = Duration::from_secs(30);
+/// The time of the first query for the DataNodes' folders, and the interval between later ones. Each query dials
+/// every DataNode.
+const FOLDERS_FIRST: Duration = Duration::from_secs(30);
+const FOLDERS_EVERY: Duration = Duration::from_secs(600);
 /// Minimum interval between listings. Each listing is also followed by a pause of `PEACE_TIMES` times its
 /// duration.
 const LIST_EVERY: Duration = Duration::from_secs(5);
@@ -46,8 +48,10 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
 /// Reports DataNodes with folders that their helpers do not know, until the storage is dropped. Blocks in such a
 /// folder would count as lost.
 pub(super) async fn watch_folders(storage: Weak<Shared>, namenode: NameNode) {
+    let mut pause = FOLDERS_FIRST;
     loop {
-        sleep(FOLDERS_EVERY).await;
+        sleep(pause).await;
+        pause = FOLDERS_EVERY;
         let Some(shared) = storage.upgrade() else { return };
         // DataNodes that do not report their folders are ignored here; `mend attach` names them.
         if let Ok(listing) = namenode.volumes().await {
