@@ -384,7 +384,7 @@ impl Control {
                     self.stripes.apply_verdict(outer, node, (&stripe, index), &known, Some(&problem), out);
                 }
                 Signal::Settled => self.stripes.after_settling(outer_facts!(self), &self.jobs, &mut self.out),
-                Signal::Service { node, up } => self.repairs.healing.note_service(facts!(self), node, up),
+                Signal::Service { node, up } => self.repairs.note_service(facts!(self), node, up),
                 Signal::Gone { node, why } => self.note_outage(node, why),
                 Signal::SeekHomes => self.stripes.find_all_homes(outer_facts!(self), &mut self.out),
                 Signal::Start { owner, request } => self.start_job(owner, *request),

@@ -52,7 +52,7 @@ pub enum StripeWrite {
         stripe: StripeId,
         /// The blocks; either all of them are recorded, or none.
         blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>,
-        /// Where the blocks come from.
+        /// The origin of the blocks.
         origin: Origin,
     },
     /// Sets the states of blocks on these nodes. Skips a block that has since moved to another node or was

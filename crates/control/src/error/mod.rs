@@ -66,6 +66,9 @@ pub enum RequestError {
     /// Any request that depends on the set of helpers can fail with this error.
     #[error("the coordinator has just started, and helpers are still registering")]
     Settling,
+    /// The attached store has not been listed, or does not answer.
+    #[error("not possible now: {0}")]
+    Unlisted(String),
 }
 
 /// The kind of a refusal. The HTTP layer maps it to a status code.
@@ -100,7 +103,7 @@ impl RequestError {
             Self::Scrub(error) => error.kind(),
             Self::Session(error) => error.kind(),
             Self::Storage(error) => error.kind(),
-            Self::Settling => ErrorKind::Unavailable,
+            Self::Settling | Self::Unlisted(_) => ErrorKind::Unavailable,
         }
     }
 
@@ -119,6 +122,7 @@ impl RequestError {
             Self::Session(error) => error.next_step(),
             Self::Storage(error) => error.next_step(),
             Self::Settling => "try again in a few seconds".into(),
+            Self::Unlisted(_) => "try again when the store is listed; mend status shows the progress".into(),
         }
     }
 }

@@ -14,8 +14,6 @@ pub enum ScrubError {
     ScrubRuns(u64),
     #[error("scrub {scrub} has ended already: it is {state}")]
     ScrubEnded { scrub: u64, state: ScrubState },
-    #[error("not possible yet: {0}")]
-    Unlisted(String),
 }
 
 impl ScrubError {
@@ -23,7 +21,6 @@ impl ScrubError {
         match self {
             Self::NoSuchScrub(_) => ErrorKind::NotFound,
             Self::ScrubRuns(_) | Self::ScrubEnded { .. } => ErrorKind::Conflict,
-            Self::Unlisted(_) => ErrorKind::Unavailable,
         }
     }
 
@@ -34,7 +31,6 @@ impl ScrubError {
                 "wait until the scrub ends (`mend status`), or stop it with `mend scrub --stop`"
             }
             Self::ScrubEnded { .. } => "see the findings with `mend status --output json`",
-            Self::Unlisted(_) => "try again when the listing has ended; mend status shows its progress",
         };
         step.into()
     }

@@ -1,8 +1,8 @@
 //! Recoveries of servers whose blocks an attached store has begun to rebuild.
 //!
 //! HDFS has no grace period: once a DataNode is dead, the NameNode commands other DataNodes to rebuild its
-//! blocks, a few at a time. Where plug-ins pass these commands on, the first one shows that the rebuilding has
-//! begun. The dead server is then recovered as a whole, which uses the links better than one command after
+//! blocks, a few at a time. If plug-ins pass these commands on, the first one shows that the rebuilding has begun.
+//! The dead server is then recovered as a whole, which uses the links better than one command after
 //! another. Plug-ins skip the commands for stripes of an open recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,14 @@ impl Commanded {
         let Ok(record) = facts.stripes.picture.stripe(&given.stripe.id) else { return };
         let homes = given.homes.keys().filter_map(|index| record.blocks.get(usize::from(index.0))?.node);
         self.homes.extend(homes.map(|home| (home, facts.base.now)));
+    }
+
+    /// Records that a server has gone out of service. During a recovery, commands about the same stripes are skipped,
+    /// so no command may tell of a second dead server.
+    pub(crate) fn note_outage(&mut self, facts: Facts<'_>, queue: &Queue, node: NodeId) {
+        if self.begun.iter().any(|&begun| queue.recovery_of(begun).is_some()) {
+            self.homes.insert(node, facts.base.now);
+        }
     }
 
     /// Begins the recovery of servers that are out of service and whose blocks are being rebuilt. A server is

@@ -5,8 +5,8 @@
 //! stripes with less redundancy ([`grace`](crate::repairs::grace)), and maintenance extends it.
 //!
 //! In Mend's own stores, an absent helper is recovered as a whole after its own grace period
-//! ([`node_recovery`](crate::repairs::node_recovery)). Of the stripes with blocks on absent helpers, only
-//! those with a shorter grace period are repaired here. A helper that returned without most of its blocks
+//! ([`node_recovery`](crate::repairs::node_recovery)). Stripes with blocks on absent helpers are repaired
+//! here only if their grace period is shorter. A helper that returned without most of its blocks
 //! counts as absent, because its disk may not be mounted. Failed repairs are retried at increasing intervals.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -126,6 +126,14 @@ impl Repairs {
         nodes.drain_again(facts, jobs, queue, out);
     }
 
+    /// Records that the store has reported a node in or out of service.
+    pub(crate) fn note_service(&mut self, facts: Facts<'_>, node: NodeId, up: bool) {
+        self.healing.note_service(facts, node, up);
+        if !up {
+            self.commanded.note_outage(facts, &self.queue, node);
+        }
+    }
+
     /// Updates claims, and starts due repairs of single stripes.
     pub(crate) fn heal(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         self.claims.expire(jobs, facts.base.now, &mut self.scheduler, out);

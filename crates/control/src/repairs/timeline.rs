@@ -11,7 +11,7 @@ use crate::jobs::owner::Owner;
 use crate::repairs::Repairs;
 
 /// The unit of stored times. Together with `u32` it covers five days, and a repair of a million stripes needs
-/// 44 MB for its timelines.
+/// 40 MB for its timelines.
 const TICK: Duration = Duration::from_micros(100);
 /// The value of a step that was not reached.
 const UNREACHED: u32 = u32::MAX;

@@ -102,7 +102,7 @@ impl Control {
         }
         if let Ok(outcome) = &result {
             if matches!(running.owner, Owner::Repair { .. }) {
-                self.surplus.note_made(&running.stripe, &outcome.homes, self.base.now);
+                self.surplus.note_made(facts!(self), &running.stripe, outcome);
             }
             let read = outcome.proven.iter().filter_map(|&index| Some((index, running.holder(index)?)));
             self.out.tell(Signal::ParityHeld { stripe: running.stripe.clone(), read: read.collect() });

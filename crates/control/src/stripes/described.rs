@@ -115,12 +115,11 @@ fn is_rebuilt(outer: OuterFacts<'_>, repairs: &Repairs, described: &StripeRecord
         matches!(repair.order.target, Target::Node(_))
             && repair.ended_unix_ms.is_some_and(|ended| ended >= since)
     };
-    let ended = repairs.queue.of_stripe(&described.id).map(|id| &repairs.queue.by_id[&id]);
-    let items = ended.filter(is_recent).filter_map(|repair| repair.items.get(&described.id));
-    let lost = || described.blocks.iter().filter(|block| block.state == BlockState::Missing);
-    items
-        .into_iter()
-        .any(|item| lost().next().is_some() && lost().all(|block| item.rebuilt.contains_key(&block.id)))
+    let recoveries = repairs.queue.of_stripe(&described.id).map(|id| &repairs.queue.by_id[&id]);
+    let mut items = recoveries.filter(is_recent).filter_map(|repair| repair.items.get(&described.id));
+    let lost = |block: &&BlockRecord| block.state == BlockState::Missing;
+    let mut lost = described.blocks.iter().filter(lost).map(|block| &block.id).peekable();
+    lost.peek().is_some() && items.any(|item| lost.clone().all(|block| item.rebuilt.contains_key(block)))
 }
 
 /// Checks a plug-in's description of a stripe against the coordinator's state.

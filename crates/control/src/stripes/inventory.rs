@@ -210,7 +210,8 @@ impl Stripes {
         out: &mut Out,
     ) {
         // If no digest is recorded, the block is accepted by its name, provided that the recorded block is
-        // missing; nothing shows that a corrupt block is right now. If a parity check has found a block of this name wrong, no copy of it is accepted.
+        // missing; nothing shows that a corrupt block is right now. If a parity check has found a block of this
+        // name wrong, no copy of it is accepted.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
                 && !self.inventory.is_removing(node, &known.id)

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{NodeId, StripeId};
+use repair::{NodeId, Outcome, StripeId};
 use store_api::{BlockRecord, RecordWrite, StripeRecord, Write};
 
 use crate::facts::Facts;
@@ -237,16 +237,17 @@ impl Surplus {
         }
     }
 
-    /// Records that a job has stored blocks on these nodes and read them back.
-    pub(crate) fn note_made(
-        &mut self,
-        stripe: &StripeId,
-        homes: &BTreeMap<BlockIndex, NodeId>,
-        now: Duration,
-    ) {
-        let made =
-            homes.iter().map(|(&index, &home)| ((stripe.clone(), index), (home, now + READ_BACK_COUNTS)));
-        self.verified.extend(made);
+    /// Records that a job has stored blocks and read them back. Without a recorded digest, this proves a block only
+    /// if the job's parity check covered it: the block may be made from a wrong survivor.
+    pub(crate) fn note_made(&mut self, facts: Facts<'_>, stripe: &StripeId, outcome: &Outcome) {
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        let until = facts.base.now + READ_BACK_COUNTS;
+        for (&index, &home) in &outcome.homes {
+            let has_digest = record.blocks[usize::from(index.0)].digest.is_some();
+            if has_digest || outcome.proven.contains(&index) {
+                self.verified.insert((stripe.clone(), index), (home, until));
+            }
+        }
     }
 
     /// Records that a read of a stripe has failed and that it is unknown whether a block is bad. Copies of

@@ -234,10 +234,17 @@ fn a_command_for_a_block_of_a_dead_server_begins_the_recovery_of_the_server() {
         changes.extend(helpers.iter().map(|&helper| StoreChange::Service(helper, helper != helpers[1])));
         cluster.handle(Event::Changed(changes));
         describe(&mut cluster, &given).unwrap();
+        cluster.frozen.insert("h5".to_owned()); // The repairs stay open.
         cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]), reply)).unwrap();
         cluster.wait(Duration::from_secs(2));
         let repairs = cluster.ask(RepairCommand::List).unwrap();
         let recoveries = repairs.iter().filter(|repair| repair.target == "node h2" && repair.by_itself);
         assert_eq!(recoveries.count(), usize::from(!dry_run), "{repairs:?}");
+        // Commands about a second dead server may be skipped while this recovery is open.
+        cluster.handle(Event::Changed(vec![StoreChange::Service(helpers[2], false)]));
+        cluster.wait(Duration::from_secs(2));
+        let repairs = cluster.ask(RepairCommand::List).unwrap();
+        let is_second = |repair: &RepairView| repair.target == "node h3" && repair.by_itself;
+        assert_eq!(repairs.iter().any(is_second), !dry_run, "{repairs:?}");
     }
 }

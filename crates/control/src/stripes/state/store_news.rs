@@ -9,7 +9,7 @@ use repair::NodeId;
 use repair::wire::control::HeldBlock;
 use store_api::OtherData;
 
-use crate::error::ScrubError;
+use crate::error::RequestError;
 
 /// The state of the first listing, and remarks for operators.
 #[derive(Default)]
@@ -37,8 +37,8 @@ impl StoreNews {
     }
 
     /// Returns an error while the store is not listed, because an empty picture would look healthy.
-    pub(crate) fn check_listed(&self) -> Result<(), ScrubError> {
-        self.unlisted().map_or(Ok(()), |why| Err(ScrubError::Unlisted(why.to_owned())))
+    pub(crate) fn check_listed(&self) -> Result<(), RequestError> {
+        self.unlisted().map_or(Ok(()), |why| Err(RequestError::Unlisted(why.to_owned())))
     }
 
     /// Returns remarks for operators that require no action.
