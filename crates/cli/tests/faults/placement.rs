@@ -241,3 +241,32 @@ fn blocks_of_a_stripe_are_spread_over_hosts() {
     }
     cluster.assert_reads("film", &content, &[]);
 }
+
+/// The loss of either of two hosts would make the file unreadable. A rebalance moves blocks to a third host that came
+/// later, one block of a stripe at a time.
+#[test]
+fn a_rebalance_spreads_stripes_over_hosts_that_came_later() {
+    let mut cluster = Cluster::on_hosts(3, 3, "rs-6-4", "64KiB");
+    let later = ["h7", "h8", "h9"];
+    later.iter().for_each(|helper| cluster.kill(helper));
+    cluster.eventually("the third host is down", |cluster| {
+        let status = cluster.mend(&["status", "--output", "json"]).json();
+        status["nodes_down"].as_array().is_some_and(|down| down.len() == 3)
+    });
+    let content = cluster.put("film", 4 * BLOCK);
+    assert_eq!(on_hosts(&cluster), [3, 3, 0]);
+    let line = first_line(&cluster);
+    assert!(line.contains("no host"), "{line}");
+    later.iter().for_each(|helper| cluster.start(&["helper", helper]));
+    cluster.await_ready();
+    cluster.eventually("two rebalances spread the stripe", |cluster| {
+        cluster.mend(&["rebalance"]).ok();
+        on_hosts(cluster) == [2, 2, 2]
+    });
+    let line = first_line(&cluster);
+    assert!(line.contains("but only 1 host"), "{line}");
+    for helper in ["h1", "h2", "h3"] {
+        cluster.kill(helper);
+    }
+    cluster.assert_reads("film", &content, &[]);
+}

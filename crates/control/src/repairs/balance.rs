@@ -1,6 +1,6 @@
-//! Rebalancing: moves blocks from helpers that are fuller than average to emptier ones. One rebalance moves
-//! at most one block of each stripe and does not weaken the spread of the stripe over helpers and racks. A
-//! further rebalance continues from there.
+//! Rebalancing: spreads stripes better over racks and hosts, and moves blocks from helpers that are fuller than
+//! average to emptier ones. One rebalance moves at most one block of each stripe and does not weaken the spread
+//! of the stripe over helpers, hosts and racks. A further rebalance continues from there.
 //!
 //! This module only chooses the moves, which form a repair of [`Kind::Migrate`]. They wait for more urgent
 //! repairs, and the scheduler decides the destination of each block.
@@ -146,61 +146,137 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Chooses moves that bring helpers closer to their shares, from the fullest to the emptiest.
-fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
-    let (mut moves, mut moved) = (Vec::new(), BTreeSet::new());
-    let mut held: BTreeMap<NodeId, Vec<(StripeId, BlockIndex)>> = BTreeMap::new();
-    let mut stuck: BTreeSet<NodeId> = BTreeSet::new();
-    while moves.len() < MOVES {
-        let excess = |fill: &Fill| fill.bytes - fill.share;
-        fills.sort_by(|a, b| excess(b).total_cmp(&excess(a)).then(a.node.cmp(&b.node)));
-        let Some(giver) = fills.iter().position(|fill| excess(fill) > 0.0 && !stuck.contains(&fill.node))
-        else {
-            break;
-        };
-        let from = fills[giver].node;
-        // If the difference is smaller than any block, a move would only exchange the roles of the two
-        // helpers.
-        let widest = excess(&fills[giver]) - excess(fills.last().expect("the list of helpers is not empty"));
-        if widest <= LEAST_BLOCK_BYTES {
-            break;
-        }
-        let blocks = held.entry(from).or_insert_with(|| stripes.on(from));
-        let found = blocks.iter().enumerate().take(LOOKED_AT).find_map(|(at, (stripe, index))| {
-            let record = if moved.contains(stripe) { None } else { stripes.whole(stripe) }?;
-            let bytes = record.block_bytes as f64;
-            let takes = |to: &&Fill| {
-                // With a larger block, the two helpers would only change places.
-                excess(&fills[giver]) - excess(to) > bytes && may_move(&record, &fills[giver], to, stripes)
-            };
-            let to = fills.iter().rev().take_while(|to| excess(to) < 0.0).find(takes)?.node;
-            let block = &record.blocks[usize::from(index.0)];
-            Some((at, Move { block: block.id.clone(), from, to, bytes: record.block_bytes }))
-        });
-        let Some((at, next)) = found else {
-            stuck.insert(from);
-            continue;
-        };
-        moved.insert(blocks.swap_remove(at).0);
-        for fill in &mut fills {
-            fill.bytes += if fill.node == next.to { next.bytes as f64 } else { 0.0 };
-            fill.bytes -= if fill.node == next.from { next.bytes as f64 } else { 0.0 };
-        }
-        moves.push(next);
+/// The moves of a rebalance, and the fills of the helpers after them.
+struct Moves {
+    fills: Vec<Fill>,
+    chosen: Vec<Move>,
+    stripes: BTreeSet<StripeId>,
+    givers: BTreeSet<NodeId>,
+    takers: BTreeSet<NodeId>,
+}
+
+/// Chooses moves that spread stripes better over racks and hosts, and then moves that bring helpers closer to
+/// their shares.
+fn worth_moving(fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
+    let mut moves = Moves {
+        fills,
+        chosen: Vec::new(),
+        stripes: BTreeSet::new(),
+        givers: BTreeSet::new(),
+        takers: BTreeSet::new(),
+    };
+    moves.spread(stripes);
+    moves.even_out(stripes);
+    moves.chosen
+}
+
+impl Fill {
+    fn excess(&self) -> f64 {
+        self.bytes - self.share
     }
-    moves
+}
+
+impl Moves {
+    /// Adds moves to helpers that share racks, or hosts within racks, with fewer blocks of the same stripe.
+    fn spread(&mut self, stripes: &impl Stripes) {
+        if self.fills.iter().all(|fill| fill.domains == self.fills[0].domains) {
+            return;
+        }
+        for giver in self.fills.clone() {
+            for (stripe, index) in stripes.on(giver.node).into_iter().take(LOOKED_AT) {
+                if self.chosen.len() == MOVES || self.takers.contains(&giver.node) {
+                    break;
+                }
+                let record = if self.stripes.contains(&stripe) { None } else { stripes.whole(&stripe) };
+                let Some(record) = record else { continue };
+                if let Some(to) = self.better_place(&record, &giver, stripes) {
+                    self.choose(&record, index, giver.node, to);
+                }
+            }
+        }
+    }
+
+    /// Returns the helper that would share its rack and host with the fewest blocks of the stripe, if that is an
+    /// improvement; of several, the emptiest.
+    fn better_place(&self, record: &StripeRecord, giver: &Fill, stripes: &impl Stripes) -> Option<NodeId> {
+        let others = others(record, giver.node, stripes);
+        let here = others.beside(&giver.domains);
+        if here == (0, 0) {
+            return None;
+        }
+        let holds = |node: NodeId| record.blocks.iter().any(|block| block.node == Some(node));
+        let takers = self.fills.iter().filter(|to| !self.givers.contains(&to.node) && !holds(to.node));
+        let ranked = takers.map(|to| (others.beside(&to.domains), to));
+        let better = ranked.filter(|(beside, _)| *beside < here);
+        let best =
+            better.min_by(|(a, one), (b, other)| a.cmp(b).then(one.excess().total_cmp(&other.excess())));
+        best.map(|(_, to)| to.node)
+    }
+
+    /// Adds moves from the fullest helpers to the emptiest.
+    fn even_out(&mut self, stripes: &impl Stripes) {
+        let mut held: BTreeMap<NodeId, Vec<(StripeId, BlockIndex)>> = BTreeMap::new();
+        let mut stuck = self.takers.clone();
+        while self.chosen.len() < MOVES {
+            self.fills.sort_by(|a, b| b.excess().total_cmp(&a.excess()).then(a.node.cmp(&b.node)));
+            let mut full = self.fills.iter().filter(|fill| fill.excess() > 0.0);
+            let Some(giver) = full.find(|fill| !stuck.contains(&fill.node)) else { break };
+            let from = giver.node;
+            // If the difference is smaller than any block, a move would only exchange the roles of the two
+            // helpers.
+            let widest = giver.excess() - self.fills.last().expect("the list has the giver").excess();
+            if widest <= LEAST_BLOCK_BYTES {
+                break;
+            }
+            let blocks = held.entry(from).or_insert_with(|| stripes.on(from));
+            let found = blocks.iter().enumerate().take(LOOKED_AT).find_map(|(at, (stripe, index))| {
+                let record = if self.stripes.contains(stripe) { None } else { stripes.whole(stripe) }?;
+                let bytes = record.block_bytes as f64;
+                let takes = |to: &&Fill| {
+                    // With a larger block, the two helpers would only change places.
+                    giver.excess() - to.excess() > bytes
+                        && !self.givers.contains(&to.node)
+                        && may_move(&record, giver, to, stripes)
+                };
+                let empty = self.fills.iter().rev().take_while(|to| to.excess() < 0.0);
+                Some((at, *index, empty.into_iter().find(takes)?.node, record))
+            });
+            let Some((at, index, to, record)) = found else {
+                stuck.insert(from);
+                continue;
+            };
+            blocks.swap_remove(at);
+            self.choose(&record, index, from, to);
+        }
+    }
+
+    fn choose(&mut self, record: &StripeRecord, index: BlockIndex, from: NodeId, to: NodeId) {
+        let bytes = record.block_bytes;
+        for fill in &mut self.fills {
+            fill.bytes += if fill.node == to { bytes as f64 } else { 0.0 };
+            fill.bytes -= if fill.node == from { bytes as f64 } else { 0.0 };
+        }
+        self.stripes.insert(record.id.clone());
+        // The order names only the takers, so no helper may both give and take.
+        self.givers.insert(from);
+        self.takers.insert(to);
+        self.chosen.push(Move { block: record.blocks[usize::from(index.0)].id.clone(), from, to, bytes });
+    }
+}
+
+/// Counts a stripe's blocks on other helpers than this one, by rack and host.
+fn others(record: &StripeRecord, than: NodeId, stripes: &impl Stripes) -> Counts {
+    let mut others = Counts::default();
+    let holders = record.blocks.iter().filter_map(|block| block.node);
+    holders.filter(|&holder| holder != than).for_each(|holder| others.add(stripes.domains(holder)));
+    others
 }
 
 /// Whether a move keeps the stripe as well spread over racks, and within racks over hosts.
 fn may_move(record: &StripeRecord, from: &Fill, to: &Fill, stripes: &impl Stripes) -> bool {
-    let mut others = Counts::default();
-    for holder in record.blocks.iter().filter_map(|block| block.node).filter(|&holder| holder != from.node) {
-        if holder == to.node {
-            return false;
-        }
-        others.add(stripes.domains(holder));
-    }
-    others.beside(&to.domains) <= others.beside(&from.domains)
+    let others = others(record, from.node, stripes);
+    record.blocks.iter().all(|block| block.node != Some(to.node))
+        && others.beside(&to.domains) <= others.beside(&from.domains)
 }
 
 #[cfg(test)]
@@ -321,6 +397,30 @@ mod tests {
             }
             assert!(moves.iter().all(|moved| moved.from == NodeId(0)), "only within domain a: {moves:?}");
         }
+    }
+
+    /// As after a new machine was added: all blocks are on the two machines that existed before.
+    #[test]
+    fn stripes_are_spread_over_hosts_that_came_later() {
+        let domains: Vec<Domains> = ["a", "a", "a", "b", "b", "b", "c", "c", "c"].map(on_host).to_vec();
+        let stripes = vec![vec![0, 1, 3, 4], vec![1, 2, 4, 5], vec![0, 2, 3, 5]];
+        let mut played = Played { stripes, domains: domains.clone() };
+        for _ in 0..10 {
+            let moves = worth_moving(played.fills(), &played);
+            let (from, to): (BTreeSet<_>, BTreeSet<_>) = moves.iter().map(|it| (it.from, it.to)).unzip();
+            assert!(from.is_disjoint(&to), "{moves:?}");
+            played.stripes = played.after(&moves);
+        }
+        for stripe in &played.stripes {
+            let on = |host: &str| {
+                let is_there = |node: &&u32| domains[**node as usize].host.as_deref() == Some(host);
+                stripe.iter().filter(is_there).count()
+            };
+            let mut counts = ["a", "b", "c"].map(on);
+            counts.sort_unstable();
+            assert_eq!(counts, [1, 1, 2], "{stripe:?}");
+        }
+        assert_eq!(worth_moving(played.fills(), &played), [], "what is spread and even stays");
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! batch may have been stored or not.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use cluster::{Network, RepairAfter};
@@ -40,6 +41,8 @@ pub(crate) struct Coordinator {
     /// Number of starts so far.
     pub(crate) run: u32,
     pub(crate) running: Option<Running>,
+    /// The wall clock in milliseconds since 1970, as the storage reads it.
+    time: Arc<AtomicU64>,
     /// The error of the wall clock in seconds.
     pub(crate) skew_s: i64,
     /// The longest time that the storage takes for a batch.
@@ -93,7 +96,8 @@ impl Coordinator {
             platter
         });
         let platter = EMPTY.copy();
-        Self { platter, run: 0, running: None, skew_s: 0, storage_delay: STORAGE_DELAY, settings }
+        let time = Arc::new(AtomicU64::new(START_UNIX_MS));
+        Self { platter, run: 0, running: None, time, skew_s: 0, storage_delay: STORAGE_DELAY, settings }
     }
 
     /// Starts a process. Fails if the catalog cannot be opened.
@@ -105,7 +109,7 @@ impl Coordinator {
         let term = opened.term();
         let mut seed = [0; 32];
         seed.copy_from_slice(&dice.bytes(32));
-        let unix_ms = self.unix_ms(now);
+        let unix_ms = self.read_clock(now);
         let control = Control::new(self.settings.clone(), opened, StdRng::from_seed(seed), unix_ms);
         self.running = Some(Running {
             control,
@@ -123,7 +127,9 @@ impl Coordinator {
 
     fn open(&self, platter: &Platter, dice: &mut Dice) -> Result<DirCatalog, String> {
         let (platter, era) = (platter.clone(), dice.between(1, (1 << 30) - 1) as u32);
-        let opened = DirCatalog::open_on(move || platter.handle(), CATALOG, CLUSTER, era);
+        let time = Arc::clone(&self.time);
+        let clock = move || time.load(Ordering::Relaxed);
+        let opened = DirCatalog::open_on(move || platter.handle(), CATALOG, CLUSTER, era, clock);
         opened.map_err(|error| error.to_string())
     }
 
@@ -138,14 +144,17 @@ impl Coordinator {
         Some(running.open)
     }
 
-    fn unix_ms(&self, now: Duration) -> u64 {
-        (START_UNIX_MS + now.as_millis() as u64).saturating_add_signed(self.skew_s * 1000)
+    /// Reads the wall clock, and sets the time that the storage sees.
+    fn read_clock(&self, now: Duration) -> u64 {
+        let unix_ms = (START_UNIX_MS + now.as_millis() as u64).saturating_add_signed(self.skew_s * 1000);
+        self.time.store(unix_ms, Ordering::Relaxed);
+        unix_ms
     }
 
     /// Returns the time on the process's own clocks.
     fn clock(&self, now: Duration) -> Now {
         let started = self.running.as_ref().map_or(now, |running| running.started);
-        Now { since_start: now.saturating_sub(started), unix_ms: self.unix_ms(now) }
+        Now { since_start: now.saturating_sub(started), unix_ms: self.read_clock(now) }
     }
 
     pub(crate) fn handle(&mut self, event: Event, now: Duration) {
@@ -214,6 +223,7 @@ impl Coordinator {
     /// which the storage will answer the batch.
     pub(crate) fn feed(&mut self, now: Duration, dice: &mut Dice) -> Option<Duration> {
         let delay = self.storage_delay;
+        self.read_clock(now);
         let running = self.running.as_mut().filter(|running| running.batch.is_none())?;
         let asks: Vec<Ask> = std::iter::from_fn(|| running.control.poll_storage()).take(TOGETHER).collect();
         if asks.is_empty() {

@@ -76,6 +76,8 @@ pub struct Generation {
     pub origins: BTreeMap<u8, ServerId>,
     /// The numbers of data and parity shards, once read from a `.vif`.
     pub ratio: Option<Ratio>,
+    /// Whether an earlier coordinator recorded locations of these shards.
+    pub(crate) recalled: bool,
 }
 
 /// A volume with all its encodings.
@@ -166,14 +168,25 @@ impl Volumes {
         self.kept.insert((volume, encoding), kept);
     }
 
-    /// Returns the recorded volumes that no server lists, if the last servers of most of their shards are not
-    /// connected. Such a volume has probably not been deleted.
+    /// Returns the recorded volumes that no server has listed since the coordinator's start, and that may still
+    /// exist: [`drop_deleted`](Self::drop_deleted) has not dropped them.
     pub(crate) fn out_of_sight(&self) -> impl Iterator<Item = (u32, &Kept)> {
-        let unlisted = self.kept.iter().filter(|((id, _), _)| !self.volumes.contains_key(id));
-        let is_away = |home: &&Home| !self.listed.servers.contains_key(&home.server);
-        unlisted
-            .filter(move |(_, kept)| 2 * kept.homes.values().filter(is_away).count() > kept.homes.len())
+        self.kept
+            .iter()
+            .filter(|((id, _), _)| !self.volumes.contains_key(id))
             .map(|(&(id, _), kept)| (id, kept))
+    }
+
+    /// Returns the last known location of every shard that no server lists.
+    pub(crate) fn unlisted(&self) -> impl Iterator<Item = (u32, Encoding, u8, &Home)> {
+        let known = self.volumes.iter().flat_map(|(&id, volume)| {
+            volume.generations.iter().map(move |(&encoding, generation)| (id, encoding, &generation.former))
+        });
+        let unseen = self.kept.iter().filter(|((id, _), _)| !self.volumes.contains_key(id));
+        let unseen = unseen.map(|(&(id, encoding), kept)| (id, encoding, &kept.homes));
+        known.chain(unseen).flat_map(|(id, encoding, homes)| {
+            homes.iter().map(move |(&shard, home)| (id, encoding, shard, home))
+        })
     }
 
     /// Sets the ratio of an encoding, as read from a `.vif`.
@@ -301,24 +314,27 @@ impl Volumes {
         }
     }
 
-    /// Drops encodings without any listed shard. An encoding is dropped only if the former servers of most of
-    /// its shards are connected, and `is_gone` returns true for every shard whose former server is connected.
-    /// This confirmation is needed because a restarted server or master lists shards with a delay, and because
-    /// after the election of a master, servers connect one after another.
+    /// Drops encodings without any listed shard, also recorded ones. An encoding is dropped only if the last servers
+    /// of most of its shards are connected, and `is_gone` returns true for every shard whose last server is
+    /// connected. This confirmation is needed because a restarted server or master lists shards with a delay, and
+    /// because after the election of a master, servers connect one after another.
     pub(crate) fn drop_deleted(&mut self, is_gone: impl Fn(u32, Encoding, u8) -> bool) {
         let servers = &self.listed.servers;
+        let is_deleted = |id: u32, encoding: Encoding, last: &BTreeMap<u8, Home>| {
+            let connected = last.iter().filter(|(_, home)| servers.contains_key(&home.server));
+            let told: Vec<bool> = connected.map(|(&shard, _)| is_gone(id, encoding, shard)).collect();
+            2 * told.len() > last.len() && told.into_iter().all(|gone| gone)
+        };
         for (&id, volume) in &mut self.volumes {
             volume.generations.retain(|&encoding, generation| {
-                let former = generation.former.iter();
-                let told: Vec<bool> = former
-                    .filter(|(_, home)| servers.contains_key(&home.server))
-                    .map(|(&shard, _)| is_gone(id, encoding, shard))
-                    .collect();
-                let are_most = 2 * told.len() > generation.former.len();
-                !(generation.homes.is_empty() && are_most && told.into_iter().all(|gone| gone))
+                !(generation.homes.is_empty() && is_deleted(id, encoding, &generation.former))
             });
         }
         self.volumes.retain(|_, volume| !volume.generations.is_empty());
+        let volumes = &self.volumes;
+        self.kept.retain(|&(id, encoding), kept| {
+            volumes.contains_key(&id) || !is_deleted(id, encoding, &kept.homes)
+        });
     }
 }
 
@@ -393,6 +409,7 @@ impl Generation {
 
     /// Uses recorded locations for shards that no server lists.
     fn recall(&mut self, kept: Kept) {
+        self.recalled = true;
         for (shard, home) in kept.homes {
             if !self.homes.contains_key(&shard) {
                 self.former.entry(shard).or_insert(home);

@@ -74,8 +74,9 @@ impl DirCatalog {
     }
 
     /// Opens the catalog on a backend. `medium` creates the backend now, and again after an I/O error. The
-    /// names of new stripes contain the given era, a number from 1 to 2^30 − 1. For catalogs in files,
-    /// [`open`](Self::open) draws the era at random.
+    /// names of new stripes contain the given era, a number from 1 to 2^30 − 1, and `clock` returns the time in
+    /// milliseconds since 1970. For catalogs in files, [`open`](Self::open) draws the era at random and takes the
+    /// machine's clock.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -84,9 +85,10 @@ impl DirCatalog {
         name: impl AsRef<Path>,
         cluster_id: &str,
         era: u32,
+        clock: impl Fn() -> u64 + Send + 'static,
     ) -> Result<Self, OpenError> {
         let medium = Medium::Backend(Box::new(move || database_on(medium())));
-        Self::open_medium(medium, name.as_ref(), cluster_id, Era::of_number(era.into()))
+        Self::open_medium(medium, name.as_ref(), cluster_id, Era::of_number(era.into()), Box::new(clock))
     }
 }
 

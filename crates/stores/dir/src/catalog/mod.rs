@@ -37,6 +37,7 @@ pub use rebuild::{Rebuilt, Rival, Stranger, Unconfirmed};
 
 use engine::{Engine, MARK, Marks};
 use medium::{FileId, Medium};
+use puts::Clock;
 use tables::{Change, META, View};
 
 /// The catalog of the `dir` store.
@@ -73,6 +74,8 @@ pub struct DirCatalog {
     in_doubt: Option<Vec<Done>>,
     /// The era (a random number) in all names that this coordinator assigns.
     era: Era,
+    /// Returns the time in milliseconds since 1970.
+    clock: Clock,
     /// The open transaction, while a group of writes is carried out.
     group: Option<WriteTransaction>,
     /// Changes that the caller has not collected yet.

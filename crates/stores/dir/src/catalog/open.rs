@@ -12,6 +12,7 @@ use tempfile::NamedTempFile;
 use super::copies::{draft_beside, sync_folder_of};
 use super::engine::{Engine, Marks};
 use super::medium::Medium;
+use super::puts::{Clock, unix_ms};
 use super::tables::{Change, META, guard};
 use super::{DirCatalog, remedy};
 
@@ -50,15 +51,17 @@ impl DirCatalog {
     /// # Errors
     /// [`OpenError`].
     pub fn open(path: impl AsRef<Path>, cluster_id: &str) -> Result<Self, OpenError> {
-        Self::open_medium(Medium::File, path.as_ref(), cluster_id, new_era())
+        Self::open_medium(Medium::File, path.as_ref(), cluster_id, new_era(), Box::new(unix_ms))
     }
 
-    /// Opens the catalog on a medium. The names of new stripes contain this era.
+    /// Opens the catalog on a medium. The names of new stripes contain this era. The clock tells the times of puts
+    /// and files.
     pub(super) fn open_medium(
         medium: Medium,
         path: &Path,
         cluster_id: &str,
         era: Era,
+        clock: Clock,
     ) -> Result<Self, OpenError> {
         let mut catalog = Self {
             path: path.to_owned(),
@@ -69,6 +72,7 @@ impl DirCatalog {
             marks: Marks::default(),
             in_doubt: None,
             era,
+            clock,
             group: None,
             told: Vec::new(),
         };

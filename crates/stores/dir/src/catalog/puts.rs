@@ -78,11 +78,11 @@ impl DirCatalog {
         if put.stripes() > u64::from(u32::MAX) {
             return Err(PutError::TooManyStripes { stripes: put.stripes() });
         }
-        let era = self.era;
+        let (era, now) = (self.era, (self.clock)());
         self.change(|change| {
             put.id = PutId(change.count(NEXT_PUT, 1)?);
             put.name_of_put = Key::counted(put.id.0, era)?.stripe().0;
-            put.begun_unix_ms = change.later(LAST_BEGUN, unix_ms())?;
+            put.begun_unix_ms = change.later(LAST_BEGUN, now)?;
             change.put(PUTS, put.id.0, &put)?;
             change.tell(StoreChange::Put(put.clone()));
             Ok(put.id)
@@ -137,11 +137,11 @@ impl DirCatalog {
     /// [`PutError`] if a stripe or block is missing, or the name has been taken meanwhile; the put stays
     /// open.
     pub fn commit_put(&mut self, put: PutId) -> Result<FileRecord, PutError> {
-        let record = self.put(put)?;
+        let (record, now) = (self.put(put)?, (self.clock)());
         self.change(|change| {
             let stripes = take_stripes(change, &record)?;
             replace_file(change, &record)?;
-            let file = record.into_file(stripes, unix_ms());
+            let file = record.into_file(stripes, now);
             change.put(FILES, &file.name, &file)?;
             change.tell(StoreChange::File(file.clone()));
             end_put(change, put)?;
@@ -192,7 +192,7 @@ impl DirCatalog {
 /// # Errors
 /// [`CatalogError::Storage`].
 pub(super) fn begin_after(catalog: &mut DirCatalog, begun_unix_ms: u64) -> Result<(), CatalogError> {
-    let begun = bounded(begun_unix_ms, unix_ms());
+    let begun = bounded(begun_unix_ms, (catalog.clock)());
     catalog.change(|change| {
         let last: u64 = change.get(META, LAST_BEGUN)?.unwrap_or_default();
         change.put(META, LAST_BEGUN, &last.max(begun))
@@ -333,7 +333,10 @@ fn take_stripe(change: &Change<'_>, key: Key) -> Result<(), CatalogError> {
     Ok(())
 }
 
-/// Returns the time in milliseconds since 1970.
+/// A clock that tells the time in milliseconds since 1970.
+pub(super) type Clock = Box<dyn Fn() -> u64 + Send>;
+
+/// Returns the time of the machine's clock in milliseconds since 1970.
 pub(super) fn unix_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)

@@ -17,6 +17,7 @@ const MIXED_NEXT: &str = "find out which encoding has the current data (encodeTs
 const BOTH_NEXT: &str = "start the volume servers that are down; if the volume was decoded and its files are right \
     without the servers of these shards, move the shards out of their folders and restart the servers";
 const UNREAD_NEXT: &str = "check the .vif of the volume on the servers that have its shards";
+const UNREAD_YET: &str = "its .vif has not been read since the coordinator started";
 const UNSEEN_NEXT: &str = "start the volume servers that are down";
 const LEFT_OVER_NEXT: &str = "if these servers lack the current .vif next to the shards, restart them once \
     it is there; otherwise move these shards out of their folders and restart the servers";
@@ -57,7 +58,8 @@ fn puzzle(volumes: &Volumes, files: &EncodingFiles, id: u32, volume: &Volume) ->
                 return None;
             }
             // If the files of a new volume have not been read yet, there is nothing to report.
-            (files.why_unread(id, encoding)?.to_owned(), UNREAD_NEXT.to_owned())
+            let unread = volume.generations[&encoding].recalled.then_some(UNREAD_YET);
+            (files.why_unread(id, encoding).or(unread)?.to_owned(), UNREAD_NEXT.to_owned())
         }
     };
     let shards: BTreeSet<u8> =

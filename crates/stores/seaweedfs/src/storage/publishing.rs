@@ -198,8 +198,7 @@ impl Shared {
         let others: Vec<NodeId> = {
             let mut state = self.known.state();
             state.view.set_state(stripe, index, node, BlockState::Healthy);
-            let changes = state.view.tell([volume.id()]);
-            state.tell(changes);
+            state.tell_volumes([volume.id()]);
             let record = state.view.stripe(volume.id());
             let block = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
             let holders = block.iter().flat_map(|block| block.holders()).collect::<Vec<_>>();

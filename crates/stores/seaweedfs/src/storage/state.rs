@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::claims::ClusterLock;
 use super::homes::Homes;
 use super::inspection::Inspection;
+use super::judging::unjudged;
 use super::open::Attachment;
 use super::small_files::SmallFiles;
 use super::view::{View, shard_of};
@@ -99,15 +100,25 @@ impl State {
         }
     }
 
-    /// Reports the volumes whose state is unknown, if the list has changed. Returns the volumes that were not
-    /// in the last report.
-    pub fn tell_unjudged(&mut self, unjudged: Vec<Unjudged>) -> Vec<Unjudged> {
+    /// Determines which volumes have an unknown state. Returns the report if the list has changed. It belongs in the
+    /// same message as the stripes: between two messages, a volume would be neither a stripe nor unknown.
+    pub fn judge(&mut self) -> Option<StoreChange> {
+        let unjudged = unjudged(self.view.volumes(), self.view.files());
         if unjudged == self.unjudged {
-            return Vec::new();
+            return None;
         }
-        self.tell(vec![StoreChange::Unjudged(unjudged.clone())]);
-        let before = std::mem::replace(&mut self.unjudged, unjudged.clone());
-        unjudged.into_iter().filter(|it| !before.iter().any(|other| other.stripe == it.stripe)).collect()
+        for it in unjudged.iter().filter(|it| !self.unjudged.iter().any(|other| other.stripe == it.stripe)) {
+            tracing::warn!(volume = %it.stripe, why = it.why, "the state of a volume is unknown");
+        }
+        self.unjudged.clone_from(&unjudged);
+        Some(StoreChange::Unjudged(unjudged))
+    }
+
+    /// Reports the current state of these volumes.
+    pub fn tell_volumes(&mut self, volumes: impl IntoIterator<Item = u32>) {
+        let mut changes = self.view.tell(volumes);
+        changes.extend(self.judge());
+        self.tell(changes);
     }
 
     /// Returns the volumes whose state is unknown, as a report for a new listener.
@@ -149,6 +160,7 @@ impl State {
         told.extend(came);
         told.extend(self.view.tell(volumes));
         told.extend(went);
+        told.extend(self.judge());
         self.tell(told);
         Ok(changes)
     }
@@ -258,8 +270,7 @@ impl Knowledge {
             shared.view.set_state(stripe, *index, *node, *state);
             volumes.extend(shared.view.volume_of(stripe));
         }
-        let changes = shared.view.tell(volumes);
-        shared.tell(changes);
+        shared.tell_volumes(volumes);
         Ok(())
     }
 

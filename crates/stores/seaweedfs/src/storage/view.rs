@@ -62,11 +62,9 @@ impl View {
     /// calls [`tell`](Self::tell).
     pub fn list(&mut self, listing: Listing) -> Vec<Change> {
         let changes = self.volumes.apply(listing);
-        let volumes = &self.volumes;
-        self.confirmed.retain(|(volume, encoding, shard)| {
-            let generation = volumes.get(*volume).and_then(|volume| volume.generations.get(encoding));
-            generation.is_some_and(|generation| generation.former.contains_key(shard))
-        });
+        let unlisted: BTreeSet<(u32, Encoding, u8)> =
+            self.volumes.unlisted().map(|(volume, encoding, shard, _)| (volume, encoding, shard)).collect();
+        self.confirmed.retain(|shard| unlisted.contains(shard));
         self.files.retain_listed(&self.volumes);
         changes
     }
@@ -213,18 +211,11 @@ impl View {
 
     /// Returns the lost shards whose last server is connected but has not confirmed the loss.
     pub fn unconfirmed(&self) -> Vec<(u32, Encoding, u8, ServerId)> {
-        let mut found = Vec::new();
-        for (id, volume) in self.volumes.iter() {
-            for (&encoding, generation) in &volume.generations {
-                let here = generation
-                    .former
-                    .iter()
-                    .filter(|(_, home)| self.volumes.servers().contains_key(&home.server));
-                let here = here.filter(|(shard, _)| !self.confirmed.contains(&(id, encoding, **shard)));
-                found.extend(here.map(|(&shard, home)| (id, encoding, shard, home.server.clone())));
-            }
-        }
-        found
+        let connected =
+            self.volumes.unlisted().filter(|(.., home)| self.volumes.servers().contains_key(&home.server));
+        let open =
+            connected.filter(|&(id, encoding, shard, _)| !self.confirmed.contains(&(id, encoding, shard)));
+        open.map(|(id, encoding, shard, home)| (id, encoding, shard, home.server.clone())).collect()
     }
 
     /// Records that the last servers of these shards no longer have them. Drops encodings without any shard

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::encoding_files::Known;
-use super::judging::{left_overs, unjudged};
+use super::judging::left_overs;
 use super::state::{Shared, unseen};
 use super::withdrawals::withdraw_pending;
 use crate::error::AskError;
@@ -127,8 +127,7 @@ pub(super) async fn learn(shared: &Arc<Shared>) {
     let mut state = shared.known.state();
     let volumes: Vec<u32> = found.iter().map(|&(volume, ..)| volume).collect();
     found.into_iter().for_each(|(volume, encoding, known)| state.view.learn(volume, encoding, known));
-    let changes = state.view.tell(volumes);
-    state.tell(changes);
+    state.tell_volumes(volumes);
 }
 
 /// Reads an encoding's files. Tries the servers that hold shards of the encoding in turn, until one succeeds.
@@ -213,8 +212,8 @@ pub(super) async fn confirm(shared: &Arc<Shared>) {
     let volumes: BTreeSet<u32> = gone.iter().map(|&(volume, ..)| volume).collect();
     let mut state = shared.known.state();
     state.view.confirm(gone);
-    let changes = state.view.tell(volumes);
-    state.tell(changes);
+    state.keep_homes(volumes.iter().copied());
+    state.tell_volumes(volumes);
 }
 
 /// Adds to `gone` the shards that a server has not mounted.
@@ -247,10 +246,8 @@ async fn ask_about(
 /// removed although they are not served correctly, and servers without a helper.
 pub(super) fn report(shared: &Shared) {
     let mut state = shared.known.state();
-    let unjudged = unjudged(state.view.volumes(), state.view.files());
-    for it in state.tell_unjudged(unjudged) {
-        tracing::warn!(volume = %it.stripe, why = it.why, "the state of a volume is unknown");
-    }
+    let unjudged = state.judge();
+    state.tell(unjudged.into_iter().collect());
     let mut news: Vec<String> = state.blind.iter().map(|why| unseen(why)).collect();
     news.extend(left_overs(state.view.volumes()));
     news.extend(state.withdrawals.lines());

@@ -166,6 +166,27 @@ fn recorded_homes_of_unlisted_shards_are_restored() {
     assert!(volumes.get(6).is_none(), "what is not listed may have been deleted");
 }
 
+/// After a restart, a master lists servers a moment before their shards.
+#[test]
+fn a_recorded_volume_may_exist_until_its_servers_deny_it() {
+    let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 1, bytes: 100 };
+    let homes: BTreeMap<u8, Home> = [(0, home("a")), (1, home("b")), (2, home("c"))].into();
+    let mut volumes = Volumes::default();
+    volumes.recall(5, Encoding(1), Kept { homes, ..Kept::default() });
+    let unseen = |volumes: &Volumes| volumes.out_of_sight().map(|(id, _)| id).collect::<Vec<_>>();
+    volumes.apply(listing("a b", ""));
+    let unlisted: Vec<u8> = volumes.unlisted().map(|(_, _, shard, _)| shard).collect();
+    assert_eq!((unseen(&volumes), unlisted), (vec![5], vec![0, 1, 2]));
+    volumes.drop_deleted(|_, _, shard| shard == 0);
+    assert_eq!(unseen(&volumes), [5], "b is connected and has not denied its shard");
+    volumes.apply(listing("a", ""));
+    volumes.drop_deleted(|_, _, _| true);
+    assert_eq!(unseen(&volumes), [5], "the servers of most shards are away");
+    volumes.apply(listing("a b", ""));
+    volumes.drop_deleted(|_, _, shard| shard < 2);
+    assert_eq!(unseen(&volumes), [0; 0]);
+}
+
 #[test]
 fn the_original_server_of_a_rebuilt_shard_is_remembered() {
     let mut volumes = Volumes::default();
