@@ -318,9 +318,19 @@ impl Ending {
         if self.proven.is_empty() && work.is_proven_by_digests() {
             self.proven = scene.trust.proven_by_delivery(&work.stripe);
         }
-        if let Some(culprit) = culprit(&contradicting, &self.proven, &work.stripe) {
-            let id = work.id_of(culprit).clone();
-            work.lose_block(&id, &BlockProblem::ContradictsParity);
+        // A block may have changed since the delivery was made from it. So if equations fail, the delivery proves
+        // something only if all blocks but one agree now.
+        let code = &*work.stripe.code;
+        let agree = |culprit: &BlockIndex| {
+            check.as_ref().is_none_or(|check| check.proof.agrees_without(*culprit, code))
+        };
+        match culprit(&contradicting, &self.proven, &work.stripe).filter(agree) {
+            Some(culprit) => {
+                let id = work.id_of(culprit).clone();
+                work.lose_block(&id, &BlockProblem::ContradictsParity);
+            }
+            None if self.parity == ParityOutcome::Overruled => self.proven.clear(),
+            None => {}
         }
         if !self.proven.is_empty() {
             self.proven.extend(work.goals.iter().map(|goal| goal.block));

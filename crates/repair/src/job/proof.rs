@@ -8,11 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use codes::BlockIndex;
+use codes::{BlockIndex, Code};
 use rand_chacha::rand_core::Rng;
 
 use super::check::{ParityCheck, Verdict};
 use super::work::Work;
+use crate::parity::{StripeParity, stripe_parity};
 use crate::wire::control::ToNode;
 use crate::{BlockId, Fingerprint, Geometry, LocalBlock, NodeId, Topology};
 
@@ -141,6 +142,15 @@ impl Proof {
     pub(super) fn verdict(&self) -> Option<Verdict> {
         let mut verdicts = self.stretches.iter().map(|stretch| self.check.verdict(&stretch.answers));
         verdicts.try_fold(Verdict::Holds, |worst, verdict| Some(worst.max(verdict?)))
+    }
+
+    /// Whether all other blocks of the check agree with each other, as far as they can be compared.
+    pub(super) fn agrees_without(&self, block: BlockIndex, code: &dyn Code) -> bool {
+        self.stretches.iter().all(|stretch| {
+            let mut others = stretch.answers.clone();
+            others.remove(&block);
+            matches!(stripe_parity(code, &others), StripeParity::Holds { .. } | StripeParity::Unknown)
+        })
     }
 
     /// The blocks in the check that were not rebuilt.

@@ -204,8 +204,14 @@ impl Job {
     }
 
     pub(super) fn lose_block(&mut self, block: &BlockId, problem: &BlockProblem) {
-        if self.work.lose_block(block, problem) {
-            self.fruitless = 0; // Each block is lost at most once, so resets are bounded.
+        let is_wanted = self
+            .work
+            .stripe
+            .indices()
+            .any(|index| self.work.id_of(index) == block && self.work.is_wanted(index));
+        // A block that is not wanted is lost at most once, so resets are bounded.
+        if self.work.lose_block(block, problem) && !is_wanted {
+            self.fruitless = 0;
         }
     }
 

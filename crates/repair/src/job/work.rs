@@ -140,12 +140,19 @@ impl Work {
         }
     }
 
-    /// Marks a block as lost for this job; returns whether it had a holder.
+    /// Marks a block as lost for this job. If the job had stored it, the block is wanted again. Returns whether
+    /// the block had a holder.
     pub(super) fn lose_block(&mut self, block: &BlockId, problem: &BlockProblem) -> bool {
         let Some(index) = self.stripe.indices().find(|&index| self.id_of(index) == block) else {
             return false;
         };
-        let was_held = self.stripe.blocks[usize::from(index.0)].holder.take().is_some();
+        let holder = &mut self.stripe.blocks[usize::from(index.0)].holder;
+        let was_held = holder.take().is_some();
+        // A block that this job has stored must be delivered again.
+        if let Some(goal) = self.goals.iter_mut().find(|goal| goal.block == index && goal.committed) {
+            *holder = goal.former.take();
+            goal.restart();
+        }
         if was_held {
             self.actions.push_back(JobAction::BlockLost { block: index, problem: problem.clone() });
         }

@@ -21,6 +21,8 @@ fn strong(index: u16) -> Option<Digest> {
 struct Cast {
     /// A forged block, which contradicts all others.
     forged: Option<u16>,
+    /// Whether the block is forged only after deliveries have been made from it.
+    late: bool,
     /// Requestors that corrupt what they write.
     spoils: Vec<NodeId>,
     /// Requestors that report wrong digests.
@@ -30,12 +32,16 @@ struct Cast {
 
 impl Cast {
     fn honest(digest: fn(u16) -> Option<Digest>) -> Self {
-        Self { forged: None, spoils: Vec::new(), misstates: Vec::new(), digest }
+        Self { forged: None, late: false, spoils: Vec::new(), misstates: Vec::new(), digest }
     }
 
     /// Runs a job to its end.
     fn play(&self, test: &mut TestJob) {
-        let mut heard = 0;
+        self.play_from(test, 0);
+    }
+
+    /// Runs a job to its end. The first `heard` messages are answered already.
+    fn play_from(&self, test: &mut TestJob, mut heard: usize) {
         for _ in 0..10_000 {
             if test.ended.is_some() {
                 return;
@@ -76,7 +82,7 @@ impl Cast {
 
     /// Whether a requestor holds something other than the lost block.
     fn is_spoilt(&self, test: &TestJob, node: NodeId) -> bool {
-        node.0 >= REQUESTORS && (self.spoils.contains(&node) || self.reads_forged(test))
+        node.0 >= REQUESTORS && (self.spoils.contains(&node) || !self.late && self.reads_forged(test))
     }
 
     /// Whether the current plan reads the forged block.
@@ -106,6 +112,11 @@ impl Cast {
         });
         sinks.unwrap_or_default().into_iter().map(|sink| made(sink.index.0)).collect()
     }
+}
+
+/// Runs a job to its end with faultless nodes. The first `heard` messages are answered already.
+pub(super) fn play_honest(test: &mut TestJob, heard: usize) {
+    Cast::honest(|_| None).play_from(test, heard);
 }
 
 fn succeeded(test: &TestJob) -> &Outcome {
@@ -180,6 +191,19 @@ fn a_unique_digest_identifies_the_wrong_block_with_one_to_spare() {
         assert_eq!(test.lost, [BlockIndex(forged)], "{outcome:?}");
         let others: BTreeSet<BlockIndex> = (0..6).map(BlockIndex).filter(|block| block.0 != forged).collect();
         assert_eq!(outcome.proven, others);
+    }
+}
+
+/// The delivery was made from the block before the block was forged, so the delivery is right, and the block now
+/// contradicts the others. That must not be held against any of them.
+#[test]
+fn a_block_that_is_forged_after_it_was_read_accuses_no_other() {
+    for forged in 1..6 {
+        let mut test = TestJob::recorded(1, PARITY, strong);
+        Cast { forged: Some(forged), late: true, ..Cast::honest(strong) }.play(&mut test);
+        let outcome = succeeded(&test);
+        assert!(test.lost.iter().all(|block| block.0 == forged), "{forged}: {:?}", test.lost);
+        assert!(!outcome.proven.contains(&BlockIndex(forged)), "{forged}: {:?}", outcome.proven);
     }
 }
 

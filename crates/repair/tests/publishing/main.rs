@@ -307,6 +307,34 @@ fn a_block_being_accepted_is_not_reassigned_when_another_node_fails() {
     assert_eq!(sinks, [id(1)]);
 }
 
+/// The second requestor fails after the first has stored its block. While the other block is delivered again, the
+/// first one is found lost.
+#[test]
+fn a_stored_block_that_is_lost_before_the_end_is_stored_again() {
+    let mut test = TestJob::new(2);
+    let [first, second] = [NodeId(REQUESTORS), NodeId(REQUESTORS + 1)];
+    test.say(first, Report::Delivered);
+    test.say(second, Report::Delivered);
+    test.deliver_and_seal(first, 0, 0);
+    test.deliver_and_seal(second, 1, 0);
+    test.say(first, Report::Committed);
+    test.say(second, failed(1, SinkProblem::Process("the server refuses".into())));
+    let heard = test.told.len();
+    for node in (2..6).map(NodeId).chain([first]) {
+        test.say(node, Report::Stopped { delivered: SliceSet::new() });
+    }
+    test.say(first, Report::BadBlock { block: id(0), problem: BlockProblem::Missing });
+    assert_eq!(test.lost, [BlockIndex(0)]);
+    doubt::play_honest(&mut test, heard);
+    assert!(matches!(test.ended, Some(Ok(_))), "{:?}", test.ended);
+    let (before, after) = test.published.split_at(1);
+    assert_eq!(before, [(BlockIndex(0), first)]);
+    assert_eq!(
+        BTreeSet::from_iter(after),
+        BTreeSet::from([&(BlockIndex(0), first), &(BlockIndex(1), SPARE)])
+    );
+}
+
 #[test]
 fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
     let (mut test, node) = (TestJob::new(1), NodeId(REQUESTORS));
