@@ -9,7 +9,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use client::ByteRange;
+use client::{ByteRange, ConditionCode};
 use cluster::{Bandwidth, ByteSize, Host, Name};
 use codes::CodeSpec;
 use repair::Scheme;
@@ -107,6 +107,12 @@ pub enum Verb {
     /// Show whether data is safe: stripes by remaining redundancy, helpers, repairs
     #[command(after_help = "Example: mend status --check")]
     Status(StatusArgs),
+    /// Mute a condition of the cluster, so that it no longer counts for status --check
+    #[command(after_help = "Example: mend mute NEARFULL --for 4h")]
+    Mute(MuteArgs),
+    /// End the mute of a condition
+    #[command(after_help = "Example: mend unmute NEARFULL")]
+    Unmute(UnmuteArgs),
     /// List losses and repairs, with times and rates
     #[command(after_help = "Example: mend history -n 20")]
     History(HistoryArgs),
@@ -442,6 +448,30 @@ pub struct TimelineArgs {
     /// The latest repairs, up to this number
     #[arg(long, value_name = "N", conflicts_with = "repairs")]
     pub last: Option<NonZero<usize>>,
+}
+
+#[derive(Debug, Args)]
+pub struct MuteArgs {
+    /// The code of the condition, as mend status prints it
+    #[arg(value_name = "CODE", value_parser = condition_code)]
+    pub code: ConditionCode,
+    /// How long, such as 4h [default: until the condition ends]
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub lasts: Option<std::time::Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct UnmuteArgs {
+    /// The code of the condition, as mend status prints it
+    #[arg(value_name = "CODE", value_parser = condition_code)]
+    pub code: ConditionCode,
+}
+
+fn condition_code(text: &str) -> Result<ConditionCode, String> {
+    ConditionCode::named(text).ok_or_else(|| {
+        let codes: Vec<&str> = ConditionCode::ALL.iter().map(|code| code.name()).collect();
+        format!("there is no such condition; the codes are {}", codes.join(", "))
+    })
 }
 
 #[derive(Debug, Args)]

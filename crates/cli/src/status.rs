@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use client::{
-    Client, ContradictionView, JobKind, ParityScrubView, ScrubState, ScrubView, Severity, Status,
-    SteadyScrubView, UnreadablePart,
+    Client, Condition, ConditionCode, ContradictionView, JobKind, MuteRequest, ParityScrubView, ScrubState,
+    ScrubView, Severity, Status, SteadyScrubView, UnreadablePart,
 };
 
 use crate::answer::Answer;
-use crate::args::StatusArgs;
+use crate::args::{MuteArgs, StatusArgs};
 use crate::failure::{Exit, Failure};
 use crate::format::{count, date, disk_rate, printable, size, table};
 use crate::recoveries;
@@ -53,14 +53,55 @@ async fn check(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &status).with_exit(Exit::Check(status.severity)))
 }
 
-/// Formats the status: first the coordinator's summary, then its advice, then the details.
+/// Implements `mend mute`.
+pub async fn mute(client: &Client, args: &MuteArgs) -> Result<Answer, Failure> {
+    let for_ms = args.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+    let condition = client.mute(args.code, &MuteRequest { for_ms }).await?;
+    let until = condition.muted_until_unix_ms.map(|until| format!(" until {}", date(until)));
+    let text = format!(
+        "{} is muted{}; the mute ends when the condition ends or becomes worse",
+        condition.code,
+        until.unwrap_or_default()
+    );
+    Ok(Answer::new(text, &condition))
+}
+
+/// Implements `mend unmute`.
+pub async fn unmute(client: &Client, code: ConditionCode) -> Result<Answer, Failure> {
+    let condition = client.unmute(code).await?;
+    Ok(Answer::new(format!("{code} is no longer muted"), &condition))
+}
+
+/// Formats a condition: a line with its code, and its details below.
+fn condition_text(condition: &Condition) -> String {
+    let severity = match condition.severity {
+        Severity::Ok => "note",
+        other => other.name(),
+    };
+    let muted = match (condition.muted, condition.muted_until_unix_ms) {
+        (false, _) => String::new(),
+        (true, None) => ", muted".to_owned(),
+        (true, Some(until)) => format!(", muted until {}", date(until)),
+    };
+    let since = date(condition.since_unix_ms);
+    let mut text =
+        format!("{severity} {} (since {since}{muted}): {}\n", condition.code, printable(&condition.text));
+    for detail in &condition.details {
+        text += &format!("  {}\n", printable(detail));
+    }
+    if condition.details.is_empty() {
+        text += &format!("  next: {}\n", printable(&condition.next_step));
+    }
+    text
+}
+
+/// Formats the status: first the coordinator's summary, then the conditions, then the details.
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}\n", printable(&status.summary));
     if status.settling {
         text += "the coordinator has just started and is still waiting for helpers\n";
     }
-    status.advice.iter().for_each(|advice| text += &format!("{}\n", printable(advice)));
-    status.store.troubles.iter().for_each(|trouble| text += &format!("warning: {}\n", printable(trouble)));
+    status.conditions.iter().for_each(|condition| text += &condition_text(condition));
     text += &unreadable_text(&status.damage.unreadable, status.stripes.unreadable);
     text += &contradictions_text(&status.damage.contradictions, status.stripes.contradictory);
     status.store.remarks.iter().for_each(|remark| text += &format!("note: {}\n", printable(remark)));

@@ -83,6 +83,8 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
             Verb::Rm(args) => files::rm(&client, &args).await,
             Verb::Stat(args) => blocks::stat(&client, &args.target).await,
             Verb::Status(args) => status::status(&client, &args).await,
+            Verb::Mute(args) => status::mute(&client, &args).await,
+            Verb::Unmute(args) => status::unmute(&client, args.code).await,
             Verb::Repair(args) => repairs::repair(&client, &args, detail).await,
             Verb::Watch(args) => recoveries::watch(&client, &args, detail).await,
             Verb::Timeline(args) => repairs::timeline(&client, args).await,

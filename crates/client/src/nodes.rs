@@ -3,8 +3,8 @@
 use views::endpoints::*;
 
 use crate::{
-    Client, ClientError, HistoryEntry, MaintenanceRequest, NodeView, RebalanceRequest, RebalanceView,
-    RepairView, ReplaceRequest, SafetyView, SettingsRequest, SettingsView,
+    Client, ClientError, Condition, ConditionCode, HistoryEntry, MaintenanceRequest, MuteRequest, NodeView,
+    RebalanceRequest, RebalanceView, RepairView, ReplaceRequest, SafetyView, SettingsRequest, SettingsView,
 };
 
 impl Client {
@@ -86,6 +86,22 @@ impl Client {
     /// [`ClientError`].
     pub async fn change_settings(&self, request: &SettingsRequest) -> Result<SettingsView, ClientError> {
         self.http().send::<ChangeSettings>((), request).await
+    }
+
+    /// Mutes a condition of the cluster.
+    ///
+    /// # Errors
+    /// [`ClientError`]; "not found" if the cluster does not have the condition now.
+    pub async fn mute(&self, code: ConditionCode, request: &MuteRequest) -> Result<Condition, ClientError> {
+        self.http().send::<Mute>(code.name().to_owned(), request).await
+    }
+
+    /// Ends the mute of a condition.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn unmute(&self, code: ConditionCode) -> Result<Condition, ClientError> {
+        self.http().ask::<Unmute>(code.name().to_owned()).await
     }
 
     /// Returns the last `most` events of the cluster's history, oldest first.

@@ -11,11 +11,11 @@ use crate::effect::Reply;
 use crate::error::RequestError;
 use crate::out::Out;
 use views::{
-    AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, FileLayout,
-    FileView, GivenStripe, HistoryEntry, MaintenanceRequest, NodeView, OrphansView, PlanRequestView,
-    PlanView, ProbeRequest, ProbeView, PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest,
-    RepairView, ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView,
-    TopologyView,
+    AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, Condition, ContradictoryStripes,
+    FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest, MuteRequest, NodeView, OrphansView,
+    PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView, RebalanceRequest, RebalanceView,
+    RepairRequest, RepairView, ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status,
+    StripeView, TopologyView,
 };
 
 /// Declares the enums of requests and the enum that wraps them all.
@@ -53,6 +53,9 @@ commands! {
         History(usize, Reply<Vec<HistoryEntry>>),
         Settings(Reply<SettingsView>),
         ChangeSettings(SettingsRequest, Reply<SettingsView>),
+        /// Mutes the condition with this code.
+        Mute(String, MuteRequest, Reply<Condition>),
+        Unmute(String, Reply<Condition>),
     }
 
     /// Requests about files and puts.

@@ -39,6 +39,7 @@ macro_rules! answers {
             repairs: &$control.repairs,
             scrub: &$control.scrub,
             history: &$control.history,
+            conditions: &$control.conditions,
         }
     };
 }
@@ -46,6 +47,7 @@ macro_rules! answers {
 mod answers;
 mod base;
 mod commands;
+mod conditions;
 mod counts;
 mod durations;
 mod effect;
@@ -83,10 +85,11 @@ pub use commands::{
     CatalogCommand, ClusterCommand, Command, FileCommand, NetworkCommand, NodeCommand, RepairCommand,
     ScrubCommand, StripeCommand,
 };
+use conditions::Conditions;
 pub use effect::{Answer, Effect, Reply, RequestId};
 pub use error::{
-    CatalogAgeError, DescriptionError, ErrorKind, FileError, LayoutError, NetworkError, NodeError,
-    PlanningError, RepairError, RequestError, ScrubError, SessionError, StorageError,
+    CatalogAgeError, ConditionError, DescriptionError, ErrorKind, FileError, LayoutError, NetworkError,
+    NodeError, PlanningError, RepairError, RequestError, ScrubError, SessionError, StorageError,
 };
 use facts::Facts;
 use history::History;
@@ -202,6 +205,7 @@ pub struct Control {
     scrub: Scrubs,
     storing: Storing,
     history: History,
+    conditions: Conditions,
     out: Out,
 }
 
@@ -221,6 +225,7 @@ impl Control {
             scrub: Scrubs::default(),
             storing: Storing::default(),
             history: History::default(),
+            conditions: Conditions::default(),
             out: Out::new(rng, numbers),
         };
         core.recall(&records);
@@ -241,6 +246,7 @@ impl Control {
         self.scrub.recall_background_scrub(records);
         self.stripes.condemned.recall(records);
         self.history.recall_history(records, &mut self.out);
+        self.conditions.recall(records, &mut self.out);
         self.stripes.recall_contradictions(outer_facts!(self), records, &mut self.out);
         self.nodes.registry.recall_outages(&self.base, records, &mut self.out);
         let repairs = &mut self.repairs;
@@ -314,6 +320,7 @@ impl Control {
             self.out.ask_storage(Ask::KeepCopy);
         }
         self.repairs.note_progress(facts!(self), &self.jobs);
+        self.note_conditions();
         self.tell_changes();
         self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
         self.link_tests.end_late_trial(&self.base, &mut self.out);
@@ -321,6 +328,20 @@ impl Control {
         self.repairs.let_go(&late);
         self.work();
         self.pass_on();
+    }
+
+    /// Remembers which conditions have begun and ended.
+    fn note_conditions(&mut self) {
+        if !self.conditions.is_due(self.base.now) {
+            return;
+        }
+        routes::requests::refresh_status(self);
+        let answers = self.answers();
+        let is_partial = answers.is_partial();
+        match answers.findings() {
+            Ok(found) => self.conditions.note(&found, is_partial, self.base.unix_ms, &mut self.out),
+            Err(error) => tracing::error!(%error, "cannot determine the conditions"),
+        }
     }
 
     /// Returns the longest wait for an event before [`handle_tick`](Self::handle_tick) is due.

@@ -1,6 +1,7 @@
 //! Drives `Control` with events, simulated nodes and a real catalog.
 
 mod background_scrub;
+mod conditions;
 mod contradictions;
 mod described;
 mod files;
@@ -50,6 +51,11 @@ const CLUSTER: &str = "00000000000000000000000000000001";
 const CATALOG: &str = "catalog.redb";
 /// A day in 2026.
 const START_UNIX_MS: u64 = 1_790_000_000_000;
+
+/// Returns the particulars of all conditions.
+fn details(status: &Status) -> Vec<String> {
+    status.details().map(str::to_owned).collect()
+}
 
 /// A coordinator with its storage, and simulated nodes.
 struct TestCluster {

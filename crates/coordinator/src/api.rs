@@ -45,6 +45,8 @@ fn routes() -> Routes {
         })
         .on::<GetSettings, _>(|_, reply| ClusterCommand::Settings(reply))
         .on::<ChangeSettings, _>(|asked, reply| ClusterCommand::ChangeSettings(asked.body, reply))
+        .on::<Mute, _>(|asked, reply| ClusterCommand::Mute(asked.parameter, asked.body, reply))
+        .on::<Unmute, _>(|asked, reply| ClusterCommand::Unmute(asked.parameter, reply))
         .on::<GetCaps, _>(|_, reply| NetworkCommand::Caps(reply))
         .on::<ChangeCaps, _>(|asked, reply| NetworkCommand::ChangeCaps(asked.body, reply))
         .on::<GetTopology, _>(|_, reply| NetworkCommand::Topology(reply))

@@ -10,11 +10,11 @@ use serde_json::Value;
 use utoipa::{IntoParams, OpenApi};
 
 use crate::{
-    AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, ErrorBody,
-    FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest, NodeView, OrphansView,
-    PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView, RebalanceRequest, RebalanceView,
-    RepairRequest, RepairView, ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status,
-    StripeView, TopologyView,
+    AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, Condition, ContradictoryStripes,
+    ErrorBody, FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest, MuteRequest, NodeView,
+    OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView, RebalanceRequest,
+    RebalanceView, RepairRequest, RepairView, ReplaceRequest, SafetyView, ScrubView, SettingsRequest,
+    SettingsView, Status, StripeView, TopologyView,
 };
 
 /// An HTTP method.
@@ -324,6 +324,21 @@ endpoints! {
         body SettingsRequest,
         answer SettingsView "The changed settings",
         400 "The grace period is invalid";
+
+    /// Mutes a condition: it no longer counts for the severity of the status. The mute ends after `for_ms`, when the
+    /// condition ends, or when its severity or its count grows.
+    Mute mute = Put put "/v1/mutes/{code}"
+        at "code": String "The code of the condition",
+        body MuteRequest,
+        answer Condition "The muted condition",
+        404 "There is no such code, or the cluster does not have the condition now";
+
+    /// Ends the mute of a condition.
+    Unmute unmute = Delete delete "/v1/mutes/{code}"
+        at "code": String "The code of the condition",
+        answer Condition "The condition",
+        404 "There is no such code, or the cluster does not have the condition now",
+        409 "The condition is not muted";
 
     /// Lists past events, oldest first.
     GetHistory history = Get get "/v1/history"

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod caps;
+mod conditions;
 pub mod endpoints;
 mod files;
 mod history;
@@ -17,6 +18,7 @@ mod status;
 mod topology;
 
 pub use caps::*;
+pub use conditions::*;
 pub use files::*;
 pub use history::*;
 pub use natural::natural;

@@ -157,7 +157,7 @@ states! {
 
     /// The severity of the cluster's state, which is also the exit code of `mend status --check`.
     Severity {
-        /// Every stripe has all its blocks.
+        /// There is no condition that calls for action.
         Ok = "ok",
         /// Blocks are lost, but every stripe can lose more; or the operator has to act for another reason,
         /// such as a drain that no helper has room for.
@@ -177,6 +177,68 @@ states! {
         Read = "read",
         /// A scrub with parity checks.
         Scrub = "scrub",
+    }
+
+    /// The code of a condition, in the order in which the status names conditions.
+    ConditionCode {
+        /// Helpers hold blocks that are newer than the catalog.
+        CatalogOld = "CATALOG_OLD",
+        /// The catalog cannot be written.
+        CatalogFailing = "CATALOG_FAILING",
+        /// The attached store cannot be listed.
+        StoreUnlisted = "STORE_UNLISTED",
+        /// The coordinator has just started, and waits for helpers to register.
+        Starting = "STARTING",
+        /// The store does not tell the state of some stripes.
+        NotJudged = "NOT_JUDGED",
+        /// Stripes have lost more blocks than their code tolerates.
+        Unreadable = "UNREADABLE",
+        /// The blocks of stripes contradict each other: some are wrong although their checksums match.
+        Contradiction = "CONTRADICTION",
+        /// Stripes would become unreadable if one more helper failed.
+        AtRisk = "AT_RISK",
+        /// Blocks are lost.
+        Degraded = "DEGRADED",
+        /// Stripes have several blocks on one helper.
+        Misplaced = "MISPLACED",
+        /// Helpers have not registered since the catalog was replaced.
+        Incomplete = "INCOMPLETE",
+        /// The parity of stripes was not checked since the catalog was replaced.
+        Unproven = "UNPROVEN",
+        /// Helpers are down.
+        HelperGone = "HELPER_GONE",
+        /// Helpers of mend.toml have never registered.
+        HelperNeverRegistered = "HELPER_NEVER_REGISTERED",
+        /// Helpers disconnect again and again.
+        HelperFlapping = "HELPER_FLAPPING",
+        /// Helpers hold up repairs.
+        HelperSlow = "HELPER_SLOW",
+        /// Helpers of another version try to register.
+        VersionSkew = "VERSION_SKEW",
+        /// Servers of the attached store are out of service.
+        ServerDown = "SERVER_DOWN",
+        /// Helpers have no room for another block.
+        Full = "FULL",
+        /// Helpers have hardly any room left.
+        NearFull = "NEARFULL",
+        /// Lost blocks cannot be rebuilt, or could not be rebuilt after a further failure, for lack of room.
+        NoRoomToRepair = "NO_ROOM_TO_REPAIR",
+        /// A drained helper has blocks that no other helper can take.
+        NoRoomToDrain = "NO_ROOM_TO_DRAIN",
+        /// The last repair failed, and blocks are still lost.
+        RepairFailed = "REPAIR_FAILED",
+        /// A repair has made no progress for a long time.
+        RepairStalled = "REPAIR_STALLED",
+        /// Repairs are paused.
+        RepairsPaused = "REPAIRS_PAUSED",
+        /// The blocks were not checked for a long time.
+        ScrubOverdue = "SCRUB_OVERDUE",
+        /// Certificates have expired or expire soon.
+        CertificateExpires = "CERTIFICATE_EXPIRES",
+        /// The attached store reports a problem that keeps Mend from its work.
+        StoreTrouble = "STORE_TROUBLE",
+        /// Mend does not cover some of the store's data.
+        NotCovered = "NOT_COVERED",
     }
 
     /// The purpose of a job.

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    Census, ContradictionView, FullNode, GoneNode, JobView, LeavingView, LostBlock, NewerBlocks, OrphanView,
-    RepairView, ScrubView, Severity, SteadyScrubView, UnjudgedStripe, UnreadablePart, WaitingStripes,
+    Census, Condition, ConditionCode, ContradictionView, FullNode, GoneNode, JobView, LeavingView, LostBlock,
+    NewerBlocks, OrphanView, RepairView, ScrubView, Severity, SteadyScrubView, UnjudgedStripe,
+    UnreadablePart, WaitingStripes,
 };
 
 /// The state of the cluster.
@@ -17,9 +18,9 @@ pub struct Status {
     pub severity: Severity,
     /// The answer to "am I safe?" in one line.
     pub summary: String,
-    /// Advice for the operator, one sentence each: which repairs start automatically, and what the operator
-    /// could do.
-    pub advice: Vec<String>,
+    /// The conditions of the cluster, the most important first. `severity` is the greatest severity of those
+    /// that are not muted.
+    pub conditions: Vec<Condition>,
     /// Whether the coordinator has just started and waits for helpers to register. Repairs start after a
     /// short wait.
     pub settling: bool,
@@ -43,6 +44,18 @@ pub struct Status {
     /// The state of an attached store.
     #[serde(flatten)]
     pub store: StoreState,
+}
+
+impl Status {
+    /// Returns a condition, if the cluster has it.
+    pub fn condition(&self, code: ConditionCode) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.code == code)
+    }
+
+    /// Returns the particulars of all conditions, one sentence each.
+    pub fn details(&self) -> impl Iterator<Item = &str> {
+        self.conditions.iter().flat_map(|condition| &condition.details).map(String::as_str)
+    }
 }
 
 /// The number and size of files.
@@ -131,9 +144,6 @@ pub struct StoreState {
     /// Names of servers without a helper: their blocks are neither read nor repaired there.
     #[serde(default)]
     pub servers_without_helper: Vec<String>,
-    /// Problems that keep Mend from its work and certificates that expire soon, one sentence each.
-    #[serde(default)]
-    pub troubles: Vec<String>,
     /// Stripes whose state the store does not report; no other count includes them.
     #[serde(default)]
     pub unjudged: Vec<UnjudgedStripe>,
@@ -151,7 +161,7 @@ mod tests {
     /// Returns a status without the keys that may be absent.
     fn least() -> Value {
         json!({
-            "healthy": true, "severity": "ok", "summary": "safe", "advice": [], "settling": false,
+            "healthy": true, "severity": "ok", "summary": "safe", "conditions": [], "settling": false,
             "stripes": {
                 "stripes": 1, "intact": 1, "blocks_lost": 0, "bytes_lost": 0, "redundancy": [], "unreadable": 0,
                 "unreadable_stripes": [],
@@ -165,7 +175,7 @@ mod tests {
     #[test]
     fn the_fields_of_all_groups_are_in_one_json_object() {
         let status: Status = serde_json::from_value(least()).unwrap();
-        assert!(status.totals.own_files && status.store.troubles.is_empty());
+        assert!(status.totals.own_files && status.store.remarks.is_empty());
         let written = serde_json::to_value(&status).unwrap();
         assert_eq!(serde_json::from_value::<Status>(written.clone()).unwrap(), status);
         let mut keys: Vec<&str> = written.as_object().unwrap().keys().map(String::as_str).collect();
@@ -180,7 +190,6 @@ mod tests {
             "servers_down",
             "servers_without_helper",
             "steady_scrub",
-            "troubles",
             "unjudged",
             "waiting",
         ];

@@ -1,5 +1,6 @@
 //! The API's views, computed from a read-only view of all state machines.
 
+pub(crate) mod conditions;
 mod explain;
 pub(crate) mod gone;
 pub(crate) mod nodes;
@@ -10,6 +11,7 @@ pub(crate) mod status;
 pub(crate) mod stripes;
 pub(crate) mod unreadable;
 
+use crate::conditions::Conditions;
 use crate::facts::Facts;
 use crate::history::History;
 use crate::jobs::Jobs;
@@ -24,4 +26,5 @@ pub(crate) struct Answers<'a> {
     pub repairs: &'a Repairs,
     pub scrub: &'a Scrubs,
     pub history: &'a History,
+    pub conditions: &'a Conditions,
 }

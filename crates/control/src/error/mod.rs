@@ -4,6 +4,7 @@
 //! API.
 
 mod catalog_age;
+mod conditions;
 mod described;
 mod files;
 mod layout;
@@ -16,6 +17,7 @@ mod session;
 mod storage;
 
 pub use catalog_age::CatalogAgeError;
+pub use conditions::ConditionError;
 pub use described::DescriptionError;
 pub use files::FileError;
 pub use layout::LayoutError;
@@ -43,6 +45,8 @@ const CORRECT_IT: &str = "correct the request; `mend openapi` describes every re
 pub enum RequestError {
     #[error(transparent)]
     CatalogAge(#[from] CatalogAgeError),
+    #[error(transparent)]
+    Condition(#[from] ConditionError),
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -93,6 +97,7 @@ impl RequestError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::CatalogAge(error) => error.kind(),
+            Self::Condition(error) => error.kind(),
             Self::File(error) => error.kind(),
             Self::Given(error) => error.kind(),
             Self::Layout(error) => error.kind(),
@@ -111,6 +116,7 @@ impl RequestError {
     pub fn next_step(&self) -> String {
         match self {
             Self::CatalogAge(error) => error.next_step(),
+            Self::Condition(error) => error.next_step(),
             Self::File(error) => error.next_step(),
             Self::Given(error) => error.next_step(),
             Self::Layout(error) => error.next_step(),

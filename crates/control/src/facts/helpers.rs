@@ -13,19 +13,6 @@ impl<'a> Facts<'a> {
         sorted(down.map(|(_, name)| name.to_owned()))
     }
 
-    /// Returns the end of a message about helpers: servers that are out of service or have no helper.
-    pub(crate) fn servers_text(self) -> String {
-        let (down, alone) = (self.servers_down(), self.nodes.registry.servers_without_helper(self.base));
-        let mut text = String::new();
-        if !down.is_empty() {
-            text += &format!("; servers out of service: {}", down.join(", "));
-        }
-        if !alone.is_empty() {
-            text += &format!("; servers without a helper: {}", alone.join(", "));
-        }
-        text
-    }
-
     /// Returns the number of absent helpers that hold blocks and the number of live helpers, if the first
     /// number is larger; otherwise `None`.
     pub(crate) fn too_many_gone(self) -> Option<(usize, usize)> {

@@ -13,6 +13,7 @@ pub(crate) mod network;
 pub(crate) mod node;
 pub(crate) mod outages;
 pub(crate) mod registry;
+pub(crate) mod skew;
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,7 @@ use crate::nodes::capping::Capping;
 use crate::nodes::certificates::Certificates;
 use crate::nodes::node::{Outage, Session};
 use crate::nodes::registry::Registry;
+use crate::nodes::skew::Skewed;
 use crate::out::Out;
 use crate::signal::Signal;
 
@@ -47,6 +49,7 @@ pub(crate) struct Nodes {
     /// How long a helper may be absent before its blocks are rebuilt, if an operator has set this time.
     pub repair_after_set: Option<RepairAfter>,
     pub certificates: Certificates,
+    pub skewed: Skewed,
     /// Whether all expected helpers have connected, or the time limit for connecting has passed.
     pub settled: bool,
 }
@@ -63,6 +66,7 @@ impl Default for Nodes {
             capping: Capping::default(),
             repair_after_set: None,
             certificates: Certificates::default(),
+            skewed: Skewed::default(),
             settled: false,
         }
     }

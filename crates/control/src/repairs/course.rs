@@ -13,6 +13,8 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Course {
     pub(crate) progress: Progress,
+    /// The most bytes that were done so far, and when this was first so.
+    most: (u64, Duration),
     pub(crate) noted: Duration,
     /// The start of the current pause.
     pub(crate) paused: Option<Duration>,
@@ -35,6 +37,21 @@ impl Course {
         self.began.map_or(Duration::ZERO, |began| until.saturating_sub(began + self.paused_for + pause))
     }
 
+    /// Records the bytes of blocks that are rebuilt by now.
+    pub(crate) fn note(&mut self, now: Duration, bytes: u64) {
+        self.noted = now;
+        self.progress.note(now, bytes);
+        if bytes > self.most.0 {
+            self.most = (bytes, now);
+        }
+    }
+
+    /// Returns the time since the last progress; `None` if the repair does not run.
+    pub(crate) fn stalled_for(&self, now: Duration) -> Option<Duration> {
+        let began = self.began.filter(|_| self.ended.is_none() && self.paused.is_none())?;
+        Some(now.saturating_sub(self.most.1.max(began)))
+    }
+
     /// Pauses or resumes. Rates from before a pause say nothing about the time after it, so they are dropped.
     pub(crate) fn set_paused(&mut self, paused: bool, now: Duration) {
         match (paused, self.paused) {
@@ -43,6 +60,7 @@ impl Course {
                 self.paused = None;
                 self.paused_for += now.saturating_sub(since.max(self.began.unwrap_or(now)));
                 self.progress = Progress::default();
+                self.most.1 = now;
             }
             (true, Some(_)) | (false, None) => {}
         }

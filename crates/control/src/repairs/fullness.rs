@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use crate::facts::Facts;
-use crate::nodes::sorted;
-use views::FullNode;
 
 /// A helper is nearly full if less than this fraction of its space is free.
 pub(crate) const NEARLY: f64 = 0.05;
@@ -45,13 +43,4 @@ impl<'a> Facts<'a> {
         let stored = self.stripes.picture.kinds().map(|kind| kind.block_bytes / kind.stripes.max(1)).max();
         stored.unwrap_or(self.base.settings.block_bytes)
     }
-}
-
-/// Returns the part of the status line about full helpers, such as `; full: h5; nearly full: h7`.
-pub(crate) fn full_text(nodes: &[FullNode]) -> String {
-    let named = |full: bool, what: &str| {
-        let names = sorted(nodes.iter().filter(|node| node.full == full).map(|node| node.node.clone()));
-        if names.is_empty() { String::new() } else { format!("; {what}: {}", names.join(", ")) }
-    };
-    named(true, "full") + &named(false, "nearly full")
 }

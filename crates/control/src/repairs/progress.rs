@@ -35,8 +35,7 @@ impl Repairs {
         let bytes = repair.bytes_rebuilt + self.bytes_coming(jobs, id, repair);
         let limit = self.scheduler.limited_by(RepairId(id));
         let course = &mut self.queue.by_id.get_mut(&id).expect("just seen").course;
-        course.noted = facts.base.now;
-        course.progress.note(facts.base.now, bytes);
+        course.note(facts.base.now, bytes);
         limit.into_iter().for_each(|limit| *course.limits.entry(limit).or_default() += 1);
     }
 

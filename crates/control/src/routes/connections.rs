@@ -136,6 +136,9 @@ impl Control {
         role: &Role,
         hello: FromNode,
     ) -> Option<NodeId> {
+        if let (Role::Helper(name), FromNode::RegisterHelper { version, .. }) = (role, &hello) {
+            self.nodes.skewed.note(name.as_str(), check_version(*version), self.base.now);
+        }
         match self.admit(connection, role, hello) {
             Ok(node) => {
                 tracing::info!(%role, "registered");

@@ -79,7 +79,10 @@ impl Control {
         if self.scrub.checks.has(job) {
             return self.scrub.take_check_report(facts!(self), node, (job, epoch), report, &mut self.out);
         }
-        // Late reports about ended jobs are ignored.
+        let listens = self.jobs.running.get(&job).is_some_and(|running| running.job.epoch() == epoch);
+        if let (Report::BadBlock { block, .. }, false) = (&report, listens) {
+            self.scrub.take_late_finding(facts!(self), node, block);
+        }
         self.with_job(job, |job, topology, now| job.handle_report(node, epoch, report, topology, now));
     }
 

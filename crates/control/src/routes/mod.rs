@@ -11,7 +11,7 @@ mod network_requests;
 mod node_requests;
 mod repair_requests;
 mod repairs;
-mod requests;
+pub(crate) mod requests;
 mod returned;
 mod storage;
 mod store_changes;

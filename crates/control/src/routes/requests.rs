@@ -1,6 +1,6 @@
 //! Requests of the API, by topic. Each topic has its own file.
 
-use views::{SettingsRequest, SettingsView};
+use views::{Condition, MuteRequest, SettingsRequest, SettingsView};
 
 use crate::Control;
 use crate::commands::{ClusterCommand, Command, answer};
@@ -38,6 +38,10 @@ impl ClusterCommand {
             Self::ChangeSettings(request, reply) => {
                 answer(reply, change_settings(control, &request), &mut control.out);
             }
+            Self::Mute(code, request, reply) => {
+                answer(reply, mute(control, &code, Some(request)), &mut control.out);
+            }
+            Self::Unmute(code, reply) => answer(reply, mute(control, &code, None), &mut control.out),
         }
     }
 }
@@ -48,8 +52,20 @@ fn change_settings(control: &mut Control, request: &SettingsRequest) -> Result<S
     Ok(control.answers().settings_view())
 }
 
+/// Mutes a condition, or ends its mute if there is no request.
+fn mute(control: &mut Control, code: &str, request: Option<MuteRequest>) -> Result<Condition, RequestError> {
+    control.storing.check_storage()?;
+    refresh_status(control);
+    let found = control.answers().findings()?;
+    let (conditions, unix_ms, out) = (&mut control.conditions, control.base.unix_ms, &mut control.out);
+    Ok(match request {
+        Some(request) => conditions.mute(code, &found, request, unix_ms, out)?,
+        None => conditions.unmute(code, &found, unix_ms, out)?,
+    })
+}
+
 /// Repeats each check that the status shows, if the last result of the check is too old.
-fn refresh_status(control: &mut Control) {
+pub(crate) fn refresh_status(control: &mut Control) {
     let now = control.base.now;
     control.repairs.nodes.look_for_room(facts!(control), &control.jobs);
     if control.nodes.settled && control.repairs.fullness.is_due(now) {

@@ -1,4 +1,5 @@
-//! Blocks that clients received with wrong bytes. The helpers of these blocks verify them.
+//! Blocks that clients received with wrong bytes, and blocks that a helper found bad for a job that had ended by
+//! then. The helpers of these blocks verify them.
 //!
 //! **Invariant:** a report causes a verification and nothing else. A helper verifies one reported block at a
 //! time, and not while it verifies other blocks. In any [`PERIOD`], each block is verified at most once, and
@@ -8,7 +9,7 @@
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{NodeId, StripeId};
+use repair::{BlockId, NodeId, StripeId};
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -33,6 +34,16 @@ impl Scrubs {
         let record = facts.stripes.picture.stripe(&stripe).ok();
         if may_report && record.is_some_and(|record| check_indices(&record, &[block]).is_ok()) {
             self.reported.note(stripe, block);
+        }
+    }
+
+    /// Queues a block that a helper has found bad, although the job that had asked for it no longer listens. The
+    /// helper verifies the block.
+    pub(crate) fn take_late_finding(&mut self, facts: Facts<'_>, node: NodeId, block: &BlockId) {
+        let Ok((stripe, index)) = facts.stripes.picture.find_block(block) else { return };
+        let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
+        if record.blocks[usize::from(index.0)].state_on(node).is_some() {
+            self.reported.note(stripe, index);
         }
     }
 

@@ -10,7 +10,6 @@ use store_api::Unjudged;
 use views::UnjudgedStripe;
 
 use crate::base::Base;
-use crate::counts::count;
 use crate::nodes::Nodes;
 
 /// The stripes of unknown state, and their blocks.
@@ -58,18 +57,5 @@ impl UnjudgedStripes {
             format!("the state of {} is unknown: {}; next: {}", it.stripe, it.why, it.next_step)
         };
         self.stripes.iter().map(line)
-    }
-
-    /// Returns the first line of the status, given the line for all other stripes.
-    pub fn first_line(&self, others: String) -> String {
-        match self.stripes.len() as u64 {
-            0 => others,
-            stripes => {
-                format!(
-                    "NOT KNOWN  the state of {} is unknown; all others: {others}",
-                    count(stripes, "stripe")
-                )
-            }
-        }
     }
 }

@@ -35,7 +35,7 @@ fn corrupt_blocks_are_repaired_at_once_unless_automatic_repair_is_off() {
     cluster.rotten.clear();
     cluster.wait(Duration::from_secs(100));
     assert_eq!(cluster.all_repairs().len(), 0);
-    assert!(cluster.status().advice.concat().contains("mend repair --all"));
+    assert!(details(&cluster.status()).concat().contains("mend repair --all"));
     cluster.set_repair_after("1h");
     cluster.wait(Duration::from_secs(3));
     assert!(cluster.status().healthy);
@@ -65,9 +65,9 @@ fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() 
         status.damage.waiting
     );
     assert!(
-        status.advice.iter().any(|advice| *advice == status.damage.waiting[0].text),
+        details(&status).iter().any(|advice| *advice == status.damage.waiting[0].text),
         "{:?}",
-        status.advice
+        details(&status)
     );
     cluster.wait(Duration::from_secs(70));
     let status = cluster.status();
@@ -109,7 +109,7 @@ fn a_helper_that_returns_with_an_empty_disk_gets_a_grace_period() {
     cluster.start(&name);
     cluster.wait(Duration::from_secs(100));
     assert_eq!(cluster.all_repairs().len(), 0, "its disk may be mounted yet");
-    let advice = cluster.status().advice.concat();
+    let advice = details(&cluster.status()).concat();
     assert!(advice.contains(&name) && advice.contains("mounted"), "{advice}");
     cluster.kill(&name);
     cluster.node(&name).disk = disk;
@@ -246,7 +246,7 @@ fn a_paused_automatic_repair_is_not_repeated_and_the_status_names_it() {
     cluster.pause(repair);
     for _ in 0..2 {
         cluster.wait(Duration::from_secs(60));
-        let advice = cluster.status().advice.concat();
+        let advice = details(&cluster.status()).concat();
         assert!(
             advice.contains("1 automatic repair of lost blocks is paused"),
             "{advice} {:#?}",

@@ -75,8 +75,12 @@ fn an_absent_helper_is_rebuilt_automatically_and_once() {
     let gone = cluster.gone(&dead);
     assert_eq!((gone.recovery, gone.starts_in_ms), (RecoveryState::Waiting, Some(30_000)));
     let status = cluster.status();
-    assert!(status.advice[0].starts_with(&format!("repair of {dead} starts in 30 s")), "{:?}", status.advice);
-    assert!(!status.advice.concat().contains("mend repair"), "{:?}", status.advice);
+    assert!(
+        details(&status)[0].starts_with(&format!("repair of {dead} starts in 30 s")),
+        "{:?}",
+        details(&status)
+    );
+    assert!(!details(&status).concat().contains("mend repair"), "{:?}", details(&status));
     assert_eq!(status.severity, Severity::Warning);
     cluster.wait(Duration::from_secs(29));
     assert!(!cluster.status().healthy && cluster.repairs().is_empty(), "it may still come back");
@@ -132,7 +136,7 @@ fn maintenance_postpones_a_recovery_and_its_advice() {
     let status = cluster.status();
     assert!(cluster.repairs().is_empty());
     assert_eq!(status.helpers.gone[0].recovery, RecoveryState::Maintenance);
-    assert!(!format!("{}{:?}", status.summary, status.advice).contains("mend repair"), "{status:?}");
+    assert!(!format!("{}{:?}", status.summary, details(&status)).contains("mend repair"), "{status:?}");
     cluster.wait(Duration::from_secs(15));
     assert!(cluster.status().healthy, "maintenance is over, and so is the grace period");
     // Ending the maintenance early starts the recovery immediately.
@@ -227,7 +231,7 @@ fn a_recovery_without_room_starts_when_a_helper_has_room() {
     // A manual attempt fails, and its reason stays in the status until everything is whole.
     assert_eq!(cluster.repair_all().state, RepairState::Failed);
     let told = |cluster: &mut TestCluster| {
-        cluster.status().advice.concat().contains("failed: 1 stripe: no helper can take 1 block")
+        details(&cluster.status()).concat().contains("failed: 1 stripe: no helper can take 1 block")
     };
     assert!(told(&mut cluster));
     cluster.start("h5");
@@ -357,9 +361,7 @@ fn bad_blocks_of_a_helper_share_one_history_entry() {
         "{history:?}"
     );
     assert!(
-        cluster
-            .status()
-            .advice
+        details(&cluster.status())
             .concat()
             .contains("9 blocks missing or corrupt on helpers that are up: run mend repair --all")
     );
@@ -479,7 +481,7 @@ fn a_paused_recovery_of_an_absent_helper_is_not_bypassed() {
     let is_paused = |gone: &GoneNode| (gone.recovery, gone.starts_in_ms, gone.repair);
     let paused = (RecoveryState::Paused, None, Some(repair));
     assert_eq!(is_paused(&cluster.gone(&dead)), paused);
-    let advice = cluster.status().advice.concat();
+    let advice = details(&cluster.status()).concat();
     let text =
         format!("repair {repair} of the blocks of {dead} is paused; to continue, run mend resume {repair}");
     assert!(advice.contains(&text) && !advice.contains("starts in"), "{advice}");

@@ -253,7 +253,11 @@ fn after_a_restore_the_status_waits_for_the_parity_of_all_stripes() {
                 are whole";
     assert!(status.summary.starts_with(line), "{}", status.summary);
     assert_eq!((status.severity, status.healthy), (Severity::Warning, false));
-    assert!(status.advice.iter().any(|advice| advice.contains("mend scrub --parity")), "{:?}", status.advice);
+    assert!(
+        details(&status).iter().any(|advice| advice.contains("mend scrub --parity")),
+        "{:?}",
+        details(&status)
+    );
     // The record of unproven stripes survives a restart.
     cluster.restart();
     cluster.start_without_fingerprints(&helpers);
@@ -293,7 +297,7 @@ fn a_stripe_without_spare_blocks_stays_unproven_until_it_has_some() {
         cluster.start(helper);
     }
     cluster.wait(Duration::from_secs(30));
-    let advice = cluster.status().advice;
+    let advice = details(&cluster.status());
     assert!(
         advice.iter().any(|line| line.contains("too few blocks are readable: a parity check needs")),
         "{advice:?}"

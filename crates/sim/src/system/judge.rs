@@ -147,7 +147,8 @@ impl Judge {
         if self.calm_since.is_none() {
             return;
         }
-        self.last_summary = format!("{} ({})", status.summary, status.advice.join("; "));
+        self.last_summary =
+            format!("{} ({})", status.summary, status.details().collect::<Vec<_>>().join("; "));
         system.shared.note(|| format!("status: {}", status.summary));
         let is_over = status.work.repairs.is_empty() && status.work.jobs.is_empty() && clients.are_idle();
         let is_well = status.healthy && !status.settling && status.catalog.write_fault.is_none();

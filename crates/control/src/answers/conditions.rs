@@ -1,0 +1,640 @@
+//! The present conditions of the cluster, determined from the state of all machines. Text, severity and exit
+//! codes of the status are derived from these findings alone.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use views::{Census, Condition, ConditionCode, GoneNode, HistoryEvent, RecoveryState, Redundancy, Severity};
+
+use crate::SETTLE_LIMIT;
+use crate::answers::Answers;
+use crate::counts::count;
+use crate::error::{RequestError, list};
+use crate::facts::unheard;
+use crate::stripes::contradictions;
+
+/// The maximum number of names that a condition lists.
+const NAMED: usize = 20;
+/// A helper that was lost this often within [`FLAPPING_MS`] disconnects again and again.
+const FLAPPING_LOSSES: u64 = 3;
+const FLAPPING_MS: u64 = 3_600_000;
+/// A repair without progress for this long has stalled.
+const STALLED: Duration = Duration::from_secs(600);
+/// A round of scrubbing is overdue if the last one ended this long ago.
+const SCRUB_OVERDUE_MS: u64 = 35 * 86_400_000;
+
+/// A condition that the cluster has now.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub code: ConditionCode,
+    pub severity: Severity,
+    pub count: u64,
+    pub subjects: Vec<String>,
+    pub text: String,
+    pub details: Vec<String>,
+    /// The word with which the first line of the status begins, for conditions of the data and the catalog.
+    pub word: Option<&'static str>,
+}
+
+impl Finding {
+    fn new(code: ConditionCode, count: u64, text: String) -> Self {
+        let severity = code.definition().severity;
+        Self { code, severity, count, subjects: Vec::new(), text, details: Vec::new(), word: None }
+    }
+
+    /// Creates a finding about these subjects, such as `3 helpers …`.
+    fn about(code: ConditionCode, subjects: &[String], text: String) -> Self {
+        Self::new(code, subjects.len() as u64, text).with_subjects(subjects)
+    }
+
+    fn with_word(self, word: &'static str) -> Self {
+        Self { word: Some(word), ..self }
+    }
+
+    fn with_severity(self, severity: Severity) -> Self {
+        Self { severity, ..self }
+    }
+
+    fn with_subjects(self, subjects: &[String]) -> Self {
+        Self { subjects: subjects.iter().take(NAMED).cloned().collect(), ..self }
+    }
+
+    fn with_details(self, details: impl IntoIterator<Item = String>) -> Self {
+        Self { details: details.into_iter().collect(), ..self }
+    }
+
+    /// Whether the condition is about stripes or helpers, whose state is not known while helpers are still
+    /// registering or the store is not listed.
+    fn needs_view(&self) -> bool {
+        use ConditionCode::*;
+        matches!(
+            self.code,
+            NotJudged
+                | Unreadable
+                | AtRisk
+                | Degraded
+                | Misplaced
+                | Incomplete
+                | HelperGone
+                | ServerDown
+                | NoRoomToRepair
+                | NoRoomToDrain
+                | RepairFailed
+                | NotCovered
+        )
+    }
+}
+
+/// Conditions of the cluster, the most important first.
+pub(crate) struct Findings {
+    /// All findings, also those about stripes and helpers whose state is not known yet.
+    pub all: Vec<Finding>,
+    is_partial: bool,
+}
+
+impl Findings {
+    /// Returns the findings that are certain.
+    pub(crate) fn certain(&self) -> impl Iterator<Item = &Finding> {
+        self.all.iter().filter(|finding| !self.is_partial || !finding.needs_view())
+    }
+}
+
+/// Returns the greatest severity of the conditions that are not muted.
+pub(crate) fn severity(conditions: &[Condition]) -> Severity {
+    let loud = conditions.iter().filter(|condition| !condition.muted);
+    loud.fold(Severity::Ok, |worst, condition| worst.worse(condition.severity))
+}
+
+impl<'a> Answers<'a> {
+    /// Whether the state of helpers and stripes is not completely known, because helpers are still registering
+    /// or the store is not listed.
+    pub(crate) fn is_partial(self) -> bool {
+        !self.facts.nodes.settled || self.facts.stripes.news.unlisted().is_some()
+    }
+
+    /// Determines the present conditions that are certain.
+    pub(crate) fn findings(self) -> Result<Vec<Finding>, RequestError> {
+        let census = self.census()?;
+        Ok(self.all_findings(&census, &self.gone_nodes()).certain().cloned().collect())
+    }
+
+    /// Determines the present conditions.
+    pub(crate) fn all_findings(self, census: &Census, gone: &[GoneNode]) -> Findings {
+        let mut all = self.catalog_findings();
+        all.extend(self.stripe_findings(census, gone));
+        all.extend(self.helper_findings(gone));
+        all.extend(self.room_findings(gone));
+        all.extend(self.repair_findings(census));
+        all.extend(self.scrub_finding());
+        all.extend(self.store_findings());
+        all.sort_by_key(|finding| finding.code);
+        Findings { all, is_partial: self.is_partial() }
+    }
+
+    fn catalog_findings(self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let claims = self.newer_advice();
+        match self.facts.check_not_behind() {
+            Err(behind) => {
+                let text = format!("{behind}; {}", behind.next_step());
+                let names: Vec<String> =
+                    self.facts.newer_views().into_iter().map(|claim| claim.node).collect();
+                found.push(
+                    Finding::about(ConditionCode::CatalogOld, &names, text)
+                        .with_word("STOPPED")
+                        .with_details(claims),
+                );
+            }
+            Ok(()) if self.facts.stripes.newer.has_claims() => {
+                let names: Vec<String> =
+                    self.facts.newer_views().into_iter().map(|claim| claim.node).collect();
+                let text = format!("{} lists blocks newer than the catalog", list(&names));
+                found.push(
+                    Finding::about(ConditionCode::CatalogOld, &names, text)
+                        .with_severity(Severity::Warning)
+                        .with_details(claims),
+                );
+            }
+            Ok(()) => {}
+        }
+        if let Err(fault) = self.facts.storing.write_path.check() {
+            let text = format!("{fault}; {}", fault.next_step());
+            found.push(Finding::new(ConditionCode::CatalogFailing, 1, text).with_word("READ-ONLY"));
+        }
+        if let Some(why) = self.facts.stripes.news.unlisted() {
+            let finding = Finding::new(ConditionCode::StoreUnlisted, 1, why.to_owned());
+            found.push(finding.with_word("UNKNOWN"));
+        } else if !self.facts.nodes.settled {
+            let text = "helpers are still registering".to_owned();
+            found.push(Finding::new(ConditionCode::Starting, 1, text).with_word("starting"));
+        }
+        found
+    }
+
+    fn stripe_findings(self, census: &Census, gone: &[GoneNode]) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let unjudged = &self.facts.stripes.unjudged;
+        if !unjudged.is_empty() {
+            let names: Vec<String> = unjudged.views().into_iter().map(|stripe| stripe.stripe).collect();
+            let text = format!("the state of {} is unknown", count(names.len() as u64, "stripe"));
+            found.push(
+                Finding::about(ConditionCode::NotJudged, &names, text)
+                    .with_word("NOT KNOWN")
+                    .with_details(unjudged.advice()),
+            );
+        }
+        found.extend(damage_findings(census));
+        if let Some(lost) = found.iter_mut().find(|finding| is_loss(finding.code)) {
+            lost.details.extend(self.loss_details(census, gone));
+        }
+        if let Some(misplaced) = found.iter_mut().find(|finding| finding.code == ConditionCode::Misplaced) {
+            misplaced.details.extend(self.misplaced_advice(census));
+        }
+        if let Some(text) = unheard::text(self.facts) {
+            let names = unheard::names(self.facts);
+            found.push(Finding::about(ConditionCode::Incomplete, &names, text).with_word("INCOMPLETE"));
+        }
+        if let Some(text) = self.scrub.proof.words(census.stripes) {
+            let left = self.scrub.proof.left() as u64;
+            found.push(
+                Finding::new(ConditionCode::Unproven, left, text)
+                    .with_word("UNPROVEN")
+                    .with_details(self.scrub.proof.advice(census.stripes)),
+            );
+        }
+        found
+    }
+
+    /// Returns sentences about the repair of lost blocks.
+    fn loss_details(self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
+        let waiting = self.repairs.healing.waiting_stripes(self.facts);
+        let mut details: Vec<String> = waiting.into_iter().map(|waiting| waiting.text).collect();
+        let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
+        let here = census.blocks_lost.saturating_sub(on_gone);
+        if here > 0 && self.facts.nodes.settled && self.facts.may_change() && !self.repairs.queue.rebuilds() {
+            details.extend(self.repairs.healing.advice(self.facts, here));
+        }
+        details
+    }
+
+    fn helper_findings(self, gone: &[GoneNode]) -> Vec<Finding> {
+        let nodes = &self.facts.nodes;
+        let mut found = Vec::new();
+        if !gone.is_empty() {
+            let names: Vec<String> = gone.iter().map(|gone| gone.node.clone()).collect();
+            let is_down = if names.len() == 1 { "is down" } else { "are down" };
+            let text = format!("{} {is_down}: {}", count(names.len() as u64, "helper"), list(&names));
+            let is_expected = |gone: &GoneNode| {
+                matches!(gone.recovery, RecoveryState::Needless | RecoveryState::Maintenance)
+            };
+            let severity = if gone.iter().all(is_expected) { Severity::Ok } else { Severity::Warning };
+            let told = gone.iter().filter(|gone| gone.recovery != RecoveryState::Running);
+            found.push(
+                Finding::about(ConditionCode::HelperGone, &names, text)
+                    .with_severity(severity)
+                    .with_details(told.map(|gone| gone.text.clone())),
+            );
+        }
+        let absent = nodes.registry.never_registered(self.facts.base);
+        if let ([first, ..], true) = (&absent[..], self.facts.base.now >= SETTLE_LIMIT) {
+            let has = if absent.len() == 1 { "has" } else { "have" };
+            let text = format!("{} of mend.toml {has} never registered", list(&absent));
+            let detail = format!(
+                "{text}: start it (mend helper {first}), or take it off the list (mend node remove {first})"
+            );
+            found.push(
+                Finding::about(ConditionCode::HelperNeverRegistered, &absent, text).with_details([detail]),
+            );
+        }
+        let slow: Vec<String> = nodes
+            .live_helpers()
+            .filter(|&node| nodes.bandwidth.is_slow(node))
+            .map(|node| nodes.name(node))
+            .collect();
+        if !slow.is_empty() {
+            let text = format!("slow: {}", list(&slow));
+            found.push(Finding::about(ConditionCode::HelperSlow, &slow, text));
+        }
+        found.extend(self.flapping_finding());
+        let skewed = nodes.skewed.texts(self.facts.base.now);
+        if !skewed.is_empty() {
+            let names: Vec<String> = skewed.iter().map(|(name, _)| name.clone()).collect();
+            let text = format!("another version of mend: {}", list(&names));
+            found.push(
+                Finding::about(ConditionCode::VersionSkew, &names, text)
+                    .with_details(skewed.into_iter().map(|(_, why)| why)),
+            );
+        }
+        let warnings =
+            nodes.certificates.warnings(UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms));
+        if !warnings.is_empty() {
+            let certificates = count(warnings.len() as u64, "certificate");
+            let text = format!("{certificates} expired or about to expire");
+            let finding = Finding::new(ConditionCode::CertificateExpires, warnings.len() as u64, text);
+            found.push(finding.with_details(warnings));
+        }
+        found
+    }
+
+    /// Finds helpers that were lost again and again, according to the history.
+    fn flapping_finding(self) -> Option<Finding> {
+        let since = self.facts.base.unix_ms.saturating_sub(FLAPPING_MS);
+        let recent = self.history.entries.iter().rev().take_while(|entry| entry.at_unix_ms >= since);
+        let mut losses = std::collections::BTreeMap::<&str, u64>::new();
+        for entry in recent {
+            if let HistoryEvent::NodeLost { node, .. } = &entry.what {
+                *losses.entry(node).or_default() += 1;
+            }
+        }
+        losses.retain(|_, losses| *losses >= FLAPPING_LOSSES);
+        let names: Vec<String> = losses.keys().map(|&name| name.to_owned()).collect();
+        let details =
+            losses.iter().map(|(name, losses)| format!("{name} was lost {losses} times within an hour"));
+        let text = format!("lost again and again: {}", list(&names));
+        (!names.is_empty())
+            .then(|| Finding::about(ConditionCode::HelperFlapping, &names, text).with_details(details))
+    }
+
+    fn room_findings(self, gone: &[GoneNode]) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let full = self.full_nodes();
+        for (code, is_full, word) in
+            [(ConditionCode::Full, true, "full"), (ConditionCode::NearFull, false, "nearly full")]
+        {
+            let names: Vec<String> =
+                full.iter().filter(|node| node.full == is_full).map(|node| node.node.clone()).collect();
+            if !names.is_empty() {
+                found.push(Finding::about(code, &names, format!("{word}: {}", names.join(", "))));
+            }
+        }
+        let stuck = self.stuck_drains();
+        if !stuck.is_empty() {
+            let text = format!("no room to empty {}", stuck.join(", "));
+            let details = self.leaving_views().into_iter().filter(|leaving| stuck.contains(&leaving.node));
+            found.push(
+                Finding::about(ConditionCode::NoRoomToDrain, &stuck, text)
+                    .with_details(details.map(|leaving| leaving.text)),
+            );
+        }
+        let homeless: Vec<String> = gone
+            .iter()
+            .filter(|gone| gone.recovery == RecoveryState::NoRoom)
+            .map(|gone| gone.node.clone())
+            .collect();
+        let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
+        let knows = self.facts.nodes.settled && self.facts.may_change() && on_gone == 0;
+        if !homeless.is_empty() {
+            let text = format!("no room to rebuild the blocks of {}", list(&homeless));
+            found.push(Finding::about(ConditionCode::NoRoomToRepair, &homeless, text));
+        } else if let Some(advice) = self.repairs.fullness.advice().filter(|_| knows) {
+            let text = "no room to repair after another failure".to_owned();
+            found.push(
+                Finding::new(ConditionCode::NoRoomToRepair, 1, text)
+                    .with_severity(Severity::Ok)
+                    .with_details([advice]),
+            );
+        }
+        found
+    }
+
+    fn repair_findings(self, census: &Census) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let is_damaged = census.intact < census.stripes;
+        if let Some(failure) =
+            self.history.failed_last().filter(|_| is_damaged && !self.repairs.queue.rebuilds())
+        {
+            let text = "the last repair failed, and blocks are still lost".to_owned();
+            found.push(Finding::new(ConditionCode::RepairFailed, 1, text).with_details([failure]));
+        }
+        let open = || self.repairs.queue.by_id.iter().filter(|(_, repair)| repair.is_open());
+        let stalled: Vec<(String, Duration)> = open()
+            .filter_map(|(id, repair)| {
+                Some((id.to_string(), repair.course.stalled_for(self.facts.base.now)?))
+            })
+            .filter(|(_, time)| *time >= STALLED)
+            .collect();
+        if !stalled.is_empty() {
+            let names: Vec<String> = stalled.iter().map(|(id, _)| id.clone()).collect();
+            let text = format!("no progress of repair {}", list(&names));
+            let details = stalled.iter().map(|(id, time)| {
+                let time = crate::durations::in_words(*time);
+                format!("repair {id} has made no progress for {time}; mend timeline {id} shows its steps")
+            });
+            found.push(Finding::about(ConditionCode::RepairStalled, &names, text).with_details(details));
+        }
+        let paused: Vec<String> =
+            open().filter(|(_, repair)| repair.order.paused).map(|(id, _)| id.to_string()).collect();
+        let advice = self.repairs.healing.paused_advice();
+        if !paused.is_empty() {
+            let text = format!("{} paused: {}", count(paused.len() as u64, "repair"), list(&paused));
+            found.push(
+                Finding::about(ConditionCode::RepairsPaused, &paused, text)
+                    .with_severity(if is_damaged { Severity::Warning } else { Severity::Ok })
+                    .with_details(advice),
+            );
+        }
+        found
+    }
+
+    /// Returns the finding that the blocks were not checked for a long time.
+    fn scrub_finding(self) -> Option<Finding> {
+        let steady = self.scrub.background_view(self.facts.base);
+        let last = self.scrub.last_scrub().and_then(|scrub| scrub.ended_unix_ms);
+        let round = steady.as_ref().and_then(|it| it.last_round_ended_unix_ms.or(it.round_began_unix_ms));
+        let newest = last.into_iter().chain(round).max()?;
+        let age = self.facts.base.unix_ms.saturating_sub(newest);
+        let days = age / 86_400_000;
+        let severity = if steady.is_some() { Severity::Warning } else { Severity::Ok };
+        (age >= SCRUB_OVERDUE_MS).then(|| {
+            let text = format!("no scrub has been completed for {days} days");
+            Finding::new(ConditionCode::ScrubOverdue, days, text).with_severity(severity)
+        })
+    }
+
+    fn store_findings(self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let down = self.facts.servers_down();
+        if !down.is_empty() {
+            let text = format!("servers out of service: {}", down.join(", "));
+            found.push(Finding::about(ConditionCode::ServerDown, &down, text));
+        }
+        let troubles = &self.facts.stripes.news.troubles;
+        if !troubles.is_empty() {
+            let text = count(troubles.len() as u64, "problem") + " with the store";
+            let finding = Finding::new(ConditionCode::StoreTrouble, troubles.len() as u64, text);
+            found.push(finding.with_details(troubles.iter().cloned()));
+        }
+        let alone = self.facts.nodes.registry.servers_without_helper(self.facts.base);
+        if !alone.is_empty() {
+            let text = format!("servers without a helper: {}", alone.join(", "));
+            let detail = "blocks on servers without a helper are neither read nor repaired there".to_owned();
+            found.push(Finding::about(ConditionCode::NotCovered, &alone, text).with_details([detail]));
+        }
+        found
+    }
+}
+
+/// Returns the findings about damaged stripes.
+fn damage_findings(census: &Census) -> Vec<Finding> {
+    let (all, mut found) = (census.stripes, Vec::new());
+    let of_all = |stripes: u64| format!("{stripes} of {}", count(all, "stripe"));
+    if census.unreadable > 0 {
+        let text = format!("{} cannot be read", of_all(census.unreadable));
+        found.push(
+            Finding::new(ConditionCode::Unreadable, census.unreadable, text)
+                .with_subjects(&census.unreadable_stripes)
+                .with_word("UNREADABLE"),
+        );
+    }
+    if let Some(doubt) = contradictions::words(census.contradictory, all) {
+        let finding = Finding::new(ConditionCode::Contradiction, census.contradictory, doubt);
+        found.push(finding.with_word("IN DOUBT"));
+    }
+    let weakened = || census.redundancy.iter().filter(|class| class.degraded > 0 || class.misplaced > 0);
+    let (risk, rest): (Vec<&Redundancy>, Vec<&Redundancy>) = weakened().partition(|class| class.helpers == 0);
+    if let Some(weakest) = risk.first() {
+        let stripes = risk.iter().map(|class| class.degraded.max(class.misplaced)).sum();
+        let text = format!("{} {}", of_all(stripes), can_lose_more(weakest));
+        found.push(Finding::new(ConditionCode::AtRisk, stripes, text).with_word("AT RISK"));
+    }
+    let degraded: Vec<&&Redundancy> = rest.iter().filter(|class| class.degraded > 0).collect();
+    if let Some(weakest) = degraded.first() {
+        let stripes = degraded.iter().map(|class| class.degraded).sum();
+        // Only the weakest stripes can lose no more than the text says.
+        let text = format!("{} {}", of_all(weakest.degraded), can_lose_more(weakest));
+        found.push(Finding::new(ConditionCode::Degraded, stripes, text).with_word("DEGRADED"));
+    }
+    if census.misplaced > 0 {
+        let weakest = weakened().find(|class| class.misplaced > 0);
+        let lose = weakest.filter(|_| found.is_empty()).map(|class| format!(" and {}", can_lose_more(class)));
+        let text = format!(
+            "{} have several blocks on one helper{}",
+            of_all(census.misplaced),
+            lose.unwrap_or_default()
+        );
+        found.push(Finding::new(ConditionCode::Misplaced, census.misplaced, text).with_word("MISPLACED"));
+    }
+    found
+}
+
+/// Whether the condition says that blocks are lost.
+fn is_loss(code: ConditionCode) -> bool {
+    matches!(code, ConditionCode::Unreadable | ConditionCode::AtRisk | ConditionCode::Degraded)
+}
+
+fn can_lose_more(class: &Redundancy) -> String {
+    let noun = if class.helpers < class.survives { "helper" } else { "block" };
+    match class.helpers {
+        0 => format!("cannot lose another {noun}"),
+        1 => format!("can lose only 1 more {noun}"),
+        more => format!("can lose {more} more {noun}s"),
+    }
+}
+
+/// Composes the first line of the status: the word of the most important finding, the texts of all findings
+/// with a word, the state of whole stripes, the helpers, and the texts of further findings that call for
+/// action.
+pub(crate) fn first_line(findings: &[Finding], census: &Census, helpers: &str) -> String {
+    let stated: Vec<&Finding> = findings.iter().filter(|finding| finding.word.is_some()).collect();
+    let find = |code| stated.iter().find(|finding| finding.code == code);
+    if let Some(old) = find(ConditionCode::CatalogOld) {
+        return format!("STOPPED  {}", old.text); // Nothing else is certain.
+    }
+    if let Some(unlisted) = find(ConditionCode::StoreUnlisted) {
+        return format!("UNKNOWN  {}; {helpers}", unlisted.text);
+    }
+    let rest: Vec<&&Finding> =
+        stated.iter().filter(|finding| finding.code != ConditionCode::Starting).collect();
+    let word = rest.first().and_then(|finding| finding.word).unwrap_or("safe");
+    let mut parts: Vec<String> = rest.iter().map(|finding| finding.text.clone()).collect();
+    parts.extend(whole_text(census));
+    parts.push(helpers.to_owned());
+    let told_elsewhere = [ConditionCode::HelperGone, ConditionCode::HelperNeverRegistered];
+    let further = findings.iter().filter(|finding| finding.word.is_none());
+    let further =
+        further.filter(|finding| finding.severity != Severity::Ok && !told_elsewhere.contains(&finding.code));
+    parts.extend(further.map(|finding| finding.text.clone()));
+    let line = format!("{word}  {}", parts.join("; "));
+    match find(ConditionCode::Starting) {
+        Some(_) => format!("starting, helpers are still registering; so far: {line}"),
+        None => line,
+    }
+}
+
+/// Returns the text about stripes if no block is lost or misplaced.
+fn whole_text(census: &Census) -> Option<String> {
+    let all = census.stripes;
+    if all == 0 {
+        return Some("nothing is stored".to_owned());
+    }
+    if census.intact < all || census.misplaced > 0 || census.unreadable > 0 {
+        return None;
+    }
+    if census.contradictory > 0 {
+        return Some("no block is missing".to_owned());
+    }
+    let weakest = census.redundancy.first().expect("readable stripes belong to a class");
+    let whole =
+        if all == 1 { "the only stripe is whole".to_owned() } else { format!("all {all} stripes are whole") };
+    Some(format!("{whole} and {}", can_lose(weakest)))
+}
+
+/// Returns text about how many blocks each undamaged stripe can lose. If the stripe can lose fewer helpers,
+/// hosts or racks than blocks, the text gives these numbers too.
+fn can_lose(class: &Redundancy) -> String {
+    let blocks = match class.survives {
+        0 => return "cannot lose a block".to_owned(),
+        survives => format!("can lose {}", count(survives.into(), "block")),
+    };
+    let mut least = class.survives;
+    let mut only = Vec::new();
+    for (domains, noun) in [(Some(class.helpers), "helper"), (class.hosts, "host"), (class.racks, "rack")] {
+        if let Some(domains) = domains.filter(|&domains| domains < least) {
+            least = domains;
+            only.push(match domains {
+                0 => format!("no {noun}"),
+                _ => format!("only {}", count(domains.into(), noun)),
+            });
+        }
+    }
+    if only.is_empty() { blocks } else { format!("{blocks}, but {}", only.join(" and ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(survives: u32, stripes: u64, degraded: u64) -> Redundancy {
+        Redundancy { survives, helpers: survives, hosts: None, racks: None, stripes, degraded, misplaced: 0 }
+    }
+
+    fn census(intact: u64, redundancy: Vec<Redundancy>, unreadable: u64) -> Census {
+        Census {
+            stripes: 10,
+            intact,
+            redundancy,
+            unreadable,
+            unreadable_stripes: vec!["7".into(); unreadable as usize],
+            ..Census::default()
+        }
+    }
+
+    fn line(census: &Census) -> String {
+        first_line(&damage_findings(census), census, "all 1 helper up")
+    }
+
+    #[test]
+    fn the_first_line_of_whole_stripes_says_what_they_can_lose() {
+        assert_eq!(line(&Census::default()), "safe  nothing is stored; all 1 helper up");
+        let whole = census(10, vec![class(4, 10, 0)], 0);
+        assert_eq!(line(&whole), "safe  all 10 stripes are whole and can lose 4 blocks; all 1 helper up");
+        let one = Census { stripes: 1, intact: 1, redundancy: vec![class(1, 1, 0)], ..Census::default() };
+        assert_eq!(line(&one), "safe  the only stripe is whole and can lose 1 block; all 1 helper up");
+        let on_hosts = Redundancy { hosts: Some(2), racks: Some(0), ..class(4, 10, 0) };
+        let text = line(&census(10, vec![on_hosts], 0));
+        assert!(text.contains("can lose 4 blocks, but only 2 hosts and no rack; "), "{text}");
+    }
+
+    #[test]
+    fn the_first_line_begins_with_the_worst_damage() {
+        let degraded = census(8, vec![class(1, 2, 2), class(4, 8, 0)], 0);
+        assert_eq!(line(&degraded), "DEGRADED  2 of 10 stripes can lose only 1 more block; all 1 helper up");
+        let degraded = census(8, vec![class(0, 3, 0), class(3, 2, 2)], 0);
+        assert!(line(&degraded).starts_with("DEGRADED  2 of 10 stripes can lose 3 more blocks; "));
+        let risk = census(8, vec![class(0, 2, 2), class(4, 8, 0)], 0);
+        assert!(line(&risk).starts_with("AT RISK  2 of 10 stripes cannot lose another block; "));
+        let both = census(5, vec![class(0, 2, 2), class(2, 8, 3)], 0);
+        let codes: Vec<(ConditionCode, u64)> =
+            damage_findings(&both).iter().map(|finding| (finding.code, finding.count)).collect();
+        assert_eq!(codes, [(ConditionCode::AtRisk, 2), (ConditionCode::Degraded, 3)]);
+        let unreadable = "UNREADABLE  1 of 10 stripes cannot be read; ";
+        assert!(line(&census(8, vec![class(4, 9, 0)], 1)).starts_with(unreadable));
+        let all = Census { stripes: 1, unreadable: 1, ..Census::default() };
+        assert!(line(&all).starts_with("UNREADABLE  1 of 1 stripe cannot be read; "));
+    }
+
+    #[test]
+    fn contradictions_come_before_losses() {
+        let doubted = Census { contradictory: 1, ..census(10, vec![class(4, 10, 0)], 0) };
+        assert_eq!(
+            line(&doubted),
+            "IN DOUBT  the blocks of 1 of 10 stripes contradict each other, so at least one block of each is \
+             wrong; no block is missing; all 1 helper up"
+        );
+        let risk = census(8, vec![class(0, 2, 2), class(4, 8, 0)], 0);
+        let doubted = Census { contradictory: 2, ..risk };
+        assert!(line(&doubted).starts_with("IN DOUBT  the blocks of 2 of 10 stripes contradict each other"));
+        assert!(line(&doubted).contains("; 2 of 10 stripes cannot lose another block; "));
+    }
+
+    #[test]
+    fn misplaced_stripes_are_counted_even_if_they_are_at_risk() {
+        let shared = Redundancy { helpers: 1, misplaced: 3, ..class(2, 3, 0) };
+        let misplaced = Census { misplaced: 3, ..census(10, vec![shared, class(2, 7, 0)], 0) };
+        let text =
+            "MISPLACED  3 of 10 stripes have several blocks on one helper and can lose only 1 more helper; ";
+        assert!(line(&misplaced).starts_with(text), "{}", line(&misplaced));
+        let shared = Redundancy { helpers: 0, misplaced: 3, ..class(2, 3, 0) };
+        let misplaced = Census { misplaced: 3, ..census(10, vec![shared, class(2, 7, 0)], 0) };
+        let text = "AT RISK  3 of 10 stripes cannot lose another helper; 3 of 10 stripes have several blocks on \
+                    one helper; ";
+        assert!(line(&misplaced).starts_with(text), "{}", line(&misplaced));
+    }
+
+    #[test]
+    fn findings_that_call_for_action_are_named_after_the_helpers() {
+        let whole = census(10, vec![class(4, 10, 0)], 0);
+        let full = Finding::about(ConditionCode::Full, &["h5".to_owned()], "full: h5".to_owned());
+        let told =
+            Finding::new(ConditionCode::NoRoomToRepair, 1, "no room".to_owned()).with_severity(Severity::Ok);
+        let text = first_line(&[full, told], &whole, "all 6 helpers up");
+        assert_eq!(text, "safe  all 10 stripes are whole and can lose 4 blocks; all 6 helpers up; full: h5");
+    }
+
+    #[test]
+    fn a_starting_coordinator_says_what_it_knows_so_far() {
+        let whole = census(10, vec![class(4, 10, 0)], 0);
+        let starting = Finding::new(ConditionCode::Starting, 1, String::new()).with_word("starting");
+        let text = first_line(&[starting], &whole, "1 helper up");
+        assert!(text.starts_with("starting, helpers are still registering; so far: safe  all 10"), "{text}");
+    }
+}

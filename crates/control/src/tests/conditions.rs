@@ -1,0 +1,149 @@
+//! Conditions: their beginnings, mutes, and causes that no other test covers.
+
+use views::{Condition, ConditionCode, MuteRequest, Severity};
+
+use super::*;
+use crate::error::ConditionError;
+
+impl TestCluster {
+    fn mute(&mut self, code: &str, for_ms: Option<u64>) -> Result<Condition, RequestError> {
+        self.ask(|reply| ClusterCommand::Mute(code.to_owned(), MuteRequest { for_ms }, reply))
+    }
+
+    fn condition(&mut self, code: ConditionCode) -> Option<Condition> {
+        self.status().condition(code).cloned()
+    }
+}
+
+fn kill_one_more(cluster: &mut TestCluster, file: &FileLayout, index: usize) {
+    let home = file.layout[0].stripe.blocks[index].node.clone().unwrap();
+    cluster.kill(&home);
+    cluster.wait(Duration::from_secs(2));
+}
+
+#[test]
+fn a_condition_is_known_from_its_beginning_also_after_a_restart() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    assert_eq!(cluster.status().conditions.iter().filter(|it| it.severity != Severity::Ok).count(), 0);
+    kill_one_more(&mut cluster, &file, 0);
+    let began = cluster.condition(ConditionCode::Degraded).expect("a block is lost");
+    assert_eq!((began.severity, began.count), (Severity::Warning, 1));
+    assert!(cluster.clock().unix_ms - began.since_unix_ms < 3000, "{began:?}");
+    cluster.wait(Duration::from_secs(20));
+    cluster.restart();
+    let names: Vec<String> = (1..=6).map(|number| format!("h{number}")).collect();
+    let lost = file.layout[0].stripe.blocks[0].node.clone().unwrap();
+    names.iter().filter(|name| **name != lost).for_each(|name| cluster.start(name));
+    assert_eq!(cluster.condition(ConditionCode::Degraded), None, "helpers are still registering");
+    assert!(cluster.condition(ConditionCode::Starting).is_some());
+    cluster.wait(Duration::from_secs(12));
+    let again = cluster.condition(ConditionCode::Degraded).expect("the block is still lost");
+    assert_eq!(again.since_unix_ms, began.since_unix_ms);
+    cluster.start(&lost);
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(cluster.condition(ConditionCode::Degraded), None);
+}
+
+#[test]
+fn a_mute_ends_when_the_condition_becomes_worse_or_ends() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    let absent = cluster.mute("DEGRADED", None);
+    assert!(matches!(
+        absent,
+        Err(RequestError::Condition(ConditionError::NotPresent(ConditionCode::Degraded)))
+    ));
+    assert!(matches!(
+        cluster.mute("NONSENSE", None),
+        Err(RequestError::Condition(ConditionError::NoSuchCode(_)))
+    ));
+    kill_one_more(&mut cluster, &file, 0);
+    for code in ["DEGRADED", "helper_gone"] {
+        assert!(cluster.mute(code, None).unwrap().muted);
+    }
+    let status = cluster.status();
+    assert_eq!(status.severity, Severity::Ok, "{:#?}", status.conditions);
+    assert!(
+        status.summary.starts_with("DEGRADED") && status.summary.ends_with("; muted: DEGRADED, HELPER_GONE")
+    );
+    kill_one_more(&mut cluster, &file, 1);
+    let status = cluster.status();
+    assert_eq!(status.severity, Severity::Critical, "the stripe cannot lose another block: {status:#?}");
+    assert!(!status.condition(ConditionCode::HelperGone).unwrap().muted, "two helpers are down");
+}
+
+#[test]
+fn a_mute_ends_after_its_time_or_on_request() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    kill_one_more(&mut cluster, &file, 0);
+    let muted = cluster.mute("DEGRADED", Some(10_000)).unwrap();
+    assert_eq!(muted.muted_until_unix_ms, Some(cluster.clock().unix_ms + 10_000));
+    cluster.wait(Duration::from_secs(9));
+    assert!(cluster.condition(ConditionCode::Degraded).unwrap().muted);
+    cluster.wait(Duration::from_secs(2));
+    assert!(!cluster.condition(ConditionCode::Degraded).unwrap().muted);
+    cluster.mute("DEGRADED", None).unwrap();
+    let unmuted = cluster.ask(|reply| ClusterCommand::Unmute("DEGRADED".to_owned(), reply)).unwrap();
+    assert!(!unmuted.muted);
+    let again = cluster.ask(|reply| ClusterCommand::Unmute("DEGRADED".to_owned(), reply));
+    assert!(matches!(again, Err(RequestError::Condition(ConditionError::NotMuted(_)))));
+}
+
+#[test]
+fn a_helper_that_is_lost_again_and_again_is_named() {
+    let mut cluster = TestCluster::new(3);
+    for round in 0..3 {
+        assert_eq!(cluster.condition(ConditionCode::HelperFlapping), None, "after {round} losses");
+        cluster.kill("h2");
+        cluster.wait(Duration::from_secs(2));
+        cluster.start("h2");
+        cluster.wait(Duration::from_secs(2));
+    }
+    let flapping = cluster.condition(ConditionCode::HelperFlapping).expect("lost three times");
+    assert_eq!(
+        (flapping.subjects, flapping.details),
+        (vec!["h2".to_owned()], vec!["h2 was lost 3 times within an hour".to_owned()])
+    );
+    cluster.wait(Duration::from_secs(3601));
+    assert_eq!(cluster.condition(ConditionCode::HelperFlapping), None);
+}
+
+#[test]
+fn a_helper_of_another_version_is_named_while_it_tries() {
+    let mut cluster = TestCluster::new(1);
+    let hello = FromNode::RegisterHelper {
+        version: control::VERSION + 1,
+        cluster_id: CLUSTER.into(),
+        address: "h9.example:7410".into(),
+        rack: None,
+        rates: repair::StatedRates::default(),
+        blocks: Vec::new(),
+        more: false,
+        free_bytes: 0,
+    };
+    cluster.join("x", Role::Helper("h9".parse().unwrap()), hello);
+    cluster.play();
+    let skew = cluster.condition(ConditionCode::VersionSkew).expect("it was refused");
+    assert_eq!(skew.subjects, ["h9"]);
+    assert!(skew.details[0].contains("run the same version of mend"), "{skew:?}");
+}
+
+/// The job that asked for the block ends before the helper's answer arrives.
+#[test]
+fn a_late_report_of_a_bad_block_has_the_block_verified() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    let block = file.layout[0].stripe.blocks[1].clone();
+    let (name, id) = (block.node.unwrap(), BlockId(block.block));
+    cluster.node(&name).disk.remove(&id);
+    let report = Report::BadBlock { block: id, problem: BlockProblem::Missing };
+    let message = FromNode::Report { job: JobId(1 << 40), epoch: repair::Epoch(1), report };
+    cluster.say(&name, message);
+    cluster.wait(Duration::from_secs(2));
+    assert!(
+        !cluster.status().damage.lost_lately.is_empty(),
+        "the helper was asked, and found the block missing"
+    );
+}
