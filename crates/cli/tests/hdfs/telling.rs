@@ -165,7 +165,7 @@ fn a_folder_that_a_helper_does_not_know(mend: &mut Mend) {
     let hidden = rest.trim_matches(['"', ']', ' ']);
     mend.start_coordinator();
     eventually("a warning about the folder", || {
-        let troubles = mend.ask(&["status"])?["troubles"].to_string();
+        let troubles = mend.ask(&["status"])?["conditions"].to_string();
         (troubles.contains("its helper does not know") && troubles.contains(hidden)).then_some(())
     });
     std::fs::write(&config, text).expect("written");

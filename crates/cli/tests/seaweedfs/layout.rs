@@ -154,7 +154,7 @@ pub fn a_left_over_encoding(world: &mut World) {
     let (_, before) = world.lose(&lost);
     wait_until_as_it_was(world, &lost, &before);
     eventually("a word about it", || {
-        mend.ask(&["status"])?["troubles"].to_string().contains("another encoding").then_some(())
+        mend.ask(&["status"])?["conditions"].to_string().contains("another encoding").then_some(())
     });
     // While the server is down, nobody can tell which encoding its shard has.
     world.servers[at].kill();

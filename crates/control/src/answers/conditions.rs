@@ -482,8 +482,8 @@ pub(crate) fn first_line(findings: &[Finding], census: &Census, helpers: &str) -
     if let Some(unlisted) = find(ConditionCode::StoreUnlisted) {
         return format!("UNKNOWN  {}; {helpers}", unlisted.text);
     }
-    let rest: Vec<&&Finding> =
-        stated.iter().filter(|finding| finding.code != ConditionCode::Starting).collect();
+    let is_apart = |code| matches!(code, ConditionCode::CatalogFailing | ConditionCode::Starting);
+    let rest: Vec<&&Finding> = stated.iter().filter(|finding| !is_apart(finding.code)).collect();
     let word = rest.first().and_then(|finding| finding.word).unwrap_or("safe");
     let mut parts: Vec<String> = rest.iter().map(|finding| finding.text.clone()).collect();
     parts.extend(whole_text(census));
@@ -493,9 +493,12 @@ pub(crate) fn first_line(findings: &[Finding], census: &Census, helpers: &str) -
     let further =
         further.filter(|finding| finding.severity != Severity::Ok && !told_elsewhere.contains(&finding.code));
     parts.extend(further.map(|finding| finding.text.clone()));
-    let line = format!("{word}  {}", parts.join("; "));
-    match find(ConditionCode::Starting) {
-        Some(_) => format!("starting, helpers are still registering; so far: {line}"),
+    let mut line = format!("{word}  {}", parts.join("; "));
+    if find(ConditionCode::Starting).is_some() {
+        line = format!("starting, helpers are still registering; so far: {line}");
+    }
+    match find(ConditionCode::CatalogFailing) {
+        Some(failing) => format!("READ-ONLY  {}; {line}", failing.text),
         None => line,
     }
 }
@@ -628,6 +631,21 @@ mod tests {
             Finding::new(ConditionCode::NoRoomToRepair, 1, "no room".to_owned()).with_severity(Severity::Ok);
         let text = first_line(&[full, told], &whole, "all 6 helpers up");
         assert_eq!(text, "safe  all 10 stripes are whole and can lose 4 blocks; all 6 helpers up; full: h5");
+    }
+
+    #[test]
+    fn a_catalog_that_cannot_be_written_does_not_hide_the_state_of_the_data() {
+        let risk = census(8, vec![class(0, 2, 2), class(4, 8, 0)], 0);
+        let mut found = damage_findings(&risk);
+        found.insert(
+            0,
+            Finding::new(ConditionCode::CatalogFailing, 1, "a fault".to_owned()).with_word("READ-ONLY"),
+        );
+        let text = first_line(&found, &risk, "all 6 helpers up");
+        assert!(
+            text.starts_with("READ-ONLY  a fault; AT RISK  2 of 10 stripes cannot lose another block; "),
+            "{text}"
+        );
     }
 
     #[test]
