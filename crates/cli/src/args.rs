@@ -298,11 +298,11 @@ pub struct ScrubArgs {
 
 #[derive(Debug, Args)]
 pub struct IssueArgs {
-    /// coordinator, helper, client or plugin
+    /// coordinator, helper, client, plugin or monitor
     #[arg(value_enum)]
     pub role: RoleKind,
-    /// The name of the helper, client or plug-in
-    #[arg(required_if_eq_any([("role", "helper"), ("role", "client"), ("role", "plugin")]))]
+    /// The name of the helper, client, plug-in or monitor
+    #[arg(required_if_eq_any([("role", "helper"), ("role", "client"), ("role", "plugin"), ("role", "monitor")]))]
     pub name: Option<Name>,
     /// Validity period, such as 90d [default: 10 years]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -327,6 +327,8 @@ pub enum RoleKind {
     Client,
     /// A plug-in of another system, which may only read and repair that system's own stripes
     Plugin,
+    /// A monitor such as Prometheus, which may only read metrics
+    Monitor,
 }
 
 #[derive(Debug, Args)]

@@ -100,12 +100,15 @@ pub fn add_helper(mut cluster: Cluster, args: AddNodeArgs) -> Result<Answer, Fai
 /// Implements `mend issue`.
 pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     let name = || {
-        args.name.clone().ok_or_else(|| Failure::new("the name of the helper, client or plug-in is missing"))
+        args.name
+            .clone()
+            .ok_or_else(|| Failure::new("the name of the helper, client, plug-in or monitor is missing"))
     };
     let role = match args.role {
         RoleKind::Coordinator => Role::Coordinator,
         RoleKind::Client => Role::Client(name()?),
         RoleKind::Plugin => Role::Plugin(name()?),
+        RoleKind::Monitor => Role::Monitor(name()?),
         RoleKind::Helper => {
             let name = name()?;
             if cluster.config().helper(&name).is_none() {
@@ -120,6 +123,9 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     let mut text = format!("created a certificate for {role}: {}", certificate.display());
     if let Role::Client(name) = &role {
         text += &format!("\nnext: mend --client {name} status, or export MEND_CLIENT={name}");
+    }
+    if let Role::Monitor(_) = &role {
+        text += "\nnext: let Prometheus scrape /metrics of the API with it (docs/reference/metrics.md)";
     }
     Ok(Answer::new(text, &serde_json::json!({ "role": role.to_string(), "certificate": certificate })))
 }

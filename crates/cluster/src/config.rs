@@ -77,6 +77,10 @@ pub struct CoordinatorConfig {
     /// the reads of both checks.
     #[serde(default)]
     pub scrub_parity: bool,
+    /// Listen address for metrics without encryption, on loopback; `None` turns it off. The API has the metrics
+    /// too.
+    #[serde(default, deserialize_with = "some_loopback")]
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Defaults for commands. This crate does not validate the names of the code and the scheme.
@@ -234,6 +238,7 @@ impl Config {
             (KeyLocation::Coordinator("api"), self.coordinator.api),
             (KeyLocation::Coordinator("control"), self.coordinator.control),
         ];
+        let metrics = self.coordinator.metrics.map(|address| (KeyLocation::Coordinator("metrics"), address));
         let helpers = self
             .helpers
             .iter()
@@ -241,8 +246,11 @@ impl Config {
             .map(|(i, helper)| (KeyLocation::Helper(i, "listen"), helper.listen));
         // Helpers on different machines may all listen on 0.0.0.0:7410; only their advertised addresses must
         // differ.
-        let fixed =
-            coordinator.into_iter().chain(helpers).filter(|(_, a)| a.port() != 0 && !a.ip().is_unspecified());
+        let fixed = coordinator
+            .into_iter()
+            .chain(metrics)
+            .chain(helpers)
+            .filter(|(_, a)| a.port() != 0 && !a.ip().is_unspecified());
         first_repeated(fixed, |address, first| format!("`{address}` is already the address of {first}"))
     }
 
@@ -482,7 +490,12 @@ cluster_id = "{cluster_id}"
 }
 
 fn coordinator_text(coordinator: &CoordinatorConfig) -> String {
-    let CoordinatorConfig { api, control, advertise, repair_after, scrub_rate, scrub_parity } = coordinator;
+    let CoordinatorConfig { api, control, advertise, repair_after, scrub_rate, scrub_parity, metrics } =
+        coordinator;
+    let metrics = metrics.map_or_else(
+        || "# metrics = \"127.0.0.1:7402\"".to_owned(),
+        |address| format!("metrics = \"{address}\""),
+    );
     let advertise = match advertise {
         Some(host) => format!("advertise = \"{host}\""),
         None => "# advertise = \"10.0.0.1\"".to_owned(),
@@ -507,6 +520,9 @@ repair_after = "{repair_after}"
 # Also checks the parity of whole stripes, which detects blocks that were replaced together with their checksums. Each
 # block is read once more for this check, within the same rate.
 {scrub_parity}
+# Prometheus on this machine can scrape /metrics here, without encryption. From other machines, it can scrape /metrics of
+# the API with a certificate (`mend issue monitor NAME`).
+{metrics}
 
 "#
     )
@@ -621,6 +637,17 @@ fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAd
             "`{text}` is not an address to listen on: write IP:PORT, such as 127.0.0.1:7410"
         ))
     })
+}
+
+fn some_loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    let address = listen_address(deserializer)?;
+    if !address.ip().is_loopback() {
+        return Err(D::Error::custom(format!(
+            "`{address}` can be reached from other machines, and this address has no encryption: use a loopback \
+             address such as 127.0.0.1:7402, or scrape /metrics of the API with a certificate (mend issue monitor)"
+        )));
+    }
+    Ok(Some(address))
 }
 
 fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -795,6 +822,7 @@ limits = { up = "500mbit", repair = "10MB/s" }
         assert!(!encrypts(&local.replace("127.0.0.1:7410", "127.0.0.9:7410")));
         assert!(encrypts(&format!("data_tls = true\n{local}")));
         assert!(!encrypts(&format!("data_tls = false\n{GOOD}")));
+        check_refused("[defaults]", "metrics = \"10.0.0.1:7402\"\n[defaults]", 5, "has no encryption");
         check_refused("[coordinator]", "data_tls = \"yes\"\n[coordinator]", 2, "data_tls");
     }
 

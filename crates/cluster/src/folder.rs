@@ -395,7 +395,8 @@ impl Cluster {
             .into_iter()
             .chain(named("helpers", Role::Helper))
             .chain(named("clients", Role::Client))
-            .chain(named("plugins", Role::Plugin));
+            .chain(named("plugins", Role::Plugin))
+            .chain(named("monitors", Role::Monitor));
         let mut members: Vec<Role> = all.filter(|role| self.certificate(role).is_file()).collect();
         members.sort_by_key(ToString::to_string);
         members
@@ -447,6 +448,7 @@ impl Cluster {
             client if *client == Role::default_client() => self.folder.join("client"),
             Role::Client(name) => self.folder.join("clients").join(name.as_str()),
             Role::Plugin(name) => self.folder.join("plugins").join(name.as_str()),
+            Role::Monitor(name) => self.folder.join("monitors").join(name.as_str()),
         }
     }
 
@@ -504,6 +506,7 @@ impl Cluster {
 impl InitOptions {
     fn config_text(&self, cluster_id: ClusterId, path: &Path) -> Result<String, InitError> {
         let coordinator = CoordinatorConfig {
+            metrics: None,
             repair_after: self.repair_after,
             scrub_rate: None,
             scrub_parity: false,

@@ -11,6 +11,7 @@ const COORDINATOR_DNS_NAME: &str = "coordinator.mend";
 const HELPER_SUFFIX: &str = ".helper.mend";
 const CLIENT_SUFFIX: &str = ".client.mend";
 const PLUGIN_SUFFIX: &str = ".plugin.mend";
+const MONITOR_SUFFIX: &str = ".monitor.mend";
 
 /// The role of a cluster member; a certificate states exactly one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +25,8 @@ pub enum Role {
     /// The plug-in of this name, which runs inside another storage system. It may only describe, read and
     /// repair the stripes of that system.
     Plugin(Name),
+    /// The monitor of this name, which may only read metrics. It sees no names of files.
+    Monitor(Name),
 }
 
 impl Role {
@@ -39,6 +42,7 @@ impl Role {
             Role::Helper(name) => format!("{name}{HELPER_SUFFIX}"),
             Role::Client(name) => format!("{name}{CLIENT_SUFFIX}"),
             Role::Plugin(name) => format!("{name}{PLUGIN_SUFFIX}"),
+            Role::Monitor(name) => format!("{name}{MONITOR_SUFFIX}"),
         }
     }
 
@@ -58,6 +62,9 @@ impl Role {
         if let Some(name) = dns_name.strip_suffix(PLUGIN_SUFFIX) {
             return name.parse().ok().map(Role::Plugin);
         }
+        if let Some(name) = dns_name.strip_suffix(MONITOR_SUFFIX) {
+            return name.parse().ok().map(Role::Monitor);
+        }
         dns_name.strip_suffix(CLIENT_SUFFIX)?.parse().ok().map(Role::Client)
     }
 }
@@ -69,6 +76,7 @@ impl fmt::Display for Role {
             Role::Helper(name) => write!(f, "helper {name}"),
             Role::Client(name) => write!(f, "client {name}"),
             Role::Plugin(name) => write!(f, "plugin {name}"),
+            Role::Monitor(name) => write!(f, "monitor {name}"),
         }
     }
 }
@@ -105,6 +113,7 @@ mod tests {
             Role::Helper(name("coordinator")),
             Role::Client(name("admin")),
             Role::Plugin(name("admin")),
+            Role::Monitor(name("admin")),
         ] {
             assert_eq!(Role::from_dns_name(&role.dns_name()), Some(role.clone()));
             assert_eq!(role.server_name().to_str(), role.dns_name());

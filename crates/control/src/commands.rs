@@ -7,6 +7,7 @@ use serde_json::Value;
 use store_api::{PutId, Snapshot};
 
 use crate::ItemPage;
+use crate::answers::metrics::Metrics;
 use crate::effect::Reply;
 use crate::error::RequestError;
 use crate::out::Out;
@@ -56,6 +57,8 @@ commands! {
         /// Mutes the condition with this code.
         Mute(String, MuteRequest, Reply<Condition>),
         Unmute(String, Reply<Condition>),
+        /// Returns the figures for metrics.
+        Metrics(Reply<Metrics>),
     }
 
     /// Requests about files and puts.

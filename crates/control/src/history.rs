@@ -9,6 +9,7 @@ use crate::counts::count;
 use crate::nodes::Nodes;
 use crate::out::{Bad, Out};
 use crate::records::recall;
+use crate::totals::Totals;
 
 /// The maximum number of entries that are kept.
 pub(crate) const KEPT: usize = 1000;
@@ -19,12 +20,14 @@ const PREFIX: &str = "history/";
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) entries: VecDeque<HistoryEntry>,
+    pub(crate) totals: Totals,
 }
 
 impl History {
     /// Records the events that state machines have reported.
     pub(crate) fn take(&mut self, unix_ms: u64, out: &mut Out) {
         while let Some(what) = out.notes.pop_front() {
+            self.totals.note(&what);
             let number = self.entries.back().map_or(1, |last| last.number + 1);
             let entry = HistoryEntry { number, at_unix_ms: unix_ms, what };
             out.keep_record(key(number), &entry);

@@ -68,6 +68,7 @@ mod storing;
 mod stripes;
 #[cfg(test)]
 mod tests;
+mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -80,6 +81,7 @@ use serde_json::Value;
 use store_api::{Done, OpenError, StoreChange, StoreError};
 
 use answers::Answers;
+pub use answers::metrics::{HelperMetrics, Metrics};
 use base::Base;
 pub use commands::{
     CatalogCommand, ClusterCommand, Command, FileCommand, NetworkCommand, NodeCommand, RepairCommand,
@@ -110,6 +112,7 @@ pub use storing::ask::Ask;
 pub use storing::{Opened, carry_out};
 use stripes::Stripes;
 use stripes::surplus::Surplus;
+pub use totals::{DURATION_BOUNDS, Durations, Totals};
 use views::FoundBy;
 
 /// The time between ticks while jobs run. This is often enough, because the timers of jobs are 250 ms or

@@ -4,7 +4,7 @@
 //! [`views::endpoints`] defines methods, paths and types of the endpoints. Every request becomes one command
 //! to the control plane.
 
-mod asking;
+pub(crate) mod asking;
 mod routing;
 
 use std::time::Duration;
@@ -31,6 +31,7 @@ use views::endpoints::*;
 use crate::door::Door;
 use crate::http::{self, Caller};
 use crate::incoming::Incoming;
+use crate::metrics;
 use asking::{Answer, ApiError, Asking, failure};
 use routing::{Asked, Routes};
 
@@ -166,24 +167,27 @@ pub(crate) struct ApiServer {
 impl ApiServer {
     /// Serves until the future is dropped.
     pub(crate) async fn serve(self) {
+        let core = Asking::new(self.events);
         let router: Router = routes()
             .router()
+            .with_state(core.clone())
+            .merge(metrics::router(core))
             .fallback(no_such_path)
             .method_not_allowed_fallback(no_such_method)
-            .layer(middleware::from_fn(authorize))
-            .with_state(Asking::new(self.events));
+            .layer(middleware::from_fn(authorize));
         http::serve(self.listener, self.door, router).await;
     }
 }
 
 /// Authorizes a request: clients may use all endpoints, helpers may read, plug-ins have their own endpoints,
-/// and all other roles are rejected.
+/// monitors may only read metrics, and all other roles are rejected.
 async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
     let allowed = match &caller.role {
         Some(Role::Client(_)) => true,
         // The catalog contains the names of all files, which helpers do not need.
         Some(Role::Helper(_)) => request.method() == Method::GET && request.uri().path() != "/v1/catalog",
         Some(Role::Plugin(_)) => is_for_plugins(request.method(), request.uri().path()),
+        Some(Role::Monitor(_)) => metrics::PATHS.contains(&request.uri().path()),
         Some(Role::Coordinator) | None => false,
     };
     if allowed {

@@ -16,6 +16,9 @@ pub struct CoordinatorConfig {
     pub api: SocketAddr,
     /// Listen address of control connections. With port 0, the system chooses a port.
     pub control: SocketAddr,
+    /// Listen address for metrics without encryption, on loopback; `None` turns it off. With port 0, the system
+    /// chooses a port.
+    pub metrics: Option<SocketAddr>,
     /// The names of the helpers on the servers of an attached storage system. The key is the address by which
     /// that system identifies the server.
     pub servers: BTreeMap<String, String>,
@@ -33,6 +36,8 @@ impl CoordinatorConfig {
     /// Creates the start configuration that `mend.toml` describes.
     pub fn from_cluster(cluster: Cluster) -> Self {
         let (api, control) = (cluster.config().coordinator.api, cluster.config().coordinator.control);
-        Self { cluster, api, control, servers: BTreeMap::new(), descriptors: USUAL_DESCRIPTORS, heal: None }
+        let metrics = cluster.config().coordinator.metrics;
+        let servers = BTreeMap::new();
+        Self { cluster, api, control, metrics, servers, descriptors: USUAL_DESCRIPTORS, heal: None }
     }
 }

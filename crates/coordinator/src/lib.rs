@@ -19,6 +19,7 @@ mod http;
 mod inbox;
 mod incoming;
 mod inventories;
+mod metrics;
 mod server;
 mod storage;
 

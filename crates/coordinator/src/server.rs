@@ -19,6 +19,7 @@ use crate::connections::ControlServer;
 use crate::door::Door;
 use crate::driver::{Driver, unix_ms};
 use crate::incoming::Incoming;
+use crate::metrics;
 use crate::storage::StorageThread;
 use control::{Control, Event, HealPolicy, Now, Opened, Settings};
 
@@ -95,6 +96,8 @@ pub struct Handle {
     pub api_addr: SocketAddr,
     /// The address for control connections.
     pub control_addr: SocketAddr,
+    /// The address of the metrics without encryption, if there is one.
+    pub metrics_addr: Option<SocketAddr>,
     events: mpsc::Sender<Incoming>,
     servers: Vec<JoinHandle<()>>,
     ended: oneshot::Receiver<Option<OpenError>>,
@@ -133,6 +136,10 @@ pub async fn start(config: CoordinatorConfig, storage: Storage) -> Result<Handle
     let identity = config.cluster.identity(&Role::Coordinator)?;
     let (control_listener, control_addr) = listen(&config, config.control, "[coordinator] control").await?;
     let (api_listener, api_addr) = listen(&config, config.api, "[coordinator] api").await?;
+    let metrics_listener = match config.metrics {
+        Some(address) => Some(listen(&config, address, "[coordinator] metrics").await?),
+        None => None,
+    };
     let (events, incoming) = mpsc::channel(EVENTS_WAITING);
     let ended = start_core(&config, storage, incoming, events.clone())?;
     let tls = identity.server_config();
@@ -145,9 +152,14 @@ pub async fn start(config: CoordinatorConfig, storage: Storage) -> Result<Handle
     let door = Door::new("API", tls, config.descriptors);
     let api = ApiServer { listener: api_listener, door, events: events.clone() };
     let refreshing = keep_fresh(identity, events.clone());
-    let servers = vec![tokio::spawn(control.serve()), tokio::spawn(api.serve()), tokio::spawn(refreshing)];
+    let mut servers =
+        vec![tokio::spawn(control.serve()), tokio::spawn(api.serve()), tokio::spawn(refreshing)];
+    let metrics_addr = metrics_listener.map(|(listener, address)| {
+        servers.push(tokio::spawn(metrics::serve_plain(listener, events.clone())));
+        address
+    });
     tracing::info!(%api_addr, %control_addr, "coordinator is up");
-    Ok(Handle { api_addr, control_addr, events, servers, ended })
+    Ok(Handle { api_addr, control_addr, metrics_addr, events, servers, ended })
 }
 
 /// Loads new certificates of the coordinator, and reports the expiry of the current one to the control plane

@@ -67,7 +67,8 @@ impl Cluster {
         cluster
     }
 
-    fn run_all(&mut self, helpers: u16) {
+    /// Starts the coordinator and the helpers.
+    pub fn run_all(&mut self, helpers: u16) {
         self.start(&["coordinator"]);
         for helper in 1..=helpers {
             self.start(&["helper", &format!("h{helper}")]);

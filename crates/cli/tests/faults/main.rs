@@ -20,6 +20,7 @@ mod java;
 #[path = "../limits/mod.rs"]
 mod limits;
 mod links;
+mod metrics;
 mod names;
 mod operator;
 mod outputs;

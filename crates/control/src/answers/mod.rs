@@ -3,6 +3,7 @@
 pub(crate) mod conditions;
 mod explain;
 pub(crate) mod gone;
+pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod repairs;
 pub(crate) mod room;

@@ -20,6 +20,11 @@ impl Certificates {
         self.expire.remove(&role.to_string());
     }
 
+    /// Returns when each certificate expires, with its role.
+    pub(crate) fn expiries(&self) -> Vec<(String, SystemTime)> {
+        self.expire.iter().map(|(role, (_, expires))| (role.clone(), *expires)).collect()
+    }
+
     /// Returns one sentence for each certificate that has expired or will expire soon.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<String> {
         let mut warnings = Vec::new();

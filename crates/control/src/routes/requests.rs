@@ -41,6 +41,10 @@ impl ClusterCommand {
             Self::Mute(code, request, reply) => {
                 answer(reply, mute(control, &code, Some(request)), &mut control.out);
             }
+            Self::Metrics(reply) => {
+                refresh_status(control);
+                answer(reply, control.answers().metrics(), &mut control.out);
+            }
             Self::Unmute(code, reply) => answer(reply, mute(control, &code, None), &mut control.out),
         }
     }

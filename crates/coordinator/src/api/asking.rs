@@ -19,15 +19,15 @@ use control::{Command, ErrorKind, Reply, RequestError, RequestId};
 
 /// A handle for sending commands to the control plane.
 #[derive(Clone)]
-pub(super) struct Asking {
+pub(crate) struct Asking {
     events: mpsc::Sender<Incoming>,
     next: Arc<AtomicU64>,
 }
 
-pub(super) type Answer<T> = Result<Encoded<T>, ApiError>;
+pub(crate) type Answer<T> = Result<Encoded<T>, ApiError>;
 
 /// An answer encoded as JSON. Encoding a large answer takes long, so the encoding runs on a blocking thread.
-pub(super) struct Encoded<T> {
+pub(crate) struct Encoded<T> {
     json: Vec<u8>,
     _of: PhantomData<T>,
 }
@@ -48,11 +48,11 @@ impl<T> IntoResponse for Encoded<T> {
 }
 
 impl Asking {
-    pub(super) fn new(events: mpsc::Sender<Incoming>) -> Self {
+    pub(crate) fn new(events: mpsc::Sender<Incoming>) -> Self {
         Self { events, next: Arc::default() }
     }
 
-    pub(super) async fn ask<T: Serialize + Send + 'static, C: Into<Command>>(
+    pub(crate) async fn ask<T: Serialize + Send + 'static, C: Into<Command>>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Answer<T> {
@@ -60,7 +60,7 @@ impl Asking {
     }
 
     /// Sends a command and returns the answer as a value.
-    pub(super) async fn value<T: Send + 'static, C: Into<Command>>(
+    pub(crate) async fn value<T: Send + 'static, C: Into<Command>>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<T, ApiError> {
@@ -76,7 +76,7 @@ impl Asking {
 
 /// Why the API rejects a request.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ApiError {
+pub(crate) enum ApiError {
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error("cannot read the body of the request: {detail}")]
@@ -135,6 +135,6 @@ impl IntoResponse for ApiError {
     }
 }
 
-pub(super) fn failure(status: StatusCode, error: String, next_step: String) -> Response {
+pub(crate) fn failure(status: StatusCode, error: String, next_step: String) -> Response {
     (status, Json(ErrorBody { error, next_step })).into_response()
 }

@@ -1,0 +1,64 @@
+//! Counters since the start of the coordinator, for metrics. Every counted event is also in the history.
+
+use std::collections::BTreeMap;
+
+use views::{HistoryEvent, RepairState};
+
+/// The upper bounds of the histogram of repair durations, in seconds; a last bucket has no bound.
+pub const DURATION_BOUNDS: [f64; 8] = [1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
+
+/// Counters since the start of the coordinator.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Repairs that have ended, by whether they started automatically, and by their final state.
+    pub repairs: BTreeMap<(bool, RepairState), u64>,
+    /// Blocks rebuilt by these repairs.
+    pub blocks_rebuilt: u64,
+    /// Bytes of the rebuilt blocks.
+    pub bytes_rebuilt: u64,
+    /// Durations of the repairs that ended as done.
+    pub durations: Durations,
+    /// Blocks that were found bad or missing on helpers that were up.
+    pub bad_blocks: u64,
+    /// How often the connection to each helper was lost.
+    pub disconnects: BTreeMap<String, u64>,
+}
+
+/// A histogram of durations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Durations {
+    /// Number of durations in each bucket of [`DURATION_BOUNDS`], and above the last bound.
+    pub buckets: [u64; DURATION_BOUNDS.len() + 1],
+    /// Sum of the durations in seconds.
+    pub sum_s: f64,
+}
+
+impl Durations {
+    fn note(&mut self, seconds: f64) {
+        let bucket = DURATION_BOUNDS.iter().position(|&bound| seconds <= bound);
+        self.buckets[bucket.unwrap_or(DURATION_BOUNDS.len())] += 1;
+        self.sum_s += seconds;
+    }
+}
+
+impl Totals {
+    /// Counts an event.
+    pub(crate) fn note(&mut self, event: &HistoryEvent) {
+        match event {
+            HistoryEvent::NodeLost { node, .. } => *self.disconnects.entry(node.clone()).or_default() += 1,
+            HistoryEvent::NodeRemoved { node } => {
+                self.disconnects.remove(node);
+            }
+            HistoryEvent::BlocksLost { blocks, .. } => self.bad_blocks += blocks,
+            HistoryEvent::RepairEnded { by_itself, state, took_ms, blocks, bytes, .. } => {
+                *self.repairs.entry((*by_itself, *state)).or_default() += 1;
+                self.blocks_rebuilt += blocks;
+                self.bytes_rebuilt += bytes;
+                if *state == RepairState::Done {
+                    self.durations.note(*took_ms as f64 / 1000.0);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Metrics in the text format of OpenMetrics, which Prometheus scrapes, and health checks.
+//!
+//! The control plane answers one request with all figures ([`control::Metrics`]); this module encodes them.
+//! `docs/reference/metrics.md` lists the metrics, and a test compares the two.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use control::{ClusterCommand, DURATION_BOUNDS, HelperMetrics, Metrics};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use views::{ConditionCode, Severity};
+
+use crate::api::asking::{ApiError, Asking};
+use crate::incoming::Incoming;
+
+/// The paths of this module.
+pub(crate) const PATHS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+/// A control plane that does not answer within this time is not healthy.
+const HEALTH_LIMIT: Duration = Duration::from_secs(1);
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Returns the routes of [`PATHS`].
+pub(crate) fn router(core: Asking) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(health))
+        .route("/readyz", get(readiness))
+        .with_state(core)
+}
+
+/// Serves the routes without encryption, until the future is dropped. Only processes on this machine can connect.
+pub(crate) async fn serve_plain(listener: TcpListener, events: mpsc::Sender<Incoming>) {
+    // It returns only if the listener fails for good, which a bound listener does not.
+    if let Err(error) = axum::serve(listener, router(Asking::new(events))).await {
+        tracing::error!(%error, "metrics are no longer served");
+    }
+}
+
+async fn metrics(State(core): State<Asking>) -> Result<Response, ApiError> {
+    let metrics = core.value(ClusterCommand::Metrics).await?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text(metrics)).into_response())
+}
+
+/// Whether the control plane answers.
+async fn health(State(core): State<Asking>) -> Response {
+    match tokio::time::timeout(HEALTH_LIMIT, core.value(ClusterCommand::Settings)).await {
+        Ok(Ok(_)) => "ok\n".into_response(),
+        Ok(Err(error)) => unavailable(&error.to_string()),
+        Err(_) => unavailable("the coordinator is too busy to answer within a second"),
+    }
+}
+
+/// Whether the coordinator can carry out changes and repairs.
+async fn readiness(State(core): State<Asking>) -> Response {
+    let metrics = match core.value(ClusterCommand::Metrics).await {
+        Ok(metrics) => metrics,
+        Err(error) => return unavailable(&error.to_string()),
+    };
+    let stops = metrics.conditions.iter().find(|condition| match condition.code {
+        ConditionCode::Starting | ConditionCode::CatalogFailing | ConditionCode::StoreUnlisted => true,
+        ConditionCode::CatalogOld => condition.severity == Severity::Critical,
+        _ => false,
+    });
+    match stops {
+        None => "ready\n".into_response(),
+        Some(condition) => unavailable(&format!("{}: {}", condition.code, condition.text)),
+    }
+}
+
+fn unavailable(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", why.replace('\n', " "))).into_response()
+}
+
+/// Encodes the figures.
+fn text(metrics: Metrics) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Figures(metrics)));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("writing to a string does not fail");
+    text
+}
+
+#[derive(Debug)]
+struct Figures(Metrics);
+
+/// Encodes metrics of one kind one after the other.
+struct Writer<'e>(DescriptorEncoder<'e>);
+
+/// The labels of a value.
+type Labels<'l> = [(&'l str, String)];
+
+impl Writer<'_> {
+    fn family(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        mut write: impl FnMut(&mut MetricEncoder<'_>) -> fmt::Result,
+    ) -> fmt::Result {
+        write(&mut self.0.encode_descriptor(name, help, None, kind)?)
+    }
+
+    /// Writes a gauge without labels, unless its value is unknown.
+    fn gauge(&mut self, name: &str, help: &str, value: Option<f64>) -> fmt::Result {
+        let Some(value) = value else { return Ok(()) };
+        self.family(name, help, MetricType::Gauge, |encoder| put_gauge(encoder, &[], value))
+    }
+
+    fn gauges<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Vec<(&'l str, String)>, f64)>,
+    ) -> fmt::Result {
+        let mut values = values.into_iter();
+        self.family(name, help, MetricType::Gauge, |encoder| {
+            values.by_ref().try_for_each(|(labels, value)| put_gauge(encoder, &labels, value))
+        })
+    }
+
+    /// Writes a counter. Its name in the text ends in `_total`.
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.counters(name, help, [(Vec::new(), value)])
+    }
+
+    fn counters<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Vec<(&'l str, String)>, u64)>,
+    ) -> fmt::Result {
+        let mut values = values.into_iter();
+        self.family(name, help, MetricType::Counter, |encoder| {
+            values.by_ref().try_for_each(|(labels, value)| {
+                ConstCounter::new(value).encode(encoder.encode_family(&labels)?)
+            })
+        })
+    }
+}
+
+fn put_gauge(encoder: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: f64) -> fmt::Result {
+    ConstGauge::new(value).encode(encoder.encode_family(&labels)?)
+}
+
+impl Collector for Figures {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let (metrics, mut writer) = (&self.0, Writer(encoder));
+        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        writer.gauges("mend_build_info", "The version of the program; always 1", [(version, 1.0)])?;
+        let uptime = Some(metrics.uptime.as_secs_f64());
+        writer.gauge("mend_uptime_seconds", "Time since the start of the coordinator", uptime)?;
+        conditions(metrics, &mut writer)?;
+        data(metrics, &mut writer)?;
+        helpers(&metrics.helpers, metrics, &mut writer)?;
+        repairs(metrics, &mut writer)?;
+        checks(metrics, &mut writer)
+    }
+}
+
+fn conditions(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
+    let labels = |condition: &views::Condition| {
+        vec![
+            ("code", condition.code.name().to_owned()),
+            ("severity", condition.severity.name().to_owned()),
+            ("muted", condition.muted.to_string()),
+        ]
+    };
+    let all = || metrics.conditions.iter();
+    let counts = all().map(|condition| (labels(condition), condition.count as f64));
+    let help = "Number of stripes, helpers or other things that a condition concerns";
+    writer.gauges("mend_condition", help, counts)?;
+    let since = all().map(|condition| {
+        (vec![("code", condition.code.name().to_owned())], condition.since_unix_ms as f64 / 1000.0)
+    });
+    writer.gauges("mend_condition_since_timestamp_seconds", "When a condition began", since)?;
+    let is_loss =
+        |code| matches!(code, ConditionCode::Degraded | ConditionCode::AtRisk | ConditionCode::Unreadable);
+    let degraded = all().filter(|condition| is_loss(condition.code)).map(|it| it.since_unix_ms).min();
+    let help = "Since when blocks are lost; absent if none are";
+    writer.gauge("mend_degraded_since_timestamp_seconds", help, degraded.map(|ms| ms as f64 / 1000.0))
+}
+
+fn data(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
+    let stripes = metrics.stripes.iter().map(|((code, survives), &stripes)| {
+        let survives = survives.map_or_else(|| "unreadable".to_owned(), |blocks| blocks.to_string());
+        (vec![("code", code.clone()), ("survives", survives)], stripes as f64)
+    });
+    let help = "Number of stripes by code and by how many further blocks they can lose";
+    writer.gauges("mend_stripes", help, stripes)?;
+    writer.gauge("mend_lost_blocks", "Number of lost blocks", Some(metrics.lost_blocks as f64))?;
+    writer.gauge("mend_lost_bytes", "Bytes of the lost blocks", Some(metrics.lost_bytes as f64))?;
+    let contradictory = Some(metrics.contradictory_stripes as f64);
+    let help = "Number of stripes whose blocks contradict each other";
+    writer.gauge("mend_contradictory_stripes", help, contradictory)?;
+    let help = "Number of stripes with several blocks on one helper";
+    writer.gauge("mend_misplaced_stripes", help, Some(metrics.misplaced_stripes as f64))?;
+    writer.gauge("mend_files", "Number of files", metrics.files.map(|files| files as f64))?;
+    let help = "Writes that the storage has not acknowledged yet";
+    writer.gauge("mend_writes_in_flight", help, Some(metrics.writes_in_flight as f64))
+}
+
+fn helpers(helpers: &[HelperMetrics], metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
+    let mut gauge = |name: &str, help: &str, value: fn(&HelperMetrics) -> Option<f64>| {
+        let values = helpers.iter().filter_map(|helper| Some((of(&helper.name), value(helper)?)));
+        writer.gauges(name, help, values)
+    };
+    gauge("mend_helper_up", "Whether a helper is connected", |it| Some(f64::from(u8::from(it.up))))?;
+    gauge("mend_helper_slow", "Whether a helper counts as slow", |it| Some(f64::from(u8::from(it.slow))))?;
+    let help = "Free space on a helper; absent while it is down";
+    gauge("mend_helper_free_bytes", help, |it| it.free_bytes.map(|bytes| bytes as f64))?;
+    gauge("mend_helper_blocks", "Number of blocks on a helper", |it| Some(it.blocks as f64))?;
+    gauge("mend_helper_block_bytes", "Bytes of the blocks on a helper", |it| Some(it.block_bytes as f64))?;
+    let lost = |helper: &HelperMetrics| metrics.totals.disconnects.get(&helper.name).copied().unwrap_or(0);
+    let disconnects = helpers.iter().map(|helper| (of(&helper.name), lost(helper)));
+    writer.counters("mend_helper_disconnects", "How often a helper was lost", disconnects)
+}
+
+fn of(helper: &str) -> Vec<(&'static str, String)> {
+    vec![("helper", helper.to_owned())]
+}
+
+fn repairs(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
+    let open = metrics.open_repairs.iter();
+    let open = open.map(|(state, &repairs)| (vec![("state", state.name().to_owned())], repairs as f64));
+    writer.gauges("mend_repairs", "Number of repairs that have not ended, by state", open)?;
+    let rate = Some(metrics.repair_rate as f64);
+    writer.gauge("mend_repair_rate_bytes_per_second", "Bytes of blocks rebuilt per second", rate)?;
+    let left = Some(metrics.repair_bytes_left as f64);
+    writer.gauge("mend_repair_left_bytes", "Bytes that open repairs have yet to rebuild", left)?;
+    let help = "Estimated time until the last repair ends; absent if none runs or nothing can be estimated";
+    let left = metrics.repair_time_left.map(|left| left.as_secs_f64());
+    writer.gauge("mend_repair_left_seconds", help, left)?;
+    let totals = &metrics.totals;
+    let ended = totals.repairs.iter().map(|(&(by_itself, state), &repairs)| {
+        let trigger = if by_itself { "automatic" } else { "request" };
+        (vec![("trigger", trigger.to_owned()), ("state", state.name().to_owned())], repairs)
+    });
+    writer.counters("mend_repairs_ended", "Repairs that have ended, by trigger and final state", ended)?;
+    writer.counter(
+        "mend_rebuilt_blocks",
+        "Blocks rebuilt by repairs that have ended",
+        totals.blocks_rebuilt,
+    )?;
+    writer.counter("mend_rebuilt_bytes", "Bytes rebuilt by repairs that have ended", totals.bytes_rebuilt)?;
+    let mut bounds: Vec<(f64, u64)> = DURATION_BOUNDS.into_iter().zip(totals.durations.buckets).collect();
+    bounds.push((f64::MAX, totals.durations.buckets[DURATION_BOUNDS.len()]));
+    let count = totals.durations.buckets.iter().sum();
+    let help = "Durations of repairs that ended as done, without pauses";
+    writer.family("mend_repair_duration_seconds", help, MetricType::Histogram, |encoder| {
+        encoder.encode_histogram::<NoLabelSet>(totals.durations.sum_s, count, &bounds, None)
+    })
+}
+
+fn checks(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
+    let help = "Blocks that were found bad or missing on helpers that were up";
+    writer.counter("mend_bad_blocks", help, metrics.totals.bad_blocks)?;
+    let scrub = metrics.last_scrub.as_ref();
+    let ended = scrub.and_then(|scrub| scrub.ended_unix_ms).map(|ms| ms as f64 / 1000.0);
+    writer.gauge(
+        "mend_scrub_ended_timestamp_seconds",
+        "When the last scrub ended; absent while it runs",
+        ended,
+    )?;
+    let checked = scrub.map(|scrub| scrub.checked as f64);
+    writer.gauge("mend_scrub_checked_blocks", "Blocks that the last scrub has checked", checked)?;
+    let blocks = scrub.map(|scrub| scrub.blocks as f64);
+    writer.gauge("mend_scrub_blocks", "Blocks that the last scrub has to check", blocks)?;
+    let steady = metrics.steady_scrub.as_ref();
+    let round = steady.and_then(|steady| steady.last_round_ended_unix_ms).map(|ms| ms as f64 / 1000.0);
+    let help = "When the background scrub last completed a round";
+    writer.gauge("mend_background_scrub_ended_timestamp_seconds", help, round)?;
+    let left = steady.and_then(|steady| steady.left_in_round).map(|left| left as f64);
+    let help = "Blocks that the background scrub has left in this round";
+    writer.gauge("mend_background_scrub_left_blocks", help, left)?;
+    let expiries = metrics
+        .certificates
+        .iter()
+        .map(|(member, expires)| (vec![("member", member.clone())], seconds(*expires)));
+    let help = "When the certificate of a member expires";
+    writer.gauges("mend_certificate_expires_timestamp_seconds", help, expiries)
+}
+
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
