@@ -107,7 +107,7 @@ pub enum Verb {
     /// Show whether data is safe: stripes by remaining redundancy, helpers, repairs
     #[command(after_help = "Example: mend status --check")]
     Status(StatusArgs),
-    /// Mute a condition of the cluster, so that it no longer counts for status --check
+    /// Mute a condition of the cluster: it no longer counts for status --check
     #[command(after_help = "Example: mend mute NEARFULL --for 4h")]
     Mute(MuteArgs),
     /// End the mute of a condition

@@ -221,7 +221,7 @@ fn a_helper_whose_block_folder_is_gone_is_down_until_it_is_back() {
     assert_eq!(cluster.block_files().len(), 12, "nothing was rebuilt");
 }
 
-/// A helper starts before its disk is mounted. What is written into the empty folder then would disappear
+/// A helper starts before its disk is mounted. Blocks that are written into the empty folder would disappear
 /// once the disk is mounted.
 #[test]
 fn a_helper_that_returns_without_its_blocks_receives_no_blocks_of_puts() {

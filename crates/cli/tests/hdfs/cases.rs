@@ -48,7 +48,7 @@ fn repair_described(world: &mut World, mend: &Mend) {
     cluster.issue(&role).expect("a certificate");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
-    // Of the two lost blocks of `narrow`, one returns to its old DataNode and the other goes to a DataNode
+    // `narrow` lost two blocks. One returns to its old DataNode, and the other goes to a DataNode
     // without blocks of the group.
     let spare = (0..world.cluster.nodes().len()).find(|&node| !narrow.holders.contains(&Some(node)));
     let spare = spare.expect("more DataNodes than blocks");

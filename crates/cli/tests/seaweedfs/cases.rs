@@ -139,7 +139,7 @@ pub fn the_lock_keeps_the_shell_out(world: &mut World) {
     assert_eq!(holder.client, "mend");
     let second = runtime.block_on(Lock::take(master, "other", "")).expect_err("it is held");
     assert!(matches!(&second, AskError::Locked { holder } if holder.contains("mend")), "{second}");
-    // Wait longer than the 10 s for which the master grants the lock, so that the lock must be renewed.
+    // The master grants the lock for 10 s. Wait longer, which forces a renewal of the lock.
     std::thread::sleep(Duration::from_secs(12));
     lock.check().expect("it is renewed");
     let said = world.shell(&["ec.rebuild -apply"]);

@@ -1,4 +1,4 @@
-//! What `mend status` reports about volumes with losses, or in an unknown state.
+//! Reports of `mend status` about volumes with losses, or in an unknown state.
 
 use std::fs;
 use std::time::Duration;

@@ -156,7 +156,7 @@ pub fn a_left_over_encoding(world: &mut World) {
     eventually("a word about it", || {
         mend.ask(&["status"])?["conditions"].to_string().contains("another encoding").then_some(())
     });
-    // While the server is down, nobody can tell which encoding its shard has.
+    // While the server is down, the encoding of its shard is unknown.
     world.servers[at].kill();
     eventually("all of its shards elsewhere", || {
         let Some(Standing::Known { missing, .. }) = world.standing(&volume) else { return None };

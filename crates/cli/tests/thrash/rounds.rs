@@ -70,7 +70,7 @@ impl Thrash {
         thrash
     }
 
-    /// Runs one round. What the round draws depends on the seed and on the outcome of earlier rounds, but not
+    /// Runs one round. The draws of a round depend on the seed and on the outcome of earlier rounds, but not
     /// on timing.
     pub fn round(&mut self) {
         self.round += 1;
