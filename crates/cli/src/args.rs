@@ -39,6 +39,9 @@ pub struct Cli {
     /// Log more to stderr; twice for even more (RUST_LOG takes precedence)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Format of the log: text or JSON lines on stderr, or the journal of systemd
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    pub log: LogFormat,
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -52,6 +55,17 @@ Exit codes:
   4    the coordinator is unreachable or rejects our certificate
   130  interrupted
 status --check exits as monitoring systems expect: 0 healthy, 1 warning, 2 critical, 3 unknown";
+
+/// Format of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Text for people
+    Text,
+    /// A JSON object per line, for log collectors
+    Json,
+    /// The journal of systemd, with fields
+    Journald,
+}
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -116,6 +130,9 @@ pub enum Verb {
     /// List losses and repairs, with times and rates
     #[command(after_help = "Example: mend history -n 20")]
     History(HistoryArgs),
+    /// List the requests that changed something: by whom, from where, with which arguments and result
+    #[command(after_help = "Example: mend audit --since 2d")]
+    Audit(HistoryArgs),
     /// Wait until every stripe is healthy, or until no repair is queued or running
     #[command(after_help = "Example: mend wait --for safe --timeout 10m")]
     Wait(WaitArgs),

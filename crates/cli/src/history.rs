@@ -1,9 +1,9 @@
-//! Implements `mend history` and `mend wait`.
+//! Implements `mend history`, `mend audit` and `mend wait`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use client::{Client, HistoryEntry, HistoryEvent, natural};
+use client::{AuditEntry, AuditedRequest, Client, HistoryEntry, HistoryEvent, natural};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -11,13 +11,44 @@ use crate::args::{HistoryArgs, WaitArgs, WaitFor};
 use crate::failure::Failure;
 use crate::format::{count, date, lasting, printable, rate, size};
 
+/// How many entries are listed by default.
+const LISTED: usize = 50;
+
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// Implements `mend history`.
 pub async fn history(client: &Client, args: &HistoryArgs) -> Result<Answer, Failure> {
-    let entries = client.history(args.last).await?;
+    let entries = client.history(since(args), most(args)).await?;
     let text: String = entries.iter().map(line).collect();
     Ok(Answer::new(if entries.is_empty() { "no events yet".to_owned() } else { text }, &entries))
+}
+
+/// Implements `mend audit`.
+pub async fn audit(client: &Client, args: &HistoryArgs) -> Result<Answer, Failure> {
+    let entries = client.audit(since(args), most(args)).await?;
+    let text: String = entries.iter().map(audit_line).collect();
+    Ok(Answer::new(if entries.is_empty() { "no changes yet".to_owned() } else { text }, &entries))
+}
+
+fn audit_line(entry: &AuditEntry) -> String {
+    let AuditedRequest { member, address, request, arguments, status, error } = &entry.request;
+    let arguments = if arguments.is_null() { String::new() } else { format!(" {arguments}") };
+    let result = match error {
+        Some(error) => format!("refused ({status}): {error}"),
+        None if *status < 400 => "done".to_owned(),
+        None => format!("refused ({status})"),
+    };
+    let at = date(entry.at_unix_ms);
+    format!("{at}  {}\n", printable(&format!("{member} from {address}: {request}{arguments}: {result}")))
+}
+
+fn since(args: &HistoryArgs) -> Option<u64> {
+    let since = args.since?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn most(args: &HistoryArgs) -> usize {
+    args.last.unwrap_or(if args.since.is_some() { usize::MAX } else { LISTED })
 }
 
 fn line(entry: &HistoryEntry) -> String {

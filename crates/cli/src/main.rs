@@ -35,14 +35,17 @@ use std::thread;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
-use args::{Cli, Verb};
+use args::{Cli, LogFormat, Verb};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return misspelt(&error),
     };
-    log_to_stderr(&cli);
+    if let Err(error) = start_log(&cli) {
+        let failure = failure::Failure::new(format!("cannot log to the journal of systemd: {error}"));
+        return failure.help("use --log text or --log json").print(cli.output);
+    }
     if let Verb::Lab(args) = cli.verb {
         return lab::start(&args).print(cli.output);
     }
@@ -90,9 +93,14 @@ fn runtime(verb: &Verb) -> io::Result<Runtime> {
     }
 }
 
-/// Logs to stderr. Without `RUST_LOG` and `--verbose`, daemons log at `info` and other verbs at `error`.
-fn log_to_stderr(cli: &Cli) {
+/// Starts the log, on stderr or in the journal. Without `RUST_LOG` and `--verbose`, daemons log at `info` and other verbs at `error`.
+///
+/// # Errors
+/// If the journal cannot be reached.
+fn start_log(cli: &Cli) -> std::io::Result<()> {
     use tracing_subscriber::EnvFilter;
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::util::SubscriberInitExt as _;
     let level = match (cli.verbose, cli.verb.is_daemon()) {
         (0, true) => "info",
         (0, false) => "error",
@@ -101,12 +109,15 @@ fn log_to_stderr(cli: &Cli) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .log_internal_errors(false) // Reporting them would panic if stderr is a file on a full disk.
-        .with_ansi(colours)
-        .with_target(false)
-        .init();
+        .with_target(false);
+    let registry = tracing_subscriber::registry().with(filter);
+    match cli.log {
+        LogFormat::Text => registry.with(lines.with_ansi(std::io::stderr().is_terminal())).init(),
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
+        LogFormat::Journald => registry.with(tracing_journald::layer()?).init(),
+    }
+    Ok(())
 }

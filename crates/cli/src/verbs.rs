@@ -76,6 +76,7 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
             Verb::Node(action) => nodes::node(&client, cluster, action, detail).await,
             Verb::Rebalance(args) => nodes::rebalance(&client, &args, detail).await,
             Verb::History(args) => history::history(&client, &args).await,
+            Verb::Audit(args) => history::audit(&client, &args).await,
             Verb::Wait(args) => history::wait(&client, &args).await,
             Verb::Put(args) => files::put(&client, args).await,
             Verb::Get(args) => files::get(&client, args, scheme).await,

@@ -3,8 +3,9 @@
 use views::endpoints::*;
 
 use crate::{
-    Client, ClientError, Condition, ConditionCode, HistoryEntry, MaintenanceRequest, MuteRequest, NodeView,
-    RebalanceRequest, RebalanceView, RepairView, ReplaceRequest, SafetyView, SettingsRequest, SettingsView,
+    AuditEntry, Client, ClientError, Condition, ConditionCode, HistoryEntry, MaintenanceRequest, MuteRequest,
+    NodeView, RebalanceRequest, RebalanceView, RepairView, ReplaceRequest, SafetyView, SettingsRequest,
+    SettingsView,
 };
 
 impl Client {
@@ -104,11 +105,27 @@ impl Client {
         self.http().ask::<Unmute>(code.name().to_owned()).await
     }
 
-    /// Returns the last `most` events of the cluster's history, oldest first.
+    /// Returns the last `most` events of the cluster's history since a time, oldest first.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn history(&self, most: usize) -> Result<Vec<HistoryEntry>, ClientError> {
-        self.http().query::<GetHistory>((), &HistoryQuery { most: Some(most) }).await
+    pub async fn history(
+        &self,
+        since_unix_ms: Option<u64>,
+        most: usize,
+    ) -> Result<Vec<HistoryEntry>, ClientError> {
+        self.http().query::<GetHistory>((), &HistoryQuery { most: Some(most), since_unix_ms }).await
+    }
+
+    /// Returns the last `most` requests since a time that changed something or tried to, oldest first.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn audit(
+        &self,
+        since_unix_ms: Option<u64>,
+        most: usize,
+    ) -> Result<Vec<AuditEntry>, ClientError> {
+        self.http().query::<GetAudit>((), &HistoryQuery { most: Some(most), since_unix_ms }).await
     }
 }

@@ -12,11 +12,11 @@ use crate::effect::Reply;
 use crate::error::RequestError;
 use crate::out::Out;
 use views::{
-    AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, Condition, ContradictoryStripes,
-    FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest, MuteRequest, NodeView, OrphansView,
-    PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView, RebalanceRequest, RebalanceView,
-    RepairRequest, RepairView, ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status,
-    StripeView, TopologyView,
+    AcceptRequest, AcceptedView, AuditEntry, AuditedRequest, BlockPlace, CapsRequest, CapsView, Condition,
+    ContradictoryStripes, FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest, MuteRequest,
+    NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView,
+    RebalanceRequest, RebalanceView, RepairRequest, RepairView, ReplaceRequest, SafetyView, ScrubView,
+    SettingsRequest, SettingsView, Status, StripeView, TopologyView,
 };
 
 /// Declares the enums of requests and the enum that wraps them all.
@@ -50,8 +50,12 @@ commands! {
     /// Requests about the cluster as a whole.
     Cluster ClusterCommand {
         Status(Reply<Status>),
-        /// Returns the last events, at most this number of them.
-        History(usize, Reply<Vec<HistoryEntry>>),
+        /// Returns the last events since a time, at most this number of them.
+        History(u64, usize, Reply<Vec<HistoryEntry>>),
+        /// Returns the last audited requests since a time, at most this number of them.
+        Audit(u64, usize, Reply<Vec<AuditEntry>>),
+        /// Records an audited request.
+        NoteAudit(Box<AuditedRequest>, Reply<()>),
         Settings(Reply<SettingsView>),
         ChangeSettings(SettingsRequest, Reply<SettingsView>),
         /// Mutes the condition with this code.

@@ -73,10 +73,11 @@ impl History {
         (!texts.is_empty()).then(|| format!("repair {repair} ({target}) failed: {}", texts.join("; ")))
     }
 
-    /// Returns the last `most` entries, the oldest first.
-    pub(crate) fn history(&self, most: usize) -> Vec<HistoryEntry> {
-        let entries = &self.entries;
-        entries.iter().skip(entries.len().saturating_sub(most)).cloned().collect()
+    /// Returns the last `most` entries since this time, the oldest first.
+    pub(crate) fn history(&self, since_unix_ms: u64, most: usize) -> Vec<HistoryEntry> {
+        let recent: Vec<&HistoryEntry> =
+            self.entries.iter().filter(|entry| entry.at_unix_ms >= since_unix_ms).collect();
+        recent[recent.len().saturating_sub(most)..].iter().map(|&entry| entry.clone()).collect()
     }
 }
 

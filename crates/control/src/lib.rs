@@ -45,6 +45,7 @@ macro_rules! answers {
 }
 
 mod answers;
+mod audit;
 mod base;
 mod commands;
 mod conditions;
@@ -82,6 +83,7 @@ use store_api::{Done, OpenError, StoreChange, StoreError};
 
 use answers::Answers;
 pub use answers::metrics::{HelperMetrics, Metrics};
+use audit::Audit;
 use base::Base;
 pub use commands::{
     CatalogCommand, ClusterCommand, Command, FileCommand, NetworkCommand, NodeCommand, RepairCommand,
@@ -209,6 +211,7 @@ pub struct Control {
     storing: Storing,
     history: History,
     conditions: Conditions,
+    audit: Audit,
     out: Out,
 }
 
@@ -229,6 +232,7 @@ impl Control {
             storing: Storing::default(),
             history: History::default(),
             conditions: Conditions::default(),
+            audit: Audit::default(),
             out: Out::new(rng, numbers),
         };
         core.recall(&records);
@@ -250,6 +254,7 @@ impl Control {
         self.stripes.condemned.recall(records);
         self.history.recall_history(records, &mut self.out);
         self.conditions.recall(records, &mut self.out);
+        self.audit.recall(records, &mut self.out);
         self.stripes.recall_contradictions(outer_facts!(self), records, &mut self.out);
         self.nodes.registry.recall_outages(&self.base, records, &mut self.out);
         let repairs = &mut self.repairs;
@@ -281,7 +286,7 @@ impl Control {
             Event::Failed { number, error } => self.not_stored(number, error),
             Event::Recovered(result) => self.storage_recovered(result),
             Event::Changed(changes) => self.take_changes(changes),
-            Event::Certificate { role, expires } => self.nodes.certificates.note(role, expires),
+            Event::Certificate { role, expires } => self.note_certificate(role, expires),
             // Only a restart turns encryption off again, so that an edit of mend.toml cannot do so by
             // accident.
             Event::EncryptEdges => self.nodes.encrypt_edges(),
@@ -331,6 +336,14 @@ impl Control {
         self.repairs.let_go(&late);
         self.work();
         self.pass_on();
+    }
+
+    /// Remembers a member's certificate. A new one is recorded in the audit.
+    fn note_certificate(&mut self, role: Role, expires: SystemTime) {
+        let member = role.to_string();
+        if self.nodes.certificates.note(role, expires) {
+            self.audit.note_certificate(member, expires, self.base.unix_ms, &mut self.out);
+        }
     }
 
     /// Remembers which conditions have begun and ended.

@@ -5,6 +5,7 @@
 //! to the control plane.
 
 pub(crate) mod asking;
+mod auditing;
 mod routing;
 
 use std::time::Duration;
@@ -42,7 +43,12 @@ fn routes() -> Routes {
     let routes = Routes::default()
         .on::<GetStatus, _>(|_, reply| ClusterCommand::Status(reply))
         .on::<GetHistory, _>(|asked, reply| {
-            ClusterCommand::History(asked.query.most.unwrap_or(usize::MAX), reply)
+            let HistoryQuery { most, since_unix_ms } = asked.query;
+            ClusterCommand::History(since_unix_ms.unwrap_or(0), most.unwrap_or(usize::MAX), reply)
+        })
+        .on::<GetAudit, _>(|asked, reply| {
+            let HistoryQuery { most, since_unix_ms } = asked.query;
+            ClusterCommand::Audit(since_unix_ms.unwrap_or(0), most.unwrap_or(usize::MAX), reply)
         })
         .on::<GetSettings, _>(|_, reply| ClusterCommand::Settings(reply))
         .on::<ChangeSettings, _>(|asked, reply| ClusterCommand::ChangeSettings(asked.body, reply))
@@ -184,8 +190,10 @@ impl ApiServer {
 async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
     let allowed = match &caller.role {
         Some(Role::Client(_)) => true,
-        // The catalog contains the names of all files, which helpers do not need.
-        Some(Role::Helper(_)) => request.method() == Method::GET && request.uri().path() != "/v1/catalog",
+        // The catalog and the audit contain the names of files, which helpers do not need.
+        Some(Role::Helper(_)) => {
+            request.method() == Method::GET && !["/v1/catalog", "/v1/audit"].contains(&request.uri().path())
+        }
         Some(Role::Plugin(_)) => is_for_plugins(request.method(), request.uri().path()),
         Some(Role::Monitor(_)) => metrics::PATHS.contains(&request.uri().path()),
         Some(Role::Coordinator) | None => false,

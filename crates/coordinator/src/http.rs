@@ -5,6 +5,7 @@
 //! request in progress, and when its peer has disappeared.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,6 +39,7 @@ const STREAMS_AT_ONCE: u32 = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub role: Option<Role>,
+    pub address: IpAddr,
 }
 
 /// Serves until the future is dropped, which also drops all connections.
@@ -55,7 +57,7 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router
                             return;
                         };
                         tokio::select! {
-                            () = converse(stream, role, router) => {}
+                            () = converse(stream, Caller { role, address: address.ip() }, router) => {}
                             () = slot.displaced() => {}
                         }
                     });
@@ -68,11 +70,11 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router
     }
 }
 
-async fn converse(stream: TlsStream<TcpStream>, role: Option<Role>, router: Router) {
+async fn converse(stream: TlsStream<TcpStream>, caller: Caller, router: Router) {
     let activity = Arc::new(Activity::default());
     activity.moved();
     let watched = Watched { stream, activity: activity.clone() };
-    let caller = ConnectInfo(Caller { role });
+    let caller = ConnectInfo(caller);
     let service = service_fn(|mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(caller.clone());
         let answering = Answering::begin(&activity);

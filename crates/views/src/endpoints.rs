@@ -10,11 +10,11 @@ use serde_json::Value;
 use utoipa::{IntoParams, OpenApi};
 
 use crate::{
-    AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, Condition, ContradictoryStripes,
-    ErrorBody, FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest, MuteRequest, NodeView,
-    OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView, RebalanceRequest,
-    RebalanceView, RepairRequest, RepairView, ReplaceRequest, SafetyView, ScrubView, SettingsRequest,
-    SettingsView, Status, StripeView, TopologyView,
+    AcceptRequest, AcceptedView, AuditEntry, BlockPlace, CapsRequest, CapsView, Condition,
+    ContradictoryStripes, ErrorBody, FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest,
+    MuteRequest, NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest,
+    PutView, RebalanceRequest, RebalanceView, RepairRequest, RepairView, ReplaceRequest, SafetyView,
+    ScrubView, SettingsRequest, SettingsView, Status, StripeView, TopologyView,
 };
 
 /// An HTTP method.
@@ -157,12 +157,14 @@ fn some_redundancy() -> u32 {
     1
 }
 
-/// Limits the history in the answer.
+/// Limits the history or the audit in the answer.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct HistoryQuery {
     /// The maximum number of entries; all that are kept if absent.
     pub most: Option<usize>,
+    /// Lists only entries since this time, in milliseconds since 1970.
+    pub since_unix_ms: Option<u64>,
 }
 
 /// Expands to the type of an answer; `[T]` stands for a list.
@@ -344,6 +346,12 @@ endpoints! {
     GetHistory history = Get get "/v1/history"
         query HistoryQuery,
         answer [HistoryEntry] "Past events, oldest first";
+
+    /// Lists the requests that changed something or tried to, oldest first: by whom, from where, with which arguments
+    /// and which result. Puts and the requests of plug-ins are not listed.
+    GetAudit audit = Get get "/v1/audit"
+        query HistoryQuery,
+        answer [AuditEntry] "The requests, oldest first";
 
     /// Lists files by name.
     ListFiles files = Get get "/v1/files"

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod caps;
 mod conditions;
 pub mod endpoints;
@@ -17,6 +18,7 @@ mod states;
 mod status;
 mod topology;
 
+pub use audit::*;
 pub use caps::*;
 pub use conditions::*;
 pub use files::*;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use cluster::{Address, Bandwidth, Name, RepairAfter};
@@ -142,9 +142,19 @@ pub enum WaitFor {
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// The number of entries to show
-    #[arg(short = 'n', long, default_value_t = 50, value_name = "N")]
-    pub last: usize,
+    /// The number of entries to show [default: 50, or all with --since]
+    #[arg(short = 'n', long, value_name = "N")]
+    pub last: Option<usize>,
+    /// Show entries since this time: 2h, or 2026-11-26T17:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub since: Option<SystemTime>,
+}
+
+/// Parses a moment: a time ago, such as `2h`, or a date.
+fn moment(text: &str) -> Result<SystemTime, String> {
+    let ago = humantime::parse_duration(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
+    ago.or_else(|| humantime::parse_rfc3339_weak(text).ok())
+        .ok_or_else(|| "write a time ago such as 2h, or a date such as 2026-11-26T17:00:00Z".to_owned())
 }
 
 /// Parses a number of seconds, or a time such as `2m`.

@@ -232,3 +232,38 @@ fn a_dead_helper_is_replaced_by_a_new_one() {
     cluster.mend(&["node", "remove", "h2"]).ok();
     cluster.assert_reads("film", &content, &[]);
 }
+
+#[test]
+fn every_change_is_recorded_with_its_author_and_result() {
+    let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    cluster.put("film", 300_000);
+    assert_eq!(cluster.mend(&["audit"]).ok().out.trim(), "no changes yet", "puts and reads are no changes");
+    cluster.mend(&["issue", "client", "ann"]).ok();
+    cluster.mend(&["--client", "ann", "caps", "--total", "8gbit"]).ok();
+    cluster.mend(&["node", "maintenance", "h2", "--for", "1h"]).ok();
+    cluster.mend(&["cancel", "777"]).fails_with(&["there is no repair 777"]);
+    cluster.mend(&["rm", "film"]).ok();
+    cluster.kill("coordinator");
+    cluster.start(&["--log", "json", "coordinator"]);
+    cluster.await_ready();
+    let told = cluster.mend(&["audit", "--since", "1h"]).ok().out;
+    let lines: Vec<&str> = told.lines().collect();
+    let expected = [
+        ("client ann from 127.0.0.1: POST /v1/caps {\"cluster\":1000000000}", "done"),
+        ("client admin from 127.0.0.1: PUT /v1/nodes/h2/maintenance {\"for_ms\":3600000}", "done"),
+        ("client admin from 127.0.0.1: DELETE /v1/repairs/777", "refused (404): there is no repair 777"),
+        ("client admin from 127.0.0.1: DELETE /v1/files/film", "done"),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{told}");
+    for (line, (request, result)) in lines.iter().zip(expected) {
+        assert!(line.contains(request) && line.ends_with(result), "{line}");
+    }
+    let entries = cluster.mend(&["audit", "-n", "1", "--output", "json"]).ok().json();
+    assert_eq!(entries[0]["request"], "DELETE /v1/files/film");
+    assert_eq!(cluster.mend(&["audit", "--since", "2126-01-01T00:00:00Z"]).ok().out.trim(), "no changes yet");
+    cluster.mend(&["history", "--since", "never"]).fails_with(&["write a time ago such as 2h"]);
+    for line in cluster.log("coordinator").lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
+    }
+}

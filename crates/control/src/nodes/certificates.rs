@@ -12,8 +12,10 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    pub(crate) fn note(&mut self, role: Role, expires: SystemTime) {
-        self.expire.insert(role.to_string(), (role, expires));
+    /// Notes the certificate that a member has shown. Returns whether it replaces another one.
+    pub(crate) fn note(&mut self, role: Role, expires: SystemTime) -> bool {
+        let before = self.expire.insert(role.to_string(), (role, expires));
+        before.is_some_and(|(_, before)| before != expires)
     }
 
     pub(crate) fn forget(&mut self, role: &Role) {

@@ -5,6 +5,7 @@ use views::{Condition, MuteRequest, SettingsRequest, SettingsView};
 use crate::Control;
 use crate::commands::{ClusterCommand, Command, answer};
 use crate::error::RequestError;
+use crate::storing::then::Then;
 
 impl Control {
     pub(crate) fn carry_out(&mut self, command: Command) {
@@ -30,7 +31,16 @@ impl ClusterCommand {
                 refresh_status(control);
                 answer(reply, control.answers().status(), &mut control.out);
             }
-            Self::History(most, reply) => control.out.answer(reply, Ok(control.history.history(most))),
+            Self::History(since, most, reply) => {
+                control.out.answer(reply, Ok(control.history.history(since, most)));
+            }
+            Self::Audit(since, most, reply) => {
+                control.out.answer(reply, Ok(control.audit.entries(since, most)));
+            }
+            Self::NoteAudit(request, reply) => {
+                let (unix_ms, then) = (control.base.unix_ms, Then::Audited(reply));
+                control.audit.note(*request, unix_ms, then, &mut control.out);
+            }
             Self::Settings(reply) => {
                 let view = control.answers().settings_view();
                 control.out.answer(reply, Ok(view));

@@ -47,6 +47,7 @@ impl Control {
                 repairs.claims.answered(&stripe, result, self.base.now, others);
             }
             Then::Node(then) => then.go_on(self, result),
+            Then::Audited(reply) => self.out.answer(reply, result.map(drop).map_err(Into::into)),
             Then::Inspected { scrub } => self.scrub.inspected_in_scrub(facts!(self), scrub, &mut self.out),
         }
     }

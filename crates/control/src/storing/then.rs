@@ -26,6 +26,8 @@ pub(crate) enum Then {
     Stripe(StripeThen),
     Repair(RepairThen),
     Node(NodeThen),
+    /// An audited request is recorded, so its caller can be answered.
+    Audited(Reply<()>),
     /// The store has inspected the files that it keeps next to blocks, for this scrub.
     Inspected {
         scrub: u64,

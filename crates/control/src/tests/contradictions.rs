@@ -78,7 +78,7 @@ fn a_contradiction_survives_restarts_until_a_check_covers_every_good_block() {
     restart(&mut cluster);
     let status = cluster.status();
     assert!(status.healthy && status.damage.contradictions.is_empty(), "{}", status.summary);
-    let history = cluster.core().history.history(10);
+    let history = cluster.core().history.history(0, 10);
     let said = |what: fn(&HistoryEvent) -> bool| history.iter().filter(|entry| what(&entry.what)).count();
     assert_eq!(said(|event| matches!(event, HistoryEvent::Contradiction { .. })), 1);
     assert_eq!(said(|event| matches!(event, HistoryEvent::ContradictionSettled { .. })), 1);

@@ -23,7 +23,7 @@ impl TestCluster {
 
     fn history(&mut self) -> Vec<HistoryEvent> {
         let entries: Vec<HistoryEntry> =
-            self.ask(|reply| ClusterCommand::History(usize::MAX, reply)).unwrap();
+            self.ask(|reply| ClusterCommand::History(0, usize::MAX, reply)).unwrap();
         entries.into_iter().map(|entry| entry.what).collect()
     }
 

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use views::endpoints::{Endpoint, Method, PathParameter, RequestBody};
 
 use super::asking::{ApiError, Asking};
+use super::auditing::Audited;
 use crate::http::Caller;
 
 /// Maximum size of a request body in bytes.
@@ -59,7 +60,17 @@ impl Routes {
         F: Fn(Asked<E>) -> A + Clone + Send + Sync + 'static,
         A: Future<Output: IntoResponse> + Send,
     {
-        let handler = move |asked: Asked<E>| answer(asked);
+        let handler = move |asked: Asked<E>| {
+            let audited = Audited::begin(&asked);
+            let answering = answer(asked);
+            async move {
+                let answer = answering.await.into_response();
+                match audited {
+                    Some(audited) => audited.end(answer).await,
+                    None => answer,
+                }
+            }
+        };
         self.router = self.router.route(E::PATH, on(filter(E::METHOD), handler));
         self.mounted.push((E::METHOD, E::PATH));
         self

@@ -138,7 +138,7 @@ impl<'s> Operator<'s> {
         self.order(StripeCommand::Contradictions);
         self.order(|reply| NodeCommand::OkToStop(names, 0, reply));
         self.order(|reply| NodeCommand::SafeToRemove(safe, reply));
-        self.order(|reply| ClusterCommand::History(100, reply));
+        self.order(|reply| ClusterCommand::History(0, 100, reply));
         self.order::<Box<dyn Snapshot>, _>(CatalogCommand::Snapshot);
         self.order(|reply| RepairCommand::State(1, ItemPage::default(), reply));
         self.order(|reply| RepairCommand::Change(1, None, Duration::from_secs(3), reply));

@@ -1,0 +1,136 @@
+//! Records requests that change something, with the caller and the result.
+
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::response::Response;
+use cluster::Role;
+use control::ClusterCommand;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+use views::endpoints::{Endpoint, Method, PathParameter};
+use views::{AuditedRequest, ErrorBody};
+
+use super::asking::Asking;
+use super::routing::Asked;
+
+/// The largest refusal that is read for its reason.
+const MOST_BYTES: usize = 64 << 10;
+/// How long an answer waits for its record.
+const RECORD_LIMIT: Duration = Duration::from_secs(1);
+/// Requests that are not recorded although they are not `GET`: puts are the store's daily work, and plans change
+/// nothing.
+const NOT_RECORDED: [&str; 2] = ["/v1/puts", "/v1/plans"];
+
+/// A request that is recorded once it is answered.
+pub(super) struct Audited {
+    core: Asking,
+    request: AuditedRequest,
+}
+
+impl Audited {
+    /// Notes a request, if it may change something. Requests of plug-ins are repairs of their own stripes, which the
+    /// history has.
+    pub(super) fn begin<E: Endpoint>(asked: &Asked<E>) -> Option<Self> {
+        let is_work = NOT_RECORDED.iter().any(|path| E::PATH.starts_with(path));
+        if E::METHOD == Method::Get || is_work || matches!(asked.caller.role, Some(Role::Plugin(_))) {
+            return None;
+        }
+        let role = asked.caller.role.as_ref();
+        let mut arguments = fields(&asked.body);
+        arguments.extend(fields(&asked.query));
+        let request = AuditedRequest {
+            member: role.map_or_else(|| "of no known role".to_owned(), Role::to_string),
+            address: asked.caller.address.to_string(),
+            request: format!("{} {}", method(E::METHOD), path(E::PATH, asked.parameter.text())),
+            arguments: if arguments.is_empty() { Value::Null } else { Value::Object(arguments) },
+            status: 0,
+            error: None,
+        };
+        Some(Self { core: asked.core.clone(), request })
+    }
+
+    /// Records the request with its result. Returns the answer unchanged.
+    pub(super) async fn end(self, answer: Response) -> Response {
+        let Self { core, mut request } = self;
+        request.status = answer.status().as_u16();
+        let answer = match answer.status().is_success() {
+            true => answer,
+            false => {
+                let (answer, reason) = refusal(answer).await;
+                request.error = reason;
+                answer
+            }
+        };
+        // The caller is answered once the record is durable, or if that takes long.
+        let recorded = core.value(|reply| ClusterCommand::NoteAudit(Box::new(request), reply));
+        match timeout(RECORD_LIMIT, recorded).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "cannot record a request in the audit"),
+            Err(_) => tracing::warn!("recording a request in the audit takes long"),
+        }
+        answer
+    }
+}
+
+/// Returns the fields of a body or a query that the request has set.
+fn fields(of: &impl Serialize) -> Map<String, Value> {
+    let is_set = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    };
+    match serde_json::to_value(of) {
+        Ok(Value::Object(fields)) => fields.into_iter().filter(|(_, value)| is_set(value)).collect(),
+        _ => Map::new(),
+    }
+}
+
+fn method(method: Method) -> &'static str {
+    match method {
+        Method::Get => "GET",
+        Method::Post => "POST",
+        Method::Put => "PUT",
+        Method::Patch => "PATCH",
+        Method::Delete => "DELETE",
+    }
+}
+
+/// Fills in the parameter of a path.
+fn path(path: &str, parameter: Option<String>) -> String {
+    match (path.split_once('{'), parameter) {
+        (Some((before, rest)), Some(parameter)) => {
+            format!("{before}{parameter}{}", rest.split_once('}').map_or("", |(_, after)| after))
+        }
+        _ => path.to_owned(),
+    }
+}
+
+/// Reads the reason from a refusal. Returns the refusal unchanged.
+async fn refusal(answer: Response) -> (Response, Option<String>) {
+    let (head, body) = answer.into_parts();
+    let bytes = to_bytes(body, MOST_BYTES).await.unwrap_or_default();
+    let reason = serde_json::from_slice::<ErrorBody>(&bytes).ok().map(|body| body.error);
+    (Response::from_parts(head, Body::from(bytes)), reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_filled_in() {
+        assert_eq!(path("/v1/nodes/{node}/drain", Some("h3".into())), "/v1/nodes/h3/drain");
+        assert_eq!(path("/v1/caps", None), "/v1/caps");
+    }
+
+    #[test]
+    fn only_fields_that_are_set_are_recorded() {
+        let body =
+            serde_json::json!({ "all": true, "block": null, "requestors": [], "dry_run": false, "n": 0 });
+        assert_eq!(Value::Object(fields(&body)), serde_json::json!({ "all": true, "n": 0 }));
+        assert!(fields(&()).is_empty());
+    }
+}
