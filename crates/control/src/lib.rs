@@ -82,7 +82,7 @@ use serde_json::Value;
 use store_api::{Done, OpenError, StoreChange, StoreError};
 
 use answers::Answers;
-pub use answers::metrics::{HelperMetrics, Metrics};
+pub use answers::metrics::{DataMetrics, HelperMetrics, Metrics, RepairMetrics};
 use audit::Audit;
 use base::Base;
 pub use commands::{
@@ -286,7 +286,12 @@ impl Control {
             Event::Failed { number, error } => self.not_stored(number, error),
             Event::Recovered(result) => self.storage_recovered(result),
             Event::Changed(changes) => self.take_changes(changes),
-            Event::Certificate { role, expires } => self.note_certificate(role, expires),
+            Event::Certificate { role, expires } => {
+                let member = role.to_string();
+                if self.nodes.certificates.note(role, expires) {
+                    self.audit.note_certificate(member, expires, self.base.unix_ms, &mut self.out);
+                }
+            }
             // Only a restart turns encryption off again, so that an edit of mend.toml cannot do so by
             // accident.
             Event::EncryptEdges => self.nodes.encrypt_edges(),
@@ -328,7 +333,7 @@ impl Control {
             self.out.ask_storage(Ask::KeepCopy);
         }
         self.repairs.note_progress(facts!(self), &self.jobs);
-        self.note_conditions();
+        routes::requests::note_conditions(self);
         self.tell_changes();
         self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
         self.link_tests.end_late_trial(&self.base, &mut self.out);
@@ -336,28 +341,6 @@ impl Control {
         self.repairs.let_go(&late);
         self.work();
         self.pass_on();
-    }
-
-    /// Remembers a member's certificate. A new one is recorded in the audit.
-    fn note_certificate(&mut self, role: Role, expires: SystemTime) {
-        let member = role.to_string();
-        if self.nodes.certificates.note(role, expires) {
-            self.audit.note_certificate(member, expires, self.base.unix_ms, &mut self.out);
-        }
-    }
-
-    /// Remembers which conditions have begun and ended.
-    fn note_conditions(&mut self) {
-        if !self.conditions.is_due(self.base.now) {
-            return;
-        }
-        routes::requests::refresh_status(self);
-        let answers = self.answers();
-        let is_partial = answers.is_partial();
-        match answers.findings() {
-            Ok(found) => self.conditions.note(&found, is_partial, self.base.unix_ms, &mut self.out),
-            Err(error) => tracing::error!(%error, "cannot determine the conditions"),
-        }
     }
 
     /// Returns the longest wait for an event before [`handle_tick`](Self::handle_tick) is due.

@@ -194,20 +194,20 @@ fn conditions(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
 }
 
 fn data(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
-    let stripes = metrics.stripes.iter().map(|((code, survives), &stripes)| {
+    let stripes = metrics.data.stripes.iter().map(|((code, survives), &stripes)| {
         let survives = survives.map_or_else(|| "unreadable".to_owned(), |blocks| blocks.to_string());
         (vec![("code", code.clone()), ("survives", survives)], stripes as f64)
     });
     let help = "Number of stripes by code and by how many further blocks they can lose";
     writer.gauges("mend_stripes", help, stripes)?;
-    writer.gauge("mend_lost_blocks", "Number of lost blocks", Some(metrics.lost_blocks as f64))?;
-    writer.gauge("mend_lost_bytes", "Bytes of the lost blocks", Some(metrics.lost_bytes as f64))?;
-    let contradictory = Some(metrics.contradictory_stripes as f64);
+    writer.gauge("mend_lost_blocks", "Number of lost blocks", Some(metrics.data.lost_blocks as f64))?;
+    writer.gauge("mend_lost_bytes", "Bytes of the lost blocks", Some(metrics.data.lost_bytes as f64))?;
+    let contradictory = Some(metrics.data.contradictory_stripes as f64);
     let help = "Number of stripes whose blocks contradict each other";
     writer.gauge("mend_contradictory_stripes", help, contradictory)?;
     let help = "Number of stripes with several blocks on one helper";
-    writer.gauge("mend_misplaced_stripes", help, Some(metrics.misplaced_stripes as f64))?;
-    writer.gauge("mend_files", "Number of files", metrics.files.map(|files| files as f64))?;
+    writer.gauge("mend_misplaced_stripes", help, Some(metrics.data.misplaced_stripes as f64))?;
+    writer.gauge("mend_files", "Number of files", metrics.data.files.map(|files| files as f64))?;
     let help = "Writes that the storage has not acknowledged yet";
     writer.gauge("mend_writes_in_flight", help, Some(metrics.writes_in_flight as f64))
 }
@@ -233,15 +233,15 @@ fn of(helper: &str) -> Vec<(&'static str, String)> {
 }
 
 fn repairs(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
-    let open = metrics.open_repairs.iter();
+    let open = metrics.repairs.open.iter();
     let open = open.map(|(state, &repairs)| (vec![("state", state.name().to_owned())], repairs as f64));
     writer.gauges("mend_repairs", "Number of repairs that have not ended, by state", open)?;
-    let rate = Some(metrics.repair_rate as f64);
+    let rate = Some(metrics.repairs.bytes_per_s as f64);
     writer.gauge("mend_repair_rate_bytes_per_second", "Bytes of blocks rebuilt per second", rate)?;
-    let left = Some(metrics.repair_bytes_left as f64);
+    let left = Some(metrics.repairs.bytes_left as f64);
     writer.gauge("mend_repair_left_bytes", "Bytes that open repairs have yet to rebuild", left)?;
     let help = "Estimated time until the last repair ends; absent if none runs or nothing can be estimated";
-    let left = metrics.repair_time_left.map(|left| left.as_secs_f64());
+    let left = metrics.repairs.time_left.map(|left| left.as_secs_f64());
     writer.gauge("mend_repair_left_seconds", help, left)?;
     let totals = &metrics.totals;
     let ended = totals.repairs.iter().map(|(&(by_itself, state), &repairs)| {

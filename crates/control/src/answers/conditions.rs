@@ -119,298 +119,298 @@ impl<'a> Answers<'a> {
 
     /// Determines the present conditions.
     pub(crate) fn all_findings(self, census: &Census, gone: &[GoneNode]) -> Findings {
-        let mut all = self.catalog_findings();
-        all.extend(self.stripe_findings(census, gone));
-        all.extend(self.helper_findings(gone));
-        all.extend(self.room_findings(gone));
-        all.extend(self.repair_findings(census));
-        all.extend(self.scrub_finding());
-        all.extend(self.store_findings());
+        let mut all = catalog_findings(self);
+        all.extend(stripe_findings(self, census, gone));
+        all.extend(helper_findings(self, gone));
+        all.extend(room_findings(self, gone));
+        all.extend(repair_findings(self, census));
+        all.extend(scrub_finding(self));
+        all.extend(store_findings(self));
         all.sort_by_key(|finding| finding.code);
         Findings { all, is_partial: self.is_partial() }
     }
+}
 
-    fn catalog_findings(self) -> Vec<Finding> {
-        let mut found = Vec::new();
-        let claims = self.newer_advice();
-        match self.facts.check_not_behind() {
-            Err(behind) => {
-                let text = format!("{behind}; {}", behind.next_step());
-                let names: Vec<String> =
-                    self.facts.newer_views().into_iter().map(|claim| claim.node).collect();
-                found.push(
-                    Finding::about(ConditionCode::CatalogOld, &names, text)
-                        .with_word("STOPPED")
-                        .with_details(claims),
-                );
-            }
-            Ok(()) if self.facts.stripes.newer.has_claims() => {
-                let names: Vec<String> =
-                    self.facts.newer_views().into_iter().map(|claim| claim.node).collect();
-                let text = format!("{} lists blocks newer than the catalog", list(&names));
-                found.push(
-                    Finding::about(ConditionCode::CatalogOld, &names, text)
-                        .with_severity(Severity::Warning)
-                        .with_details(claims),
-                );
-            }
-            Ok(()) => {}
-        }
-        if let Err(fault) = self.facts.storing.write_path.check() {
-            let text = format!("{fault}; {}", fault.next_step());
-            found.push(Finding::new(ConditionCode::CatalogFailing, 1, text).with_word("READ-ONLY"));
-        }
-        if let Some(why) = self.facts.stripes.news.unlisted() {
-            let finding = Finding::new(ConditionCode::StoreUnlisted, 1, why.to_owned());
-            found.push(finding.with_word("UNKNOWN"));
-        } else if !self.facts.nodes.settled {
-            let text = "helpers are still registering".to_owned();
-            found.push(Finding::new(ConditionCode::Starting, 1, text).with_word("starting"));
-        }
-        found
-    }
-
-    fn stripe_findings(self, census: &Census, gone: &[GoneNode]) -> Vec<Finding> {
-        let mut found = Vec::new();
-        let unjudged = &self.facts.stripes.unjudged;
-        if !unjudged.is_empty() {
-            let names: Vec<String> = unjudged.views().into_iter().map(|stripe| stripe.stripe).collect();
-            let text = format!("the state of {} is unknown", count(names.len() as u64, "stripe"));
-            found.push(
-                Finding::about(ConditionCode::NotJudged, &names, text)
-                    .with_word("NOT KNOWN")
-                    .with_details(unjudged.advice()),
-            );
-        }
-        found.extend(damage_findings(census));
-        if let Some(lost) = found.iter_mut().find(|finding| is_loss(finding.code)) {
-            lost.details.extend(self.loss_details(census, gone));
-        }
-        if let Some(misplaced) = found.iter_mut().find(|finding| finding.code == ConditionCode::Misplaced) {
-            misplaced.details.extend(self.misplaced_advice(census));
-        }
-        if let Some(text) = unheard::text(self.facts) {
-            let names = unheard::names(self.facts);
-            found.push(Finding::about(ConditionCode::Incomplete, &names, text).with_word("INCOMPLETE"));
-        }
-        if let Some(text) = self.scrub.proof.words(census.stripes) {
-            let left = self.scrub.proof.left() as u64;
-            found.push(
-                Finding::new(ConditionCode::Unproven, left, text)
-                    .with_word("UNPROVEN")
-                    .with_details(self.scrub.proof.advice(census.stripes)),
-            );
-        }
-        found
-    }
-
-    /// Returns sentences about the repair of lost blocks.
-    fn loss_details(self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
-        let waiting = self.repairs.healing.waiting_stripes(self.facts);
-        let mut details: Vec<String> = waiting.into_iter().map(|waiting| waiting.text).collect();
-        let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
-        let here = census.blocks_lost.saturating_sub(on_gone);
-        if here > 0 && self.facts.nodes.settled && self.facts.may_change() && !self.repairs.queue.rebuilds() {
-            details.extend(self.repairs.healing.advice(self.facts, here));
-        }
-        details
-    }
-
-    fn helper_findings(self, gone: &[GoneNode]) -> Vec<Finding> {
-        let nodes = &self.facts.nodes;
-        let mut found = Vec::new();
-        if !gone.is_empty() {
-            let names: Vec<String> = gone.iter().map(|gone| gone.node.clone()).collect();
-            let is_down = if names.len() == 1 { "is down" } else { "are down" };
-            let text = format!("{} {is_down}: {}", count(names.len() as u64, "helper"), list(&names));
-            let is_expected = |gone: &GoneNode| {
-                matches!(gone.recovery, RecoveryState::Needless | RecoveryState::Maintenance)
-            };
-            let severity = if gone.iter().all(is_expected) { Severity::Ok } else { Severity::Warning };
-            let told = gone.iter().filter(|gone| gone.recovery != RecoveryState::Running);
-            found.push(
-                Finding::about(ConditionCode::HelperGone, &names, text)
-                    .with_severity(severity)
-                    .with_details(told.map(|gone| gone.text.clone())),
-            );
-        }
-        let absent = nodes.registry.never_registered(self.facts.base);
-        if let ([first, ..], true) = (&absent[..], self.facts.base.now >= SETTLE_LIMIT) {
-            let has = if absent.len() == 1 { "has" } else { "have" };
-            let text = format!("{} of mend.toml {has} never registered", list(&absent));
-            let detail = format!(
-                "{text}: start it (mend helper {first}), or take it off the list (mend node remove {first})"
-            );
-            found.push(
-                Finding::about(ConditionCode::HelperNeverRegistered, &absent, text).with_details([detail]),
-            );
-        }
-        let slow: Vec<String> = nodes
-            .live_helpers()
-            .filter(|&node| nodes.bandwidth.is_slow(node))
-            .map(|node| nodes.name(node))
-            .collect();
-        if !slow.is_empty() {
-            let text = format!("slow: {}", list(&slow));
-            found.push(Finding::about(ConditionCode::HelperSlow, &slow, text));
-        }
-        found.extend(self.flapping_finding());
-        let skewed = nodes.skewed.texts(self.facts.base.now);
-        if !skewed.is_empty() {
-            let names: Vec<String> = skewed.iter().map(|(name, _)| name.clone()).collect();
-            let text = format!("another version of mend: {}", list(&names));
-            found.push(
-                Finding::about(ConditionCode::VersionSkew, &names, text)
-                    .with_details(skewed.into_iter().map(|(_, why)| why)),
-            );
-        }
-        let warnings =
-            nodes.certificates.warnings(UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms));
-        if !warnings.is_empty() {
-            let certificates = count(warnings.len() as u64, "certificate");
-            let text = format!("{certificates} expired or about to expire");
-            let finding = Finding::new(ConditionCode::CertificateExpires, warnings.len() as u64, text);
-            found.push(finding.with_details(warnings));
-        }
-        found
-    }
-
-    /// Finds helpers that were lost again and again, according to the history.
-    fn flapping_finding(self) -> Option<Finding> {
-        let since = self.facts.base.unix_ms.saturating_sub(FLAPPING_MS);
-        let recent = self.history.entries.iter().rev().take_while(|entry| entry.at_unix_ms >= since);
-        let mut losses = std::collections::BTreeMap::<&str, u64>::new();
-        for entry in recent {
-            if let HistoryEvent::NodeLost { node, .. } = &entry.what {
-                *losses.entry(node).or_default() += 1;
-            }
-        }
-        losses.retain(|_, losses| *losses >= FLAPPING_LOSSES);
-        let names: Vec<String> = losses.keys().map(|&name| name.to_owned()).collect();
-        let details =
-            losses.iter().map(|(name, losses)| format!("{name} was lost {losses} times within an hour"));
-        let text = format!("lost again and again: {}", list(&names));
-        (!names.is_empty())
-            .then(|| Finding::about(ConditionCode::HelperFlapping, &names, text).with_details(details))
-    }
-
-    fn room_findings(self, gone: &[GoneNode]) -> Vec<Finding> {
-        let mut found = Vec::new();
-        let full = self.full_nodes();
-        for (code, is_full, word) in
-            [(ConditionCode::Full, true, "full"), (ConditionCode::NearFull, false, "nearly full")]
-        {
+fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let claims = answers.newer_advice();
+    match answers.facts.check_not_behind() {
+        Err(behind) => {
+            let text = format!("{behind}; {}", behind.next_step());
             let names: Vec<String> =
-                full.iter().filter(|node| node.full == is_full).map(|node| node.node.clone()).collect();
-            if !names.is_empty() {
-                found.push(Finding::about(code, &names, format!("{word}: {}", names.join(", "))));
-            }
-        }
-        let stuck = self.stuck_drains();
-        if !stuck.is_empty() {
-            let text = format!("no room to empty {}", stuck.join(", "));
-            let details = self.leaving_views().into_iter().filter(|leaving| stuck.contains(&leaving.node));
+                answers.facts.newer_views().into_iter().map(|claim| claim.node).collect();
             found.push(
-                Finding::about(ConditionCode::NoRoomToDrain, &stuck, text)
-                    .with_details(details.map(|leaving| leaving.text)),
+                Finding::about(ConditionCode::CatalogOld, &names, text)
+                    .with_word("STOPPED")
+                    .with_details(claims),
             );
         }
-        let homeless: Vec<String> = gone
-            .iter()
-            .filter(|gone| gone.recovery == RecoveryState::NoRoom)
-            .map(|gone| gone.node.clone())
-            .collect();
-        let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
-        let knows = self.facts.nodes.settled && self.facts.may_change() && on_gone == 0;
-        if !homeless.is_empty() {
-            let text = format!("no room to rebuild the blocks of {}", list(&homeless));
-            found.push(Finding::about(ConditionCode::NoRoomToRepair, &homeless, text));
-        } else if let Some(advice) = self.repairs.fullness.advice().filter(|_| knows) {
-            let text = "no room to repair after another failure".to_owned();
+        Ok(()) if answers.facts.stripes.newer.has_claims() => {
+            let names: Vec<String> =
+                answers.facts.newer_views().into_iter().map(|claim| claim.node).collect();
+            let text = format!("{} lists blocks newer than the catalog", list(&names));
             found.push(
-                Finding::new(ConditionCode::NoRoomToRepair, 1, text)
-                    .with_severity(Severity::Ok)
-                    .with_details([advice]),
+                Finding::about(ConditionCode::CatalogOld, &names, text)
+                    .with_severity(Severity::Warning)
+                    .with_details(claims),
             );
         }
-        found
+        Ok(()) => {}
     }
+    if let Err(fault) = answers.facts.storing.write_path.check() {
+        let text = format!("{fault}; {}", fault.next_step());
+        found.push(Finding::new(ConditionCode::CatalogFailing, 1, text).with_word("READ-ONLY"));
+    }
+    if let Some(why) = answers.facts.stripes.news.unlisted() {
+        let finding = Finding::new(ConditionCode::StoreUnlisted, 1, why.to_owned());
+        found.push(finding.with_word("UNKNOWN"));
+    } else if !answers.facts.nodes.settled {
+        let text = "helpers are still registering".to_owned();
+        found.push(Finding::new(ConditionCode::Starting, 1, text).with_word("starting"));
+    }
+    found
+}
 
-    fn repair_findings(self, census: &Census) -> Vec<Finding> {
-        let mut found = Vec::new();
-        let is_damaged = census.intact < census.stripes;
-        if let Some(failure) =
-            self.history.failed_last().filter(|_| is_damaged && !self.repairs.queue.rebuilds())
-        {
-            let text = "the last repair failed, and blocks are still lost".to_owned();
-            found.push(Finding::new(ConditionCode::RepairFailed, 1, text).with_details([failure]));
-        }
-        let open = || self.repairs.queue.by_id.iter().filter(|(_, repair)| repair.is_open());
-        let stalled: Vec<(String, Duration)> = open()
-            .filter_map(|(id, repair)| {
-                Some((id.to_string(), repair.course.stalled_for(self.facts.base.now)?))
-            })
-            .filter(|(_, time)| *time >= STALLED)
-            .collect();
-        if !stalled.is_empty() {
-            let names: Vec<String> = stalled.iter().map(|(id, _)| id.clone()).collect();
-            let text = format!("no progress of repair {}", list(&names));
-            let details = stalled.iter().map(|(id, time)| {
-                let time = crate::durations::in_words(*time);
-                format!("repair {id} has made no progress for {time}; mend timeline {id} shows its steps")
-            });
-            found.push(Finding::about(ConditionCode::RepairStalled, &names, text).with_details(details));
-        }
-        let paused: Vec<String> =
-            open().filter(|(_, repair)| repair.order.paused).map(|(id, _)| id.to_string()).collect();
-        let advice = self.repairs.healing.paused_advice();
-        if !paused.is_empty() {
-            let text = format!("{} paused: {}", count(paused.len() as u64, "repair"), list(&paused));
-            found.push(
-                Finding::about(ConditionCode::RepairsPaused, &paused, text)
-                    .with_severity(if is_damaged { Severity::Warning } else { Severity::Ok })
-                    .with_details(advice),
-            );
-        }
-        found
+fn stripe_findings(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let unjudged = &answers.facts.stripes.unjudged;
+    if !unjudged.is_empty() {
+        let names: Vec<String> = unjudged.views().into_iter().map(|stripe| stripe.stripe).collect();
+        let text = format!("the state of {} is unknown", count(names.len() as u64, "stripe"));
+        found.push(
+            Finding::about(ConditionCode::NotJudged, &names, text)
+                .with_word("NOT KNOWN")
+                .with_details(unjudged.advice()),
+        );
     }
+    found.extend(damage_findings(census));
+    if let Some(lost) = found.iter_mut().find(|finding| is_loss(finding.code)) {
+        lost.details.extend(loss_details(answers, census, gone));
+    }
+    if let Some(misplaced) = found.iter_mut().find(|finding| finding.code == ConditionCode::Misplaced) {
+        misplaced.details.extend(answers.misplaced_advice(census));
+    }
+    if let Some(text) = unheard::text(answers.facts) {
+        let names = unheard::names(answers.facts);
+        found.push(Finding::about(ConditionCode::Incomplete, &names, text).with_word("INCOMPLETE"));
+    }
+    if let Some(text) = answers.scrub.proof.words(census.stripes) {
+        let left = answers.scrub.proof.left() as u64;
+        found.push(
+            Finding::new(ConditionCode::Unproven, left, text)
+                .with_word("UNPROVEN")
+                .with_details(answers.scrub.proof.advice(census.stripes)),
+        );
+    }
+    found
+}
 
-    /// Returns the finding that the blocks were not checked for a long time.
-    fn scrub_finding(self) -> Option<Finding> {
-        let steady = self.scrub.background_view(self.facts.base);
-        let last = self.scrub.last_scrub().and_then(|scrub| scrub.ended_unix_ms);
-        let round = steady.as_ref().and_then(|it| it.last_round_ended_unix_ms.or(it.round_began_unix_ms));
-        let newest = last.into_iter().chain(round).max()?;
-        let age = self.facts.base.unix_ms.saturating_sub(newest);
-        let days = age / 86_400_000;
-        let severity = if steady.is_some() { Severity::Warning } else { Severity::Ok };
-        (age >= SCRUB_OVERDUE_MS).then(|| {
-            let text = format!("no scrub has been completed for {days} days");
-            Finding::new(ConditionCode::ScrubOverdue, days, text).with_severity(severity)
-        })
+/// Returns sentences about the repair of lost blocks.
+fn loss_details(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> Vec<String> {
+    let waiting = answers.repairs.healing.waiting_stripes(answers.facts);
+    let mut details: Vec<String> = waiting.into_iter().map(|waiting| waiting.text).collect();
+    let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
+    let here = census.blocks_lost.saturating_sub(on_gone);
+    if here > 0
+        && answers.facts.nodes.settled
+        && answers.facts.may_change()
+        && !answers.repairs.queue.rebuilds()
+    {
+        details.extend(answers.repairs.healing.advice(answers.facts, here));
     }
+    details
+}
 
-    fn store_findings(self) -> Vec<Finding> {
-        let mut found = Vec::new();
-        let down = self.facts.servers_down();
-        if !down.is_empty() {
-            let text = format!("servers out of service: {}", down.join(", "));
-            found.push(Finding::about(ConditionCode::ServerDown, &down, text));
-        }
-        let troubles = &self.facts.stripes.news.troubles;
-        if !troubles.is_empty() {
-            let text = count(troubles.len() as u64, "problem") + " with the store";
-            let finding = Finding::new(ConditionCode::StoreTrouble, troubles.len() as u64, text);
-            found.push(finding.with_details(troubles.iter().cloned()));
-        }
-        let alone = self.facts.nodes.registry.servers_without_helper(self.facts.base);
-        if !alone.is_empty() {
-            let text = format!("servers without a helper: {}", alone.join(", "));
-            let detail = "blocks on servers without a helper are neither read nor repaired there".to_owned();
-            found.push(Finding::about(ConditionCode::NotCovered, &alone, text).with_details([detail]));
-        }
-        found
+fn helper_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
+    let nodes = &answers.facts.nodes;
+    let mut found = Vec::new();
+    if !gone.is_empty() {
+        let names: Vec<String> = gone.iter().map(|gone| gone.node.clone()).collect();
+        let is_down = if names.len() == 1 { "is down" } else { "are down" };
+        let text = format!("{} {is_down}: {}", count(names.len() as u64, "helper"), list(&names));
+        let is_expected =
+            |gone: &GoneNode| matches!(gone.recovery, RecoveryState::Needless | RecoveryState::Maintenance);
+        let severity = if gone.iter().all(is_expected) { Severity::Ok } else { Severity::Warning };
+        let told = gone.iter().filter(|gone| gone.recovery != RecoveryState::Running);
+        found.push(
+            Finding::about(ConditionCode::HelperGone, &names, text)
+                .with_severity(severity)
+                .with_details(told.map(|gone| gone.text.clone())),
+        );
     }
+    let absent = nodes.registry.never_registered(answers.facts.base);
+    if let ([first, ..], true) = (&absent[..], answers.facts.base.now >= SETTLE_LIMIT) {
+        let has = if absent.len() == 1 { "has" } else { "have" };
+        let text = format!("{} of mend.toml {has} never registered", list(&absent));
+        let detail = format!(
+            "{text}: start it (mend helper {first}), or take it off the list (mend node remove {first})"
+        );
+        found
+            .push(Finding::about(ConditionCode::HelperNeverRegistered, &absent, text).with_details([detail]));
+    }
+    let slow: Vec<String> = nodes
+        .live_helpers()
+        .filter(|&node| nodes.bandwidth.is_slow(node))
+        .map(|node| nodes.name(node))
+        .collect();
+    if !slow.is_empty() {
+        let text = format!("slow: {}", list(&slow));
+        found.push(Finding::about(ConditionCode::HelperSlow, &slow, text));
+    }
+    found.extend(flapping_finding(answers));
+    let skewed = nodes.skewed.texts(answers.facts.base.now);
+    if !skewed.is_empty() {
+        let names: Vec<String> = skewed.iter().map(|(name, _)| name.clone()).collect();
+        let text = format!("another version of mend: {}", list(&names));
+        found.push(
+            Finding::about(ConditionCode::VersionSkew, &names, text)
+                .with_details(skewed.into_iter().map(|(_, why)| why)),
+        );
+    }
+    let warnings =
+        nodes.certificates.warnings(UNIX_EPOCH + Duration::from_millis(answers.facts.base.unix_ms));
+    if !warnings.is_empty() {
+        let certificates = count(warnings.len() as u64, "certificate");
+        let text = format!("{certificates} expired or about to expire");
+        let finding = Finding::new(ConditionCode::CertificateExpires, warnings.len() as u64, text);
+        found.push(finding.with_details(warnings));
+    }
+    found
+}
+
+/// Finds helpers that were lost again and again, according to the history.
+fn flapping_finding(answers: Answers<'_>) -> Option<Finding> {
+    let since = answers.facts.base.unix_ms.saturating_sub(FLAPPING_MS);
+    let recent = answers.history.entries.iter().rev().take_while(|entry| entry.at_unix_ms >= since);
+    let mut losses = std::collections::BTreeMap::<&str, u64>::new();
+    for entry in recent {
+        if let HistoryEvent::NodeLost { node, .. } = &entry.what {
+            *losses.entry(node).or_default() += 1;
+        }
+    }
+    losses.retain(|_, losses| *losses >= FLAPPING_LOSSES);
+    let names: Vec<String> = losses.keys().map(|&name| name.to_owned()).collect();
+    let details =
+        losses.iter().map(|(name, losses)| format!("{name} was lost {losses} times within an hour"));
+    let text = format!("lost again and again: {}", list(&names));
+    (!names.is_empty())
+        .then(|| Finding::about(ConditionCode::HelperFlapping, &names, text).with_details(details))
+}
+
+fn room_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let full = answers.full_nodes();
+    for (code, is_full, word) in
+        [(ConditionCode::Full, true, "full"), (ConditionCode::NearFull, false, "nearly full")]
+    {
+        let names: Vec<String> =
+            full.iter().filter(|node| node.full == is_full).map(|node| node.node.clone()).collect();
+        if !names.is_empty() {
+            found.push(Finding::about(code, &names, format!("{word}: {}", names.join(", "))));
+        }
+    }
+    let stuck = answers.stuck_drains();
+    if !stuck.is_empty() {
+        let text = format!("no room to empty {}", stuck.join(", "));
+        let details = answers.leaving_views().into_iter().filter(|leaving| stuck.contains(&leaving.node));
+        found.push(
+            Finding::about(ConditionCode::NoRoomToDrain, &stuck, text)
+                .with_details(details.map(|leaving| leaving.text)),
+        );
+    }
+    let homeless: Vec<String> = gone
+        .iter()
+        .filter(|gone| gone.recovery == RecoveryState::NoRoom)
+        .map(|gone| gone.node.clone())
+        .collect();
+    let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
+    let knows = answers.facts.nodes.settled && answers.facts.may_change() && on_gone == 0;
+    if !homeless.is_empty() {
+        let text = format!("no room to rebuild the blocks of {}", list(&homeless));
+        found.push(Finding::about(ConditionCode::NoRoomToRepair, &homeless, text));
+    } else if let Some(advice) = answers.repairs.fullness.advice().filter(|_| knows) {
+        let text = "no room to repair after another failure".to_owned();
+        found.push(
+            Finding::new(ConditionCode::NoRoomToRepair, 1, text)
+                .with_severity(Severity::Ok)
+                .with_details([advice]),
+        );
+    }
+    found
+}
+
+fn repair_findings(answers: Answers<'_>, census: &Census) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let is_damaged = census.intact < census.stripes;
+    if let Some(failure) =
+        answers.history.failed_last().filter(|_| is_damaged && !answers.repairs.queue.rebuilds())
+    {
+        let text = "the last repair failed, and blocks are still lost".to_owned();
+        found.push(Finding::new(ConditionCode::RepairFailed, 1, text).with_details([failure]));
+    }
+    let open = || answers.repairs.queue.by_id.iter().filter(|(_, repair)| repair.is_open());
+    let stalled: Vec<(String, Duration)> = open()
+        .filter_map(|(id, repair)| Some((id.to_string(), repair.course.stalled_for(answers.facts.base.now)?)))
+        .filter(|(_, time)| *time >= STALLED)
+        .collect();
+    if !stalled.is_empty() {
+        let names: Vec<String> = stalled.iter().map(|(id, _)| id.clone()).collect();
+        let text = format!("no progress of repair {}", list(&names));
+        let details = stalled.iter().map(|(id, time)| {
+            let time = crate::durations::in_words(*time);
+            format!("repair {id} has made no progress for {time}; mend timeline {id} shows its steps")
+        });
+        found.push(Finding::about(ConditionCode::RepairStalled, &names, text).with_details(details));
+    }
+    let paused: Vec<String> =
+        open().filter(|(_, repair)| repair.order.paused).map(|(id, _)| id.to_string()).collect();
+    let advice = answers.repairs.healing.paused_advice();
+    if !paused.is_empty() {
+        let text = format!("{} paused: {}", count(paused.len() as u64, "repair"), list(&paused));
+        found.push(
+            Finding::about(ConditionCode::RepairsPaused, &paused, text)
+                .with_severity(if is_damaged { Severity::Warning } else { Severity::Ok })
+                .with_details(advice),
+        );
+    }
+    found
+}
+
+/// Returns the finding that the blocks were not checked for a long time.
+fn scrub_finding(answers: Answers<'_>) -> Option<Finding> {
+    let steady = answers.scrub.background_view(answers.facts.base);
+    let last = answers.scrub.last_scrub().and_then(|scrub| scrub.ended_unix_ms);
+    let round = steady.as_ref().and_then(|it| it.last_round_ended_unix_ms.or(it.round_began_unix_ms));
+    let newest = last.into_iter().chain(round).max()?;
+    let age = answers.facts.base.unix_ms.saturating_sub(newest);
+    let days = age / 86_400_000;
+    let severity = if steady.is_some() { Severity::Warning } else { Severity::Ok };
+    (age >= SCRUB_OVERDUE_MS).then(|| {
+        let text = format!("no scrub has been completed for {days} days");
+        Finding::new(ConditionCode::ScrubOverdue, days, text).with_severity(severity)
+    })
+}
+
+fn store_findings(answers: Answers<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let down = answers.facts.servers_down();
+    if !down.is_empty() {
+        let text = format!("servers out of service: {}", down.join(", "));
+        found.push(Finding::about(ConditionCode::ServerDown, &down, text));
+    }
+    let troubles = &answers.facts.stripes.news.troubles;
+    if !troubles.is_empty() {
+        let text = count(troubles.len() as u64, "problem") + " with the store";
+        let finding = Finding::new(ConditionCode::StoreTrouble, troubles.len() as u64, text);
+        found.push(finding.with_details(troubles.iter().cloned()));
+    }
+    let alone = answers.facts.nodes.registry.servers_without_helper(answers.facts.base);
+    if !alone.is_empty() {
+        let text = format!("servers without a helper: {}", alone.join(", "));
+        let detail = "blocks on servers without a helper are neither read nor repaired there".to_owned();
+        found.push(Finding::about(ConditionCode::NotCovered, &alone, text).with_details([detail]));
+    }
+    found
 }
 
 /// Returns the findings about damaged stripes.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use repair::NodeId;
-use views::{Condition, RepairState, ScrubView, SteadyScrubView};
+use views::{Census, Condition, RepairState, RepairView, ScrubView, SteadyScrubView};
 
 use crate::answers::Answers;
 use crate::error::RequestError;
-use crate::facts::Standing;
+use crate::facts::{Facts, Standing};
 use crate::totals::Totals;
 
 /// The figures of a coordinator at one moment. They contain no names of files.
@@ -18,6 +18,27 @@ pub struct Metrics {
     pub uptime: Duration,
     /// The conditions of the cluster.
     pub conditions: Vec<Condition>,
+    /// Stripes and files.
+    pub data: DataMetrics,
+    /// The helpers.
+    pub helpers: Vec<HelperMetrics>,
+    /// Repairs that have not ended.
+    pub repairs: RepairMetrics,
+    /// Counters since the start.
+    pub totals: Totals,
+    /// The last scrub, running or ended.
+    pub last_scrub: Option<ScrubView>,
+    /// The background scrub, if there is one.
+    pub steady_scrub: Option<SteadyScrubView>,
+    /// When the certificate of each member expires.
+    pub certificates: Vec<(String, SystemTime)>,
+    /// Writes that the storage has not acknowledged yet.
+    pub writes_in_flight: usize,
+}
+
+/// The figures of stripes and files.
+#[derive(Clone, Debug)]
+pub struct DataMetrics {
     /// Number of stripes by code and by how many further blocks they survive; `None` if unreadable.
     pub stripes: BTreeMap<(String, Option<u32>), u64>,
     /// Number of lost blocks.
@@ -30,26 +51,19 @@ pub struct Metrics {
     pub misplaced_stripes: u64,
     /// Number of files, if the store owns its files.
     pub files: Option<u64>,
-    /// The helpers.
-    pub helpers: Vec<HelperMetrics>,
-    /// Number of open repairs by state.
-    pub open_repairs: BTreeMap<RepairState, u64>,
+}
+
+/// The figures of repairs that have not ended.
+#[derive(Clone, Debug)]
+pub struct RepairMetrics {
+    /// Number of repairs by state.
+    pub open: BTreeMap<RepairState, u64>,
     /// Bytes per second that running repairs rebuild.
-    pub repair_rate: u64,
-    /// Bytes that open repairs have yet to rebuild.
-    pub repair_bytes_left: u64,
+    pub bytes_per_s: u64,
+    /// Bytes that are yet to be rebuilt.
+    pub bytes_left: u64,
     /// The estimated time until the last running repair ends, at the slowest recent rate.
-    pub repair_time_left: Option<Duration>,
-    /// Counters since the start.
-    pub totals: Totals,
-    /// The last scrub, running or ended.
-    pub last_scrub: Option<ScrubView>,
-    /// The background scrub, if there is one.
-    pub steady_scrub: Option<SteadyScrubView>,
-    /// When the certificate of each member expires.
-    pub certificates: Vec<(String, SystemTime)>,
-    /// Writes that the storage has not acknowledged yet.
-    pub writes_in_flight: usize,
+    pub time_left: Option<Duration>,
 }
 
 /// The figures of a helper.
@@ -74,35 +88,14 @@ impl<'a> Answers<'a> {
         let (facts, census) = (self.facts, self.census()?);
         let findings = self.all_findings(&census, &self.gone_nodes());
         let unix_ms = facts.base.unix_ms;
-        let repairs = self.open_repairs();
-        let mut open_repairs: BTreeMap<RepairState, u64> = BTreeMap::new();
-        repairs.iter().for_each(|repair| *open_repairs.entry(repair.state).or_default() += 1);
-        let progress = || repairs.iter().filter_map(|repair| repair.progress.as_ref());
-        let left = progress().filter_map(|progress| progress.latest_ms).max();
         let is_helper = |node: &NodeId| !facts.nodes.registry.has_no_helper(facts.base, *node);
+        let helpers = facts.nodes.registry.ids().filter(is_helper);
         Ok(Metrics {
             uptime: facts.base.now,
             conditions: findings.certain().map(|finding| self.conditions.view(finding, unix_ms)).collect(),
-            stripes: self.stripes_by_code()?,
-            lost_blocks: census.blocks_lost,
-            lost_bytes: census.bytes_lost,
-            contradictory_stripes: census.contradictory,
-            misplaced_stripes: census.misplaced,
-            files: facts.base.store.owns_files().then(|| facts.stripes.picture.files().in_all().0),
-            helpers: facts
-                .nodes
-                .registry
-                .ids()
-                .filter(is_helper)
-                .map(|node| self.helper_metrics(node))
-                .collect(),
-            open_repairs,
-            repair_rate: progress().filter_map(|progress| progress.rate_bytes_per_s).sum(),
-            repair_bytes_left: repairs
-                .iter()
-                .map(|repair| repair.counts.bytes.saturating_sub(repair.counts.bytes_rebuilt))
-                .sum(),
-            repair_time_left: left.map(Duration::from_millis),
+            data: data(facts, &census)?,
+            helpers: helpers.map(|node| helper(facts, node)).collect(),
+            repairs: open_repairs(&self.open_repairs()),
             totals: self.history.totals.clone(),
             last_scrub: self.scrub.last_scrub(),
             steady_scrub: self.scrub.background_view(facts.base),
@@ -110,29 +103,47 @@ impl<'a> Answers<'a> {
             writes_in_flight: facts.storing.in_flight(),
         })
     }
+}
 
-    fn stripes_by_code(self) -> Result<BTreeMap<(String, Option<u32>), u64>, RequestError> {
-        let mut stripes = BTreeMap::new();
-        for kind in self.facts.stripes.picture.kinds().filter(|kind| kind.stripes > 0) {
-            let standing =
-                Standing { lost: kind.lost, together: kind.together.clone(), contradictory: false };
-            let survives = self.facts.survives(kind.code, &standing)?.map(|survives| survives.blocks);
-            *stripes.entry((kind.code.to_string(), survives)).or_default() += kind.stripes;
-        }
-        Ok(stripes)
+fn data(facts: Facts<'_>, census: &Census) -> Result<DataMetrics, RequestError> {
+    let mut stripes = BTreeMap::new();
+    for kind in facts.stripes.picture.kinds().filter(|kind| kind.stripes > 0) {
+        let standing = Standing { lost: kind.lost, together: kind.together.clone(), contradictory: false };
+        let survives = facts.survives(kind.code, &standing)?.map(|survives| survives.blocks);
+        *stripes.entry((kind.code.to_string(), survives)).or_default() += kind.stripes;
     }
+    Ok(DataMetrics {
+        stripes,
+        lost_blocks: census.blocks_lost,
+        lost_bytes: census.bytes_lost,
+        contradictory_stripes: census.contradictory,
+        misplaced_stripes: census.misplaced,
+        files: facts.base.store.owns_files().then(|| facts.stripes.picture.files().in_all().0),
+    })
+}
 
-    fn helper_metrics(self, node: NodeId) -> HelperMetrics {
-        let (nodes, picture) = (&self.facts.nodes, &self.facts.stripes.picture);
-        let up = nodes.is_connected(node);
-        let free_bytes = nodes.topology.get(node).filter(|_| up).map(|profile| profile.free_bytes);
-        HelperMetrics {
-            name: nodes.name(node),
-            up,
-            slow: nodes.bandwidth.is_slow(node),
-            free_bytes,
-            blocks: picture.block_count(node) as u64,
-            block_bytes: picture.bytes_on(node),
-        }
+fn open_repairs(repairs: &[RepairView]) -> RepairMetrics {
+    let mut open: BTreeMap<RepairState, u64> = BTreeMap::new();
+    repairs.iter().for_each(|repair| *open.entry(repair.state).or_default() += 1);
+    let progress = || repairs.iter().filter_map(|repair| repair.progress.as_ref());
+    let left = |repair: &RepairView| repair.counts.bytes.saturating_sub(repair.counts.bytes_rebuilt);
+    RepairMetrics {
+        open,
+        bytes_per_s: progress().filter_map(|progress| progress.rate_bytes_per_s).sum(),
+        bytes_left: repairs.iter().map(left).sum(),
+        time_left: progress().filter_map(|progress| progress.latest_ms).max().map(Duration::from_millis),
+    }
+}
+
+fn helper(facts: Facts<'_>, node: NodeId) -> HelperMetrics {
+    let (nodes, picture) = (facts.nodes, &facts.stripes.picture);
+    let up = nodes.is_connected(node);
+    HelperMetrics {
+        name: nodes.name(node),
+        up,
+        slow: nodes.bandwidth.is_slow(node),
+        free_bytes: nodes.topology.get(node).filter(|_| up).map(|profile| profile.free_bytes),
+        blocks: picture.block_count(node) as u64,
+        block_bytes: picture.bytes_on(node),
     }
 }

@@ -78,8 +78,21 @@ fn mute(control: &mut Control, code: &str, request: Option<MuteRequest>) -> Resu
     })
 }
 
+/// Remembers at intervals which conditions have begun and ended.
+pub(crate) fn note_conditions(control: &mut Control) {
+    if !control.conditions.is_due(control.base.now) {
+        return;
+    }
+    refresh_status(control);
+    let is_partial = control.answers().is_partial();
+    match control.answers().findings() {
+        Ok(found) => control.conditions.note(&found, is_partial, control.base.unix_ms, &mut control.out),
+        Err(error) => tracing::error!(%error, "cannot determine the conditions"),
+    }
+}
+
 /// Repeats each check that the status shows, if the last result of the check is too old.
-pub(crate) fn refresh_status(control: &mut Control) {
+fn refresh_status(control: &mut Control) {
     let now = control.base.now;
     control.repairs.nodes.look_for_room(facts!(control), &control.jobs);
     if control.nodes.settled && control.repairs.fullness.is_due(now) {
