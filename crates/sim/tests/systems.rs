@@ -20,9 +20,10 @@ fn replay() {
     if let Err(violation) = play(&script, Tracing::Print) {
         let shortest = shrink(violation.clone());
         println!(
-            "{violation}\n\nthe shortest script that fails: {:#?}\n{:?}",
+            "{violation}\n\nthe shortest script that fails: {:#?}\n{:?}\n\nits events:",
             shortest.script, shortest.what
         );
+        let _ = play(&shortest.script, Tracing::Print);
         panic!("{violation}");
     }
 }
