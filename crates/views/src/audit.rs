@@ -25,7 +25,8 @@ pub struct AuditedRequest {
     pub address: String,
     /// The method and the path with its parameter, such as `POST /v1/repairs`; or `new certificate`.
     pub request: String,
-    /// The fields of the body and the query that the request has set; null if there are none.
+    /// The fields of the body and the query that the request has set; null if there are none, and text that is cut
+    /// off if they are longer than 4 KiB.
     pub arguments: Value,
     /// The HTTP status of the answer: 200 if the request was carried out.
     pub status: u16,

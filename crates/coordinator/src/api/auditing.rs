@@ -17,6 +17,8 @@ use super::routing::Asked;
 
 /// The largest refusal that is read for its reason.
 const MOST_BYTES: usize = 64 << 10;
+/// The largest text that is recorded: of a path, of arguments, or of a reason.
+const MOST_TEXT_BYTES: usize = 4096;
 /// How long an answer waits for its record.
 const RECORD_LIMIT: Duration = Duration::from_secs(1);
 /// Requests that are not recorded although they are not `GET`: puts are the store's daily work, and plans change
@@ -43,8 +45,8 @@ impl Audited {
         let request = AuditedRequest {
             member: role.map_or_else(|| "of no known role".to_owned(), Role::to_string),
             address: asked.caller.address.to_string(),
-            request: format!("{} {}", method(E::METHOD), path(E::PATH, asked.parameter.text())),
-            arguments: if arguments.is_empty() { Value::Null } else { Value::Object(arguments) },
+            request: bounded(format!("{} {}", method(E::METHOD), path(E::PATH, asked.parameter.text()))),
+            arguments: bounded_value(arguments),
             status: 0,
             error: None,
         };
@@ -59,7 +61,7 @@ impl Audited {
             true => answer,
             false => {
                 let (answer, reason) = refusal(answer).await;
-                request.error = reason;
+                request.error = reason.map(bounded);
                 answer
             }
         };
@@ -86,6 +88,25 @@ fn fields(of: &impl Serialize) -> Map<String, Value> {
         Ok(Value::Object(fields)) => fields.into_iter().filter(|(_, value)| is_set(value)).collect(),
         _ => Map::new(),
     }
+}
+
+/// Returns the fields as a JSON object, as text if they are too long, or as null if there are none.
+fn bounded_value(fields: Map<String, Value>) -> Value {
+    if fields.is_empty() {
+        return Value::Null;
+    }
+    let value = Value::Object(fields);
+    let text = value.to_string();
+    if text.len() <= MOST_TEXT_BYTES { value } else { Value::String(bounded(text)) }
+}
+
+/// Cuts a text that is too long.
+fn bounded(mut text: String) -> String {
+    if text.len() > MOST_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MOST_TEXT_BYTES));
+        text.push('…');
+    }
+    text
 }
 
 fn method(method: Method) -> &'static str {
@@ -124,6 +145,14 @@ mod tests {
     fn paths_are_filled_in() {
         assert_eq!(path("/v1/nodes/{node}/drain", Some("h3".into())), "/v1/nodes/h3/drain");
         assert_eq!(path("/v1/caps", None), "/v1/caps");
+    }
+
+    #[test]
+    fn long_arguments_are_cut() {
+        let homes = serde_json::json!({ "homes": "é".repeat(MOST_TEXT_BYTES) });
+        let Value::String(text) = bounded_value(fields(&homes)) else { panic!("it is cut") };
+        assert!(text.len() <= MOST_TEXT_BYTES + 3 && text.ends_with("é…"), "{}", text.len());
+        assert_eq!(bounded("short".to_owned()), "short");
     }
 
     #[test]
