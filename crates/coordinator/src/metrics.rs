@@ -21,15 +21,17 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use views::{ConditionCode, Severity};
+use views::{ConditionCode, RepairState, Severity};
 
 use crate::api::asking::{ApiError, Asking};
 use crate::incoming::Incoming;
 
 /// The paths of this module.
 pub(crate) const PATHS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
-/// A control plane that does not answer within this time is not healthy.
+/// A control plane that does not answer within this time is neither healthy nor ready.
 const HEALTH_LIMIT: Duration = Duration::from_secs(1);
+/// Prometheus scrapes with a limit of ten seconds by default.
+const SCRAPE_LIMIT: Duration = Duration::from_secs(9);
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Returns the routes of [`PATHS`].
@@ -49,25 +51,34 @@ pub(crate) async fn serve_plain(listener: TcpListener, events: mpsc::Sender<Inco
     }
 }
 
-async fn metrics(State(core): State<Asking>) -> Result<Response, ApiError> {
-    let metrics = core.value(ClusterCommand::Metrics).await?;
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text(metrics)).into_response())
+async fn metrics(State(core): State<Asking>) -> Response {
+    match within(SCRAPE_LIMIT, core.value(ClusterCommand::Metrics)).await {
+        Ok(metrics) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text(metrics)).into_response(),
+        Err(why) => unavailable(&why),
+    }
+}
+
+/// Waits for an answer of the control plane. The error is text for an operator.
+async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, ApiError>>) -> Result<T, String> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("the coordinator did not answer within {} s", limit.as_secs())),
+    }
 }
 
 /// Whether the control plane answers.
 async fn health(State(core): State<Asking>) -> Response {
-    match tokio::time::timeout(HEALTH_LIMIT, core.value(ClusterCommand::Settings)).await {
-        Ok(Ok(_)) => "ok\n".into_response(),
-        Ok(Err(error)) => unavailable(&error.to_string()),
-        Err(_) => unavailable("the coordinator is too busy to answer within a second"),
+    match within(HEALTH_LIMIT, core.value(ClusterCommand::Settings)).await {
+        Ok(_) => "ok\n".into_response(),
+        Err(why) => unavailable(&why),
     }
 }
 
 /// Whether the coordinator can carry out changes and repairs.
 async fn readiness(State(core): State<Asking>) -> Response {
-    let metrics = match core.value(ClusterCommand::Metrics).await {
+    let metrics = match within(HEALTH_LIMIT, core.value(ClusterCommand::Metrics)).await {
         Ok(metrics) => metrics,
-        Err(error) => return unavailable(&error.to_string()),
+        Err(why) => return unavailable(&why),
     };
     let stops = metrics.conditions.iter().find(|condition| match condition.code {
         ConditionCode::Starting | ConditionCode::CatalogFailing | ConditionCode::StoreUnlisted => true,
@@ -244,8 +255,13 @@ fn repairs(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
     let left = metrics.repairs.time_left.map(|left| left.as_secs_f64());
     writer.gauge("mend_repair_left_seconds", help, left)?;
     let totals = &metrics.totals;
-    let ended = totals.repairs.iter().map(|(&(by_itself, state), &repairs)| {
+    // Every series exists from the start, so that the first repair counts as an increase.
+    let series = [true, false].into_iter().flat_map(|by_itself| {
+        RepairState::ALL.iter().filter(|state| state.has_ended()).map(move |&state| (by_itself, state))
+    });
+    let ended = series.map(|(by_itself, state)| {
         let trigger = if by_itself { "automatic" } else { "request" };
+        let repairs = totals.repairs.get(&(by_itself, state)).copied().unwrap_or(0);
         (vec![("trigger", trigger.to_owned()), ("state", state.name().to_owned())], repairs)
     });
     writer.counters("mend_repairs_ended", "Repairs that have ended, by trigger and final state", ended)?;

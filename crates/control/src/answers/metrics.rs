@@ -30,7 +30,7 @@ pub struct Metrics {
     pub last_scrub: Option<ScrubView>,
     /// The background scrub, if there is one.
     pub steady_scrub: Option<SteadyScrubView>,
-    /// When the certificate of each member expires.
+    /// When the certificates of the coordinator and of each helper expire.
     pub certificates: Vec<(String, SystemTime)>,
     /// Writes that the storage has not acknowledged yet.
     pub writes_in_flight: usize,

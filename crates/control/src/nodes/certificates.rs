@@ -22,9 +22,11 @@ impl Certificates {
         self.expire.remove(&role.to_string());
     }
 
-    /// Returns when each certificate expires, with its role.
+    /// Returns when the certificates of the coordinator and of helpers expire, each with its member.
     pub(crate) fn expiries(&self) -> Vec<(String, SystemTime)> {
-        self.expire.iter().map(|(role, (_, expires))| (role.clone(), *expires)).collect()
+        let is_daemon = |role: &Role| matches!(role, Role::Coordinator | Role::Helper(_));
+        let daemons = self.expire.iter().filter(|(_, (role, _))| is_daemon(role));
+        daemons.map(|(member, (_, expires))| (member.clone(), *expires)).collect()
     }
 
     /// Returns one sentence for each certificate that has expired or will expire soon.
