@@ -82,9 +82,9 @@ impl DataNodes {
     }
 
     /// Returns the DataNodes whose data HDFS has not moved away completely. Files that are not erasure-coded
-    /// have blocks there too.
+    /// have blocks there too; a DataNode that is down may have the only replica of such a block.
     pub fn needed(&self) -> BTreeMap<NodeId, OtherData> {
-        let holds = |standing: &Standing| standing.live && standing.service != Service::Decommissioned;
+        let holds = |standing: &Standing| standing.service != Service::Decommissioned;
         let needed = self.nodes.iter().filter(|(_, node)| node.standing.as_ref().is_some_and(holds));
         let data = || OtherData {
             what: "data that HDFS has not moved away".to_owned(),
@@ -134,5 +134,26 @@ impl DataNode {
             self.up_since = (standing.reported != self.reported).then_some(now);
         }
         self.standing = Some(standing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datanode_is_needed_until_it_is_decommissioned_also_while_it_is_down() {
+        let standing = |live, service| Standing { rack: "/r".to_owned(), live, service, reported: 1 };
+        let mut nodes = DataNodes::default();
+        for (live, service, needed) in [
+            (true, Service::Normal, true),
+            (false, Service::Normal, true),
+            (false, Service::Maintenance, true),
+            (true, Service::Decommissioned, false),
+            (false, Service::Decommissioned, false),
+        ] {
+            nodes.take(Duration::ZERO, vec![(NodeId(1), standing(live, service))]);
+            assert_eq!(nodes.needed().contains_key(&NodeId(1)), needed, "{live} {service:?}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::groups::Listed;
 use super::open::Attachment;
 use super::view::View;
-use crate::listing::{DataNode, Listing, Progress};
+use crate::listing::{DataNode, Listing, Progress, Service};
 use crate::namenode::NameNode;
 
 /// The task that queries the NameNode, as a finder of problems.
@@ -188,7 +188,26 @@ impl Shared {
             changes.push(StoreChange::Unlisted(None)); // Reported after the DataNodes that have died meanwhile.
         }
         state.tell(changes);
+        state.note_troubles("maintenance", self.away(listing));
         Ok(())
+    }
+
+    /// Returns a warning about DataNodes that are in maintenance and down. As in HDFS, their blocks are not rebuilt, and
+    /// count as intact.
+    fn away(&self, listing: &Listing) -> Vec<String> {
+        let is_away = |node: &&DataNode| {
+            node.standing.as_ref().is_some_and(|it| !it.live && it.service == Service::Maintenance)
+        };
+        let names: Vec<&str> =
+            listing.nodes.iter().filter(is_away).map(|node| self.attachment.name_of(&node.address)).collect();
+        if names.is_empty() {
+            return Vec::new();
+        }
+        vec![format!(
+            "DataNodes in maintenance in HDFS are down: {}; their blocks cannot be read until they are back, although \
+             they count as intact, also for mend node ok-to-stop; do not stop other DataNodes meanwhile",
+            names.join(", ")
+        )]
     }
 
     /// Records the groups that an answer lists. The query was sent at `asked`. `all` is true if the answer
