@@ -6,6 +6,7 @@ use store_api::StoreChange;
 
 use crate::Control;
 use crate::signal::Signal;
+use crate::stripes::described::COUNTS_INSTEAD_FOR;
 
 impl Control {
     /// Applies changes of the storage, and informs the state machines that they concern.
@@ -20,6 +21,10 @@ impl Control {
             match &change {
                 StoreChange::Node(node) => self.nodes.know_node(&self.base, node),
                 StoreChange::Discard(node, _) => drop(discarding.insert(*node)),
+                // A plug-in may have described the stripe before the store listed it.
+                StoreChange::Stripe(stripe, _) => {
+                    self.stripes.given.limit(&stripe.id, self.base.now + COUNTS_INSTEAD_FOR);
+                }
                 _ => {}
             }
             nodes.extend(self.stripes.apply_change(outer_facts!(self), change, &mut self.out));

@@ -22,7 +22,7 @@ use views::{GivenBlock, GivenStripe, StripeView};
 /// How long the description of a stripe is kept after its last use.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// How long a description takes precedence over the storage's listing of the same stripe.
-const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
+pub(crate) const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
 /// How long after a recovery plug-ins may still pass on commands that the store gave before the recovery ended.
 const OUTDATED_FOR_MS: u64 = 10_000;
 /// The maximum number of described stripes. Further ones are refused.

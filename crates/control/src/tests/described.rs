@@ -196,6 +196,44 @@ fn an_unused_given_stripe_is_dropped() {
     assert!(refused(&mut cluster, homes(&[(1, "h6")])).contains("was not described"));
 }
 
+/// Returns a described stripe as a store lists it, with its blocks on these helpers.
+fn listed(given: &GivenStripe, helpers: &[NodeId]) -> StripeRecord {
+    let block = |(given, home): (&GivenBlock, &NodeId)| BlockRecord {
+        id: BlockId(given.block.clone()),
+        bytes: given.bytes,
+        node: Some(*home),
+        state: BlockState::Healthy,
+        replicas: Vec::new(),
+        digest: None,
+    };
+    StripeRecord {
+        id: StripeId(given.stripe.clone()),
+        code: given.code.parse().unwrap(),
+        block_bytes: given.block_bytes,
+        chunk_bytes: None,
+        blocks: given.blocks.iter().zip(helpers).map(block).collect(),
+        file: None,
+    }
+}
+
+/// Otherwise an outdated description would hide later losses.
+#[test]
+fn a_description_gives_way_to_the_store_that_lists_the_stripe_later() {
+    let mut cluster = cluster();
+    let helpers: Vec<NodeId> =
+        (1..=6).map(|number| cluster.nodes[&format!("h{number}")].node.unwrap()).collect();
+    let given = described(&[1]);
+    describe(&mut cluster, &given).unwrap();
+    let state = |cluster: &mut TestCluster| {
+        let view = cluster.ask(|reply| StripeCommand::View(StripeId(given.stripe.clone()), reply)).unwrap();
+        view.blocks[1].state.name()
+    };
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(listed(&given, &helpers), false)]));
+    assert_eq!(state(&mut cluster), "missing", "the description is newer");
+    cluster.wait(Duration::from_secs(22));
+    assert_eq!(state(&mut cluster), "healthy");
+}
+
 /// In a store that reports dead servers and rebuilds their blocks itself, the first command that a plug-in passes on
 /// begins the recovery of the dead server.
 #[test]
@@ -214,22 +252,7 @@ fn a_command_for_a_block_of_a_dead_server_begins_the_recovery_of_the_server() {
             lists: Lists::Stale,
         };
         let given = described(&[1]);
-        let block = |(given, home): (&GivenBlock, &NodeId)| BlockRecord {
-            id: BlockId(given.block.clone()),
-            bytes: given.bytes,
-            node: Some(*home),
-            state: BlockState::Healthy,
-            replicas: Vec::new(),
-            digest: None,
-        };
-        let record = StripeRecord {
-            id: StripeId(given.stripe.clone()),
-            code: given.code.parse().unwrap(),
-            block_bytes: given.block_bytes,
-            chunk_bytes: None,
-            blocks: given.blocks.iter().zip(&helpers).map(block).collect(),
-            file: None,
-        };
+        let record = listed(&given, &helpers);
         let mut changes = vec![StoreChange::Stripe(record, false)];
         changes.extend(helpers.iter().map(|&helper| StoreChange::Service(helper, helper != helpers[1])));
         cluster.handle(Event::Changed(changes));

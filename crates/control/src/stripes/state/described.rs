@@ -74,6 +74,13 @@ impl DescribedStripes {
         changed
     }
 
+    /// Drops the description of a stripe at this time at the latest, if it is not used before.
+    pub(crate) fn limit(&mut self, stripe: &StripeId, until: Duration) {
+        if let Some(kept) = self.until.get_mut(stripe) {
+            *kept = until.min(*kept);
+        }
+    }
+
     pub(in crate::stripes) fn insert(&mut self, record: StripeRecord, until: Duration) {
         self.until.insert(record.id.clone(), until);
         self.stripes.insert(record.id.clone(), record);
