@@ -10,13 +10,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use views::{Condition, ConditionCode, MuteRequest, Severity};
 
-use crate::answers::conditions::Finding;
+use crate::answers::Answers;
+use crate::answers::conditions::{Finding, concerns};
 use crate::error::ConditionError;
 use crate::out::Out;
 use crate::records::recall;
 
 /// How often the present conditions are compared with the remembered ones.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The maximum number of names that a condition lists.
+const NAMED: usize = 20;
 /// The prefix of the record keys of conditions; the code follows.
 const PREFIX: &str = "condition/";
 
@@ -28,7 +31,7 @@ pub(crate) struct Conditions {
 }
 
 /// A condition that the cluster has.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Known {
     since_unix_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,19 +39,28 @@ struct Known {
 }
 
 /// A mute, and the state of the condition when it was muted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Mute {
     until_unix_ms: Option<u64>,
     severity: Severity,
     count: u64,
+    /// Everything that the condition concerned, such as lost blocks; empty for conditions that concern nothing
+    /// that has a name. Mutes of earlier versions have no such list and end.
+    #[serde(default)]
+    concerns: BTreeSet<String>,
 }
 
 impl Mute {
-    /// Whether the mute still holds: it has not expired, and the condition has not become worse.
-    fn holds(&self, finding: &Finding, unix_ms: u64) -> bool {
+    /// Whether the mute still holds: it has not expired, and the condition has neither become more severe nor
+    /// come to concern anything else.
+    fn holds(&self, finding: &Finding, concerns: &BTreeSet<String>, unix_ms: u64) -> bool {
+        let is_known = match concerns.is_empty() {
+            true => finding.count <= self.count,
+            false => concerns.is_subset(&self.concerns),
+        };
         self.until_unix_ms.is_none_or(|until| unix_ms < until)
-            && finding.count <= self.count
             && finding.severity.worse(self.severity) == self.severity
+            && is_known
     }
 }
 
@@ -74,15 +86,23 @@ impl Conditions {
         is_due
     }
 
-    /// Records which conditions have begun or ended, and which mutes. With `is_partial`, the state of helpers
-    /// or the store is not known yet, so conditions that are not found now may still exist.
-    pub(crate) fn note(&mut self, found: &[Finding], is_partial: bool, unix_ms: u64, out: &mut Out) {
-        for finding in found {
-            let before = self.known.get(&finding.code).copied();
-            let mut known = before.unwrap_or(Known { since_unix_ms: unix_ms, mute: None });
-            known.mute = known.mute.filter(|mute| mute.holds(finding, unix_ms));
-            if before.is_none_or(|before| before.mute != known.mute) {
-                self.keep(finding.code, known, out);
+    /// Records which conditions have begun or ended, and that the mutes of `loud` have ended. With
+    /// `is_partial`, the state of helpers or the store is not known yet, so conditions that are not found now
+    /// may still exist.
+    pub(crate) fn note(
+        &mut self,
+        found: &[Finding],
+        loud: &[ConditionCode],
+        is_partial: bool,
+        unix_ms: u64,
+        out: &mut Out,
+    ) {
+        for code in found.iter().map(|finding| finding.code) {
+            let before = self.known.get(&code);
+            let ends = loud.contains(&code) && before.is_some_and(|known| known.mute.is_some());
+            if before.is_none() || ends {
+                let since_unix_ms = before.map_or(unix_ms, |known| known.since_unix_ms);
+                self.keep(code, Known { since_unix_ms, mute: None }, out);
             }
         }
         if !is_partial {
@@ -96,16 +116,17 @@ impl Conditions {
         }
     }
 
-    /// Returns a condition for the API.
-    pub(crate) fn view(&self, finding: &Finding, unix_ms: u64) -> Condition {
+    /// Returns a condition for the API. `concerns` returns everything that the finding concerns.
+    fn view(&self, finding: &Finding, concerns: impl Fn() -> BTreeSet<String>, unix_ms: u64) -> Condition {
         let known = self.known.get(&finding.code);
-        let mute = known.and_then(|known| known.mute).filter(|mute| mute.holds(finding, unix_ms));
+        let mute = known.and_then(|known| known.mute.as_ref());
+        let mute = mute.filter(|mute| mute.holds(finding, &concerns(), unix_ms));
         Condition {
             code: finding.code,
             severity: finding.severity,
             since_unix_ms: known.map_or(unix_ms, |known| known.since_unix_ms),
             count: finding.count,
-            subjects: finding.subjects.clone(),
+            subjects: finding.subjects.iter().take(NAMED).cloned().collect(),
             text: finding.text.clone(),
             next_step: finding.code.definition().next_step.to_owned(),
             details: finding.details.clone(),
@@ -114,42 +135,23 @@ impl Conditions {
         }
     }
 
-    /// Mutes a condition.
-    ///
-    /// # Errors
-    /// [`ConditionError`] if the cluster does not have the condition.
+    /// Mutes a condition with this state.
     pub(crate) fn mute(
         &mut self,
-        name: &str,
-        found: &[Finding],
+        finding: &Finding,
+        concerns: BTreeSet<String>,
         request: MuteRequest,
         unix_ms: u64,
         out: &mut Out,
-    ) -> Result<Condition, ConditionError> {
-        let finding = named(name, found)?;
+    ) {
         let until_unix_ms = request.for_ms.map(|for_ms| unix_ms.saturating_add(for_ms));
-        let mute = Mute { until_unix_ms, severity: finding.severity, count: finding.count };
-        self.set_mute(finding, Some(mute), unix_ms, out);
-        Ok(self.view(finding, unix_ms))
+        let (severity, count) = (finding.severity, finding.count);
+        self.set_mute(finding, Some(Mute { until_unix_ms, severity, count, concerns }), unix_ms, out);
     }
 
     /// Ends the mute of a condition.
-    ///
-    /// # Errors
-    /// [`ConditionError`] if the cluster does not have the condition, or it is not muted.
-    pub(crate) fn unmute(
-        &mut self,
-        name: &str,
-        found: &[Finding],
-        unix_ms: u64,
-        out: &mut Out,
-    ) -> Result<Condition, ConditionError> {
-        let finding = named(name, found)?;
-        if !self.view(finding, unix_ms).muted {
-            return Err(ConditionError::NotMuted(finding.code));
-        }
+    pub(crate) fn unmute(&mut self, finding: &Finding, unix_ms: u64, out: &mut Out) {
         self.set_mute(finding, None, unix_ms, out);
-        Ok(self.view(finding, unix_ms))
     }
 
     fn set_mute(&mut self, finding: &Finding, mute: Option<Mute>, unix_ms: u64, out: &mut Out) {
@@ -158,16 +160,33 @@ impl Conditions {
     }
 
     fn keep(&mut self, code: ConditionCode, known: Known, out: &mut Out) {
-        self.known.insert(code, known);
         out.keep_record(key(code), &known);
+        self.known.insert(code, known);
     }
+}
+
+impl<'a> Answers<'a> {
+    /// Returns a condition for the API.
+    pub(crate) fn condition(self, finding: &Finding) -> Condition {
+        self.conditions.view(finding, || concerns(self, finding), self.facts.base.unix_ms)
+    }
+}
+
+/// Returns the conditions that are not muted, or no longer.
+pub(crate) fn loud(answers: Answers<'_>, found: &[Finding]) -> Vec<ConditionCode> {
+    let is_loud = |finding: &&Finding| !answers.condition(finding).muted;
+    found.iter().filter(is_loud).map(|finding| finding.code).collect()
+}
+
+/// Finds a condition by its code.
+///
+/// # Errors
+/// [`ConditionError`] if there is no such code, or if the cluster does not have the condition.
+pub(crate) fn named<'f>(name: &str, found: &'f [Finding]) -> Result<&'f Finding, ConditionError> {
+    let code = ConditionCode::named(name).ok_or_else(|| ConditionError::NoSuchCode(name.to_owned()))?;
+    found.iter().find(|finding| finding.code == code).ok_or(ConditionError::NotPresent(code))
 }
 
 fn key(code: ConditionCode) -> String {
     format!("{PREFIX}{code}")
-}
-
-fn named<'f>(name: &str, found: &'f [Finding]) -> Result<&'f Finding, ConditionError> {
-    let code = ConditionCode::named(name).ok_or_else(|| ConditionError::NoSuchCode(name.to_owned()))?;
-    found.iter().find(|finding| finding.code == code).ok_or(ConditionError::NotPresent(code))
 }

@@ -358,7 +358,11 @@ impl Control {
     pub(crate) fn route(&mut self) {
         while let Some(signal) = self.out.signals.pop_front() {
             match signal {
-                Signal::Node(node) => self.repairs.tell_node(facts!(self), node),
+                Signal::Node(node) => {
+                    let accepts = facts!(self).accepts(node);
+                    self.nodes.topology.set_accepts(node, accepts);
+                    self.repairs.tell_node(facts!(self), node);
+                }
                 Signal::Space(node) => self.repairs.tell_space(facts!(self), node),
                 Signal::Replicas(node) => self.repairs.tell_replicas(facts!(self), node),
                 Signal::Trunk(rack) => self.repairs.tell_trunk(facts!(self), &rack),

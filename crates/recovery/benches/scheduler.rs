@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use codes::{Code, CodeSpec};
 use recovery::{
-    Accepts, Action, BlockFacts, Budget, Kind, Limits, Loads, NewItem, NodeFacts, Proposal, RepairId,
-    RepairSpec, Scheduler,
+    Action, BlockFacts, Budget, Kind, Limits, Loads, NewItem, NodeFacts, Proposal, RepairId, RepairSpec,
+    Scheduler,
 };
 use repair::{
-    BlockId, Chunking, JobId, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock,
+    Accepts, BlockId, Chunking, JobId, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock,
     StripeId, Topology, plan,
 };
 

@@ -24,11 +24,10 @@
 //! as several copies. While copying keeps up, a rebuild starts only on a taker that finishes it before the
 //! drained node finishes its copies.
 
-use repair::NodeId;
+use repair::{Accepts, NodeId};
 
 use super::budget::Loads;
 use super::item::Kind;
-use super::nodes::Accepts;
 use super::nodes::Node;
 use super::queue::Class;
 use super::redundancy::Redundancy;

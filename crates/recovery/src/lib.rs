@@ -78,7 +78,7 @@ pub use item::{
     Action, BlockFacts, Counters, End, Failure, ItemId, ItemState, Kind, NewItem, Proposal, RepairSpec,
     Target,
 };
-pub use nodes::{Accepts, NodeFacts, TrunkBudget};
+pub use nodes::{NodeFacts, TrunkBudget};
 pub use placement::Placement;
 pub use policy::{HelperPolicy, UnknownPolicy};
 pub use progress::{Estimate, Progress};

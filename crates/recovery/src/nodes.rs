@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::{NodeId, Resource, StripeId};
+use repair::{Accepts, NodeId, Resource, StripeId};
 
 use super::ReservationId;
 use super::budget::{Budget, Lack, Loads, NodeLoad, fits, stretched};
@@ -32,19 +32,6 @@ pub struct NodeFacts {
     pub budget: Budget,
     /// The blocks that may be placed on the node.
     pub accepts: Accepts,
-}
-
-/// The blocks that may be placed on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accepts {
-    /// Any block.
-    All,
-    /// Only lost blocks that were on this node before. The node has returned without most of its blocks,
-    /// perhaps because its disk is not mounted. Once the disk is mounted, everything written before then
-    /// disappears, and the lost blocks are back.
-    Own,
-    /// No block, because the node is being drained.
-    Nothing,
 }
 
 /// Budget of the trunk of a rack: bytes of repairs in flight out of the rack and into it.

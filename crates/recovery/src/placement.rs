@@ -12,10 +12,10 @@
 use std::collections::BTreeMap;
 
 use codes::BlockIndex;
-use repair::{NodeId, Wanted};
+use repair::{Accepts, NodeId, Wanted};
 
 use super::Limits;
-use super::nodes::{Accepts, Node, NodeNo, NodeTable};
+use super::nodes::{Node, NodeNo, NodeTable};
 use super::policy::HelperPolicy;
 use super::queue::Class;
 use super::scan::Claims;

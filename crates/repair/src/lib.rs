@@ -62,12 +62,14 @@ pub use plan::{
 };
 pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{
-    Bound, Explanation, Limit, Missing, PacingProblem, PlanError, PlanRequest, Policy, Scheme, Stretch,
-    UnknownScheme, Wanted, explain, plan,
+    Bound, Explanation, Limit, Missing, PacingProblem, PlanError, PlanRequest, Policy, Replacements, Scheme,
+    Stretch, UnknownScheme, Wanted, explain, plan,
 };
 pub use reading::BlockRange;
 pub use relay::{Action, Relay, RelayError};
 pub use slices::{Geometry, SliceSet};
 pub use stripe::{Stripe, StripeBlock};
-pub use topology::{NodeProfile, Rates, Reach, Resource, StatedRates, Topology, TopologyError, Trunk};
+pub use topology::{
+    Accepts, NodeProfile, Rates, Reach, Resource, StatedRates, Topology, TopologyError, Trunk, host_of,
+};
 pub use transfer::Transfer;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use codes::{BlockIndex, CodeSpec};
-use repair::{NodeId, Pacing, Policy, Scheme};
+use repair::{NodeId, Pacing, Policy, Replacements, Scheme};
 
 use crate::dice::Dice;
 use crate::faults::{Fault, When};
@@ -187,6 +187,6 @@ fn random_policy(dice: &mut Dice) -> Policy {
         avoid: BTreeSet::<NodeId>::new(),
         prefer: Vec::new(),
         stretches: Vec::new(),
-        shares_nodes: false,
+        replacements: Replacements::default(),
     }
 }

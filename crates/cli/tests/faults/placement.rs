@@ -4,7 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::Pid;
+
 use crate::cluster::Cluster;
+use crate::limits::{self, REFUSALS_ARE_ERRORS};
 
 const BLOCK: usize = 64 << 10;
 
@@ -269,4 +272,31 @@ fn a_rebalance_spreads_stripes_over_hosts_that_came_later() {
         cluster.kill(helper);
     }
     cluster.assert_reads("film", &content, &[]);
+}
+
+/// A put replaces a helper whose disk refuses blocks. The replacement must not be a drained helper, which the
+/// operator may already have been allowed to erase.
+#[test]
+fn a_drained_helper_does_not_replace_one_that_fails_during_a_put() {
+    let mut cluster = Cluster::init(8, "rs-6-4", "64KiB");
+    cluster.start(&["coordinator"]);
+    for helper in 1..=8 {
+        cluster.start_with(REFUSALS_ARE_ERRORS, &["helper", &format!("h{helper}")]);
+    }
+    cluster.await_ready();
+    cluster.mend(&["node", "drain", "h7"]).ok();
+    let refuse = |cluster: &Cluster, helper: &str| {
+        limits::limit_files(Pid::from_raw(cluster.pid(helper) as i32), Some(0)).unwrap();
+    };
+    refuse(&cluster, "h1");
+    let content = cluster.put("film", 16 * 4 * BLOCK);
+    cluster.mend(&["node", "safe-to-remove", "h7"]).ok();
+    cluster.kill("h7");
+    fs::remove_dir_all(cluster.folder().join("helpers/h7/blocks")).unwrap();
+    cluster.assert_reads("film", &content, &[]);
+    // With a second such helper, no suitable helper is left: the put fails and stores nothing.
+    refuse(&cluster, "h2");
+    let more = cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--as", "more"]);
+    more.fails_with(&["no other node can store"]);
+    assert!(!cluster.mend(&["ls"]).ok().out.contains("more"));
 }

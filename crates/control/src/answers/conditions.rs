@@ -1,6 +1,7 @@
 //! The present conditions of the cluster, determined from the state of all machines. Text, severity and exit
 //! codes of the status are derived from these findings alone.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
 
 use views::{Census, Condition, ConditionCode, GoneNode, HistoryEvent, RecoveryState, Redundancy, Severity};
@@ -12,8 +13,6 @@ use crate::error::{RequestError, list};
 use crate::facts::unheard;
 use crate::stripes::contradictions;
 
-/// The maximum number of names that a condition lists.
-const NAMED: usize = 20;
 /// A helper that was lost this often within [`FLAPPING_MS`] disconnects again and again.
 const FLAPPING_LOSSES: u64 = 3;
 const FLAPPING_MS: u64 = 3_600_000;
@@ -28,6 +27,7 @@ pub(crate) struct Finding {
     pub code: ConditionCode,
     pub severity: Severity,
     pub count: u64,
+    /// The names of all helpers, stripes or repairs that the condition concerns.
     pub subjects: Vec<String>,
     pub text: String,
     pub details: Vec<String>,
@@ -55,7 +55,7 @@ impl Finding {
     }
 
     fn with_subjects(self, subjects: &[String]) -> Self {
-        Self { subjects: subjects.iter().take(NAMED).cloned().collect(), ..self }
+        Self { subjects: subjects.to_vec(), ..self }
     }
 
     fn with_details(self, details: impl IntoIterator<Item = String>) -> Self {
@@ -95,6 +95,27 @@ impl Findings {
     /// Returns the findings that are certain.
     pub(crate) fn certain(&self) -> impl Iterator<Item = &Finding> {
         self.all.iter().filter(|finding| !self.is_partial || !finding.needs_view())
+    }
+}
+
+/// Returns everything that a condition concerns. A mute holds as long as nothing is added. A lost block
+/// counts by itself; all blocks of a helper that is down count as that helper.
+pub(crate) fn concerns(answers: Answers<'_>, finding: &Finding) -> BTreeSet<String> {
+    let stripes = &answers.facts.stripes;
+    match finding.code {
+        ConditionCode::Unreadable | ConditionCode::AtRisk | ConditionCode::Degraded => {
+            stripes.picture.lost_names(|node| answers.facts.nodes.name(node))
+        }
+        ConditionCode::Misplaced => stripes.picture.doubled_names(),
+        ConditionCode::Contradiction => {
+            answers.contradiction_views().into_iter().map(|contradiction| contradiction.stripe).collect()
+        }
+        ConditionCode::CertificateExpires => {
+            let now = UNIX_EPOCH + Duration::from_millis(answers.facts.base.unix_ms);
+            answers.facts.nodes.certificates.warnings(now).into_keys().collect()
+        }
+        ConditionCode::StoreTrouble => stripes.news.troubles.iter().cloned().collect(),
+        _ => finding.subjects.iter().cloned().collect(),
     }
 }
 
@@ -273,7 +294,7 @@ fn helper_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
         let certificates = count(warnings.len() as u64, "certificate");
         let text = format!("{certificates} expired or about to expire");
         let finding = Finding::new(ConditionCode::CertificateExpires, warnings.len() as u64, text);
-        found.push(finding.with_details(warnings));
+        found.push(finding.with_details(warnings.into_values()));
     }
     found
 }
@@ -387,7 +408,7 @@ fn scrub_finding(answers: Answers<'_>) -> Option<Finding> {
     let severity = if steady.is_some() { Severity::Warning } else { Severity::Ok };
     (age >= SCRUB_OVERDUE_MS).then(|| {
         let text = format!("no scrub has been completed for {days} days");
-        Finding::new(ConditionCode::ScrubOverdue, days, text).with_severity(severity)
+        Finding::new(ConditionCode::ScrubOverdue, 1, text).with_severity(severity)
     })
 }
 

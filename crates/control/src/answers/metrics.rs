@@ -87,12 +87,11 @@ impl<'a> Answers<'a> {
     pub(crate) fn metrics(self) -> Result<Metrics, RequestError> {
         let (facts, census) = (self.facts, self.census()?);
         let findings = self.all_findings(&census, &self.gone_nodes());
-        let unix_ms = facts.base.unix_ms;
         let is_helper = |node: &NodeId| !facts.nodes.registry.has_no_helper(facts.base, *node);
         let helpers = facts.nodes.registry.ids().filter(is_helper);
         Ok(Metrics {
             uptime: facts.base.now,
-            conditions: findings.certain().map(|finding| self.conditions.view(finding, unix_ms)).collect(),
+            conditions: findings.certain().map(|finding| self.condition(finding)).collect(),
             data: data(facts, &census)?,
             helpers: helpers.map(|node| helper(facts, node)).collect(),
             repairs: open_repairs(&self.open_repairs()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use recovery::Target;
-use repair::NodeId;
+use repair::{Accepts, NodeId};
 use store_api::OtherData;
 use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
@@ -13,6 +13,7 @@ use crate::counts::count;
 use crate::effect::Reply;
 use crate::error::{NodeError, RequestError, list};
 use crate::facts::{Facts, unheard};
+use crate::nodes::sorted;
 use crate::out::Out;
 use crate::repairs::orders::Order;
 use crate::stripes::contradictions;
@@ -50,7 +51,15 @@ impl<'a> Answers<'a> {
         view.safe = holding.is_empty();
         let them = list(&view.nodes);
         view.text = match view.safe {
-            true => format!("safe to remove {them}: no stripe has a block there"),
+            true => {
+                let safe = format!("safe to remove {them}: no stripe has a block there");
+                match takers_among(self.facts, &nodes) {
+                    None => safe,
+                    Some(takers) => {
+                        format!("{safe}; {takers} may still get new blocks until drained or stopped")
+                    }
+                }
+            }
             false => {
                 let on = |(node, need): &(NodeId, Need)| {
                     format!("{} on {}", need.blocks(self.facts, *node), self.facts.nodes.name(*node))
@@ -91,8 +100,10 @@ impl<'a> Answers<'a> {
 
 /// The blocks because of which a helper must not be removed.
 pub(crate) enum Need {
-    /// The catalog places blocks on the helper, or will.
+    /// The catalog places blocks on the helper.
     Recorded,
+    /// Blocks are being stored on the helper.
+    Coming,
     /// The helper lists this many blocks that are newer than the catalog.
     Newer(u64),
     /// The helper lists this many blocks of no stripe that may belong to a file.
@@ -112,6 +123,7 @@ impl Need {
     pub(crate) fn blocks(&self, facts: Facts<'_>, node: NodeId) -> String {
         match self {
             Self::Recorded => count(facts.stripes.picture.block_count(node) as u64, "block"),
+            Self::Coming => "blocks that are being stored".to_owned(),
             Self::Newer(blocks) => format!("{} newer than the catalog", count(*blocks, "block")),
             Self::Orphans(blocks) => format!("{} that belong to no stripe", count(*blocks, "block")),
             Self::Unheard => "an unknown number of blocks".to_owned(),
@@ -133,6 +145,8 @@ impl Need {
             Self::Recorded => {
                 format!("rebuild them elsewhere with mend repair --all, or start {name}, then try again")
             }
+            Self::Coming if facts.nodes.registry.is_leaving(node) => "wait, then try again".to_owned(),
+            Self::Coming => format!("drain it first (mend node drain {name}), then try again"),
             Self::Newer(_) => {
                 "restore a newer copy of the catalog or rebuild it; mend catalog accept --list \
                                shows the blocks"
@@ -161,9 +175,11 @@ impl<'a> Answers<'a> {
     /// Returns why a helper must not be removed; `None` if it holds no block that is needed.
     pub(crate) fn need_for(self, node: NodeId) -> Option<Need> {
         let (facts, stripes) = (self.facts, &self.facts.stripes);
-        if stripes.picture.block_count(node) > 0 || self.jobs.is_target(node) || facts.storing.adopts_on(node)
-        {
+        if stripes.picture.block_count(node) > 0 {
             return Some(Need::Recorded);
+        }
+        if self.jobs.is_target(node) || facts.storing.adopts_on(node) {
+            return Some(Need::Coming);
         }
         if let Some(newer) = stripes.newer.claims.get(&node) {
             return Some(Need::Newer(newer.len() as u64));
@@ -283,6 +299,13 @@ impl<'a> Answers<'a> {
         }
         Ok(view)
     }
+}
+
+/// Returns the names of the nodes that may get further blocks; `None` if there are none.
+fn takers_among(facts: Facts<'_>, nodes: &BTreeSet<NodeId>) -> Option<String> {
+    let takes = |node: &&NodeId| facts.nodes.is_helper(**node) && facts.accepts(**node) != Accepts::Nothing;
+    let names = sorted(nodes.iter().filter(takes).map(|&node| facts.nodes.name(node)));
+    (!names.is_empty()).then(|| list(&names))
 }
 
 /// Checks that the places of all blocks are known. Helpers that have not registered yet would count as

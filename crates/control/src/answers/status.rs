@@ -29,9 +29,7 @@ impl<'a> Answers<'a> {
         let nodes_never_registered = self.facts.nodes.registry.never_registered(self.facts.base);
         let gone = self.gone_nodes();
         let found = self.all_findings(&stripes, &gone);
-        let unix_ms = self.facts.base.unix_ms;
-        let conditions: Vec<Condition> =
-            found.certain().map(|finding| self.conditions.view(finding, unix_ms)).collect();
+        let conditions: Vec<Condition> = found.certain().map(|finding| self.condition(finding)).collect();
         let helpers = helpers_text(&nodes_up, &nodes_down, &nodes_never_registered);
         Ok(Status {
             healthy: !found

@@ -1,11 +1,21 @@
 //! Facts about helpers and servers that combine mend.toml, the store's reports and the connections.
 
-use repair::NodeId;
+use repair::{Accepts, NodeId};
 
-use crate::facts::Facts;
+use crate::facts::{Facts, hollow};
 use crate::nodes::sorted;
 
 impl<'a> Facts<'a> {
+    /// Returns which blocks may be placed on a node.
+    pub(crate) fn accepts(self, node: NodeId) -> Accepts {
+        match () {
+            () if self.base.store.reports_service() && !self.stripes.picture.is_up(node) => Accepts::Nothing,
+            () if self.nodes.registry.is_leaving(node) => Accepts::Nothing,
+            () if hollow::has(self, node) => Accepts::Own,
+            () => Accepts::All,
+        }
+    }
+
     /// Returns the names of the nodes whose server the store reports as out of service.
     pub(crate) fn servers_down(self) -> Vec<String> {
         let is_down = |node: NodeId| self.base.store.reports_service() && !self.stripes.picture.is_up(node);

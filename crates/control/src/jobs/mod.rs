@@ -58,8 +58,6 @@ pub(crate) struct RunningJob {
     pub(crate) job: Job,
     pub(crate) owner: Owner,
     pub(crate) stripe: StripeId,
-    /// Nodes that store blocks for this job.
-    pub(crate) targets: BTreeSet<NodeId>,
     /// Former homes of the job's blocks, where copies will have to be removed.
     pub(crate) left: BTreeSet<NodeId>,
     /// The node from which the job reads each block.
@@ -336,11 +334,11 @@ impl Jobs {
     }
 
     pub(crate) fn is_stripe_worked_on(&self, stripe: &StripeId) -> bool {
-        self.running.values().any(|running| running.stripe == *stripe && !running.targets.is_empty())
+        self.running.values().any(|running| running.stripe == *stripe && running.job.publishes())
     }
 
     pub(crate) fn is_target(&self, node: NodeId) -> bool {
-        self.running.values().any(|running| running.targets.contains(&node))
+        self.running.values().any(|running| running.is_target(node))
     }
 
     pub(crate) fn jobs_of(&self, put: PutId) -> impl Iterator<Item = repair::JobId> + '_ {
@@ -350,7 +348,7 @@ impl Jobs {
 
     /// Returns the jobs that write blocks of a stripe.
     pub(crate) fn makers_of(&self, stripe: &StripeId) -> Vec<JobId> {
-        let makes = self.running.iter().filter(|(_, job)| job.stripe == *stripe && !job.targets.is_empty());
+        let makes = self.running.iter().filter(|(_, job)| job.stripe == *stripe && job.job.publishes());
         makes.map(|(&id, _)| id).collect()
     }
 
@@ -371,6 +369,11 @@ impl Jobs {
 }
 
 impl RunningJob {
+    /// Whether a node stores a block for this job.
+    pub(crate) fn is_target(&self, node: NodeId) -> bool {
+        self.job.targets().any(|target| target == node)
+    }
+
     /// Returns the node from which the job reads a block, or on which it has stored the block.
     pub(crate) fn holder(&self, index: BlockIndex) -> Option<NodeId> {
         self.holders.get(usize::from(index.0)).copied().flatten()

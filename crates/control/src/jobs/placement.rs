@@ -7,8 +7,6 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use repair::{NodeId, Topology};
 
-use crate::stripes::picture::host_of;
-
 /// A live helper that may get a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
@@ -61,8 +59,7 @@ pub(crate) fn spread(
 impl Domains {
     pub(crate) fn of(topology: &Topology, node: NodeId) -> Self {
         let Some(profile) = topology.get(node) else { return Self::default() };
-        let host = profile.reach.address().map(|address| host_of(address).to_owned());
-        Self { rack: profile.rack.clone(), host }
+        Self { rack: profile.rack.clone(), host: profile.reach.host().map(str::to_owned) }
     }
 }
 

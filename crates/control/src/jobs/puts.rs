@@ -8,7 +8,7 @@ use std::time::Duration;
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::wire::RequestFailure;
 use repair::wire::control::ToNode;
-use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, Verify, Wanted};
+use repair::{Accepts, JobRequest, NodeId, Scheme, Stripe, StripeBlock, Verify, Wanted};
 use serde_json::Value;
 use store_api::{
     Answer, BlockSize, FileRecord, FileWrite, PutError, PutId, PutRecord, StoreChange, StoreError,
@@ -20,7 +20,7 @@ use crate::base::Base;
 use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::{FileError, LayoutError, RequestError};
-use crate::facts::{Facts, hollow};
+use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::Requests;
 use crate::jobs::continuation::{Begun, PutThen};
@@ -45,7 +45,7 @@ const MAX_STRIPES: u64 = 1 << 20;
 impl Jobs {
     /// Returns the number of blocks that a node holds or will get from running jobs.
     pub(crate) fn used(&self, facts: Facts<'_>, node: NodeId) -> usize {
-        let coming = self.running.values().filter(|running| running.targets.contains(&node)).count();
+        let coming = self.running.values().filter(|running| running.is_target(node)).count();
         facts.stripes.picture.block_count(node) + coming
     }
 }
@@ -380,13 +380,8 @@ impl Jobs {
 
     /// Returns the helpers that accept new blocks, with the free bytes of each.
     pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
-        let serves =
-            move |node: &NodeId| !facts.base.store.reports_service() || facts.stripes.picture.is_up(*node);
-        let stay = facts
-            .nodes
-            .live_helpers()
-            .filter(move |node| !facts.nodes.registry.is_leaving(*node) && !hollow::has(facts, *node));
-        stay.filter(serves).map(move |node| (node, self.room_on(facts, node)))
+        let takers = facts.nodes.live_helpers().filter(move |&node| facts.accepts(node) == Accepts::All);
+        takers.map(move |node| (node, self.room_on(facts, node)))
     }
 
     pub(crate) fn has_room(&self, facts: Facts<'_>, node: NodeId, block_bytes: u64) -> bool {
@@ -395,7 +390,7 @@ impl Jobs {
 
     /// Returns the free bytes of a helper, minus the blocks that running jobs will store on it.
     fn room_on(&self, facts: Facts<'_>, node: NodeId) -> u64 {
-        let coming = self.running.values().filter(|running| running.targets.contains(&node));
+        let coming = self.running.values().filter(|running| running.is_target(node));
         let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();
         let free = facts.nodes.topology.get(node).map_or(0, |view| view.free_bytes);
         free.saturating_sub(reserved)

@@ -21,7 +21,7 @@ impl RunningJob {
         if !self.minds_others || !is_due {
             return Vec::new();
         }
-        let nodes = places(self.job.stripe(), self.targets.iter().copied(), topology);
+        let nodes = places(self.job.stripe(), self.job.targets(), topology);
         let own = self.reservation.map(Mover::Foreground).or(self.item.map(Mover::Item));
         scheduler.reserved_beside(&nodes, own)
     }

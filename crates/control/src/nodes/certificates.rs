@@ -29,19 +29,20 @@ impl Certificates {
         daemons.map(|(member, (_, expires))| (member.clone(), *expires)).collect()
     }
 
-    /// Returns one sentence for each certificate that has expired or will expire soon.
-    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<String> {
-        let mut warnings = Vec::new();
+    /// Returns one sentence for each certificate that has expired or will expire soon, by the role in it.
+    pub(crate) fn warnings(&self, now: SystemTime) -> BTreeMap<String, String> {
+        let mut warnings = BTreeMap::new();
         for (role, expires) in self.expire.values() {
             let when = match expires.duration_since(now) {
                 Ok(left) if left >= RENEW_WITHIN => continue,
                 Ok(left) => format!("expires in {}", days(left)),
                 Err(past) => format!("expired {} ago", days(past.duration())),
             };
-            warnings.push(format!(
+            let warning = format!(
                 "the certificate of {role} {when}: run `mend renew` on the machine with ca.key, then copy \
                  the new files to the machine of {role}"
-            ));
+            );
+            warnings.insert(role.to_string(), warning);
         }
         warnings
     }
@@ -70,9 +71,10 @@ mod tests {
         certificates.note(helper.clone(), now + 31 * day);
         certificates.note(Role::Coordinator, now - 2 * day);
         let told = certificates.warnings(now);
-        assert!(told.len() == 1 && told[0].contains("coordinator expired 2 days ago"), "{told:?}");
+        let coordinator = &told[&Role::Coordinator.to_string()];
+        assert!(told.len() == 1 && coordinator.contains("coordinator expired 2 days ago"), "{told:?}");
         let told = certificates.warnings(now + 3 * day);
-        assert!(told[1].contains("helper h1 expires in 28 days"), "{told:?}");
+        assert!(told[&helper.to_string()].contains("helper h1 expires in 28 days"), "{told:?}");
         certificates.note(helper, now + 300 * day);
         certificates.forget(&Role::Coordinator);
         assert!(certificates.warnings(now + 3 * day).is_empty());

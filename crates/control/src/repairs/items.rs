@@ -2,7 +2,7 @@
 
 use codes::BlockIndex;
 use recovery::{Kind, NewItem, Placement, Proposal, RepairId, Target};
-use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
+use repair::{BlockId, JobRequest, NodeId, Policy, Replacements, Stripe, StripeId, Verify, Wanted};
 use store_api::StripeRecord;
 
 use crate::SETTLE_LIMIT;
@@ -44,10 +44,12 @@ impl Repairs {
         wanted: Vec<Wanted>,
         out: &mut Out,
     ) -> Result<JobRequest, RequestError> {
-        let repair = Policy {
+        let replacements = Replacements {
             shares_nodes: facts.base.store.shares_nodes(),
-            ..policy(order.scheme, order.slice_bytes)
+            only: order.requestors.clone(),
+            never: unsuitable(self, facts, order, &stripe),
         };
+        let repair = Policy { replacements, ..policy(order.scheme, order.slice_bytes) };
         let mut policy = proposal.policy(repair);
         if !order.is_wide() {
             // Chains balance the load over many stripes. A repair of few stripes is left to the planner.
@@ -122,11 +124,7 @@ impl Repairs {
             let home = |block: &BlockIndex| Wanted { block: *block, requestor: given.homes[block] };
             return Placement::Chosen(lost.iter().map(home).collect());
         }
-        let removing = |node: NodeId| {
-            record.blocks.iter().any(|block| facts.stripes.inventory.is_removing(node, &block.id))
-        };
-        let removers: Vec<NodeId> =
-            facts.stripes.inventory.removers().filter(|&node| removing(node)).collect();
+        let removers = removers(facts, record.blocks.iter().map(|block| &block.id));
         let refusers: Vec<NodeId> = self.refusals.of(&record.id).collect();
         let wants = |nodes: &[NodeId]| proposal.wanted.iter().any(|wanted| nodes.contains(&wanted.requestor));
         if wants(&refusers) {
@@ -144,6 +142,24 @@ impl Repairs {
             wanted => Placement::Chosen(wanted.to_vec()),
         }
     }
+}
+
+/// Returns the nodes that must not receive a block of this stripe if a requestor fails: those on which the store
+/// refused blocks of it, those that are removing copies of it, and the node that the order empties.
+fn unsuitable(repairs: &Repairs, facts: Facts<'_>, order: &Order, stripe: &Stripe) -> Vec<NodeId> {
+    let emptied = match order.target {
+        Target::Drain(node) => Some(node),
+        _ => None,
+    };
+    let removers = removers(facts, stripe.blocks.iter().map(|block| &block.id));
+    repairs.refusals.of(&stripe.id).chain(removers).chain(emptied).collect()
+}
+
+/// Returns the nodes on which removals of any of these blocks are in flight.
+fn removers<'b>(facts: Facts<'_>, blocks: impl Iterator<Item = &'b BlockId> + Clone) -> Vec<NodeId> {
+    let inventory = &facts.stripes.inventory;
+    let removing = |&node: &NodeId| blocks.clone().any(|block| inventory.is_removing(node, block));
+    inventory.removers().filter(removing).collect()
 }
 
 impl<'a> Facts<'a> {

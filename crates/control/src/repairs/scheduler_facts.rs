@@ -2,10 +2,10 @@
 //! reads and puts.
 
 use codes::BlockIndex;
-use recovery::{Accepts, BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, TrunkBudget};
+use recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, TrunkBudget};
 use repair::{Job, NodeId, Policy, StripeId};
 
-use crate::facts::{Facts, hollow};
+use crate::facts::Facts;
 use crate::jobs::RunningJob;
 use crate::jobs::owner::Owner;
 use crate::jobs::placement::Domains;
@@ -26,11 +26,7 @@ impl Repairs {
             free_bytes: view.free_bytes,
             blocks: facts.stripes.picture.block_count(node) as u64,
             budget: facts.nodes.budget(facts.base, node),
-            accepts: match () {
-                () if facts.nodes.registry.is_leaving(node) => Accepts::Nothing,
-                () if hollow::has(facts, node) => Accepts::Own,
-                () => Accepts::All,
-            },
+            accepts: view.accepts,
         };
         self.scheduler.set_node(node, facts);
     }

@@ -21,7 +21,7 @@ impl Control {
         self.jobs
             .running
             .iter()
-            .filter(|(_, running)| !running.targets.is_empty())
+            .filter(|(_, running)| running.job.publishes())
             .map(|(&job, running)| (job, &running.stripe))
     }
 
@@ -34,7 +34,7 @@ impl Control {
     pub(crate) fn start_job(&mut self, owner: Owner, request: JobRequest) {
         let id = request.job;
         let mut running = self.new_job(owner, request);
-        let stores = !running.targets.is_empty();
+        let stores = running.job.publishes();
         running.reservation = self.repairs.reserve(&running.job, stores);
         if stores {
             self.repairs.scheduler.hold(&running.stripe);
@@ -44,19 +44,15 @@ impl Control {
 
     /// Creates a job with its first plan. None of its actions is carried out before `Jobs::run`.
     pub(crate) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
-        let targets = match request.publish {
-            true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
-            false => BTreeSet::new(),
-        };
         let minds_others = self.repairs.minds_others(facts!(self), &owner, &request.policy);
         if minds_others {
-            let nodes = places(&request.stripe, targets.iter().copied(), &self.nodes.topology);
+            let targets = request.wanted.iter().map(|wanted| wanted.requestor).filter(|_| request.publish);
+            let nodes = places(&request.stripe, targets, &self.nodes.topology);
             let reserved = self.repairs.scheduler.reserved_beside(&nodes, None);
             reserved.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
         }
         let running = RunningJob {
             owner,
-            targets,
             left: BTreeSet::new(),
             stripe: request.stripe.id.clone(),
             holders: request.stripe.blocks.iter().map(|block| block.holder).collect(),
@@ -120,7 +116,7 @@ impl Control {
             Owner::Probe => self.link_tests.probe_ended(facts!(self), result, &mut self.out),
             Owner::Trial => self.link_tests.trial_ended(facts!(self), &result, &mut self.out),
         }
-        if !running.targets.is_empty() {
+        if running.job.publishes() {
             self.repairs.claims.release_unused(&self.jobs, &running.stripe, &mut self.out);
             for &node in running.job.nodes().union(&running.left) {
                 self.stripes.remove_discards(outer_facts!(self), &self.jobs, node, &mut self.out);

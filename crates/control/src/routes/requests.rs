@@ -3,7 +3,10 @@
 use views::{Condition, MuteRequest, SettingsRequest, SettingsView};
 
 use crate::Control;
+use crate::answers::conditions::concerns;
 use crate::commands::{ClusterCommand, Command, answer};
+use crate::conditions;
+use crate::error::ConditionError;
 use crate::error::RequestError;
 use crate::storing::then::Then;
 
@@ -71,11 +74,18 @@ fn mute(control: &mut Control, code: &str, request: Option<MuteRequest>) -> Resu
     control.storing.check_storage()?;
     refresh_status(control);
     let found = control.answers().findings()?;
-    let (conditions, unix_ms, out) = (&mut control.conditions, control.base.unix_ms, &mut control.out);
-    Ok(match request {
-        Some(request) => conditions.mute(code, &found, request, unix_ms, out)?,
-        None => conditions.unmute(code, &found, unix_ms, out)?,
-    })
+    let (finding, unix_ms) = (conditions::named(code, &found)?, control.base.unix_ms);
+    match request {
+        Some(request) => {
+            let concerns = concerns(control.answers(), finding);
+            control.conditions.mute(finding, concerns, request, unix_ms, &mut control.out);
+        }
+        None if control.answers().condition(finding).muted => {
+            control.conditions.unmute(finding, unix_ms, &mut control.out);
+        }
+        None => return Err(ConditionError::NotMuted(finding.code).into()),
+    }
+    Ok(control.answers().condition(finding))
 }
 
 /// Remembers at intervals which conditions have begun and ended.
@@ -86,7 +96,10 @@ pub(crate) fn note_conditions(control: &mut Control) {
     refresh_status(control);
     let is_partial = control.answers().is_partial();
     match control.answers().findings() {
-        Ok(found) => control.conditions.note(&found, is_partial, control.base.unix_ms, &mut control.out),
+        Ok(found) => {
+            let loud = conditions::loud(control.answers(), &found);
+            control.conditions.note(&found, &loud, is_partial, control.base.unix_ms, &mut control.out);
+        }
         Err(error) => tracing::error!(%error, "cannot determine the conditions"),
     }
 }

@@ -29,8 +29,8 @@ impl Stripes {
         }
         for &block in blocks {
             let listed = record.blocks[usize::from(block.0)].node;
-            let made_on = listed.filter(|node| running.targets.contains(node));
-            if let Some(home) = made_on.or(running.targets.first().copied()) {
+            let made_on = listed.filter(|&node| running.is_target(node));
+            if let Some(home) = made_on.or(running.job.targets().next()) {
                 self.made_lately.note(stripe, block, home);
             }
         }

@@ -188,8 +188,7 @@ impl Jobs {
     pub(crate) fn is_worked_on(&self, facts: Facts<'_>, block: &BlockId) -> bool {
         facts.stripes.readers.hold(block)
             || self.running.values().any(|running| {
-                !running.targets.is_empty()
-                    && running.job.stripe().blocks.iter().any(|other| other.id == *block)
+                running.job.publishes() && running.job.stripe().blocks.iter().any(|other| other.id == *block)
             })
     }
 }

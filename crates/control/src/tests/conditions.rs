@@ -73,6 +73,36 @@ fn a_mute_ends_when_the_condition_becomes_worse_or_ends() {
     assert!(!status.condition(ConditionCode::HelperGone).unwrap().muted, "two helpers are down");
 }
 
+/// A block is lost after a file with another lost block was removed, so the counts stay the same.
+#[test]
+fn a_mute_ends_when_the_condition_concerns_something_else() {
+    let mut cluster = TestCluster::new(6);
+    let files = ["f", "g", "h"].map(|name| cluster.put(name, 1));
+    let is_muted = |cluster: &mut TestCluster| {
+        let condition = cluster.condition(ConditionCode::Degraded).unwrap();
+        (condition.count, condition.muted)
+    };
+    lose(&mut cluster, &files[0], 0);
+    lose(&mut cluster, &files[1], 0);
+    cluster.mute("DEGRADED", None).unwrap();
+    assert_eq!(is_muted(&mut cluster), (2, true));
+    cluster.ask(|reply| FileCommand::Remove("g".to_owned(), reply)).unwrap();
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(is_muted(&mut cluster), (1, true));
+    lose(&mut cluster, &files[2], 0);
+    assert_eq!(is_muted(&mut cluster), (2, false));
+}
+
+/// Removes a block from its helper's disk, which a reader then reports.
+fn lose(cluster: &mut TestCluster, file: &FileLayout, index: usize) {
+    let block = file.layout[0].stripe.blocks[index].clone();
+    let (name, id) = (block.node.unwrap(), BlockId(block.block));
+    cluster.node(&name).disk.remove(&id);
+    let report = Report::BadBlock { block: id, problem: BlockProblem::Missing };
+    cluster.say(&name, FromNode::Report { job: JobId(1 << 40), epoch: repair::Epoch(1), report });
+    cluster.wait(Duration::from_secs(2));
+}
+
 #[test]
 fn a_mute_ends_after_its_time_or_on_request() {
     let mut cluster = TestCluster::new(6);
@@ -135,13 +165,7 @@ fn a_helper_of_another_version_is_named_while_it_tries() {
 fn a_late_report_of_a_bad_block_has_the_block_verified() {
     let mut cluster = TestCluster::new(6);
     let file = cluster.put("f", 1);
-    let block = file.layout[0].stripe.blocks[1].clone();
-    let (name, id) = (block.node.unwrap(), BlockId(block.block));
-    cluster.node(&name).disk.remove(&id);
-    let report = Report::BadBlock { block: id, problem: BlockProblem::Missing };
-    let message = FromNode::Report { job: JobId(1 << 40), epoch: repair::Epoch(1), report };
-    cluster.say(&name, message);
-    cluster.wait(Duration::from_secs(2));
+    lose(&mut cluster, &file, 1);
     assert!(
         !cluster.status().damage.lost_lately.is_empty(),
         "the helper was asked, and found the block missing"

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use recovery::{
-    Accepts, Action, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts, NodeLoad,
+    Action, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts, NodeLoad,
     Placement, Priority, RepairId, RepairSpec, Scheduler, TrunkBudget,
 };
-use repair::{JobId, NodeId, Resource, StripeId};
+use repair::{Accepts, JobId, NodeId, Resource, StripeId};
 
 use crate::scheduler_test::{BLOCK, REPAIR, SchedulerTest, facts, requestors};
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use proptest::prelude::*;
 use recovery::{
-    Accepts, Action, BlockFacts, Budget, End, Failure, HelperPolicy, ItemId, Kind, Limits, Loads, NewItem,
-    NodeFacts, Proposal, RepairId, RepairSpec, ReservationId, Scheduler,
+    Action, BlockFacts, Budget, End, Failure, HelperPolicy, ItemId, Kind, Limits, Loads, NewItem, NodeFacts,
+    Proposal, RepairId, RepairSpec, ReservationId, Scheduler,
 };
-use repair::{JobId, NodeId, Resource, StripeId, Wanted};
+use repair::{Accepts, JobId, NodeId, Resource, StripeId, Wanted};
 
 use crate::scheduler_test::{BLOCK, chain};
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use recovery::{
-    Accepts, Action, BlockFacts, Budget, End, HelperPolicy, ItemId, ItemState, Kind, Limits, Loads, NewItem,
+    Action, BlockFacts, Budget, End, HelperPolicy, ItemId, ItemState, Kind, Limits, Loads, NewItem,
     NodeFacts, NodeLoad, Placement, Proposal, RepairId, RepairSpec, Scheduler,
 };
-use repair::{JobId, NodeId, Resource, StripeId};
+use repair::{Accepts, JobId, NodeId, Resource, StripeId};
 
 pub const BLOCK: u64 = 100;
 pub const REPAIR: RepairId = RepairId(1);

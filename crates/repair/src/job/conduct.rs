@@ -8,11 +8,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use codes::BlockIndex;
+
 use super::blame::{Standing, Worth};
 use super::links::BrokenLinks;
 use super::trust::Wrong;
 use super::work::Work;
-use crate::{NodeId, Reach, Topology};
+use crate::{Accepts, NodeId, NodeProfile, Reach, Topology};
 
 /// A node given up this often as a requestor does not become a requestor again. This bounds the number of
 /// replacements.
@@ -80,36 +82,54 @@ impl Conduct {
     }
 
     fn can_all_be_replaced(&self, nodes: &BTreeSet<NodeId>, work: &Work, topology: &Topology) -> bool {
-        let deliveries = work.goals.iter().filter(|goal| nodes.contains(&goal.requestor)).count();
         let mut taken = work.requestors();
-        (0..deliveries)
-            .all(|_| self.stand_in(&taken, work, topology).is_some_and(|other| taken.insert(other)))
+        let deliveries = work.goals.iter().filter(|goal| nodes.contains(&goal.requestor));
+        deliveries.map(|goal| goal.block).all(|block| {
+            self.stand_in(block, &taken, work, topology).is_some_and(|other| taken.insert(other))
+        })
     }
 
-    /// Picks a replacement requestor: a live helper with room for a block. It holds no block of the stripe
-    /// or, if blocks of a stripe may share nodes, fewer than an even share of them. Nodes that have not
-    /// failed come first. Nodes in `taken` already receive other blocks and are excluded, because a node
-    /// reports progress as one sum over all its deliveries.
+    /// Picks a replacement requestor for a block: a live helper that accepts new blocks, has room for this one,
+    /// and may be chosen under the job's policy. It holds no block of the stripe or, if blocks of a stripe may
+    /// share nodes, fewer than an even share of them. As in the first placement, the spread over racks and then
+    /// hosts comes first; then come nodes that have not failed. Nodes in `taken` already receive other blocks
+    /// and are excluded, because a node reports progress as one sum over all its deliveries.
     pub(super) fn stand_in(
         &self,
+        block: BlockIndex,
         taken: &BTreeSet<NodeId>,
         work: &Work,
         topology: &Topology,
     ) -> Option<NodeId> {
-        let bytes = work.stripe.block_bytes();
+        let (bytes, rules) = (work.stripe.block_bytes(), &work.policy.replacements);
         let fit = topology.iter().filter(|(node, view)| {
             let given_up = self.given_up.get(node).is_some_and(|&times| times >= GIVEN_UP);
-            view.alive && view.reach != Reach::DialsOut && view.free_bytes >= bytes && !given_up
+            let takes_blocks = view.alive && view.reach != Reach::DialsOut && view.accepts == Accepts::All;
+            let is_allowed =
+                (rules.only.is_empty() || rules.only.contains(node)) && !rules.never.contains(node);
+            takes_blocks && is_allowed && view.free_bytes >= bytes && !given_up
         });
         let fit: Vec<_> = fit.collect();
-        let share =
-            if work.policy.shares_nodes { work.stripe.blocks.len().div_ceil(fit.len().max(1)) } else { 1 };
+        let share = if rules.shares_nodes { work.stripe.blocks.len().div_ceil(fit.len().max(1)) } else { 1 };
         let held = |node: NodeId| work.stripe.held().filter(|&(_, holder)| holder == node).count();
+        let others: Vec<&NodeProfile> = work
+            .homes()
+            .filter(|&(other, _)| other != block)
+            .filter_map(|(_, node)| topology.get(node))
+            .collect();
+        let beside = |view: &NodeProfile| {
+            let in_rack =
+                others.iter().filter(|other| view.rack.is_some() && other.rack == view.rack).count();
+            let host = view.reach.host();
+            let on_host = others.iter().filter(|other| host.is_some() && other.reach.host() == host).count();
+            (in_rack, on_host)
+        };
         fit.into_iter()
             .filter(|&(node, _)| !taken.contains(&node) && held(node) < share)
             .min_by_key(|&(node, view)| {
                 let failed = work.policy.avoid.contains(&node);
-                (failed, self.blamed.get(&node), held(node), view.load, Reverse(view.free_bytes))
+                let blamed = self.blamed.get(&node);
+                (beside(view), failed, blamed, held(node), view.load, Reverse(view.free_bytes))
             })
             .map(|(node, _)| node)
     }

@@ -277,6 +277,16 @@ impl Job {
         &self.work.touched
     }
 
+    /// Whether the deliveries become blocks of the store.
+    pub fn publishes(&self) -> bool {
+        self.work.publish
+    }
+
+    /// The nodes that store blocks for this job. They change when the job replaces a requestor.
+    pub fn targets(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.work.goals.iter().filter(|_| self.work.publish).map(|goal| goal.requestor)
+    }
+
     /// The current phase.
     pub fn phase(&self) -> JobPhase {
         self.phase.kind()

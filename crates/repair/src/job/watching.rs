@@ -241,7 +241,8 @@ impl Job {
             if topology.dials_out(node) {
                 return self.finish(Err(JobError::Client { reason: reason.to_owned() }));
             }
-            let Some(other) = self.conduct.stand_in(&taken, &self.work, topology) else {
+            let Some(other) = self.conduct.stand_in(self.work.goals[at].block, &taken, &self.work, topology)
+            else {
                 let block = self.work.stripe.block(self.work.goals[at].block).id.clone();
                 let (reason, replanned) = (reason.to_owned(), self.work.replanned.clone());
                 return self.finish(Err(JobError::NoRequestor { block, node, reason, replanned }));

@@ -98,6 +98,12 @@ impl Work {
         self.goals.iter().any(|goal| goal.requestor == node)
     }
 
+    /// The nodes that hold the stripe's blocks or will receive them.
+    pub(super) fn homes(&self) -> impl Iterator<Item = (BlockIndex, NodeId)> + '_ {
+        let coming = self.goals.iter().map(|goal| (goal.block, goal.requestor));
+        coming.chain(self.stripe.held().filter(|&(block, _)| !self.is_wanted(block)))
+    }
+
     pub(super) fn requestors(&self) -> BTreeSet<NodeId> {
         self.goals.iter().map(|goal| goal.requestor).collect()
     }

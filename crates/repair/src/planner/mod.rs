@@ -75,9 +75,20 @@ pub struct Policy {
     /// balances the load of the nodes. If the planner may choose which blocks to read, the chains replace the
     /// scheme's shape; each chain carries slices in proportion to the length of its range.
     pub stretches: Vec<Stretch>,
-    /// Whether a node that already holds blocks of the stripe may replace a failed requestor, as long as no
-    /// node gets more than an even share of the stripe's blocks.
+    /// The nodes that may replace a failed requestor.
+    pub replacements: Replacements,
+}
+
+/// The nodes that may replace a failed requestor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replacements {
+    /// Whether a node that already holds blocks of the stripe may be chosen, as long as no node gets more than
+    /// an even share of the stripe's blocks.
     pub shares_nodes: bool,
+    /// The only nodes that may be chosen; if empty, any node may.
+    pub only: Vec<NodeId>,
+    /// Nodes that must not be chosen.
+    pub never: Vec<NodeId>,
 }
 
 /// A request for blocks of a stripe.

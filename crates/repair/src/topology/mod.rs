@@ -12,7 +12,7 @@ mod resource;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-pub use profile::{NodeProfile, Rates, Reach, StatedRates};
+pub use profile::{Accepts, NodeProfile, Rates, Reach, StatedRates, host_of};
 pub use resource::{Resource, TopologyError, Trunk};
 
 use crate::NodeId;
@@ -79,6 +79,13 @@ impl Topology {
     /// The profile of `node`, mutable.
     pub fn get_mut(&mut self, node: NodeId) -> Option<&mut NodeProfile> {
         self.nodes.get_mut(&node)
+    }
+
+    /// Sets which blocks may be placed on a node, if the node is known.
+    pub fn set_accepts(&mut self, node: NodeId, accepts: Accepts) {
+        if let Some(profile) = self.nodes.get_mut(&node) {
+            profile.accepts = accepts;
+        }
     }
 
     /// The rates of a node's ports and disk; [`Rates::default`] if the node is unknown.

@@ -22,6 +22,30 @@ impl Reach {
             Self::Unknown | Self::DialsOut => None,
         }
     }
+
+    /// The host in the address. One machine may run several helpers.
+    pub fn host(&self) -> Option<&str> {
+        self.address().map(host_of)
+    }
+}
+
+/// The host of an address, without the port and without the brackets of an IPv6 address.
+pub fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// The blocks that may be placed on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepts {
+    /// Any block.
+    All,
+    /// Only lost blocks that were on this node before. The node has returned without most of its blocks,
+    /// perhaps because its disk is not mounted. Once the disk is mounted, everything written before then
+    /// disappears, and the lost blocks are back.
+    Own,
+    /// No block: the node is being drained, or its server is out of service.
+    Nothing,
 }
 
 /// The profile of one node.
@@ -45,6 +69,8 @@ pub struct NodeProfile {
     pub load: u32,
     /// Free space for blocks, in bytes.
     pub free_bytes: u64,
+    /// The blocks that may be placed on the node.
+    pub accepts: Accepts,
 }
 
 impl NodeProfile {
@@ -60,6 +86,7 @@ impl NodeProfile {
             knows_links: false,
             load: 0,
             free_bytes: u64::MAX,
+            accepts: Accepts::All,
         }
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::ToNode;
 use repair::{
-    BlockId, BlockProblem, Chunking, Digest, Job, JobAction, JobError, JobId, JobRequest, NodeId,
-    NodeProfile, Outcome, Permit, Policy, Report, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId,
-    Topology, Verify, Wanted,
+    Accepts, BlockId, BlockProblem, Chunking, Digest, Job, JobAction, JobError, JobId, JobRequest, NodeId,
+    NodeProfile, Outcome, Permit, Policy, Replacements, Report, SinkProblem, SliceSet, Stripe, StripeBlock,
+    StripeId, Topology, Verify, Wanted,
 };
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -124,6 +124,18 @@ impl TestJob {
                 JobAction::Finish(result) => self.ended = Some(*result),
             }
         }
+    }
+
+    /// Has a requestor of the first block fail. Returns the node that gets the block instead.
+    fn fail_requestor(&mut self, node: NodeId) -> Option<NodeId> {
+        self.told.clear();
+        self.say(node, failed(0, SinkProblem::Process("the server refuses".into())));
+        self.wait(5 * SECOND);
+        let gets = |(node, message): &(NodeId, ToNode)| match message {
+            ToNode::Assign(assignment) if !assignment.sinks.is_empty() => Some(*node),
+            _ => None,
+        };
+        self.told.iter().find_map(gets)
     }
 
     fn say(&mut self, node: NodeId, report: Report) {
@@ -347,7 +359,8 @@ fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
 /// One lost block whose requestor fails while every other node holds a block of the stripe; returns the new
 /// requestor.
 fn stand_in_among_holders(shares_nodes: bool, full: &[u32]) -> (TestJob, Option<NodeId>) {
-    let policy = Policy { shares_nodes, ..Policy::default() };
+    let replacements = Replacements { shares_nodes, ..Replacements::default() };
+    let policy = Policy { replacements, ..Policy::default() };
     let (mut test, node) =
         (TestJob::with(1, policy, Verify::default(), |_| None, None, true), NodeId(REQUESTORS));
     for &full in full {
@@ -355,15 +368,58 @@ fn stand_in_among_holders(shares_nodes: bool, full: &[u32]) -> (TestJob, Option<
         profile.free_bytes = 0;
         test.topology.set(NodeId(full), profile);
     }
-    test.told.clear();
-    test.say(node, failed(0, SinkProblem::Process("the server refuses".into())));
-    test.wait(5 * SECOND);
-    let gets = |(node, message): &(NodeId, ToNode)| match message {
-        ToNode::Assign(assignment) if !assignment.sinks.is_empty() => Some(*node),
-        _ => None,
-    };
-    let other = test.told.iter().find_map(gets);
+    let other = test.fail_requestor(node);
     (test, other)
+}
+
+/// One lost block whose requestor fails, with these spare nodes. Returns the new requestor.
+fn stand_in(replacements: Replacements, spares: &[(u32, NodeProfile)]) -> Option<NodeId> {
+    let policy = Policy { replacements, ..Policy::default() };
+    let mut test = TestJob::with(1, policy, Verify::default(), |_| None, None, true);
+    for (node, profile) in spares {
+        test.topology.set(NodeId(*node), profile.clone());
+    }
+    let other = test.fail_requestor(NodeId(REQUESTORS));
+    assert_eq!(other.is_none(), matches!(test.ended, Some(Err(JobError::NoRequestor { .. }))));
+    other
+}
+
+fn spare(rack: Option<&str>, accepts: Accepts) -> NodeProfile {
+    NodeProfile { rack: rack.map(str::to_owned), accepts, ..NodeProfile::helper("spare", "10.9.9.9:1") }
+}
+
+#[test]
+fn only_nodes_that_accept_new_blocks_and_that_the_policy_allows_replace_a_requestor() {
+    let any = Replacements::default;
+    let ready = || spare(None, Accepts::All);
+    assert_eq!(stand_in(any(), &[(20, ready())]), Some(NodeId(20)));
+    for accepts in [Accepts::Nothing, Accepts::Own] {
+        assert_eq!(stand_in(any(), &[(20, spare(None, accepts))]), None);
+        assert_eq!(stand_in(any(), &[(20, spare(None, accepts)), (21, ready())]), Some(NodeId(21)));
+    }
+    let spares = [(20, ready()), (21, ready())];
+    let only = |node| Replacements { only: vec![NodeId(node)], ..any() };
+    assert_eq!(stand_in(only(21), &spares), Some(NodeId(21)));
+    assert_eq!(stand_in(only(REQUESTORS), &spares), None);
+    let never = Replacements { never: vec![NodeId(20)], ..any() };
+    assert_eq!(stand_in(never, &spares), Some(NodeId(21)));
+}
+
+#[test]
+fn a_replacement_is_in_the_rack_and_on_the_host_with_the_fewest_blocks() {
+    let policy = Policy::default();
+    let mut test = TestJob::with(1, policy, Verify::default(), |_| None, None, true);
+    for node in 1..6 {
+        let mut profile = test.topology.get(NodeId(node)).expect("it is there").clone();
+        profile.rack = Some(if node < 4 { "a" } else { "b" }.to_owned());
+        test.topology.set(NodeId(node), profile);
+    }
+    test.topology.set(NodeId(20), NodeProfile { free_bytes: u64::MAX, ..spare(Some("a"), Accepts::All) });
+    let beside = NodeProfile { load: 9, ..NodeProfile::helper("beside", format!("10.0.0.{}:2", NodeId(4))) };
+    test.topology.set(NodeId(21), NodeProfile { rack: Some("b".to_owned()), ..beside });
+    test.topology.set(NodeId(22), NodeProfile { load: 9, ..spare(Some("b"), Accepts::All) });
+    assert_eq!(test.fail_requestor(NodeId(REQUESTORS)), Some(NodeId(22)));
+    assert_eq!(test.job.targets().collect::<Vec<_>>(), [NodeId(22)]);
 }
 
 #[test]

@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use recovery::{
-    Accepts, Action, BlockFacts, Bound, Budget, Demand, End, Failure, Kind, Limits, Loads, NewItem,
-    NodeFacts, Proposal, RepairId, RepairSpec, Scheduler, TrunkBudget, bound,
+    Action, BlockFacts, Bound, Budget, Demand, End, Failure, Kind, Limits, Loads, NewItem, NodeFacts,
+    Proposal, RepairId, RepairSpec, Scheduler, TrunkBudget, bound,
 };
 use repair::{
-    BlockId, Chunking, JobId, NodeId, NodeProfile, Pacing, Plan, PlanError, PlanRequest, Policy, Rates,
-    Scheme, Stripe, StripeBlock, StripeId, Topology, Wanted, plan,
+    Accepts, BlockId, Chunking, JobId, NodeId, NodeProfile, Pacing, Plan, PlanError, PlanRequest, Policy,
+    Rates, Scheme, Stripe, StripeBlock, StripeId, Topology, Wanted, plan,
 };
 
 use super::fabric::Fabric;

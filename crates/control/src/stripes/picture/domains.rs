@@ -150,14 +150,10 @@ fn losses(shared: &[u16], blocks: u32) -> u32 {
     shared.len() as u32 + left
 }
 
-/// Returns the host of an address, without the port.
-pub(crate) fn host_of(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.trim_start_matches('[').trim_end_matches(']')
-}
-
 #[cfg(test)]
 mod tests {
+    use repair::host_of;
+
     use super::*;
 
     fn together(nodes: &[u32]) -> Together {

@@ -225,6 +225,12 @@ impl Entry {
             .map(|(index, place)| (index, NodeId(place.node)))
     }
 
+    /// Returns the recorded home of a block.
+    pub(crate) fn home(&self, index: u16) -> Option<NodeId> {
+        let place = self.places.get(usize::from(index))?;
+        (place.node != NOBODY).then_some(NodeId(place.node))
+    }
+
     /// Returns the indices of the lost blocks, which have no healthy copy for which `counts(index, node)` is
     /// true.
     pub(crate) fn lost(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<u16> {

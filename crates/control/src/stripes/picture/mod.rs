@@ -27,7 +27,7 @@ use store_api::{CatalogError, Eras, NodeRecord, StoreChange, StripeRecord};
 use census::Counts;
 pub(crate) use census::Kind;
 use domains::Fleet;
-pub(crate) use domains::{Survives, Together, host_of};
+pub(crate) use domains::{Survives, Together};
 use entry::{Entry, Shared};
 use files::FilesPicture;
 
@@ -65,7 +65,7 @@ impl Picture {
             StoreChange::Stripe(stripe, pending) => self.set_stripe(&stripe, pending),
             StoreChange::StripeGone(stripe) => self.drop_stripe(&stripe),
             StoreChange::Node(node) => {
-                self.set_host(node.id, node.address.as_deref().map(host_of));
+                self.set_host(node.id, node.address.as_deref().map(repair::host_of));
                 self.nodes.insert(node.id, node);
             }
             StoreChange::NodeGone(node) => {
@@ -315,6 +315,28 @@ impl Picture {
         let mut damaged: Vec<StripeRecord> = self.counts.damaged().map(|slot| self.record(slot)).collect();
         damaged.sort_by(|a, b| a.id.cmp(&b.id));
         damaged
+    }
+
+    /// Returns the names of the lost blocks (of files). The blocks whose home is a node that is down are replaced
+    /// by the name of that node.
+    pub(crate) fn lost_names(&self, name: impl Fn(NodeId) -> String) -> BTreeSet<String> {
+        let (mut blocks, mut down) = (BTreeSet::new(), BTreeSet::new());
+        for slot in self.counts.damaged() {
+            let entry = self.entry_in(slot);
+            for index in entry.lost(|_, node| self.fleet.is_up(node)) {
+                match entry.home(index).filter(|&node| !self.fleet.is_up(node)) {
+                    Some(node) => drop(down.insert(node)),
+                    None => drop(blocks.insert(format!("{}.{index}", entry.name()))),
+                }
+            }
+        }
+        blocks.extend(down.into_iter().map(name));
+        blocks
+    }
+
+    /// Returns the names of the stripes (of files) with several blocks on the same helper.
+    pub(crate) fn doubled_names(&self) -> BTreeSet<String> {
+        self.counts.doubled().map(|slot| self.entry_in(slot).name().to_string()).collect()
     }
 
     /// Returns the stripes (of files) in which some block would have no healthy copy even if all nodes were
