@@ -97,7 +97,7 @@ impl StripeThen {
                 stripes.find_all_homes(outer, out);
             }
             Self::Adopted { node, block } => match &result {
-                Ok(_) => stripes.adopted(outer, node, &block),
+                Ok(_) => stripes.adopted(outer, node, &block, out),
                 Err(error) => {
                     stripes.inventory.adoption_failed(node, block, error, outer.base.now);
                 }

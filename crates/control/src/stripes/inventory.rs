@@ -92,8 +92,7 @@ impl Stripes {
         if !news.is_empty() {
             self.store_states(outer, news, out);
         }
-        let is_hollow = 2 * missing > self.picture.block_count(node);
-        self.inventory.note_hollow(node, is_hollow, outer.base.now);
+        self.inventory.note_missing(node, missing, self.picture.block_count(node), outer.base.now);
         out.tell(Signal::Node(node));
         if let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node) {
             *rechecks = again;
@@ -230,9 +229,10 @@ impl Stripes {
     }
 
     /// Handles the end of the write that records a found block on its node.
-    pub(crate) fn adopted(&mut self, outer: OuterFacts<'_>, node: NodeId, block: &BlockId) {
+    pub(crate) fn adopted(&mut self, outer: OuterFacts<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
         tracing::info!(%block, node = %outer.nodes.name(node), "found a block that was lost");
         self.inventory.drop_orphan(node, block);
+        self.inventory.note_adopted(node, out);
         self.removals_due = outer.base.now; // Other copies of its stripe's blocks may have become surplus.
     }
 

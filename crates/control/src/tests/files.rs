@@ -49,6 +49,36 @@ fn a_put_with_too_few_helpers_is_refused_with_the_absent_ones() {
     );
 }
 
+/// Two helpers return with each other's disks. Their blocks are found on them, so they have a disk.
+#[test]
+fn helpers_that_exchanged_their_disks_take_new_blocks_at_once() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 8);
+    cluster.kill("h1");
+    cluster.kill("h2");
+    let first = std::mem::take(&mut cluster.node("h1").disk);
+    let second = std::mem::replace(&mut cluster.node("h2").disk, first);
+    assert_eq!(second.len(), 8);
+    cluster.node("h1").disk = second;
+    cluster.start("h1");
+    cluster.start("h2");
+    cluster.wait(Duration::from_secs(20));
+    assert!(cluster.status().summary.starts_with("safe"), "{}", cluster.status().summary);
+    cluster.put("g", 1);
+    // A helper whose disk is not mounted has no blocks, and takes none.
+    cluster.kill("h1");
+    let disk = std::mem::take(&mut cluster.node("h1").disk);
+    cluster.start("h1");
+    cluster.wait(Duration::from_secs(20));
+    let error = cluster.begin("h", 1).unwrap_err().to_string();
+    assert!(error.contains("returned without most of its blocks: h1"), "{error}");
+    cluster.kill("h1");
+    cluster.node("h1").disk = disk;
+    cluster.start("h1");
+    cluster.wait(Duration::from_secs(20));
+    cluster.put("h", 1);
+}
+
 #[test]
 fn bad_puts_are_refused_with_the_nearest_valid_values() {
     let mut cluster = TestCluster::new(4);

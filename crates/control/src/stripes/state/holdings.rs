@@ -44,9 +44,19 @@ pub(crate) struct Holdings {
 pub(crate) struct Inventory {
     /// The holdings of the connected helpers.
     held: BTreeMap<NodeId, Holdings>,
-    /// Helpers that returned without most of their blocks, and the time of their return; `None` if their grace
-    /// period is over. It does not begin again if such a helper reconnects.
-    hollow: BTreeMap<NodeId, Option<Duration>>,
+    /// Helpers that returned without most of their blocks.
+    hollow: BTreeMap<NodeId, Hollow>,
+}
+
+/// A helper that returned without most of its blocks.
+struct Hollow {
+    /// The time of the return; `None` if the grace period is over. It does not begin again if the helper
+    /// reconnects.
+    since: Option<Duration>,
+    /// The number of blocks that were missing.
+    missing: usize,
+    /// The number of lost blocks of other helpers that were found on this one since then.
+    adopted: usize,
 }
 
 impl Inventory {
@@ -74,11 +84,30 @@ impl Inventory {
         self.hollow.remove(&node);
     }
 
-    /// Records whether a returned helper is hollow: its list of blocks lacks most of the expected ones.
-    pub(in crate::stripes) fn note_hollow(&mut self, node: NodeId, is_hollow: bool, now: Duration) {
-        match is_hollow {
-            true => drop(self.hollow.entry(node).or_insert(Some(now))),
-            false => drop(self.hollow.remove(&node)),
+    /// Records that this many of the `expected` blocks are not in the list of a returned helper, which is hollow
+    /// if these are most of them.
+    pub(in crate::stripes) fn note_missing(
+        &mut self,
+        node: NodeId,
+        missing: usize,
+        expected: usize,
+        now: Duration,
+    ) {
+        if 2 * missing > expected {
+            self.hollow.entry(node).or_insert(Hollow { since: Some(now), missing, adopted: 0 });
+        } else {
+            self.hollow.remove(&node);
+        }
+    }
+
+    /// Records that a lost block of another helper was found on this one. If it has about as many blocks as it
+    /// lacks, its disk is mounted: it has another one than before.
+    pub(in crate::stripes) fn note_adopted(&mut self, node: NodeId, out: &mut Out) {
+        let Some(hollow) = self.hollow.get_mut(&node) else { return };
+        hollow.adopted += 1;
+        if 2 * hollow.adopted > hollow.missing {
+            self.hollow.remove(&node);
+            out.tell(Signal::Node(node));
         }
     }
 
@@ -95,8 +124,8 @@ impl Inventory {
     }
 
     fn end_hollow(&mut self, ends: impl Fn(Duration) -> bool, out: &mut Out) {
-        for (&node, since) in &mut self.hollow {
-            if since.take_if(|since| ends(*since)).is_some() {
+        for (&node, hollow) in &mut self.hollow {
+            if hollow.since.take_if(|since| ends(*since)).is_some() {
                 out.tell(Signal::Node(node));
             }
         }
@@ -118,12 +147,12 @@ impl Inventory {
 
     /// Returns the time of return of a hollow helper in its grace period.
     pub(crate) fn hollow_since(&self, node: NodeId) -> Option<Duration> {
-        self.hollow.get(&node).copied().flatten()
+        self.hollow.get(&node)?.since
     }
 
     /// Returns the hollow helpers in their grace periods, and the times of their returns.
     pub(crate) fn hollow(&self) -> impl Iterator<Item = (NodeId, Duration)> {
-        self.hollow.iter().filter_map(|(&node, &since)| Some((node, since?)))
+        self.hollow.iter().filter_map(|(&node, hollow)| Some((node, hollow.since?)))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Holdings)> {
