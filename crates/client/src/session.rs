@@ -160,7 +160,8 @@ async fn pump(mut incoming: Incoming, engine: Engine, requests: Arc<Requests>, r
                 requests.close(tag, result);
             }
             Some(ToNode::Ping) => {
-                let _ = reports.send(FromNode::Pong { free_bytes: 0, tasks: engine.jobs() });
+                let _ =
+                    reports.send(FromNode::Pong { free_bytes: 0, tasks: engine.jobs(), write_problem: None });
             }
             Some(other) => tracing::warn!(?other, "received a message that is not for clients"),
         }

@@ -224,7 +224,7 @@ mod tests {
             for (at, blocks) in parts.into_iter().enumerate() {
                 let part = FromNode::Listed { ask: 7, blocks, more: at < last };
                 ours.write_all(&control::encode(&part)).await.unwrap();
-                let pong = FromNode::Pong { free_bytes: 0, tasks: 0 };
+                let pong = FromNode::Pong { free_bytes: 0, tasks: 0, write_problem: None };
                 ours.write_all(&control::encode(&pong)).await.unwrap();
             }
             ours
@@ -234,7 +234,11 @@ mod tests {
         assert_eq!(rooms.listings.available_permits(), LISTINGS_AT_ONCE - 1);
         drop(room);
         let (between, _) = inbox.next().await.unwrap();
-        assert_eq!(between, FromNode::Pong { free_bytes: 0, tasks: 0 }, "nothing is lost");
+        assert_eq!(
+            between,
+            FromNode::Pong { free_bytes: 0, tasks: 0, write_problem: None },
+            "nothing is lost"
+        );
         assert_eq!(rooms.listings.available_permits(), LISTINGS_AT_ONCE);
         assert_eq!(rooms.messages.available_permits(), ROOM_BYTES / ROOM_UNIT);
         drop(said.await);

@@ -145,7 +145,7 @@ fn from_node() -> Vec<FromNode> {
             more: false,
         },
         FromNode::RegisterClient { version: VERSION, bandwidth: None, rack: None },
-        FromNode::Pong { free_bytes: 0, tasks: 3 },
+        FromNode::Pong { free_bytes: 0, tasks: 3, write_problem: None },
         FromNode::Seen { up: 117_000_000, down: 1 },
         FromNode::Unused { up: Some(1000), down: None },
         FromNode::Removed { block: block.clone() },

@@ -278,7 +278,7 @@ mod tests {
                     reports.send(report(job, 1, Report::Delivered)).unwrap();
                 }
             }
-            reports.send(FromNode::Pong { free_bytes: look.into(), tasks: 1 }).unwrap();
+            reports.send(FromNode::Pong { free_bytes: look.into(), tasks: 1, write_problem: None }).unwrap();
             assert!(reports.shared.0.queue().entries.len() as u64 <= 4 * JOBS + 1);
         }
         let said = drained(&mut outgoing);
@@ -301,7 +301,7 @@ mod tests {
                 ]
             );
         }
-        assert!(said.contains(&FromNode::Pong { free_bytes: LOOKS.into(), tasks: 1 }));
+        assert!(said.contains(&FromNode::Pong { free_bytes: LOOKS.into(), tasks: 1, write_problem: None }));
     }
 
     proptest! {

@@ -17,6 +17,8 @@ use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::port_rates::PortRates;
 
+/// The interval between checks that blocks can be stored.
+const CHECK_WRITES_EVERY: Duration = Duration::from_secs(5);
 /// The maximum number of whole blocks scrubbed at the same time.
 const VERIFIES_AT_ONCE: usize = 2;
 /// The number of attempts to read from a failing medium before the block counts as unreadable, with pauses in
@@ -39,6 +41,39 @@ pub(crate) struct Queries {
     /// Whether a ping is being answered.
     answering: Arc<AtomicBool>,
     port_rates: Mutex<PortRates>,
+    write_check: Arc<Mutex<WriteCheck>>,
+}
+
+/// The last check that blocks can be stored.
+#[derive(Default)]
+struct WriteCheck {
+    checked: Option<Instant>,
+    problem: Option<String>,
+}
+
+impl WriteCheck {
+    /// Returns why no blocks can be stored, according to a check that is not older than [`CHECK_WRITES_EVERY`].
+    /// A full disk is not a problem of this kind: the free space tells of it.
+    fn problem(&mut self, blocks: &dyn Blocks, now: Instant) -> Option<String> {
+        if self.checked.is_none_or(|at| now.duration_since(at) >= CHECK_WRITES_EVERY) {
+            let found = blocks.check_writable().err().filter(|error| !is_full(error));
+            let problem = found.map(|error| error.to_string());
+            if let Some(problem) = problem.as_ref().filter(|_| self.problem.is_none()) {
+                tracing::error!(%problem, "cannot store blocks");
+            }
+            (self.checked, self.problem) = (Some(now), problem);
+        }
+        self.problem.clone()
+    }
+}
+
+fn is_full(error: &BlockError) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    match error {
+        BlockError::NoSpace { .. } => true,
+        BlockError::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded),
+        _ => false,
+    }
 }
 
 impl Queries {
@@ -46,7 +81,16 @@ impl Queries {
         let verifies = Arc::new(Semaphore::new(VERIFIES_AT_ONCE));
         let port_rates = Mutex::new(PortRates::new(engine.traffic().now(), Instant::now()));
         let (interest, answering) = (Interest::default(), Arc::default());
-        Self { blocks, reports, engine, verifies, interest, answering, port_rates }
+        Self {
+            blocks,
+            reports,
+            engine,
+            verifies,
+            interest,
+            answering,
+            port_rates,
+            write_check: Arc::default(),
+        }
     }
 
     pub(crate) fn handle(&self, message: ToNode) {
@@ -89,10 +133,16 @@ impl Queries {
         }
         let (tasks, answering) = (self.engine.jobs(), self.answering.clone());
         let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
+        let write_check = Arc::clone(&self.write_check);
         tokio::task::spawn_blocking(move || {
             match blocks.free_bytes() {
                 Ok(free_bytes) => {
-                    let _ = reports.send(FromNode::Pong { free_bytes, tasks }); // A new coordinator asks again.
+                    let write_problem = write_check
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .problem(&*blocks, Instant::now());
+                    // A new coordinator asks again.
+                    let _ = reports.send(FromNode::Pong { free_bytes, tasks, write_problem });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot use the folder of blocks; not answering the coordinator");

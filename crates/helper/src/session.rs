@@ -207,7 +207,8 @@ async fn register(
             }
             (ToNode::Refused { reason, passing }, _) => return Err(End::Refused { reason, passing }),
             (ToNode::Ping, Some(writer)) => {
-                let pong = control::encode(&FromNode::Pong { free_bytes: free, tasks: 0 });
+                let pong =
+                    control::encode(&FromNode::Pong { free_bytes: free, tasks: 0, write_problem: None });
                 let answering = async {
                     writer.write_all(&pong).await?;
                     writer.flush().await

@@ -178,6 +178,15 @@ pub trait Blocks: Sources + Sinks {
     /// # Errors
     /// [`BlockError::Io`].
     fn free_bytes(&self) -> Result<u64, BlockError>;
+
+    /// Checks that blocks can be stored. The default does nothing: the servers of other stores watch their
+    /// disks themselves.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`], also if the disk is full.
+    fn check_writable(&self) -> Result<(), BlockError> {
+        Ok(())
+    }
 }
 
 /// An open block. Reads return only bytes that match the store's checksums.

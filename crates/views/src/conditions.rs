@@ -79,6 +79,7 @@ pub const DEFINITIONS: [Definition; ConditionCode::ALL.len()] = [
     define(HelperNeverRegistered, Warning, "start the helper, or remove it with mend node remove"),
     define(HelperFlapping, Warning, "check the helper's machine, its network and its log"),
     define(HelperSlow, Warning, "check the helper's disk and links; mend topology shows their rates"),
+    define(HelperCannotWrite, Warning, "check the helper's disk; the details have its error"),
     define(VersionSkew, Warning, "install the coordinator's version on the helper's machine"),
     define(ServerDown, Warning, "start the server"),
     define(Full, Warning, "free space on the helper, or add helpers"),

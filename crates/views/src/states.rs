@@ -213,6 +213,8 @@ states! {
         HelperFlapping = "HELPER_FLAPPING",
         /// Helpers hold up repairs.
         HelperSlow = "HELPER_SLOW",
+        /// A helper cannot write to its disk.
+        HelperCannotWrite = "HELPER_CANNOT_WRITE",
         /// Helpers of another version try to register.
         VersionSkew = "VERSION_SKEW",
         /// Servers of the attached store are out of service.

@@ -286,7 +286,7 @@ fn a_drained_helper_does_not_replace_one_that_fails_during_a_put() {
     cluster.await_ready();
     cluster.mend(&["node", "drain", "h7"]).ok();
     let refuse = |cluster: &Cluster, helper: &str| {
-        limits::limit_files(Pid::from_raw(cluster.pid(helper) as i32), Some(0)).unwrap();
+        limits::limit_files(Pid::from_raw(cluster.pid(helper) as i32), Some(4096)).unwrap();
     };
     refuse(&cluster, "h1");
     let content = cluster.put("film", 16 * 4 * BLOCK);

@@ -1,7 +1,10 @@
 //! Clusters in which no helper can take a block. Drains and repairs report this, name the excluded helpers
 //! with reasons, and continue once a helper can take the block.
 
+use rustix::process::Pid;
+
 use crate::cluster::{Cluster, Said};
+use crate::limits::{self, REFUSALS_ARE_ERRORS};
 
 const STRIPES: u64 = 8;
 
@@ -188,4 +191,32 @@ fn a_cap_on_an_unknown_rack_is_rejected() {
     assert!(cluster.mend(&["caps"]).ok().out.contains("not capped"));
     // Removing a cap on a rack that no longer exists is allowed.
     cluster.mend(&["caps", "--rack", "nowhere=none"]).ok();
+}
+
+/// A disk that refuses every write, as many do after an I/O error. Nothing has been written to it since.
+#[test]
+fn a_helper_that_cannot_write_is_named_before_it_is_needed() {
+    let (mut cluster, content) = cluster(6);
+    cluster.kill("h3");
+    cluster.start_with(REFUSALS_ARE_ERRORS, &["helper", "h3"]);
+    cluster.await_ready();
+    cluster.await_helpers(6);
+    let limit = |cluster: &Cluster, bytes| {
+        limits::limit_files(Pid::from_raw(cluster.pid("h3") as i32), bytes).unwrap();
+    };
+    limit(&cluster, Some(0));
+    cluster.eventually("the status names it", |cluster| {
+        cluster.mend(&["status"]).out.lines().next().unwrap_or_default().contains("unable to write: h3")
+    });
+    assert_says(&cluster.mend(&["status"]), &["h3 gets no new blocks", "File too large"]);
+    assert_eq!(cluster.mend(&["status", "--check"]).code, 1);
+    let film = cluster.path("film");
+    let put = ["put", film.to_str().unwrap(), "--as", "more"];
+    cluster.mend(&put).fails_with(&["unable to write: h3", "make the disks of h3 writable"]);
+    cluster.assert_reads("film", &content, &[]);
+    limit(&cluster, None);
+    cluster.eventually("it takes blocks again", |cluster| {
+        !cluster.mend(&["status"]).out.contains("unable to write")
+    });
+    cluster.mend(&put).ok();
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
 
+use repair::NodeId;
 use views::{Census, Condition, ConditionCode, GoneNode, HistoryEvent, RecoveryState, Redundancy, Severity};
 
 use crate::SETTLE_LIMIT;
@@ -278,6 +279,7 @@ fn helper_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
         let text = format!("slow: {}", list(&slow));
         found.push(Finding::about(ConditionCode::HelperSlow, &slow, text));
     }
+    found.extend(unwritable_finding(answers));
     found.extend(flapping_finding(answers));
     let skewed = nodes.skewed.texts(answers.facts.base.now);
     if !skewed.is_empty() {
@@ -297,6 +299,21 @@ fn helper_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
         found.push(finding.with_details(warnings.into_values()));
     }
     found
+}
+
+/// Finds helpers that cannot write to their disks.
+fn unwritable_finding(answers: Answers<'_>) -> Option<Finding> {
+    let nodes = &answers.facts.nodes;
+    let problem = |node: NodeId| Some((nodes.name(node), nodes.registry.write_problem(node)?.to_owned()));
+    let mut problems: Vec<(String, String)> = nodes.live_helpers().filter_map(problem).collect();
+    problems.sort_by(|a, b| views::natural(&a.0, &b.0));
+    let names: Vec<String> = problems.iter().map(|(name, _)| name.clone()).collect();
+    let details = problems.iter().map(|(name, problem)| {
+        format!("{name} gets no new blocks, because it cannot write to its disk: {problem}")
+    });
+    let text = format!("unable to write: {}", list(&names));
+    (!names.is_empty())
+        .then(|| Finding::about(ConditionCode::HelperCannotWrite, &names, text).with_details(details))
 }
 
 /// Finds helpers that were lost again and again, according to the history.

@@ -11,6 +11,7 @@ impl<'a> Facts<'a> {
         match () {
             () if self.base.store.reports_service() && !self.stripes.picture.is_up(node) => Accepts::Nothing,
             () if self.nodes.registry.is_leaving(node) => Accepts::Nothing,
+            () if self.nodes.registry.write_problem(node).is_some() => Accepts::Nothing,
             () if hollow::has(self, node) => Accepts::Own,
             () => Accepts::All,
         }

@@ -37,6 +37,8 @@ pub(crate) struct Session {
     pub connection: ConnectionId,
     /// Set from a helper's return until it has described its blocks.
     pub unproven: Option<Unproven>,
+    /// Why the helper cannot store blocks, if it has found that.
+    pub write_problem: Option<String>,
 }
 
 /// Whether a disconnected node belongs to the cluster.
@@ -78,7 +80,7 @@ impl Node {
     /// If the node is up or being removed; admission refuses both.
     pub(super) fn connect(&mut self, connection: ConnectionId) -> Option<Outage> {
         assert!(!self.is_up() && !self.is_being_forgotten(), "{} cannot connect", self.name);
-        let up = Lifecycle::Up(Session { connection, unproven: None });
+        let up = Lifecycle::Up(Session { connection, unproven: None, write_problem: None });
         match std::mem::replace(&mut self.lifecycle, up) {
             Lifecycle::Down { outage, .. } => outage,
             Lifecycle::Up(_) => None,

@@ -9,6 +9,7 @@ use repair::{BlockId, NodeId, StripeId};
 use crate::nodes::continuation::NodeThen;
 use crate::nodes::node::{Node, Outage, Session, Unproven};
 use crate::out::Out;
+use crate::signal::Signal;
 
 /// The registered nodes by id.
 #[derive(Default)]
@@ -139,6 +140,20 @@ impl Registry {
     /// Whether a helper has returned and not yet described its blocks.
     pub(crate) fn is_unproven(&self, node: NodeId) -> bool {
         self.session(node).is_some_and(|session| session.unproven.is_some())
+    }
+
+    /// Records whether a helper can store blocks, and if not, why.
+    pub(crate) fn note_write_problem(&mut self, node: NodeId, problem: Option<String>, out: &mut Out) {
+        let Some(session) = self.session_mut(node) else { return };
+        if session.write_problem.is_some() != problem.is_some() {
+            out.tell(Signal::Node(node));
+        }
+        session.write_problem = problem;
+    }
+
+    /// Returns why a helper cannot store blocks; `None` if it can.
+    pub(crate) fn write_problem(&self, node: NodeId) -> Option<&str> {
+        self.session(node)?.write_problem.as_deref()
     }
 
     pub(super) fn session(&self, node: NodeId) -> Option<&Session> {

@@ -17,6 +17,8 @@ pub struct Omitted {
     /// Helpers whose servers the store reports as out of service.
     out_of_service: Vec<String>,
     leaving: Vec<String>,
+    /// Helpers that cannot write to their disks.
+    unwritable: Vec<String>,
     full: Vec<String>,
     /// Helpers that returned without most of their blocks.
     hollow: Vec<String>,
@@ -40,12 +42,13 @@ impl Omitted {
         }
     }
 
-    fn groups(&self) -> [(&'static str, &[String]); 6] {
+    fn groups(&self) -> [(&'static str, &[String]); 7] {
         [
             ("down", &self.down),
             ("down for maintenance", &self.maintained),
             ("out of service", &self.out_of_service),
             ("being emptied", &self.leaving),
+            ("unable to write", &self.unwritable),
             ("full", &self.full),
             ("returned without most of its blocks", &self.hollow),
         ]
@@ -71,6 +74,9 @@ impl Omitted {
                 .iter()
                 .map(|name| format!("stop the drain of {name} (mend node drain {name} --stop)")),
         );
+        if !self.unwritable.is_empty() {
+            steps.push(format!("make the disks of {} writable", self.unwritable.join(", ")));
+        }
         if !self.full.is_empty() {
             steps.push(format!("free space on {}", self.full.join(", ")));
         }
@@ -124,14 +130,15 @@ impl Jobs {
                 () if facts.base.store.reports_service() && !facts.stripes.picture.is_up(node) => {
                     &mut omitted.out_of_service
                 }
+                () if facts.nodes.registry.write_problem(node).is_some() => &mut omitted.unwritable,
                 () if hollow::has(facts, node) => &mut omitted.hollow,
                 () if !self.has_room(facts, node, block_bytes) => &mut omitted.full,
                 () => continue,
             };
             group.push(facts.nodes.name(node));
         }
-        let Omitted { down, maintained, out_of_service, leaving, full, hollow } = &mut omitted;
-        for names in [down, maintained, out_of_service, leaving, full, hollow] {
+        let Omitted { down, maintained, out_of_service, leaving, unwritable, full, hollow } = &mut omitted;
+        for names in [down, maintained, out_of_service, leaving, unwritable, full, hollow] {
             *names = sorted(std::mem::take(names).into_iter());
         }
         omitted

@@ -41,8 +41,9 @@ impl Control {
         let Some(node) = self.nodes.node_at(connection) else { return };
         match message {
             FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
-            FromNode::Pong { free_bytes, tasks } => {
-                self.nodes.note_load(node, free_bytes, tasks, &mut self.out)
+            FromNode::Pong { free_bytes, tasks, write_problem } => {
+                self.nodes.note_load(node, free_bytes, tasks, &mut self.out);
+                self.nodes.registry.note_write_problem(node, write_problem, &mut self.out);
             }
             FromNode::Seen { up, down } => self.nodes.note_seen(&self.base, node, [up, down], &mut self.out),
             FromNode::Unused { up, down } => self.nodes.note_unused(node, up, down),

@@ -121,8 +121,10 @@ fn measure_a_thousand_helpers() {
         let answers = cluster.answers();
         assert!(!answers.is_empty(), "jobs go on");
         for (at, (name, answer)) in answers.into_iter().enumerate() {
-            let pong =
-                (format!("h{}", at % helpers as usize), FromNode::Pong { free_bytes: 1 << 30, tasks: 1 });
+            let pong = (
+                format!("h{}", at % helpers as usize),
+                FromNode::Pong { free_bytes: 1 << 30, tasks: 1, write_problem: None },
+            );
             let heartbeats = std::iter::repeat_n(pong, HEARTBEATS);
             for (name, message) in heartbeats.chain([(name, answer)]) {
                 cluster.stuck = true; // The storage, which has its own thread, is not measured.

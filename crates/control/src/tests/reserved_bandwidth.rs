@@ -47,7 +47,7 @@ impl TestCluster {
     fn say_tasks(&mut self, tasks: impl Fn(&String) -> u32) {
         for name in self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect::<Vec<_>>() {
             let tasks = tasks(&name);
-            self.say(&name, FromNode::Pong { free_bytes: 1 << 30, tasks });
+            self.say(&name, FromNode::Pong { free_bytes: 1 << 30, tasks, write_problem: None });
         }
     }
 

@@ -61,7 +61,7 @@ fn reads_and_heartbeats_continue_while_the_storage_is_stuck() {
     assert!(cluster.node("admin").closed[&9].is_ok(), "a degraded read needs nothing stored");
     for name in ["h1", "h2", "h3", "h4"] {
         if cluster.core().nodes.registry.named().any(|(_, known)| known == name) && name != home(&file, 0) {
-            cluster.say(name, FromNode::Pong { free_bytes: 5, tasks: 0 });
+            cluster.say(name, FromNode::Pong { free_bytes: 5, tasks: 0, write_problem: None });
         }
     }
     assert_eq!(cluster.status().helpers.nodes_up.len(), 3);

@@ -122,7 +122,8 @@ fn spare_room_agrees_with_placement() {
     let stuck = |shares_nodes, full: &[u32], nodes: &[&[u32]]| {
         let (mut cluster, record) = TestCluster::over_store(shares_nodes, nodes);
         for number in full {
-            cluster.say(&format!("h{number}"), FromNode::Pong { free_bytes: 0, tasks: 0 });
+            cluster
+                .say(&format!("h{number}"), FromNode::Pong { free_bytes: 0, tasks: 0, write_problem: None });
         }
         let core = cluster.core();
         core.jobs.spare_room(core.facts(), &[record]).stuck

@@ -227,7 +227,7 @@ async fn a_client_that_answers_pings_stays_connected() {
     while start.elapsed() < Duration::from_secs(7) {
         let message = timeout(Duration::from_secs(3), hear(&mut stream)).await.unwrap();
         assert_eq!(message, ToNode::Ping);
-        let pong = FromNode::Pong { free_bytes: 0, tasks: 0 };
+        let pong = FromNode::Pong { free_bytes: 0, tasks: 0, write_problem: None };
         stream.write_all(&control::encode(&pong)).await.unwrap();
     }
 }

@@ -44,7 +44,7 @@ pub enum Accepts {
     /// perhaps because its disk is not mounted. Once the disk is mounted, everything written before then
     /// disappears, and the lost blocks are back.
     Own,
-    /// No block: the node is being drained, or its server is out of service.
+    /// No block: the node is being drained, it cannot write, or its server is out of service.
     Nothing,
 }
 

@@ -90,6 +90,9 @@ pub enum FromNode {
         free_bytes: u64,
         /// The number of running tasks.
         tasks: u32,
+        /// Why the node cannot store blocks, if its store has found that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        write_problem: Option<String>,
     },
     /// The throughput of jobs' slices at this node's ports between two pings, sent if it exceeds the last
     /// value reported.
@@ -434,7 +437,7 @@ pub fn limit(start: &[u8]) -> usize {
         // needs at most six bytes for each byte of the name.
         Some(b"described") => DESCRIBED_AT_ONCE << 13,
         // The message contains block indices, or an error that the operating system reported.
-        Some(b"open" | b"verified" | b"list-failed" | b"remove-failed") => 64 << 10,
+        Some(b"open" | b"verified" | b"list-failed" | b"remove-failed" | b"pong") => 64 << 10,
         _ => 1 << 10,
     }
 }
@@ -527,7 +530,7 @@ mod tests {
     fn every_kind_has_a_limit_by_its_first_bytes() {
         let open = ClientRequest::PutStripe { put: 1, position: 2 };
         for (message, expected) in [
-            (FromNode::Pong { free_bytes: 1, tasks: 2 }, 1 << 10),
+            (FromNode::Pong { free_bytes: 1, tasks: 2, write_problem: None }, 64 << 10),
             (FromNode::RegisterClient { version: VERSION, bandwidth: Some(1), rack: None }, 1 << 10),
             (FromNode::Open { tag: 1, request: open }, 64 << 10),
             (FromNode::Held { blocks: Vec::new(), more: false }, LISTING_PART_BYTES + (64 << 10)),

@@ -138,7 +138,7 @@ impl Process {
     }
 
     pub(crate) fn pong(&self) -> FromNode {
-        FromNode::Pong { free_bytes: self.free_bytes(), tasks: self.tasks.len() as u32 }
+        FromNode::Pong { free_bytes: self.free_bytes(), tasks: self.tasks.len() as u32, write_problem: None }
     }
 
     /// Ends the process. If `unheard`, the whole machine vanishes without closing connections.

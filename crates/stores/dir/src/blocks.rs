@@ -147,6 +147,10 @@ impl Blocks for DirBlocks {
         self.folder.free_bytes()
     }
 
+    fn check_writable(&self) -> Result<(), BlockError> {
+        self.folder.check_writable()
+    }
+
     fn is_displaced(&self) -> bool {
         self.folder.is_displaced()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{self, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,8 @@ use super::block_paths::{BlockPaths, CHECKSUMS_SUFFIX, TEMPORARY_PREFIX, is_bloc
 use super::commit::{self};
 
 const LOCK_NAME: &str = ".lock";
+/// The file that is written to find out whether the disk accepts writes.
+const PROBE_NAME: &str = ".probe";
 const TAKEN: &str = "another helper uses this folder; stop it, or give this helper a folder of its own";
 const SHARDS: usize = 256;
 
@@ -55,6 +57,20 @@ impl Folder {
     pub(super) fn free_bytes(&self) -> Result<u64, BlockError> {
         self.lock.check()?;
         free_bytes(&self.root)
+    }
+
+    /// Checks that a file can be stored durably and removed again.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`].
+    pub(super) fn check_writable(&self) -> Result<(), BlockError> {
+        let path = self.root.join(PROBE_NAME);
+        let write = || {
+            let mut file = fs::File::create(&path)?;
+            file.write_all(&[0])?;
+            file.sync_data()
+        };
+        write().and_then(|()| fs::remove_file(&path)).map_err(fault(&path))
     }
 
     /// Whether another folder is at the path now that a helper has used before: it has a lock file. The empty
