@@ -249,6 +249,9 @@ pub enum StoreChange {
     Remarks(Vec<String>),
     /// All nodes on which the store keeps other data than the blocks of stripes.
     Needed(BTreeMap<NodeId, OtherData>),
+    /// All nodes that the store's operators have put into maintenance. While such a node is out of service, its
+    /// blocks are not rebuilt automatically.
+    Maintained(BTreeSet<NodeId>),
     /// Why the store has not been listed yet, see [`Catalog::unlisted`](crate::Catalog::unlisted). `None` is
     /// reported after the first listing.
     Unlisted(Option<String>),

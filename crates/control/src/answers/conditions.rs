@@ -434,7 +434,16 @@ fn store_findings(answers: Answers<'_>) -> Vec<Finding> {
     let down = answers.facts.servers_down();
     if !down.is_empty() {
         let text = format!("servers out of service: {}", down.join(", "));
-        found.push(Finding::about(ConditionCode::ServerDown, &down, text));
+        let nodes = &answers.facts.nodes;
+        let maintained = answers.facts.stripes.news.maintained.iter().map(|&node| nodes.name(node));
+        let maintained: Vec<String> = maintained.filter(|name| down.contains(name)).collect();
+        let details = (!maintained.is_empty()).then(|| {
+            format!(
+                "in maintenance in the store, so their blocks are not rebuilt automatically: {}",
+                list(&maintained)
+            )
+        });
+        found.push(Finding::about(ConditionCode::ServerDown, &down, text).with_details(details));
     }
     let troubles = &answers.facts.stripes.news.troubles;
     if !troubles.is_empty() {

@@ -55,7 +55,8 @@ impl Commanded {
         if facts.heals().is_none_or(|policy| policy.dry_run) {
             return;
         }
-        let due = self.homes.keys().copied().filter(|node| is_out(node) && !self.begun.contains(node));
+        let is_lost = |node: &NodeId| is_out(node) && !facts.stripes.news.maintained.contains(node);
+        let due = self.homes.keys().copied().filter(|node| is_lost(node) && !self.begun.contains(node));
         for node in due.collect::<Vec<_>>() {
             if queue.recovery_of(node).is_none() {
                 let order = facts.own_order(Target::Node(node));

@@ -299,9 +299,13 @@ impl Healing {
         Some(waits?.into_iter().max().unwrap_or_default())
     }
 
-    /// Returns the rest of the grace period of a node that is out of service or absent.
+    /// Returns the rest of the grace period of a node that is out of service or absent; `None` if its blocks are
+    /// not rebuilt automatically.
     fn wait_for(&self, facts: Facts<'_>, node: NodeId, patience: Patience) -> Option<Duration> {
         let grace = patience.grace?;
+        if facts.stripes.news.maintained.contains(&node) {
+            return None;
+        }
         if facts.base.store.reports_service() {
             let since = self.out_since.get(&node).copied().unwrap_or_default();
             return facts.nodes.left_of(

@@ -53,6 +53,7 @@ impl Control {
             StoreChange::Unjudged(stripes) => self.stripes.unjudged.set(&stripes),
             StoreChange::Remarks(remarks) => self.stripes.news.set_remarks(&remarks),
             StoreChange::Needed(needed) => self.stripes.news.needed = needed,
+            StoreChange::Maintained(nodes) => self.stripes.news.maintained = nodes,
             StoreChange::Unlisted(why) => {
                 self.stripes.note_unlisted(outer_facts!(self), why.as_ref(), &mut self.out);
             }

@@ -101,6 +101,8 @@ pub struct DataNode {
 /// The state of a DataNode, as the NameNode reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
+    /// The DataNode's UUID. A DataNode whose disks were all replaced has another one.
+    pub uuid: String,
     /// The DataNode's rack in the NameNode's topology.
     pub rack: String,
     /// Whether the NameNode receives heartbeats from the DataNode.
@@ -233,7 +235,8 @@ impl Listing {
             "maintenance" => Service::Maintenance,
             _ => return None,
         };
-        node.standing = Some(Standing { rack, live, service, reported: number(words)? });
+        let reported = number(words)?;
+        node.standing = Some(Standing { uuid: node.uuid.clone(), rack, live, service, reported });
         Some(())
     }
 

@@ -44,6 +44,7 @@ impl FilesPicture {
             | StoreChange::Unjudged(_)
             | StoreChange::Remarks(_)
             | StoreChange::Needed(_)
+            | StoreChange::Maintained(_)
             | StoreChange::Unlisted(_)
             | StoreChange::Spoiled { .. } => {}
         }

@@ -3,7 +3,7 @@
 //! Before the first listing the picture (the catalog in memory) is empty, so no stripe counts as safe, lost
 //! or surplus. The block lists of helpers that register are kept until they can be compared with the picture.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
@@ -18,6 +18,8 @@ pub(crate) struct StoreNews {
     pub(crate) troubles: Vec<String>,
     /// The nodes on which the store keeps other data than the blocks of stripes.
     pub(crate) needed: BTreeMap<NodeId, OtherData>,
+    /// The nodes that the store's operators have put into maintenance.
+    pub(crate) maintained: BTreeSet<NodeId>,
     pub(in crate::stripes) unlisted: Option<String>,
     pub(in crate::stripes) remarks: Vec<String>,
     /// The block lists of helpers that registered before the first listing.

@@ -170,6 +170,7 @@ impl Told {
             | StoreChange::Unjudged(_)
             | StoreChange::Remarks(_)
             | StoreChange::Needed(_)
+            | StoreChange::Maintained(_)
             | StoreChange::Unlisted(_)
             | StoreChange::Spoiled { .. } => {
                 unreachable!("`dir` says nothing of the kind")

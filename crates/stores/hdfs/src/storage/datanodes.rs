@@ -9,6 +9,14 @@ use store_api::{OtherData, StoreChange};
 
 use crate::listing::{Service, Standing};
 
+/// A block of a live DataNode is treated as missing only after being unlisted for this long. A block report
+/// consists of several messages, so a block may be unlisted until the last one arrives.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A DataNode that has come up serves at the latest this long after its block report, because in large namespaces
+/// the listing of all groups takes longer.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 /// The states of all DataNodes, and which of them were last reported to the coordinator as in service.
 #[derive(Default)]
 pub(super) struct DataNodes {
@@ -18,8 +26,17 @@ pub(super) struct DataNodes {
 
 #[derive(Default)]
 struct DataNode {
+    /// Whether the NameNode has listed the DataNode before.
+    is_known: bool,
     /// `None` while the NameNode does not list the DataNode.
     standing: Option<Standing>,
+    /// Whether the DataNode is live, and its blocks are known. After a DataNode comes up, this is so only after
+    /// its block report and a listing of all groups; it may have come back with empty disks. A restart of the
+    /// NameNode changes nothing.
+    serves: bool,
+    /// Whether the DataNode was decommissioned while it was live. HDFS calls a DataNode that is down
+    /// decommissioned at once, although nobody has its data.
+    handed_over: bool,
     /// The time since which the DataNode is live and has reported its blocks; `None` if it is down or has not
     /// reported them.
     up_since: Option<Duration>,
@@ -40,11 +57,19 @@ impl DataNodes {
         }
         for (id, node) in &mut self.nodes {
             if !all.contains_key(id) {
-                (node.standing, node.up_since) = (None, None);
+                (node.standing, node.serves, node.up_since) = (None, false, None);
             }
         }
         for (id, standing) in all {
             self.nodes.entry(id).or_default().take(now, standing);
+        }
+    }
+
+    /// Records that all groups were listed by a query that was sent at `asked`. The blocks of DataNodes that had
+    /// reported them before are known now.
+    pub fn note_listing(&mut self, now: Duration, asked: Duration) {
+        for node in self.nodes.values_mut() {
+            node.serves |= node.up_since.is_some_and(|up| asked >= up && now >= up + PATIENCE);
         }
     }
 
@@ -75,24 +100,21 @@ impl DataNodes {
         self.standing(node).is_some_and(|standing| standing.service == Service::Maintenance)
     }
 
-    /// Whether a DataNode is in service. As in HDFS, a DataNode in maintenance is in service even while it is
-    /// down.
+    /// Returns the DataNodes in maintenance. HDFS does not rebuild their blocks while they are down.
+    pub fn maintained(&self) -> BTreeSet<NodeId> {
+        self.nodes.keys().copied().filter(|&node| self.is_in_maintenance(node)).collect()
+    }
+
+    /// Whether a DataNode is in service: it is live, and its blocks are known.
     pub fn serves(&self, node: NodeId) -> bool {
-        self.standing(node).is_some_and(|standing| standing.live || standing.service == Service::Maintenance)
+        self.nodes.get(&node).is_some_and(|node| node.serves)
     }
 
     /// Returns the DataNodes whose data HDFS has not moved away completely. Files that are not erasure-coded
     /// have blocks there too; a DataNode that is down may have the only replica of such a block.
     pub fn needed(&self) -> BTreeMap<NodeId, OtherData> {
-        let holds = |standing: &Standing| standing.service != Service::Decommissioned;
-        let needed = self.nodes.iter().filter(|(_, node)| node.standing.as_ref().is_some_and(holds));
-        let data = || OtherData {
-            what: "data that HDFS has not moved away".to_owned(),
-            next_step: "decommission the DataNode in HDFS (dfs.hosts.exclude), and wait until hdfs dfsadmin \
-                        -report says Decommissioned"
-                .to_owned(),
-        };
-        needed.map(|(&id, _)| (id, data())).collect()
+        let data = |(&id, node): (&NodeId, &DataNode)| Some((id, node.other_data()?));
+        self.nodes.iter().filter_map(data).collect()
     }
 
     /// Forgets a node that was removed.
@@ -124,7 +146,47 @@ impl DataNodes {
 }
 
 impl DataNode {
+    /// Returns what HDFS keeps on the DataNode; `None` if it has moved everything away.
+    fn other_data(&self) -> Option<OtherData> {
+        match self.standing.as_ref()?.service {
+            Service::Decommissioned if self.handed_over => None,
+            Service::Decommissioned => Some(OtherData {
+                what: "perhaps the only replicas of some blocks, because it was down when it was decommissioned"
+                    .to_owned(),
+                next_step: "start the DataNode, and wait until hdfs dfsadmin -report says Decommissioned; if it \
+                            cannot be started, and hdfs fsck / finds no missing blocks, take it off with mend \
+                            node remove"
+                    .to_owned(),
+            }),
+            Service::Normal | Service::Leaving | Service::Maintenance => Some(OtherData {
+                what: "data that HDFS has not moved away".to_owned(),
+                next_step: "decommission the DataNode in HDFS (dfs.hosts.exclude), and wait until hdfs \
+                            dfsadmin -report says Decommissioned"
+                    .to_owned(),
+            }),
+        }
+    }
+
     fn take(&mut self, now: Duration, standing: Standing) {
+        let is_decommissioned = standing.service == Service::Decommissioned;
+        self.handed_over = is_decommissioned && (standing.live || self.handed_over);
+        match &self.standing {
+            Some(before) if before.uuid != standing.uuid => {
+                // The DataNode has new disks, and has not reported any blocks on them yet.
+                (self.serves, self.up_since, self.reported) = (false, None, 0);
+            }
+            Some(_) => {}
+            None => self.serves = !self.is_known && standing.live,
+        }
+        self.is_known = true;
+        self.note_report(now, &standing);
+        self.serves =
+            standing.live && (self.serves || self.up_since.is_some_and(|up| now >= up + LONGEST_WAIT));
+        self.standing = Some(standing);
+    }
+
+    /// Notes whether the DataNode has reported its blocks since it came up.
+    fn note_report(&mut self, now: Duration, standing: &Standing) {
         if !standing.live {
             (self.up_since, self.reported) = (None, standing.reported);
         } else if standing.reported == 0 {
@@ -133,7 +195,6 @@ impl DataNode {
             // A DataNode that starts is live before it has reported its blocks.
             self.up_since = (standing.reported != self.reported).then_some(now);
         }
-        self.standing = Some(standing);
     }
 }
 
@@ -141,19 +202,83 @@ impl DataNode {
 mod tests {
     use super::*;
 
+    fn standing(live: bool, service: Service, reported: u64) -> Standing {
+        Standing { uuid: "u".to_owned(), rack: "/r".to_owned(), live, service, reported }
+    }
+
+    /// Whether DataNode 1 is in service after the NameNode has listed it in these states, at these seconds.
+    fn serves_after(nodes: &mut DataNodes, seconds: u64, standing: Standing) -> bool {
+        nodes.take(Duration::from_secs(seconds), vec![(NodeId(1), standing)]);
+        nodes.serves(NodeId(1))
+    }
+
     #[test]
-    fn a_datanode_is_needed_until_it_is_decommissioned_also_while_it_is_down() {
-        let standing = |live, service| Standing { rack: "/r".to_owned(), live, service, reported: 1 };
+    fn a_datanode_is_needed_until_it_is_decommissioned_while_it_is_live() {
         let mut nodes = DataNodes::default();
         for (live, service, needed) in [
             (true, Service::Normal, true),
             (false, Service::Normal, true),
             (false, Service::Maintenance, true),
+            (false, Service::Decommissioned, true),
+            (true, Service::Leaving, true),
             (true, Service::Decommissioned, false),
             (false, Service::Decommissioned, false),
+            (true, Service::Normal, true),
+            (false, Service::Decommissioned, true),
         ] {
-            nodes.take(Duration::ZERO, vec![(NodeId(1), standing(live, service))]);
+            nodes.take(Duration::ZERO, vec![(NodeId(1), standing(live, service, 1))]);
             assert_eq!(nodes.needed().contains_key(&NodeId(1)), needed, "{live} {service:?}");
         }
+    }
+
+    #[test]
+    fn a_datanode_in_maintenance_serves_only_while_it_is_live() {
+        let mut nodes = DataNodes::default();
+        assert!(serves_after(&mut nodes, 0, standing(true, Service::Maintenance, 1)));
+        assert!(!serves_after(&mut nodes, 1, standing(false, Service::Maintenance, 1)));
+        assert_eq!(nodes.maintained(), BTreeSet::from([NodeId(1)]));
+    }
+
+    #[test]
+    fn a_datanode_that_returns_serves_when_its_blocks_are_known() {
+        let seconds = Duration::from_secs;
+        let returned = |asked, listed| {
+            let mut nodes = DataNodes::default();
+            assert!(serves_after(&mut nodes, 0, standing(true, Service::Normal, 10)));
+            assert!(!serves_after(&mut nodes, 1, standing(false, Service::Normal, 10)));
+            assert!(!serves_after(&mut nodes, 60, standing(true, Service::Normal, 10)), "no report yet");
+            assert!(!serves_after(&mut nodes, 70, standing(true, Service::Normal, 20)), "not listed yet");
+            nodes.note_listing(seconds(listed), seconds(asked));
+            let serves = nodes.serves(NodeId(1));
+            assert!(serves_after(&mut nodes, 130, standing(true, Service::Normal, 20)), "at the latest");
+            serves
+        };
+        assert!(!returned(69, 80), "listed before the report");
+        assert!(!returned(71, 72), "parts of the report may be missing");
+        assert!(returned(71, 75));
+    }
+
+    #[test]
+    fn a_restart_of_the_namenode_takes_no_datanode_out_of_service() {
+        let mut nodes = DataNodes::default();
+        assert!(serves_after(&mut nodes, 0, standing(true, Service::Normal, 10)));
+        assert!(serves_after(&mut nodes, 1, standing(true, Service::Normal, 0)));
+        assert!(serves_after(&mut nodes, 9, standing(true, Service::Normal, 20)));
+        let mut nodes = DataNodes::default();
+        assert!(
+            serves_after(&mut nodes, 0, standing(true, Service::Normal, 0)),
+            "the coordinator starts too"
+        );
+    }
+
+    #[test]
+    fn a_datanode_with_new_disks_does_not_serve_until_it_has_reported() {
+        let mut nodes = DataNodes::default();
+        let anew = |reported| Standing { uuid: "v".to_owned(), ..standing(true, Service::Normal, reported) };
+        assert!(serves_after(&mut nodes, 0, standing(true, Service::Normal, 10)));
+        assert!(!serves_after(&mut nodes, 1, anew(0)), "it was never seen down");
+        assert!(!serves_after(&mut nodes, 2, anew(20)));
+        nodes.note_listing(Duration::from_secs(8), Duration::from_secs(8));
+        assert!(serves_after(&mut nodes, 9, anew(20)));
     }
 }

@@ -59,8 +59,11 @@ impl System for Shared {
     fn tell_everything(&self) {
         let now = self.now();
         let mut state = self.state();
-        let mut changes = state.view.everything(now);
-        changes.extend([state.troubles(), state.remarks(), StoreChange::Needed(state.view.nodes().needed())]);
+        let nodes = state.view.nodes();
+        let mut changes =
+            vec![StoreChange::Maintained(nodes.maintained()), StoreChange::Needed(nodes.needed())];
+        changes.extend(state.view.everything(now));
+        changes.extend([state.troubles(), state.remarks()]);
         state.tell(changes);
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::groups::Listed;
 use super::open::Attachment;
 use super::view::View;
-use crate::listing::{DataNode, Listing, Progress, Service};
+use crate::listing::{DataNode, Listing, Progress};
 use crate::namenode::NameNode;
 
 /// The task that queries the NameNode, as a finder of problems.
@@ -176,38 +176,23 @@ impl Shared {
         let numbers = state.number(&self.attachment, &listing.nodes)?;
         let standings = numbers.iter().zip(&listing.nodes);
         let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
-        let before = state.view.nodes().needed();
+        let nodes = state.view.nodes();
+        let (before, maintained_before) = (nodes.needed(), nodes.maintained());
         let mut changes = state.view.take_nodes(now, standings.collect());
         if !changes.is_empty() {
             self.look.notify_one();
         }
-        let needed = state.view.nodes().needed();
+        let (needed, maintained) = (state.view.nodes().needed(), state.view.nodes().maintained());
         changes.extend((needed != before).then_some(StoreChange::Needed(needed)));
+        if maintained != maintained_before {
+            changes.insert(0, StoreChange::Maintained(maintained)); // Reported before a DataNode counts as down.
+        }
         state.heard = now;
         if std::mem::take(&mut state.blind) {
             changes.push(StoreChange::Unlisted(None)); // Reported after the DataNodes that have died meanwhile.
         }
         state.tell(changes);
-        state.note_troubles("maintenance", self.away(listing));
         Ok(())
-    }
-
-    /// Returns a warning about DataNodes that are in maintenance and down. As in HDFS, their blocks are not rebuilt, and
-    /// count as intact.
-    fn away(&self, listing: &Listing) -> Vec<String> {
-        let is_away = |node: &&DataNode| {
-            node.standing.as_ref().is_some_and(|it| !it.live && it.service == Service::Maintenance)
-        };
-        let names: Vec<&str> =
-            listing.nodes.iter().filter(is_away).map(|node| self.attachment.name_of(&node.address)).collect();
-        if names.is_empty() {
-            return Vec::new();
-        }
-        vec![format!(
-            "DataNodes in maintenance in HDFS are down: {}; their blocks cannot be read until they are back, although \
-             they count as intact, also for mend node ok-to-stop; do not stop other DataNodes meanwhile",
-            names.join(", ")
-        )]
     }
 
     /// Records the groups that an answer lists. The query was sent at `asked`. `all` is true if the answer
@@ -233,6 +218,7 @@ impl Shared {
         });
         let changed = state.view.take_groups(now, asked, listed.collect(), all);
         let mut changes = state.view.tell(now, changed);
+        changes.extend(state.view.tell_service());
         if all && state.unlisted.take().is_some() {
             changes.push(StoreChange::Unlisted(None)); // Reported after the stripes.
         }

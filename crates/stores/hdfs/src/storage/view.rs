@@ -22,14 +22,10 @@ use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StoreChange, StripeRecord};
 
-use super::datanodes::DataNodes;
+use super::datanodes::{DataNodes, PATIENCE};
 use super::groups::{Groups, Held, Listed, group_number};
 use crate::blocks::GroupBlock;
 use crate::listing::Standing;
-
-/// A block of a live DataNode is treated as missing only after being unlisted for this long. A block report
-/// consists of several messages, so a block may be unlisted until the last one arrives.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The last report about a group.
 struct Told {
@@ -71,6 +67,12 @@ impl View {
         self.nodes.tell_service()
     }
 
+    /// Returns the DataNodes that entered or left service. Their groups are reported first, so that no block counts
+    /// as readable on a DataNode that has come back without it.
+    pub fn tell_service(&mut self) -> Vec<StoreChange> {
+        self.nodes.tell_service()
+    }
+
     /// See [`DataNodes::forget`].
     pub fn forget_node(&mut self, node: NodeId) {
         self.nodes.forget(node);
@@ -90,6 +92,9 @@ impl View {
         listed: Vec<Listed>,
         all: bool,
     ) -> BTreeSet<i64> {
+        if all {
+            self.nodes.note_listing(now, asked);
+        }
         let mut changed = self.groups.take(now, asked, listed, all, self.nodes.all_have_reported());
         changed.extend(std::mem::take(&mut self.unsure));
         changed

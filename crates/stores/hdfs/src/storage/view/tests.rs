@@ -10,7 +10,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn live(reported: u64) -> Standing {
-    Standing { rack: "/r".to_owned(), live: true, service: Service::Normal, reported }
+    Standing { uuid: "u".to_owned(), rack: "/r".to_owned(), live: true, service: Service::Normal, reported }
 }
 
 fn group(bytes: u64) -> BlockGroup {
