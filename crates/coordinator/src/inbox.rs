@@ -248,7 +248,7 @@ mod tests {
     async fn each_kind_of_message_has_a_maximum_length() {
         let rooms = Rooms::default();
         for (start, length, taken) in [
-            (&br#"{"pong":{"free_bytes":1,"#[..], 2 << 10, false),
+            (&br#"{"seen":{"up":1000000,"dow"#[..], 2 << 10, false),
             (br#"{"open":{"tag":1,"request""#, 65 << 10, false),
             (br#"{"report":{"job":1,"epoch""#, 17 << 20, false),
             (br#"{"report":{"job":1,"epoch""#, 8 << 20, true),

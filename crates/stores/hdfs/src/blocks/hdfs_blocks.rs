@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use block_files::{StoredBlock, most_free};
+use block_files::StoredBlock;
 use repair::wire::control::HeldBlock;
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
@@ -101,14 +101,7 @@ impl HdfsBlocks {
                 .position(|volume| std::ptr::eq(volume, has))
                 .expect("the volume is in the list"));
         }
-        let mut most = (0, volumes[0].free_bytes()?);
-        for (at, volume) in volumes.iter().enumerate().skip(1) {
-            let free = volume.free_bytes()?;
-            if free > most.1 {
-                most = (at, free);
-            }
-        }
-        Ok(most.0)
+        Ok(self.shared.volumes.emptiest()?.0)
     }
 }
 
@@ -194,8 +187,7 @@ impl Blocks for HdfsBlocks {
     /// Returns the free bytes of the disk with the most free space. Does not subtract the reserve
     /// `dfs.datanode.du.reserved`.
     fn free_bytes(&self) -> Result<u64, BlockError> {
-        let free = self.shared.volumes.all().iter().map(|volume| volume.free_bytes());
-        most_free(free)
+        Ok(self.shared.volumes.emptiest()?.1)
     }
 }
 

@@ -306,6 +306,38 @@ fn a_replica_on_another_disk_prevents_a_second_copy() {
     assert_eq!(node.names("a").len() + node.names("b").len(), 2);
 }
 
+/// Makes every look-up in a disk's folder of replicas fail, as on a broken disk.
+fn break_disk(node: &DataNode, disk: &str) {
+    let folder = node.path(disk, "x");
+    let folder = folder.parent().and_then(Path::parent).expect("subdir0");
+    if folder.exists() {
+        fs::remove_dir_all(folder).expect("removed");
+    }
+    fs::write(folder, "not a folder").expect("written");
+}
+
+#[test]
+fn a_broken_disk_does_not_affect_blocks_on_other_disks() {
+    for (good, broken) in [("a", "b"), ("b", "a")] {
+        let (node, bytes) = (DataNode::new(), pattern(10));
+        let lost = "blk_-9223372036854775776_1002";
+        node.put(good, NAME, ChecksumFormat::default(), &bytes);
+        node.put(broken, lost, ChecksumFormat::default(), &bytes);
+        let blocks = node.open();
+        break_disk(&node, broken);
+        assert_eq!(read(&blocks, NAME, 0, 10).expect("it is on the good disk"), bytes);
+        let listed: Vec<BlockId> =
+            blocks.list().expect("a disk works").into_iter().map(|held| held.id).collect();
+        assert_eq!(listed, [id(NAME)]);
+        says(read(&blocks, lost, 0, 10), "Not a directory");
+        says(blocks.remove(&id(lost)), "Not a directory");
+        assert!(blocks.free_bytes().expect("a disk works") > 0);
+        break_disk(&node, good);
+        says(blocks.list(), "Not a directory");
+        says(read(&blocks, NAME, 0, 10), "Not a directory");
+    }
+}
+
 #[test]
 fn a_datanode_gets_only_one_block_of_a_group() {
     let (node, bytes) = (DataNode::new(), pattern(10));

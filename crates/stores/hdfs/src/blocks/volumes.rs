@@ -1,5 +1,6 @@
 //! The folders of one DataNode: the paths of a block pool's replicas, and a lock against other helpers.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -113,6 +114,32 @@ impl Volume {
         Ok(None)
     }
 
+    /// Lists the replicas that have both files, with their lengths.
+    fn list(&self) -> Result<Vec<(ReplicaName, u64)>, BlockError> {
+        let mut found = Vec::new();
+        for folder in (0..FOLDERS).flat_map(|outer| (0..FOLDERS).map(move |inner| (outer, inner))) {
+            let folder = self.finalized().join(format!("subdir{}/subdir{}", folder.0, folder.1));
+            for name in replicas(&folder)? {
+                if let Some(bytes) = file_bytes(&folder.join(name.file()))? {
+                    found.push((name, bytes));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes a replica, including a checksum file without bytes. Returns whether the replica existed.
+    fn remove(&self, name: &ReplicaName) -> Result<bool, BlockError> {
+        let files = self.files(name);
+        // The bytes are removed first, because checksums without bytes are ignored, and removed at the
+        // DataNode's next scan.
+        let bytes = self.has(name)? && remove_file(&files.bytes)?;
+        if remove_file(&files.meta)? || bytes {
+            sync_folder(parent(&files.bytes))?;
+        }
+        Ok(bytes)
+    }
+
     /// Deletes the list of replicas, so that a stopped DataNode scans its folders at the next start.
     /// Otherwise the DataNode would use the list if it is at most five minutes old. A running DataNode has no
     /// list.
@@ -169,54 +196,75 @@ impl Volumes {
         &self.volumes
     }
 
-    /// Returns the volumes that have bytes of the block, with any generation stamp.
-    pub(super) fn with(&self, name: &ReplicaName) -> Result<Vec<&Volume>, BlockError> {
-        let mut found = Vec::new();
+    /// Looks at each disk. Returns what the working disks have, in the order of the disks, and the first failure of
+    /// a disk. A failed disk does not matter for the others: the DataNode does without it too.
+    ///
+    /// # Errors
+    /// If no disk works, or an error is not the fault of a disk.
+    fn look<'v, T>(
+        &'v self,
+        mut look: impl FnMut(&'v Volume) -> Result<T, BlockError>,
+    ) -> Result<(Vec<T>, Option<BlockError>), BlockError> {
+        let (mut found, mut failed) = (Vec::new(), None);
         for volume in &self.volumes {
-            if exists(&volume.files(name).bytes)? {
-                found.push(volume);
+            match look(volume) {
+                Ok(it) => found.push(it),
+                Err(error) if is_of_disk(&error) => failed = failed.or(Some(error)),
+                Err(error) => return Err(error),
             }
         }
-        Ok(found)
+        match failed {
+            Some(error) if found.is_empty() => Err(error),
+            failed => Ok((found, failed)),
+        }
+    }
+
+    /// Returns the working disk with the most free space, as its number and its free bytes.
+    pub(super) fn emptiest(&self) -> Result<(usize, u64), BlockError> {
+        let mut numbers = 0..self.volumes.len();
+        let (free, _) = self.look(|volume| {
+            let number = numbers.next().unwrap_or_default();
+            Ok((number, volume.free_bytes()?))
+        })?;
+        let most = free.into_iter().max_by_key(|&(number, bytes)| (bytes, Reverse(number)));
+        Ok(most.unwrap_or_default())
+    }
+
+    /// Returns the volumes that have bytes of the block, with any generation stamp.
+    pub(super) fn with(&self, name: &ReplicaName) -> Result<Vec<&Volume>, BlockError> {
+        let has = |volume| Ok(exists(&Volume::files(volume, name).bytes)?.then_some(volume));
+        Ok(self.look(has)?.0.into_iter().flatten().collect())
     }
 
     /// Refuses a block if the DataNode has another block of the same group. The NameNode records only one
     /// block of a group per DataNode, and would mistake the second for the first or ignore it.
     pub(super) fn check_group(&self, name: &ReplicaName) -> Result<(), BlockError> {
-        for volume in &self.volumes {
-            if let Some(beside) = volume.beside(name)? {
-                return Err(BlockError::Beside { block: name.block_id(), beside: beside.block_id() });
-            }
+        let (beside, _) = self.look(|volume| volume.beside(name))?;
+        match beside.into_iter().flatten().next() {
+            Some(beside) => Err(BlockError::Beside { block: name.block_id(), beside: beside.block_id() }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Returns the files of a replica on each disk that has the replica, in the order of the disks.
+    ///
+    /// # Errors
+    /// As for [`look`](Self::look), and if the replica is on no working disk but may be on a failed one.
     pub(super) fn find(&self, name: &ReplicaName) -> Result<Vec<Files>, BlockError> {
-        let mut found = Vec::new();
-        for volume in &self.volumes {
-            if volume.has(name)? {
-                found.push(volume.files(name));
-            }
+        let (found, failed) = self.look(|volume| Ok(volume.has(name)?.then(|| volume.files(name))))?;
+        let found: Vec<Files> = found.into_iter().flatten().collect();
+        match failed.filter(|_| found.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(found),
         }
-        Ok(found)
     }
 
     /// Removes a replica from all disks, including checksum files without bytes. Returns whether the replica
     /// existed.
     pub(super) fn remove(&self, name: &ReplicaName) -> Result<bool, BlockError> {
-        let mut was_there = false;
-        for volume in &self.volumes {
-            let files = volume.files(name);
-            // The bytes are removed first, because checksums without bytes are ignored, and removed at the
-            // DataNode's next scan.
-            let bytes = volume.has(name)? && remove_file(&files.bytes)?;
-            if remove_file(&files.meta)? || bytes {
-                sync_folder(parent(&files.bytes))?;
-            }
-            was_there |= bytes;
-        }
-        Ok(was_there)
+        let removals: Vec<Result<bool, BlockError>> =
+            self.volumes.iter().map(|volume| volume.remove(name)).collect();
+        removals.into_iter().try_fold(false, |was_there, removed| Ok(was_there | removed?))
     }
 
     /// Returns temporary names in `volume`, unique among writers. The DataNode removes such files at startup.
@@ -226,19 +274,11 @@ impl Volumes {
         Files { bytes: file(name.file()), meta: file(name.meta_file()) }
     }
 
-    /// Lists all replicas that have both files, with their lengths, sorted by name.
+    /// Lists all replicas that have both files, with their lengths, sorted by name. Replicas on a disk that fails
+    /// are left out, if another disk works.
     pub(super) fn list(&self) -> Result<Vec<(ReplicaName, u64)>, BlockError> {
-        let mut found = Vec::new();
-        for volume in &self.volumes {
-            for folder in (0..FOLDERS).flat_map(|outer| (0..FOLDERS).map(move |inner| (outer, inner))) {
-                let folder = volume.finalized().join(format!("subdir{}/subdir{}", folder.0, folder.1));
-                for name in replicas(&folder)? {
-                    if let Some(bytes) = file_bytes(&folder.join(name.file()))? {
-                        found.push((name, bytes));
-                    }
-                }
-            }
-        }
+        let (found, _) = self.look(Volume::list)?;
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
         found.sort_unstable();
         found.dedup_by_key(|(name, _)| *name);
         Ok(found)
@@ -255,9 +295,10 @@ fn open_volume(folder: &Path, pool: Option<&str>) -> Result<(Volume, String, Fol
 
 /// Whether an error is the fault of a disk: it is not mounted, read-only or broken.
 fn is_of_disk(error: &BlockError) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, ReadOnlyFilesystem};
     let BlockError::Io { source, .. } = error else { return false };
-    let is_missing = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ReadOnlyFilesystem);
-    is_missing || source.raw_os_error() == Some(EIO)
+    let is_away = matches!(source.kind(), NotFound | NotADirectory | ReadOnlyFilesystem);
+    is_away || source.raw_os_error() == Some(EIO)
 }
 
 /// Returns the replicas that have a checksum file in a folder; none if the folder does not exist.
