@@ -13,6 +13,8 @@ pub enum DescriptionError {
     NotGiven(StripeId),
     #[error("stripe {0} is being read or repaired according to its earlier description")]
     GivenInUse(StripeId),
+    #[error("stripe {0} waits for a repair, but too few helpers with its blocks are up now")]
+    TooFewHelpers(StripeId),
     #[error("the lost blocks of stripe {0} were rebuilt a moment ago")]
     Rebuilt(StripeId),
     #[error("{0} stripes are described already, which is the limit")]
@@ -50,7 +52,7 @@ impl DescriptionError {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::NotGiven(_) => ErrorKind::NotFound,
-            Self::Catalogued(_) | Self::NotLost { .. } => ErrorKind::Conflict,
+            Self::Catalogued(_) | Self::NotLost { .. } | Self::TooFewHelpers(_) => ErrorKind::Conflict,
             Self::GivenInUse(_) | Self::Rebuilt(_) => ErrorKind::InUse,
             Self::TooManyGiven(_) | Self::DescribedBytes { .. } => ErrorKind::Unavailable,
             Self::GivenBlocks { .. }
@@ -68,6 +70,9 @@ impl DescriptionError {
             Self::NotGiven(_) => "describe the stripe again, then repeat the request".into(),
             Self::GivenInUse(_) => {
                 "wait until the read or repair ends, or use the earlier description".into()
+            }
+            Self::TooFewHelpers(_) => {
+                "start helpers that are down (mend status); meanwhile, let the store rebuild the blocks itself".into()
             }
             Self::Rebuilt(_) => "read the blocks where the store lists them now".into(),
             Self::TooManyGiven(_) | Self::DescribedBytes { .. } => {

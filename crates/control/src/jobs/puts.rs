@@ -398,13 +398,15 @@ impl Jobs {
 }
 
 impl Nodes {
-    /// Whether helpers that mend.toml lists may still register, because the coordinator has just started.
+    /// Whether helpers that mend.toml lists may still register, because the coordinator has just started. A helper
+    /// that has registered since then and is down again is not one of them.
     fn may_yet_register(&self, base: &Base) -> bool {
         let Some(helpers) = base.settings.helpers.as_ref().filter(|_| base.now < SETTLE_LIMIT) else {
             return false;
         };
-        let up: BTreeSet<String> = self.live_helpers().map(|node| self.name(node)).collect();
-        !helpers.is_subset(&up)
+        let seen = self.live_helpers().chain(self.registry.gone());
+        let seen: BTreeSet<String> = seen.map(|node| self.name(node)).collect();
+        !helpers.is_subset(&seen)
     }
 }
 

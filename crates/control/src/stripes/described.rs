@@ -48,6 +48,9 @@ impl Stripes {
     ) -> Result<StripeView, RequestError> {
         let record = DescriptionCheck { facts: outer.with(self) }.record(given)?;
         let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
+        if repairs.is_being_repaired(&record.id) && !can_be_decoded(outer.with(self), &record) {
+            return Err(DescriptionError::TooFewHelpers(record.id).into());
+        }
         if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
             return Err(DescriptionError::GivenInUse(record.id).into());
         }
@@ -105,6 +108,16 @@ impl Stripes {
             *given = until;
         }
     }
+}
+
+/// Whether the described blocks on helpers that are up suffice to decode the others. If not, an open repair of the
+/// stripe may take long, and the store should not wait for it.
+fn can_be_decoded(facts: Facts<'_>, described: &StripeRecord) -> bool {
+    let (there, lost): (Vec<BlockIndex>, Vec<BlockIndex>) = indexed(described)
+        .map(|(index, _)| index)
+        .partition(|index| facts.readable_at(&described.blocks[usize::from(index.0)]).is_some());
+    let code = facts.stripes.codes.get(&described.code);
+    lost.is_empty() || code.is_ok_and(|code| code.repair(&lost, &there).is_ok())
 }
 
 /// Whether the recovery of a server has just rebuilt every block that a description counts as lost. The store then

@@ -5,6 +5,7 @@ use views::{GivenBlock, GivenStripe, Home, StripeView};
 
 use super::*;
 use crate::HealPolicy;
+use crate::error::DescriptionError;
 use store_api::{
     BlockRecord, BlockState, Lists, Ownership, Service, Spread, StoreChange, StorePolicy, StripeRecord,
     Writers,
@@ -270,4 +271,38 @@ fn a_command_for_a_block_of_a_dead_server_begins_the_recovery_of_the_server() {
         let is_second = |repair: &RepairView| repair.target == "node h3" && repair.by_itself;
         assert_eq!(repairs.iter().any(is_second), !dry_run, "{repairs:?}");
     }
+}
+
+/// While too few helpers are up for the recovery, a command is given back to the store, which can carry it out
+/// without helpers. Otherwise the store would wait for the recovery.
+#[test]
+fn a_command_that_cannot_be_carried_out_now_is_given_back_to_the_store() {
+    let mut cluster = cluster();
+    let helpers: Vec<NodeId> =
+        (1..=6).map(|number| cluster.nodes[&format!("h{number}")].node.unwrap()).collect();
+    let base = &mut cluster.core().base;
+    base.settings.heal = Some(HealPolicy { dry_run: false });
+    base.store = StorePolicy {
+        ownership: Ownership::Attached,
+        service: Service::ReportedByStore,
+        writers: Writers::Others,
+        spread: Spread::OnePerNode,
+        lists: Lists::Stale,
+    };
+    let given = described(&[1]);
+    let mut changes = vec![StoreChange::Stripe(listed(&given, &helpers), false)];
+    changes.extend(helpers.iter().map(|&helper| StoreChange::Service(helper, helper != helpers[1])));
+    cluster.handle(Event::Changed(changes));
+    describe(&mut cluster, &given).unwrap();
+    cluster.frozen.insert("h5".to_owned()); // The repairs stay open.
+    cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]), reply)).unwrap();
+    cluster.wait(Duration::from_secs(2));
+    let refused = |cluster: &mut TestCluster| describe(cluster, &given).unwrap_err();
+    let error = refused(&mut cluster);
+    assert!(matches!(error, RequestError::Given(DescriptionError::GivenInUse(_))), "{error}");
+    for helper in ["h1", "h3", "h4"] {
+        cluster.kill(helper);
+    }
+    let error = refused(&mut cluster);
+    assert!(matches!(error, RequestError::Given(DescriptionError::TooFewHelpers(_))), "{error}");
 }
