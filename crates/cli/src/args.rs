@@ -2,6 +2,7 @@
 
 mod attach;
 mod nodes;
+pub mod times;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -16,6 +17,7 @@ use repair::Scheme;
 
 pub use attach::AttachTo;
 pub use nodes::*;
+use times::{seconds_or_time, time};
 
 use crate::format::size;
 use crate::network::BenchAction;
@@ -237,7 +239,7 @@ pub struct InitArgs {
     #[arg(long, default_value = "rs-14-10", value_parser = code)]
     pub code: CodeSpec,
     /// Block size of new stripes
-    #[arg(long, default_value = "64MiB", value_name = "SIZE")]
+    #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = cluster::parse_block_size)]
     pub block_size: ByteSize,
     /// Default scheme of reads and repairs
     #[arg(long, default_value = "auto")]
@@ -284,7 +286,7 @@ pub enum CatalogAction {
     #[command(after_help = "Example: mend catalog rebuild --wait 2m")]
     Rebuild {
         /// How long to wait for helpers that do not answer, such as 2m; a plain number means seconds
-        #[arg(long, default_value = "30s", value_name = "TIME", value_parser = nodes::seconds_or_time)]
+        #[arg(long, default_value = "30s", value_name = "TIME", value_parser = seconds_or_time)]
         wait: std::time::Duration,
     },
     /// Keep using the current catalog although helpers hold newer blocks
@@ -322,14 +324,14 @@ pub struct IssueArgs {
     #[arg(required_if_eq_any([("role", "helper"), ("role", "client"), ("role", "plugin"), ("role", "monitor")]))]
     pub name: Option<Name>,
     /// Validity period, such as 90d [default: 10 years]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub valid_for: Option<std::time::Duration>,
 }
 
 #[derive(Debug, Args)]
 pub struct RenewArgs {
     /// Renew certificates that expire within this time
-    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
     pub within: std::time::Duration,
 }
 
@@ -475,7 +477,7 @@ pub struct MuteArgs {
     #[arg(value_name = "CODE", value_parser = condition_code)]
     pub code: ConditionCode,
     /// How long, such as 4h [default: until the condition ends]
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
     pub lasts: Option<std::time::Duration>,
 }
 

@@ -1,6 +1,7 @@
 //! Implements `mend history`, `mend audit` and `mend wait`.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::time::{Duration, UNIX_EPOCH};
 
 use client::{AuditEntry, AuditedRequest, Client, HistoryEntry, HistoryEvent, natural};
@@ -48,7 +49,7 @@ fn since(args: &HistoryArgs) -> Option<u64> {
 }
 
 fn most(args: &HistoryArgs) -> usize {
-    args.last.unwrap_or(if args.since.is_some() { usize::MAX } else { LISTED })
+    args.last.map_or(if args.since.is_some() { usize::MAX } else { LISTED }, NonZero::get)
 }
 
 fn line(entry: &HistoryEntry) -> String {

@@ -93,7 +93,7 @@ pub struct MttdlArgs {
     #[arg(long, default_value = "2%", value_name = "PERCENT")]
     pub afr: Percent,
     /// How long a node is down before its blocks are rebuilt
-    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = crate::args::times::time)]
     pub repair_after: Duration,
 }
 

@@ -17,7 +17,11 @@ use toml_edit::{ArrayOfTables, Document, DocumentMut, InlineTable, Item, Table, 
 use crate::helper_settings::{NoSettings, check_keys, document};
 use crate::network::{LinkConfig, MatrixConfig, RackConfig, RegionConfig};
 use crate::store::StoreConfig;
-use crate::{Address, Bandwidth, ByteSize, Host, Name, RepairAfter};
+use crate::{Address, Bandwidth, ByteSize, Host, Name, ParseQuantityError, RepairAfter};
+
+/// Blocks of new stripes consist of whole pages.
+const BLOCK_PAGE: u64 = 4096;
+const MAX_BLOCK_BYTES: u64 = 256 << 30;
 
 /// The configuration of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -91,8 +95,8 @@ pub struct Defaults {
     /// The code of new stripes, such as `rs-14-10`.
     #[serde(deserialize_with = "not_empty")]
     pub code: String,
-    /// The block size of new stripes; positive.
-    #[serde(deserialize_with = "not_zero")]
+    /// The block size of new stripes: whole pages of 4 KiB, and at most 256 GiB.
+    #[serde(deserialize_with = "block_size")]
     pub block_bytes: ByteSize,
     /// The repair scheme; `auto` lets the planner choose.
     #[serde(deserialize_with = "not_empty")]
@@ -659,13 +663,29 @@ fn some_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<S
     not_empty(deserializer).map(Some)
 }
 
-fn not_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ByteSize, D::Error> {
-    let size = ByteSize::deserialize(deserializer)?;
-    if size.bytes() == 0 {
-        Err(D::Error::custom("the block size must not be 0; write a size such as \"64MiB\""))
-    } else {
-        Ok(size)
+/// Parses the size of new blocks, such as `64MiB`: whole pages of 4 KiB, and at most 256 GiB.
+///
+/// # Errors
+/// A sentence that says which sizes are possible.
+pub fn parse_block_size(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error: ParseQuantityError| error.to_string())?;
+    checked_block_size(size)
+}
+
+fn checked_block_size(size: ByteSize) -> Result<ByteSize, String> {
+    let bytes = size.bytes();
+    if bytes == 0 || !bytes.is_multiple_of(BLOCK_PAGE) || bytes > MAX_BLOCK_BYTES {
+        return Err(format!(
+            "the block size must be a multiple of {}, and at most {}; write a size such as \"64MiB\"",
+            ByteSize::from_bytes(BLOCK_PAGE),
+            ByteSize::from_bytes(MAX_BLOCK_BYTES)
+        ));
     }
+    Ok(size)
+}
+
+fn block_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ByteSize, D::Error> {
+    checked_block_size(ByteSize::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
 impl ClusterId {
@@ -785,7 +805,14 @@ limits = { up = "500mbit", repair = "10MB/s" }
         );
         check_refused("\"h1\"", "\"H1\"", 10, "`H1` is not a name");
         check_refused("64MiB", "64 potatoes", 7, "`64 potatoes` is not a size");
-        check_refused("\"64MiB\"", "0", 7, "the block size must not be 0");
+        for size in ["0", "5", "\"512GiB\""] {
+            check_refused(
+                "\"64MiB\"",
+                size,
+                7,
+                "the block size must be a multiple of 4KiB, and at most 256GiB",
+            );
+        }
         check_refused("\"64MiB\"", "-1", 7, "`-1` is not a size");
         check_refused("1gbit", "1mbps", 18, "`1mbps` is not a bandwidth");
         check_refused("node2:7411", "node2", 15, "`node2` is not an address to connect to");

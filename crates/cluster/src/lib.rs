@@ -44,7 +44,7 @@ pub use address::{Address, Host, ParseAddressError};
 pub use authority::IssueError;
 pub use config::{
     ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, LimitsConfig,
-    ParseClusterIdError,
+    ParseClusterIdError, parse_block_size,
 };
 pub use durable::FileError;
 pub use expiry::{RENEW_WITHIN, expiry, is_certificate_expired};

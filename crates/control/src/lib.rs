@@ -156,6 +156,8 @@ pub enum Event {
     Failed { number: u64, error: StoreError },
     /// The result of a check whether the storage works again after a fault.
     Recovered(Result<Vec<StoreChange>, OpenError>),
+    /// The catalog was copied, or why that failed.
+    Copied(Result<(), String>),
     /// Another program has changed the store.
     Changed(Vec<StoreChange>),
     /// A member has shown a certificate that expires at this time.
@@ -285,6 +287,7 @@ impl Control {
             Event::Stored { number, done } => self.stored(number, done),
             Event::Failed { number, error } => self.not_stored(number, error),
             Event::Recovered(result) => self.storage_recovered(result),
+            Event::Copied(result) => self.storing.copy_problem = result.err(),
             Event::Changed(changes) => self.take_changes(changes),
             Event::Certificate { role, expires } => {
                 let member = role.to_string();

@@ -90,7 +90,7 @@ fn serve(mut storage: Storage, term: Term, asks: &Receiver<Vec<Ask>>, events: &m
     while let Ok(batch) = asks.recv() {
         let batch = begin(&mut storage, term, batch, events);
         let (stored, copies) = control::carry_out(&mut storage, term, batch);
-        let answers = copies.into_iter().filter_map(|ask| copy(&storage, ask)).collect();
+        let answers = copies.into_iter().filter_map(|ask| copy(&storage, ask, events)).collect();
         // The send fails only during shutdown.
         let _ = events.blocking_send(Incoming::Stored { events: stored, answers });
     }
@@ -117,18 +117,23 @@ fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Send
 }
 
 /// Copies the catalog. Another thread writes the copy, and the storage thread continues meanwhile.
-fn copy(storage: &Storage, ask: Ask) -> Option<Answer> {
+fn copy(storage: &Storage, ask: Ask, events: &mpsc::Sender<Incoming>) -> Option<Answer> {
     match ask {
         Ask::Write { .. } | Ask::Recover => unreachable!("it is answered with the writes"),
         Ask::Snapshot(reply) => return Some(reply.with(storage.snapshot().map_err(Into::into))),
-        Ask::KeepCopy => match storage.snapshot() {
-            Err(error) => tracing::error!(%error, "cannot copy the catalog"),
-            Ok(snapshot) => drop(thread::spawn(move || {
-                if let Err(error) = snapshot.keep() {
-                    tracing::warn!(%error, "cannot keep a copy of the catalog");
+        Ask::KeepCopy => {
+            let (snapshot, events) = (storage.snapshot(), events.clone());
+            drop(thread::spawn(move || {
+                let kept = match snapshot {
+                    Ok(snapshot) => snapshot.keep().map_err(|error| error.to_string()),
+                    Err(error) => Err(error.to_string()),
+                };
+                if let Err(error) = &kept {
+                    tracing::warn!(error, "cannot keep a copy of the catalog");
                 }
-            })),
-        },
+                let _ = events.blocking_send(Incoming::Event(Event::Copied(kept))); // Fails only during shutdown.
+            }));
+        }
     }
     None
 }

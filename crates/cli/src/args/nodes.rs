@@ -1,12 +1,14 @@
 //! Arguments of `mend node …` and of other operator verbs.
 
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use cluster::{Address, Bandwidth, Name, RepairAfter};
 
+use super::times::{moment, time};
 use crate::recoveries::WholeNode;
 
 #[derive(Debug, Subcommand)]
@@ -144,26 +146,10 @@ pub enum WaitFor {
 pub struct HistoryArgs {
     /// The number of entries to show [default: 50, or all with --since]
     #[arg(short = 'n', long, value_name = "N")]
-    pub last: Option<usize>,
+    pub last: Option<NonZero<usize>>,
     /// Show entries since this time: 2h, or 2026-11-26T17:00:00Z
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub since: Option<SystemTime>,
-}
-
-/// Parses a moment: a time ago, such as `2h`, or a date.
-fn moment(text: &str) -> Result<SystemTime, String> {
-    let ago = humantime::parse_duration(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
-    ago.or_else(|| humantime::parse_rfc3339_weak(text).ok())
-        .ok_or_else(|| "write a time ago such as 2h, or a date such as 2026-11-26T17:00:00Z".to_owned())
-}
-
-/// Parses a number of seconds, or a time such as `2m`.
-pub(super) fn seconds_or_time(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_secs).or_else(|_| time(text))
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write a time such as 10m or 2h"))
 }
 
 fn repair_after(text: &str) -> Result<String, String> {

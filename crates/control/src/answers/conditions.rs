@@ -173,6 +173,7 @@ fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
             let text = format!("{} lists blocks newer than the catalog", list(&names));
             found.push(
                 Finding::about(ConditionCode::CatalogOld, &names, text)
+                    .with_word("INCOMPLETE")
                     .with_severity(Severity::Warning)
                     .with_details(claims),
             );
@@ -182,6 +183,9 @@ fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
     if let Err(fault) = answers.facts.storing.write_path.check() {
         let text = format!("{fault}; {}", fault.next_step());
         found.push(Finding::new(ConditionCode::CatalogFailing, 1, text).with_word("READ-ONLY"));
+    } else if let Some(problem) = &answers.facts.storing.copy_problem {
+        let text = format!("no copy of the catalog is kept: {problem}");
+        found.push(Finding::new(ConditionCode::CatalogFailing, 1, text).with_severity(Severity::Warning));
     }
     if let Some(why) = answers.facts.stripes.news.unlisted() {
         let finding = Finding::new(ConditionCode::StoreUnlisted, 1, why.to_owned());
@@ -523,14 +527,19 @@ fn can_lose_more(class: &Redundancy) -> String {
 pub(crate) fn first_line(findings: &[Finding], census: &Census, helpers: &str) -> String {
     let stated: Vec<&Finding> = findings.iter().filter(|finding| finding.word.is_some()).collect();
     let find = |code| stated.iter().find(|finding| finding.code == code);
-    if let Some(old) = find(ConditionCode::CatalogOld) {
+    // A claim of a single helper says less than what is known of the data.
+    let is_claim = |finding: &Finding| {
+        finding.code == ConditionCode::CatalogOld && finding.severity != Severity::Critical
+    };
+    if let Some(old) = find(ConditionCode::CatalogOld).filter(|old| !is_claim(old)) {
         return format!("STOPPED  {}", old.text); // Nothing else is certain.
     }
     if let Some(unlisted) = find(ConditionCode::StoreUnlisted) {
         return format!("UNKNOWN  {}; {helpers}", unlisted.text);
     }
     let is_apart = |code| matches!(code, ConditionCode::CatalogFailing | ConditionCode::Starting);
-    let rest: Vec<&&Finding> = stated.iter().filter(|finding| !is_apart(finding.code)).collect();
+    let mut rest: Vec<&&Finding> = stated.iter().filter(|finding| !is_apart(finding.code)).collect();
+    rest.sort_by_key(|finding| is_claim(finding));
     let word = rest.first().and_then(|finding| finding.word).unwrap_or("safe");
     let mut parts: Vec<String> = rest.iter().map(|finding| finding.text.clone()).collect();
     parts.extend(whole_text(census));

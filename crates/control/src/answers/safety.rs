@@ -340,8 +340,18 @@ fn replacement(facts: Facts<'_>, old: &str, new: &str) -> Result<Order, RequestE
     if !facts.nodes.settled {
         return Err(RequestError::Settling);
     }
-    if from == onto || !facts.nodes.is_helper(onto) || facts.nodes.registry.is_leaving(onto) {
-        return Err(NodeError::NoReplacement { old: old.to_owned(), new: new.to_owned() }.into());
+    let names = || (old.to_owned(), new.to_owned());
+    match () {
+        () if from == onto => return Err(NodeError::ReplacesItself(old.to_owned()).into()),
+        () if !facts.nodes.is_helper(onto) => {
+            let (old, new) = names();
+            return Err(NodeError::ReplacementDown { old, new }.into());
+        }
+        () if facts.nodes.registry.is_leaving(onto) => {
+            let (old, new) = names();
+            return Err(NodeError::ReplacementLeaves { old, new }.into());
+        }
+        () => {}
     }
     let target = if facts.nodes.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };
     Ok(Order { requestors: vec![onto], ..Order::new(target, facts.scheme(None)?, facts.base.unix_ms) })

@@ -14,6 +14,8 @@ pub enum CatalogAgeError {
     CatalogBehind { nodes: Vec<String>, blocks: u64 },
     #[error("no blocks are removed while helper {node} lists blocks that are newer than the catalog")]
     CatalogDoubted { node: String },
+    #[error("helper {0} lists no blocks that are newer than the catalog")]
+    NothingClaimed(String),
 }
 
 impl CatalogAgeError {
@@ -30,6 +32,7 @@ impl CatalogAgeError {
                      list"
                 )
             }
+            Self::NothingClaimed(_) => "mend catalog accept --list shows the helpers that do".into(),
             Self::CatalogBehind { .. } => {
                 "restore the newest copy of the catalog (`mend catalog restore FILE`), rebuild it from the \
                  helpers (`mend catalog rebuild`), or continue without the newer blocks (`mend catalog \

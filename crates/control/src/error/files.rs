@@ -60,7 +60,7 @@ impl FileError {
             Self::Put(PutError::Exists { .. }) => {
                 "choose another name (--as), or replace the existing file (--replace)".into()
             }
-            Self::Put(_) => "begin a new put".into(),
+            Self::Put(_) => "put the file again".into(),
             Self::Unreadable { .. } => "put the file again, or start these helpers first".into(),
             Self::OwnFiles(_) => "use the tools of that system".into(),
         }

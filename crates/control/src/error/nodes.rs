@@ -22,8 +22,12 @@ pub enum NodeError {
     MaintenanceTime { most: Duration },
     #[error("helper {name} must not be removed: it still holds {blocks}")]
     NodeNeeded { name: String, blocks: String, next_step: String },
-    #[error("{new} cannot replace {old}: it must be a different helper that is up")]
-    NoReplacement { old: String, new: String },
+    #[error("{0} cannot replace itself")]
+    ReplacesItself(String),
+    #[error("{new} cannot replace {old}: it is not up")]
+    ReplacementDown { old: String, new: String },
+    #[error("{new} cannot replace {old}: it is being drained itself")]
+    ReplacementLeaves { old: String, new: String },
     #[error(transparent)]
     RepairAfter(#[from] ParseRepairAfterError),
 }
@@ -35,8 +39,11 @@ impl NodeError {
             Self::NodeUp(_)
             | Self::NodeNeeded { .. }
             | Self::NotInMaintenance(_)
-            | Self::NoReplacement { .. } => ErrorKind::Conflict,
-            Self::NoNodes | Self::MaintenanceTime { .. } | Self::RepairAfter(_) => ErrorKind::Invalid,
+            | Self::ReplacementDown { .. }
+            | Self::ReplacementLeaves { .. } => ErrorKind::Conflict,
+            Self::NoNodes | Self::ReplacesItself(_) | Self::MaintenanceTime { .. } | Self::RepairAfter(_) => {
+                ErrorKind::Invalid
+            }
         }
     }
 
@@ -50,7 +57,11 @@ impl NodeError {
             Self::NodeNeeded { next_step, .. } => next_step.clone(),
             Self::NotInMaintenance(_) => "mend node list shows the helpers in maintenance".into(),
             Self::MaintenanceTime { .. } => "choose a time such as 10m or 2h".into(),
-            Self::NoReplacement { new, .. } => {
+            Self::ReplacesItself(_) => "name another helper; mend node list shows all".into(),
+            Self::ReplacementLeaves { new, .. } => {
+                format!("name another helper, or stop its drain first (mend node drain {new} --stop)")
+            }
+            Self::ReplacementDown { new, .. } => {
                 format!(
                     "start {new} with mend helper {new}; if it is a new helper, run mend node add {new} first"
                 )

@@ -31,10 +31,12 @@ impl Reasons {
         failed.blocks.extend(missing.take(room).map(ToString::to_string));
     }
 
-    /// Adds the reason for blocks that arrived on a node during its drain.
+    /// Adds the reason for blocks that are left on a node although no stripe of its drain failed.
     pub(super) fn add_left(&mut self, blocks: u64) {
         let reason =
-            "some blocks arrived during the drain, or belong to files that are still being stored".to_owned();
+            "some blocks arrived during the drain, are moved by another drain, or belong to files that are still \
+             being stored"
+                .to_owned();
         let failed = Failed { stripes: blocks, blocks: Vec::new() };
         self.0.insert(
             (reason, Some("no action is needed: these blocks are moved automatically".to_owned())),

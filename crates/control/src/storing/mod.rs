@@ -48,6 +48,8 @@ pub(crate) struct Storing {
     pub changes: u64,
     /// The time of the last copy of the catalog, and the value of `changes` at that time.
     pub copied: Option<(Duration, u64)>,
+    /// Why the last copy of the catalog failed, if it did.
+    pub copy_problem: Option<String>,
     /// The state of the storage: working or failing.
     pub write_path: WritePath,
 }

@@ -164,7 +164,7 @@ impl DescriptionCheck<'_> {
         }
         if given.block_bytes == 0 || !given.block_bytes.is_multiple_of(unit) {
             let above = given.block_bytes.max(1).next_multiple_of(unit);
-            let below = above.checked_sub(unit).filter(|&below| below > 0);
+            let (below, above) = (above.checked_sub(unit).filter(|&below| below > 0), Some(above));
             return Err(LayoutError::BlockBytes { asked: given.block_bytes, unit, below, above }.into());
         }
         let chunk_bytes = given_chunk(&*code, given)?;

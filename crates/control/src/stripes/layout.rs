@@ -41,8 +41,8 @@ pub(crate) struct BadBytes {
     pub unit: u64,
     /// The next smaller possible size, if there is one.
     pub below: Option<u64>,
-    /// The next larger possible size.
-    pub above: u64,
+    /// The next larger possible size, if there is one.
+    pub above: Option<u64>,
 }
 
 /// Returns the unit of block and chunk sizes under this code.
@@ -71,7 +71,7 @@ fn check(bytes: u64, unit: u64) -> Result<(), BadBytes> {
         return Ok(());
     }
     let below = bytes / unit * unit;
-    Err(BadBytes { unit, below: (below > 0).then_some(below), above: below.saturating_add(unit) })
+    Err(BadBytes { unit, below: (below > 0).then_some(below), above: below.checked_add(unit) })
 }
 
 /// Returns the number of stripes of a file.
@@ -180,16 +180,22 @@ mod tests {
         // A code without sub-blocks ignores chunks.
         assert_eq!(checked(&*code, 64 << 20, Some(5000)), Ok(BlockSize::whole(64 << 20)));
         let wrong = |bytes| checked(&*code, bytes, None).unwrap_err();
-        assert_eq!(wrong(0), BadSize::Block(BadBytes { unit: 4096, below: None, above: 4096 }));
-        assert_eq!(wrong(5000), BadSize::Block(BadBytes { unit: 4096, below: Some(4096), above: 8192 }));
+        assert_eq!(wrong(0), BadSize::Block(BadBytes { unit: 4096, below: None, above: Some(4096) }));
+        assert_eq!(
+            wrong(5000),
+            BadSize::Block(BadBytes { unit: 4096, below: Some(4096), above: Some(8192) })
+        );
         let code = self::code("hitchhiker-xor-4-2");
         let wrong = |bytes, chunk| checked(&*code, bytes, Some(chunk)).unwrap_err();
-        assert_eq!(wrong(8192, 200), BadSize::Chunk(BadBytes { unit: 128, below: Some(128), above: 256 }));
-        let twelve = BadBytes { unit: 12_288, below: None, above: 12_288 };
+        assert_eq!(
+            wrong(8192, 200),
+            BadSize::Chunk(BadBytes { unit: 128, below: Some(128), above: Some(256) })
+        );
+        let twelve = BadBytes { unit: 12_288, below: None, above: Some(12_288) };
         assert_eq!(wrong(8192, 6144), BadSize::Block(twelve));
         assert_eq!(
             wrong(0, u64::MAX - 127),
-            BadSize::Block(BadBytes { unit: u64::MAX, below: None, above: u64::MAX })
+            BadSize::Block(BadBytes { unit: u64::MAX, below: None, above: Some(u64::MAX) })
         );
         assert_eq!(checked(&*code, 8192, Some(8192)), Ok(BlockSize::whole(8192)));
     }

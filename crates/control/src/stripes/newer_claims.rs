@@ -9,7 +9,7 @@ use store_api::{RecordWrite, Write};
 
 use crate::commands::answer;
 use crate::effect::Reply;
-use crate::error::RequestError;
+use crate::error::{CatalogAgeError, RequestError};
 use crate::facts::Facts;
 use crate::facts::OuterFacts;
 use crate::helper_queries::Subject;
@@ -94,6 +94,9 @@ impl Stripes {
         let node = outer.nodes.node_named(outer.base, name)?;
         let claims: Vec<NewerBlocks> =
             outer.with(self).newer_views().into_iter().filter(|claim| claim.node == name).collect();
+        if claims.is_empty() && !self.newer.rejected.contains(&node) {
+            return Err(CatalogAgeError::NothingClaimed(name.to_owned()).into());
+        }
         tracing::warn!(helper = name, "ignoring the blocks that a helper lists as newer than the catalog");
         self.newer.rejected.insert(node);
         out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": outer.base.unix_ms }));

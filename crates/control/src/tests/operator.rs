@@ -406,7 +406,7 @@ fn a_dead_helper_is_replaced_by_the_named_one() {
         let request = ReplaceRequest { by: by.into() };
         cluster.ask(|reply| NodeCommand::Replace(dead.clone(), request, reply))
     };
-    assert!(matches!(replace(&mut cluster, &dead), Err(RequestError::Node(NodeError::NoReplacement { .. }))));
+    assert!(matches!(replace(&mut cluster, &dead), Err(RequestError::Node(NodeError::ReplacesItself(_)))));
     replace(&mut cluster, "h7").unwrap();
     cluster.play();
     assert_eq!((cluster.blocks_on("h7"), cluster.blocks_on(&dead)), (held, 0));
