@@ -44,7 +44,7 @@ mod whole;
 
 pub use client::{Client, ClientOptions};
 pub use error::{ClientError, FileChange, LocalFileError};
-pub use get::{Found, GetOptions, GetTarget, Got};
+pub use get::{Found, FoundBlock, GetOptions, GetTarget, Got};
 pub use pieces::{ByteRange, ParseRangeError, Piece, RangePastEnd, StripeSpan, pieces_of};
 pub use put::PutOptions;
 pub use repair::wire::RequestFailure;
