@@ -32,6 +32,7 @@ mod placement;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;
+mod python;
 mod recoveries;
 mod replacing;
 mod requestors;
