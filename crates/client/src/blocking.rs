@@ -47,8 +47,8 @@ const OWN_SIGNALS: [Signal; 7] = [
     Signal::SIGTRAP,
 ];
 
-/// A function that a waiting call runs about ten times a second, on the caller's thread. The call is cancelled
-/// when the function returns false.
+/// A function that a waiting call runs about ten times a second, on the caller's thread. If it returns false,
+/// the call is cancelled.
 pub type KeepWaiting<'a> = &'a mut dyn FnMut() -> bool;
 
 /// Options of a [`Client`].
@@ -216,7 +216,8 @@ pub struct Client {
     inner: OfProcess<Inner>,
 }
 
-/// A stored file or block that is open for reading. Thread-safe; stays usable after the [`Client`] is dropped.
+/// A stored file or block that is open for reading. Thread-safe. It stays usable after the [`Client`] is
+/// dropped.
 #[derive(Debug)]
 pub struct Reader {
     inner: OfProcess<Inner>,
@@ -467,8 +468,8 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// A shared value that works only in the process that created it. In a forked child, dropping it does nothing:
-/// locks may be held by threads that the child does not have.
+/// A shared value that works only in the process that created it. In a forked child, dropping it does
+/// nothing, because threads that the child does not have may hold its locks.
 #[derive(Debug)]
 struct OfProcess<T> {
     value: Option<Arc<T>>,
