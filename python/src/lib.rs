@@ -238,5 +238,6 @@ mod _mend {
 
     /// The version of the library.
     #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "the name in Python")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 }
