@@ -410,18 +410,15 @@ mod tests {
         assert_eq!(Status::Internal as usize, NAMES.len() - 1);
         assert!(HEADER.contains(&format!("#define MEND_MESSAGE_BYTES {MESSAGE_BYTES}\n")));
         assert_eq!(size_of::<ErrorSlot>(), 1024);
-        let functions = |text: &str, begin: &str| -> Vec<String> {
-            let lines = text.lines().filter(|line| line.contains(begin) && !line.trim().starts_with("//"));
-            let named = lines.filter_map(|line| line.split_once("mend_")?.1.split_once('('));
-            named.map(|(name, _)| name.rsplit([' ', '*']).next().expect("a name").to_owned()).collect()
+        let name = |line: &str| {
+            let name = line.split_once('(')?.0.rsplit([' ', '*']).next()?;
+            name.starts_with("mend_").then(|| name.to_owned())
         };
-        let declared: Vec<String> = HEADER
-            .lines()
-            .filter(|line| !line.starts_with([' ', '/', '#']))
-            .filter_map(|line| Some(line.split_once('(')?.0.rsplit([' ', '*']).next()?.to_owned()))
-            .filter_map(|name| name.strip_prefix("mend_").map(str::to_owned))
-            .collect();
-        assert_eq!(declared, functions(include_str!("lib.rs"), "extern \"C\" fn mend_"));
+        let declared: Vec<String> =
+            HEADER.lines().filter(|line| !line.starts_with([' ', '/', '#'])).filter_map(name).collect();
+        let exported = include_str!("lib.rs").lines().filter(|line| line.contains(" extern \"C\" fn "));
+        assert_eq!(declared, exported.filter_map(name).collect::<Vec<_>>());
+        assert!(declared.contains(&"mend_connect".to_owned()), "{declared:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //!
 //! `MEND_SKIP=c` skips the tests.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -27,7 +28,9 @@ fn build() -> Option<PathBuf> {
     run(build_script("c-library").arg(&folder).arg("dev"));
     let (include, library) = (folder.join("include"), folder.join("lib"));
     let capi = root.join("crates/capi");
-    let compiler = |program: &str| {
+    let compile = |program: &str, source: &str, more: &[&OsStr]| {
+        // Other test processes may be using the program, so it is replaced by a rename.
+        let draft = folder.join(format!("{program}.{}", std::process::id()));
         let mut command = Command::new("cc");
         command.args([
             "-std=c11",
@@ -40,23 +43,18 @@ fn build() -> Option<PathBuf> {
             "-Werror",
             "-I",
         ]);
-        command.arg(&include).arg("-o").arg(folder.join(program));
-        command
+        run(command.arg(&include).arg(capi.join(source)).args(more).arg("-o").arg(&draft));
+        std::fs::rename(&draft, folder.join(program)).expect("renamed");
     };
-    let shared = |program: &str, source: &str| {
-        let path = format!("-Wl,-rpath,{}", library.display());
-        run(compiler(program)
-            .arg(capi.join(source))
-            .arg("-L")
-            .arg(&library)
-            .args(["-lmend", "-pthread", &path]));
-    };
-    shared("read_range", "examples/read_range.c");
-    shared("console", "tests/console.c");
-    shared("edges", "tests/edges.c");
+    let run_path = format!("-Wl,-rpath,{}", library.display());
+    let shared =
+        ["-L".as_ref(), library.as_os_str(), "-lmend".as_ref(), "-pthread".as_ref(), run_path.as_ref()];
+    compile("read_range", "examples/read_range.c", &shared);
+    compile("console", "tests/console.c", &shared);
+    compile("edges", "tests/edges.c", &shared);
     let archive = library.join("libmend.a");
-    let example = capi.join("examples/read_range.c");
-    run(compiler("read_range-static").arg(example).arg(archive).args(["-lpthread", "-ldl", "-lm"]));
+    let fixed = [archive.as_os_str(), "-lpthread".as_ref(), "-ldl".as_ref(), "-lm".as_ref()];
+    compile("read_range-static", "examples/read_range.c", &fixed);
     Some(folder)
 }
 
