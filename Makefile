@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java long thrash setup bench bench-hdfs bench-seaweedfs deny clean
+.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java test-c test-python libraries install-c long thrash setup bench bench-hdfs bench-seaweedfs deny clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
@@ -12,6 +12,8 @@ help:
 	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
 	@echo "make test-openapi   docs/reference/openapi.json against the OpenAPI standard, by openapi-spec-validator (part of test)"
 	@echo "make test-java   the Java requestor's own tests, and the jars (Maven; part of test)"
+	@echo "make test-c, make test-python   the libraries for C and Python, with real clusters (part of test)"
+	@echo "make install-c PREFIX=/usr/local   builds and installs the C library: header, libmend.so, libmend.a, mend.pc"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
 	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/reference/thrash.md)"
 	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
@@ -44,9 +46,24 @@ lint:
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-unit: setup
+unit: setup libraries
 	scripts/unit
 	$(CARGO) test --workspace --doc --locked
+
+# The tests use these libraries. Building them first keeps the processors free for the tests.
+libraries: setup
+	@case ",$(MEND_SKIP)," in *,c,*) ;; *) scripts/c-library target/tmp/c dev ;; esac
+	@case ",$(MEND_SKIP)," in *,python,*) ;; *) scripts/python-wheel target/tmp/python dev ;; esac
+
+test-c: setup
+	$(CARGO) test -p capi --locked
+	$(CARGO) test -p cli --locked --test faults c::
+
+test-python: setup
+	$(CARGO) test -p cli --locked --test faults python::
+
+install-c: setup
+	scripts/c-library $(or $(PREFIX),/usr/local)
 
 test-openapi: setup
 	scripts/openapi target/openapi

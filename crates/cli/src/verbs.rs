@@ -64,7 +64,7 @@ fn options(verb: &Verb) -> ClientOptions {
     let Some(place) = verb.place() else { return ClientOptions { patience, ..ClientOptions::default() } };
     let rate = place.limit_rate.map(|rate| rate.bytes_per_second() as u64);
     let caps = Caps { up: rate, down: rate, ..Caps::default() };
-    ClientOptions { caps, rack: place.rack.clone(), patience }
+    ClientOptions { caps, rack: place.rack.clone(), patience, ..ClientOptions::default() }
 }
 
 /// Runs a verb that needs the coordinator.

@@ -42,6 +42,10 @@ pub struct ClientOptions {
     /// How long to keep dialling an unreachable coordinator, which may be starting. If this is not zero,
     /// requests are also repeated while the coordinator still waits for its helpers to register.
     pub patience: Duration,
+    /// The address of the coordinator's API, if it differs from the one in `mend.toml`.
+    pub api: Option<Address>,
+    /// The address of the coordinator's control port, if it differs from the one in `mend.toml`.
+    pub control: Option<Address>,
 }
 
 struct Inner {
@@ -73,9 +77,10 @@ impl Client {
     pub fn connect_with(cluster: &Cluster, role: &Role, options: ClientOptions) -> Result<Self, ClientError> {
         let identity = cluster.identity(role)?;
         let coordinator = &cluster.config().coordinator;
+        let api = options.api.clone().unwrap_or_else(|| coordinator.dial_api());
         let inner = Inner {
-            http: Http::new(coordinator.dial_api(), identity.clone(), options.patience),
-            control: coordinator.dial_control(),
+            http: Http::new(api, identity.clone(), options.patience),
+            control: options.control.clone().unwrap_or_else(|| coordinator.dial_control()),
             identity,
             data_tls: cluster.config().encrypts_data_edges(),
             options,

@@ -112,7 +112,17 @@ pub enum ClientError {
         /// The block's index in the stripe.
         index: u16,
     },
-    /// The requested range exceeds the file.
+    /// The stripe has no block with this index.
+    #[error("stripe {stripe} has no block {index}: it has {blocks} blocks, numbered from 0")]
+    NoBlock {
+        /// The stripe.
+        stripe: String,
+        /// The requested index.
+        index: u16,
+        /// The number of blocks of the stripe.
+        blocks: usize,
+    },
+    /// The requested range exceeds the file or block.
     #[error(transparent)]
     Range(#[from] RangePastEnd),
     /// A local file cannot be read or written during a put or get.

@@ -3,31 +3,33 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
+use std::num::TryFromIntError;
 use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use codes::BlockIndex;
+use codes::{BlockIndex, CodeSpec, SpecError};
 use repair::wire::RequestFailure;
 use repair::wire::control::Ended;
-use repair::{ParityOutcome, Scheme, StripeId};
+use repair::{Chunking, ParityOutcome, Scheme, StripeId};
 use store_api::Sinks;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::destination::{Destination, FilePlace};
 use crate::error::LocalFileError;
 use crate::layout;
-use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
+use crate::pieces::{ByteRange, Piece, RangePastEnd, StripeSpan, pieces_of};
 use crate::rooms::{Memory, MemorySink};
 use crate::session::ReadRequest;
 use crate::target::{Fault, FileTarget, StripeTarget};
-use crate::whole::{InOrder, WholeBlock, whole_blocks};
+use crate::whole::{InOrder, WholeBlock, whole_block, whole_blocks};
 use crate::{Client, ClientError, Progress, no_progress};
-use views::{FileLayout, FileStripe};
+use views::{BlockView, FileLayout, FileStripe};
 
 /// The maximum number of concurrent reads into a file.
 const READS_AT_ONCE: usize = 4;
@@ -61,7 +63,7 @@ pub struct GetOptions {
 /// A file or a range of it, with the locations of its blocks at the time of the query.
 #[derive(Clone, Debug)]
 pub struct Found {
-    layout: FileLayout,
+    layout: Arc<FileLayout>,
     range: ByteRange,
     wanted: Range<u64>,
 }
@@ -70,6 +72,44 @@ impl Found {
     /// The number of bytes that a get delivers.
     pub fn bytes(&self) -> u64 {
         self.wanted.end - self.wanted.start
+    }
+
+    /// Returns another range of the same version of the file.
+    ///
+    /// # Errors
+    /// [`RangePastEnd`].
+    pub fn with_range(&self, range: ByteRange) -> Result<Self, RangePastEnd> {
+        let wanted = range.within(&self.layout.file.name, self.layout.file.bytes)?;
+        Ok(Self { range, wanted, ..self.clone() })
+    }
+}
+
+/// A block of a stripe or a range of it, with the layout of its bytes at the time of the query.
+#[derive(Clone, Debug)]
+pub struct FoundBlock {
+    stripe: StripeId,
+    block: Arc<BlockView>,
+    chunking: Chunking,
+    wanted: Range<u64>,
+}
+
+impl FoundBlock {
+    /// The number of bytes that a get delivers.
+    pub fn bytes(&self) -> u64 {
+        self.wanted.end - self.wanted.start
+    }
+
+    /// Returns another range of the block.
+    ///
+    /// # Errors
+    /// [`RangePastEnd`].
+    pub fn with_range(&self, range: ByteRange) -> Result<Self, RangePastEnd> {
+        let wanted = range.within(&self.block.block, self.block_bytes())?;
+        Ok(Self { wanted, ..self.clone() })
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.block.bytes.min(self.chunking.block_bytes())
     }
 }
 
@@ -80,6 +120,8 @@ pub enum GetTarget {
     File(PathBuf),
     /// A stream, written in order.
     Stream(Box<dyn AsyncWrite + Send + Unpin>),
+    /// A channel, which receives the bytes in order, in pieces of at most 8 MiB.
+    Channel(mpsc::Sender<Vec<u8>>),
 }
 
 /// The result of a get.
@@ -147,7 +189,7 @@ impl Client {
         let layout = self.file(name).await?;
         layout::check(&layout).map_err(|bad| self.unreadable(&bad))?;
         let wanted = range.within(name, layout.file.bytes)?;
-        Ok(Found { layout, range, wanted })
+        Ok(Found { layout: Arc::new(layout), range, wanted })
     }
 
     /// Reads the file or range, decoding lost blocks on the way. If the file is replaced before anything is
@@ -176,6 +218,58 @@ impl Client {
         }
         result
     }
+
+    /// Like [`get`](Self::get), but reads the found version of the file, or fails.
+    ///
+    /// # Errors
+    /// [`ClientError::Replaced`] if the version is no longer available. Otherwise as [`get`](Self::get).
+    pub async fn get_version(
+        &self,
+        found: &Found,
+        options: &GetOptions,
+        target: GetTarget,
+        progress: Progress,
+    ) -> Result<Got, ClientError> {
+        let reader = Reader { client: self.clone(), options: options.clone() };
+        let mut output = waiting(move || Output::open(target)).await?;
+        reader.get(found, &mut output, progress).await
+    }
+
+    /// Looks up a block of a stripe, for [`get_block`](Self::get_block).
+    ///
+    /// # Errors
+    /// [`ClientError`] if the stripe or the block does not exist.
+    pub async fn find_block(&self, stripe: &str, index: u16) -> Result<FoundBlock, ClientError> {
+        let mut view = self.stripe(stripe).await?;
+        let code: CodeSpec = view.code.parse().map_err(|bad: SpecError| self.unreadable(&bad))?;
+        let sub_blocks =
+            code.sub_blocks().try_into().map_err(|bad: TryFromIntError| self.unreadable(&bad))?;
+        let chunk_bytes = view.chunk_bytes.unwrap_or(view.block_bytes);
+        let chunking =
+            Chunking::new(view.block_bytes, chunk_bytes, sub_blocks).map_err(|bad| self.unreadable(&bad))?;
+        let Some(place) = view.blocks.iter().position(|block| block.index == index) else {
+            return Err(ClientError::NoBlock { stripe: view.stripe, index, blocks: view.blocks.len() });
+        };
+        let block = Arc::new(view.blocks.swap_remove(place));
+        let found = FoundBlock { stripe: StripeId(view.stripe), block, chunking, wanted: 0..0 };
+        Ok(found.with_range(ByteRange::ALL)?)
+    }
+
+    /// Reads the block or range into a channel in order, decoding the block if it is lost.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_block(
+        &self,
+        found: &FoundBlock,
+        options: &GetOptions,
+        channel: mpsc::Sender<Vec<u8>>,
+    ) -> Result<Got, ClientError> {
+        let reader = Reader { client: self.clone(), options: options.clone() };
+        let mut stream = Stream::to_channel(channel);
+        let got = Got { bytes: found.bytes(), file_bytes: found.block_bytes(), ..Got::default() };
+        reader.get_stream(found.reads(), &mut stream, no_progress(), got).await
+    }
 }
 
 /// Runs the reads of a [`Client::get`].
@@ -193,7 +287,10 @@ impl Reader {
                 let target = waiting(move || FileTarget::create(place)).await?;
                 self.get_file(found, (target, path), progress).await
             }
-            Output::Stream(stream) => self.get_stream(found, stream, progress).await,
+            Output::Stream(stream) => {
+                let got = Got::new(&found.layout, &found.wanted);
+                self.get_stream(found.reads(), stream, progress, got).await
+            }
         };
         match result {
             Err(ClientError::Failed { stripe, failure }) => {
@@ -238,16 +335,14 @@ impl Reader {
 
     async fn get_stream(
         &self,
-        Found { layout, wanted, .. }: &Found,
+        reads: OrderedReads<impl Iterator<Item = Fetch>>,
         stream: &mut Stream,
         progress: Progress,
+        mut got: Got,
     ) -> Result<Got, ClientError> {
-        let mut got = Got::new(layout, wanted);
         let mut ahead = VecDeque::new();
-        let whole: Vec<WholeBlock> =
-            layout.layout.iter().flat_map(|stripe| whole_blocks(layout, stripe, wanted)).collect();
-        let mut in_order = InOrder::new(&whole, wanted.start);
-        let mut fetches = parts(layout, wanted, &stream_pieces_of).flat_map(|part| part.fetches);
+        let OrderedReads { whole, start, mut fetches } = reads;
+        let mut in_order = InOrder::new(&whole, start);
         loop {
             while ahead.len() < STREAM_READS_AT_ONCE
                 && let Some(fetch) = fetches.next()
@@ -262,8 +357,9 @@ impl Reader {
                 bytes = self.read_around(fetch, block).await?;
                 got.garbled.push(block.name.clone());
             }
-            stream.write(&bytes).await?;
-            progress(bytes.len() as u64);
+            let delivered = bytes.len() as u64;
+            stream.write(bytes).await?;
+            progress(delivered);
             got.add(ended);
         }
         stream.finish().await?;
@@ -357,7 +453,42 @@ impl Reader {
     }
 }
 
+/// The reads of a range, in order.
+struct OrderedReads<F> {
+    /// The blocks that the reads cover completely.
+    whole: Vec<WholeBlock>,
+    /// The offset of the first byte.
+    start: u64,
+    fetches: F,
+}
+
+impl FoundBlock {
+    fn reads(&self) -> OrderedReads<impl Iterator<Item = Fetch>> {
+        let Self { stripe, block, chunking, wanted } = self;
+        let span = StripeSpan { file_offset: 0, data_bytes: chunking.block_bytes(), chunking: *chunking };
+        let blocks = block.index..block.index + 1;
+        let fetch = move |piece| {
+            let piece = Piece { blocks: blocks.clone(), ..piece };
+            Fetch { stripe: stripe.clone(), span, piece, around: Vec::new() }
+        };
+        OrderedReads {
+            whole: whole_block(block, chunking.block_bytes(), wanted).into_iter().collect(),
+            start: wanted.start,
+            fetches: stream_pieces_of(&span, wanted).into_iter().map(fetch),
+        }
+    }
+}
+
 impl Found {
+    fn reads(&self) -> OrderedReads<impl Iterator<Item = Fetch>> {
+        let Self { layout, wanted, .. } = self;
+        OrderedReads {
+            whole: layout.layout.iter().flat_map(|stripe| whole_blocks(layout, stripe, wanted)).collect(),
+            start: wanted.start,
+            fetches: parts(layout, wanted, &stream_pieces_of).flat_map(|part| part.fetches),
+        }
+    }
+
     /// Returns the error for a failed read: which stripes are unreadable, or that the file was replaced.
     /// Fetches the layout again, because helpers may have failed since the first query.
     async fn explain(&self, client: &Client, stripe: String, reason: RequestFailure) -> ClientError {
@@ -402,10 +533,8 @@ enum Output {
 impl Output {
     fn open(target: GetTarget) -> Result<Self, LocalFileError> {
         let path = match target {
-            GetTarget::Stream(out) => {
-                let path = PathBuf::from("the output");
-                return Ok(Self::Stream(Stream { out, path, held: None, begun: false }));
-            }
+            GetTarget::Stream(out) => return Ok(Self::Stream(Stream::new(Out::Writer(out)))),
+            GetTarget::Channel(channel) => return Ok(Self::Stream(Stream::to_channel(channel))),
             GetTarget::File(path) => path,
         };
         let failed = || LocalFileError::io("write", &path);
@@ -413,7 +542,7 @@ impl Output {
             Destination::File(place) => Ok(Self::File { place, path }),
             Destination::Stream(file) => {
                 let held = Some(file.try_clone().map_err(failed())?);
-                let out = Box::new(tokio::fs::File::from_std(file));
+                let out = Out::Writer(Box::new(tokio::fs::File::from_std(file)));
                 Ok(Self::Stream(Stream { out, path, held, begun: false }))
             }
         }
@@ -427,7 +556,7 @@ impl Output {
 
 /// A destination that is written from beginning to end.
 struct Stream {
-    out: Box<dyn AsyncWrite + Send + Unpin>,
+    out: Out,
     /// The path, for messages.
     path: PathBuf,
     /// A second handle to the opened file, to sync it at the end; `None` if the caller passed a stream.
@@ -436,10 +565,40 @@ struct Stream {
     begun: bool,
 }
 
+/// The receiver of a stream's bytes.
+enum Out {
+    Writer(Box<dyn AsyncWrite + Send + Unpin>),
+    Channel(mpsc::Sender<Vec<u8>>),
+}
+
+impl Out {
+    async fn write(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        match self {
+            Self::Writer(writer) => writer.write_all(&bytes).await,
+            Self::Channel(channel) => channel.send(bytes).await.map_err(|_| io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Writer(writer) => writer.flush().await,
+            Self::Channel(_) => Ok(()),
+        }
+    }
+}
+
 impl Stream {
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+    fn new(out: Out) -> Self {
+        Self { out, path: PathBuf::from("the output"), held: None, begun: false }
+    }
+
+    fn to_channel(channel: mpsc::Sender<Vec<u8>>) -> Self {
+        Self::new(Out::Channel(channel))
+    }
+
+    async fn write(&mut self, bytes: Vec<u8>) -> Result<(), ClientError> {
         self.begun |= !bytes.is_empty();
-        self.out.write_all(bytes).await.map_err(LocalFileError::io("write", &self.path))?;
+        self.out.write(bytes).await.map_err(LocalFileError::io("write", &self.path))?;
         Ok(())
     }
 
@@ -574,7 +733,7 @@ impl Fetch {
 }
 
 /// A function that splits the wanted range of a stripe into reads.
-type Cut = dyn Fn(&StripeSpan, &Range<u64>) -> Vec<Piece>;
+type Cut = dyn Fn(&StripeSpan, &Range<u64>) -> Vec<Piece> + Sync;
 
 /// Returns the reads of each stripe that together cover a range of a file, in file order. Stripes outside the
 /// range are skipped.

@@ -25,6 +25,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod blocking;
 mod client;
 mod destination;
 mod draft;
@@ -44,7 +45,8 @@ mod whole;
 
 pub use client::{Client, ClientOptions};
 pub use error::{ClientError, FileChange, LocalFileError};
-pub use get::{Found, GetOptions, GetTarget, Got};
+pub use get::{Found, FoundBlock, GetOptions, GetTarget, Got};
+pub use helper::ConnectError;
 pub use pieces::{ByteRange, ParseRangeError, Piece, RangePastEnd, StripeSpan, pieces_of};
 pub use put::PutOptions;
 pub use repair::wire::RequestFailure;

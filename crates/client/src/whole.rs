@@ -10,7 +10,7 @@ use std::ops::Range;
 use codes::BlockIndex;
 use repair::Digest;
 use store_api::{BlockHash, DIGEST_KIND};
-use views::{FileLayout, FileStripe};
+use views::{BlockView, FileLayout, FileStripe};
 
 /// The number of bytes to hash at once.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
@@ -36,21 +36,30 @@ pub(crate) fn whole_blocks(layout: &FileLayout, stripe: &FileStripe, wanted: &Ra
     let data = stripe.stripe.blocks.iter().filter(|block| usize::from(block.index) < layout.data_blocks);
     let whole = data.filter_map(|block| {
         let start = stripe.file_offset + u64::from(block.index) * block_bytes;
-        let file = start..end.min(start.saturating_add(block_bytes));
+        WholeBlock::new(block, block_bytes, start..end.min(start.saturating_add(block_bytes)), wanted)
+    });
+    whole.collect()
+}
+
+/// Like [`whole_blocks`], for reads of a single block. All offsets are relative to the start of the block.
+pub(crate) fn whole_block(block: &BlockView, block_bytes: u64, wanted: &Range<u64>) -> Option<WholeBlock> {
+    WholeBlock::new(block, block_bytes, 0..block_bytes, wanted)
+}
+
+impl WholeBlock {
+    /// Returns the block if `wanted` covers `file`, the block's range.
+    fn new(block: &BlockView, block_bytes: u64, file: Range<u64>, wanted: &Range<u64>) -> Option<Self> {
         let recorded: Digest = block.digest.as_ref()?.parse().ok()?;
         let is_read = file.start < file.end && wanted.start <= file.start && file.end <= wanted.end;
-        (is_read && recorded.kind() == DIGEST_KIND && block.bytes == block_bytes).then(|| WholeBlock {
+        (is_read && recorded.kind() == DIGEST_KIND && block.bytes == block_bytes).then(|| Self {
             name: block.block.clone(),
             index: BlockIndex(block.index),
             file,
             bytes: block_bytes,
             recorded,
         })
-    });
-    whole.collect()
-}
+    }
 
-impl WholeBlock {
     /// Whether the block's bytes match the recorded digest. `read` fills a buffer from an offset in the file.
     pub(crate) fn agrees(&self, mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> io::Result<bool> {
         let mut hash = BlockHash::default();
@@ -121,7 +130,7 @@ impl<'blocks> InOrder<'blocks> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use views::{BlockState, BlockView, FileView, StripeView};
+    use views::{BlockState, FileView, StripeView};
 
     use super::*;
 

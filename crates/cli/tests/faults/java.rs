@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::requestors::Film;
 
 /// Returns the folder of the compiled Java classes, or `None` without a JDK. Compiles them only once.
 fn classes() -> Option<&'static Path> {
@@ -101,36 +102,7 @@ impl Drop for Requestor {
     }
 }
 
-/// A file of one stripe, with four data blocks and three parity blocks.
-struct Film {
-    stripe: String,
-    block: usize,
-    content: Vec<u8>,
-}
-
 impl Film {
-    /// Stores a file of `bytes` bytes: too few to fill the last data block.
-    fn put(cluster: &Cluster, bytes: usize) -> Self {
-        let content = cluster.put("film", bytes);
-        let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
-        let block = stat["block_bytes"].as_u64().expect("a number") as usize;
-        assert!(4 * block > content.len(), "the last block is padded");
-        Self { stripe: stat["stripe"].as_str().expect("a name").to_owned(), block, content }
-    }
-
-    /// Returns bytes `from..to` of a data block. Zeros pad the end of the file.
-    fn bytes(&self, block: usize, from: usize, to: usize) -> Vec<u8> {
-        let start = block * self.block;
-        (start + from..start + to).map(|at| self.content.get(at).copied().unwrap_or(0)).collect()
-    }
-
-    /// Returns ranges of a block that start or end at all kinds of boundaries.
-    fn ranges(&self) -> Vec<(usize, usize)> {
-        let block = self.block;
-        let within = [(0, 1), (4095, 4097), (123_457, 123_969), (65_000, 700_001)];
-        within.into_iter().chain([(block - 1, block), (block - 77_777, block), (0, block)]).collect()
-    }
-
     #[track_caller]
     fn assert_reads(&self, requestor: &mut Requestor, how: &str, block: usize, from: usize, to: usize) {
         let said = requestor.ask(&format!("{how} {} {block} {from} {to}", self.stripe));

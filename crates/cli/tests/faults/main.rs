@@ -1,6 +1,7 @@
 //! Clusters of real processes that are killed, stopped, starved or given false data. Each read or repair
 //! either returns the right bytes and reports what happened, or fails with a clear error and loses nothing.
 
+mod c;
 mod catalogs;
 mod certificates;
 mod chunks;
@@ -31,8 +32,10 @@ mod placement;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;
+mod python;
 mod recoveries;
 mod replacing;
+mod requestors;
 mod room;
 mod silence;
 mod starting;
