@@ -51,13 +51,13 @@ fn connect(
         scheme: parsed("scheme", scheme)?.unwrap_or_default(),
         time_limit: time_limit.map_err(|error| invalid("timeout", error))?,
     };
-    let client = waiting(py, |wait| blocking::Client::connect(&folder, options, wait))?;
+    let client = waiting(py, |wait| blocking::Connection::connect(&folder, options, wait))?;
     Ok(Client(Handle::new(client)))
 }
 
 /// A connection to a cluster. Thread-safe; a context manager.
 #[pyclass(frozen, module = "mend")]
-struct Client(Handle<blocking::Client>);
+struct Client(Handle<blocking::Connection>);
 
 #[pymethods]
 impl Client {

@@ -12,7 +12,7 @@ use std::ptr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use client::blocking::{Client, Error, ErrorKind, Options, Reader};
+use client::blocking::{Connection, Error, ErrorKind, Options, Reader};
 
 /// `mend_status`.
 #[repr(C)]
@@ -135,7 +135,7 @@ pub extern "C" fn mend_status_name(status: c_int) -> *const c_char {
 pub unsafe extern "C" fn mend_connect(
     folder: *const c_char,
     options: *const OptionsView,
-    client: *mut *mut Client,
+    client: *mut *mut Connection,
     error: *mut ErrorSlot,
 ) -> Status {
     // SAFETY: as promised by the caller.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn mend_connect(
                 return Err(Error::new(ErrorKind::Invalid, "`folder` is NULL"));
             }
             let folder = Path::new(OsStr::from_bytes(CStr::from_ptr(folder).to_bytes()));
-            Client::connect(folder, options_of(options)?, &mut || true)
+            Connection::connect(folder, options_of(options)?, &mut || true)
         })
     }
 }
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn mend_connect(
 /// # Safety
 /// `client` is null or comes from [`mend_connect`], and this is the last call with it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mend_disconnect(client: *mut Client) {
+pub unsafe extern "C" fn mend_disconnect(client: *mut Connection) {
     // SAFETY: as promised by the caller.
     unsafe { release(client) }
 }
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn mend_disconnect(client: *mut Client) {
 /// `client` is null or connected, strings end with NUL, and `reader` and `error` are null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mend_open_file(
-    client: *mut Client,
+    client: *mut Connection,
     name: *const c_char,
     reader: *mut *mut Reader,
     error: *mut ErrorSlot,
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn mend_open_file(
 /// `client` is null or connected, strings end with NUL, and `reader` and `error` are null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mend_open_block(
-    client: *mut Client,
+    client: *mut Connection,
     stripe: *const c_char,
     index: u32,
     reader: *mut *mut Reader,
@@ -440,7 +440,7 @@ mod tests {
     fn null_and_text_that_is_not_utf8_are_refused() {
         // SAFETY: null pointers are allowed, and the strings end with NUL.
         unsafe {
-            let mut client = ptr::dangling_mut::<Client>();
+            let mut client = ptr::dangling_mut::<Connection>();
             let null = ptr::null();
             assert_eq!(mend_connect(null, ptr::null(), &mut client, ptr::null_mut()), Status::Invalid);
             assert!(client.is_null());

@@ -1,11 +1,11 @@
 //! A blocking client, for programs without an async runtime. The C library and the Python module use it.
 //!
-//! All network I/O runs on a thread that belongs to the [`Client`]. Threads of the program only wait and copy
+//! All network I/O runs on a thread that belongs to the [`Connection`]. Threads of the program only wait and copy
 //! bytes. So the client works with any threads of the program, keeps its session while the program is busy,
 //! and raises no SIGPIPE in the program's threads. The client's thread blocks all signals, so the program's
 //! handlers run on the program's threads.
 //!
-//! A process that was forked after [`Client::connect`] does not have the client's thread. There, every call
+//! A process that was forked after [`Connection::connect`] does not have the client's thread. There, every call
 //! fails with [`ErrorKind::Invalid`].
 
 use std::future::Future;
@@ -51,7 +51,7 @@ const OWN_SIGNALS: [Signal; 7] = [
 /// the call is cancelled.
 pub type KeepWaiting<'a> = &'a mut dyn FnMut() -> bool;
 
-/// Options of a [`Client`].
+/// Options of a [`Connection`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The client whose certificate to present; if absent, the client that `mend init` creates.
@@ -212,11 +212,11 @@ fn next_step(error: &ClientError) -> Option<&str> {
 
 /// A connected client of one cluster. Thread-safe.
 #[derive(Debug)]
-pub struct Client {
+pub struct Connection {
     inner: OfProcess<Inner>,
 }
 
-/// A stored file or block that is open for reading. Thread-safe. It stays usable after the [`Client`] is
+/// A stored file or block that is open for reading. Thread-safe. It stays usable after the [`Connection`] is
 /// dropped.
 #[derive(Debug)]
 pub struct Reader {
@@ -243,7 +243,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-impl Client {
+impl Connection {
     /// Connects to the cluster of a cluster folder. The folder needs `mend.toml`, `ca/ca.pem`, and the
     /// folder with the client's certificate and key.
     ///

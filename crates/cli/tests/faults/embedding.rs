@@ -47,7 +47,7 @@ fn a_program_without_an_async_runtime_reads_with_limits_and_cancels() {
     let mut cluster = Cluster::new(5, "rs-5-3", "64KiB");
     let content = cluster.put("film", 3 * BLOCK_BYTES);
     cluster.kill(&cluster.holder("1.1"));
-    let client = blocking::Client::connect(&cluster.folder(), blocking::Options::default(), &mut || true);
+    let client = blocking::Connection::connect(&cluster.folder(), blocking::Options::default(), &mut || true);
     let client = client.unwrap();
     let film = client.open_file("film", &mut || true).unwrap();
     drop(client);
@@ -65,7 +65,7 @@ fn a_program_without_an_async_runtime_reads_with_limits_and_cancels() {
     assert_eq!((cancelled.unwrap_err().kind, checks), (ErrorKind::Interrupted, 3));
     let options =
         blocking::Options { time_limit: Some(Duration::from_millis(150)), ..blocking::Options::default() };
-    let late = blocking::Client::connect(&cluster.folder(), options, &mut || true);
+    let late = blocking::Connection::connect(&cluster.folder(), options, &mut || true);
     assert_eq!(late.unwrap_err().kind, ErrorKind::TimedOut);
     cluster.signal("coordinator", "CONT");
     film.read(7, &mut bytes, &mut || true).unwrap();
