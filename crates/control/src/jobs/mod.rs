@@ -337,8 +337,10 @@ impl Jobs {
         self.running.values().any(|running| running.stripe == *stripe && running.job.publishes())
     }
 
+    /// Whether a node stores blocks for a job, or soon will.
     pub(crate) fn is_target(&self, node: NodeId) -> bool {
-        self.running.values().any(|running| running.is_target(node))
+        self.puts.allocating.values().flatten().any(|&target| target == node)
+            || self.running.values().any(|running| running.is_target(node))
     }
 
     pub(crate) fn jobs_of(&self, put: PutId) -> impl Iterator<Item = repair::JobId> + '_ {

@@ -12,8 +12,8 @@ pub(crate) struct OpenPuts {
     pub(crate) puts: BTreeMap<PutId, OpenPut>,
     /// Puts being committed or aborted; they accept no new stripes.
     pub(crate) ending: BTreeSet<PutId>,
-    /// Stripes whose allocation is being stored.
-    pub(super) allocating: BTreeSet<(PutId, u32)>,
+    /// Stripes whose allocation is being stored, with the nodes that will receive their blocks.
+    pub(super) allocating: BTreeMap<(PutId, u32), Vec<NodeId>>,
 }
 
 pub(crate) struct OpenPut {

@@ -301,7 +301,7 @@ impl Jobs {
         let nodes = self.allocation(facts, &record, &*code, position, out)?;
         let size = layout::extent(&*code, record.bytes, record.size(), position.into()).size;
         self.adopt_put(put, client);
-        self.puts.allocating.insert((put, position));
+        self.puts.allocating.insert((put, position), nodes.clone());
         if let Some(Requests { opening, .. }) = self.clients.get_mut(&client) {
             opening.insert(tag);
         }
@@ -336,7 +336,7 @@ impl Jobs {
             Owner::Put { put: other, position: at, .. } => *other == put.id && *at == position,
             _ => false,
         };
-        let allocating = self.puts.allocating.contains(&(put.id, position));
+        let allocating = self.puts.allocating.contains_key(&(put.id, position));
         if allocating || self.running.values().any(|running| same(&running.owner)) {
             return Err(FileError::StripeBusy { put: put.id, position }.into());
         }

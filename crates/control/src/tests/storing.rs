@@ -259,3 +259,17 @@ fn all_answers_count_losses_that_are_not_stored_yet() {
     let answer = cluster.ask(|reply| NodeCommand::SafeToRemove(vec![first], reply)).unwrap();
     assert!(!answer.safe && answer.survives == Some(0), "{answer:?}");
 }
+
+/// While the allocation of a stripe is being stored, no job receives its blocks yet.
+#[test]
+fn a_helper_is_not_safe_to_remove_while_a_stripe_is_being_allocated_on_it() {
+    let mut cluster = TestCluster::new(4);
+    let put = cluster.begin("f", 8192).unwrap();
+    let is_safe = |cluster: &mut TestCluster| {
+        cluster.ask(|reply| NodeCommand::SafeToRemove(vec!["h1".into()], reply)).unwrap().safe
+    };
+    assert!(is_safe(&mut cluster));
+    cluster.stuck = true;
+    cluster.open(1, ClientRequest::PutStripe { put: put.put, position: 0 });
+    assert!(!is_safe(&mut cluster));
+}
