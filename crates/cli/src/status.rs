@@ -98,9 +98,6 @@ fn condition_text(condition: &Condition) -> String {
 /// Formats the status: first the coordinator's summary, then the conditions, then the details.
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}\n", printable(&status.summary));
-    if status.settling {
-        text += "the coordinator has just started and is still waiting for helpers\n";
-    }
     status.conditions.iter().for_each(|condition| text += &condition_text(condition));
     text += &unreadable_text(&status.damage.unreadable, status.stripes.unreadable);
     text += &contradictions_text(&status.damage.contradictions, status.stripes.contradictory);

@@ -77,7 +77,7 @@ use std::time::{Duration, SystemTime};
 use cluster::{Network, RepairAfter, Role};
 use rand::rngs::StdRng;
 use repair::wire::control::FromNode;
-use repair::{Job, NodeId};
+use repair::Job;
 use serde_json::Value;
 use store_api::{Done, OpenError, StoreChange, StoreError};
 
@@ -468,12 +468,7 @@ impl Control {
     /// Ends the start-up phase once the store has been listed and all expected helpers have reconnected or
     /// timed out.
     fn settle(&mut self) {
-        let is_awaited = |node: NodeId| {
-            !self.nodes.registry.is_retired(node)
-                && !self.nodes.is_connected(node)
-                && !self.nodes.registry.has_no_helper(&self.base, node)
-        };
-        let expected = || !self.nodes.registry.ids().any(is_awaited);
+        let expected = || self.nodes.awaited(&self.base).next().is_none();
         let is_listed = self.stripes.news.unlisted().is_none();
         if !self.nodes.settled && is_listed && (self.base.now >= SETTLE_LIMIT || expected()) {
             self.nodes.settled = true;

@@ -190,9 +190,8 @@ fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
     if let Some(why) = answers.facts.stripes.news.unlisted() {
         let finding = Finding::new(ConditionCode::StoreUnlisted, 1, why.to_owned());
         found.push(finding.with_word("UNKNOWN"));
-    } else if !answers.facts.nodes.settled {
-        let text = "helpers are still registering".to_owned();
-        found.push(Finding::new(ConditionCode::Starting, 1, text).with_word("starting"));
+    } else if let Err(waits) = answers.facts.nodes.check_settled(answers.facts.base) {
+        found.push(Finding::new(ConditionCode::Starting, 1, waits.to_string()).with_word("starting"));
     }
     found
 }

@@ -76,9 +76,7 @@ impl<'a> Answers<'a> {
         self.facts.check_not_behind()?;
         self.facts.storing.check_storage()?;
         let node = self.facts.nodes.node_named(self.facts.base, name)?;
-        if !self.facts.nodes.settled {
-            return Err(RequestError::Settling);
-        }
+        self.facts.nodes.check_settled(self.facts.base)?;
         let name = name.to_owned();
         // If every block is accounted for, an operator may give up what the helper might hold. Mend need not
         // know a server that the store keeps for other data, or that now has another address.
@@ -311,9 +309,7 @@ fn takers_among(facts: Facts<'_>, nodes: &BTreeSet<NodeId>) -> Option<String> {
 /// Checks that the places of all blocks are known. Helpers that have not registered yet would count as
 /// absent, and blocks that an attached store has not listed yet as not there.
 fn check_known(facts: Facts<'_>) -> Result<(), RequestError> {
-    if !facts.nodes.settled {
-        return Err(RequestError::Settling);
-    }
+    facts.nodes.check_settled(facts.base)?;
     facts.stripes.news.check_listed()
 }
 
@@ -337,9 +333,7 @@ fn neighbour_of(facts: Facts<'_>, node: NodeId) -> Option<Need> {
 
 fn replacement(facts: Facts<'_>, old: &str, new: &str) -> Result<Order, RequestError> {
     let (from, onto) = (facts.nodes.node_named(facts.base, old)?, facts.nodes.node_named(facts.base, new)?);
-    if !facts.nodes.settled {
-        return Err(RequestError::Settling);
-    }
+    facts.nodes.check_settled(facts.base)?;
     let names = || (old.to_owned(), new.to_owned());
     match () {
         () if from == onto => return Err(NodeError::ReplacesItself(old.to_owned()).into()),

@@ -68,8 +68,8 @@ pub enum RequestError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// Any request that depends on the set of helpers can fail with this error.
-    #[error("the coordinator has just started, and helpers are still registering")]
-    Settling,
+    #[error("the coordinator has just started, and waits for helpers to register: {}", list(.awaited))]
+    Settling { awaited: Vec<String> },
     /// The attached store has not been listed, or does not answer.
     #[error("not possible now: {0}")]
     Unlisted(String),
@@ -108,7 +108,7 @@ impl RequestError {
             Self::Scrub(error) => error.kind(),
             Self::Session(error) => error.kind(),
             Self::Storage(error) => error.kind(),
-            Self::Settling | Self::Unlisted(_) => ErrorKind::Unavailable,
+            Self::Settling { .. } | Self::Unlisted(_) => ErrorKind::Unavailable,
         }
     }
 
@@ -127,7 +127,9 @@ impl RequestError {
             Self::Scrub(error) => error.next_step(),
             Self::Session(error) => error.next_step(),
             Self::Storage(error) => error.next_step(),
-            Self::Settling => "try again in a few seconds".into(),
+            Self::Settling { .. } => {
+                "try again in a few seconds; mend node list shows which helpers are up".into()
+            }
             Self::Unlisted(_) => "try again when the store is listed; mend status shows the progress".into(),
         }
     }

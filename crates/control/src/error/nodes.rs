@@ -18,6 +18,8 @@ pub enum NodeError {
     NodeUp(String),
     #[error("helper {0} is not in maintenance")]
     NotInMaintenance(String),
+    #[error("helper {0} is not being drained")]
+    NotDraining(String),
     #[error("maintenance must last longer than 0 and at most {} days", most.as_secs() / 86_400)]
     MaintenanceTime { most: Duration },
     #[error("helper {name} must not be removed: it still holds {blocks}")]
@@ -39,6 +41,7 @@ impl NodeError {
             Self::NodeUp(_)
             | Self::NodeNeeded { .. }
             | Self::NotInMaintenance(_)
+            | Self::NotDraining(_)
             | Self::ReplacementDown { .. }
             | Self::ReplacementLeaves { .. } => ErrorKind::Conflict,
             Self::NoNodes | Self::ReplacesItself(_) | Self::MaintenanceTime { .. } | Self::RepairAfter(_) => {
@@ -56,6 +59,7 @@ impl NodeError {
             }
             Self::NodeNeeded { next_step, .. } => next_step.clone(),
             Self::NotInMaintenance(_) => "mend node list shows the helpers in maintenance".into(),
+            Self::NotDraining(_) => "mend status shows the helpers that are being drained".into(),
             Self::MaintenanceTime { .. } => "choose a time such as 10m or 2h".into(),
             Self::ReplacesItself(_) => "name another helper; mend node list shows all".into(),
             Self::ReplacementLeaves { new, .. } => {

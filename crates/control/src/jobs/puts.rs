@@ -355,9 +355,10 @@ impl Jobs {
         let candidates = self.candidates(facts, block_bytes);
         let (usable, needed) = (candidates.len(), code.blocks());
         spread(candidates, [], needed, &mut out.rng).ok_or_else(|| {
-            match facts.nodes.may_yet_register(facts.base) {
-                true => RequestError::Settling,
-                false => RequestError::from(FileError::TooFewHelpers {
+            let awaited = facts.nodes.unregistered(facts.base);
+            match awaited.is_empty() {
+                false => RequestError::Settling { awaited },
+                true => RequestError::from(FileError::TooFewHelpers {
                     code: code.spec().to_string(),
                     needed,
                     usable,
@@ -398,15 +399,15 @@ impl Jobs {
 }
 
 impl Nodes {
-    /// Whether helpers that mend.toml lists may still register, because the coordinator has just started. A helper
+    /// Returns the helpers in mend.toml that may still register, because the coordinator has just started. A helper
     /// that has registered since then and is down again is not one of them.
-    fn may_yet_register(&self, base: &Base) -> bool {
+    fn unregistered(&self, base: &Base) -> Vec<String> {
         let Some(helpers) = base.settings.helpers.as_ref().filter(|_| base.now < SETTLE_LIMIT) else {
-            return false;
+            return Vec::new();
         };
         let seen = self.live_helpers().chain(self.registry.gone());
         let seen: BTreeSet<String> = seen.map(|node| self.name(node)).collect();
-        !helpers.is_subset(&seen)
+        sorted(helpers.difference(&seen).cloned())
     }
 }
 

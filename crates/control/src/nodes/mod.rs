@@ -22,6 +22,8 @@ use repair::wire::control::ToNode;
 use repair::{NodeId, Topology};
 
 use crate::ConnectionId;
+use crate::base::Base;
+use crate::error::RequestError;
 use crate::nodes::bandwidth::Bandwidth;
 use crate::nodes::capping::Capping;
 use crate::nodes::certificates::Certificates;
@@ -106,6 +108,28 @@ impl Nodes {
             (view.alive, view.load) = (false, 0);
         }
         Some(session)
+    }
+}
+
+impl Nodes {
+    /// Returns the helpers of the catalog that have not connected since the coordinator's start.
+    pub(crate) fn awaited(&self, base: &Base) -> impl Iterator<Item = NodeId> {
+        self.registry.ids().filter(move |&node| {
+            !self.registry.is_retired(node)
+                && !self.is_connected(node)
+                && !self.registry.has_no_helper(base, node)
+        })
+    }
+
+    /// Checks that the coordinator no longer waits for helpers to register.
+    pub(crate) fn check_settled(&self, base: &Base) -> Result<(), RequestError> {
+        match self.settled {
+            true => Ok(()),
+            false => {
+                let awaited = sorted(self.awaited(base).map(|node| self.name(node)));
+                Err(RequestError::Settling { awaited })
+            }
+        }
     }
 }
 

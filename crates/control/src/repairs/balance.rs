@@ -16,7 +16,6 @@ use store_api::StripeRecord;
 
 use crate::commands::answer;
 use crate::effect::Reply;
-use crate::error::RequestError;
 use crate::facts::{Facts, hollow};
 use crate::jobs::placement::{Counts, Domains};
 use crate::out::Out;
@@ -101,8 +100,8 @@ impl<'a> Facts<'a> {
 
     /// Moves blocks from full helpers to emptier ones, or only reports the moves of a dry run.
     pub(crate) fn rebalance(self, request: RebalanceRequest, reply: Reply<RebalanceView>, out: &mut Out) {
-        if !self.nodes.settled {
-            return answer(reply, Err(RequestError::Settling), out);
+        if let Err(error) = self.nodes.check_settled(self.base) {
+            return answer(reply, Err(error), out);
         }
         let fills = self.fills();
         let moves = worth_moving(fills.clone(), &self);

@@ -21,7 +21,7 @@ impl Fullness {
         self.found.as_ref().is_none_or(|&(at, _)| now >= at + GOOD_FOR)
     }
 
-    /// Drops the result, because a helper was removed; it is checked again at once.
+    /// Drops the result, because helpers or what they accept have changed; it is checked again at once.
     pub(crate) fn forget(&mut self) {
         self.found = None;
     }

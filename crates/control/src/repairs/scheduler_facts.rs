@@ -16,6 +16,7 @@ impl Repairs {
     /// Passes the facts about a helper to the scheduler, after the helper has connected or the facts have
     /// changed.
     pub(crate) fn tell_node(&mut self, facts: Facts<'_>, node: NodeId) {
+        self.fullness.forget();
         let Some(view) = facts.nodes.topology.get(node) else { return };
         let Domains { rack, host } = Domains::of(&facts.nodes.topology, node);
         let facts = NodeFacts {
@@ -42,6 +43,7 @@ impl Repairs {
     }
 
     pub(crate) fn tell_node_lost(&mut self, node: NodeId) {
+        self.fullness.forget();
         self.scheduler.handle_node(node, false);
     }
 

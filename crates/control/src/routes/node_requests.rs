@@ -9,7 +9,7 @@ use views::{HistoryEvent, MaintenanceRequest, NodeView};
 use crate::Control;
 use crate::commands::{NodeCommand, answer};
 use crate::effect::Reply;
-use crate::error::RequestError;
+use crate::error::{NodeError, RequestError};
 use crate::nodes::continuation::NodeThen;
 
 impl NodeCommand {
@@ -73,7 +73,11 @@ fn remove_node(control: &mut Control, name: &str, reply: Reply<NodeView>) {
 /// Clears the drain mark of a helper and cancels its drains.
 fn stop_drain(control: &mut Control, name: &str) -> Result<NodeView, RequestError> {
     let node = control.nodes.node_named(&control.base, name)?;
-    for repair in control.repairs.queue.open_for(&Target::Drain(node)).collect::<Vec<_>>() {
+    let drains: Vec<_> = control.repairs.queue.open_for(&Target::Drain(node)).collect();
+    if drains.is_empty() && !control.nodes.registry.is_leaving(node) {
+        return Err(NodeError::NotDraining(name.to_owned()).into());
+    }
+    for repair in drains {
         cancel_repair(control, repair)?;
     }
     control.nodes.registry.unmark_leaving(node, &mut control.out);

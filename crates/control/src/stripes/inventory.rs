@@ -244,9 +244,7 @@ impl Stripes {
         out: &mut Out,
     ) -> Result<OrphansView, RequestError> {
         outer.with(self).check_not_doubted()?;
-        if !outer.nodes.settled {
-            return Err(RequestError::Settling);
-        }
+        outer.nodes.check_settled(outer.base)?;
         let mut orphans = 0;
         for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
             let Some(Holdings { orphans: held, .. }) = self.inventory.get_mut(node) else { continue };

@@ -219,6 +219,21 @@ fn a_cancelled_recovery_does_not_restart_automatically() {
 }
 
 #[test]
+fn room_for_the_next_failure_is_checked_as_soon_as_a_helper_joins_or_leaves() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    let warned = |cluster: &mut TestCluster| {
+        details(&cluster.status()).concat().contains("no room to repair: if a helper failed")
+    };
+    assert!(warned(&mut cluster));
+    cluster.start("h5");
+    assert!(!warned(&mut cluster));
+    cluster.kill("h5");
+    cluster.ask(|reply| NodeCommand::Remove("h5".into(), reply)).unwrap();
+    assert!(warned(&mut cluster));
+}
+
+#[test]
 fn a_recovery_without_room_starts_when_a_helper_has_room() {
     let mut cluster = TestCluster::new(4);
     let dead = home(&cluster.put("f", 1), 0);
@@ -420,7 +435,9 @@ fn no_helper_is_ok_to_stop_while_others_are_registering() {
     cluster.restart();
     cluster.start("h1");
     let asked = cluster.ask(|reply| NodeCommand::OkToStop(vec!["h1".into()], 1, reply));
-    assert!(matches!(asked, Err(RequestError::Settling)), "{asked:?}");
+    let text = asked.unwrap_err().to_string();
+    assert!(text.ends_with("waits for helpers to register: h2, h3, h4"), "{text}");
+    assert!(cluster.status().conditions.iter().any(|condition| condition.text == text));
 }
 
 #[test]

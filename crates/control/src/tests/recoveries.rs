@@ -92,6 +92,8 @@ fn a_drained_node_gets_no_blocks_until_its_mark_is_cleared() {
     assert_eq!(cluster.node_view("h2").blocks, 0);
     let view = cluster.ask(|reply| NodeCommand::StopDrain("h2".into(), reply)).unwrap();
     assert!(!view.leaving && cluster.status().helpers.leaving.is_empty());
+    let again = cluster.ask(|reply| NodeCommand::StopDrain("h2".into(), reply));
+    assert_eq!(again.unwrap_err().to_string(), "helper h2 is not being drained");
     cluster.put("e", 12);
     assert!(cluster.node_view("h2").blocks > 0);
 }

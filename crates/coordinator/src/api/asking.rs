@@ -129,7 +129,9 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let answer = failure(self.status(), self.to_string(), self.next_step());
         match self {
-            Self::Request(RequestError::Settling) => ([(header::RETRY_AFTER, "1")], answer).into_response(),
+            Self::Request(RequestError::Settling { .. }) => {
+                ([(header::RETRY_AFTER, "1")], answer).into_response()
+            }
             _ => answer,
         }
     }

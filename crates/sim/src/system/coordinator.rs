@@ -55,7 +55,7 @@ pub(crate) struct Running {
     pub(crate) control: Control,
     storage: Storage,
     term: Term,
-    started: Duration,
+    pub(crate) started: Duration,
     ticked: Duration,
     /// The time of the next tick that is scheduled.
     pub(crate) tick_at: Option<Duration>,

@@ -1,7 +1,8 @@
 //! The judge checks the invariants of a whole system.
 //!
 //! **Always**: a stripe has at most one job that publishes; every request is answered once; a read returns
-//! the stored bytes; queues are bounded.
+//! the stored bytes; queues are bounded; the status has the conditions of helpers that died and of blocks that
+//! are lost with them, once the coordinator must have noticed.
 //!
 //! **In the end**, after all faults: everything is repaired within a bounded time, and the status confirms
 //! it. Then, after a scrub, every block of every file is intact, where the catalog places it, on a helper
@@ -10,17 +11,23 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use codes::BlockIndex;
 use repair::wire::control::FromNode;
 use repair::{BlockId, BlockProblem, NodeId, Report};
-use views::{ScrubState, ScrubView, Status};
+use views::{ConditionCode, ScrubState, ScrubView, Status};
 
 use super::assembly::System;
 use super::client::Clients;
 use super::event::{Happening, ProcessId};
 use super::operator::{Operator, Wanted};
+use super::process::Process;
 
-/// Interval between the operator's checks of the system.
+/// Interval between the operator's checks of the system, while the script is running and afterwards.
+const LOOK_BUSY: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The time after which the coordinator has noticed the death of a helper, or has heard of everything that
+/// happened before its start, and the status has the condition.
+const NOTICED: Duration = Duration::from_secs(90);
 /// Time limit for all repairs: many times the sum of the coordinator's timeouts and retry delays.
 const BOUND: Duration = Duration::from_secs(3600);
 /// The maximum numbers of concurrent jobs and of waiting writes.
@@ -115,7 +122,11 @@ impl Judge {
         self.calm_since = Some(system.shared.now);
         self.phase = Phase::Calming;
         Operator::of(system).take_back();
-        system.after(LOOK_EVERY, Happening::Look);
+    }
+
+    /// Has the operator check the system from time to time.
+    pub(crate) fn begin(system: &mut System) {
+        system.after(LOOK_BUSY, Happening::Look);
     }
 
     /// Makes the operator's next check of the system, as the phase requires.
@@ -126,13 +137,13 @@ impl Judge {
             return;
         }
         match self.phase {
-            Phase::Calming | Phase::Settling => Operator::of(system).ask_status(),
+            Phase::Busy | Phase::Calming | Phase::Settling => Operator::of(system).ask_status(),
             Phase::Scrubbing(None) => Operator::of(system).begin_scrub(),
             Phase::Scrubbing(Some(scrub)) => Operator::of(system).look_at_scrub(scrub),
             Phase::Reading if clients.are_idle() => self.judge_end(system),
-            Phase::Busy | Phase::Reading | Phase::Over => {}
+            Phase::Reading | Phase::Over => {}
         }
-        system.after(LOOK_EVERY, Happening::Look);
+        system.after(if self.is_calm() { LOOK_EVERY } else { LOOK_BUSY }, Happening::Look);
     }
 
     pub(crate) fn look_failed(&mut self, wanted: Wanted, system: &mut System) {
@@ -144,6 +155,7 @@ impl Judge {
 
     /// Judges a status: enters the next phase if all is well, otherwise lets the operator react.
     pub(crate) fn judge_status(&mut self, status: &Status, clients: &mut Clients, system: &mut System) {
+        judge_conditions(status, system);
         if self.calm_since.is_none() {
             return;
         }
@@ -234,6 +246,59 @@ impl Judge {
         }
         self.last_summary = left.join(", ");
     }
+}
+
+/// Checks that the status has the conditions of helpers that died some time ago, and of the blocks that were lost
+/// with them.
+fn judge_conditions(status: &Status, system: &mut System) {
+    let Some(running) = &system.coordinator.running else { return };
+    let now = system.shared.now;
+    let is_noticed = |since: Duration| since + NOTICED <= now;
+    if status.settling || !is_noticed(running.started) {
+        return;
+    }
+    let helpers = || system.processes.iter().filter(|process| !process.is_client());
+    let is_dead = |process: &&Process| process.dead_since.is_some_and(is_noticed);
+    let mut missing = Vec::new();
+    let gone = status.condition(ConditionCode::HelperGone);
+    for dead in helpers().filter(is_dead).filter(|dead| !dead.gone && dead.node.is_some()) {
+        if !gone.is_some_and(|gone| gone.subjects.contains(&dead.name())) {
+            missing.push(format!(
+                "{} is down, but {} does not say so",
+                dead.name(),
+                ConditionCode::HelperGone
+            ));
+        }
+    }
+    let dead: BTreeSet<NodeId> = helpers().filter(is_dead).filter_map(|dead| dead.node).collect();
+    let is_elsewhere = |id: &BlockId| {
+        helpers().any(|other| {
+            other.disk.blocks.contains_key(id) && !other.node.is_some_and(|it| dead.contains(&it))
+        })
+    };
+    for (stripe, is_of_a_file) in system.coordinator.stripes() {
+        let is_lost = |index: &BlockIndex| {
+            let block = &stripe.blocks[usize::from(index.0)];
+            let mut holders = block.holders().peekable();
+            holders.peek().is_some()
+                && holders.all(|holder| dead.contains(&holder.node))
+                && !is_elsewhere(&block.id)
+        };
+        let all = (0..stripe.blocks.len() as u16).map(BlockIndex);
+        let (lost, left): (Vec<BlockIndex>, Vec<BlockIndex>) = all.partition(is_lost);
+        if !is_of_a_file || lost.is_empty() {
+            continue;
+        }
+        let codes: &[ConditionCode] = match system.decodes(&stripe, &left) {
+            true => &[ConditionCode::Degraded, ConditionCode::AtRisk, ConditionCode::Unreadable],
+            false => &[ConditionCode::Unreadable],
+        };
+        if !codes.iter().any(|&code| status.condition(code).is_some()) {
+            missing.push(format!("blocks {lost:?} of {} are lost, but no condition says so", stripe.id));
+        }
+    }
+    let summary = &status.summary;
+    missing.into_iter().for_each(|what| system.shared.violate(format!("{what}: {summary}")));
 }
 
 /// Checks that the status counts all stripes and files of the catalog.

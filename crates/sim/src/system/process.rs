@@ -35,6 +35,8 @@ pub(crate) struct Process {
     /// Number of starts so far. Events of an earlier run are dropped.
     pub(crate) life: u32,
     pub(crate) alive: bool,
+    /// The time of the process's death; `None` while it runs, and before its first start.
+    pub(crate) dead_since: Option<Duration>,
     /// Whether the process has left for good.
     pub(crate) gone: bool,
     pub(crate) disk: Disk,
@@ -80,6 +82,7 @@ impl Process {
             id,
             life: 0,
             alive: false,
+            dead_since: None,
             gone: false,
             disk,
             session: Session::None,
@@ -144,6 +147,7 @@ impl Process {
     /// Ends the process. If `unheard`, the whole machine vanishes without closing connections.
     pub(crate) fn die(&mut self, shared: &mut Shared, unheard: bool) {
         (self.alive, self.life, self.session) = (false, self.life + 1, Session::None);
+        self.dead_since = Some(shared.now);
         if let Some(node) = self.node {
             shared.drop_edges_of(node, unheard);
         }

@@ -73,6 +73,7 @@ impl World {
     fn begin(&mut self) {
         let system = &mut self.system;
         system.after(Duration::ZERO, Happening::CoordinatorStarts);
+        Judge::begin(system);
         for process in system.processes.ids() {
             let delay = system.shared.dice.up_to(Duration::from_secs(1));
             system.after(delay, Happening::Starts { process, life: 0 });
@@ -151,7 +152,7 @@ impl World {
     fn start(&mut self, id: ProcessId, life: u32) {
         let process = self.system.processes.get_mut(id);
         if process.life == life && !process.alive {
-            process.alive = true;
+            (process.alive, process.dead_since) = (true, None);
             self.system.shared.note(|| format!("{} starts", name_of(id)));
             self.system.dial(id);
         }
