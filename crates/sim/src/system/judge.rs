@@ -23,11 +23,11 @@ use super::operator::{Operator, Wanted};
 use super::process::Process;
 
 /// Interval between the operator's checks of the system, while the script is running and afterwards.
-const LOOK_BUSY: Duration = Duration::from_secs(20);
+const LOOK_BUSY: Duration = Duration::from_secs(7);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The time after which the coordinator has noticed the death of a helper, or has heard of everything that
 /// happened before its start, and the status has the condition.
-const NOTICED: Duration = Duration::from_secs(90);
+const NOTICED: Duration = Duration::from_secs(20);
 /// Time limit for all repairs: many times the sum of the coordinator's timeouts and retry delays.
 const BOUND: Duration = Duration::from_secs(3600);
 /// The maximum numbers of concurrent jobs and of waiting writes.
