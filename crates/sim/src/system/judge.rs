@@ -163,11 +163,12 @@ impl Judge {
             format!("{} ({})", status.summary, status.details().collect::<Vec<_>>().join("; "));
         system.shared.note(|| format!("status: {}", status.summary));
         let is_over = status.work.repairs.is_empty() && status.work.jobs.is_empty() && clients.are_idle();
-        let is_well = status.healthy
-            && !status.settling
-            && status.catalog.write_fault.is_none()
-            && status.catalog.newer.is_empty();
+        let is_well =
+            status.healthy && status.catalog.write_fault.is_none() && status.catalog.newer.is_empty();
         let is_everybody_back = system.processes.iter().all(|process| process.gone || process.is_up());
+        if status.settling {
+            return; // The operator decides about files and helpers only after the start-up phase.
+        }
         if !(is_well && is_over && is_everybody_back) {
             return Operator::of(system).help(status);
         }
