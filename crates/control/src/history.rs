@@ -1,6 +1,9 @@
-//! The history: the last thousand events, recorded across restarts.
+//! The history: the latest events, recorded across restarts.
+//!
+//! The size of all entries is limited. If a helper is lost and returns again and again, one entry stands for all of
+//! these events, so that they do not displace the others.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::Value;
 use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
@@ -11,8 +14,11 @@ use crate::out::{Bad, Out};
 use crate::records::recall;
 use crate::totals::Totals;
 
-/// The maximum number of entries that are kept.
-pub(crate) const KEPT: usize = 1000;
+/// The maximum size of all entries together, in bytes of JSON.
+pub(crate) const KEPT_BYTES: usize = 4 << 20;
+/// A helper that was lost this often, each time within [`FLAPPING_MS`] of the time before, is lost again and again.
+const FLAPPING_LOSSES: u64 = 3;
+pub(crate) const FLAPPING_MS: u64 = 3_600_000;
 /// The prefix of the record keys of entries; the entry's number follows.
 const PREFIX: &str = "history/";
 
@@ -20,6 +26,7 @@ const PREFIX: &str = "history/";
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) entries: VecDeque<HistoryEntry>,
+    bytes: usize,
     pub(crate) totals: Totals,
 }
 
@@ -29,15 +36,111 @@ impl History {
         while let Some(what) = out.notes.pop_front() {
             self.totals.note(&what);
             let number = self.entries.back().map_or(1, |last| last.number + 1);
+            let what = self.merge_losses(what, unix_ms, out);
             let entry = HistoryEntry { number, at_unix_ms: unix_ms, what };
             out.keep_record(key(number), &entry);
+            self.bytes += size_of(&entry);
             self.entries.push_back(entry);
-            while self.entries.len() > KEPT {
-                let oldest = self.entries.pop_front().expect("the queue is not empty");
-                out.forget_record(key(oldest.number));
-            }
+            self.shorten(out);
         }
     }
+
+    /// Removes the oldest entries until the size is within the limit.
+    fn shorten(&mut self, out: &mut Out) {
+        while self.bytes > KEPT_BYTES
+            && let Some(oldest) = self.entries.pop_front()
+        {
+            self.bytes -= size_of(&oldest);
+            out.forget_record(key(oldest.number));
+        }
+    }
+
+    /// If a helper was lost again and again, removes the entries of these events and returns one event for all of
+    /// them.
+    fn merge_losses(&mut self, what: HistoryEvent, unix_ms: u64, out: &mut Out) -> HistoryEvent {
+        let Some(last) = Losses::of(&what, unix_ms) else { return what };
+        let merged: Vec<(u64, Losses<'_>)> = self
+            .entries
+            .iter()
+            .rev()
+            .take_while(|entry| entry.at_unix_ms >= unix_ms.saturating_sub(FLAPPING_MS))
+            .filter_map(|entry| Some((entry.number, Losses::of(&entry.what, entry.at_unix_ms)?)))
+            .filter(|(_, losses)| losses.node == last.node)
+            .collect();
+        let all = || merged.iter().map(|(_, losses)| losses).chain([&last]);
+        let times = all().map(|losses| losses.times).sum();
+        let Some((blocks, why)) =
+            [&last].into_iter().chain(merged.iter().map(|(_, it)| it)).find_map(|it| it.last)
+        else {
+            return what;
+        };
+        if times < FLAPPING_LOSSES {
+            return what;
+        }
+        let flapped = HistoryEvent::NodeFlapped {
+            node: last.node.to_owned(),
+            times,
+            since_unix_ms: all().map(|losses| losses.since_unix_ms).min().unwrap_or(unix_ms),
+            blocks,
+            why: why.to_owned(),
+            away_ms: last.away_ms,
+        };
+        let numbers: BTreeSet<u64> = merged.into_iter().map(|(number, _)| number).collect();
+        self.remove(&numbers, out);
+        flapped
+    }
+
+    fn remove(&mut self, numbers: &BTreeSet<u64>, out: &mut Out) {
+        let bytes = &mut self.bytes;
+        self.entries.retain(|entry| {
+            let stays = !numbers.contains(&entry.number);
+            if !stays {
+                *bytes -= size_of(entry);
+                out.forget_record(key(entry.number));
+            }
+            stays
+        });
+    }
+}
+
+/// The losses of a helper that an event reports.
+struct Losses<'e> {
+    node: &'e str,
+    times: u64,
+    since_unix_ms: u64,
+    /// Number of blocks on the helper at the last loss, and the loss's cause; `None` if the event is no loss.
+    last: Option<(u64, &'e str)>,
+    away_ms: Option<u64>,
+}
+
+impl<'e> Losses<'e> {
+    fn of(event: &'e HistoryEvent, at_unix_ms: u64) -> Option<Self> {
+        match event {
+            HistoryEvent::NodeLost { node, blocks, why } => Some(Self {
+                node,
+                times: 1,
+                since_unix_ms: at_unix_ms,
+                last: Some((*blocks, why)),
+                away_ms: None,
+            }),
+            HistoryEvent::NodeBack { node, away_ms } => {
+                Some(Self { node, times: 0, since_unix_ms: at_unix_ms, last: None, away_ms: Some(*away_ms) })
+            }
+            HistoryEvent::NodeFlapped { node, times, since_unix_ms, blocks, why, away_ms } => Some(Self {
+                node,
+                times: *times,
+                since_unix_ms: *since_unix_ms,
+                last: Some((*blocks, why)),
+                away_ms: *away_ms,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the size of an entry's record.
+fn size_of(entry: &HistoryEntry) -> usize {
+    serde_json::to_string(entry).expect("entries have string keys").len()
 }
 
 impl History {
@@ -50,7 +153,20 @@ impl History {
             }
         }
         entries.sort_by_key(|entry| entry.number);
+        self.bytes = entries.iter().map(size_of).sum();
         self.entries = entries.into();
+    }
+
+    /// Returns the helpers that were lost again and again until this time or later, with the number of losses and the
+    /// time of the first.
+    pub(crate) fn flapping(&self, since_unix_ms: u64) -> impl Iterator<Item = (&str, u64, u64)> {
+        let recent = self.entries.iter().rev().take_while(move |entry| entry.at_unix_ms >= since_unix_ms);
+        recent.filter_map(|entry| match &entry.what {
+            HistoryEvent::NodeFlapped { node, times, since_unix_ms, .. } => {
+                Some((node.as_str(), *times, *since_unix_ms))
+            }
+            _ => None,
+        })
     }
 
     /// Adds one event to the history for each node on which bad blocks were found since the last tick.

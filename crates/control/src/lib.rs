@@ -76,8 +76,8 @@ use std::time::{Duration, SystemTime};
 
 use cluster::{Network, RepairAfter, Role};
 use rand::rngs::StdRng;
-use repair::wire::control::FromNode;
 use repair::Job;
+use repair::wire::control::FromNode;
 use serde_json::Value;
 use store_api::{Done, OpenError, StoreChange, StoreError};
 

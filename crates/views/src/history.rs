@@ -44,6 +44,21 @@ pub enum HistoryEvent {
         /// Duration of the helper's absence in milliseconds.
         away_ms: u64,
     },
+    /// A helper was lost again and again. This event replaces those of the single losses and returns.
+    NodeFlapped {
+        /// The helper's name.
+        node: String,
+        /// Number of losses.
+        times: u64,
+        /// When the first of them occurred, in milliseconds since 1970.
+        since_unix_ms: u64,
+        /// Number of blocks on the helper at the last loss.
+        blocks: u64,
+        /// The cause of the last loss, if known.
+        why: String,
+        /// Duration of the last absence in milliseconds; `null` if the helper has not returned.
+        away_ms: Option<u64>,
+    },
     /// A helper was removed from the cluster.
     NodeRemoved {
         /// The helper's name.

@@ -5,18 +5,17 @@ use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
 
 use repair::NodeId;
-use views::{Census, Condition, ConditionCode, GoneNode, HistoryEvent, RecoveryState, Redundancy, Severity};
+use views::{Census, Condition, ConditionCode, GoneNode, RecoveryState, Redundancy, Severity};
 
 use crate::SETTLE_LIMIT;
 use crate::answers::Answers;
 use crate::counts::count;
+use crate::durations::in_words;
 use crate::error::{RequestError, list};
 use crate::facts::unheard;
+use crate::history::FLAPPING_MS;
 use crate::stripes::contradictions;
 
-/// A helper that was lost this often within [`FLAPPING_MS`] disconnects again and again.
-const FLAPPING_LOSSES: u64 = 3;
-const FLAPPING_MS: u64 = 3_600_000;
 /// A repair without progress for this long has stalled.
 const STALLED: Duration = Duration::from_secs(600);
 /// A round of scrubbing is overdue if the last one ended this long ago.
@@ -321,18 +320,15 @@ fn unwritable_finding(answers: Answers<'_>) -> Option<Finding> {
 
 /// Finds helpers that were lost again and again, according to the history.
 fn flapping_finding(answers: Answers<'_>) -> Option<Finding> {
-    let since = answers.facts.base.unix_ms.saturating_sub(FLAPPING_MS);
-    let recent = answers.history.entries.iter().rev().take_while(|entry| entry.at_unix_ms >= since);
-    let mut losses = std::collections::BTreeMap::<&str, u64>::new();
-    for entry in recent {
-        if let HistoryEvent::NodeLost { node, .. } = &entry.what {
-            *losses.entry(node).or_default() += 1;
-        }
-    }
-    losses.retain(|_, losses| *losses >= FLAPPING_LOSSES);
-    let names: Vec<String> = losses.keys().map(|&name| name.to_owned()).collect();
-    let details =
-        losses.iter().map(|(name, losses)| format!("{name} was lost {losses} times within an hour"));
+    let now = answers.facts.base.unix_ms;
+    let mut flapping: Vec<(&str, u64, u64)> =
+        answers.history.flapping(now.saturating_sub(FLAPPING_MS)).collect();
+    flapping.sort_by(|a, b| views::natural(a.0, b.0));
+    let names: Vec<String> = flapping.iter().map(|&(name, ..)| name.to_owned()).collect();
+    let details = flapping.iter().map(|&(name, times, since_unix_ms)| {
+        let within = Duration::from_millis(now.saturating_sub(since_unix_ms));
+        format!("{name} was lost {times} times within {}", in_words(within))
+    });
     let text = format!("lost again and again: {}", list(&names));
     (!names.is_empty())
         .then(|| Finding::about(ConditionCode::HelperFlapping, &names, text).with_details(details))

@@ -64,6 +64,12 @@ pub struct RepairMetrics {
     pub bytes_left: u64,
     /// The estimated time until the last running repair ends, at the slowest recent rate.
     pub time_left: Option<Duration>,
+    /// The longest of the times that links and disks permit for these repairs, from their start.
+    pub bound: Option<Duration>,
+    /// Number of running repairs by what limits them now.
+    pub limited_by: BTreeMap<String, u64>,
+    /// Blocks that these repairs have rebuilt so far, and their bytes.
+    pub rebuilt: (u64, u64),
 }
 
 /// The figures of a helper.
@@ -125,12 +131,19 @@ fn open_repairs(repairs: &[RepairView]) -> RepairMetrics {
     let mut open: BTreeMap<RepairState, u64> = BTreeMap::new();
     repairs.iter().for_each(|repair| *open.entry(repair.state).or_default() += 1);
     let progress = || repairs.iter().filter_map(|repair| repair.progress.as_ref());
+    let mut limited_by: BTreeMap<String, u64> = BTreeMap::new();
+    progress().filter_map(|it| it.limited_by.clone()).for_each(|by| *limited_by.entry(by).or_default() += 1);
     let left = |repair: &RepairView| repair.counts.bytes.saturating_sub(repair.counts.bytes_rebuilt);
     RepairMetrics {
         open,
         bytes_per_s: progress().filter_map(|progress| progress.rate_bytes_per_s).sum(),
         bytes_left: repairs.iter().map(left).sum(),
         time_left: progress().filter_map(|progress| progress.latest_ms).max().map(Duration::from_millis),
+        bound: progress().filter_map(|progress| progress.bound_ms).max().map(Duration::from_millis),
+        limited_by,
+        rebuilt: repairs.iter().fold((0, 0), |(blocks, bytes), repair| {
+            (blocks + repair.counts.blocks_rebuilt, bytes + repair.counts.bytes_rebuilt)
+        }),
     }
 }
 

@@ -58,7 +58,7 @@ impl FileError {
                 "wait until these stripes are stored, or abort the put".into()
             }
             Self::Put(PutError::Exists { .. }) => {
-                "choose another name (--as), or replace the existing file (--replace)".into()
+                "choose another name (--name), or replace the existing file (--replace)".into()
             }
             Self::Put(_) => "put the file again".into(),
             Self::Unreadable { .. } => "put the file again, or start these helpers first".into(),

@@ -5,6 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use cluster::{RENEW_WITHIN, Role};
 
+/// After this time, the expired certificate of a client, plug-in or monitor is taken for one that nobody uses any more.
+const UNUSED_AFTER: Duration = Duration::from_secs(30 * 86_400);
+
 /// The expiry time of each member's certificate.
 #[derive(Debug, Default)]
 pub(crate) struct Certificates {
@@ -24,7 +27,6 @@ impl Certificates {
 
     /// Returns when the certificates of the coordinator and of helpers expire, each with its member.
     pub(crate) fn expiries(&self) -> Vec<(String, SystemTime)> {
-        let is_daemon = |role: &Role| matches!(role, Role::Coordinator | Role::Helper(_));
         let daemons = self.expire.iter().filter(|(_, (role, _))| is_daemon(role));
         daemons.map(|(member, (_, expires))| (member.clone(), *expires)).collect()
     }
@@ -36,6 +38,7 @@ impl Certificates {
             let when = match expires.duration_since(now) {
                 Ok(left) if left >= RENEW_WITHIN => continue,
                 Ok(left) => format!("expires in {}", days(left)),
+                Err(past) if past.duration() > UNUSED_AFTER && !is_daemon(role) => continue,
                 Err(past) => format!("expired {} ago", days(past.duration())),
             };
             let warning = format!(
@@ -46,6 +49,10 @@ impl Certificates {
         }
         warnings
     }
+}
+
+fn is_daemon(role: &Role) -> bool {
+    matches!(role, Role::Coordinator | Role::Helper(_))
 }
 
 fn days(time: Duration) -> String {
@@ -78,5 +85,8 @@ mod tests {
         certificates.note(helper, now + 300 * day);
         certificates.forget(&Role::Coordinator);
         assert!(certificates.warnings(now + 3 * day).is_empty());
+        certificates.note(Role::default_client(), now);
+        assert_eq!(certificates.warnings(now + 30 * day).len(), 1);
+        assert!(certificates.warnings(now + 31 * day).is_empty(), "nobody uses it any more");
     }
 }

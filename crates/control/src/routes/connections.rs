@@ -178,7 +178,7 @@ impl Control {
                 self.admit_helper(connection, role, name.as_str(), hello)
             }
             (
-                Role::Client(name) | Role::Plugin(name),
+                Role::Client(name) | Role::Admin(name) | Role::Plugin(name),
                 FromNode::RegisterClient { version, bandwidth, rack },
             ) => {
                 check_version(version)?;
@@ -193,6 +193,12 @@ impl Control {
                 Err("this is the certificate of a coordinator; use a helper's or a client's"
                     .to_owned()
                     .into())
+            }
+            (Role::Operator(name), _) => {
+                let why = format!(
+                    "operator {name} may not store or read files; use the certificate of a client or an admin"
+                );
+                Err(why.into())
             }
             (role, _) => Err(format!("{role} must register in the role of its certificate").into()),
         }

@@ -134,7 +134,7 @@ fn a_helper_that_is_lost_again_and_again_is_named() {
     let flapping = cluster.condition(ConditionCode::HelperFlapping).expect("lost three times");
     assert_eq!(
         (flapping.subjects, flapping.details),
-        (vec!["h2".to_owned()], vec!["h2 was lost 3 times within an hour".to_owned()])
+        (vec!["h2".to_owned()], vec!["h2 was lost 3 times within 12 s".to_owned()])
     );
     cluster.wait(Duration::from_secs(3601));
     assert_eq!(cluster.condition(ConditionCode::HelperFlapping), None);

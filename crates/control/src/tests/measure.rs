@@ -7,7 +7,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long the coordinator takes")]
 
-use crate::commands::RepairCommand;
+use crate::commands::{ClusterCommand, RepairCommand};
 use std::time::Instant;
 
 use store_api::{
@@ -111,6 +111,9 @@ fn measure_a_thousand_helpers() {
     cluster.status();
     timed("status again", begun);
     let begun = Instant::now();
+    cluster.ask(ClusterCommand::Metrics).unwrap();
+    timed("metrics", begun);
+    let begun = Instant::now();
     let repair = cluster
         .ask(|reply| RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }, reply));
     let repair = repair.unwrap();
@@ -146,4 +149,7 @@ fn measure_a_thousand_helpers() {
     let begun = Instant::now();
     cluster.status();
     timed("status while it repairs", begun);
+    let begun = Instant::now();
+    cluster.ask(ClusterCommand::Metrics).unwrap();
+    timed("metrics while it repairs", begun);
 }

@@ -7,7 +7,7 @@ use views::{
 };
 
 use super::*;
-use crate::history::KEPT;
+use crate::history::KEPT_BYTES;
 
 impl TestCluster {
     fn repair_after(&mut self, after: &str) {
@@ -348,15 +348,51 @@ fn the_history_survives_restarts_and_is_bounded() {
     assert!(before.len() >= 6, "four came, one went and came back: {before:?}");
     cluster.restart();
     assert_eq!(cluster.history(), before);
-    for _ in 0..KEPT {
-        cluster.core().out.note(HistoryEvent::NodeRemoved { node: "h9".into() });
+    let long = "x".repeat(KEPT_BYTES / 8);
+    for _ in 0..8 {
+        cluster.core().out.note(HistoryEvent::NodeRemoved { node: long.clone() });
     }
     cluster.pump();
-    assert_eq!(cluster.history().len(), KEPT);
+    assert_eq!(cluster.history().len(), 7, "eight of them exceed the limit by their other fields");
     cluster.restart();
     let after = cluster.history();
-    assert_eq!(after.len(), KEPT);
+    assert_eq!(after.len(), 7);
     assert!(after.iter().all(|event| matches!(event, HistoryEvent::NodeRemoved { .. })));
+}
+
+fn is_of(event: &HistoryEvent, helper: &str) -> bool {
+    match event {
+        HistoryEvent::NodeLost { node, .. }
+        | HistoryEvent::NodeBack { node, .. }
+        | HistoryEvent::NodeFlapped { node, .. } => node == helper,
+        _ => false,
+    }
+}
+
+#[test]
+fn losses_of_a_flapping_helper_share_one_history_entry() {
+    let mut cluster = TestCluster::new(4);
+    let losses = |cluster: &mut TestCluster| -> Vec<HistoryEvent> {
+        cluster.history().into_iter().filter(|event| is_of(event, "h2")).collect()
+    };
+    for expected in [2, 4, 1, 1] {
+        cluster.kill("h2");
+        cluster.wait(Duration::from_secs(2));
+        cluster.start("h2");
+        cluster.wait(Duration::from_secs(2));
+        assert_eq!(losses(&mut cluster).len(), expected, "{:#?}", losses(&mut cluster));
+    }
+    let back = losses(&mut cluster);
+    assert!(matches!(&back[..], [HistoryEvent::NodeFlapped { times: 4, away_ms: Some(_), .. }]), "{back:#?}");
+    cluster.kill("h2");
+    cluster.restart();
+    cluster.come_back_without(&["h2"]);
+    let down = losses(&mut cluster);
+    assert!(matches!(&down[..], [HistoryEvent::NodeFlapped { times: 5, away_ms: None, .. }]), "{down:#?}");
+    cluster.wait(Duration::from_secs(3601));
+    cluster.start("h2");
+    let later = losses(&mut cluster);
+    assert!(matches!(&later[1..], [HistoryEvent::NodeBack { .. }]), "an hour later: {later:#?}");
 }
 
 #[test]
