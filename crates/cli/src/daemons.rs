@@ -2,17 +2,19 @@
 //! serves; scripts wait for this line.
 
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cluster::{Cluster, Identity, Name, OwnRepair, Role};
 use coordinator::CoordinatorConfig;
-use helper::{Daemon, DaemonError, DaemonOptions};
+use helper::{Activity, Daemon, DaemonError, DaemonOptions};
 use store_api::Blocks;
+use tokio::task::JoinSet;
 
 use crate::answer::Answer;
 use crate::descriptors;
 use crate::failure::{Exit, Failure};
+use crate::helper_metrics::{Metrics, SharedBlocks};
 use crate::interrupt::interrupted;
 
 /// How often to look for a renewed certificate after the old one has expired.
@@ -52,8 +54,15 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
 pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
     let mut told = false;
+    let (activity, shared) = (Activity::default(), SharedBlocks::default());
+    let mut metrics = Metrics::bind(config).await?;
+    let mut servers = JoinSet::new(); // Dropping it stops them.
     loop {
         let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
+        if let Some(metrics) = metrics.take() {
+            let (activity, shared, identity) = (activity.clone(), shared.clone(), identity.clone());
+            servers.spawn(metrics.serve(activity, shared, identity, descriptors::raise()));
+        }
         let (of_cluster, helper) = (cluster.clone(), config.clone());
         let opened = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
         let blocks = match opened.await.expect("opening a folder does not panic") {
@@ -67,6 +76,8 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
         };
         let mut options = DaemonOptions::new(cluster, config, identity, blocks.clone());
         options.descriptors = descriptors::raise();
+        options.activity = activity.clone();
+        *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(blocks.clone());
         let daemon = Daemon::bind(options).await.map_err(daemon_failure)?;
         let line = format!("ready: helper {name} at {}", daemon.address());
         let ready = || {

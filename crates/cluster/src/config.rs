@@ -140,6 +140,9 @@ pub struct HelperConfig {
     /// Caps on the bandwidth that the helper may use.
     #[serde(default)]
     pub limits: LimitsConfig,
+    /// Listen address for the helper's metrics: without encryption on loopback, otherwise over mutual TLS.
+    #[serde(default, deserialize_with = "some_listen_address")]
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Bandwidth caps of a helper; an absent cap means unlimited.
@@ -243,11 +246,10 @@ impl Config {
             (KeyLocation::Coordinator("control"), self.coordinator.control),
         ];
         let metrics = self.coordinator.metrics.map(|address| (KeyLocation::Coordinator("metrics"), address));
-        let helpers = self
-            .helpers
-            .iter()
-            .enumerate()
-            .map(|(i, helper)| (KeyLocation::Helper(i, "listen"), helper.listen));
+        let helpers = self.helpers.iter().enumerate().flat_map(|(i, helper)| {
+            let metrics = helper.metrics.map(|address| (KeyLocation::Helper(i, "metrics"), address));
+            [(KeyLocation::Helper(i, "listen"), helper.listen)].into_iter().chain(metrics)
+        });
         // Helpers on different machines may all listen on 0.0.0.0:7410; only their advertised addresses must
         // differ.
         let fixed = coordinator
@@ -332,6 +334,7 @@ impl HelperConfig {
             disk_read: None,
             disk_write: None,
             limits: LimitsConfig::default(),
+            metrics: None,
         }
     }
 
@@ -558,6 +561,7 @@ const HELPERS_TEXT: &str = r#"# The helpers, one [[helper]] each. `mend node add
 #   rack       optional: the helper's rack, such as "r1"
 #   bandwidth  optional: the rate of its link, such as "1gbit" or "100MB/s"; uplink and downlink if these differ
 #   disk_read, disk_write  optional: the rates of its disk, such as "200MB/s"
+#   metrics    optional: the IP:PORT where it serves /metrics, on loopback without encryption, otherwise over TLS
 #   limits     optional: caps, such as { disk = "200MB/s", up = "500mbit", down = "1gbit", repair = "50MB/s" }
 # Network capacity between helpers, where it is lower than that of their links (docs/reference/configuration.md):
 #   [[rack]]   name; up, down: the rates at which all its helpers together send and receive; region: the rack's region
@@ -641,6 +645,10 @@ fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAd
             "`{text}` is not an address to listen on: write IP:PORT, such as 127.0.0.1:7410"
         ))
     })
+}
+
+fn some_listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    listen_address(deserializer).map(Some)
 }
 
 fn some_loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {

@@ -12,13 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use control::{ClusterCommand, DURATION_BOUNDS, HelperMetrics, Metrics};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use serving::{CONTENT_TYPE, Figures, Writer, text};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use views::{ConditionCode, RepairState, Severity};
@@ -32,7 +26,6 @@ pub(crate) const PATHS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 const HEALTH_LIMIT: Duration = Duration::from_secs(1);
 /// Prometheus scrapes with a limit of ten seconds by default.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(9);
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Returns the routes of [`PATHS`].
 pub(crate) fn router(core: Asking) -> Router {
@@ -53,7 +46,7 @@ pub(crate) async fn serve_plain(listener: TcpListener, events: mpsc::Sender<Inco
 
 async fn metrics(State(core): State<Asking>) -> Response {
     match within(SCRAPE_LIMIT, core.value(ClusterCommand::Metrics)).await {
-        Ok(metrics) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text(metrics)).into_response(),
+        Ok(metrics) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text(All(metrics))).into_response(),
         Err(why) => unavailable(&why),
     }
 }
@@ -95,89 +88,19 @@ fn unavailable(why: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", why.replace('\n', " "))).into_response()
 }
 
-/// Encodes the figures.
-fn text(metrics: Metrics) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Figures(metrics)));
-    let mut text = String::new();
-    encode(&mut text, &registry).expect("writing to a string does not fail");
-    text
-}
-
 #[derive(Debug)]
-struct Figures(Metrics);
+struct All(Metrics);
 
-/// Encodes metrics of one kind one after the other.
-struct Writer<'e>(DescriptorEncoder<'e>);
-
-/// The labels of a value.
-type Labels<'l> = [(&'l str, String)];
-
-impl Writer<'_> {
-    fn family(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: MetricType,
-        mut write: impl FnMut(&mut MetricEncoder<'_>) -> fmt::Result,
-    ) -> fmt::Result {
-        write(&mut self.0.encode_descriptor(name, help, None, kind)?)
-    }
-
-    /// Writes a gauge without labels, unless its value is unknown.
-    fn gauge(&mut self, name: &str, help: &str, value: Option<f64>) -> fmt::Result {
-        let Some(value) = value else { return Ok(()) };
-        self.family(name, help, MetricType::Gauge, |encoder| put_gauge(encoder, &[], value))
-    }
-
-    fn gauges<'l>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl IntoIterator<Item = (Vec<(&'l str, String)>, f64)>,
-    ) -> fmt::Result {
-        let mut values = values.into_iter();
-        self.family(name, help, MetricType::Gauge, |encoder| {
-            values.by_ref().try_for_each(|(labels, value)| put_gauge(encoder, &labels, value))
-        })
-    }
-
-    /// Writes a counter. Its name in the text ends in `_total`.
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.counters(name, help, [(Vec::new(), value)])
-    }
-
-    fn counters<'l>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl IntoIterator<Item = (Vec<(&'l str, String)>, u64)>,
-    ) -> fmt::Result {
-        let mut values = values.into_iter();
-        self.family(name, help, MetricType::Counter, |encoder| {
-            values.by_ref().try_for_each(|(labels, value)| {
-                ConstCounter::new(value).encode(encoder.encode_family(&labels)?)
-            })
-        })
-    }
-}
-
-fn put_gauge(encoder: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: f64) -> fmt::Result {
-    ConstGauge::new(value).encode(encoder.encode_family(&labels)?)
-}
-
-impl Collector for Figures {
-    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
-        let (metrics, mut writer) = (&self.0, Writer(encoder));
-        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        writer.gauges("mend_build_info", "The version of the program; always 1", [(version, 1.0)])?;
+impl Figures for All {
+    fn write(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        let metrics = &self.0;
         let uptime = Some(metrics.uptime.as_secs_f64());
         writer.gauge("mend_uptime_seconds", "Time since the start of the coordinator", uptime)?;
-        conditions(metrics, &mut writer)?;
-        data(metrics, &mut writer)?;
-        helpers(&metrics.helpers, metrics, &mut writer)?;
-        repairs(metrics, &mut writer)?;
-        checks(metrics, &mut writer)
+        conditions(metrics, writer)?;
+        data(metrics, writer)?;
+        helpers(&metrics.helpers, metrics, writer)?;
+        repairs(metrics, writer)?;
+        checks(metrics, writer)
     }
 }
 
@@ -254,6 +177,12 @@ fn repairs(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
     let help = "Estimated time until the last repair ends; absent if none runs or nothing can be estimated";
     let left = metrics.repairs.time_left.map(|left| left.as_secs_f64());
     writer.gauge("mend_repair_left_seconds", help, left)?;
+    let help = "The shortest time that links and disks permit for the open repairs, from their start";
+    let bound = metrics.repairs.bound.map(|bound| bound.as_secs_f64());
+    writer.gauge("mend_repair_bound_seconds", help, bound)?;
+    let limited = metrics.repairs.limited_by.iter();
+    let limited = limited.map(|(by, &repairs)| (vec![("resource", by.clone())], repairs as f64));
+    writer.gauges("mend_repairs_limited", "Number of running repairs by what limits them", limited)?;
     let totals = &metrics.totals;
     // Every series exists from the start, so that the first repair counts as an increase.
     let series = [true, false].into_iter().flat_map(|by_itself| {
@@ -265,19 +194,13 @@ fn repairs(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
         (vec![("trigger", trigger.to_owned()), ("state", state.name().to_owned())], repairs)
     });
     writer.counters("mend_repairs_ended", "Repairs that have ended, by trigger and final state", ended)?;
-    writer.counter(
-        "mend_rebuilt_blocks",
-        "Blocks rebuilt by repairs that have ended",
-        totals.blocks_rebuilt,
-    )?;
-    writer.counter("mend_rebuilt_bytes", "Bytes rebuilt by repairs that have ended", totals.bytes_rebuilt)?;
+    let (blocks, bytes) = metrics.repairs.rebuilt;
+    writer.counter("mend_rebuilt_blocks", "Blocks rebuilt by repairs", totals.blocks_rebuilt + blocks)?;
+    writer.counter("mend_rebuilt_bytes", "Bytes of rebuilt blocks", totals.bytes_rebuilt + bytes)?;
     let mut bounds: Vec<(f64, u64)> = DURATION_BOUNDS.into_iter().zip(totals.durations.buckets).collect();
     bounds.push((f64::MAX, totals.durations.buckets[DURATION_BOUNDS.len()]));
-    let count = totals.durations.buckets.iter().sum();
     let help = "Durations of repairs that ended as done, without pauses";
-    writer.family("mend_repair_duration_seconds", help, MetricType::Histogram, |encoder| {
-        encoder.encode_histogram::<NoLabelSet>(totals.durations.sum_s, count, &bounds, None)
-    })
+    writer.histogram("mend_repair_duration_seconds", help, totals.durations.sum_s, &bounds)
 }
 
 fn checks(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
@@ -311,4 +234,60 @@ fn checks(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
 
 fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Instant;
+
+    use control::{DataMetrics, RepairMetrics, Totals};
+
+    use super::*;
+
+    /// `cargo test --release -p coordinator thousand -- --nocapture` prints how long it takes.
+    #[test]
+    fn the_metrics_of_a_thousand_helpers_fit_in_a_megabyte() {
+        let name = |helper: u32| format!("storage-{helper}");
+        let helper = |number: u32| HelperMetrics {
+            name: name(number),
+            up: true,
+            slow: false,
+            free_bytes: Some(12_345_678_901_234),
+            blocks: 123_456,
+            block_bytes: 8_285_087_072_256,
+        };
+        let expires = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        let metrics = Metrics {
+            uptime: Duration::from_secs(86_400),
+            conditions: Vec::new(),
+            data: DataMetrics {
+                stripes: BTreeMap::from([(("rs-14-10".to_owned(), Some(4)), 100_000)]),
+                lost_blocks: 0,
+                lost_bytes: 0,
+                contradictory_stripes: 0,
+                misplaced_stripes: 0,
+                files: Some(1),
+            },
+            helpers: (0..1000).map(helper).collect(),
+            repairs: RepairMetrics {
+                open: BTreeMap::new(),
+                bytes_per_s: 0,
+                bytes_left: 0,
+                time_left: None,
+                bound: None,
+                limited_by: BTreeMap::new(),
+                rebuilt: (0, 0),
+            },
+            totals: Totals::default(),
+            last_scrub: None,
+            steady_scrub: None,
+            certificates: (0..1000).map(|helper| (format!("helper {}", name(helper)), expires)).collect(),
+            writes_in_flight: 0,
+        };
+        let begun = Instant::now();
+        let text = text(All(metrics));
+        println!("{} bytes in {:?}", text.len(), begun.elapsed());
+        assert!((100_000..1 << 20).contains(&text.len()), "{}", text.len());
+    }
 }

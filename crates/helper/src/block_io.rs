@@ -12,7 +12,7 @@ use crate::cap_gate::CapGate;
 use crate::disk::{DiskError, DiskQueue, ReadAhead, ReadJob, SharedDelivery, Source, WriteJob};
 use crate::error_reports::{block_problem, sink_report};
 use crate::opening::Opened;
-use crate::traffic::Traffic;
+use crate::traffic::Counting;
 
 /// Performs the block I/O of one running plan.
 pub(crate) struct BlockIo {
@@ -26,21 +26,22 @@ pub(crate) struct BlockIo {
     /// Reads and writes that wait because the cap on the disk's rate is used up.
     held_reads: VecDeque<ReadJob>,
     held_writes: VecDeque<WriteJob>,
-    traffic: Traffic,
+    counting: Counting,
 }
 
 impl BlockIo {
-    pub(crate) fn new(assignment: &Assignment, traffic: Traffic) -> Self {
+    pub(crate) fn new(assignment: &Assignment, counting: Counting) -> Self {
+        let (reads, writes) = (DiskQueue::new(counting.traffic()), DiskQueue::new(counting.traffic()));
         Self {
             sources: BTreeMap::new(),
             sinks: BTreeMap::new(),
-            reads: DiskQueue::new(),
+            reads,
             ahead: ReadAhead::default(),
-            writes: DiskQueue::new(),
+            writes,
             gathering: Gathering::new(assignment),
             held_reads: VecDeque::new(),
             held_writes: VecDeque::new(),
-            traffic,
+            counting,
         }
     }
 
@@ -103,7 +104,7 @@ impl BlockIo {
 
     fn has_read(&mut self, job: ReadJob, part: &mut Part, now: Duration) {
         for (local, buffer) in (job.local..).zip(job.buffers) {
-            self.traffic.read(buffer.len());
+            self.counting.read(buffer.len());
             part.handle_read(job.slice, local, buffer, now);
         }
     }
@@ -122,7 +123,7 @@ impl BlockIo {
 
     fn has_written(&mut self, job: WriteJob, part: &mut Part) {
         for buffer in job.buffers {
-            self.traffic.delivered(buffer.len());
+            self.counting.delivered(buffer.len());
             part.handle_delivered(job.slice, buffer);
         }
     }

@@ -17,6 +17,7 @@ use store_api::{BlockError, Blocks};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
+use crate::activity::Activity;
 use crate::engine::{Engine, blocking};
 use crate::local::Local;
 use crate::outbox::outbox;
@@ -68,6 +69,8 @@ pub struct DaemonOptions {
     /// The process's limit of file descriptors. A share of the descriptors is reserved for unauthenticated
     /// connections.
     pub descriptors: u64,
+    /// The state that the helper's metrics show.
+    pub activity: Activity,
 }
 
 impl DaemonOptions {
@@ -91,6 +94,7 @@ impl DaemonOptions {
             data_tls: cluster.config().encrypts_data_edges(),
             blocks,
             descriptors: USUAL_DESCRIPTORS,
+            activity: Activity::default(),
         }
     }
 }
@@ -222,7 +226,9 @@ impl Daemon {
         ready();
         let local = Local::Store(self.options.blocks.clone());
         let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone())
-            .within(self.options.limits);
+            .within(self.options.limits)
+            .counting(self.options.activity.traffic().clone());
+        let _registered = self.options.activity.registered(&engine);
         let queries = Queries::new(self.options.blocks.clone(), reports, engine.clone());
         while let Some(message) = session.incoming.recv().await {
             if let Some(message) = engine.handle(message) {

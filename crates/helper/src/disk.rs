@@ -9,10 +9,13 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use repair::{BlockId, Buffer, Transfer};
 use store_api::{BlockError, BlockReader, Delivery};
 use tokio::task::JoinHandle;
+
+use crate::traffic::{Times, Traffic};
 
 /// The maximum number of bytes in a batch.
 const BATCH_BYTES: usize = 1 << 20;
@@ -58,7 +61,7 @@ pub(crate) struct WriteJob {
     pub(crate) buffers: Vec<Buffer>,
 }
 
-/// Why a disk job failed, and for which block.
+/// The error of a disk job, with its block.
 pub(crate) struct DiskError {
     pub(crate) block: BlockId,
     pub(crate) error: BlockError,
@@ -70,6 +73,7 @@ type Batch<J> = JoinHandle<Result<Vec<J>, DiskError>>;
 pub(crate) struct DiskQueue<J> {
     queue: VecDeque<J>,
     batch: Option<Batch<J>>,
+    traffic: Traffic,
 }
 
 /// A read or write that a [`DiskQueue`] executes.
@@ -79,11 +83,13 @@ pub(crate) trait DiskJob: Send + 'static {
     /// Executes the operation if that cannot block; returns whether it was executed.
     fn run_without_waiting(&mut self) -> Result<bool, DiskError>;
     fn bytes(&self) -> usize;
+    /// The histogram of the operation's durations.
+    fn times(traffic: &Traffic) -> &Times;
 }
 
 impl<J: DiskJob> DiskQueue<J> {
-    pub(crate) fn new() -> Self {
-        Self { queue: VecDeque::new(), batch: None }
+    pub(crate) fn new(traffic: &Traffic) -> Self {
+        Self { queue: VecDeque::new(), batch: None, traffic: traffic.clone() }
     }
 
     /// Executes the job at once and returns it, if the queue is idle and the job cannot block. Otherwise
@@ -131,9 +137,12 @@ impl<J: DiskJob> DiskQueue<J> {
             jobs.push(job);
         }
         if !jobs.is_empty() {
+            let traffic = self.traffic.clone();
             self.batch = Some(tokio::task::spawn_blocking(move || {
-                jobs.iter_mut().try_for_each(DiskJob::run)?;
-                Ok(jobs)
+                let begun = Instant::now();
+                let done = jobs.iter_mut().try_for_each(DiskJob::run);
+                J::times(&traffic).note(begun.elapsed());
+                done.map(|()| jobs)
             }));
         }
     }
@@ -162,6 +171,10 @@ impl DiskJob for ReadJob {
         self.fill(|reader, offset, bytes| reader.read_if_cached(offset, bytes))
     }
 
+    fn times(traffic: &Traffic) -> &Times {
+        traffic.disk_reads()
+    }
+
     fn bytes(&self) -> usize {
         self.transfer.bytes()
     }
@@ -186,7 +199,7 @@ impl ReadAhead {
     fn ask(&mut self) {
         let announced = std::mem::take(&mut self.announced).concat();
         if !announced.is_empty() {
-            // The announcement itself may block if the disk is busy. Nothing depends on its result.
+            // The announcement itself may block if the disk is busy. Its result is not used.
             tokio::task::spawn_blocking(move || {
                 announced.into_iter().for_each(|(source, bytes)| source.reader.read_ahead(bytes));
             });
@@ -213,6 +226,10 @@ impl DiskJob for WriteJob {
             return Ok(false);
         }
         self.write(&mut writer).map(|()| true)
+    }
+
+    fn times(traffic: &Traffic) -> &Times {
+        traffic.disk_writes()
     }
 
     fn bytes(&self) -> usize {

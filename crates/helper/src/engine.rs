@@ -61,6 +61,12 @@ impl Engine {
         self
     }
 
+    /// Counts the node's traffic in `traffic`, which outlives the engine.
+    pub fn counting(mut self, traffic: Traffic) -> Self {
+        self.node.traffic = traffic;
+        self
+    }
+
     /// Handles a message that concerns jobs or caps; returns any other message.
     pub fn handle(&self, message: ToNode) -> Option<ToNode> {
         if let ToNode::Limits(caps) = message {

@@ -12,6 +12,7 @@ use repair::Meter;
 use store_api::{Closed, Gate};
 
 use crate::throttle::Allowance;
+use crate::traffic::Counting;
 
 /// A caller's interest in reads of whole blocks. When it is dropped, the reads through the gates that it
 /// created end with an error.
@@ -24,13 +25,14 @@ pub(crate) struct Interest {
 #[derive(Clone, Debug)]
 pub(crate) struct DiskGate {
     allowance: Allowance,
+    counting: Counting,
     held_back: Weak<AtomicU64>,
 }
 
 impl Interest {
     /// Creates a gate for reads that end when this interest is dropped.
-    pub(crate) fn gate(&self, allowance: Allowance) -> DiskGate {
-        DiskGate { allowance, held_back: Arc::downgrade(&self.held_back) }
+    pub(crate) fn gate(&self, allowance: Allowance, counting: Counting) -> DiskGate {
+        DiskGate { allowance, counting, held_back: Arc::downgrade(&self.held_back) }
     }
 
     /// Returns the number of times that any gate of this interest had to wait.
@@ -55,6 +57,7 @@ impl DiskGate {
             sleep(wait);
         }
         self.allowance.spend(Meter::Disk, bytes);
+        self.counting.checked(bytes);
         Ok(())
     }
 }
@@ -74,6 +77,7 @@ mod tests {
 
     use super::*;
     use crate::throttle::Throttle;
+    use crate::traffic::Traffic;
 
     const BLOCK_BYTES: usize = 3 << 20;
 
@@ -87,7 +91,7 @@ mod tests {
 
     impl Clocked {
         fn new(interest: &Interest, throttle: &Throttle, job: Option<JobId>, class: Class) -> Self {
-            let gate = interest.gate(Allowance::new(throttle.clone(), job, class));
+            let gate = interest.gate(Allowance::new(throttle.clone(), job, class), counting());
             Self { gate, throttle: throttle.clone(), passed: AtomicU64::new(0) }
         }
     }
@@ -98,6 +102,10 @@ mod tests {
             self.passed.fetch_add(bytes as u64, Ordering::Relaxed);
             Ok(())
         }
+    }
+
+    fn counting() -> Counting {
+        Traffic::default().for_purpose(Class::Repair)
     }
 
     fn store() -> (tempfile::TempDir, DirBlocks, BlockId) {
@@ -174,7 +182,7 @@ mod tests {
         // At one byte per second, the read would take a month.
         let throttle = Throttle::new(Caps { disk: Some(1), ..Caps::default() });
         let interest = Interest::default();
-        let gate = interest.gate(Allowance::new(throttle, None, Class::Repair));
+        let gate = interest.gate(Allowance::new(throttle, None, Class::Repair), counting());
         let reading = std::thread::spawn(move || blocks.verify(&id, &gate));
         while interest.held_back() < 3 {
             std::thread::yield_now();

@@ -245,7 +245,8 @@ impl JobTask {
     /// Returns a gate that throttles this job's reads of whole blocks.
     fn gate(&self) -> DiskGate {
         let job = Some(self.part.job());
-        self.interest.gate(Allowance::new(self.node.throttle.clone(), job, self.class))
+        let counting = self.node.traffic.for_purpose(self.class);
+        self.interest.gate(Allowance::new(self.node.throttle.clone(), job, self.class), counting)
     }
 
     fn ask_store(&self, ask: impl FnOnce(Arc<dyn Blocks>) -> Chore<Report>) -> Chore<Report> {

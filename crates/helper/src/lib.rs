@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activity;
 mod block_checks;
 mod block_io;
 mod buffers;
@@ -38,11 +39,12 @@ mod traffic;
 mod unauthenticated;
 mod workers;
 
+pub use activity::Activity;
 pub use daemon::{Daemon, DaemonError, DaemonOptions};
 pub use engine::Engine;
 pub use local::{Ends, Local, Requests};
 pub use outbox::{MAX_WAITING, Outgoing, Reports, Unsent, outbox};
 pub use rendezvous::Rendezvous;
 pub use session::{CONNECT_LIMIT, ConnectError, Incoming, Session};
-pub use traffic::{Moved, Traffic};
+pub use traffic::{DISK_BOUNDS, Moved, Purpose, Times, Traffic};
 pub use workers::Workers;

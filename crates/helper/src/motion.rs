@@ -16,7 +16,7 @@ use crate::opening::Opened;
 use crate::rendezvous::{Rendezvous, Terms};
 use crate::socket::{Connecting, InletSocket, OutletSocket, SocketError};
 use crate::throttle::Allowance;
-use crate::traffic::Traffic;
+use crate::traffic::Counting;
 
 /// The edges and open blocks of one running plan.
 pub(crate) struct Motion {
@@ -25,7 +25,7 @@ pub(crate) struct Motion {
     outlets: Vec<OutletSocket>,
     blocks: BlockIo,
     caps: CapGate,
-    traffic: Traffic,
+    counting: Counting,
     rendezvous: Rendezvous,
     /// The memory reserved for the plan, if it buffers whole blocks.
     _memory: Option<OwnedSemaphorePermit>,
@@ -47,12 +47,13 @@ impl Motion {
             let (dial, tls_name) = (outlet.dial.clone(), outlet.tls_name.clone());
             OutletSocket::new(connect(&rendezvous, &assignment, outlet.key, dial, tls_name, Direction::Send))
         });
+        let counting = node.traffic.for_purpose(assignment.class);
         Self {
             inlets: inlets.collect(),
             outlets: outlets.collect(),
-            blocks: BlockIo::new(&assignment, node.traffic.clone()),
+            blocks: BlockIo::new(&assignment, counting.clone()),
             caps: CapGate::new(Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class)),
-            traffic: node.traffic.clone(),
+            counting,
             rendezvous: node.rendezvous.clone(),
             _memory: memory,
             assignment,
@@ -124,7 +125,7 @@ impl Motion {
                 moved = true;
                 match result {
                     Ok((header, buffer)) => {
-                        self.traffic.received(buffer.len());
+                        self.counting.received(buffer.len());
                         part.handle_received(index, header.stream, header.slice, buffer, now);
                     }
                     Err(error) => part.fail(broken(self.assignment.inlets[index].from, error), now),
@@ -162,7 +163,7 @@ impl Motion {
                 moved = true;
                 match sent {
                     Ok((slice, buffer)) => {
-                        self.traffic.sent(buffer.len());
+                        self.counting.sent(buffer.len());
                         part.handle_sent(index, slice, buffer, now);
                     }
                     Err(error) => {

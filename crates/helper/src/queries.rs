@@ -16,6 +16,7 @@ use crate::error_reports::block_problem;
 use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::port_rates::PortRates;
+use crate::traffic::Purpose;
 
 /// The interval between checks that blocks can be stored.
 const CHECK_WRITES_EVERY: Duration = Duration::from_secs(5);
@@ -115,7 +116,7 @@ impl Queries {
     fn tell_seen(&self) {
         let mut port_rates = self.port_rates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some([up, down]) = port_rates.look(self.engine.traffic().now(), Instant::now()) {
-            // The send fails only if the session has ended. The next session measures anew.
+            // The send fails only if the session has ended. The next session measures again.
             let _ = self.reports.send(FromNode::Seen { up, down });
         }
     }
@@ -213,7 +214,9 @@ impl Queries {
 
     fn verify(&self, ask: u64, block: BlockId) {
         let (blocks, reports, verifies) = (self.blocks.clone(), self.reports.clone(), self.verifies.clone());
-        let gate = self.interest.gate(self.engine.allowance(Class::Repair));
+        let gate = self
+            .interest
+            .gate(self.engine.allowance(Class::Repair), self.engine.traffic().for_purpose(Purpose::Scrub));
         tokio::spawn(async move {
             let verifying = async {
                 let _permit = verifies.acquire_owned().await;

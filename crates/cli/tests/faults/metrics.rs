@@ -35,7 +35,7 @@ fn value(text: &str, series: &str) -> Option<f64> {
 
 /// Starts a cluster whose coordinator serves metrics on a port of its own.
 fn measured(helpers: u16) -> (Cluster, u16, Ports) {
-    let ports = Ports::take(2);
+    let ports = Ports::take(3);
     let cluster = Cluster::init(helpers, "rs-6-4", "64KiB");
     let config = cluster.folder().join("mend.toml");
     let text = fs::read_to_string(&config).unwrap();
@@ -124,10 +124,104 @@ fn metrics_without_encryption_stay_on_the_machine() {
     ]);
 }
 
-/// Each metric that the coordinator can write is described in `docs/reference/metrics.md`, and no other.
+/// Gives a helper an address for its metrics.
+fn set_metrics(cluster: &Cluster, helper: &str, address: &str) {
+    let config = cluster.folder().join("mend.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let name = format!("name = \"{helper}\"\n");
+    let text = text.replacen(&name, &format!("{name}metrics = \"{address}\"\n"), 1);
+    assert!(text.contains(address), "{text}");
+    fs::write(&config, text).unwrap();
+}
+
+#[test]
+fn a_helper_counts_its_bytes_by_purpose() {
+    let (mut cluster, port, ports) = measured(7);
+    let of_helper = ports.first() + 1;
+    set_metrics(&cluster, "h1", &format!("127.0.0.1:{of_helper}"));
+    cluster.start(&["helper", "h1"]);
+    cluster.eventually("it serves its health", |_| get(of_helper, "/healthz").is_some());
+    assert_eq!(get(of_helper, "/healthz").unwrap(), (200, "ok\n".to_owned()));
+    let (status, why) = get(of_helper, "/readyz").unwrap();
+    assert!(status == 503 && why.contains("not registered"), "{status} {why}");
+    cluster.kill("h1");
+    cluster.run_all(7);
+    cluster.eventually("it is ready", |_| get(of_helper, "/readyz").is_some_and(|(status, _)| status == 200));
+    let scrape = || get(of_helper, "/metrics").map(|(_, text)| text).unwrap_or_default();
+    let bytes = |kind: &str, purpose: &str| {
+        let text = scrape();
+        value(&text, &format!("mend_node_{kind}_bytes_total{{purpose=\"{purpose}\"}}"))
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+    let content = cluster.put("film", 40 * 64 * 1024);
+    assert!(bytes("written", "put") > 0.0 && bytes("received", "put") > 0.0);
+    assert_eq!(bytes("sent", "read"), 0.0);
+    cluster.assert_reads("film", &content, &[]);
+    assert!(bytes("sent", "read") > 0.0 && bytes("read", "read") > 0.0);
+    assert_eq!(bytes("checked", "scrub"), 0.0);
+    cluster.mend(&["scrub"]).ok();
+    assert!(bytes("checked", "scrub") > 0.0);
+    assert_eq!(bytes("read", "repair"), 0.0);
+    cluster.kill("h2");
+    cluster.eventually("the loss is known", |_| {
+        let text = get(port, "/metrics").map(|(_, text)| text).unwrap_or_default();
+        value(&text, "mend_helper_up{helper=\"h2\"}") == Some(0.0)
+    });
+    cluster.mend(&["node", "recover", "h2"]).ok();
+    assert!(
+        bytes("sent", "repair") + bytes("read", "repair") + bytes("written", "repair") > 0.0,
+        "{}",
+        scrape()
+    );
+    let text = scrape();
+    assert_eq!(value(&text, "mend_node_registered"), Some(1.0), "{text}");
+    assert!(value(&text, "mend_node_free_bytes").is_some_and(|bytes| bytes > 0.0), "{text}");
+    cluster.kill("coordinator");
+    cluster.eventually("it is not ready without the coordinator", |_| {
+        get(of_helper, "/readyz").is_some_and(|(status, why)| status == 503 && why.contains("not registered"))
+    });
+    assert!(bytes("written", "put") > 0.0, "the counters go on");
+}
+
+/// On an address that other machines can reach, only a monitor or a client may read a helper's metrics.
+#[test]
+fn the_metrics_of_a_helper_on_other_addresses_need_a_certificate() {
+    let (mut cluster, _, ports) = measured(6);
+    let port = ports.first() + 1;
+    set_metrics(&cluster, "h1", &format!("0.0.0.0:{port}"));
+    cluster.run_all(6);
+    cluster.mend(&["issue", "monitor", "prom"]).ok();
+    let ask = |member: &str| {
+        let at = cluster.folder();
+        let of = |file: &str| at.join(member).join(file);
+        let output = Command::new("curl")
+            .args(["-sS", "-w", "%{http_code}", "--cacert"])
+            .arg(at.join("ca/ca.pem"))
+            .args(["--resolve", &format!("h1.helper.mend:{port}:127.0.0.1"), "--cert"])
+            .arg(of("cert.pem"))
+            .arg("--key")
+            .arg(of("key.pem"))
+            .arg(format!("https://h1.helper.mend:{port}/metrics"))
+            .output()
+            .unwrap();
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    let said = ask("monitors/prom");
+    assert!(said.contains("mend_node_registered 1") && said.ends_with("200"), "{said}");
+    let said = ask("helpers/h2");
+    assert!(said.contains("mend issue monitor") && said.ends_with("403"), "{said}");
+    assert!(get(port, "/metrics").is_none_or(|(status, _)| status != 200), "nothing without encryption");
+}
+
+/// Each metric that the coordinator or a helper can write is described in `docs/reference/metrics.md`, and no other.
 #[test]
 fn the_page_lists_the_metrics() {
-    let source = fs::read_to_string(root().join("crates/coordinator/src/metrics.rs")).unwrap();
+    let sources = [
+        "crates/coordinator/src/metrics.rs",
+        "crates/cli/src/helper_metrics.rs",
+        "crates/serving/src/openmetrics.rs",
+    ];
+    let source: String = sources.iter().map(|path| fs::read_to_string(root().join(path)).unwrap()).collect();
     let mut named: Vec<&str> =
         source.split('"').filter(|text| text.starts_with("mend_") && !text.contains(' ')).collect();
     named.sort_unstable();
@@ -199,14 +293,26 @@ fn percent_encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
+/// The queries of the dashboard that have no value while nothing is damaged and no repair is running.
+const ONLY_WHILE_DAMAGED: [&str; 5] = [
+    "mend_condition{severity!=\"ok\"}",
+    "time() - mend_degraded_since_timestamp_seconds",
+    "mend_repair_left_seconds",
+    "mend_repairs",
+    "mend_repairs_limited",
+];
+
 /// Prometheus scrapes the coordinator on loopback, and the API with a monitor's certificate. It answers every query of
 /// the Grafana dashboard. The monitor's certificate does not open the rest of the API.
 #[test]
 fn prometheus_scrapes_a_cluster_and_answers_the_dashboard() {
     let Some(folder) = installed() else { return };
     let (mut cluster, plain, ports) = measured(6);
+    let of_helper = ports.first() + 2;
+    set_metrics(&cluster, "h1", &format!("127.0.0.1:{of_helper}"));
     cluster.run_all(6);
     cluster.put("film", 300_000);
+    cluster.mend(&["scrub"]).ok();
     cluster.mend(&["issue", "monitor", "prom"]).ok();
     let (web, api, at) = (ports.first() + 1, cluster.base_port(), cluster.folder());
     let tls = format!(
@@ -217,7 +323,7 @@ fn prometheus_scrapes_a_cluster_and_answers_the_dashboard() {
     );
     let config = format!(
         "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n  - job_name: mend\n    \
-         static_configs: [{{targets: ['127.0.0.1:{plain}']}}]\n  - job_name: encrypted\n    {tls}  - job_name: \
+         static_configs: [{{targets: ['127.0.0.1:{plain}', '127.0.0.1:{of_helper}']}}]\n  - job_name: encrypted\n    {tls}  - job_name: \
          status\n    metrics_path: /v1/status\n    {tls}"
     );
     let path = cluster.path("prometheus.yml");
@@ -246,12 +352,21 @@ fn prometheus_scrapes_a_cluster_and_answers_the_dashboard() {
     let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
     assert!(queries.len() > 15, "{queries:?}");
     for query in queries {
-        let answer = prometheus.ask(&format!("/api/v1/query?query={}", percent_encoded(query)));
+        let path = format!("/api/v1/query?query={}", percent_encoded(query));
+        let answer = prometheus.ask(&path);
         assert_eq!(
             answer.as_ref().map(|answer| &answer["status"]),
             Some(&"success".into()),
             "{query}: {answer:?}"
         );
+        // Rates need two samples.
+        let has_values = || {
+            let answer = prometheus.ask(&path)?;
+            answer["data"]["result"].as_array().map(|values| !values.is_empty())
+        };
+        if !ONLY_WHILE_DAMAGED.contains(&query) {
+            cluster.eventually(query, |_| has_values() == Some(true));
+        }
     }
     let up = prometheus.ask("/api/v1/query?query=sum(mend_helper_up)").unwrap();
     assert!(up["data"]["result"][0]["value"][1].as_str().is_some_and(|up| up != "0"), "{up}");

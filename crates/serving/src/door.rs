@@ -1,4 +1,4 @@
-//! Admission of connections, shared by both listeners: performs the TLS handshake, bounds the numbers of
+//! Admission of connections, shared by all listeners of a process: performs the TLS handshake, bounds the numbers of
 //! handshakes and connections, and limits the log messages that outsiders can cause.
 //!
 //! Strangers and members have separate slots: a connection gets a member's slot after its handshake, once its
@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-use cluster::{Role, peer_role};
+use cluster::{Role, expiry, peer_role};
 
 /// Timeout of a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -38,12 +38,12 @@ const FEWEST_CONNECTIONS: u64 = 64;
 const STRANGERS_SHARE: u64 = 2;
 const MOST_STRANGERS: u64 = 1024;
 /// The log reports the number of refused connections at most once in this interval.
-pub(crate) const TELL_EVERY: Duration = Duration::from_secs(30);
+pub const TELL_EVERY: Duration = Duration::from_secs(30);
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// The admission control of one listener.
-pub(crate) struct Door {
+pub struct Door {
     /// The listener's name, for the log.
     name: &'static str,
     tls: TlsAcceptor,
@@ -67,15 +67,24 @@ struct State {
 }
 
 /// A connection of a member.
-pub(crate) struct Admitted {
+pub struct Admitted {
+    /// The connection after its handshake.
     pub stream: TlsStream<TcpStream>,
     /// The role in the peer's certificate; `None` if the certificate names no role.
     pub role: Option<Role>,
+    /// The connection's slot.
     pub slot: MemberSlot,
 }
 
+impl Admitted {
+    /// Returns when the member's certificate expires.
+    pub fn expires(&self) -> Option<SystemTime> {
+        expiry(self.stream.get_ref().1.peer_certificates()?.first()?)
+    }
+}
+
 /// A member's slot, freed when dropped.
-pub(crate) struct MemberSlot {
+pub struct MemberSlot {
     door: Arc<Door>,
     member: Option<Role>,
     number: u64,
@@ -84,7 +93,7 @@ pub(crate) struct MemberSlot {
 
 impl MemberSlot {
     /// Returns once the connection must be closed, because a newcomer needs the slot.
-    pub(crate) async fn displaced(&self) {
+    pub async fn displaced(&self) {
         self.given_up.notified().await;
         let member = self.member.as_ref().map_or_else(|| "a member".to_owned(), Role::to_string);
         self.door.refused(
@@ -102,7 +111,7 @@ impl Drop for MemberSlot {
 
 impl Door {
     /// Creates the admission control for a process with this limit of file descriptors.
-    pub(crate) fn new(name: &'static str, tls: Arc<ServerConfig>, descriptors: u64) -> Arc<Self> {
+    pub fn new(name: &'static str, tls: Arc<ServerConfig>, descriptors: u64) -> Arc<Self> {
         let connections = (descriptors / SHARE).clamp(FEWEST_CONNECTIONS, MOST_CONNECTIONS);
         let strangers = (connections / STRANGERS_SHARE).min(MOST_STRANGERS);
         Arc::new(Self {
@@ -116,7 +125,7 @@ impl Door {
 
     /// Performs the handshake of a new connection. If it fails, counts the connection as refused and returns
     /// `None`.
-    pub(crate) async fn enter(self: &Arc<Self>, socket: TcpStream, address: SocketAddr) -> Option<Admitted> {
+    pub async fn enter(self: &Arc<Self>, socket: TcpStream, address: SocketAddr) -> Option<Admitted> {
         match self.shake(socket, address.ip()).await {
             Ok(stream) => Some(self.admit(stream)),
             Err(why) => {
@@ -162,7 +171,7 @@ impl Door {
     }
 
     /// Counts a refused connection, and logs the number at intervals.
-    pub(crate) fn refused(&self, address: impl std::fmt::Display, why: &str) {
+    pub fn refused(&self, address: impl std::fmt::Display, why: &str) {
         let mut state = self.state();
         state.refused += 1;
         state.last = format!("{address}: {why}");
@@ -170,7 +179,7 @@ impl Door {
     }
 
     /// Logs refused connections that were not reported yet; called at intervals.
-    pub(crate) fn tell_rest(&self) {
+    pub fn tell_rest(&self) {
         let mut state = self.state();
         if state.refused > 0 {
             self.tell(&mut state);
@@ -187,7 +196,7 @@ impl Door {
 
     /// Pauses after a failed accept. The process has probably run out of file descriptors, and some may
     /// become free during the pause.
-    pub(crate) async fn pause_after(&self, error: std::io::Error) {
+    pub async fn pause_after(&self, error: std::io::Error) {
         self.refused("cannot accept connections", &error.to_string());
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }

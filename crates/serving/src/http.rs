@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::extract::ConnectInfo;
@@ -37,13 +37,17 @@ const STREAMS_AT_ONCE: u32 = 64;
 
 /// The peer of a connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
+pub struct Caller {
+    /// The role in its certificate; `None` if the certificate names no role.
     pub role: Option<Role>,
+    /// When its certificate expires.
+    pub expires: Option<SystemTime>,
+    /// Its IP address.
     pub address: IpAddr,
 }
 
 /// Serves until the future is dropped, which also drops all connections.
-pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router) {
+pub async fn serve(listener: TcpListener, door: Arc<Door>, router: Router) {
     let mut connections = JoinSet::new();
     let mut tell = interval(TELL_EVERY);
     loop {
@@ -53,11 +57,12 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router
                     let (door, router) = (door.clone(), router.clone());
                     connections.spawn(async move {
                         // The handshake runs in the connection's own task, so a slow one delays no other.
-                        let Some(Admitted { stream, role, slot }) = door.enter(socket, address).await else {
-                            return;
-                        };
+                        let Some(admitted) = door.enter(socket, address).await else { return };
+                        let expires = admitted.expires();
+                        let Admitted { stream, role, slot } = admitted;
+                        let caller = Caller { role, expires, address: address.ip() };
                         tokio::select! {
-                            () = converse(stream, Caller { role, address: address.ip() }, router) => {}
+                            () = converse(stream, caller, router) => {}
                             () = slot.displaced() => {}
                         }
                     });
