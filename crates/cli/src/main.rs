@@ -13,9 +13,11 @@ mod descriptors;
 mod failure;
 mod files;
 mod format;
+mod helper_metrics;
 mod history;
 mod interrupt;
 mod lab;
+mod log;
 mod network;
 mod nodes;
 mod plans;
@@ -26,8 +28,9 @@ mod scrubs;
 mod simulate;
 mod status;
 mod verbs;
+mod watching;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::thread;
@@ -35,14 +38,14 @@ use std::thread;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
-use args::{Cli, LogFormat, Verb};
+use args::{Cli, Verb};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return misspelt(&error),
     };
-    if let Err(error) = start_log(&cli) {
+    if let Err(error) = log::start(&cli) {
         let failure = failure::Failure::new(format!("cannot log to the journal of systemd: {error}"));
         return failure.help("use --log text or --log json").print(cli.output);
     }
@@ -91,33 +94,4 @@ fn runtime(verb: &Verb) -> io::Result<Runtime> {
         }
         _ => Builder::new_current_thread().enable_all().build(),
     }
-}
-
-/// Starts the log, on stderr or in the journal. Without `RUST_LOG` and `--verbose`, daemons log at `info` and other verbs at `error`.
-///
-/// # Errors
-/// If the journal cannot be reached.
-fn start_log(cli: &Cli) -> std::io::Result<()> {
-    use tracing_subscriber::EnvFilter;
-    use tracing_subscriber::layer::SubscriberExt as _;
-    use tracing_subscriber::util::SubscriberInitExt as _;
-    let level = match (cli.verbose, cli.verb.is_daemon()) {
-        (0, true) => "info",
-        (0, false) => "error",
-        // HTTP frames are logged at `-vv` only.
-        (1, _) => "debug,h2=info,hyper_util=info,reqwest=info,rustls=info,tonic=info,tower=info",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .log_internal_errors(false) // Reporting them would panic if stderr is a file on a full disk.
-        .with_target(false);
-    let registry = tracing_subscriber::registry().with(filter);
-    match cli.log {
-        LogFormat::Text => registry.with(lines.with_ansi(std::io::stderr().is_terminal())).init(),
-        LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
-        LogFormat::Journald => registry.with(tracing_journald::layer()?).init(),
-    }
-    Ok(())
 }

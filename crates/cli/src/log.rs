@@ -1,0 +1,188 @@
+//! The log, on stderr or in the journal of systemd. Lines that repeat are written once in ten seconds, with the number of
+//! repetitions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format, Writer};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::args::{Cli, LogFormat};
+
+/// A line is written again only after this time.
+const REPEATED_AFTER: Duration = Duration::from_secs(10);
+/// The maximum number of lines that are remembered.
+const REMEMBERED: usize = 1000;
+
+/// Starts the log. Without `RUST_LOG` and `--verbose`, daemons log at `info` and other verbs at `error`.
+///
+/// # Errors
+/// If the journal cannot be reached.
+pub fn start(cli: &Cli) -> io::Result<()> {
+    let level = match (cli.verbose, cli.verb.is_daemon()) {
+        (0, true) => "info",
+        (0, false) => "error",
+        // HTTP frames are logged at `-vv` only.
+        (1, _) => "debug,h2=info,hyper_util=info,reqwest=info,rustls=info,tonic=info,tower=info",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false); // Reporting them would panic if stderr is a file on a full disk.
+    let registry = tracing_subscriber::registry().with(filter);
+    let format = Format::default().with_target(false).without_time();
+    match cli.log {
+        LogFormat::Text => {
+            let format = format.with_ansi(io::stderr().is_terminal());
+            registry.with(lines.event_format(Sparing::new(format, Timestamp::First))).init();
+        }
+        LogFormat::Json => {
+            let lines = lines.json();
+            let format = format.json().flatten_event(true);
+            registry.with(lines.event_format(Sparing::new(format, Timestamp::Key))).init();
+        }
+        LogFormat::Journald => registry.with(tracing_journald::layer()?).init(),
+    }
+    Ok(())
+}
+
+/// Where the time and the number of repetitions stand in a line.
+#[derive(Clone, Copy)]
+enum Timestamp {
+    /// The time at the beginning of the line, the number at its end.
+    First,
+    /// Both as keys of a JSON object.
+    Key,
+}
+
+/// Formats lines, and leaves out repetitions.
+struct Sparing<F> {
+    /// Formats an event without its time.
+    format: F,
+    timestamp: Timestamp,
+    recent: Mutex<Recent>,
+}
+
+/// The lines of the last seconds, without their times.
+#[derive(Default)]
+struct Recent(BTreeMap<String, Written>);
+
+/// When a line was written last, and how often it was left out since then.
+struct Written {
+    at: Instant,
+    omitted: u64,
+}
+
+impl<F> Sparing<F> {
+    fn new(format: F, timestamp: Timestamp) -> Self {
+        Self { format, timestamp, recent: Mutex::default() }
+    }
+}
+
+impl<S, N, F> FormatEvent<S, N> for Sparing<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        let due = self.recent.lock().unwrap_or_else(PoisonError::into_inner).take(line, Instant::now());
+        if due.is_empty() {
+            return Ok(());
+        }
+        let mut now = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut now))?;
+        due.iter().try_for_each(|(line, repeated)| {
+            writer.write_str(&stamped(line, &now, *repeated, self.timestamp))
+        })
+    }
+}
+
+impl Recent {
+    /// Takes a new line. Returns the lines to write now, each with the number of its repetitions since it was written
+    /// last.
+    fn take(&mut self, line: String, now: Instant) -> Vec<(String, u64)> {
+        let mut due = Vec::new();
+        self.0.retain(|known, written| {
+            let is_recent = now.duration_since(written.at) < REPEATED_AFTER;
+            if !is_recent && written.omitted > 0 && *known != line {
+                due.push((known.clone(), written.omitted));
+            }
+            is_recent || *known == line
+        });
+        match self.0.get_mut(&line) {
+            Some(written) if now.duration_since(written.at) < REPEATED_AFTER => written.omitted += 1,
+            Some(written) => {
+                due.push((line, written.omitted));
+                *written = Written { at: now, omitted: 0 };
+            }
+            None => {
+                if self.0.len() < REMEMBERED {
+                    self.0.insert(line.clone(), Written { at: now, omitted: 0 });
+                }
+                due.push((line, 0));
+            }
+        }
+        due
+    }
+}
+
+/// Adds the time to a line, and the number of its repetitions if there were any.
+fn stamped(line: &str, now: &str, repeated: u64, timestamp: Timestamp) -> String {
+    let text = line.trim_end();
+    match (timestamp, repeated) {
+        (Timestamp::First, 0) => format!("{now} {text}\n"),
+        (Timestamp::First, repeated) => format!("{now} {text} (repeated {repeated} times)\n"),
+        (Timestamp::Key, repeated) => {
+            let count = if repeated == 0 { String::new() } else { format!("\"repeated\":{repeated},") };
+            format!("{{\"timestamp\":\"{now}\",{count}{}\n", text.trim_start_matches('{'))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_repeats_is_written_once_in_ten_seconds() {
+        let mut recent = Recent::default();
+        let start = Instant::now();
+        let mut take =
+            |line: &str, seconds: u64| recent.take(line.to_owned(), start + Duration::from_secs(seconds));
+        let line = |line: &str, repeated: u64| (line.to_owned(), repeated);
+        assert_eq!(take("a", 0), [line("a", 0)]);
+        assert_eq!(take("b", 1), [line("b", 0)]);
+        assert_eq!(take("a", 2), []);
+        assert_eq!(take("a", 9), []);
+        assert_eq!(take("a", 10), [line("a", 2)], "the time is over");
+        assert_eq!(take("a", 12), []);
+        assert_eq!(take("c", 30), [line("a", 1), line("c", 0)], "the rest is told with the next line");
+        assert_eq!(take("a", 31), [line("a", 0)]);
+    }
+
+    #[test]
+    fn lines_stay_whole_when_the_time_is_added() {
+        assert_eq!(stamped("WARN slow h=1\n", "T", 0, Timestamp::First), "T WARN slow h=1\n");
+        assert_eq!(stamped("WARN slow\n", "T", 3, Timestamp::First), "T WARN slow (repeated 3 times)\n");
+        assert_eq!(
+            stamped("{\"level\":\"WARN\"}\n", "T", 3, Timestamp::Key),
+            "{\"timestamp\":\"T\",\"repeated\":3,\"level\":\"WARN\"}\n"
+        );
+    }
+}
