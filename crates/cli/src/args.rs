@@ -21,8 +21,9 @@ use times::{seconds_or_time, time};
 
 use crate::format::size;
 use crate::network::BenchAction;
-use crate::recoveries::{CapsArgs, WatchArgs};
+use crate::recoveries::CapsArgs;
 use crate::simulate::SimAction;
+use crate::watching::WatchArgs;
 
 /// Repairs erasure-coded storage: stores files, reads them despite lost blocks, rebuilds lost blocks
 #[derive(Debug, Parser)]
@@ -32,9 +33,9 @@ pub struct Cli {
     /// a parent]
     #[arg(long, global = true, env = "MEND_CLUSTER", value_name = "DIR")]
     pub cluster: Option<PathBuf>,
-    /// The client to act as; `mend issue client NAME` makes its certificate [default: admin]
-    #[arg(long, global = true, env = "MEND_CLIENT", value_name = "NAME")]
-    pub client: Option<Name>,
+    /// The client, operator or admin whose certificate to use; `mend issue` makes it [default: admin]
+    #[arg(long = "as", global = true, env = "MEND_AS", value_name = "NAME")]
+    pub member: Option<Name>,
     /// Output format
     #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub output: Format,
@@ -106,7 +107,7 @@ pub enum Verb {
     #[command(after_help = "Example: mend renew --within 60d")]
     Renew(RenewArgs),
     /// Store a file
-    #[command(after_help = "Example: mend put film.mkv --as films/film.mkv")]
+    #[command(after_help = "Example: mend put film.mkv --name films/film.mkv")]
     Put(PutArgs),
     /// Read a file or a byte range, rebuilding lost blocks on the fly
     #[command(after_help = "Example: mend get films/film.mkv -o film.mkv --range 0+64")]
@@ -141,7 +142,7 @@ pub enum Verb {
     /// Rebuild lost blocks
     #[command(after_help = "Example: mend repair --all")]
     Repair(RepairArgs),
-    /// Follow repairs until they end
+    /// Follow repairs until they end, or every event (--events)
     #[command(after_help = "Example: mend watch 7")]
     Watch(WatchArgs),
     /// Show where the time of a repair went, step by step and stripe by stripe
@@ -317,11 +318,13 @@ pub struct ScrubArgs {
 
 #[derive(Debug, Args)]
 pub struct IssueArgs {
-    /// coordinator, helper, client, plugin or monitor
+    /// coordinator, helper, client, operator, admin, plugin or monitor
     #[arg(value_enum)]
     pub role: RoleKind,
-    /// The name of the helper, client, plug-in or monitor
-    #[arg(required_if_eq_any([("role", "helper"), ("role", "client"), ("role", "plugin"), ("role", "monitor")]))]
+    /// The member's name; only the coordinator has none
+    #[arg(required_if_eq_any([
+        ("role", "helper"), ("role", "client"), ("role", "operator"), ("role", "admin"), ("role", "plugin"), ("role", "monitor"),
+    ]))]
     pub name: Option<Name>,
     /// Validity period, such as 90d [default: 10 years]
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -342,8 +345,12 @@ pub enum RoleKind {
     Coordinator,
     /// A helper
     Helper,
-    /// A client
+    /// A client, which may store and read files
     Client,
+    /// An operator, who may repair, drain, cap, scrub and maintain, but not store or read files
+    Operator,
+    /// An administrator, who may do everything
+    Admin,
     /// A plug-in of another system, which may only read and repair that system's own stripes
     Plugin,
     /// A monitor such as Prometheus, which may only read metrics
@@ -355,7 +362,7 @@ pub struct PutArgs {
     /// The local file to store
     pub file: PathBuf,
     /// The name to store it under [default: the file's own name, without folders]
-    #[arg(long = "as", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Code of the file's stripes, such as rs-14-10, or matrix:FILE for a generator matrix [default: the
     /// cluster's]

@@ -99,14 +99,12 @@ pub fn add_helper(mut cluster: Cluster, args: AddNodeArgs) -> Result<Answer, Fai
 
 /// Implements `mend issue`.
 pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
-    let name = || {
-        args.name
-            .clone()
-            .ok_or_else(|| Failure::new("the name of the helper, client, plug-in or monitor is missing"))
-    };
+    let name = || args.name.clone().ok_or_else(|| Failure::new("the member's name is missing"));
     let role = match args.role {
         RoleKind::Coordinator => Role::Coordinator,
         RoleKind::Client => Role::Client(name()?),
+        RoleKind::Operator => Role::Operator(name()?),
+        RoleKind::Admin => Role::Admin(name()?),
         RoleKind::Plugin => Role::Plugin(name()?),
         RoleKind::Monitor => Role::Monitor(name()?),
         RoleKind::Helper => {
@@ -121,8 +119,8 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     cluster.issue_for(&role, args.valid_for)?;
     let certificate = cluster.certificate(&role);
     let mut text = format!("created a certificate for {role}: {}", certificate.display());
-    if let Role::Client(name) = &role {
-        text += &format!("\nnext: mend --client {name} status, or export MEND_CLIENT={name}");
+    if let Role::Client(name) | Role::Operator(name) | Role::Admin(name) = &role {
+        text += &format!("\nnext: mend --as {name} status, or export MEND_AS={name}");
     }
     if let Role::Monitor(_) = &role {
         text += "\nnext: let Prometheus scrape /metrics of the API with it (docs/reference/metrics.md)";

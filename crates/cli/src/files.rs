@@ -49,7 +49,7 @@ fn file_name(path: &Path) -> Result<String, Failure> {
     name.map(str::to_owned).ok_or_else(|| {
         let path = path.display().to_string();
         Failure::new(format!("{} contains no name that is safe to store the file under", printable(&path)))
-            .help("choose a name with --as NAME")
+            .help("choose a name with --name NAME")
     })
 }
 

@@ -52,7 +52,8 @@ fn most(args: &HistoryArgs) -> usize {
     args.last.map_or(if args.since.is_some() { usize::MAX } else { LISTED }, NonZero::get)
 }
 
-fn line(entry: &HistoryEntry) -> String {
+/// Formats an entry of the history as a line.
+pub fn line(entry: &HistoryEntry) -> String {
     format!("{}  {}\n", date(entry.at_unix_ms), printable(&event_text(&entry.what)))
 }
 
@@ -64,6 +65,16 @@ fn event_text(event: &HistoryEvent) -> String {
         }
         HistoryEvent::NodeBack { node, away_ms } => {
             format!("{node} is back after {}", lasting(Duration::from_millis(*away_ms)))
+        }
+        HistoryEvent::NodeFlapped { node, times, since_unix_ms, blocks, why, away_ms } => {
+            let now = match away_ms {
+                Some(away_ms) => format!("back after {}", lasting(Duration::from_millis(*away_ms))),
+                None => format!("down, with {}", count(*blocks, "block")),
+            };
+            format!(
+                "{node} was lost {times} times since {}, now {now}; the last cause: {why}",
+                date(*since_unix_ms)
+            )
         }
         HistoryEvent::NodeRemoved { node } => format!("{node} was removed"),
         HistoryEvent::MaintenanceBegun { node, until_unix_ms } => {

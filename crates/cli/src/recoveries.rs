@@ -1,5 +1,5 @@
-//! Recovery and drain of whole nodes (`mend node recover`, `mend node drain`), and `mend watch`, `pause`,
-//! `resume` and `caps`.
+//! Recovery and drain of whole nodes (`mend node recover`, `mend node drain`), and `mend pause`, `resume` and
+//! `caps`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -76,12 +76,6 @@ pub struct WideArgs {
     /// Return without waiting for the repair to end
     #[arg(long)]
     pub no_wait: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct WatchArgs {
-    /// The number of the repair [default: all running repairs]
-    pub repair: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -192,20 +186,6 @@ fn request(options: &WideArgs) -> RepairRequest {
 /// Formats the state of a draining helper as a line of `mend status`.
 pub fn leaving_line(leaving: &LeavingView) -> String {
     format!("{}\n", printable(&leaving.text))
-}
-
-/// Implements `mend watch`.
-pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<Answer, Failure> {
-    if let Some(repair) = args.repair {
-        let view = client.await_progress(repair, 0, Duration::ZERO).await?;
-        return repairs::await_unless(client, view, false, detail).await;
-    }
-    let mut ended: Vec<RepairView> = Vec::new();
-    while let Some(open) = client.status().await?.work.repairs.into_iter().next() {
-        ended.push(repairs::await_end(client, open).await?);
-    }
-    let text: String = ended.iter().map(line).collect();
-    Ok(Answer::new(if text.is_empty() { "no repair is running".to_owned() } else { text }, &ended))
 }
 
 /// Implements `mend pause` and `mend resume`.

@@ -28,6 +28,8 @@ pub struct Detail {
     pub stripes: bool,
     /// Whether to print where the time went.
     pub timeline: bool,
+    /// Whether the output is JSON. Only verbs that print before they end need to know.
+    pub json: bool,
 }
 
 impl Detail {
@@ -66,14 +68,24 @@ pub async fn await_unless(
 
 /// Waits for a repair to end while showing its progress.
 pub async fn await_end(client: &Client, mut view: RepairView) -> Result<RepairView, Failure> {
-    let bar = Bar::new(&format!("repair {} ({})", view.repair, view.target), view.counts.bytes);
+    let bar = bar(&view);
     while !view.state.has_ended() {
         view = client.await_progress(view.repair, view.version, SHOW_EVERY).await?;
-        bar.set(view.counts.bytes_rebuilt, view.counts.bytes);
-        bar.pause(view.state == RepairState::Paused);
-        bar.say(recoveries::line(&view).trim_end());
+        show(&bar, &view);
     }
     Ok(client.whole_repair(view.repair).await?)
+}
+
+/// Returns the bar of a repair.
+pub fn bar(view: &RepairView) -> Bar {
+    Bar::new(&format!("repair {} ({})", view.repair, view.target), view.counts.bytes)
+}
+
+/// Shows how far a repair has come.
+pub fn show(bar: &Bar, view: &RepairView) {
+    bar.set(view.counts.bytes_rebuilt, view.counts.bytes);
+    bar.pause(view.state == RepairState::Paused);
+    bar.say(recoveries::line(view).trim_end());
 }
 
 async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Failure> {

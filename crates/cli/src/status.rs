@@ -72,12 +72,17 @@ pub async fn unmute(client: &Client, code: ConditionCode) -> Result<Answer, Fail
     Ok(Answer::new(format!("{code} is no longer muted"), &condition))
 }
 
-/// Formats a condition: a line with its code, and its details below.
-fn condition_text(condition: &Condition) -> String {
-    let severity = match condition.severity {
+/// Returns the severity as a word.
+pub fn severity_name(severity: Severity) -> &'static str {
+    match severity {
         Severity::Ok => "note",
         other => other.name(),
-    };
+    }
+}
+
+/// Formats a condition: a line with its code, and its details below.
+fn condition_text(condition: &Condition) -> String {
+    let severity = severity_name(condition.severity);
     let muted = match (condition.muted, condition.muted_until_unix_ms) {
         (false, _) => String::new(),
         (true, None) => ", muted".to_owned(),

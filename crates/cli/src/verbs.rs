@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::{Client, ClientOptions};
-use cluster::{Cluster, Role};
+use cluster::{Cluster, Name, Role};
 use repair::Caps;
 
 use crate::answer::Answer;
-use crate::args::{AttachTo, CatalogAction, Cli, HelperArgs, NodeAction, Verb};
+use crate::args::{AttachTo, CatalogAction, Cli, Format, HelperArgs, NodeAction, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
 use crate::repairs::Detail;
 use crate::{
     blocks, catalogs, cluster_folder, compare, daemons, files, history, network, nodes, plans, recoveries,
-    repairs, scrubs, simulate, status,
+    repairs, scrubs, simulate, status, watching,
 };
 
 /// How long to keep dialling an unreachable coordinator, which may be starting.
@@ -34,9 +34,8 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
 }
 
 async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
-    let role = cli.client.map_or_else(Role::default_client, Role::Client);
-    let folder = cli.cluster;
-    let detail = Detail { stripes: cli.verbose > 0, timeline: false };
+    let (folder, member) = (cli.cluster, cli.member);
+    let detail = Detail { stripes: cli.verbose > 0, timeline: false, json: cli.output == Format::Json };
     match cli.verb {
         Verb::Init(args) => cluster_folder::init(folder, &args),
         Verb::Attach(AttachTo { kind, args }) => {
@@ -53,7 +52,25 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
         Verb::Sim(action) => simulate::simulate(&action),
         Verb::Openapi => Ok(openapi()),
         Verb::Version => Ok(version()),
-        verb => ask(&open(folder)?, &role, verb, detail).await,
+        verb => {
+            let cluster = open(folder)?;
+            let role = user(&cluster, member)?;
+            ask(&cluster, &role, verb, detail).await
+        }
+    }
+}
+
+/// Returns the role of the user who runs the command.
+fn user(cluster: &Cluster, name: Option<Name>) -> Result<Role, Failure> {
+    let Some(name) = name else { return Ok(Role::default_client()) };
+    match &cluster.users_named(&name)[..] {
+        [] => Ok(Role::Client(name)), // The error will name its folder.
+        [role] => Ok(role.clone()),
+        several => {
+            let several: Vec<String> = several.iter().map(ToString::to_string).collect();
+            Err(Failure::new(format!("--as {name} can mean {}", several.join(" and ")))
+                .help("give them different names with `mend issue`"))
+        }
     }
 }
 
@@ -87,7 +104,7 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
             Verb::Mute(args) => status::mute(&client, &args).await,
             Verb::Unmute(args) => status::unmute(&client, args.code).await,
             Verb::Repair(args) => repairs::repair(&client, &args, detail).await,
-            Verb::Watch(args) => recoveries::watch(&client, &args, detail).await,
+            Verb::Watch(args) => watching::watch(&client, &args, detail).await,
             Verb::Timeline(args) => repairs::timeline(&client, args).await,
             Verb::Pause(args) => recoveries::pause(&client, args.repair, true).await,
             Verb::Resume(args) => recoveries::pause(&client, args.repair, false).await,

@@ -150,7 +150,7 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
     let file = cluster.file("film", &content);
     assert!(succeeded(&cluster.mend(&["put", path(&file)])).starts_with("put film: 2.38 MiB in 3 stripes"));
     let empty = cluster.file("nothing", b"");
-    succeeded(&cluster.mend(&["put", path(&empty), "--as", "a/b c"]));
+    succeeded(&cluster.mend(&["put", path(&empty), "--name", "a/b c"]));
     assert_eq!(succeeded(&cluster.mend(&["ls"])), "a/b c\nfilm\n");
     cluster.wait_for_status("safe  all 3 stripes");
 

@@ -106,6 +106,20 @@ impl Http {
         self.exchange_patiently(method(E::METHOD), &uri::<E>(&(), &NoQuery {}), Bytes::new()).await
     }
 
+    /// Calls an endpoint whose answer is a stream.
+    pub(crate) async fn stream<E>(&self, query: &E::Query) -> Result<hyper::body::Incoming, ClientError>
+    where
+        E: Endpoint<Parameter = (), Body = ()>,
+    {
+        let mut sender = self.sender().await?;
+        let request = request(method(E::METHOD), &uri::<E>(&(), query), Bytes::new());
+        let response = sender.send_request(request).await.map_err(|error| self.lost(error))?;
+        match response.status() {
+            status if status.is_success() => Ok(response.into_body()),
+            status => Err(refusal(status, &self.body(response).await?)),
+        }
+    }
+
     async fn call<E: Endpoint>(
         &self,
         parameter: &E::Parameter,
@@ -226,7 +240,7 @@ impl Http {
         Ok(body.map_err(|error| self.lost(error))?.to_bytes())
     }
 
-    fn lost(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {
+    pub(crate) fn lost(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {
         let error = error.into();
         let detail = chain(&*error);
         match root_cause(&*error) {
@@ -342,7 +356,13 @@ fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io
 
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    // The TLS library explains at length that the peer closed the connection.
+    let is_close = |text: &String| text.contains("close_notify");
+    match texts.iter().any(is_close) {
+        true => "it closed the connection".to_owned(),
+        false => texts.join(": "),
+    }
 }
 
 #[cfg(test)]

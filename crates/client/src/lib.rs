@@ -30,6 +30,7 @@ mod client;
 mod destination;
 mod draft;
 mod error;
+mod events;
 mod get;
 mod http;
 mod layout;
@@ -45,6 +46,7 @@ mod whole;
 
 pub use client::{Client, ClientOptions};
 pub use error::{ClientError, FileChange, LocalFileError};
+pub use events::Events;
 pub use get::{Found, FoundBlock, GetOptions, GetTarget, Got};
 pub use helper::ConnectError;
 pub use pieces::{ByteRange, ParseRangeError, Piece, RangePastEnd, StripeSpan, pieces_of};

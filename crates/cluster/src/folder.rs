@@ -395,11 +395,20 @@ impl Cluster {
             .into_iter()
             .chain(named("helpers", Role::Helper))
             .chain(named("clients", Role::Client))
+            .chain(named("operators", Role::Operator))
+            .chain(named("admins", Role::Admin))
             .chain(named("plugins", Role::Plugin))
             .chain(named("monitors", Role::Monitor));
         let mut members: Vec<Role> = all.filter(|role| self.certificate(role).is_file()).collect();
         members.sort_by_key(ToString::to_string);
         members
+    }
+
+    /// Returns the roles of users with this name that have a certificate in this folder: a client, an operator and an
+    /// administrator can have the same name.
+    pub fn users_named(&self, name: &Name) -> Vec<Role> {
+        let roles = [Role::Client, Role::Operator, Role::Admin].map(|role| role(name.clone()));
+        roles.into_iter().filter(|role| self.certificate(role).is_file()).collect()
     }
 
     /// Returns the expiry time of a member's certificate; `None` if the certificate cannot be read.
@@ -449,6 +458,8 @@ impl Cluster {
             Role::Client(name) => self.folder.join("clients").join(name.as_str()),
             Role::Plugin(name) => self.folder.join("plugins").join(name.as_str()),
             Role::Monitor(name) => self.folder.join("monitors").join(name.as_str()),
+            Role::Operator(name) => self.folder.join("operators").join(name.as_str()),
+            Role::Admin(name) => self.folder.join("admins").join(name.as_str()),
         }
     }
 

@@ -12,6 +12,8 @@ const HELPER_SUFFIX: &str = ".helper.mend";
 const CLIENT_SUFFIX: &str = ".client.mend";
 const PLUGIN_SUFFIX: &str = ".plugin.mend";
 const MONITOR_SUFFIX: &str = ".monitor.mend";
+const OPERATOR_SUFFIX: &str = ".operator.mend";
+const ADMIN_SUFFIX: &str = ".admin.mend";
 
 /// The role of a cluster member; a certificate states exactly one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,8 +22,12 @@ pub enum Role {
     Coordinator,
     /// The helper of this name, which holds blocks and executes its coordinator's tasks.
     Helper(Name),
-    /// The client of this name, which puts and reads files, requests repairs and watches the cluster.
+    /// The client of this name, which stores and reads files. The client `admin` has the rights of an administrator.
     Client(Name),
+    /// The operator of this name, who repairs and maintains the cluster, and stores and reads no files.
+    Operator(Name),
+    /// The administrator of this name, who may do everything.
+    Admin(Name),
     /// The plug-in of this name, which runs inside another storage system. It may only describe, read and
     /// repair the stripes of that system.
     Plugin(Name),
@@ -30,7 +36,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns the client that `mend init` creates: `admin`.
+    /// Returns the client that `mend init` creates: `admin`, which may do everything.
     pub fn default_client() -> Self {
         Role::Client(Name::try_from("admin".to_owned()).expect("`admin` is a name"))
     }
@@ -43,6 +49,8 @@ impl Role {
             Role::Client(name) => format!("{name}{CLIENT_SUFFIX}"),
             Role::Plugin(name) => format!("{name}{PLUGIN_SUFFIX}"),
             Role::Monitor(name) => format!("{name}{MONITOR_SUFFIX}"),
+            Role::Operator(name) => format!("{name}{OPERATOR_SUFFIX}"),
+            Role::Admin(name) => format!("{name}{ADMIN_SUFFIX}"),
         }
     }
 
@@ -56,16 +64,18 @@ impl Role {
         if dns_name == COORDINATOR_DNS_NAME {
             return Some(Role::Coordinator);
         }
-        if let Some(name) = dns_name.strip_suffix(HELPER_SUFFIX) {
-            return name.parse().ok().map(Role::Helper);
-        }
-        if let Some(name) = dns_name.strip_suffix(PLUGIN_SUFFIX) {
-            return name.parse().ok().map(Role::Plugin);
-        }
-        if let Some(name) = dns_name.strip_suffix(MONITOR_SUFFIX) {
-            return name.parse().ok().map(Role::Monitor);
-        }
-        dns_name.strip_suffix(CLIENT_SUFFIX)?.parse().ok().map(Role::Client)
+        type OfName = fn(Name) -> Role;
+        let roles: [(&str, OfName); 6] = [
+            (HELPER_SUFFIX, Role::Helper),
+            (CLIENT_SUFFIX, Role::Client),
+            (OPERATOR_SUFFIX, Role::Operator),
+            (ADMIN_SUFFIX, Role::Admin),
+            (PLUGIN_SUFFIX, Role::Plugin),
+            (MONITOR_SUFFIX, Role::Monitor),
+        ];
+        let (name, role) =
+            roles.iter().find_map(|(suffix, role)| Some((dns_name.strip_suffix(suffix)?, role)))?;
+        name.parse().ok().map(role)
     }
 }
 
@@ -77,6 +87,8 @@ impl fmt::Display for Role {
             Role::Client(name) => write!(f, "client {name}"),
             Role::Plugin(name) => write!(f, "plugin {name}"),
             Role::Monitor(name) => write!(f, "monitor {name}"),
+            Role::Operator(name) => write!(f, "operator {name}"),
+            Role::Admin(name) => write!(f, "admin {name}"),
         }
     }
 }
@@ -114,6 +126,8 @@ mod tests {
             Role::Client(name("admin")),
             Role::Plugin(name("admin")),
             Role::Monitor(name("admin")),
+            Role::Operator(name("admin")),
+            Role::Admin(name("admin")),
         ] {
             assert_eq!(Role::from_dns_name(&role.dns_name()), Some(role.clone()));
             assert_eq!(role.server_name().to_str(), role.dns_name());

@@ -1,4 +1,4 @@
-//! The HTTP/JSON API: maps each endpoint to the command that answers it. [`http`](crate::http) serves the
+//! The HTTP/JSON API: maps each endpoint to the command that answers it. The crate `serving` serves the
 //! connections.
 //!
 //! [`views::endpoints`] defines methods, paths and types of the endpoints. Every request becomes one command
@@ -6,14 +6,16 @@
 
 pub(crate) mod asking;
 mod auditing;
+mod pushing;
+mod rights;
 mod routing;
 
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, Request};
-use axum::http::{Method, StatusCode};
-use axum::middleware::{self, Next};
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use cluster::Role;
 use control::{
@@ -21,6 +23,7 @@ use control::{
     RepairCommand, RequestError, ScrubCommand, StripeCommand,
 };
 use repair::StripeId;
+use serving::Door;
 use std::sync::Arc;
 use store_api::PutId;
 use tokio::net::TcpListener;
@@ -29,17 +32,18 @@ use tokio_util::io::ReaderStream;
 use views::RepairView;
 use views::endpoints::*;
 
-use crate::door::Door;
-use crate::http::{self, Caller};
 use crate::incoming::Incoming;
 use crate::metrics;
 use asking::{Answer, ApiError, Asking, failure};
+use pushing::Feed;
+use rights::Members;
 use routing::{Asked, Routes};
 
 /// The longest time that a request may wait for a repair to change.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-fn routes() -> Routes {
+fn routes(feed: &Arc<Feed>) -> Routes {
+    let feed = feed.clone();
     let routes = Routes::default()
         .on::<GetStatus, _>(|_, reply| ClusterCommand::Status(reply))
         .on::<GetHistory, _>(|asked, reply| {
@@ -65,6 +69,7 @@ fn routes() -> Routes {
         .on::<StopScrub, _>(|asked, reply| ScrubCommand::Stop(asked.parameter, reply))
         .on::<AcceptCatalog, _>(|asked, reply| CatalogCommand::Accept(asked.body, reply))
         .on::<RemoveOrphans, _>(|_, reply| CatalogCommand::RemoveOrphans(reply))
+        .by::<GetEvents, _, _>(move |asked| pushing::events(asked, feed.clone()))
         .by::<GetCatalog, _, _>(catalog_copy)
         .by::<GetOpenApi, _, _>(openapi_document);
     repair_routes(node_routes(file_routes(routes)))
@@ -173,49 +178,17 @@ pub(crate) struct ApiServer {
 impl ApiServer {
     /// Serves until the future is dropped.
     pub(crate) async fn serve(self) {
-        let core = Asking::new(self.events);
-        let router: Router = routes()
+        let core = Asking::new(self.events.clone());
+        let members = Members::new(self.events);
+        let feed = Arc::<Feed>::default();
+        let router: Router = routes(&feed)
             .router()
             .with_state(core.clone())
-            .merge(metrics::router(core))
+            .merge(metrics::router(core.clone()))
             .fallback(no_such_path)
             .method_not_allowed_fallback(no_such_method)
-            .layer(middleware::from_fn(authorize));
-        http::serve(self.listener, self.door, router).await;
-    }
-}
-
-/// Authorizes a request: clients may use all endpoints, helpers may read, plug-ins have their own endpoints,
-/// monitors may only read metrics, and all other roles are rejected.
-async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
-    let allowed = match &caller.role {
-        Some(Role::Client(_)) => true,
-        // The catalog and the audit contain the names of files, which helpers do not need.
-        Some(Role::Helper(_)) => {
-            request.method() == Method::GET && !["/v1/catalog", "/v1/audit"].contains(&request.uri().path())
-        }
-        Some(Role::Plugin(_)) => is_for_plugins(request.method(), request.uri().path()),
-        Some(Role::Monitor(_)) => metrics::PATHS.contains(&request.uri().path()),
-        Some(Role::Coordinator) | None => false,
-    };
-    if allowed {
-        return next.run(request).await;
-    }
-    let role = caller.role.map_or_else(|| "of no known role".to_owned(), |role| format!("that of {role}"));
-    let error = format!("this certificate is {role} and does not permit this request");
-    failure(StatusCode::FORBIDDEN, error, "use a client's certificate, such as DIR/client/cert.pem".into())
-}
-
-/// Whether an endpoint is open to plug-ins, which describe stripes and have them repaired. The handler itself
-/// checks that a repair belongs to a stripe that a plug-in described.
-fn is_for_plugins(method: &Method, path: &str) -> bool {
-    match *method {
-        Method::POST => ["/v1/stripes", "/v1/repairs"].contains(&path),
-        Method::GET => {
-            ["/v1/openapi.json", "/v1/contradictions"].contains(&path) || path.starts_with("/v1/repairs/")
-        }
-        Method::DELETE => path.starts_with("/v1/repairs/"),
-        _ => false,
+            .layer(middleware::from_fn_with_state(members, rights::authorize));
+        tokio::join!(serving::serve(self.listener, self.door, router), feed.look(core));
     }
 }
 
@@ -235,9 +208,9 @@ mod tests {
 
     #[test]
     fn every_endpoint_is_mounted_once() {
-        let mounted = routes();
+        let mounted = routes(&Arc::default());
         let mut missing: Vec<_> = ENDPOINTS.to_vec();
-        missing.retain(|endpoint| !mounted.mounted().contains(endpoint));
+        missing.retain(|&(method, path, _)| !mounted.mounted().contains(&(method, path)));
         assert!(missing.is_empty(), "not mounted: {missing:?}");
         assert_eq!(mounted.mounted().len(), ENDPOINTS.len());
     }

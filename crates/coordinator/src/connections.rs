@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::{Cluster, Name, Role, expiry};
+use cluster::{Cluster, Name, Role};
 use repair::wire::control::{self, ControlError, FromNode, ToNode};
+use serving::{Admitted, Door, MemberSlot, TELL_EVERY};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -21,7 +22,6 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::server::TlsStream;
 
-use crate::door::{Admitted, Door, MemberSlot, TELL_EVERY};
 use crate::inbox::{Inbox, Room, Rooms};
 use crate::incoming::{Incoming, OUTBOX_MESSAGES, Outbox};
 use ::control::{ConnectionId, Event};
@@ -123,13 +123,12 @@ impl ControlServer {
 
 impl Shared {
     async fn connection(self: Arc<Self>, socket: TcpStream, address: SocketAddr) {
-        let Some(Admitted { stream, role, slot }) = self.door.enter(socket, address).await else { return };
-        let expires = stream.get_ref().1.peer_certificates().and_then(|shown| expiry(shown.first()?));
-        if let (Some(role), Some(expires)) = (&role, expires) {
+        let Some(admitted) = self.door.enter(socket, address).await else { return };
+        if let (Some(role), Some(expires)) = (admitted.role.clone(), admitted.expires()) {
             // An error means that the coordinator is stopping.
-            let _ =
-                self.events.send(Incoming::Event(Event::Certificate { role: role.clone(), expires })).await;
+            let _ = self.events.send(Incoming::Event(Event::Certificate { role, expires })).await;
         }
+        let Admitted { stream, role, slot } = admitted;
         let (reader, writer) = tokio::io::split(stream);
         match role {
             None => {

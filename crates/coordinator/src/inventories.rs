@@ -13,10 +13,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::CoordinatorConfig;
 use crate::connections::ControlServer;
-use crate::door::Door;
 use crate::incoming::{Incoming, Outbox};
 use crate::server::{RunError, listen};
 use ::control::{ConnectionId, Event};
+use serving::Door;
 
 /// Capacity of the queue of events; when it is full, connections wait.
 const EVENTS_WAITING: usize = 1024;

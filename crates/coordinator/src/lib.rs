@@ -13,9 +13,7 @@
 mod api;
 mod config;
 mod connections;
-mod door;
 mod driver;
-mod http;
 mod inbox;
 mod incoming;
 mod inventories;

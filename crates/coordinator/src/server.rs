@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use cluster::{Identity, IdentityError, NetworkError, RENEW_WITHIN, Role};
 use rand::rngs::StdRng;
+use serving::Door;
 use store_api::{CatalogError, OpenError, Storage, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -16,7 +17,6 @@ use tokio::time::Instant;
 use crate::api::ApiServer;
 use crate::config::CoordinatorConfig;
 use crate::connections::ControlServer;
-use crate::door::Door;
 use crate::driver::{Driver, unix_ms};
 use crate::incoming::Incoming;
 use crate::metrics;

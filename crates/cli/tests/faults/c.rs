@@ -216,7 +216,7 @@ fn a_c_program_survives_a_coordinator_that_is_gone_and_a_file_that_is_replaced()
     // The open reader keeps its version of the file, until a restarted coordinator no longer has it.
     let path = cluster.path("film");
     std::fs::write(&path, "a shorter film").expect("written");
-    cluster.mend(&["put", path.to_str().expect("UTF-8"), "--as", "film", "--replace"]).ok();
+    cluster.mend(&["put", path.to_str().expect("UTF-8"), "--name", "film", "--replace"]).ok();
     assert!(console.ask(3_000_000, 1_000_000).expect("bytes") == film.content[3_000_000..4_000_000]);
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);

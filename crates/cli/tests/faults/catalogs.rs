@@ -276,7 +276,7 @@ fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
         let removes = rng.u8(..4) == 0 && !expected.versions.is_empty();
         let arguments = match removes {
             true => vec!["rm", &name],
-            false => vec!["put", path.to_str().unwrap(), "--as", &name, "--replace"],
+            false => vec!["put", path.to_str().unwrap(), "--name", &name, "--replace"],
         };
         let client = cluster.spawn(&arguments);
         std::thread::sleep(Duration::from_millis(rng.u64(..150)));
@@ -405,7 +405,7 @@ fn blocks_of_a_put_that_was_open_in_a_raw_copy_are_kept() {
     let mut cluster = Cluster::new(7, "rs-6-4", "16MiB");
     let content = noise(60 << 20);
     fs::write(cluster.path("film"), &content).unwrap();
-    let put = cluster.spawn(&["put", cluster.path("film").to_str().unwrap(), "--as", "film"]);
+    let put = cluster.spawn(&["put", cluster.path("film").to_str().unwrap(), "--name", "film"]);
     let is_writing = |cluster: &Cluster| {
         let helpers = cluster.folder().join("helpers");
         let folders = fs::read_dir(helpers).unwrap().map(|entry| entry.unwrap().path().join("blocks"));

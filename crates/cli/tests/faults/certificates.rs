@@ -51,7 +51,7 @@ fn a_helper_whose_certificate_has_expired_waits_for_a_new_one() {
     }
     cluster.mend(&["issue", "client", "ann", "--valid-for", "1s"]).ok();
     std::thread::sleep(Duration::from_secs(22));
-    cluster.mend(&["status", "--client", "ann"]).fails_with(&["expired", "mend renew"]);
+    cluster.mend(&["status", "--as", "ann"]).fails_with(&["expired", "mend renew"]);
     // An open connection may outlive the certificate, so restart the coordinator: helpers then need a new
     // connection, which h1 cannot open.
     cluster.kill("coordinator");

@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, noise};
 fn put(cluster: &Cluster, name: &str, content: &[u8], more: &[&str]) {
     fs::write(cluster.path(name), content).unwrap();
     let path = cluster.path(name);
-    cluster.mend(&[&["put", path.to_str().unwrap(), "--as", name], more].concat()).ok();
+    cluster.mend(&[&["put", path.to_str().unwrap(), "--name", name], more].concat()).ok();
 }
 
 /// Reads ranges that start and end inside chunks and sub-blocks, in a file with lost blocks.
@@ -99,7 +99,7 @@ fn chunked_files_are_read_repaired_and_found_again() {
     }
     let film = cluster.path("film");
     let put = |chunk: &str, more: &[&str]| {
-        let all = ["put", film.to_str().unwrap(), "--as", "other", "--chunk", chunk];
+        let all = ["put", film.to_str().unwrap(), "--name", "other", "--chunk", chunk];
         cluster.mend(&[&all[..], more].concat())
     };
     put("1000", &["--code", "clay-6-4-5"]).fails_with(&["chunks cannot have 1000 bytes", "multiple of 512"]);

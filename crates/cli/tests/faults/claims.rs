@@ -224,7 +224,7 @@ fn a_helper_whose_claims_stop_all_can_be_rejected() {
     let line = first_line(&cluster);
     assert!(line.contains("h2") && line.contains("h3") && line.contains("accept --reject"), "{line}");
     let source = cluster.path("film");
-    let refused = ["put", source.to_str().unwrap(), "--as", "refused"];
+    let refused = ["put", source.to_str().unwrap(), "--name", "refused"];
     cluster.mend(&refused).fails_with(&["h2", "h3", "mend catalog accept --reject HELPER"]);
     let listed = cluster.mend(&["catalog", "accept", "--list"]).ok();
     assert!(listed.out.contains("h2") && listed.out.contains("h3"), "{listed:?}");

@@ -273,7 +273,7 @@ impl Cluster {
     pub fn put(&self, name: &str, bytes: usize) -> Vec<u8> {
         let content = noise(bytes);
         std::fs::write(self.path(name), &content).unwrap();
-        self.mend(&["put", self.path(name).to_str().unwrap(), "--as", name]).ok();
+        self.mend(&["put", self.path(name).to_str().unwrap(), "--name", name]).ok();
         content
     }
 

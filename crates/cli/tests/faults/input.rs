@@ -9,15 +9,15 @@ fn wrong_arguments() {
     let film = cluster.path("film");
     let film = film.to_str().unwrap();
     for (arguments, texts) in [
-        (&["put", film, "--as", "x", "--code", "rs-4-4"][..], &["4"][..]),
-        (&["put", film, "--as", "x", "--code", "rs-256-10"], &["255"]),
-        (&["put", film, "--as", "x", "--code", "raid5"], &["rs-14-10", "clay"]),
-        (&["put", film, "--as", "x", "--code", "rs-9-6"], &["9", "5"]),
-        (&["put", film, "--as", "x", "--block-size", "0"], &["block"]),
-        (&["put", film, "--as", "x", "--block-size", "1000"], &["4096"]),
-        (&["put", film, "--as", "film"], &["film", "--replace"]),
+        (&["put", film, "--name", "x", "--code", "rs-4-4"][..], &["4"][..]),
+        (&["put", film, "--name", "x", "--code", "rs-256-10"], &["255"]),
+        (&["put", film, "--name", "x", "--code", "raid5"], &["rs-14-10", "clay"]),
+        (&["put", film, "--name", "x", "--code", "rs-9-6"], &["9", "5"]),
+        (&["put", film, "--name", "x", "--block-size", "0"], &["block"]),
+        (&["put", film, "--name", "x", "--block-size", "1000"], &["4096"]),
+        (&["put", film, "--name", "film"], &["film", "--replace"]),
         (&["put", "/no/such/file"], &["/no/such/file"]),
-        (&["put", "/tmp", "--as", "x"], &["/tmp"]),
+        (&["put", "/tmp", "--name", "x"], &["/tmp"]),
         (&["get", "nothing", "-o", "-"], &["nothing"]),
         (&["get", "film", "-o", "-", "--scheme", "magic"], &["magic", "pipelined", "conventional"]),
         (&["get", "film", "-o", "-", "--range", "299999+2"], &["300000"]),

@@ -18,8 +18,8 @@ fn names_that_a_terminal_would_obey_are_shown_escaped() {
         let all = format!("{}{}", said.out, said.err);
         assert!(said.code == code && all.contains(SHOWN) && is_harmless(&all), "{arguments:?}: {said:?}");
     };
-    says(&["put", film, "--as", NAME], 0);
-    says(&["put", film, "--as", NAME], 1); // The coordinator reports that the name exists.
+    says(&["put", film, "--name", NAME], 0);
+    says(&["put", film, "--name", NAME], 1); // The coordinator reports that the name exists.
     says(&["ls"], 0);
     says(&["ls", "-l"], 0);
     says(&["stat", NAME], 0);

@@ -238,8 +238,8 @@ fn every_change_is_recorded_with_its_author_and_result() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     cluster.put("film", 300_000);
     assert_eq!(cluster.mend(&["audit"]).ok().out.trim(), "no changes yet", "puts and reads are no changes");
-    cluster.mend(&["issue", "client", "ann"]).ok();
-    cluster.mend(&["--client", "ann", "caps", "--total", "8gbit"]).ok();
+    cluster.mend(&["issue", "operator", "ann"]).ok();
+    cluster.mend(&["--as", "ann", "caps", "--total", "8gbit"]).ok();
     cluster.mend(&["node", "maintenance", "h2", "--for", "1h"]).ok();
     cluster.mend(&["cancel", "777"]).fails_with(&["there is no repair 777"]);
     cluster.mend(&["rm", "film"]).ok();
@@ -249,7 +249,7 @@ fn every_change_is_recorded_with_its_author_and_result() {
     let told = cluster.mend(&["audit", "--since", "1h"]).ok().out;
     let lines: Vec<&str> = told.lines().collect();
     let expected = [
-        ("client ann from 127.0.0.1: POST /v1/caps {\"cluster\":1000000000}", "done"),
+        ("operator ann from 127.0.0.1: POST /v1/caps {\"cluster\":1000000000}", "done"),
         ("client admin from 127.0.0.1: PUT /v1/nodes/h2/maintenance {\"for_ms\":3600000}", "done"),
         ("client admin from 127.0.0.1: DELETE /v1/repairs/777", "refused (404): there is no repair 777"),
         ("client admin from 127.0.0.1: DELETE /v1/files/film", "done"),

@@ -23,7 +23,7 @@ fn stored() -> (Cluster, Vec<Vec<u8>>) {
     let contents = FILES.map(|(name, code, bytes)| {
         let content = noise(bytes);
         fs::write(cluster.path(name), &content).unwrap();
-        cluster.mend(&["put", cluster.path(name).to_str().unwrap(), "--as", name, "--code", code]).ok();
+        cluster.mend(&["put", cluster.path(name).to_str().unwrap(), "--name", name, "--code", code]).ok();
         content
     });
     (cluster, contents.to_vec())

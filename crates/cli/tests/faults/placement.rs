@@ -296,7 +296,7 @@ fn a_drained_helper_does_not_replace_one_that_fails_during_a_put() {
     cluster.assert_reads("film", &content, &[]);
     // With a second such helper, no suitable helper is left: the put fails and stores nothing.
     refuse(&cluster, "h2");
-    let more = cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--as", "more"]);
+    let more = cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--name", "more"]);
     more.fails_with(&["no other node can store"]);
     assert!(!cluster.mend(&["ls"]).ok().out.contains("more"));
 }

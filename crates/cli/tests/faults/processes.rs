@@ -150,7 +150,7 @@ fn a_put_killed_half_way_leaves_nothing_visible() {
     let cluster = Cluster::new(6, "rs-6-4", "1MiB");
     std::fs::write(cluster.path("film"), crate::cluster::noise(24 << 20)).unwrap();
     cluster.signal("h4", "STOP");
-    let mut put = cluster.spawn(&["put", cluster.path("film").to_str().unwrap(), "--as", "film"]);
+    let mut put = cluster.spawn(&["put", cluster.path("film").to_str().unwrap(), "--name", "film"]);
     std::thread::sleep(Duration::from_millis(500));
     put.kill().unwrap();
     put.wait().unwrap();
@@ -159,7 +159,7 @@ fn a_put_killed_half_way_leaves_nothing_visible() {
     assert!(!listed.out.contains("film"), "{listed:?}");
     cluster.eventually("its blocks are removed", |cluster| cluster.block_files().is_empty());
     // The name is free again.
-    cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--as", "film"]).ok();
+    cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--name", "film"]).ok();
 }
 
 #[test]

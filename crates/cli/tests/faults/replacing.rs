@@ -19,7 +19,7 @@ fn a_reader_sees_the_old_or_the_new_file_and_never_an_error() {
     }
     let put = |version: usize| {
         let path = cluster.path(&format!("v{version}"));
-        cluster.mend(&["put", path.to_str().unwrap(), "--as", "film", "--replace"]).ok();
+        cluster.mend(&["put", path.to_str().unwrap(), "--name", "film", "--replace"]).ok();
     };
     put(0);
     let ended = AtomicBool::new(false);
@@ -86,7 +86,7 @@ fn a_read_of_a_version_that_is_gone_delivers_the_new_one() {
     let copy = cluster.path("copy");
     for to_stream in [true, false] {
         cluster.put("old", 300_000);
-        cluster.mend(&["put", cluster.path("old").to_str().unwrap(), "--as", "film", "--replace"]).ok();
+        cluster.mend(&["put", cluster.path("old").to_str().unwrap(), "--name", "film", "--replace"]).ok();
         let found = runtime.block_on(client.find("film", range)).unwrap();
         replace(&cluster);
         // A restarted coordinator no longer keeps the old version for its readers.
@@ -120,7 +120,7 @@ fn begin_read(cluster: &Cluster) -> (Child, ChildStdout, Vec<u8>) {
 fn replace(cluster: &Cluster) {
     let new = cluster.path("new");
     fs::write(&new, noise(1 << 20)).unwrap();
-    cluster.mend(&["put", new.to_str().unwrap(), "--as", "film", "--replace"]).ok();
+    cluster.mend(&["put", new.to_str().unwrap(), "--name", "film", "--replace"]).ok();
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn a_drain_is_not_done_while_a_block_remains_and_goes_on_when_there_is_room() {
         assert_says(&drain, &["each helper holds a block", "draining h3: 8 blocks left", "mend node add"]);
         assert!(!drain.out.contains("nothing is lost") && !drain.out.contains("done"), "{drain:#?}");
     }
-    let put = cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--as", "more"]);
+    let put = cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--name", "more"]);
     put.fails_with(&["being emptied: h3", "mend node drain h3 --stop"]);
     restart_coordinator(&mut cluster);
     cluster.eventually("it is told again", |cluster| {
@@ -211,7 +211,7 @@ fn a_helper_that_cannot_write_is_named_before_it_is_needed() {
     assert_says(&cluster.mend(&["status"]), &["h3 gets no new blocks", "File too large"]);
     assert_eq!(cluster.mend(&["status", "--check"]).code, 1);
     let film = cluster.path("film");
-    let put = ["put", film.to_str().unwrap(), "--as", "more"];
+    let put = ["put", film.to_str().unwrap(), "--name", "more"];
     cluster.mend(&put).fails_with(&["unable to write: h3", "make the disks of h3 writable"]);
     cluster.assert_reads("film", &content, &[]);
     limit(&cluster, None);

@@ -52,7 +52,7 @@ fn every_verb_says_that_the_coordinator_does_not_answer() {
         &["status"][..],
         &["node", "list"],
         &["ls"],
-        &["put", film.to_str().unwrap(), "--as", "more"],
+        &["put", film.to_str().unwrap(), "--name", "more"],
         &["get", "film", "-o", "-"],
         &["rm", "film"],
         &["stat", "film"],
@@ -89,7 +89,7 @@ fn a_get_and_a_put_end_when_the_coordinator_falls_silent() {
     let needed = cluster.holder("1.0");
     cluster.signal(&needed, "STOP");
     let get = cluster.spawn(&["get", "film", "-o", cluster.path("copy").to_str().unwrap()]);
-    let put = cluster.spawn(&["put", film.to_str().unwrap(), "--as", "more"]);
+    let put = cluster.spawn(&["put", film.to_str().unwrap(), "--name", "more"]);
     std::thread::sleep(Duration::from_millis(1500));
     cluster.signal("coordinator", "STOP");
     for child in [get, put] {
@@ -242,7 +242,7 @@ fn a_helper_that_returns_without_its_blocks_receives_no_blocks_of_puts() {
     assert!(!layout.contains(&victim), "{layout}");
     let film = cluster.path("film");
     let film = film.to_str().unwrap();
-    let refused = cluster.mend(&["put", film, "--as", "wide", "--code", "rs-5-3"]);
+    let refused = cluster.mend(&["put", film, "--name", "wide", "--code", "rs-5-3"]);
     refused.fails_with(&[
         &format!("returned without most of its blocks: {victim}"),
         &format!("mount the disk of {victim}"),
@@ -253,7 +253,7 @@ fn a_helper_that_returns_without_its_blocks_receives_no_blocks_of_puts() {
     cluster.eventually("it is whole", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
     cluster.assert_reads("film", &content, &[]);
     cluster.assert_reads("more", &more, &[]);
-    cluster.mend(&["put", film, "--as", "wide", "--code", "rs-5-3"]).ok();
+    cluster.mend(&["put", film, "--name", "wide", "--code", "rs-5-3"]).ok();
 }
 
 /// Opening a pipe waits for its writer.

@@ -13,7 +13,7 @@ fn a_put_right_after_everything_was_started_waits_for_the_cluster() {
         let content = crate::cluster::noise(300_000);
         std::fs::write(cluster.path("film"), &content).unwrap();
         // The put starts before the coordinator listens and before any helper has registered.
-        let put = cluster.spawn(&["put", cluster.path("film").to_str().unwrap(), "--as", "film"]);
+        let put = cluster.spawn(&["put", cluster.path("film").to_str().unwrap(), "--name", "film"]);
         cluster.start(&["coordinator"]);
         for helper in 1..=6 {
             cluster.start(&["helper", &format!("h{helper}")]);
@@ -37,12 +37,12 @@ fn a_check_of_a_coordinator_that_is_down_is_one_line_on_stdout() {
 #[test]
 fn a_certificate_of_another_client_is_used_by_name() {
     let cluster = Cluster::new(3, "rs-3-2", "64KiB");
-    cluster.mend(&["--client", "ann", "status"]).fails_with(&["clients/ann"]);
+    cluster.mend(&["--as", "ann", "status"]).fails_with(&["clients/ann"]);
     let issued = cluster.mend(&["issue", "client", "ann"]).ok();
-    assert!(issued.out.contains("--client ann"), "{issued:?}");
+    assert!(issued.out.contains("--as ann"), "{issued:?}");
     std::fs::rename(cluster.folder().join("client"), cluster.folder().join("client-of-admin")).unwrap();
     cluster.mend(&["status"]).fails_with(&["client/cert.pem"]);
-    cluster.mend(&["--client", "ann", "status"]).ok();
+    cluster.mend(&["--as", "ann", "status"]).ok();
 }
 
 /// Root may read everything, so the test runs `mend` as another user.

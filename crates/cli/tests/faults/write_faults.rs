@@ -40,12 +40,12 @@ fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
         let content = cluster.put("film", 1 << 20);
         let file = cluster.path("film").to_str().unwrap().to_owned();
         limit_files(&cluster, Some(limit));
-        cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["catalog"]);
+        cluster.mend(&["put", &file, "--name", "more"]).fails_with(&["catalog"]);
         let check = cluster.mend(&["status", "--check"]);
         assert!(check.code == 2 && check.out.contains("READ-ONLY"), "{check:?}");
         assert!(first_line(&cluster).starts_with("READ-ONLY"), "{}", first_line(&cluster));
         // The next put is refused before any data moves.
-        cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["nothing can be stored", "mend status"]);
+        cluster.mend(&["put", &file, "--name", "more"]).fails_with(&["nothing can be stored", "mend status"]);
         // Blocks lost meanwhile are reported, and reads continue.
         let lost = cluster.block_name("1.0");
         std::fs::remove_file(cluster.block_file("1.0")).unwrap();
@@ -66,7 +66,7 @@ fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
         cluster.eventually("the helpers are back", |cluster| first_line(cluster).starts_with("DEGRADED"));
         assert_eq!(blocks_lost(&cluster), 1);
         cluster.mend(&["repair", "--all"]).ok();
-        cluster.mend(&["put", &file, "--as", "more"]).ok();
+        cluster.mend(&["put", &file, "--name", "more"]).ok();
         assert!(first_line(&cluster).starts_with("safe"), "{}", first_line(&cluster));
         cluster.assert_reads("film", &content, &[]);
         cluster.assert_reads("more", &content, &[]);
@@ -85,7 +85,7 @@ fn checks_before_a_stop_count_losses_that_cannot_be_recorded() {
     cluster.mend(&["node", "ok-to-stop", &holders[2]]).ok();
     limit_files(&cluster, Some(0));
     let file = cluster.path("film").to_str().unwrap().to_owned();
-    cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["catalog"]);
+    cluster.mend(&["put", &file, "--name", "more"]).fails_with(&["catalog"]);
     let lost: Vec<String> = (0..2).map(|index| cluster.block_name(&format!("1.{index}"))).collect();
     for index in 0..2 {
         std::fs::remove_file(cluster.block_file(&format!("1.{index}"))).unwrap();
@@ -116,7 +116,7 @@ fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {
     cluster.put("other", 1 << 20);
     limit_files(&cluster, Some(4096));
     let file = cluster.path("film").to_str().unwrap().to_owned();
-    cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["catalog"]);
+    cluster.mend(&["put", &file, "--name", "more"]).fails_with(&["catalog"]);
     std::fs::rename(&older, &catalog).unwrap();
     // The coordinator may still have its own file open. It opens the older file when it retries.
     std::thread::sleep(std::time::Duration::from_secs(3));
@@ -144,7 +144,7 @@ fn nothing_is_confirmed_while_the_catalog_is_moved_away() {
     let file = cluster.path("film").to_str().unwrap().to_owned();
     let away = cluster.path("away");
     std::fs::rename(&catalog, &away).unwrap();
-    cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["was moved, replaced or removed"]);
+    cluster.mend(&["put", &file, "--name", "more"]).fails_with(&["was moved, replaced or removed"]);
     let check = cluster.mend(&["status", "--check"]);
     assert!(
         check.code == 2 && check.out.contains("READ-ONLY") && check.out.contains("move the"),
@@ -153,7 +153,7 @@ fn nothing_is_confirmed_while_the_catalog_is_moved_away() {
     cluster.assert_reads("film", &content, &[]);
     std::fs::rename(&away, &catalog).unwrap();
     cluster.eventually("the catalog is back", |cluster| first_line(cluster).starts_with("safe"));
-    cluster.mend(&["put", &file, "--as", "more"]).ok();
+    cluster.mend(&["put", &file, "--name", "more"]).ok();
     // The status reports a replaced catalog even if nothing is written.
     std::fs::copy(&catalog, &away).unwrap();
     std::fs::rename(&away, &catalog).unwrap();

@@ -135,7 +135,7 @@ impl Thrash {
             let content = Content { number: rng.u64(..), bytes: rng.usize(500_000..3_000_000) };
             let name = format!("{kind} {number}");
             fs::write(&source, content.make()).unwrap();
-            let put = self.one("put", &["put", source.to_str().expect("a plain name"), "--as", &name]);
+            let put = self.one("put", &["put", source.to_str().expect("a plain name"), "--name", &name]);
             if put.code == Some(0) {
                 done.push((name, content));
             }

@@ -114,7 +114,7 @@ impl Operation {
                 let (source, block) = (text(self.source(cluster)), block_bytes.to_string());
                 let chunk = (block_bytes / chunks).to_string();
                 words.extend(
-                    ["put", &source, "--as", name, "--code", code, "--block-size", &block].map(Into::into),
+                    ["put", &source, "--name", name, "--code", code, "--block-size", &block].map(Into::into),
                 );
                 words.extend(["--chunk", &chunk].map(Into::into));
                 words.extend(replace.then(|| "--replace".to_owned()));

@@ -18,7 +18,7 @@ use views::endpoints::{Endpoint, Method, PathParameter, RequestBody};
 
 use super::asking::{ApiError, Asking};
 use super::auditing::Audited;
-use crate::http::Caller;
+use serving::Caller;
 
 /// Maximum size of a request body in bytes.
 const REQUEST_BYTES: usize = 64 << 10;

@@ -1,0 +1,39 @@
+//! The events that the coordinator pushes to subscribers.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{Condition, HistoryEntry, RepairView};
+
+/// A message of the stream of events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum PushedEvent {
+    /// The conditions of the cluster, all of them: at the beginning of the stream, and after each change.
+    Conditions {
+        /// The conditions.
+        conditions: Vec<Condition>,
+    },
+    /// A new entry of the history.
+    History {
+        /// The entry.
+        entry: HistoryEntry,
+    },
+    /// The progress of a repair, without its stripes: for open repairs at the beginning of the stream, after each
+    /// change, and when a repair has ended.
+    Repair {
+        /// The repair.
+        repair: Box<RepairView>,
+    },
+}
+
+impl PushedEvent {
+    /// Returns the name of the event in the stream, which is also its `kind`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Conditions { .. } => "conditions",
+            Self::History { .. } => "history",
+            Self::Repair { .. } => "repair",
+        }
+    }
+}
