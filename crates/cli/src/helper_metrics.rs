@@ -18,6 +18,7 @@ use helper::{Activity, DISK_BOUNDS, Moved, Purpose, Times, Traffic};
 use serving::{CONTENT_TYPE, Caller, Door, Figures, Writer};
 use store_api::Blocks;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::failure::Failure;
@@ -36,6 +37,8 @@ pub struct Metrics {
 struct Subject {
     activity: Activity,
     blocks: SharedBlocks,
+    /// Admits one question to the disk at a time, so that a disk that hangs occupies one thread.
+    asking: Arc<Semaphore>,
     identity: Identity,
     started: Instant,
 }
@@ -58,12 +61,12 @@ impl Metrics {
 
     /// Serves until the future is dropped.
     pub async fn serve(self, activity: Activity, blocks: SharedBlocks, identity: Identity, descriptors: u64) {
-        let tls = identity.server_config();
+        let (tls, asking) = (identity.server_config(), Arc::new(Semaphore::new(1)));
         let router = Router::new()
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(readiness))
-            .with_state(Subject { activity, blocks, identity, started: Instant::now() });
+            .with_state(Subject { activity, blocks, asking, identity, started: Instant::now() });
         if self.address.ip().is_loopback() {
             // It returns only if the listener fails for good, which a bound listener does not.
             if let Err(error) = axum::serve(self.listener, router).await {
@@ -120,7 +123,16 @@ impl Subject {
     async fn free_bytes(&self) -> Result<u64, String> {
         let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let blocks = blocks.ok_or("the folder of blocks is not open")?;
-        match timeout(DISK_LIMIT, tokio::task::spawn_blocking(move || blocks.free_bytes())).await {
+        let asking = self.asking.clone();
+        let answer = async {
+            let permit = asking.acquire_owned().await;
+            let ask = move || {
+                let _permit = permit;
+                blocks.free_bytes()
+            };
+            tokio::task::spawn_blocking(ask).await
+        };
+        match timeout(DISK_LIMIT, answer).await {
             Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("the disk has not answered for {} s", DISK_LIMIT.as_secs())),

@@ -499,8 +499,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts a proposed item that cannot start now back into the queue. It waits there until something
-    /// changes.
+    /// Puts a proposed item that cannot start now back into the queue. It waits there until the facts change, or until
+    /// [`try_again`](Self::try_again).
     ///
     /// # Panics
     /// If the item is not proposed.
@@ -508,6 +508,12 @@ impl Scheduler {
         self.backlog.assert_proposed(item);
         self.backlog.item_mut(item.0).sat_out = Some(self.scan.news());
         self.return_to_queue(item.0);
+    }
+
+    /// Tries all waiting items again, because the reason for which the driver put items back has gone. The scheduler
+    /// does not notice the end of a reason outside of the facts that it was told.
+    pub fn try_again(&mut self) {
+        self.scan.restart();
     }
 
     /// Puts an item back into the queue without counting that as news for other waiting items.

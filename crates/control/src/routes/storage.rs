@@ -18,6 +18,7 @@ impl Control {
                 self.abort_puts(&refused);
                 self.take_changes(changes);
                 let held = self.storing.write_path.works();
+                self.repairs.scheduler.try_again();
                 self.storing.put_back(held.into_iter().map(|(number, write)| Ask::Write { number, write }));
             }
             Err(error) => self.storing.write_path.fails(error, self.base.now),

@@ -184,6 +184,32 @@ fn a_repair_is_not_done_before_its_block_is_recorded() {
     cluster.check_picture();
 }
 
+/// After the fault, neither a helper nor a block changes, so nothing else reminds the scheduler of the repair.
+#[test]
+fn a_repair_that_waited_for_the_storage_starts_when_the_storage_works_again() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
+    let first = cluster
+        .ask(|reply| RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }, reply));
+    let stripe = Some(file.layout[0].stripe.stripe.clone());
+    let second = cluster
+        .ask(|reply| RepairCommand::Queue(RepairRequest { stripe, ..RepairRequest::default() }, reply));
+    let (first, second) = (first.unwrap().repair, second.unwrap().repair);
+    cluster.stuck = true;
+    cluster.play();
+    cluster.wait(Duration::from_secs(2));
+    cluster.broken = true;
+    cluster.go_on();
+    assert_eq!(cluster.repair_state(first).state.name(), "failed", "it could not be recorded");
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(cluster.repair_state(second).state.name(), "waiting");
+    cluster.broken = false;
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(cluster.repair_state(second).state.name(), "done");
+    assert!(cluster.status().healthy);
+}
+
 #[test]
 fn a_helper_that_disconnects_before_it_has_a_number_can_register_again() {
     let mut cluster = TestCluster::new(1);
