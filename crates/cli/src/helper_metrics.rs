@@ -14,7 +14,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use cluster::{HelperConfig, Identity, Role};
-use helper::{Activity, DISK_BOUNDS, Moved, Purpose, Times, Traffic};
+use helper::{Activity, Moved, Purpose, Traffic};
 use serving::{CONTENT_TYPE, Caller, Door, Figures, Writer};
 use store_api::Blocks;
 use tokio::net::TcpListener;
@@ -179,14 +179,8 @@ impl Figures for HelperFigures {
         moved("mend_node_written_bytes", "Bytes written to new blocks", |it| it.delivered)?;
         moved("mend_node_checked_bytes", "Bytes read to check blocks", |it| it.checked)?;
         let help = "Durations of reads from the disk, up to 1 MiB each";
-        times(writer, "mend_node_disk_read_seconds", help, self.traffic.disk_reads())?;
+        writer.observed("mend_node_disk_read_seconds", help, self.traffic.disk_reads())?;
         let help = "Durations of writes that may wait for the disk, up to 1 MiB each";
-        times(writer, "mend_node_disk_write_seconds", help, self.traffic.disk_writes())
+        writer.observed("mend_node_disk_write_seconds", help, self.traffic.disk_writes())
     }
-}
-
-fn times(writer: &mut Writer<'_>, name: &str, help: &str, times: &Times) -> fmt::Result {
-    let bounds = DISK_BOUNDS.into_iter().chain([f64::MAX]);
-    let buckets: Vec<(f64, u64)> = bounds.zip(times.buckets()).collect();
-    writer.histogram(name, help, times.sum().as_secs_f64(), &buckets)
 }

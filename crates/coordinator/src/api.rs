@@ -27,13 +27,11 @@ use serving::Door;
 use std::sync::Arc;
 use store_api::PutId;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
 use views::RepairView;
 use views::endpoints::*;
 
-use crate::incoming::Incoming;
-use crate::metrics;
+use crate::metrics::{self, Load};
 use asking::{Answer, ApiError, Asking, failure};
 use pushing::Feed;
 use rights::Members;
@@ -172,19 +170,19 @@ async fn openapi_document(_: Asked<GetOpenApi>) -> Result<Response, ApiError> {
 pub(crate) struct ApiServer {
     pub listener: TcpListener,
     pub door: Arc<Door>,
-    pub events: mpsc::Sender<Incoming>,
+    pub load: Load,
 }
 
 impl ApiServer {
     /// Serves until the future is dropped.
     pub(crate) async fn serve(self) {
-        let core = Asking::new(self.events.clone());
-        let members = Members::new(self.events);
+        let core = Asking::new(self.load.events.clone());
+        let members = Members::new(self.load.events.clone());
         let feed = Arc::<Feed>::default();
         let router: Router = routes(&feed)
             .router()
             .with_state(core.clone())
-            .merge(metrics::router(core.clone()))
+            .merge(metrics::router(core.clone(), self.load))
             .fallback(no_such_path)
             .method_not_allowed_fallback(no_such_method)
             .layer(middleware::from_fn_with_state(members, rights::authorize));

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use prometheus_client::metrics::histogram::Histogram;
 use store_api::OpenError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
@@ -19,6 +20,13 @@ pub(crate) struct Driver {
     connections: BTreeMap<ConnectionId, Outbox>,
     asked: BTreeMap<RequestId, oneshot::Sender<Answer>>,
     start: Instant,
+    /// The seconds that events took.
+    event_seconds: Histogram,
+}
+
+/// Returns an empty histogram of the seconds that events take.
+pub(crate) fn event_seconds() -> Histogram {
+    Histogram::new([0.0001, 0.001, 0.01, 0.1, 1.0, 10.0])
 }
 
 /// Why the driver ends.
@@ -31,9 +39,9 @@ enum End {
 }
 
 impl Driver {
-    pub(crate) fn new(core: Control, storage: StorageThread) -> Self {
+    pub(crate) fn new(core: Control, storage: StorageThread, event_seconds: Histogram) -> Self {
         let (connections, asked) = (BTreeMap::new(), BTreeMap::new());
-        Self { core, storage, connections, asked, start: Instant::now() }
+        Self { core, storage, connections, asked, start: Instant::now(), event_seconds }
     }
 
     /// Runs until the coordinator is stopped or the storage fails for good. In the second case, returns the
@@ -65,6 +73,7 @@ impl Driver {
                 ticked = now.since_start;
                 self.core.handle_tick(now);
                 self.carry_out();
+                self.note(now);
                 continue;
             }
             if let Ok(next) = timeout(due, incoming.recv()).await
@@ -114,8 +123,16 @@ impl Driver {
     }
 
     fn handle(&mut self, event: Event) {
-        self.core.handle(event, self.now());
+        let now = self.now();
+        self.core.handle(event, now);
         self.carry_out();
+        self.note(now);
+    }
+
+    /// Notes how long an event took that was handled at this time.
+    fn note(&self, began: Now) {
+        let took = self.start.elapsed().saturating_sub(began.since_start);
+        self.event_seconds.observe(took.as_secs_f64());
     }
 
     /// Carries out all effects. A connection whose outbox is full is closed and reported to the control plane

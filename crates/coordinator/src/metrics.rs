@@ -12,6 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use control::{ClusterCommand, DURATION_BOUNDS, HelperMetrics, Metrics};
+use prometheus_client::metrics::histogram::Histogram;
 use serving::{CONTENT_TYPE, Figures, Writer, text};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -27,26 +28,35 @@ const HEALTH_LIMIT: Duration = Duration::from_secs(1);
 /// Prometheus scrapes with a limit of ten seconds by default.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(9);
 
+/// The load of the control plane.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    /// The seconds that events took.
+    pub event_seconds: Histogram,
+    /// The queue of events.
+    pub events: mpsc::Sender<Incoming>,
+}
+
 /// Returns the routes of [`PATHS`].
-pub(crate) fn router(core: Asking) -> Router {
+pub(crate) fn router(core: Asking, load: Load) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/readyz", get(readiness))
-        .with_state(core)
+        .with_state((core, load))
 }
 
 /// Serves the routes without encryption, until the future is dropped. Only processes on this machine can connect.
-pub(crate) async fn serve_plain(listener: TcpListener, events: mpsc::Sender<Incoming>) {
+pub(crate) async fn serve_plain(listener: TcpListener, load: Load) {
     // It returns only if the listener fails for good, which a bound listener does not.
-    if let Err(error) = axum::serve(listener, router(Asking::new(events))).await {
+    if let Err(error) = axum::serve(listener, router(Asking::new(load.events.clone()), load)).await {
         tracing::error!(%error, "metrics are no longer served");
     }
 }
 
-async fn metrics(State(core): State<Asking>) -> Response {
+async fn metrics(State((core, load)): State<(Asking, Load)>) -> Response {
     match within(SCRAPE_LIMIT, core.value(ClusterCommand::Metrics)).await {
-        Ok(metrics) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text(All(metrics))).into_response(),
+        Ok(metrics) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text(All(metrics, load))).into_response(),
         Err(why) => unavailable(&why),
     }
 }
@@ -60,7 +70,7 @@ async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, ApiEr
 }
 
 /// Whether the control plane answers.
-async fn health(State(core): State<Asking>) -> Response {
+async fn health(State((core, _)): State<(Asking, Load)>) -> Response {
     match within(HEALTH_LIMIT, core.value(ClusterCommand::Settings)).await {
         Ok(_) => "ok\n".into_response(),
         Err(why) => unavailable(&why),
@@ -68,7 +78,7 @@ async fn health(State(core): State<Asking>) -> Response {
 }
 
 /// Whether the coordinator can carry out changes and repairs.
-async fn readiness(State(core): State<Asking>) -> Response {
+async fn readiness(State((core, _)): State<(Asking, Load)>) -> Response {
     let metrics = match within(HEALTH_LIMIT, core.value(ClusterCommand::Metrics)).await {
         Ok(metrics) => metrics,
         Err(why) => return unavailable(&why),
@@ -89,13 +99,22 @@ fn unavailable(why: &str) -> Response {
 }
 
 #[derive(Debug)]
-struct All(Metrics);
+struct All(Metrics, Load);
 
 impl Figures for All {
     fn write(&self, writer: &mut Writer<'_>) -> fmt::Result {
         let metrics = &self.0;
         let uptime = Some(metrics.uptime.as_secs_f64());
         writer.gauge("mend_uptime_seconds", "Time since the start of the coordinator", uptime)?;
+        let Load { event_seconds, events } = &self.1;
+        let help = "Times that the control plane took for an event";
+        writer.observed("mend_event_seconds", help, event_seconds)?;
+        let waiting = events.max_capacity() - events.capacity();
+        writer.gauge(
+            "mend_events_waiting",
+            "Events that wait for the control plane",
+            Some(waiting as f64),
+        )?;
         conditions(metrics, writer)?;
         data(metrics, writer)?;
         helpers(&metrics.helpers, metrics, writer)?;
@@ -286,7 +305,10 @@ mod tests {
             writes_in_flight: 0,
         };
         let begun = Instant::now();
-        let text = text(All(metrics));
+        let text = text(All(
+            metrics,
+            Load { event_seconds: crate::driver::event_seconds(), events: mpsc::channel(1).0 },
+        ));
         println!("{} bytes in {:?}", text.len(), begun.elapsed());
         assert!((100_000..1 << 20).contains(&text.len()), "{}", text.len());
     }

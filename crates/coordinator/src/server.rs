@@ -17,9 +17,9 @@ use tokio::time::Instant;
 use crate::api::ApiServer;
 use crate::config::CoordinatorConfig;
 use crate::connections::ControlServer;
-use crate::driver::{Driver, unix_ms};
+use crate::driver::{Driver, event_seconds, unix_ms};
 use crate::incoming::Incoming;
-use crate::metrics;
+use crate::metrics::{self, Load};
 use crate::storage::StorageThread;
 use control::{Control, Event, HealPolicy, Now, Opened, Settings};
 
@@ -141,7 +141,8 @@ pub async fn start(config: CoordinatorConfig, storage: Storage) -> Result<Handle
         None => None,
     };
     let (events, incoming) = mpsc::channel(EVENTS_WAITING);
-    let ended = start_core(&config, storage, incoming, events.clone())?;
+    let load = Load { event_seconds: event_seconds(), events: events.clone() };
+    let ended = start_core(&config, storage, incoming, &load)?;
     let tls = identity.server_config();
     let control = ControlServer {
         listener: control_listener,
@@ -150,12 +151,12 @@ pub async fn start(config: CoordinatorConfig, storage: Storage) -> Result<Handle
         events: events.clone(),
     };
     let door = Door::new("API", tls, config.descriptors);
-    let api = ApiServer { listener: api_listener, door, events: events.clone() };
+    let api = ApiServer { listener: api_listener, door, load: load.clone() };
     let refreshing = keep_fresh(identity, events.clone());
     let mut servers =
         vec![tokio::spawn(control.serve()), tokio::spawn(api.serve()), tokio::spawn(refreshing)];
     let metrics_addr = metrics_listener.map(|(listener, address)| {
-        servers.push(tokio::spawn(metrics::serve_plain(listener, events.clone())));
+        servers.push(tokio::spawn(metrics::serve_plain(listener, load)));
         address
     });
     tracing::info!(%api_addr, %control_addr, "coordinator is up");
@@ -215,7 +216,7 @@ fn start_core(
     config: &CoordinatorConfig,
     mut storage: Storage,
     events: mpsc::Receiver<Incoming>,
-    answers: mpsc::Sender<Incoming>,
+    load: &Load,
 ) -> Result<oneshot::Receiver<Option<OpenError>>, RunError> {
     let cluster = config.cluster.config();
     let settings = Settings {
@@ -240,10 +241,11 @@ fn start_core(
     if cluster.encrypts_data_edges() {
         core.handle(Event::EncryptEdges, Now { unix_ms: unix_ms(), ..Now::default() });
     }
-    let storage = StorageThread::start(storage, term, answers).map_err(RunError::Thread)?;
+    let storage = StorageThread::start(storage, term, load.events.clone()).map_err(RunError::Thread)?;
     let (end, ended) = oneshot::channel();
+    let event_seconds = load.event_seconds.clone();
     let work = move || {
-        let lost = Driver::new(core, storage).run(events);
+        let lost = Driver::new(core, storage, event_seconds).run(events);
         let _ = end.send(lost); // The receiver may be gone. After a panic, the sender is dropped instead.
     };
     thread::Builder::new().name("coordinator".into()).spawn(work).map_err(RunError::Thread)?;

@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use prometheus_client::metrics::histogram::Histogram;
 use repair::{BlockId, Buffer, Transfer};
 use store_api::{BlockError, BlockReader, Delivery};
 use tokio::task::JoinHandle;
 
-use crate::traffic::{Times, Traffic};
+use crate::traffic::Traffic;
 
 /// The maximum number of bytes in a batch.
 const BATCH_BYTES: usize = 1 << 20;
@@ -84,7 +85,7 @@ pub(crate) trait DiskJob: Send + 'static {
     fn run_without_waiting(&mut self) -> Result<bool, DiskError>;
     fn bytes(&self) -> usize;
     /// The histogram of the operation's durations.
-    fn times(traffic: &Traffic) -> &Times;
+    fn times(traffic: &Traffic) -> &Histogram;
 }
 
 impl<J: DiskJob> DiskQueue<J> {
@@ -141,7 +142,7 @@ impl<J: DiskJob> DiskQueue<J> {
             self.batch = Some(tokio::task::spawn_blocking(move || {
                 let begun = Instant::now();
                 let done = jobs.iter_mut().try_for_each(DiskJob::run);
-                J::times(&traffic).note(begun.elapsed());
+                J::times(&traffic).observe(begun.elapsed().as_secs_f64());
                 done.map(|()| jobs)
             }));
         }
@@ -171,7 +172,7 @@ impl DiskJob for ReadJob {
         self.fill(|reader, offset, bytes| reader.read_if_cached(offset, bytes))
     }
 
-    fn times(traffic: &Traffic) -> &Times {
+    fn times(traffic: &Traffic) -> &Histogram {
         traffic.disk_reads()
     }
 
@@ -228,7 +229,7 @@ impl DiskJob for WriteJob {
         self.write(&mut writer).map(|()| true)
     }
 
-    fn times(traffic: &Traffic) -> &Times {
+    fn times(traffic: &Traffic) -> &Histogram {
         traffic.disk_writes()
     }
 

@@ -46,5 +46,5 @@ pub use local::{Ends, Local, Requests};
 pub use outbox::{MAX_WAITING, Outgoing, Reports, Unsent, outbox};
 pub use rendezvous::Rendezvous;
 pub use session::{CONNECT_LIMIT, ConnectError, Incoming, Session};
-pub use traffic::{DISK_BOUNDS, Moved, Purpose, Times, Traffic};
+pub use traffic::{Moved, Purpose, Traffic};
 pub use workers::Workers;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
+use prometheus_client::metrics::histogram::Histogram;
 use repair::Class;
 
-/// The upper bounds of the histograms of disk operations, in seconds; a last bucket has no bound.
-pub const DISK_BOUNDS: [f64; 8] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0];
+/// The upper bounds of the histograms of disk operations, in seconds.
+const DISK_BOUNDS: [f64; 8] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0];
 
 /// The purpose of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +57,18 @@ pub struct Traffic {
     counters: Arc<Counters>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counters {
     by_purpose: [Moving; Purpose::ALL.len()],
-    reads: Times,
-    writes: Times,
+    reads: Histogram,
+    writes: Histogram,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let [reads, writes] = [DISK_BOUNDS; 2].map(Histogram::new);
+        Self { by_purpose: Default::default(), reads, writes }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -109,13 +116,13 @@ impl Traffic {
         Moved { sent, received, read, delivered, checked }
     }
 
-    /// Returns how long batches of reads took that could not be served from memory.
-    pub fn disk_reads(&self) -> &Times {
+    /// Returns the seconds that batches of reads took which could not be served from memory.
+    pub fn disk_reads(&self) -> &Histogram {
         &self.counters.reads
     }
 
-    /// Returns how long batches of writes took that could have had to wait for the disk.
-    pub fn disk_writes(&self) -> &Times {
+    /// Returns the seconds that batches of writes took which could have had to wait for the disk.
+    pub fn disk_writes(&self) -> &Histogram {
         &self.counters.writes
     }
 
@@ -162,32 +169,6 @@ impl Counting {
     }
 }
 
-/// A histogram of durations.
-#[derive(Debug, Default)]
-pub struct Times {
-    buckets: [AtomicU64; DISK_BOUNDS.len() + 1],
-    sum_us: AtomicU64,
-}
-
-impl Times {
-    pub(crate) fn note(&self, time: Duration) {
-        let bucket = DISK_BOUNDS.iter().position(|&bound| time.as_secs_f64() <= bound);
-        self.buckets[bucket.unwrap_or(DISK_BOUNDS.len())].fetch_add(1, Ordering::Relaxed);
-        self.sum_us.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
-    }
-
-    /// Returns the number of durations up to each bound of [`DISK_BOUNDS`] and above the bound before it; the last
-    /// number belongs to no bound.
-    pub fn buckets(&self) -> [u64; DISK_BOUNDS.len() + 1] {
-        std::array::from_fn(|bucket| self.buckets[bucket].load(Ordering::Relaxed))
-    }
-
-    /// Returns the sum of all durations.
-    pub fn sum(&self) -> Duration {
-        Duration::from_micros(self.sum_us.load(Ordering::Relaxed))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,13 +180,5 @@ mod tests {
         traffic.for_purpose(Purpose::Scrub).checked(5);
         assert_eq!(traffic.of(Purpose::Put), Moved { sent: 3, ..Moved::default() });
         assert_eq!(traffic.now(), Moved { sent: 3, checked: 5, ..Moved::default() });
-    }
-
-    #[test]
-    fn durations_fall_into_the_bucket_of_the_next_bound() {
-        let times = Times::default();
-        [1, 2, 5, 100_000].into_iter().for_each(|ms| times.note(Duration::from_millis(ms)));
-        assert_eq!(times.buckets(), [1, 2, 0, 0, 0, 0, 0, 0, 1]);
-        assert_eq!(times.sum(), Duration::from_millis(100_008));
     }
 }

@@ -8,6 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 /// The content type of [`text`].
@@ -46,10 +47,22 @@ impl<F: Figures> Collector for Collected<F> {
 /// Encodes metrics of one kind one after the other.
 pub struct Writer<'e>(DescriptorEncoder<'e>);
 
+const NO_LABELS: &Labels<'static> = &[];
+
 /// The labels of a value.
 type Labels<'l> = [(&'l str, String)];
 
 impl Writer<'_> {
+    /// Writes a histogram that somebody else fills.
+    ///
+    /// # Errors
+    /// Only errors of the writer.
+    pub fn observed(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
+        self.family(name, help, MetricType::Histogram, |encoder| {
+            histogram.encode(encoder.encode_family(&NO_LABELS)?)
+        })
+    }
+
     /// Writes a histogram without labels. `buckets` are upper bounds, each with the number of values up to it and above
     /// the bound before it; the last bound is `f64::MAX`.
     ///
