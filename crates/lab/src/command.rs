@@ -14,6 +14,7 @@ use crate::error::LabError;
 use crate::lab_cluster::{LabCluster, Programs};
 use crate::network::{LabNode, Names, Network, Status};
 use crate::nodes::NodesArgs;
+use crate::pages::{self, Freshness, Page};
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
@@ -54,12 +55,8 @@ pub enum Command {
     },
     /// Reproduce a figure of a paper: a table and a drawing next to the paper's numbers
     Figure {
-        /// The figure's name; `mend lab figures` lists them
-        #[arg(required_unless_present = "all")]
-        name: Option<String>,
-        /// Reproduce all figures
-        #[arg(long, conflicts_with = "name")]
-        all: bool,
+        /// The figure's name; `mend lab figures --list` lists them
+        name: String,
         /// The folder for tables and drawings
         #[arg(long, default_value = "docs/results", value_name = "DIR")]
         out: PathBuf,
@@ -73,8 +70,24 @@ pub enum Command {
         #[arg(long)]
         redraw: bool,
     },
-    /// List the figures
-    Figures,
+    /// Reproduce every figure whose page is not fresh; continues where an earlier run was interrupted
+    Figures {
+        /// Only list the figures
+        #[arg(long, conflicts_with_all = ["check", "index"])]
+        list: bool,
+        /// Only tell which pages are fresh; exits with 1 if some are not
+        #[arg(long, conflicts_with = "index")]
+        check: bool,
+        /// Only write the index of the figures into the README of the pages
+        #[arg(long)]
+        index: bool,
+        /// The folder for tables and drawings
+        #[arg(long, default_value = "docs/results", value_name = "DIR")]
+        out: PathBuf,
+        /// The folder for the JSON reports
+        #[arg(long, default_value = REPORTS, value_name = "DIR")]
+        reports: PathBuf,
+    },
     /// Measure each target and check whether it is met; takes less than ten minutes
     Bench {
         /// The folder for the table
@@ -173,9 +186,15 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
             println!("no lab is up");
         }
         Command::Status => return status(),
-        Command::Figures => print!("{}", figure::list()),
+        Command::Figures { list: true, .. } => print!("{}", figure::list()),
+        Command::Figures { check: true, out, .. } => {
+            let (text, is_fresh) = pages::check(&out);
+            print!("{text}");
+            return Ok(if is_fresh { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Figures { index: true, out, .. } => pages::write_index(&out)?,
         Command::Figure { name, out, reports, redraw: true, .. } => {
-            figure::redraw(name.as_deref(), &Folders { pages: out, reports })?
+            figure::redraw(&name, &Folders { pages: out, reports })?
         }
         measuring => return until_interrupted(move || measure(measuring)),
     }
@@ -205,7 +224,11 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
         }
         Command::Figure { name, out, reports, repetitions, .. } => {
             let folders = Folders { pages: out, reports };
-            figure::measure(&names, &programs, name.as_deref(), &folders, repetitions, &mut say)?;
+            figure::measure(&names, &programs, &name, &folders, repetitions, &mut say)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Figures { out, reports, .. } => {
+            figures(&names, &programs, &Folders { pages: out, reports })?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Bench { out, reports, only } => {
@@ -217,6 +240,20 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
         Command::Seaweedfs { what } => seaweedfs::execute(&names, &programs, &what, &mut say),
         _ => unreachable!("carried out before"),
     }
+}
+
+/// Measures the figures whose pages are not fresh, and writes the index.
+fn figures(names: &Names, programs: &Programs, folders: &Folders) -> Result<(), LabError> {
+    let figures = figure::names();
+    let is_stale =
+        |page: &Page| figures.contains(&page.name) && page.freshness(&folders.pages) != Freshness::Fresh;
+    let stale: Vec<Page> = pages::all().into_iter().filter(is_stale).collect();
+    say(&format!("{} of {} figures are not fresh", stale.len(), figures.len()));
+    for (at, page) in stale.iter().enumerate() {
+        say(&format!("{} of {}: {}", at + 1, stale.len(), page.name));
+        figure::measure(names, programs, &page.name, folders, None, &mut say)?;
+    }
+    pages::write_index(&folders.pages)
 }
 
 fn up(names: &Names, programs: &Programs, topology: &Topology) -> Result<ExitCode, LabError> {

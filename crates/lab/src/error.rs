@@ -78,7 +78,7 @@ pub enum LabError {
         path: PathBuf,
     },
     /// The figure does not exist.
-    #[error("there is no figure `{name}`; `mend lab figures` lists them")]
+    #[error("there is no figure `{name}`; `mend lab figures --list` lists them")]
     NoFigure {
         /// The requested name.
         name: String,

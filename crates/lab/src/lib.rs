@@ -31,6 +31,7 @@ mod model;
 mod network;
 mod network_config;
 pub mod nodes;
+mod pages;
 mod plan_cost;
 mod report;
 mod run;

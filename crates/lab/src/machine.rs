@@ -1,9 +1,10 @@
 //! The machine on which a measurement ran, Mend's version, and the machine's load.
 
 use std::fs;
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
+
+use crate::pages::git;
 
 /// The machine and Mend's version, which readers need to interpret figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +22,8 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Mend's version.
     pub version: String,
-    /// The commit of the lab's checkout, with `+` for local changes; `unknown` outside a checkout.
+    /// The commit of the lab's checkout, with `+` for local changes outside of `docs/results`; `unknown` outside a
+    /// checkout.
     pub commit: String,
 }
 
@@ -84,12 +86,10 @@ fn features(flags: &str) -> Vec<String> {
 }
 
 fn commit() -> Option<String> {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let differs = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    // Pages of results are not measured; one command writes several of them.
+    let differs =
+        !git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results"])?.is_empty();
     Some(if differs { format!("{commit}+") } else { commit })
 }
 

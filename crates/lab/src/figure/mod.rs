@@ -247,6 +247,12 @@ fn parse(text: &str) -> Figure {
     figure
 }
 
+/// Returns the names of all figures, in order.
+pub(crate) fn names() -> Vec<String> {
+    let measured = all().into_iter().map(|figure| figure.figure.name);
+    measured.chain([compute::NAME.to_owned()]).collect()
+}
+
 /// Returns the names, papers and titles of all figures, one per line.
 pub(crate) fn list() -> String {
     let mut lines: Vec<_> =
@@ -259,60 +265,48 @@ fn line(name: &str, paper: &str, title: &str) -> String {
     format!("{name:<13} {paper}: {title}\n")
 }
 
-/// Measures one figure or all, and writes the files.
+/// Measures a figure, and writes its files.
 ///
 /// # Errors
 /// [`LabError`].
 pub fn measure(
     names: &Names,
     programs: &Programs,
-    name: Option<&str>,
+    name: &str,
     folders: &Folders,
     repetitions: Option<u32>,
     say: Say<'_>,
 ) -> Result<(), LabError> {
-    if name.is_none_or(|name| name == compute::NAME) {
-        compute::measure(folders, say)?;
+    if name == compute::NAME {
+        return compute::measure(folders, say);
     }
-    for mut figure in chosen(name)? {
-        figure.scenario.effort.repetitions = repetitions.unwrap_or(figure.scenario.effort.repetitions).max(1);
-        say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
-        let mut report = crate::run(names, programs, &figure.scenario, say)?;
-        report.constants = figure.figure.time_model.then(Constants::measure);
-        write_json(&folders.report(&figure.figure.name), &report)?;
-        write(&figure, &report, folders)?;
-        say(&format!("{}", folders.page(&figure.figure.name, "md").display()));
-    }
+    let mut figure = chosen(name)?;
+    figure.scenario.effort.repetitions = repetitions.unwrap_or(figure.scenario.effort.repetitions).max(1);
+    say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
+    let mut report = crate::run(names, programs, &figure.scenario, say)?;
+    report.constants = figure.figure.time_model.then(Constants::measure);
+    write_json(&folders.report(&figure.figure.name), &report)?;
+    write(&figure, &report, folders)?;
+    say(&format!("{}", folders.page(&figure.figure.name, "md").display()));
     Ok(())
 }
 
-/// Rewrites tables and drawings from existing reports.
+/// Rewrites the table and the drawing of a figure from its report.
 ///
 /// # Errors
-/// [`LabError`]; a missing report is an error only if `name` is given.
-pub fn redraw(name: Option<&str>, folders: &Folders) -> Result<(), LabError> {
-    for figure in chosen(name)? {
-        let path = folders.report(&figure.figure.name);
-        if name.is_none() && !path.exists() {
-            continue;
-        }
-        let text = fs::read(&path).map_err(LabError::file("read", &path))?;
-        let report: Report = serde_json::from_slice(&text)
-            .map_err(|error| LabError::file("read", &path)(std::io::Error::other(error)))?;
-        write(&figure, &report, folders)?;
-    }
-    Ok(())
+/// [`LabError`].
+pub fn redraw(name: &str, folders: &Folders) -> Result<(), LabError> {
+    let figure = chosen(name)?;
+    let path = folders.report(&figure.figure.name);
+    let text = fs::read(&path).map_err(LabError::file("read", &path))?;
+    let report: Report = serde_json::from_slice(&text)
+        .map_err(|error| LabError::file("read", &path)(std::io::Error::other(error)))?;
+    write(&figure, &report, folders)
 }
 
-fn chosen(name: Option<&str>) -> Result<Vec<Figure>, LabError> {
-    let mut figures = all();
-    if let Some(name) = name {
-        figures.retain(|figure| figure.figure.name == name);
-        if figures.is_empty() && name != compute::NAME {
-            return Err(LabError::NoFigure { name: name.to_owned() });
-        }
-    }
-    Ok(figures)
+fn chosen(name: &str) -> Result<Figure, LabError> {
+    let found = all().into_iter().find(|figure| figure.figure.name == name);
+    found.ok_or_else(|| LabError::NoFigure { name: name.to_owned() })
 }
 
 fn write(figure: &Figure, report: &Report, folders: &Folders) -> Result<(), LabError> {
@@ -365,6 +359,6 @@ mod tests {
                 }
             }
         }
-        assert!(matches!(chosen(Some("tos21-9z")), Err(LabError::NoFigure { .. })));
+        assert!(matches!(chosen("tos21-9z"), Err(LabError::NoFigure { .. })));
     }
 }

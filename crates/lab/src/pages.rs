@@ -1,0 +1,246 @@
+//! The pages of results: the command that makes each, whether the code that it measures has changed since, and the
+//! index of the figures.
+//!
+//! A page is fresh if it was measured on a commit of this branch, without local changes, and if no later commit
+//! changed a path on which it depends.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::LabError;
+use crate::figure;
+
+/// The paths on which every transfer of blocks depends.
+const TRANSFERS: [&str; 7] = [
+    "crates/gf",
+    "crates/codes",
+    "crates/repair",
+    "crates/helper",
+    "crates/client",
+    "crates/stores/dir",
+    "crates/stores/block-files",
+];
+/// The paths on which repairs of many stripes depend in addition.
+const COORDINATION: [&str; 3] = ["crates/recovery", "crates/control", "crates/coordinator"];
+/// The pages that are not figures: name, command, and further paths on which they depend.
+const OTHERS: [(&str, &str, &[&str]); 4] = [
+    ("bench", "mend lab bench", &["lab/bench"]),
+    ("nodes", "mend lab nodes", &["crates/lab/src/nodes"]),
+    ("hdfs", "make bench-hdfs", &["crates/stores/hdfs", "crates/stores/attached", "java"]),
+    ("seaweedfs", "make bench-seaweedfs", &["crates/stores/seaweedfs", "crates/stores/attached"]),
+];
+/// The lines of the README between which the index stands.
+const INDEX_BEGINS: &str = "<!-- The index is written by `mend lab figures --index`. -->";
+const INDEX_ENDS: &str = "<!-- The end of the index. -->";
+/// The heading of the table of claims on a figure's page.
+const CLAIMS: &str = "## The paper and Mend";
+
+/// A page of results.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) name: String,
+    /// The command that makes it.
+    pub(crate) command: String,
+    /// The paths on which its figures depend.
+    paths: Vec<String>,
+}
+
+/// Whether a page is up to date.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    Fresh,
+    /// The page does not exist.
+    Missing,
+    /// The page states no commit.
+    NoCommit,
+    /// The page was measured with changes that were not committed.
+    Modified,
+    /// The page was measured on a commit that is not on this branch.
+    Elsewhere,
+    /// So many later commits changed paths on which the page depends.
+    Stale(u32),
+}
+
+impl fmt::Display for Freshness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fresh => f.write_str("fresh"),
+            Self::Missing => f.write_str("missing"),
+            Self::NoCommit => f.write_str("states no commit"),
+            Self::Modified => f.write_str("measured with local changes"),
+            Self::Elsewhere => f.write_str("measured on a commit that is not on this branch"),
+            Self::Stale(1) => f.write_str("stale: 1 later commit changed what it measures"),
+            Self::Stale(commits) => write!(f, "stale: {commits} later commits changed what it measures"),
+        }
+    }
+}
+
+/// Returns all pages: figures, then the others.
+pub(crate) fn all() -> Vec<Page> {
+    let strings = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
+    let figures = figure::names().into_iter().map(|name| {
+        let mut paths = strings(&TRANSFERS);
+        paths.push(format!("lab/figures/{name}.toml"));
+        Page { command: format!("mend lab figure {name}"), name, paths }
+    });
+    let others = OTHERS.iter().map(|&(name, command, more)| Page {
+        name: name.to_owned(),
+        command: command.to_owned(),
+        paths: strings(&[&TRANSFERS[..], &COORDINATION, more].concat()),
+    });
+    figures.chain(others).collect()
+}
+
+impl Page {
+    /// Compares the page with the history of the checkout in the current folder.
+    pub(crate) fn freshness(&self, pages: &Path) -> Freshness {
+        let Ok(text) = fs::read_to_string(self.file(pages)) else { return Freshness::Missing };
+        let Some((commit, is_modified)) = commit_of(&text) else { return Freshness::NoCommit };
+        if is_modified {
+            return Freshness::Modified;
+        }
+        if git(&["merge-base", "--is-ancestor", &commit, "HEAD"]).is_none() {
+            return Freshness::Elsewhere;
+        }
+        let range = format!("{commit}..HEAD");
+        let mut arguments = vec!["rev-list", "--count", &range, "--"];
+        arguments.extend(self.paths.iter().map(String::as_str));
+        match git(&arguments).and_then(|count| count.parse().ok()) {
+            Some(0) => Freshness::Fresh,
+            Some(commits) => Freshness::Stale(commits),
+            None => Freshness::Elsewhere,
+        }
+    }
+
+    fn file(&self, pages: &Path) -> PathBuf {
+        pages.join(format!("{}.md", self.name))
+    }
+}
+
+/// Returns the state of each page as a line, and whether all are fresh.
+pub(crate) fn check(pages: &Path) -> (String, bool) {
+    let states: Vec<(Page, Freshness)> = all()
+        .into_iter()
+        .map(|page| (page.freshness(pages), page))
+        .map(|(state, page)| (page, state))
+        .collect();
+    let line = |(page, state): &(Page, Freshness)| format!("{:<28} {state} ({})\n", page.name, page.command);
+    let is_fresh = states.iter().all(|(_, state)| *state == Freshness::Fresh);
+    (states.iter().map(line).collect(), is_fresh)
+}
+
+/// Writes the index of the figures into the README of the pages, from the claims on the pages.
+///
+/// # Errors
+/// If the README cannot be read or written, or has no place for the index.
+pub(crate) fn write_index(pages: &Path) -> Result<(), LabError> {
+    let readme = pages.join("README.md");
+    let text = fs::read_to_string(&readme).map_err(LabError::file("read", &readme))?;
+    let place = text.split_once(INDEX_BEGINS).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(INDEX_ENDS)?;
+        Some((before, after))
+    });
+    let Some((before, after)) = place else {
+        let missing = std::io::Error::other(format!("it lacks the line {INDEX_BEGINS}"));
+        return Err(LabError::file("update", &readme)(missing));
+    };
+    let rows: String = figure::names().iter().filter_map(|name| rows_of(name, pages)).collect();
+    let index = format!(
+        "{INDEX_BEGINS}\n\n| page | figure | claim | the paper | here | measured |\n|---|---|---|---|---|---|\n{rows}\n"
+    );
+    let text = format!("{before}{index}{INDEX_ENDS}{after}");
+    fs::write(&readme, text).map_err(LabError::file("write", &readme))
+}
+
+/// Returns the rows of a figure in the index; `None` if its page does not exist.
+fn rows_of(name: &str, pages: &Path) -> Option<String> {
+    let text = fs::read_to_string(pages.join(format!("{name}.md"))).ok()?;
+    let title = text.lines().next()?.trim_start_matches("# ").to_owned();
+    let date = commit_of(&text).and_then(|(commit, _)| git(&["show", "-s", "--format=%cs", &commit]));
+    let date = date.unwrap_or_else(|| "unknown".to_owned());
+    let row = |claim: &str, paper: &str, here: &str| {
+        format!("| [{name}]({name}.md) | {title} | {claim} | {paper} | {here} | {date} |\n")
+    };
+    let claims = claims_of(&text);
+    Some(match claims.is_empty() {
+        true => row("", "", "see the page"),
+        false => claims.iter().map(|[claim, paper, here]| row(claim, paper, here)).collect(),
+    })
+}
+
+/// Returns the claims in the table of a figure's page that have a number of the paper: claim, paper, measured.
+fn claims_of(page: &str) -> Vec<[String; 3]> {
+    let Some((_, rest)) = page.split_once(CLAIMS) else { return Vec::new() };
+    let table = rest.split("\n## ").next().unwrap_or_default();
+    let cells = |line: &str| -> Option<[String; 3]> {
+        let cells: Vec<String> =
+            line.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+        cells.try_into().ok()
+    };
+    let rows = table.lines().filter(|line| line.starts_with('|')).skip(2);
+    rows.filter_map(cells).filter(|[_, paper, _]| !paper.is_empty()).collect()
+}
+
+/// Returns the first commit that a page states, and whether there were local changes.
+fn commit_of(page: &str) -> Option<(String, bool)> {
+    let is_hex = |letter: char| letter.is_ascii_hexdigit();
+    page.match_indices("commit ").find_map(|(at, word)| {
+        let rest = &page[at + word.len()..];
+        let commit: String = rest.chars().take_while(|&letter| is_hex(letter)).collect();
+        (commit.len() >= 7).then(|| (commit.clone(), rest[commit.len()..].starts_with('+')))
+    })
+}
+
+/// Runs git; returns its trimmed output, or `None` if it failed.
+pub(crate) fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# T (X'21), figure 1: A\n\nMachine: m; commit 0123456789ab+.\n\n## The paper and Mend\n\n\
+                        | what | paper | here |\n| --- | --- | --- |\n| less | 9% | 8% |\n| own |  | 7 |\n\n## Next\n\n\
+                        | a | b | c |\n";
+
+    #[test]
+    fn a_page_states_its_commit_and_its_claims() {
+        assert_eq!(commit_of(PAGE), Some(("0123456789ab".to_owned(), true)));
+        assert_eq!(
+            commit_of("a commit of today, commit 94f43d6e23ac; x"),
+            Some(("94f43d6e23ac".to_owned(), false))
+        );
+        assert_eq!(commit_of("no commit"), None);
+        assert_eq!(claims_of(PAGE), [["less", "9%", "8%"].map(str::to_owned)]);
+    }
+
+    #[test]
+    fn every_page_has_a_command_and_existing_paths() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for page in all() {
+            assert!(page.file(&root.join("docs/results")).is_file(), "{}", page.name);
+            for path in page.paths.iter().filter(|path| !path.starts_with("lab/figures/")) {
+                assert!(root.join(path).exists(), "{}: {path}", page.name);
+            }
+        }
+    }
+
+    #[test]
+    fn pages_without_a_usable_commit_are_not_fresh() {
+        let folder = tempfile::tempdir().unwrap();
+        let page =
+            Page { name: "x".to_owned(), command: String::new(), paths: vec!["crates/lab".to_owned()] };
+        assert_eq!(page.freshness(folder.path()), Freshness::Missing);
+        let write = |text: &str| fs::write(folder.path().join("x.md"), text).unwrap();
+        write("nothing");
+        assert_eq!(page.freshness(folder.path()), Freshness::NoCommit);
+        write(PAGE);
+        assert_eq!(page.freshness(folder.path()), Freshness::Modified);
+        write("commit 0123456789ab.");
+        assert_eq!(page.freshness(folder.path()), Freshness::Elsewhere);
+    }
+}
