@@ -468,7 +468,7 @@ impl Control {
     /// Ends the start-up phase once the store has been listed and all expected helpers have reconnected or
     /// timed out.
     fn settle(&mut self) {
-        let expected = || self.nodes.awaited(&self.base).next().is_none();
+        let expected = || self.nodes.registry.awaited(&self.base).next().is_none();
         let is_listed = self.stripes.news.unlisted().is_none();
         if !self.nodes.settled && is_listed && (self.base.now >= SETTLE_LIMIT || expected()) {
             self.nodes.settled = true;

@@ -406,16 +406,9 @@ impl Scheduler {
         }
     }
 
-    /// Pauses a repair: none of its items starts until it is resumed. Running jobs continue.
-    pub fn pause(&mut self, id: RepairId) {
-        if self.backlog.set_paused(id, true) {
-            self.scan.restart();
-        }
-    }
-
-    /// Resumes a paused repair.
-    pub fn resume(&mut self, id: RepairId) {
-        if self.backlog.set_paused(id, false) {
+    /// Pauses or resumes a repair. While it is paused, none of its items starts; running jobs continue.
+    pub fn set_paused(&mut self, id: RepairId, paused: bool) {
+        if self.backlog.set_paused(id, paused) {
             self.scan.restart();
         }
     }

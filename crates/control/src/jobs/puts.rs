@@ -355,7 +355,7 @@ impl Jobs {
         let candidates = self.candidates(facts, block_bytes);
         let (usable, needed) = (candidates.len(), code.blocks());
         spread(candidates, [], needed, &mut out.rng).ok_or_else(|| {
-            let awaited = facts.nodes.unregistered(facts.base);
+            let awaited = unregistered(facts.nodes, facts.base);
             match awaited.is_empty() {
                 false => RequestError::Settling { awaited },
                 true => RequestError::from(FileError::TooFewHelpers {
@@ -398,17 +398,15 @@ impl Jobs {
     }
 }
 
-impl Nodes {
-    /// Returns the helpers in mend.toml that may still register, because the coordinator has just started. A helper
-    /// that has registered since then and is down again is not one of them.
-    fn unregistered(&self, base: &Base) -> Vec<String> {
-        let Some(helpers) = base.settings.helpers.as_ref().filter(|_| base.now < SETTLE_LIMIT) else {
-            return Vec::new();
-        };
-        let seen = self.live_helpers().chain(self.registry.gone());
-        let seen: BTreeSet<String> = seen.map(|node| self.name(node)).collect();
-        sorted(helpers.difference(&seen).cloned())
-    }
+/// Returns the helpers in mend.toml that may still register, because the coordinator has just started. A helper
+/// that has registered since then and is down again is not one of them.
+fn unregistered(nodes: &Nodes, base: &Base) -> Vec<String> {
+    let Some(helpers) = base.settings.helpers.as_ref().filter(|_| base.now < SETTLE_LIMIT) else {
+        return Vec::new();
+    };
+    let seen = nodes.live_helpers().chain(nodes.registry.gone());
+    let seen: BTreeSet<String> = seen.map(|node| nodes.name(node)).collect();
+    sorted(helpers.difference(&seen).cloned())
 }
 
 impl OpenPuts {

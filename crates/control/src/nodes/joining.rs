@@ -10,6 +10,7 @@ use crate::base::Base;
 use crate::effect::Effect;
 use crate::nodes::Nodes;
 use crate::nodes::node::Node;
+use crate::nodes::registry::Registry;
 use crate::out::Out;
 
 /// The reason for refusing a node.
@@ -97,4 +98,13 @@ pub(crate) fn view_of(role: &Role, name: &str, hello: &Hello) -> NodeProfile {
     view.rack = hello.rack.clone();
     view.free_bytes = hello.free_bytes;
     view
+}
+
+impl Registry {
+    /// Returns the helpers of the catalog that have not connected since the coordinator's start.
+    pub(crate) fn awaited(&self, base: &Base) -> impl Iterator<Item = NodeId> {
+        self.ids().filter(move |&node| {
+            !self.is_retired(node) && !self.is_up(node) && !self.has_no_helper(base, node)
+        })
+    }
 }

@@ -112,21 +112,12 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// Returns the helpers of the catalog that have not connected since the coordinator's start.
-    pub(crate) fn awaited(&self, base: &Base) -> impl Iterator<Item = NodeId> {
-        self.registry.ids().filter(move |&node| {
-            !self.registry.is_retired(node)
-                && !self.is_connected(node)
-                && !self.registry.has_no_helper(base, node)
-        })
-    }
-
     /// Checks that the coordinator no longer waits for helpers to register.
     pub(crate) fn check_settled(&self, base: &Base) -> Result<(), RequestError> {
         match self.settled {
             true => Ok(()),
             false => {
-                let awaited = sorted(self.awaited(base).map(|node| self.name(node)));
+                let awaited = sorted(self.registry.awaited(base).map(|node| self.name(node)));
                 Err(RequestError::Settling { awaited })
             }
         }

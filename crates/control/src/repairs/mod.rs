@@ -113,7 +113,7 @@ impl Repairs {
     pub(crate) fn add(&mut self, id: u64, order: Order) {
         self.scheduler.open(RepairId(id), order.spec());
         if order.paused {
-            self.scheduler.pause(RepairId(id));
+            self.scheduler.set_paused(RepairId(id), true);
         }
         self.queue.add(id, order);
     }

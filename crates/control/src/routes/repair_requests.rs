@@ -74,14 +74,12 @@ pub(super) fn cancel_repair(control: &mut Control, id: u64) -> Result<RepairView
 fn pause_repair(control: &mut Control, id: u64, paused: bool) -> Result<RepairView, RepairError> {
     control.answers().check_open(id)?;
     control.repairs.queue.set_paused(id, paused, control.base.now, &mut control.out);
+    control.repairs.scheduler.set_paused(RepairId(id), paused);
     if paused {
-        control.repairs.scheduler.pause(RepairId(id));
         for job in control.repairs.jobs_of(id) {
             control.with_job(job, Job::pause);
             control.repairs.note_paused(&control.jobs, job);
         }
-    } else {
-        control.repairs.scheduler.resume(RepairId(id));
     }
     control.resume_jobs();
     control.poll_repairs();

@@ -340,11 +340,11 @@ fn a_block_that_comes_back_while_it_waits_needs_no_repair() {
     let mut test = SchedulerTest::new(8);
     test.kill(1);
     test.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4])]);
-    test.scheduler.pause(REPAIR);
+    test.scheduler.set_paused(REPAIR, true);
     test.lose("b", 1, 2);
     assert_eq!(test.work(), [""; 0]);
     test.start(1);
-    test.scheduler.resume(REPAIR);
+    test.scheduler.set_paused(REPAIR, false);
     assert_eq!(test.work(), ["b"], "it lacks another block");
     assert_eq!(test.ended, [("a".into(), End::NothingLost)]);
 }
@@ -357,9 +357,9 @@ fn a_paused_repair_lets_others_pass() {
     test.kill(1);
     test.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4])]);
     test.repair(OTHER, &[("c", [1, 5, 6, 7])]);
-    test.scheduler.pause(REPAIR);
+    test.scheduler.set_paused(REPAIR, true);
     assert_eq!(test.work(), ["c"]);
-    test.scheduler.resume(REPAIR);
+    test.scheduler.set_paused(REPAIR, false);
     assert_eq!(test.work(), ["a", "b"]);
 }
 

@@ -493,11 +493,7 @@ impl Pair {
             }
             Event::Pause(repair, paused) => {
                 let Some(repair) = self.open_repair(repair) else { return };
-                if paused {
-                    self.fast.pause(repair)
-                } else {
-                    self.fast.resume(repair)
-                }
+                self.fast.set_paused(repair, paused);
                 self.slow.repairs.get_mut(&repair).unwrap().paused = paused;
             }
             Event::Cancel(repair) => {
