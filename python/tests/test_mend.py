@@ -140,6 +140,8 @@ class Silent(Case):
         self.fails("TIMED_OUT", mend.connect, FOLDER, timeout=0.3)
 
     def test_interrupt(self):
+        # A shell starts programs in the background with this signal ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         # The other thread can only run if the waiting call has released the GIL.
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         with self.assertRaises(KeyboardInterrupt):
