@@ -338,7 +338,15 @@ pub fn a_server_that_is_drained(world: &mut World) {
         assert_ne!(world.holder(shard).0, leaving, "{shard}");
     }
     let safe = mend.run(&["node", "safe-to-remove", name]);
-    assert!(safe.status.success(), "{safe:?}");
+    // The filer keeps its log in volumes of its own. It may have put one on this server, which is then not safe to
+    // remove, and nothing else may be named.
+    let said = String::from_utf8_lossy(&safe.stdout);
+    let is_log = said.lines().next().is_some_and(|line| {
+        line.starts_with(&format!("NOT safe to remove {name}: "))
+            && line.ends_with(&format!("erasure-coded on {name}"))
+            && !line.contains(';')
+    });
+    assert!(safe.status.success() || is_log, "{safe:?}");
     let history = mend.ask(&["history"]).expect("it answers").to_string();
     assert!(!history.contains("\"state\":\"failed\""), "{history}");
     assert!(mend.run(&["node", "drain", name, "--stop"]).status.success());

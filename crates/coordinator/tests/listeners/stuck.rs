@@ -118,7 +118,8 @@ async fn a_hanging_storage_refuses_excess_requests_and_loses_none() {
         said.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<usize>().ok()).max();
     assert!(number.is_some_and(|waiting| (WAITING..WAITING + UNDER_WAY).contains(&waiting)), "{said}");
     assert!(refused["next_step"].as_str().unwrap().contains("try again later"), "{refused}");
-    assert!(made >= WAITING, "{made}");
+    // The coordinator's own records, such as that a condition has begun, occupy some of the places.
+    assert!(made >= WAITING - UNDER_WAY, "{made}");
     let (code, _) = running.http(&admin, "GET", "/v1/status", "").await;
     assert_eq!(code, 200, "what needs nothing stored goes on");
     assert!(!patient.is_finished(), "nothing is acknowledged before it is stored");
