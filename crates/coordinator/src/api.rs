@@ -10,6 +10,7 @@ mod pushing;
 mod rights;
 mod routing;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -24,7 +25,6 @@ use control::{
 };
 use repair::StripeId;
 use serving::Door;
-use std::sync::Arc;
 use store_api::PutId;
 use tokio::net::TcpListener;
 use tokio_util::io::ReaderStream;

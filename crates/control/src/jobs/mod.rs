@@ -173,6 +173,25 @@ impl Jobs {
         }
     }
 
+    /// Notes that a block is bad on a node, for jobs that have stored it there and whose writes are not answered yet.
+    /// The verdict applies once the block is recorded.
+    pub(crate) fn lose_unrecorded(
+        &mut self,
+        stripe: &StripeId,
+        block: BlockIndex,
+        node: NodeId,
+        problem: &BlockProblem,
+    ) {
+        let records = |running: &&mut RunningJob| {
+            running.stripe == *stripe
+                && running.recording > 0
+                && running.holders[usize::from(block.0)] == Some(node)
+        };
+        for running in self.running.values_mut().filter(records) {
+            running.lost_meanwhile.push((block, problem.clone()));
+        }
+    }
+
     fn lose_block(
         &mut self,
         facts: Facts<'_>,

@@ -66,6 +66,9 @@ impl Control {
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let still = current.as_ref() == Some(&known);
         let is_good = still && problem.is_none();
+        if let Some(problem) = &problem {
+            self.jobs.lose_unrecorded(&stripe, index, node, problem);
+        }
         match (result_digest, &current) {
             // The block's home may have returned without the block, so the current record decides.
             (Some(digest), Some(current)) if is_found(&self.base.store, node, current) => {

@@ -2,6 +2,10 @@
 //!
 //! `docs/reference/roles.md` has the table.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
@@ -9,14 +13,11 @@ use axum::response::Response;
 use cluster::Role;
 use control::Event;
 use serving::Caller;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 use tokio::sync::mpsc;
 use views::endpoints::{
-    CancelRepair, DescribeStripe, GetOpenApi, GetRepair, ListContradictions, QueueRepair,
+    CancelRepair, DescribeStripe, ENDPOINTS, Endpoint, GetOpenApi, GetRepair, ListContradictions, Method,
+    QueueRepair, Right,
 };
-use views::endpoints::{ENDPOINTS, Endpoint, Method, Right};
 
 use super::asking::failure;
 use crate::incoming::Incoming;
@@ -69,6 +70,8 @@ pub(super) async fn authorize(
         return next.run(request).await;
     }
     let role = caller.role.map_or_else(|| "of no known role".to_owned(), |role| format!("that of {role}"));
+    // Not in the audit: a member without rights could push everything else out of it.
+    tracing::warn!(address = %caller.address, method = %request.method(), path = request.uri().path(), "refused a request: the certificate is {role}");
     let error = format!("this certificate is {role} and does not permit this request");
     let next_step =
         "use another certificate (mend --as NAME); docs/reference/roles.md lists what each role may do";
