@@ -61,7 +61,7 @@ impl Control {
             Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
             Err(problem) => Some(problem),
         };
-        // A verdict about an outdated record is ignored.
+        // A verdict about an outdated record is ignored, but a block that is recorded there by now is verified again.
         let current = self.stripes.picture.stripe(&stripe).ok();
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let still = current.as_ref() == Some(&known);
@@ -80,6 +80,14 @@ impl Control {
                     digest,
                     &mut self.out,
                 );
+            }
+            (_, Some(current))
+                if !still
+                    && problem.as_ref().and_then(state_for).is_some()
+                    && current.state_on(node) == Some(BlockState::Healthy) =>
+            {
+                let outer = outer_facts!(self);
+                self.stripes.look_again(outer, node, stripe.clone(), index, current.clone(), &mut self.out);
             }
             _ if still && known.state_on(node).is_some() => {
                 self.stripes.apply_verdict(
