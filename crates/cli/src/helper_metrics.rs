@@ -79,10 +79,12 @@ impl Metrics {
     }
 }
 
-/// Only monitors and clients may read metrics.
+/// Only monitors and users may read metrics.
 async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
     match caller.role {
-        Some(Role::Monitor(_) | Role::Client(_)) => next.run(request).await,
+        Some(Role::Monitor(_) | Role::Client(_) | Role::Operator(_) | Role::Admin(_)) => {
+            next.run(request).await
+        }
         _ => {
             (StatusCode::FORBIDDEN, "use a monitor's certificate (mend issue monitor NAME)\n").into_response()
         }

@@ -36,7 +36,8 @@ pub fn start(cli: &Cli) -> io::Result<()> {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false); // Reporting them would panic if stderr is a file on a full disk.
+    // Reporting internal errors would panic if stderr is a file on a full disk.
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
     let format = Format::default().with_target(false).without_time();
     match cli.log {
@@ -54,7 +55,7 @@ pub fn start(cli: &Cli) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the time and the number of repetitions stand in a line.
+/// The place of the time and of the number of repetitions in a line.
 #[derive(Clone, Copy)]
 enum Timestamp {
     /// The time at the beginning of the line, the number at its end.

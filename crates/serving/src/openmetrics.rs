@@ -53,7 +53,7 @@ const NO_LABELS: &Labels<'static> = &[];
 type Labels<'l> = [(&'l str, String)];
 
 impl Writer<'_> {
-    /// Writes a histogram that somebody else fills.
+    /// Writes a histogram of prometheus-client.
     ///
     /// # Errors
     /// Only errors of the writer.

@@ -185,7 +185,7 @@ impl Jobs {
         let records = |running: &&mut RunningJob| {
             running.stripe == *stripe
                 && running.recording > 0
-                && running.holders[usize::from(block.0)] == Some(node)
+                && running.holders.get(usize::from(block.0)) == Some(&Some(node))
         };
         for running in self.running.values_mut().filter(records) {
             running.lost_meanwhile.push((block, problem.clone()));

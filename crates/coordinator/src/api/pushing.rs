@@ -17,14 +17,18 @@ use tokio_stream::wrappers::ReceiverStream;
 use views::endpoints::GetEvents;
 use views::{Condition, HistoryEntry, PushedEvent, RepairView};
 
-use super::asking::Asking;
+use super::asking::{ApiError, Asking};
 use super::routing::Asked;
+use crate::driver::unix_ms;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Interval of comments in a stream without events. They show both sides that the connection works.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Maximum number of events that wait for one subscriber.
 const WAITING: usize = 64;
+
+/// Entries of the history since this long before now are always looked at.
+const CLOCK_MARGIN_MS: u64 = 60_000;
 
 /// The state that subscribers see.
 #[derive(Debug, Default)]
@@ -48,7 +52,15 @@ impl Feed {
             while self.latest.receiver_count() == 0 {
                 self.wanted.notified().await;
             }
-            let Ok(status) = core.value(ClusterCommand::Status).await else { return };
+            let status = match core.value(ClusterCommand::Status).await {
+                Ok(status) => status,
+                Err(ApiError::Stopping) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot push events; trying again");
+                    sleep(LOOK_EVERY).await;
+                    continue;
+                }
+            };
             let repairs =
                 status.work.repairs.into_iter().map(|repair| (repair.repair, without_items(repair)));
             let seen = Seen { conditions: status.conditions, repairs: repairs.collect() };
@@ -134,7 +146,9 @@ impl Subscriber {
         if known.is_none_or(|known| known.conditions != now.conditions) {
             self.send(PushedEvent::Conditions { conditions: now.conditions.clone() }).await?;
         }
-        let entries = self.entries(self.history.unwrap_or(0), usize::MAX).await?;
+        // If the clock was set back, new entries are older than the last one.
+        let since = self.history.unwrap_or(0).min(unix_ms().saturating_sub(CLOCK_MARGIN_MS));
+        let entries = self.entries(since, usize::MAX).await?;
         let last = self.last_entry;
         for entry in entries.into_iter().filter(|entry| entry.number > last) {
             (self.history, self.last_entry) = (Some(entry.at_unix_ms), entry.number);
