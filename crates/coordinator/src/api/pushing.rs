@@ -1,7 +1,7 @@
 //! Pushes conditions, history and the progress of repairs to subscribers, as server-sent events.
 //!
 //! While there are subscribers, one task asks the control plane for its state every second. Each subscriber gets the
-//! difference between this state and what it knows, so that a slow one misses intermediate states but nothing else.
+//! difference from the state that it got last. A slow subscriber misses states in between, and nothing else.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,7 +27,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Maximum number of events that wait for one subscriber.
 const WAITING: usize = 64;
 
-/// Entries of the history since this long before now are always looked at.
+/// Each look at the history goes back at least this far, in milliseconds.
 const CLOCK_MARGIN_MS: u64 = 60_000;
 
 /// The state that subscribers see.

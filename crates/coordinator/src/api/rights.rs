@@ -71,7 +71,7 @@ pub(super) async fn authorize(
     }
     let role = caller.role.map_or_else(|| "of no known role".to_owned(), |role| format!("that of {role}"));
     // Not in the audit: a member without rights could push everything else out of it.
-    // The path is the endpoint's, so that one member causes few different lines.
+    // The path of the endpoint, without parameters: one member then causes few different lines.
     let (address, method) = (caller.address, request.method());
     tracing::warn!(%address, %method, path, "refused a request: the certificate is {role}");
     let error = format!("this certificate is {role} and does not permit this request");
