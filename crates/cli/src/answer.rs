@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::args::Format;
-use crate::failure::Exit;
+use crate::failure::{Exit, say};
 use crate::format::printable_lines;
 
 /// A verb's result: text for people, JSON for programs, a note for stderr and the exit code.
@@ -68,7 +68,7 @@ impl Answer {
     /// Prints the result on stdout and the note on stderr.
     pub fn print(self, format: Format) -> ExitCode {
         if let Some(note) = &self.note {
-            eprintln!("note: {}", printable_lines(note));
+            say(&format!("note: {}", printable_lines(note)));
         }
         let mut text = match format {
             Format::Text => printable_lines(&self.text).into_owned(),
@@ -82,7 +82,7 @@ impl Answer {
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             // A reader such as `head` may close the pipe early; this is no failure.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                eprintln!("error: cannot write to stdout: {error}");
+                say(&format!("error: cannot write to stdout: {error}"));
                 Exit::Failed.into()
             }
             _ => self.exit.into(),

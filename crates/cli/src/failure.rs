@@ -15,6 +15,12 @@ use crate::format::{printable, printable_lines};
 /// The remedy if a certificate has expired.
 const RENEW: &str = "run `mend renew` on the machine with ca.key";
 
+/// Prints a line on stderr. Ignores errors, because there is no other place to report them: stderr may be a full
+/// disk or a closed pipe. The exit code tells the result in any case.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
 /// Exit codes, as listed in `mend help` and `docs/reference/cli.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
@@ -96,9 +102,9 @@ impl Failure {
     pub fn print(self, format: Format) -> ExitCode {
         match format {
             Format::Text => {
-                eprintln!("error: {}", printable_lines(&self.message));
+                say(&format!("error: {}", printable_lines(&self.message)));
                 if let Some(help) = &self.help {
-                    eprintln!("help: {}", printable_lines(help));
+                    say(&format!("help: {}", printable_lines(help)));
                 }
             }
             Format::Json => {
@@ -106,7 +112,7 @@ impl Failure {
                     json!({ "error": self.message, "help": self.help, "exit_code": self.exit.code() });
                 let text = serde_json::to_string_pretty(&facts).expect("values are JSON");
                 match self.stdout_taken {
-                    true => eprintln!("{text}"),
+                    true => say(&text),
                     // Ignore the error: the reader may have closed the pipe.
                     false => drop(writeln!(io::stdout().lock(), "{text}")),
                 }
@@ -153,7 +159,8 @@ impl From<ClientError> for Failure {
             ClientError::Garbled { .. } => failure
                 .help("find the damage with `mend scrub`, repair it with `mend repair --all`, then run `mend get -o FILE` again")
                 .exit(Exit::Data),
-            ClientError::StoredWrong { .. } => failure
+            ClientError::StoredWrong { .. }
+            | ClientError::Failed { failure: RequestFailure::StoredWrong { .. }, .. } => failure
                 .help("run `mend put` again; if that fails as well, this machine or a helper corrupts data")
                 .exit(Exit::Data),
             ClientError::Failed { failure: RequestFailure::Contradiction { .. }, .. } => failure

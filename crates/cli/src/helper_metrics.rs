@@ -68,11 +68,7 @@ impl Metrics {
             .route("/readyz", get(readiness))
             .with_state(Subject { activity, blocks, asking, identity, started: Instant::now() });
         if self.address.ip().is_loopback() {
-            // It returns only if the listener fails for good, which a bound listener does not.
-            if let Err(error) = axum::serve(self.listener, router).await {
-                tracing::error!(%error, "metrics are no longer served");
-            }
-            return;
+            return serving::serve_plain(self.listener, router).await;
         }
         let door = Door::new("metrics", tls, descriptors);
         serving::serve(self.listener, door, router.layer(middleware::from_fn(authorize))).await;

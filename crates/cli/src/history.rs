@@ -180,6 +180,8 @@ mod tests {
             took_ms: 2000,
             blocks: 3,
             bytes: 6 << 20,
+            moved_blocks: 0,
+            moved_bytes: 0,
             stripes_failed: 1,
             lost_from: nodes(&[("h2", 4)]),
             rebuilt_on: nodes(&[("h10", 1), ("h3", 2)]),

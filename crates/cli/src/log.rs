@@ -50,7 +50,9 @@ pub fn start(cli: &Cli) -> io::Result<()> {
             let format = format.json().flatten_event(true);
             registry.with(lines.event_format(Sparing::new(format, Timestamp::Key))).init();
         }
-        LogFormat::Journald => registry.with(tracing_journald::layer()?).init(),
+        LogFormat::Journald => {
+            registry.with(tracing_journald::layer()?.with_field_prefix(Some("MEND".to_owned()))).init()
+        }
     }
     Ok(())
 }
@@ -102,6 +104,7 @@ where
     ) -> fmt::Result {
         let mut line = String::new();
         self.format.format_event(context, Writer::new(&mut line), event)?;
+        let line = on_one_line(&line);
         let due = self.recent.lock().unwrap_or_else(PoisonError::into_inner).take(line, Instant::now());
         if due.is_empty() {
             return Ok(());
@@ -143,6 +146,20 @@ impl Recent {
     }
 }
 
+/// Escapes control characters within a line, so that a text of a peer cannot look like another line. The formatter has
+/// already escaped those of terminals, other than its own colours.
+fn on_one_line(line: &str) -> String {
+    let escape = |letter: char| letter.is_control() && letter != '\u{1b}';
+    let mut text = String::with_capacity(line.len());
+    for letter in line.trim_end().chars() {
+        match escape(letter) {
+            true => text.extend(letter.escape_default()),
+            false => text.push(letter),
+        }
+    }
+    text
+}
+
 /// Adds the time to a line, and the number of its repetitions if there were any.
 fn stamped(line: &str, now: &str, repeated: u64, timestamp: Timestamp) -> String {
     let text = line.trim_end();
@@ -175,6 +192,12 @@ mod tests {
         assert_eq!(take("a", 12), []);
         assert_eq!(take("c", 30), [line("a", 1), line("c", 0)], "the rest is told with the next line");
         assert_eq!(take("a", 31), [line("a", 0)]);
+    }
+
+    #[test]
+    fn a_text_with_line_ends_stays_on_one_line() {
+        let line = "WARN unknown rack=a\n2026 INFO all is well\r\u{85}b\n";
+        assert_eq!(on_one_line(line), "WARN unknown rack=a\\n2026 INFO all is well\\r\\u{85}b");
     }
 
     #[test]

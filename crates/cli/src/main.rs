@@ -30,7 +30,7 @@ mod status;
 mod verbs;
 mod watching;
 
-use std::io;
+use std::io::{self, Write};
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::thread;
@@ -79,7 +79,8 @@ fn misspelt(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let text = text.trim().strip_prefix("error: ").unwrap_or(&text);
     let facts = serde_json::json!({ "error": text, "help": "mend help", "exit_code": USAGE });
-    println!("{}", serde_json::to_string_pretty(&facts).expect("values are JSON"));
+    let text = serde_json::to_string_pretty(&facts).expect("values are JSON");
+    let _ = writeln!(io::stdout().lock(), "{text}"); // The reader may have closed the pipe.
     ExitCode::from(USAGE)
 }
 

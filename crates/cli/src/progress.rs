@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use client::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::failure::say;
 use crate::format::printable;
 
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
@@ -51,7 +52,7 @@ impl Bar {
     /// Prints `line` to stderr if no bar is shown and `SAID_EVERY` has passed since the last line.
     pub fn say(&self, line: &str) {
         if self.said.get().elapsed() >= SAID_EVERY && !is_shown() {
-            eprintln!("{}", printable(line));
+            say(&printable(line));
             self.said.set(Instant::now());
         }
     }

@@ -24,13 +24,23 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
         return check(client).await;
     }
     let status = client.status().await?;
-    let exit = match () {
-        () if status.stripes.unreadable > 0 || status.stripes.contradictory > 0 => Exit::Data,
-        () if status.catalog.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // The text says STOPPED.
-        () if status.catalog.write_fault.is_some() => Exit::Failed, // The text says READ-ONLY.
-        () => Exit::Done,
-    };
+    let exit = exit_of(&status.conditions);
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
+}
+
+/// Returns the exit code of `mend status`. Like the severity it follows from the conditions, but mutes do not change it.
+fn exit_of(conditions: &[Condition]) -> Exit {
+    let is_critical = |code: ConditionCode| {
+        conditions.iter().any(|condition| condition.code == code && condition.severity == Severity::Critical)
+    };
+    match () {
+        () if is_critical(ConditionCode::Unreadable) || is_critical(ConditionCode::Contradiction) => {
+            Exit::Data
+        }
+        () if is_critical(ConditionCode::CatalogOld) => Exit::Failed, // The text says STOPPED.
+        () if is_critical(ConditionCode::CatalogFailing) => Exit::Failed, // The text says READ-ONLY.
+        () => Exit::Done,
+    }
 }
 
 /// Returns the result of a `status --check` that could not read the coordinator's status.

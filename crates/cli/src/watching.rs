@@ -42,7 +42,14 @@ pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<
 /// Follows all open repairs, also those that begin meanwhile, until none is open. Returns the ended ones.
 async fn await_all(client: &Client) -> Result<Vec<RepairView>, Failure> {
     let mut events = client.events(None).await?;
-    let open = client.status().await?.work.repairs;
+    // Not from the status: a repair that ends between the status and the first events is never pushed.
+    let open = loop {
+        match events.next().await? {
+            Some(PushedEvent::Repairs { repairs }) => break repairs,
+            Some(_) => {}
+            None => return Err(stopped()),
+        }
+    };
     let mut open: BTreeMap<u64, RepairView> = open.into_iter().map(|view| (view.repair, view)).collect();
     let mut ended = BTreeMap::new();
     let mut shown: Option<(u64, Bar)> = None;
@@ -99,8 +106,13 @@ fn event_text(event: &PushedEvent, known: &mut BTreeMap<ConditionCode, Condition
             changes_text(&before, known)
         }
         PushedEvent::History { entry } => history::line(entry),
-        PushedEvent::Repair { repair } => format!("{}  {}", date(now_unix_ms()), line(repair)),
+        PushedEvent::Repairs { repairs } => repairs.iter().map(repair_text).collect(),
+        PushedEvent::Repair { repair } => repair_text(repair),
     }
+}
+
+fn repair_text(repair: &RepairView) -> String {
+    format!("{}  {}", date(now_unix_ms()), line(repair))
 }
 
 fn changes_text(

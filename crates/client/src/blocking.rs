@@ -168,7 +168,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
         ClientError::Identity(_) => ErrorKind::Setup,
         ClientError::Unreachable { .. } | ClientError::Lost { .. } => ErrorKind::Unreachable,
         ClientError::Untrusted { .. } => ErrorKind::Untrusted,
-        ClientError::Protocol { .. } => ErrorKind::Protocol,
+        ClientError::Protocol { .. } | ClientError::LongAnswer { .. } => ErrorKind::Protocol,
         ClientError::Session(error) => match error {
             ConnectError::Unreachable { .. } => ErrorKind::Unreachable,
             ConnectError::Untrusted { .. } => ErrorKind::Untrusted,
@@ -184,6 +184,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
             RequestFailure::Contradiction { .. } => ErrorKind::Corrupt,
             RequestFailure::NoPlan { .. }
             | RequestFailure::Nodes { .. }
+            | RequestFailure::StoredWrong { .. }
             | RequestFailure::Client { .. }
             | RequestFailure::Unrecorded { .. }
             | RequestFailure::CalledOff => ErrorKind::Failed,

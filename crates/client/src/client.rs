@@ -7,15 +7,17 @@ use std::time::Duration;
 use cluster::{Address, Cluster, Identity, Role};
 use codes::BlockIndex;
 use helper::Ends;
+use http_body_util::BodyExt;
 use repair::wire::control::{ClientRequest, Ended};
 use repair::{Caps, NodeId, StripeId};
 use store_api::Sinks;
 use tokio::task::JoinHandle;
 use views::endpoints::*;
 
+use crate::get::waiting;
 use crate::http::{Http, patiently};
 use crate::session::DataSession;
-use crate::target::write_whole;
+use crate::target::WholeFile;
 use crate::{
     AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ClientError, FileLayout, FileView,
     GivenStripe, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, ReadRequest, RepairRequest,
@@ -383,9 +385,14 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn copy_catalog(&self, to: &Path) -> Result<u64, ClientError> {
-        let copy = self.http().bytes::<GetCatalog>().await?;
-        write_whole(to, &copy)?;
-        Ok(copy.len() as u64)
+        let mut copy = self.http().download::<GetCatalog>().await?;
+        let to = to.to_owned();
+        let mut whole = waiting(move || WholeFile::create(&to)).await?;
+        while let Some(frame) = copy.frame().await {
+            let Ok(bytes) = frame.map_err(|error| self.http().lost(error))?.into_data() else { continue };
+            whole = waiting(move || whole.and_write(&bytes)).await?;
+        }
+        Ok(waiting(move || whole.finish()).await?)
     }
 
     /// Accepts the current catalog although helpers report blocks that are newer than it. If the request

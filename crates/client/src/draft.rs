@@ -15,6 +15,8 @@ use repair::wire::edge::crc32c;
 use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 
+use crate::destination::folder_of;
+
 const PREFIX: &str = ".mend-get-";
 /// The maximum number of attempts to create a draft: another get may remove a new draft before we lock it.
 const ATTEMPTS: u32 = 16;
@@ -58,17 +60,60 @@ impl Draft {
         self.file.as_file()
     }
 
-    /// Syncs the draft and renames it to `path`. If it `replaces` a file, the draft first gets that file's
-    /// permissions, and also that file's owner if we may set the owner.
-    pub(crate) fn persist(self, path: &Path, replaces: Option<&Metadata>) -> io::Result<()> {
-        if let Some(replaced) = replaces {
-            keep_owner_and_mode(self.file(), replaced)?;
-        }
+    /// Syncs the draft and renames it to `path`, where it replaces the file with the metadata `replaced`. The
+    /// draft first gets that file's permissions, and also that file's owner if we may set the owner.
+    pub(crate) fn persist(self, path: &Path, replaced: &Metadata) -> io::Result<()> {
+        keep_owner_and_mode(self.file(), replaced)?;
         // Sync before the rename below, which destroys the old file: some file systems report a full disk
         // only on sync.
         self.file().sync_all()?;
-        self.file.persist(path).map(drop).map_err(|error| error.error)
+        self.file.persist(path).map_err(|error| error.error)?;
+        sync_folder(folder_of(path))
     }
+
+    /// Syncs the draft and renames it to `path`, unless another file has this name by now.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), and other I/O errors.
+    pub(crate) fn persist_new(self, path: &Path) -> io::Result<()> {
+        self.file().sync_all()?;
+        match self.file.persist_noclobber(path) {
+            Ok(_) => {}
+            // Some network file systems cannot rename without replacing.
+            Err(failed) if !exists(path) => {
+                failed.file.persist(path).map(drop).map_err(|error| error.error)?
+            }
+            Err(_) => return Err(created_meanwhile()),
+        }
+        sync_folder(folder_of(path))
+    }
+}
+
+/// Whether any file has this name, including a dangling symbolic link.
+fn exists(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+fn created_meanwhile() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "another program created it meanwhile; that file was left unchanged, and the received bytes were \
+         discarded",
+    )
+}
+
+/// Makes the new name of a file durable.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some network file systems cannot sync folders. Folders that may not be read cannot be opened.
+        Err(error) if is_unsupported(&error) => Ok(()),
+        synced => synced,
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported)
 }
 
 fn keep_owner_and_mode(file: &File, replaced: &Metadata) -> io::Result<()> {
@@ -178,6 +223,21 @@ mod tests {
         kept.sort();
         alike.sort();
         assert_eq!(kept, alike);
+    }
+
+    #[test]
+    fn a_new_file_replaces_no_file_that_was_created_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("film");
+        let draft = Draft::create(folder.path(), false).unwrap();
+        std::fs::write(&path, "another").unwrap();
+        let error = draft.persist_new(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert!(error.to_string().contains("discarded"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "another");
+        std::fs::remove_file(&path).unwrap();
+        Draft::create(folder.path(), false).unwrap().persist_new(&path).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft remains");
     }
 
     #[test]

@@ -49,6 +49,12 @@ pub enum ClientError {
         /// A description of the defect.
         detail: String,
     },
+    /// The coordinator's answer is too long.
+    #[error("the coordinator's answer is longer than the limit of {} MiB", limit >> 20)]
+    LongAnswer {
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// The coordinator refused to open a control session.
     #[error(transparent)]
     Session(ConnectError),

@@ -617,7 +617,7 @@ fn settle(file: &File) -> io::Result<()> {
 }
 
 /// Runs blocking work on another thread, such as disk I/O or waiting for the reader of a FIFO.
-async fn waiting<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn waiting<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("it does not panic")
 }
 

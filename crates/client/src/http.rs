@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{Address, Identity, Role, is_certificate_refused};
 use helper::CONNECT_LIMIT;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -20,13 +20,11 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
-use views::ErrorBody;
 use views::endpoints::{self, Endpoint, NoQuery, PathParameter, RequestBody};
+use views::{ErrorBody, MAX_ANSWER_BYTES};
 
 use crate::ClientError;
 
-/// The maximum size of a response in bytes.
-const MAX_ANSWER_BYTES: usize = 1 << 30;
 /// The interval of HTTP/2 pings while an answer is awaited, and the time limit for the reply to a ping.
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_LIMIT: Duration = Duration::from_secs(3);
@@ -98,12 +96,13 @@ impl Http {
         self.call::<E>(&parameter, &NoQuery {}, body).await
     }
 
-    /// Calls an endpoint whose answer is not JSON, and returns the answer's bytes.
-    pub(crate) async fn bytes<E>(&self) -> Result<Bytes, ClientError>
+    /// Calls an endpoint whose answer is not JSON and has any length.
+    pub(crate) async fn download<E>(&self) -> Result<hyper::body::Incoming, ClientError>
     where
         E: Endpoint<Parameter = (), Query = NoQuery, Body = ()>,
     {
-        self.exchange_patiently(method(E::METHOD), &uri::<E>(&(), &NoQuery {}), Bytes::new()).await
+        let path = uri::<E>(&(), &NoQuery {});
+        Ok(self.respond_patiently(method(E::METHOD), &path, Bytes::new()).await?.into_body())
     }
 
     /// Calls an endpoint whose answer is a stream.
@@ -111,9 +110,7 @@ impl Http {
     where
         E: Endpoint<Parameter = (), Body = ()>,
     {
-        let mut sender = self.sender().await?;
-        let request = request(method(E::METHOD), &uri::<E>(&(), query), Bytes::new());
-        let response = sender.send_request(request).await.map_err(|error| self.lost(error))?;
+        let response = self.respond(method(E::METHOD), &uri::<E>(&(), query), Bytes::new()).await?;
         match response.status() {
             status if status.is_success() => Ok(response.into_body()),
             status => Err(refusal(status, &self.body(response).await?)),
@@ -130,7 +127,12 @@ impl Http {
             Some(_) => Bytes::new(),
             None => serde_json::to_vec(body).expect("our requests are JSON").into(),
         };
-        let answer = self.exchange_patiently(method(E::METHOD), &uri::<E>(parameter, query), body).await?;
+        let path = uri::<E>(parameter, query);
+        let response = self.respond_patiently(method(E::METHOD), &path, body).await?;
+        let answer = self.body(response).await?;
+        if let Some(kept) = &mut *self.kept.lock().await {
+            kept.used = Instant::now();
+        }
         self.decode(&answer)
     }
 
@@ -140,49 +142,38 @@ impl Http {
         serde_json::from_slice(answer).map_err(|error| self.protocol(error))
     }
 
-    /// Sends a request. While the coordinator is starting, repeats the request for up to `STARTING_LIMIT`,
-    /// unless the client's patience is zero.
-    async fn exchange_patiently(
+    /// Sends a request and returns a successful response, whose body has not been received yet. While the
+    /// coordinator is starting, repeats the request for up to `STARTING_LIMIT`, unless the client's patience is
+    /// zero.
+    async fn respond_patiently(
         &self,
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<Bytes, ClientError> {
+    ) -> Result<Response<hyper::body::Incoming>, ClientError> {
         let begun = Instant::now();
         loop {
-            match self.call_once(method.clone(), path, body.clone()).await {
-                Err((_, true)) if !self.patience.is_zero() && begun.elapsed() < STARTING_LIMIT => {
+            let response = self.respond(method.clone(), path, body.clone()).await?;
+            let is_starting = response.headers().contains_key(header::RETRY_AFTER);
+            match response.status() {
+                status if status.is_success() => return Ok(response),
+                _ if is_starting && !self.patience.is_zero() && begun.elapsed() < STARTING_LIMIT => {
                     sleep(ASK_EVERY).await;
                 }
-                answer => return answer.map_err(|(error, _)| error),
+                status => return Err(refusal(status, &self.body(response).await?)),
             }
         }
     }
 
-    /// Sends a request. Returns the response, or the error together with whether the coordinator is starting.
-    async fn call_once(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, (ClientError, bool)> {
-        let (answer, is_starting) =
-            self.exchange(method, path, body).await.map_err(|error| (error, false))?;
-        answer.map_err(|error| (error, is_starting))
-    }
-
-    async fn exchange(
+    /// Sends a request and returns the response, whose body has not been received yet.
+    async fn respond(
         &self,
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<(Result<Bytes, ClientError>, bool), ClientError> {
+    ) -> Result<Response<hyper::body::Incoming>, ClientError> {
         let mut sender = self.sender().await?;
-        let request = request(method, path, body);
-        let response = sender.send_request(request).await.map_err(|error| self.lost(error))?;
-        let status = response.status();
-        let is_starting = response.headers().contains_key(header::RETRY_AFTER);
-        let body = self.body(response).await?;
-        if let Some(kept) = &mut *self.kept.lock().await {
-            kept.used = Instant::now();
-        }
-        let answer = if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) };
-        Ok((answer, is_starting))
+        sender.send_request(request(method, path, body)).await.map_err(|error| self.lost(error))
     }
 
     /// Returns the open connection if it is still usable, otherwise a new one. Concurrent callers wait until
@@ -237,7 +228,15 @@ impl Http {
 
     async fn body(&self, response: Response<hyper::body::Incoming>) -> Result<Bytes, ClientError> {
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-        Ok(body.map_err(|error| self.lost(error))?.to_bytes())
+        Ok(body.map_err(|error| self.incomplete(error))?.to_bytes())
+    }
+
+    /// Returns the error for an answer that was not received completely.
+    fn incomplete(&self, error: Box<dyn std::error::Error + Send + Sync>) -> ClientError {
+        match error.is::<LengthLimitError>() {
+            true => ClientError::LongAnswer { limit: MAX_ANSWER_BYTES },
+            false => self.lost(error),
+        }
     }
 
     pub(crate) fn lost(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {

@@ -38,36 +38,70 @@ impl FileTarget {
         file.map(Arc::new).map_err(LocalFileError::io("write", &self.place.path))
     }
 
-    /// Syncs the file and renames it to its final name.
+    /// Syncs the file and renames it to its final name. Replaces a file only if it existed at the start.
     pub(crate) fn finish(self) -> Result<(), LocalFileError> {
         let Self { place: FilePlace { path, existing }, draft } = self;
-        let replaced = what_is_replaced(&path, existing).map_err(LocalFileError::io("write", &path))?;
-        draft.persist(&path, replaced.as_ref()).map_err(LocalFileError::io("write", &path))
+        let finished = match existing {
+            Some(before) => what_is_replaced(&path, before).and_then(|now| draft.persist(&path, &now)),
+            None => draft.persist_new(&path),
+        };
+        finished.map_err(LocalFileError::io("write", &path))
     }
 }
 
-/// Writes a complete file, replacing an existing one. Devices, FIFOs and sockets are written to directly.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalFileError> {
-    match Destination::open(path).map_err(LocalFileError::io("write", path))? {
-        Destination::Stream(mut stream) => stream.write_all(bytes).map_err(LocalFileError::io("write", path)),
-        Destination::File(place) => {
-            let target = FileTarget::create(place)?;
-            target.draft.file().write_all_at(bytes, 0).map_err(LocalFileError::io("write", path))?;
-            target.finish()
+/// A file that is written from start to end, and appears only when complete. Devices, FIFOs and sockets are
+/// written to directly.
+pub(crate) struct WholeFile {
+    path: PathBuf,
+    output: Output,
+    bytes: u64,
+}
+
+enum Output {
+    Stream(File),
+    File(Box<FileTarget>),
+}
+
+impl WholeFile {
+    pub(crate) fn create(path: &Path) -> Result<Self, LocalFileError> {
+        let output = match Destination::open(path).map_err(LocalFileError::io("write", path))? {
+            Destination::Stream(stream) => Output::Stream(stream),
+            Destination::File(place) => Output::File(Box::new(FileTarget::create(place)?)),
+        };
+        Ok(Self { path: path.to_owned(), output, bytes: 0 })
+    }
+
+    /// Appends bytes.
+    pub(crate) fn and_write(mut self, bytes: &[u8]) -> Result<Self, LocalFileError> {
+        let written = match &mut self.output {
+            Output::Stream(stream) => stream.write_all(bytes),
+            Output::File(target) => target.draft.file().write_all_at(bytes, self.bytes),
+        };
+        written.map_err(LocalFileError::io("write", &self.path))?;
+        self.bytes += bytes.len() as u64;
+        Ok(self)
+    }
+
+    /// Makes the file appear under its name; returns its length in bytes.
+    pub(crate) fn finish(self) -> Result<u64, LocalFileError> {
+        match self.output {
+            Output::Stream(_) => {}
+            Output::File(target) => target.finish()?,
         }
+        Ok(self.bytes)
     }
 }
 
 /// Returns the current metadata of the file to replace, or `before` if the metadata cannot be read again. A
 /// get may take long: if `path` has meanwhile become something other than a regular file, returns an error
 /// instead of replacing it.
-fn what_is_replaced(path: &Path, before: Option<Metadata>) -> io::Result<Option<Metadata>> {
+fn what_is_replaced(path: &Path, before: Metadata) -> io::Result<Metadata> {
     match std::fs::symlink_metadata(path) {
         Ok(now) if !now.is_file() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
             "it has become something other than a regular file since the get began",
         )),
-        Ok(now) => Ok(Some(now)),
+        Ok(now) => Ok(now),
         Err(_) => Ok(before),
     }
 }

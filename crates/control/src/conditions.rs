@@ -15,6 +15,7 @@ use crate::answers::conditions::{Finding, concerns};
 use crate::error::ConditionError;
 use crate::out::Out;
 use crate::records::recall;
+use crate::totals::Durations;
 
 /// How often the present conditions are compared with the remembered ones.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -23,11 +24,18 @@ const NAMED: usize = 20;
 /// The prefix of the record keys of conditions; the code follows.
 const PREFIX: &str = "condition/";
 
+/// The record key of the time since which blocks are lost.
+const LOST_KEY: &str = "lost/since";
+
 /// The remembered conditions.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
     known: BTreeMap<ConditionCode, Known>,
     due: Duration,
+    /// Since when blocks are lost, whatever the condition is called.
+    lost_since_unix_ms: Option<u64>,
+    /// The times from the first loss until no block was lost, since the start of the coordinator.
+    pub(crate) whole_again: Durations,
 }
 
 /// A condition that the cluster has.
@@ -75,6 +83,28 @@ impl Conditions {
                 None => out.forget_record(format!("{PREFIX}{name}")),
             }
         }
+        self.lost_since_unix_ms = recall(records, LOST_KEY).find_map(|(_, since)| since);
+    }
+
+    /// Records whether blocks are lost now.
+    pub(crate) fn note_loss(&mut self, is_lost: bool, unix_ms: u64, out: &mut Out) {
+        match (self.lost_since_unix_ms, is_lost) {
+            (None, true) => {
+                self.lost_since_unix_ms = Some(unix_ms);
+                out.keep_record(LOST_KEY.to_owned(), &unix_ms);
+            }
+            (Some(since), false) => {
+                self.lost_since_unix_ms = None;
+                self.whole_again.note(unix_ms.saturating_sub(since) as f64 / 1000.0);
+                out.forget_record(LOST_KEY.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns since when blocks are lost, given that they are lost now.
+    pub(crate) fn lost_since(&self, unix_ms: u64) -> u64 {
+        self.lost_since_unix_ms.unwrap_or(unix_ms)
     }
 
     /// Whether it is time for [`note`](Self::note).

@@ -91,15 +91,22 @@ impl Queries {
         self.open.extract_if(.., |_, question| question.until <= now).collect()
     }
 
-    /// Closes all queries to a node. Returns their numbers.
-    pub(crate) fn drop_node(&mut self, node: NodeId) -> Vec<u64> {
-        self.open.extract_if(.., |_, question| question.node == node).map(|(number, _)| number).collect()
+    /// Closes and returns all queries to a node.
+    pub(crate) fn drop_node(&mut self, node: NodeId) -> Vec<(u64, Subject)> {
+        let dropped = self.open.extract_if(.., |_, question| question.node == node);
+        dropped.map(|(number, question)| (number, question.subject)).collect()
     }
 
     /// Whether a node is verifying any block.
     pub(crate) fn is_verifying(&self, node: NodeId) -> bool {
         let verifies = |question: &Query| matches!(question.subject, Subject::Block { .. });
         self.open.values().any(|question| question.node == node && verifies(question))
+    }
+
+    /// Whether a node is verifying a block outside of a scrub. After the answer, it verifies the next queued block.
+    pub(crate) fn is_rechecking(&self, node: NodeId) -> bool {
+        let rechecks = |subject: &Subject| matches!(subject, Subject::Block { scrub: false, .. });
+        self.open.values().any(|question| question.node == node && rechecks(&question.subject))
     }
 
     /// Whether a node is verifying this block.

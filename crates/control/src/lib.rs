@@ -82,7 +82,7 @@ use serde_json::Value;
 use store_api::{Done, OpenError, StoreChange, StoreError};
 
 use answers::Answers;
-pub use answers::metrics::{DataMetrics, HelperMetrics, Metrics, RepairMetrics};
+pub use answers::metrics::{CatalogMetrics, DataMetrics, HelperMetrics, LossMetrics, Metrics, RepairMetrics};
 use audit::Audit;
 use base::Base;
 pub use commands::{
@@ -114,7 +114,7 @@ pub use storing::ask::Ask;
 pub use storing::{Opened, carry_out};
 use stripes::Stripes;
 use stripes::surplus::Surplus;
-pub use totals::{DURATION_BOUNDS, Durations, Totals};
+pub use totals::{Amount, DURATION_BOUNDS, Durations, Totals};
 use views::FoundBy;
 
 /// The time between ticks while jobs run. This is often enough, because the timers of jobs are 250 ms or
@@ -287,7 +287,12 @@ impl Control {
             Event::Stored { number, done } => self.stored(number, done),
             Event::Failed { number, error } => self.not_stored(number, error),
             Event::Recovered(result) => self.storage_recovered(result),
-            Event::Copied(result) => self.storing.copy_problem = result.err(),
+            Event::Copied(result) => {
+                if result.is_ok() {
+                    self.storing.copied_unix_ms = Some(self.base.unix_ms);
+                }
+                self.storing.copy_problem = result.err();
+            }
             Event::Changed(changes) => self.take_changes(changes),
             Event::Certificate { role, expires } => {
                 let member = role.to_string();
@@ -320,7 +325,7 @@ impl Control {
         self.stripes.retry_removals(outer_facts!(self), &self.jobs, &mut self.out);
         stripes::finding::retry(&mut self.stripes, outer_facts!(self), &mut self.out);
         self.stripes.inventory.expire_hollow(&self.nodes, &self.base, &mut self.out);
-        let unused = self.facts().retired_nodes(&self.jobs);
+        let unused = answers::safety::retired_nodes(self.answers());
         self.nodes.registry.forget_retired(unused, &mut self.out);
         self.nodes.registry.expire_maintenance(&self.base, &mut self.out);
         self.nodes.expire_bandwidth(&self.base, &mut self.out);
@@ -376,6 +381,7 @@ impl Control {
                 Signal::Removed(stripe) => {
                     self.scrub.proof.forget(&stripe);
                     self.repairs.forget_stripe(&stripe);
+                    self.surplus.forget_stripe(&stripe);
                 }
                 Signal::Contradiction { stripe, blocks, found_by } => {
                     self.scrub.proof.forget(&stripe);
@@ -436,7 +442,13 @@ impl Control {
                 }
                 Signal::Unavailable { stripe, index, node, known } => {
                     self.surplus.note_failed_read(&stripe, self.base.now);
-                    self.stripes.look_again(outer_facts!(self), node, stripe, index, known, &mut self.out);
+                    match self.nodes.is_connected(node) {
+                        true => {
+                            let (outer, out) = (outer_facts!(self), &mut self.out);
+                            self.stripes.look_again(outer, node, stripe, index, known, out);
+                        }
+                        false => self.scrub.reported.note(node, stripe, index),
+                    }
                 }
             }
         }

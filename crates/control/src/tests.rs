@@ -1,17 +1,21 @@
 //! Drives `Control` with events, simulated nodes and a real catalog.
 
 mod background_scrub;
+mod claims;
 mod conditions;
 mod contradictions;
 mod described;
 mod files;
 mod healing;
 mod joining;
+mod late;
 mod measure;
+mod metrics;
 mod network;
 mod operator;
 mod parity;
 mod recoveries;
+mod reencoded;
 mod repairs;
 mod reserved_bandwidth;
 mod scrubs;
@@ -102,6 +106,8 @@ struct PlayedNode {
     is_swapped: bool,
     /// Blocks that were replaced together with their checksums.
     forged: BTreeSet<BlockId>,
+    /// The number of blocks that the node has verified.
+    verified: u32,
 }
 
 fn settings() -> Settings {
@@ -309,6 +315,7 @@ impl TestCluster {
             rebuilds_wrongly: false,
             is_swapped: false,
             forged: BTreeSet::new(),
+            verified: 0,
         };
         self.nodes.insert(name.to_owned(), node);
         self.handle(Event::Joined { connection, role, hello: Box::new(hello) });
@@ -502,7 +509,10 @@ impl PlayedNode {
                 self.assigned.push((*assignment).clone());
                 return self.carry_out(*assignment, rotten);
             }
-            ToNode::Verify { ask, block } => return Some(self.verified(ask, block, rotten)),
+            ToNode::Verify { ask, block } => {
+                self.verified += 1;
+                return Some(self.verify(ask, block, rotten));
+            }
             order => return self.answer_order(order),
         }
         None
@@ -584,7 +594,7 @@ impl PlayedNode {
         Some(FromNode::Report { job, epoch, report })
     }
 
-    fn verified(&self, ask: u64, block: BlockId, rotten: &BTreeSet<BlockId>) -> FromNode {
+    fn verify(&self, ask: u64, block: BlockId, rotten: &BTreeSet<BlockId>) -> FromNode {
         let result = match self.disk.contains_key(&block) {
             false => Err(BlockProblem::Missing),
             true if rotten.contains(&block) => Err(BlockProblem::Corrupt("page 3".into())),

@@ -7,15 +7,31 @@ use views::{HistoryEvent, RepairState};
 /// The upper bounds of the histogram of repair durations, in seconds; a last bucket has no bound.
 pub const DURATION_BOUNDS: [f64; 8] = [1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
 
+/// A number of blocks, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// The number of blocks.
+    pub blocks: u64,
+    /// The sum of their sizes in bytes.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Amount {
+    fn add_assign(&mut self, more: Self) {
+        self.blocks += more.blocks;
+        self.bytes += more.bytes;
+    }
+}
+
 /// Counters since the start of the coordinator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Repairs that have ended, by whether they started automatically, and by their final state.
     pub repairs: BTreeMap<(bool, RepairState), u64>,
-    /// Blocks rebuilt by these repairs.
-    pub blocks_rebuilt: u64,
-    /// Bytes of the rebuilt blocks.
-    pub bytes_rebuilt: u64,
+    /// Blocks that these repairs have rebuilt or moved.
+    pub rebuilt: Amount,
+    /// The part of `rebuilt` that was moved: blocks that were not lost when the repair began.
+    pub moved: Amount,
     /// Durations of the repairs that ended as done.
     pub durations: Durations,
     /// Blocks that were found bad or missing on helpers that were up.
@@ -34,7 +50,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    fn note(&mut self, seconds: f64) {
+    pub(crate) fn note(&mut self, seconds: f64) {
         let bucket = DURATION_BOUNDS.iter().position(|&bound| seconds <= bound);
         self.buckets[bucket.unwrap_or(DURATION_BOUNDS.len())] += 1;
         self.sum_s += seconds;
@@ -50,10 +66,19 @@ impl Totals {
                 self.disconnects.remove(node);
             }
             HistoryEvent::BlocksLost { blocks, .. } => self.bad_blocks += blocks,
-            HistoryEvent::RepairEnded { by_itself, state, took_ms, blocks, bytes, .. } => {
+            HistoryEvent::RepairEnded {
+                by_itself,
+                state,
+                took_ms,
+                blocks,
+                bytes,
+                moved_blocks,
+                moved_bytes,
+                ..
+            } => {
                 *self.repairs.entry((*by_itself, *state)).or_default() += 1;
-                self.blocks_rebuilt += blocks;
-                self.bytes_rebuilt += bytes;
+                self.rebuilt += Amount { blocks: *blocks, bytes: *bytes };
+                self.moved += Amount { blocks: *moved_blocks, bytes: *moved_bytes };
                 if *state == RepairState::Done {
                     self.durations.note(*took_ms as f64 / 1000.0);
                 }

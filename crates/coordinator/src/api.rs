@@ -183,19 +183,20 @@ impl ApiServer {
             .router()
             .with_state(core.clone())
             .merge(metrics::router(core.clone(), self.load))
-            .fallback(no_such_path)
-            .method_not_allowed_fallback(no_such_method)
+            .fallback(async |request: Request| no_such_path(&request))
             .layer(middleware::from_fn_with_state(members, rights::authorize));
         tokio::join!(serving::serve(self.listener, self.door, router), feed.look(core));
     }
 }
 
-async fn no_such_path(request: Request) -> Response {
+/// Answers a request to a path that no endpoint has.
+fn no_such_path(request: &Request) -> Response {
     let error = format!("there is no {}", request.uri().path());
     failure(StatusCode::NOT_FOUND, error, "`mend openapi` lists the endpoints".into())
 }
 
-async fn no_such_method(request: Request) -> Response {
+/// Answers a request with a method that no endpoint with its path has.
+fn no_such_method(request: &Request) -> Response {
     let error = format!("{} is not supported on {}", request.method(), request.uri().path());
     failure(StatusCode::METHOD_NOT_ALLOWED, error, "`mend openapi` lists the supported methods".into())
 }

@@ -22,8 +22,9 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::server::TlsStream;
 
+use crate::configuration::Configuration;
 use crate::inbox::{Inbox, Room, Rooms};
-use crate::incoming::{Incoming, OUTBOX_MESSAGES, Outbox};
+use crate::incoming::{Events, Incoming, OUTBOX_MESSAGES, Outbox};
 use ::control::{ConnectionId, Event};
 
 const PING_EVERY: Duration = Duration::from_secs(1);
@@ -39,14 +40,14 @@ pub(crate) struct ControlServer {
     pub listener: TcpListener,
     pub door: Arc<Door>,
     pub cluster: Cluster,
-    pub events: mpsc::Sender<Incoming>,
+    pub events: Events,
 }
 
 /// State shared by all connections.
 struct Shared {
     door: Arc<Door>,
-    cluster: Cluster,
-    events: mpsc::Sender<Incoming>,
+    configuration: Configuration,
+    events: Events,
     next_connection: AtomicU64,
     rooms: Rooms,
     /// Helpers that are registering. A helper may register on only one connection at a time.
@@ -98,7 +99,7 @@ impl ControlServer {
     pub(crate) async fn serve(self) {
         let shared = Arc::new(Shared {
             door: self.door.clone(),
-            cluster: self.cluster,
+            configuration: Configuration::new(self.cluster),
             events: self.events,
             next_connection: AtomicU64::new(1),
             rooms: Rooms::default(),
@@ -132,7 +133,8 @@ impl Shared {
         let (reader, writer) = tokio::io::split(stream);
         match role {
             None => {
-                self.refuse(writer, address, "its certificate is neither a helper's nor a client's").await
+                let reason = "its certificate is neither a helper's nor a client's";
+                self.refuse(writer, address, reason, false).await
             }
             Some(role) => self.converse(role, address, slot, reader, writer).await,
         }
@@ -146,11 +148,12 @@ impl Shared {
         reader: ReadHalf<Stream>,
         writer: WriteHalf<Stream>,
     ) {
-        let cluster = self.reread_cluster();
+        let (cluster, is_current) = self.configuration.read().await;
         if let Role::Helper(name) = &role
             && let Some(reason) = unknown_helper(&cluster, name)
         {
-            return self.refuse(writer, address, &reason).await;
+            // An old configuration may lack a new helper, which then tries again.
+            return self.refuse(writer, address, &reason, !is_current).await;
         }
         if cluster.config().encrypts_data_edges()
             && self.events.send(Incoming::Event(Event::EncryptEdges)).await.is_err()
@@ -245,21 +248,9 @@ impl Shared {
         hello.map_err(|why| (format!("registration failed: {why}"), why.is_passing()))
     }
 
-    /// Reads the cluster's configuration again.
-    fn reread_cluster(&self) -> Cluster {
-        Cluster::open(self.cluster.folder()).unwrap_or_else(|error| {
-            // Keep the configuration that was read at the start.
-            tracing::warn!(
-                %error,
-                "cannot reload the cluster's configuration; the previous one stays in effect"
-            );
-            self.cluster.clone()
-        })
-    }
-
-    async fn refuse(&self, mut writer: WriteHalf<Stream>, address: SocketAddr, reason: &str) {
+    async fn refuse(&self, mut writer: WriteHalf<Stream>, address: SocketAddr, reason: &str, passing: bool) {
         self.door.refused(address, reason);
-        let message = control::encode(&ToNode::Refused { reason: reason.to_owned(), passing: false });
+        let message = control::encode(&ToNode::Refused { reason: reason.to_owned(), passing });
         if patient(writer.write_all(&message)).await.is_ok() {
             let _ = patient(writer.shutdown()).await;
         }

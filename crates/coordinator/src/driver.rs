@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::metrics::histogram::Histogram;
 use store_api::OpenError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::incoming::{Incoming, Outbox};
+use crate::incoming::{EventQueue, Incoming, Outbox};
 use crate::storage::StorageThread;
 use control::{Answer, ConnectionId, Control, Effect, Event, Now, RequestId};
 
@@ -22,11 +22,6 @@ pub(crate) struct Driver {
     start: Instant,
     /// The seconds that events took.
     event_seconds: Histogram,
-}
-
-/// Returns an empty histogram of the seconds that events take.
-pub(crate) fn event_seconds() -> Histogram {
-    Histogram::new([0.0001, 0.001, 0.01, 0.1, 1.0, 10.0])
 }
 
 /// Why the driver ends.
@@ -46,7 +41,7 @@ impl Driver {
 
     /// Runs until the coordinator is stopped or the storage fails for good. In the second case, returns the
     /// storage's error.
-    pub(crate) fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<OpenError> {
+    pub(crate) fn run(mut self, mut incoming: EventQueue) -> Option<OpenError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.expect("a runtime with only a clock needs no system resources");
         self.start = Instant::now();
@@ -59,7 +54,7 @@ impl Driver {
         }
     }
 
-    async fn work(&mut self, incoming: &mut mpsc::Receiver<Incoming>) -> End {
+    async fn work(&mut self, incoming: &mut EventQueue) -> End {
         let mut ticked = Duration::ZERO;
         loop {
             self.storage.feed(&mut self.core);

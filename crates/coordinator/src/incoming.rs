@@ -1,6 +1,9 @@
-//! Input of the thread that owns the coordinator's state.
+//! Input of the thread that owns the coordinator's state, and the queue before it.
+
+use std::time::Instant;
 
 use cluster::Role;
+use prometheus_client::metrics::histogram::Histogram;
 use repair::wire::control::{FromNode, ToNode};
 use tokio::sync::{mpsc, oneshot};
 
@@ -30,4 +33,75 @@ pub(crate) enum Incoming {
     Event(Event),
     /// The coordinator must stop.
     Stop,
+}
+
+/// The number of events that may wait for the control plane; then their senders wait.
+const EVENTS_WAITING: usize = 1024;
+
+/// The sending side of the queue of events; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    queue: mpsc::Sender<(Instant, Incoming)>,
+    wait_seconds: Histogram,
+}
+
+/// The receiving side of the queue of events.
+pub(crate) struct EventQueue {
+    queue: mpsc::Receiver<(Instant, Incoming)>,
+    wait_seconds: Histogram,
+}
+
+/// An event was not sent, because the coordinator is stopping.
+#[derive(Debug)]
+pub(crate) struct Stopping;
+
+/// Returns an empty queue of events.
+pub(crate) fn event_queue() -> (Events, EventQueue) {
+    let (sender, receiver) = mpsc::channel(EVENTS_WAITING);
+    let wait_seconds = event_seconds();
+    (
+        Events { queue: sender, wait_seconds: wait_seconds.clone() },
+        EventQueue { queue: receiver, wait_seconds },
+    )
+}
+
+/// Returns an empty histogram of the seconds that events wait or take.
+pub(crate) fn event_seconds() -> Histogram {
+    Histogram::new([0.0001, 0.001, 0.01, 0.1, 1.0, 10.0])
+}
+
+impl Events {
+    /// Waits until the queue has room.
+    pub(crate) async fn send(&self, incoming: Incoming) -> Result<(), Stopping> {
+        self.queue.send((Instant::now(), incoming)).await.map_err(|_| Stopping)
+    }
+
+    /// Like [`send`](Self::send), for threads outside the runtime.
+    pub(crate) fn blocking_send(&self, incoming: Incoming) -> Result<(), Stopping> {
+        self.queue.blocking_send((Instant::now(), incoming)).map_err(|_| Stopping)
+    }
+
+    /// Asks the driver to stop. If the queue is full, the driver runs until the process ends.
+    pub(crate) fn try_stop(&self) {
+        let _ = self.queue.try_send((Instant::now(), Incoming::Stop));
+    }
+
+    /// Returns the number of events that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
+
+    /// Returns the seconds from when events were sent until they were received.
+    pub(crate) fn wait_seconds(&self) -> &Histogram {
+        &self.wait_seconds
+    }
+}
+
+impl EventQueue {
+    /// Returns the next event; `None` after the last sender was dropped.
+    pub(crate) async fn recv(&mut self) -> Option<Incoming> {
+        let (sent, incoming) = self.queue.recv().await?;
+        self.wait_seconds.observe(sent.elapsed().as_secs_f64());
+        Some(incoming)
+    }
 }

@@ -8,18 +8,15 @@ use cluster::Role;
 use repair::NodeId;
 use repair::wire::control::{self, Description, FromNode, ToNode};
 use store_api::Inventory;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::CoordinatorConfig;
 use crate::connections::ControlServer;
-use crate::incoming::{Incoming, Outbox};
+use crate::incoming::{EventQueue, Incoming, Outbox, event_queue};
 use crate::server::{RunError, listen};
 use ::control::{ConnectionId, Event};
 use serving::Door;
 
-/// Capacity of the queue of events; when it is full, connections wait.
-const EVENTS_WAITING: usize = 1024;
 /// The number of the query. Only one query is sent to each helper.
 const ASK: u64 = 1;
 
@@ -41,7 +38,7 @@ pub struct Inventories {
 pub async fn gather_inventories(config: CoordinatorConfig, wait: Duration) -> Result<Inventories, RunError> {
     let identity = config.cluster.identity(&Role::Coordinator)?;
     let (listener, _) = listen(&config, config.control, "[coordinator] control").await?;
-    let (events, incoming) = mpsc::channel(EVENTS_WAITING);
+    let (events, incoming) = event_queue();
     let door = Door::new("control", identity.server_config(), config.descriptors);
     let cluster = config.cluster.clone();
     let server = tokio::spawn(ControlServer { listener, door, cluster, events }.serve());
@@ -67,7 +64,7 @@ struct Asking {
 }
 
 impl Asking {
-    async fn gather(&mut self, mut incoming: mpsc::Receiver<Incoming>, until: Instant) {
+    async fn gather(&mut self, mut incoming: EventQueue, until: Instant) {
         while !self.expected.iter().all(|helper| self.answered.contains_key(helper)) {
             let Ok(Some(event)) = timeout_at(until, incoming.recv()).await else { return };
             match event {

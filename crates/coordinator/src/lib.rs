@@ -12,6 +12,7 @@
 
 mod api;
 mod config;
+mod configuration;
 mod connections;
 mod driver;
 mod inbox;

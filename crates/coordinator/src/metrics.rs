@@ -11,15 +11,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use control::{ClusterCommand, DURATION_BOUNDS, HelperMetrics, Metrics};
+use control::{ClusterCommand, DURATION_BOUNDS, Durations, HelperMetrics, Metrics};
 use prometheus_client::metrics::histogram::Histogram;
 use serving::{CONTENT_TYPE, Figures, Writer, text};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use views::{ConditionCode, RepairState, Severity};
 
 use crate::api::asking::{ApiError, Asking};
-use crate::incoming::Incoming;
+use crate::incoming::Events;
 
 /// The paths of this module.
 pub(crate) const PATHS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
@@ -34,7 +33,7 @@ pub(crate) struct Load {
     /// The seconds that events took.
     pub event_seconds: Histogram,
     /// The queue of events.
-    pub events: mpsc::Sender<Incoming>,
+    pub events: Events,
 }
 
 /// Returns the routes of [`PATHS`].
@@ -48,10 +47,7 @@ pub(crate) fn router(core: Asking, load: Load) -> Router {
 
 /// Serves the routes without encryption, until the future is dropped. Only processes on this machine can connect.
 pub(crate) async fn serve_plain(listener: TcpListener, load: Load) {
-    // It returns only if the listener fails for good, which a bound listener does not.
-    if let Err(error) = axum::serve(listener, router(Asking::new(load.events.clone()), load)).await {
-        tracing::error!(%error, "metrics are no longer served");
-    }
+    serving::serve_plain(listener, router(Asking::new(load.events.clone()), load)).await;
 }
 
 async fn metrics(State((core, load)): State<(Asking, Load)>) -> Response {
@@ -109,12 +105,10 @@ impl Figures for All {
         let Load { event_seconds, events } = &self.1;
         let help = "Times that the control plane took for an event";
         writer.observed("mend_event_seconds", help, event_seconds)?;
-        let waiting = events.max_capacity() - events.capacity();
-        writer.gauge(
-            "mend_events_waiting",
-            "Events that wait for the control plane",
-            Some(waiting as f64),
-        )?;
+        let help = "Time from an event's arrival until its handling began";
+        writer.observed("mend_event_wait_seconds", help, events.wait_seconds())?;
+        let waiting = Some(events.waiting() as f64);
+        writer.gauge("mend_events_waiting", "Events that wait for the control plane", waiting)?;
         conditions(metrics, writer)?;
         data(metrics, writer)?;
         helpers(&metrics.helpers, metrics, writer)?;
@@ -139,11 +133,17 @@ fn conditions(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
         (vec![("code", condition.code.name().to_owned())], condition.since_unix_ms as f64 / 1000.0)
     });
     writer.gauges("mend_condition_since_timestamp_seconds", "When a condition began", since)?;
-    let is_loss =
-        |code| matches!(code, ConditionCode::Degraded | ConditionCode::AtRisk | ConditionCode::Unreadable);
-    let degraded = all().filter(|condition| is_loss(condition.code)).map(|it| it.since_unix_ms).min();
     let help = "Since when blocks are lost; absent if none are";
-    writer.gauge("mend_degraded_since_timestamp_seconds", help, degraded.map(|ms| ms as f64 / 1000.0))
+    let degraded = metrics.loss.since_unix_ms.map(|ms| ms as f64 / 1000.0);
+    writer.gauge("mend_degraded_since_timestamp_seconds", help, degraded)?;
+    let help = "Times from the first loss of a block until no block was lost";
+    durations(writer, "mend_time_to_whole_seconds", help, &metrics.loss.whole_again)
+}
+
+fn durations(writer: &mut Writer<'_>, name: &str, help: &str, durations: &Durations) -> fmt::Result {
+    let mut bounds: Vec<(f64, u64)> = DURATION_BOUNDS.into_iter().zip(durations.buckets).collect();
+    bounds.push((f64::INFINITY, durations.buckets[DURATION_BOUNDS.len()]));
+    writer.histogram(name, help, durations.sum_s, &bounds)
 }
 
 fn data(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
@@ -162,7 +162,12 @@ fn data(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
     writer.gauge("mend_misplaced_stripes", help, Some(metrics.data.misplaced_stripes as f64))?;
     writer.gauge("mend_files", "Number of files", metrics.data.files.map(|files| files as f64))?;
     let help = "Writes that the storage has not acknowledged yet";
-    writer.gauge("mend_writes_in_flight", help, Some(metrics.writes_in_flight as f64))
+    writer.gauge("mend_writes_in_flight", help, Some(metrics.catalog.writes_in_flight as f64))?;
+    let at = |unix_ms: Option<u64>| unix_ms.map(|ms| ms as f64 / 1000.0);
+    let help = "When the catalog was last written; absent until the first write after the start";
+    writer.gauge("mend_catalog_written_timestamp_seconds", help, at(metrics.catalog.written_unix_ms))?;
+    let help = "When the catalog was last copied; absent until the first copy after the start";
+    writer.gauge("mend_catalog_copied_timestamp_seconds", help, at(metrics.catalog.copied_unix_ms))
 }
 
 fn helpers(helpers: &[HelperMetrics], metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
@@ -200,8 +205,12 @@ fn repairs(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
     let bound = metrics.repairs.bound.map(|bound| bound.as_secs_f64());
     writer.gauge("mend_repair_bound_seconds", help, bound)?;
     let limited = metrics.repairs.limited_by.iter();
-    let limited = limited.map(|(by, &repairs)| (vec![("resource", by.clone())], repairs as f64));
-    writer.gauges("mend_repairs_limited", "Number of running repairs by what limits them", limited)?;
+    let limited = limited.map(|(by, &repairs)| (vec![("resource", (*by).to_owned())], repairs as f64));
+    writer.gauges(
+        "mend_repairs_limited",
+        "Number of running repairs by the kind of resource that limits them",
+        limited,
+    )?;
     let totals = &metrics.totals;
     // Every series exists from the start, so that the first repair counts as an increase.
     let series = [true, false].into_iter().flat_map(|by_itself| {
@@ -213,13 +222,15 @@ fn repairs(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
         (vec![("trigger", trigger.to_owned()), ("state", state.name().to_owned())], repairs)
     });
     writer.counters("mend_repairs_ended", "Repairs that have ended, by trigger and final state", ended)?;
-    let (blocks, bytes) = metrics.repairs.rebuilt;
-    writer.counter("mend_rebuilt_blocks", "Blocks rebuilt by repairs", totals.blocks_rebuilt + blocks)?;
-    writer.counter("mend_rebuilt_bytes", "Bytes of rebuilt blocks", totals.bytes_rebuilt + bytes)?;
-    let mut bounds: Vec<(f64, u64)> = DURATION_BOUNDS.into_iter().zip(totals.durations.buckets).collect();
-    bounds.push((f64::MAX, totals.durations.buckets[DURATION_BOUNDS.len()]));
+    let (mut rebuilt, mut moved) = (totals.rebuilt, totals.moved);
+    rebuilt += metrics.repairs.rebuilt;
+    moved += metrics.repairs.moved;
+    writer.counter("mend_rebuilt_blocks", "Blocks rebuilt or moved by repairs", rebuilt.blocks)?;
+    writer.counter("mend_rebuilt_bytes", "Bytes of the rebuilt or moved blocks", rebuilt.bytes)?;
+    writer.counter("mend_moved_blocks", "Blocks moved by drains and rebalances", moved.blocks)?;
+    writer.counter("mend_moved_bytes", "Bytes of the moved blocks", moved.bytes)?;
     let help = "Durations of repairs that ended as done, without pauses";
-    writer.histogram("mend_repair_duration_seconds", help, totals.durations.sum_s, &bounds)
+    durations(writer, "mend_repair_duration_seconds", help, &totals.durations)
 }
 
 fn checks(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
@@ -247,7 +258,7 @@ fn checks(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
         .certificates
         .iter()
         .map(|(member, expires)| (vec![("member", member.clone())], seconds(*expires)));
-    let help = "When the certificate of a member expires";
+    let help = "When the certificate of a member, or the first of a role, expires";
     writer.gauges("mend_certificate_expires_timestamp_seconds", help, expiries)
 }
 
@@ -260,9 +271,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Instant;
 
-    use control::{DataMetrics, RepairMetrics, Totals};
+    use control::{Amount, CatalogMetrics, DataMetrics, LossMetrics, RepairMetrics, Totals};
 
     use super::*;
+    use crate::incoming::{event_queue, event_seconds};
 
     /// `cargo test --release -p coordinator thousand -- --nocapture` prints how long it takes.
     #[test]
@@ -296,20 +308,28 @@ mod tests {
                 time_left: None,
                 bound: None,
                 limited_by: BTreeMap::new(),
-                rebuilt: (0, 0),
+                rebuilt: Amount::default(),
+                moved: Amount::default(),
             },
             totals: Totals::default(),
             last_scrub: None,
             steady_scrub: None,
             certificates: (0..1000).map(|helper| (format!("helper {}", name(helper)), expires)).collect(),
-            writes_in_flight: 0,
+            catalog: CatalogMetrics::default(),
+            loss: LossMetrics::default(),
         };
         let begun = Instant::now();
-        let text = text(All(
-            metrics,
-            Load { event_seconds: crate::driver::event_seconds(), events: mpsc::channel(1).0 },
-        ));
+        let text = text(All(metrics, Load { event_seconds: event_seconds(), events: event_queue().0 }));
         println!("{} bytes in {:?}", text.len(), begun.elapsed());
         assert!((100_000..1 << 20).contains(&text.len()), "{}", text.len());
+        let histograms = [
+            "mend_repair_duration_seconds",
+            "mend_time_to_whole_seconds",
+            "mend_event_seconds",
+            "mend_event_wait_seconds",
+        ];
+        for histogram in histograms {
+            assert!(text.contains(&format!("{histogram}_bucket{{le=\"+Inf\"}} 0\n")), "{histogram}");
+        }
     }
 }

@@ -10,21 +10,18 @@ use rand::rngs::StdRng;
 use serving::Door;
 use store_api::{CatalogError, OpenError, Storage, StoreError};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::api::ApiServer;
 use crate::config::CoordinatorConfig;
 use crate::connections::ControlServer;
-use crate::driver::{Driver, event_seconds, unix_ms};
-use crate::incoming::Incoming;
+use crate::driver::{Driver, unix_ms};
+use crate::incoming::{EventQueue, Events, Incoming, event_queue, event_seconds};
 use crate::metrics::{self, Load};
 use crate::storage::StorageThread;
 use control::{Control, Event, HealPolicy, Now, Opened, Settings};
-
-/// Capacity of the queue of events; when it is full, connections wait.
-const EVENTS_WAITING: usize = 1024;
 
 /// Interval of checks for a new certificate of the coordinator.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
@@ -98,7 +95,7 @@ pub struct Handle {
     pub control_addr: SocketAddr,
     /// The address of the metrics without encryption, if there is one.
     pub metrics_addr: Option<SocketAddr>,
-    events: mpsc::Sender<Incoming>,
+    events: Events,
     servers: Vec<JoinHandle<()>>,
     ended: oneshot::Receiver<Option<OpenError>>,
 }
@@ -123,8 +120,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.servers.drain(..).for_each(|server| server.abort());
-        // If the channel is full, the driver is about to stop anyway.
-        let _ = self.events.try_send(Incoming::Stop);
+        self.events.try_stop();
     }
 }
 
@@ -140,7 +136,7 @@ pub async fn start(config: CoordinatorConfig, storage: Storage) -> Result<Handle
         Some(address) => Some(listen(&config, address, "[coordinator] metrics").await?),
         None => None,
     };
-    let (events, incoming) = mpsc::channel(EVENTS_WAITING);
+    let (events, incoming) = event_queue();
     let load = Load { event_seconds: event_seconds(), events: events.clone() };
     let ended = start_core(&config, storage, incoming, &load)?;
     let tls = identity.server_config();
@@ -165,10 +161,12 @@ pub async fn start(config: CoordinatorConfig, storage: Storage) -> Result<Handle
 
 /// Loads new certificates of the coordinator, and reports the expiry of the current one to the control plane
 /// and the log.
-async fn keep_fresh(identity: Identity, events: mpsc::Sender<Incoming>) {
+async fn keep_fresh(identity: Identity, events: Events) {
     let mut warned: Option<Instant> = None;
     loop {
-        match identity.refresh() {
+        let reading = identity.clone();
+        // On another thread, because the folder may respond slowly. The next attempt waits for this one.
+        match tokio::task::spawn_blocking(move || reading.refresh()).await.expect("reading does not panic") {
             Ok(true) => tracing::info!("loaded a new certificate"),
             Ok(false) => {}
             Err(error) => tracing::debug!(%error, "cannot reload the certificate"),
@@ -215,7 +213,7 @@ pub(crate) async fn listen(
 fn start_core(
     config: &CoordinatorConfig,
     mut storage: Storage,
-    events: mpsc::Receiver<Incoming>,
+    events: EventQueue,
     load: &Load,
 ) -> Result<oneshot::Receiver<Option<OpenError>>, RunError> {
     let cluster = config.cluster.config();

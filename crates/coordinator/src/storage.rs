@@ -11,9 +11,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use store_api::{Storage, Term};
-use tokio::sync::mpsc;
 
-use crate::incoming::Incoming;
+use crate::incoming::{Events, Incoming};
 use control::{Answer, Ask, Control, Event};
 
 /// The maximum number of requests in a batch.
@@ -31,11 +30,7 @@ impl StorageThread {
     ///
     /// # Errors
     /// If the system cannot start a thread.
-    pub(crate) fn start(
-        mut storage: Storage,
-        term: Term,
-        events: mpsc::Sender<Incoming>,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(mut storage: Storage, term: Term, events: Events) -> io::Result<Self> {
         let (asks, incoming) = sync_channel(1);
         let others = events.clone();
         storage.listen(Box::new(move |changes| {
@@ -86,7 +81,7 @@ fn next_batch(core: &mut Control) -> Vec<Ask> {
     std::iter::from_fn(|| core.poll_storage()).take(TOGETHER).collect()
 }
 
-fn serve(mut storage: Storage, term: Term, asks: &Receiver<Vec<Ask>>, events: &mpsc::Sender<Incoming>) {
+fn serve(mut storage: Storage, term: Term, asks: &Receiver<Vec<Ask>>, events: &Events) {
     while let Ok(batch) = asks.recv() {
         let batch = begin(&mut storage, term, batch, events);
         let (stored, copies) = control::carry_out(&mut storage, term, batch);
@@ -97,7 +92,7 @@ fn serve(mut storage: Storage, term: Term, asks: &Receiver<Vec<Ask>>, events: &m
 }
 
 /// Starts slow writes in the background, and returns the remaining requests.
-fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Sender<Incoming>) -> Vec<Ask> {
+fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &Events) -> Vec<Ask> {
     let mut rest = Vec::with_capacity(batch.len());
     for ask in batch {
         let Ask::Write { number, write } = ask else {
@@ -117,7 +112,7 @@ fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Send
 }
 
 /// Copies the catalog. Another thread writes the copy, and the storage thread continues meanwhile.
-fn copy(storage: &Storage, ask: Ask, events: &mpsc::Sender<Incoming>) -> Option<Answer> {
+fn copy(storage: &Storage, ask: Ask, events: &Events) -> Option<Answer> {
     match ask {
         Ask::Write { .. } | Ask::Recover => unreachable!("it is answered with the writes"),
         Ask::Snapshot(reply) => return Some(reply.with(storage.snapshot().map_err(Into::into))),

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use cluster::{
-    Address, Bandwidth, Cluster, ClusterId, HelperConfig, Identity, LimitsConfig, RENEW_WITHIN,
+    Address, Bandwidth, Cluster, ClusterId, HelperConfig, Identity, LimitsConfig, RENEW_WITHIN, Role,
     is_certificate_expired,
 };
-use repair::wire::control::{self, FromNode, HeldBlock};
+use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
 use repair::{Caps, Rates, StatedRates};
 use store_api::{BlockError, Blocks};
 use tokio::net::TcpListener;
@@ -22,9 +22,11 @@ use crate::engine::{Engine, blocking};
 use crate::local::Local;
 use crate::outbox::outbox;
 use crate::queries::Queries;
+use crate::removals::Removals;
 use crate::rendezvous::{Rendezvous, bind};
 use crate::session::{ConnectError, Session, show_certificate};
 use crate::workers::Workers;
+use crate::write_checks::WriteChecks;
 
 /// The pause between attempts to connect to the coordinator.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
@@ -159,6 +161,8 @@ pub struct Daemon {
     rendezvous: Rendezvous,
     address: SocketAddr,
     listener: Option<TcpListener>,
+    write_checks: WriteChecks,
+    removals: Removals,
 }
 
 impl Daemon {
@@ -171,7 +175,8 @@ impl Daemon {
         let listener = bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let rendezvous = Rendezvous::within(options.descriptors).secured(&options.identity, options.data_tls);
-        Ok(Self { options, rendezvous, address, listener: Some(listener) })
+        let (write_checks, removals) = (WriteChecks::default(), Removals::default());
+        Ok(Self { options, rendezvous, address, listener: Some(listener), write_checks, removals })
     }
 
     /// Returns the address of the bound data port.
@@ -200,15 +205,12 @@ impl Daemon {
         let mut waiting = Waiting::default();
         loop {
             match self.serve(&workers, &mut ready).await {
-                Ok(()) => {
-                    waiting = Waiting::default();
-                    tracing::warn!("lost the connection to the coordinator; dropping its jobs");
-                }
+                Ok(()) => waiting = Waiting::default(),
                 Err(error) if waiting.is_worthwhile(&error) => {
                     waiting.say(&error);
                     if is_expired(&error) {
                         tokio::time::sleep(RENEWAL_EVERY).await;
-                        refresh(&self.options.identity);
+                        refresh_aside(&self.options.identity).await;
                     }
                 }
                 Err(error) => return Err(error),
@@ -219,21 +221,36 @@ impl Daemon {
 
     async fn serve(&self, workers: &Workers, ready: &mut impl FnMut()) -> Result<(), DaemonError> {
         let (reports, outgoing) = outbox();
+        self.write_checks.check_before_registering(&self.options.blocks).await;
+        let removals = self.removals.next_connection().await;
         let hello = self.hello().await?;
         let mut session =
             Session::open(&self.options.coordinator, &self.options.identity, hello, outgoing).await?;
-        tracing::info!(node = %session.node, address = %self.address, "registered");
+        let helper = match self.options.identity.role() {
+            Role::Helper(name) => name.to_string(),
+            role => role.to_string(),
+        };
+        tracing::info!(helper, node = %session.node, address = %self.address, "registered");
         ready();
         let local = Local::Store(self.options.blocks.clone());
         let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone())
             .within(self.options.limits)
             .counting(self.options.activity.traffic().clone());
         let _registered = self.options.activity.registered(&engine);
-        let queries = Queries::new(self.options.blocks.clone(), reports, engine.clone());
+        let (blocks, write_checks) = (self.options.blocks.clone(), self.write_checks.clone());
+        let queries = Queries::new(blocks, reports, engine.clone(), write_checks, removals);
+        queries.handle(ToNode::Ping); // Tells at once what the coordinator would ask for within a second.
         while let Some(message) = session.incoming.recv().await {
+            if self.write_checks.hangs() {
+                break; // The coordinator sends pings, so this is noticed soon.
+            }
             if let Some(message) = engine.handle(message) {
                 queries.handle(message);
             }
+        }
+        match self.write_checks.hangs() {
+            true => tracing::error!("the disk hangs; leaving the coordinator, and dropping its jobs"),
+            false => tracing::warn!("lost the connection to the coordinator; dropping its jobs"),
         }
         engine.forget_all();
         Ok(())
@@ -315,7 +332,13 @@ fn is_expired(error: &DaemonError) -> bool {
     matches!(error, DaemonError::Session(ConnectError::Untrusted { source, .. }) if is_certificate_expired(source))
 }
 
-/// Loads a renewed certificate; returns whether there was one.
+/// Loads a renewed certificate on another thread, because the folder may respond slowly; returns whether
+/// there was one.
+async fn refresh_aside(identity: &Identity) -> bool {
+    let identity = identity.clone();
+    blocking(move || refresh(&identity)).await
+}
+
 fn refresh(identity: &Identity) -> bool {
     match identity.refresh() {
         Ok(true) => {
@@ -336,7 +359,7 @@ async fn keep_fresh(identity: Identity, coordinator: Address) {
     loop {
         // The existing connection keeps using the old certificate, so a separate connection shows the new one
         // to the coordinator.
-        if refresh(&identity)
+        if refresh_aside(&identity).await
             && let Err(error) = show_certificate(&coordinator, &identity).await
         {
             tracing::debug!(%error, "the coordinator sees the new certificate at the next connection");

@@ -76,8 +76,11 @@ impl Engine {
         let Some(job) = message.job() else { return Some(message) };
         let mut jobs = self.node.jobs.lock().expect("never poisoned");
         let messages = jobs.entry(job).or_insert_with(|| self.start(job));
-        // A job's task lives as long as its entry in the table, so its channel is open. If the channel is
-        // full, the message is refused.
+        // A job's task lives as long as its entry in the table, unless it has panicked. Then another task takes over.
+        if messages.is_closed() {
+            *messages = self.start(job);
+        }
+        // If the channel is full, the message is refused.
         if let Err(mpsc::error::TrySendError::Full(message)) = messages.try_send(message)
             && let Some(epoch) = message.epoch()
         {

@@ -29,6 +29,7 @@ mod port_rates;
 mod probe_blocks;
 mod publishing;
 mod queries;
+mod removals;
 mod rendezvous;
 mod secure;
 mod session;
@@ -38,6 +39,7 @@ mod throttle;
 mod traffic;
 mod unauthenticated;
 mod workers;
+mod write_checks;
 
 pub use activity::Activity;
 pub use daemon::{Daemon, DaemonError, DaemonOptions};

@@ -4,9 +4,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use repair::wire::control::{self, FromNode, StoreProblem, ToNode};
+use repair::wire::control::{self, Description, FromNode, StoreProblem, ToNode};
 use repair::{BlockId, BlockProblem, Class, Digest, Meter};
 use store_api::{BlockError, Blocks};
 use tokio::sync::Semaphore;
@@ -16,16 +17,18 @@ use crate::error_reports::block_problem;
 use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::port_rates::PortRates;
+use crate::removals::ConnectionRemovals;
 use crate::traffic::Purpose;
+use crate::write_checks::{Writable, WriteChecks};
 
-/// The interval between checks that blocks can be stored.
-const CHECK_WRITES_EVERY: Duration = Duration::from_secs(5);
 /// The maximum number of whole blocks scrubbed at the same time.
 const VERIFIES_AT_ONCE: usize = 2;
 /// The number of attempts to read from a failing medium before the block counts as unreadable, with pauses in
 /// between. A single failed read may be transient, but a bad sector stays bad.
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(300);
+/// The number of repeated attempts in one description of all blocks.
+const DESCRIBE_ATTEMPTS: u32 = 64;
 
 /// The interval of progress reports while a cap throttles a scrub; the coordinator times out after two
 /// minutes.
@@ -42,56 +45,22 @@ pub(crate) struct Queries {
     /// Whether a ping is being answered.
     answering: Arc<AtomicBool>,
     port_rates: Mutex<PortRates>,
-    write_check: Arc<Mutex<WriteCheck>>,
-}
-
-/// The last check that blocks can be stored.
-#[derive(Default)]
-struct WriteCheck {
-    checked: Option<Instant>,
-    problem: Option<String>,
-}
-
-impl WriteCheck {
-    /// Returns why no blocks can be stored, according to a check that is not older than [`CHECK_WRITES_EVERY`].
-    /// A full disk is not a problem of this kind: the free space tells of it.
-    fn problem(&mut self, blocks: &dyn Blocks, now: Instant) -> Option<String> {
-        if self.checked.is_none_or(|at| now.duration_since(at) >= CHECK_WRITES_EVERY) {
-            let found = blocks.check_writable().err().filter(|error| !is_full(error));
-            let problem = found.map(|error| error.to_string());
-            if let Some(problem) = problem.as_ref().filter(|_| self.problem.is_none()) {
-                tracing::error!(%problem, "cannot store blocks");
-            }
-            (self.checked, self.problem) = (Some(now), problem);
-        }
-        self.problem.clone()
-    }
-}
-
-fn is_full(error: &BlockError) -> bool {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-    match error {
-        BlockError::NoSpace { .. } => true,
-        BlockError::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded),
-        _ => false,
-    }
+    write_checks: WriteChecks,
+    removals: ConnectionRemovals,
 }
 
 impl Queries {
-    pub(crate) fn new(blocks: Arc<dyn Blocks>, reports: Reports, engine: Engine) -> Self {
+    pub(crate) fn new(
+        blocks: Arc<dyn Blocks>,
+        reports: Reports,
+        engine: Engine,
+        write_checks: WriteChecks,
+        removals: ConnectionRemovals,
+    ) -> Self {
         let verifies = Arc::new(Semaphore::new(VERIFIES_AT_ONCE));
         let port_rates = Mutex::new(PortRates::new(engine.traffic().now(), Instant::now()));
         let (interest, answering) = (Interest::default(), Arc::default());
-        Self {
-            blocks,
-            reports,
-            engine,
-            verifies,
-            interest,
-            answering,
-            port_rates,
-            write_check: Arc::default(),
-        }
+        Self { blocks, reports, engine, verifies, interest, answering, port_rates, write_checks, removals }
     }
 
     pub(crate) fn handle(&self, message: ToNode) {
@@ -101,10 +70,7 @@ impl Queries {
                 self.pong();
             }
             ToNode::Spare => self.tell_unused(),
-            ToNode::Remove { block } => self.answer(move |blocks| match blocks.remove(&block) {
-                Ok(_) => FromNode::Removed { block },
-                Err(error) => FromNode::RemoveFailed { block, problem: store_problem(&error) },
-            }),
+            ToNode::Remove { block } => self.remove(block),
             ToNode::List { ask } => self.list(ask),
             ToNode::Verify { ask, block } => self.verify(ask, block),
             ToNode::Describe { ask } => self.describe(ask),
@@ -126,22 +92,23 @@ impl Queries {
         let _ = self.reports.send(FromNode::Unused { up, down }); // A new coordinator asks again.
     }
 
-    /// Answers a ping once the disk responds. If the disk hangs or the folder of blocks is gone, no answer is
-    /// sent, so the coordinator stops relying on this node. A disk that hangs blocks only one thread.
+    /// Answers a ping. The answer has the result of the last check that blocks can be stored, because a check
+    /// may take seconds. If the folder of blocks is gone, no answer is sent, so the coordinator stops relying on
+    /// this node. A disk that hangs blocks only two threads, and the session ends.
     fn pong(&self) {
         if self.answering.swap(true, Ordering::Relaxed) {
             return;
         }
         let (tasks, answering) = (self.engine.jobs(), self.answering.clone());
         let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
-        let write_check = Arc::clone(&self.write_check);
+        let write_problem = match self.write_checks.look(&self.blocks, Instant::now()) {
+            Writable::Yes => None,
+            Writable::No(problem) => Some(problem),
+            Writable::Hangs => return answering.store(false, Ordering::Relaxed),
+        };
         tokio::task::spawn_blocking(move || {
             match blocks.free_bytes() {
                 Ok(free_bytes) => {
-                    let write_problem = write_check
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .problem(&*blocks, Instant::now());
                     // A new coordinator asks again.
                     let _ = reports.send(FromNode::Pong { free_bytes, tasks, write_problem });
                 }
@@ -153,10 +120,15 @@ impl Queries {
         });
     }
 
-    fn answer(&self, work: impl FnOnce(&dyn Blocks) -> FromNode + Send + 'static) {
-        let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
+    fn remove(&self, block: BlockId) {
+        let (blocks, reports, removals) = (self.blocks.clone(), self.reports.clone(), self.removals.clone());
         tokio::task::spawn_blocking(move || {
-            let _ = reports.send(work(&*blocks)); // A new coordinator asks again.
+            let Some(_running) = removals.begin() else { return };
+            let answer = match blocks.remove(&block) {
+                Ok(_) => FromNode::Removed { block },
+                Err(error) => FromNode::RemoveFailed { block, problem: store_problem(&error) },
+            };
+            let _ = reports.send(answer); // A new coordinator asks again.
         });
     }
 
@@ -190,12 +162,14 @@ impl Queries {
                 return; // No answer: an empty list would mean that the node holds no blocks.
             };
             let mut held = held.into_iter().peekable();
+            let mut attempts = DESCRIBE_ATTEMPTS;
             loop {
                 let mut described = Vec::new();
                 for block in held.by_ref().take(control::DESCRIBED_AT_ONCE) {
-                    match blocks.describe(&block.id) {
+                    match described_patiently(&*blocks, &block.id, &mut attempts) {
                         Ok(description) => described.push(description),
-                        Err(error @ BlockError::Io { .. }) => {
+                        Err(error) if is_of_machine(&error) => {
+                            // No last message: the omitted blocks would count as missing.
                             return tracing::error!(%error, "cannot read the descriptions of the blocks");
                         }
                         Err(error) => tracing::warn!(
@@ -272,6 +246,32 @@ async fn verified(
     }
 }
 
+/// Describes a block. Repeats the attempt after errors that may be transient, as long as `attempts` lasts: a
+/// failing disk must not delay the descriptions of all its blocks.
+fn described_patiently(
+    blocks: &dyn Blocks,
+    block: &BlockId,
+    attempts: &mut u32,
+) -> Result<Description, BlockError> {
+    for _ in 1..ATTEMPTS {
+        match blocks.describe(block) {
+            Err(error) if *attempts > 0 && may_be_transient(&error) => *attempts -= 1,
+            described => return described,
+        }
+        thread::sleep(PAUSE);
+    }
+    blocks.describe(block)
+}
+
+fn may_be_transient(error: &BlockError) -> bool {
+    matches!(block_problem(error), BlockProblem::Unavailable(_))
+}
+
+/// Whether the machine failed, so that the error proves nothing about the block.
+fn is_of_machine(error: &BlockError) -> bool {
+    may_be_transient(error) && !is_medium(error)
+}
+
 /// Whether the medium itself failed, rather than the machine around it.
 fn is_medium(error: &BlockError) -> bool {
     matches!(error, BlockError::Io { source, .. } if source.raw_os_error() == Some(libc::EIO))
@@ -283,3 +283,6 @@ fn store_problem(error: &BlockError) -> StoreProblem {
         _ => StoreProblem::Store(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -196,6 +196,9 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
         Command::Figure { name, out, reports, redraw: true, .. } => {
             figure::redraw(&name, &Folders { pages: out, reports })?
         }
+        Command::Figure { name, out, reports, .. } if figure::simulated_paths(&name).is_some() => {
+            figure::simulate(&name, &Folders { pages: out, reports }, &mut say)?;
+        }
         measuring => return until_interrupted(move || measure(measuring)),
     }
     Ok(ExitCode::SUCCESS)

@@ -31,11 +31,28 @@ const OTHERS: [(&str, &str, &[&str]); 4] = [
     ("hdfs", "make bench-hdfs", &["crates/stores/hdfs", "crates/stores/attached", "java"]),
     ("seaweedfs", "make bench-seaweedfs", &["crates/stores/seaweedfs", "crates/stores/attached"]),
 ];
+/// The page of simulated recoveries: name, command, and the paths on which its tables depend.
+const RECOVERY: (&str, &str, &[&str]) = (
+    "recovery",
+    "cargo run --release -p sim --example recovery_tables",
+    &[
+        "crates/codes",
+        "crates/recovery",
+        "crates/repair/src/cost.rs",
+        "crates/repair/src/forecast.rs",
+        "crates/repair/src/plan.rs",
+        "crates/repair/src/planner",
+        "crates/repair/src/topology",
+        "crates/sim/src/recovery",
+        "crates/sim/src/dice.rs",
+        "crates/sim/examples/recovery_tables",
+    ],
+);
+/// The beginning of a paragraph which says that a page has to be measured again. The next measurement removes it.
+const STALE: &str = "\n**Stale";
 /// The lines of the README between which the index stands.
 const INDEX_BEGINS: &str = "<!-- The index is written by `mend lab figures --index`. -->";
 const INDEX_ENDS: &str = "<!-- The end of the index. -->";
-/// The heading of the table of claims on a figure's page.
-const CLAIMS: &str = "## The paper and Mend";
 
 /// A page of results.
 #[derive(Debug)]
@@ -81,8 +98,11 @@ impl fmt::Display for Freshness {
 pub(crate) fn all() -> Vec<Page> {
     let strings = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
     let figures = figure::names().into_iter().map(|name| {
-        let mut paths = strings(&TRANSFERS);
-        paths.push(format!("lab/figures/{name}.toml"));
+        let paths = figure::simulated_paths(&name).unwrap_or_else(|| {
+            let mut paths = strings(&TRANSFERS);
+            paths.push(format!("lab/figures/{name}.toml"));
+            paths
+        });
         Page { command: format!("mend lab figure {name}"), name, paths }
     });
     let others = OTHERS.iter().map(|&(name, command, more)| Page {
@@ -90,7 +110,9 @@ pub(crate) fn all() -> Vec<Page> {
         command: command.to_owned(),
         paths: strings(&[&TRANSFERS[..], &COORDINATION, more].concat()),
     });
-    figures.chain(others).collect()
+    let (name, command, paths) = RECOVERY;
+    let recovery = Page { name: name.to_owned(), command: command.to_owned(), paths: strings(paths) };
+    figures.chain(others).chain([recovery]).collect()
 }
 
 impl Page {
@@ -159,7 +181,10 @@ fn rows_of(name: &str, pages: &Path) -> Option<String> {
     let text = fs::read_to_string(pages.join(format!("{name}.md"))).ok()?;
     let title = text.lines().next()?.trim_start_matches("# ").to_owned();
     let date = commit_of(&text).and_then(|(commit, _)| git(&["show", "-s", "--format=%cs", &commit]));
-    let date = date.unwrap_or_else(|| "unknown".to_owned());
+    let mut date = date.unwrap_or_else(|| "unknown".to_owned());
+    if text.contains(STALE) {
+        date += ", stale";
+    }
     let row = |claim: &str, paper: &str, here: &str| {
         format!("| [{name}]({name}.md) | {title} | {claim} | {paper} | {here} | {date} |\n")
     };
@@ -172,7 +197,7 @@ fn rows_of(name: &str, pages: &Path) -> Option<String> {
 
 /// Returns the claims in the table of a figure's page that have a number of the paper: claim, paper, measured.
 fn claims_of(page: &str) -> Vec<[String; 3]> {
-    let Some((_, rest)) = page.split_once(CLAIMS) else { return Vec::new() };
+    let Some((_, rest)) = page.split_once(figure::CLAIMS) else { return Vec::new() };
     let table = rest.split("\n## ").next().unwrap_or_default();
     let cells = |line: &str| -> Option<[String; 3]> {
         let cells: Vec<String> =

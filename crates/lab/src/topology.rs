@@ -321,6 +321,11 @@ impl Matrix {
         self.places.len() as u16
     }
 
+    /// The name of a place.
+    pub(crate) fn place(&self, place: u16) -> &str {
+        &self.places[usize::from(place)]
+    }
+
     /// The rate from one place to another.
     pub fn between(&self, from: u16, to: u16) -> Bandwidth {
         let mbit = self.mbit[usize::from(from)][usize::from(to)];

@@ -325,6 +325,7 @@ impl Scheduler {
 
     /// Cancels all items of a deleted stripe, and the job that works on it.
     pub fn drop_stripe(&mut self, stripe: &StripeId) {
+        self.surplus.forget(stripe);
         let Some(no) = self.stripes.find(stripe) else { return };
         for item in self.stripes.get(no).items.clone() {
             self.call_off(item);

@@ -176,7 +176,9 @@ impl Stripes {
         table: &mut NodeTable,
     ) -> bool {
         let new = state_of(facts, table);
-        let known = &mut self.get_mut(no).blocks[usize::from(block.0)];
+        // The store may have encoded the stripe anew, with more blocks. The items of the former encoding are
+        // cancelled.
+        let Some(known) = self.get_mut(no).blocks.get_mut(usize::from(block.0)) else { return false };
         if *known == new {
             return false;
         }

@@ -26,6 +26,11 @@ impl Surplus {
         }
     }
 
+    /// Drops the copies of a stripe that was removed.
+    pub fn forget(&mut self, stripe: &StripeId) {
+        self.copies.remove(stripe);
+    }
+
     /// Requests removal of a stripe's surplus copies, if the stripe is whole and no job works on it.
     pub fn drop_of(&mut self, stripe: &Stripe, table: &NodeTable) -> Vec<Action> {
         if self.copies.is_empty() || stripe.busy.is_some() || !stripe.is_whole(table) {

@@ -4,11 +4,15 @@
 //! c_i · block_i = 0`, so do their fingerprints, whatever coefficients the fingerprint uses. So a repaired
 //! block can be compared with the survivors by moving 64 bytes per sub-block.
 //!
-//! The stream is cut into pages of 4 KiB. Each page is multiplied by its own pseudo-random non-zero element,
-//! and the products are added up to one page. The words of 64 bytes of this page are then added up in the
-//! same way. A difference in a single byte always shows. Random differences in the whole stream go unnoticed
-//! with probability 256^-64. Two wrong bytes at the same position of different words cancel with a
-//! probability of about 1/255.
+//! The stream is cut into segments of 512 bytes. Each segment is multiplied by its own pseudo-random non-zero
+//! element, and the products are added up to one page of 4 KiB, segment by segment in turn. Each byte of this page is
+//! multiplied by an element of its own, and every 64th product is added up to one byte of the fingerprint.
+//!
+//! A difference in a single byte always shows. Random differences in the whole stream go unnoticed with a probability
+//! of 256^-64. A difference that is the same everywhere, such as zeros instead of a constant, has to cancel in all
+//! eight kinds of segments, which has a probability of about 256^-8. In the worst case, two wrong bytes that are a
+//! multiple of 64 bytes apart, the probability is 1/255. Each check uses coefficients of its own, so a later check very
+//! probably finds what one has missed.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,6 +30,9 @@ pub const FINGERPRINT_BYTES: usize = 64;
 
 const PAGE_BYTES: usize = 4096;
 
+/// Bytes that are multiplied by one element.
+const SEGMENT_BYTES: usize = 512;
+
 /// Bytes per read when a whole block is fingerprinted.
 const READ_THROUGH_BYTES: usize = 1 << 20;
 
@@ -37,6 +44,11 @@ impl Fingerprint {
     /// The fingerprint of zeros.
     pub fn zero() -> Self {
         Self(vec![0; FINGERPRINT_BYTES])
+    }
+
+    /// Whether it has the right length. One that a node has sent may have any length.
+    pub fn is_whole(&self) -> bool {
+        self.0.len() == FINGERPRINT_BYTES
     }
 
     /// `self += coefficient · other`.
@@ -51,30 +63,37 @@ impl Fingerprint {
 #[derive(Debug)]
 pub struct Fingerprinter {
     coefficients: ChaCha8Rng,
-    fold: Vec<u8>,
-    sum: Vec<u8>,
-    filled: usize,
+    /// The coefficient of the current segment.
     coefficient: u8,
+    /// The sum of all pages so far.
+    page: Vec<u8>,
+    /// The position in the page of the next byte.
+    at: usize,
+    /// The generator of the coefficients of the page's bytes.
+    of_page: ChaCha8Rng,
 }
 
 impl Fingerprinter {
     /// Creates a fingerprinter whose coefficients are generated from `seed`.
     pub fn new(seed: u64) -> Self {
         let mut coefficients = ChaCha8Rng::seed_from_u64(seed);
-        let fold = (0..PAGE_BYTES / FINGERPRINT_BYTES).map(|_| nonzero(&mut coefficients)).collect();
+        let mut of_page = coefficients.clone();
+        of_page.set_stream(1);
         let coefficient = nonzero(&mut coefficients);
-        Self { coefficients, fold, sum: vec![0; PAGE_BYTES], filled: 0, coefficient }
+        Self { coefficients, coefficient, page: Vec::new(), at: 0, of_page }
     }
 
     /// Adds the next bytes of the stream.
     pub fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(PAGE_BYTES - self.filled));
-            let sum = &mut self.sum[self.filled..self.filled + now.len()];
-            Kernel::best().mul_add(self.coefficient, now, sum);
-            self.filled += now.len();
-            if self.filled == PAGE_BYTES {
-                self.filled = 0;
+            let (now, later) = bytes.split_at(bytes.len().min(SEGMENT_BYTES - self.at % SEGMENT_BYTES));
+            let end = self.at + now.len();
+            if self.page.len() < end {
+                self.page.resize(end, 0);
+            }
+            Kernel::best().mul_add(self.coefficient, now, &mut self.page[self.at..end]);
+            self.at = end % PAGE_BYTES;
+            if end.is_multiple_of(SEGMENT_BYTES) {
                 self.coefficient = nonzero(&mut self.coefficients);
             }
             bytes = later;
@@ -82,10 +101,14 @@ impl Fingerprinter {
     }
 
     /// Returns the fingerprint of all bytes so far.
-    pub fn finish(self) -> Fingerprint {
+    pub fn finish(mut self) -> Fingerprint {
         let mut fingerprint = vec![0; FINGERPRINT_BYTES];
-        for (part, &coefficient) in self.sum.chunks(FINGERPRINT_BYTES).zip(&self.fold) {
-            Kernel::best().mul_add(coefficient, part, &mut fingerprint);
+        let mut random = [0; FINGERPRINT_BYTES];
+        for word in self.page.chunks(FINGERPRINT_BYTES) {
+            self.of_page.fill_bytes(&mut random);
+            for ((sum, &byte), &random) in fingerprint.iter_mut().zip(word).zip(&random) {
+                *sum ^= gf::mul(1 + random % 255, byte);
+            }
         }
         Fingerprint(fingerprint)
     }
@@ -187,6 +210,12 @@ mod tests {
                 fingerprint(seed, &[&bytes])
             });
             prop_assert_eq!(found, expected.collect::<Vec<_>>());
+        }
+
+        /// A difference that is the same in every word used to cancel in one of 128 fingerprints.
+        #[test]
+        fn zeros_instead_of_a_constant_show(bytes in 4096usize..20_000, constant in 1u8.., seed: u64) {
+            prop_assert_ne!(fingerprint(seed, &[&vec![constant; bytes]]), Fingerprint::zero());
         }
 
         #[test]

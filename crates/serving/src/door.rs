@@ -207,15 +207,15 @@ impl Door {
 }
 
 /// Occupied slots, by the peer that occupies them.
-struct Slots<Peer> {
+pub(crate) struct Slots<Peer> {
     /// The number of slots that were ever occupied.
     begun: u64,
-    /// Each peer's slots in the order of displacement: first the handshakes whose peer has sent nothing, then
+    /// Each peer's slots in the order of displacement: first the connections whose peer has sent nothing, then
     /// the others; the oldest first in both groups.
     by_peer: BTreeMap<Peer, BTreeMap<Standing, Arc<Notify>>>,
 }
 
-/// Whether the peer has sent something during its handshake, and the sequence number of the connection.
+/// Whether the peer has sent something (during its handshake, or a request without encryption), and the sequence number of the connection.
 type Standing = (bool, u64);
 
 impl<Peer> Default for Slots<Peer> {
@@ -225,18 +225,18 @@ impl<Peer> Default for Slots<Peer> {
 }
 
 impl<Peer: Ord + Clone> Slots<Peer> {
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.by_peer.values().map(BTreeMap::len).sum()
     }
 
-    fn begin(&mut self, peer: Peer) -> (u64, Arc<Notify>) {
+    pub(crate) fn begin(&mut self, peer: Peer) -> (u64, Arc<Notify>) {
         self.begun += 1;
         let given_up = Arc::new(Notify::new());
         self.by_peer.entry(peer).or_default().insert((false, self.begun), given_up.clone());
         (self.begun, given_up)
     }
 
-    fn speaks(&mut self, peer: &Peer, number: u64) {
+    pub(crate) fn speaks(&mut self, peer: &Peer, number: u64) {
         if let Some(here) = self.by_peer.get_mut(peer)
             && let Some(given_up) = here.remove(&(false, number))
         {
@@ -244,7 +244,7 @@ impl<Peer: Ord + Clone> Slots<Peer> {
         }
     }
 
-    fn end(&mut self, peer: &Peer, number: u64) {
+    pub(crate) fn end(&mut self, peer: &Peer, number: u64) {
         if let Some(here) = self.by_peer.get_mut(peer) {
             here.remove(&(false, number));
             here.remove(&(true, number));
@@ -255,7 +255,7 @@ impl<Peer: Ord + Clone> Slots<Peer> {
     }
 
     /// Displaces a connection of the peer with the most connections.
-    fn give_up_one(&mut self) {
+    pub(crate) fn give_up_one(&mut self) {
         let most = self.by_peer.iter().max_by_key(|(_, here)| here.len()).map(|(peer, _)| peer.clone());
         let Some(peer) = most else { return };
         let here = self.by_peer.get_mut(&peer).expect("the peer was just found");

@@ -1,4 +1,5 @@
-//! HTTP connections over mutual TLS, with HTTP/1.1 or HTTP/2 as the client chooses.
+//! HTTP connections over mutual TLS, with HTTP/1.1 or HTTP/2 as the client chooses; and without encryption for
+//! processes of the same machine.
 //!
 //! A client that waits for a long answer can check the connection with HTTP/2 pings, which are answered even
 //! while the control plane is busy. A connection is closed after an idle time without traffic and without a
@@ -8,12 +9,13 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::extract::ConnectInfo;
+use axum::middleware::map_request;
 use cluster::Role;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -21,17 +23,20 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
-use tokio_rustls::server::TlsStream;
 
-use crate::door::{Admitted, Door, TELL_EVERY};
+use crate::door::{Admitted, Door, Slots, TELL_EVERY};
 
 /// A connection is closed after this long without traffic and without a request in progress.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
 /// Grace period for requests in progress when a connection is shut down.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
+/// Maximum number of connections of a listener without encryption.
+const PLAIN_AT_ONCE: usize = 32;
+/// Pause of a listener without encryption after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of concurrent requests per connection.
 const STREAMS_AT_ONCE: u32 = 64;
 
@@ -75,7 +80,70 @@ pub async fn serve(listener: TcpListener, door: Arc<Door>, router: Router) {
     }
 }
 
-async fn converse(stream: TlsStream<TcpStream>, caller: Caller, router: Router) {
+/// Serves without encryption until the future is dropped. If too many connections are open, a new one displaces the
+/// oldest one, of those that have sent no request if there are any. So idle connections neither use up the file
+/// descriptors nor keep others out.
+pub async fn serve_plain(listener: TcpListener, router: Router) {
+    let mut connections = JoinSet::new();
+    let slots = Arc::<Mutex<Slots<IpAddr>>>::default();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, address)) => {
+                    let slot = PlainSlot::begin(&slots, address.ip());
+                    let caller = Caller { role: None, expires: None, address: address.ip() };
+                    let (slots, number) = (slots.clone(), slot.number);
+                    let router = router.clone().layer(map_request(move |request: axum::extract::Request| {
+                        slots.lock().unwrap_or_else(PoisonError::into_inner).speaks(&address.ip(), number);
+                        std::future::ready(request)
+                    }));
+                    connections.spawn(async move {
+                        tokio::select! {
+                            () = converse(socket, caller, router) => {}
+                            () = slot.given_up.notified() => {}
+                        }
+                    });
+                }
+                Err(error) => {
+                    // The process has probably run out of file descriptors.
+                    tracing::warn!(%error, "cannot accept a connection without encryption");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// The slot of a connection without encryption, freed when dropped.
+struct PlainSlot {
+    slots: Arc<Mutex<Slots<IpAddr>>>,
+    address: IpAddr,
+    number: u64,
+    given_up: Arc<Notify>,
+}
+
+impl PlainSlot {
+    fn begin(slots: &Arc<Mutex<Slots<IpAddr>>>, address: IpAddr) -> Self {
+        let mut held = slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.count() >= PLAIN_AT_ONCE {
+            held.give_up_one();
+        }
+        let (number, given_up) = held.begin(address);
+        Self { slots: slots.clone(), address, number, given_up }
+    }
+}
+
+impl Drop for PlainSlot {
+    fn drop(&mut self) {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).end(&self.address, self.number);
+    }
+}
+
+async fn converse<S>(stream: S, caller: Caller, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let activity = Arc::new(Activity::default());
     activity.moved();
     let watched = Watched { stream, activity: activity.clone() };
@@ -162,12 +230,12 @@ impl Drop for Answering {
 }
 
 /// A stream that records when bytes move.
-struct Watched {
-    stream: TlsStream<TcpStream>,
+struct Watched<S> {
+    stream: S,
     activity: Arc<Activity>,
 }
 
-impl Watched {
+impl<S> Watched<S> {
     fn noted<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.activity.moved();
@@ -176,7 +244,7 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -187,7 +255,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.noted(polled)
@@ -200,5 +268,42 @@ impl AsyncWrite for Watched {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    async fn begin() -> std::net::SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve_plain(listener, Router::new().route("/healthz", get(|| async { "ok" }))));
+        address
+    }
+
+    #[tokio::test]
+    async fn idle_connections_do_not_keep_others_out() {
+        let address = begin().await;
+        let mut idle = Vec::new();
+        for _ in 0..3 * PLAIN_AT_ONCE {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut asking = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /healthz HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n";
+        asking.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        asking.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+        let mut open = 0;
+        for mut stream in idle {
+            let read = tokio::time::timeout(Duration::from_millis(20), stream.read_u8()).await;
+            open += usize::from(read.is_err());
+        }
+        assert!(open < PLAIN_AT_ONCE, "{open} are open");
     }
 }

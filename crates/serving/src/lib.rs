@@ -1,7 +1,7 @@
 //! HTTP over mutual TLS: admission of connections, and metrics in the text format of OpenMetrics.
 //!
-//! The coordinator serves its API with it, and a helper its metrics. The coordinator's control connections use the same
-//! admission.
+//! The coordinator serves its API with it, and a helper its metrics. Metrics for the same machine need no TLS. The
+//! coordinator's control connections use the same admission.
 
 #![forbid(unsafe_code)]
 
@@ -10,5 +10,5 @@ mod http;
 mod openmetrics;
 
 pub use door::{Admitted, Door, MemberSlot, TELL_EVERY};
-pub use http::{Caller, serve};
+pub use http::{Caller, serve, serve_plain};
 pub use openmetrics::{CONTENT_TYPE, Figures, Writer, text};

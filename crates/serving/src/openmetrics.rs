@@ -64,7 +64,7 @@ impl Writer<'_> {
     }
 
     /// Writes a histogram without labels. `buckets` are upper bounds, each with the number of values up to it and above
-    /// the bound before it; the last bound is `f64::MAX`.
+    /// the bound before it; the last bound is `f64::INFINITY`.
     ///
     /// # Errors
     /// Only errors of the writer.

@@ -23,6 +23,8 @@ pub(crate) struct Disk {
     pub(crate) full: bool,
     digests: Digests,
     pub(crate) blocks: BTreeMap<BlockId, Stored>,
+    /// The blocks of a disk that is not mounted; `blocks` are those in the empty folder instead.
+    pub(crate) unmounted: Option<BTreeMap<BlockId, Stored>>,
     busy_until: Duration,
 }
 
@@ -116,7 +118,7 @@ fn read_checked(
 impl Disk {
     pub(crate) fn new(latency: Duration, rate: f64) -> Self {
         let (blocks, busy_until) = (BTreeMap::new(), Duration::ZERO);
-        Self { latency, rate, full: false, digests: digest_of, blocks, busy_until }
+        Self { latency, rate, full: false, digests: digest_of, blocks, unmounted: None, busy_until }
     }
 
     /// Creates a disk of the `dir` store.

@@ -195,3 +195,17 @@ fn an_impossible_shape_is_refused_before_the_run() {
     let mean = run(&losing("rs-9-6"));
     assert!(mean.mean_seconds > 0.0 && mean.mean_seconds <= mean.seconds);
 }
+
+/// PUSH forwards whole blocks. Two chains that start together reach the requestor together, so they share the
+/// last hop: five hops at the full rate, and one at half of it.
+#[test]
+fn pushed_blocks_meet_at_the_requestor() {
+    let spec =
+        RepairSpec { helpers: HelperPolicy::PushRep, requestors: vec![NodeId(19)], ..RepairSpec::default() };
+    let homes = vec![vec![0, 1, 2, 3, 4, 5, 6, 7, 8], vec![0, 9, 10, 11, 12, 13, 14, 15, 16]];
+    let shape = Shape::Scheme(Scheme::PipeB);
+    let push = Cluster { spec, shape, homes: Some(homes), standbys: 1, ..Cluster::new("rs-9-6", 20, 2) };
+    let slot = f64::from(64 << 20) / 125e6;
+    let seconds = run(&push.all_at_once()).seconds;
+    assert!((seconds / (7.0 * slot) - 1.0).abs() < 1e-3, "{} slots", seconds / slot);
+}

@@ -74,6 +74,15 @@ pub enum BlockError {
     /// The read was cancelled.
     #[error("reading block {0} was abandoned, because its requester no longer waits")]
     GivenUp(BlockId),
+    /// The folder of blocks that was opened is no longer at its path, usually because its disk was unmounted.
+    /// This proves nothing about any block.
+    #[error("{path}: {why}; check that the disk is mounted")]
+    Unmounted {
+        /// The path of the folder.
+        path: String,
+        /// The reason for this conclusion.
+        why: String,
+    },
     /// The operating system reports an error.
     #[error("{path}: {source}")]
     Io {

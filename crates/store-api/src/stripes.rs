@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use codes::{Code, CodeSpec};
+use codes::{BlockIndex, Code, CodeSpec};
 use repair::{BlockId, Chunking, ChunkingError, Digest, FilePart, NodeId, StripeId, StripeLabel};
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,20 @@ impl StripeRecord {
     /// Returns the size of the stripe's blocks.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
+    }
+
+    /// Returns the record of a block; `None` if the stripe has fewer blocks. An index from an earlier record may be
+    /// too large: a store that others run can encode the same data anew, with another number of blocks.
+    pub fn block(&self, index: BlockIndex) -> Option<&BlockRecord> {
+        self.blocks.get(usize::from(index.0))
+    }
+
+    /// Whether this record and `other` describe the same blocks, in the same code. They may differ in nodes, states
+    /// and digests.
+    pub fn has_same_blocks(&self, other: &Self) -> bool {
+        let blocks = self.blocks.iter().map(|block| (&block.id, block.bytes));
+        let others = other.blocks.iter().map(|block| (&block.id, block.bytes));
+        (&self.id, &self.code, self.size()) == (&other.id, &other.code, other.size()) && blocks.eq(others)
     }
 
     /// Returns the label of the stripe's blocks in this cluster; `None` if the blocks carry no label.

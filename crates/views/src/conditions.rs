@@ -20,7 +20,7 @@ pub struct Condition {
     pub subjects: Vec<String>,
     /// The condition in one clause.
     pub text: String,
-    /// What an operator can do.
+    /// The next step for an operator.
     pub next_step: String,
     /// Particulars, one sentence each: causes, and what happens next.
     pub details: Vec<String>,
@@ -94,7 +94,7 @@ pub const DEFINITIONS: [Definition; ConditionCode::ALL.len()] = [
     ),
     define(RepairsPaused, Warning, "continue them with mend resume"),
     define(ScrubOverdue, Warning, "run mend scrub, or raise the rate of the background scrub"),
-    define(CertificateExpires, Warning, "run mend renew on the machine with ca.key"),
+    define(CertificateExpires, Critical, "run mend renew on the machine with ca.key"),
     define(StoreTrouble, Warning, "do what the details say"),
     define(NotCovered, Warning, "see the details"),
 ];

@@ -375,13 +375,14 @@ endpoints! {
         answer [HistoryEntry] "Past events, oldest first";
 
     /// Lists the requests that changed something or tried to, oldest first: by whom, from where, with which arguments
-    /// and which result. Puts and the requests of plug-ins are not listed.
+    /// and which result. Puts of new files and the requests of plug-ins are not listed.
     GetAudit audit (Administer) = Get get "/v1/audit"
         query HistoryQuery,
         answer [AuditEntry] "The requests, oldest first";
 
     /// Pushes the conditions, new entries of the history, and the progress of repairs, as server-sent events. The data of
-    /// each event is a `PushedEvent`. The stream ends when the coordinator stops.
+    /// each event is a `PushedEvent`. The id of an entry of the history is its number; a request with `Last-Event-ID`
+    /// begins with the entries after that one. The stream ends when the coordinator stops.
     GetEvents events (Read) = Get get "/v1/events"
         query EventsQuery,
         answer PushedEvent as "text/event-stream" "The stream of events";

@@ -19,8 +19,13 @@ pub enum PushedEvent {
         /// The entry.
         entry: HistoryEntry,
     },
-    /// The progress of a repair, without its stripes: for open repairs at the beginning of the stream, after each
-    /// change, and when a repair has ended.
+    /// All open repairs, without their stripes, at the beginning of the stream. Each of them is in a later `Repair`
+    /// event when it has ended.
+    Repairs {
+        /// The repairs.
+        repairs: Vec<RepairView>,
+    },
+    /// The progress of a repair, without its stripes: after each change, and when the repair has ended.
     Repair {
         /// The repair.
         repair: Box<RepairView>,
@@ -33,6 +38,7 @@ impl PushedEvent {
         match self {
             Self::Conditions { .. } => "conditions",
             Self::History { .. } => "history",
+            Self::Repairs { .. } => "repairs",
             Self::Repair { .. } => "repair",
         }
     }

@@ -129,6 +129,12 @@ pub enum HistoryEvent {
         blocks: u64,
         /// Total size of the rebuilt blocks in bytes.
         bytes: u64,
+        /// Number of these blocks that a drain or a rebalance moved: they were not lost when it began.
+        #[serde(default)]
+        moved_blocks: u64,
+        /// Total size of the moved blocks in bytes.
+        #[serde(default)]
+        moved_bytes: u64,
         /// Number of stripes that were not repaired.
         stripes_failed: u64,
         /// Number of lost blocks to rebuild, by the helper that held them before. Blocks that a drain or a

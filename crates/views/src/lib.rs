@@ -38,6 +38,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// The maximum length of an answer in bytes: clients refuse longer ones. Only the copy of the catalog may be
+/// longer.
+pub const MAX_ANSWER_BYTES: usize = 1 << 30;
+
 /// A stripe whose state is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnjudgedStripe {

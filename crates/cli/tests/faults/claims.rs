@@ -92,17 +92,18 @@ fn a_single_block_cannot_claim_a_files_name_in_a_rebuilt_catalog() {
 fn a_single_block_cannot_add_a_stripe_to_a_file_in_a_rebuilt_catalog() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
-    cluster.kill("h1");
-    let blocks = DirBlocks::open(cluster.folder().join("helpers/h1/blocks")).unwrap();
+    let holder = cluster.holder("1.0");
+    cluster.kill(&holder);
+    let blocks = DirBlocks::open(cluster.folder().join(format!("helpers/{holder}/blocks"))).unwrap();
     let real = blocks.list().unwrap().remove(0);
     let (_, label) = blocks.describe(&real.id).unwrap().label.unwrap();
     drop(blocks);
     let file = FilePart { position: label.file.position + 2, ..label.file };
-    invent(&cluster, "h1", "77-aaaaab", 0, "rs-6-4", file, &vec![7; real.bytes as usize]);
-    cluster.start(&["helper", "h1"]);
+    invent(&cluster, &holder, "77-aaaaab", 0, "rs-6-4", file, &vec![7; real.bytes as usize]);
+    cluster.start(&["helper", &holder]);
     cluster.await_ready();
     let said = rebuild(&mut cluster);
-    assert!(said.out.contains("h1"), "the invented block is named: {said:?}");
+    assert!(said.out.contains(&holder), "the invented block is named: {said:?}");
     cluster.assert_reads("film", &content, &[]);
 }
 

@@ -360,7 +360,7 @@ fn a_requestor_that_says_a_wrong_digest_is_replaced_and_no_source_is_blamed() {
     cluster.eventually("it is back", |cluster| cluster.mend(&["status"]).out.contains("all 7 helpers"));
     let view = cluster.mend(&["repair", "--all", "--output", "json"]).ok().json();
     let replanned = view["items"][0]["replanned"].to_string();
-    assert!(replanned.contains(&format!("this repair avoids {liar} as a target from now on")), "{view:#}");
+    assert!(replanned.contains(&format!("this job avoids {liar} as a target from now on")), "{view:#}");
     assert!(!replanned.contains("is not used"), "{view:#}");
     assert_ne!(cluster.holder("1.0"), liar);
     assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost);

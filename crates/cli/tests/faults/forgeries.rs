@@ -241,7 +241,7 @@ fn a_put_is_not_committed_when_a_helper_stored_other_bytes_than_were_sent() {
     fs::write(&again, &content).unwrap();
     let put = cluster
         .mend(&["put", again.to_str().unwrap()])
-        .fails_with(&["stored with wrong bytes", "run `mend put` again"]);
+        .fails_with(&["stored by one of h", "run `mend put` again"]);
     assert_eq!(put.code, 3, "{put:?}");
     let listed = cluster.mend(&["ls"]).ok();
     assert_eq!(listed.out.trim(), "film", "{listed:?}");

@@ -18,6 +18,7 @@ mod healing;
 mod identity;
 mod input;
 mod java;
+mod journal;
 #[path = "../limits/mod.rs"]
 mod limits;
 mod links;

@@ -142,8 +142,9 @@ fn a_helper_counts_its_bytes_by_purpose() {
     cluster.start(&["helper", "h1"]);
     cluster.eventually("it serves its health", |_| get(of_helper, "/healthz").is_some());
     assert_eq!(get(of_helper, "/healthz").unwrap(), (200, "ok\n".to_owned()));
-    let (status, why) = get(of_helper, "/readyz").unwrap();
-    assert!(status == 503 && why.contains("not registered"), "{status} {why}");
+    cluster.eventually("it is not ready, because there is no coordinator", |_| {
+        get(of_helper, "/readyz").is_some_and(|(status, why)| status == 503 && why.contains("not registered"))
+    });
     cluster.kill("h1");
     cluster.run_all(7);
     cluster.eventually("it is ready", |_| get(of_helper, "/readyz").is_some_and(|(status, _)| status == 200));
@@ -242,6 +243,19 @@ fn the_page_lists_the_metrics() {
     }
 }
 
+/// The tests of the alerts have a case for each condition, with its severity.
+#[test]
+fn each_condition_has_a_case_in_the_tests_of_the_alerts() {
+    let cases = fs::read_to_string(root().join("ops/prometheus/mend.test.yml")).unwrap();
+    let (_, cases) = cases.split_once("# Each condition").unwrap();
+    for code in client::ConditionCode::ALL {
+        let severity = code.definition().severity.name();
+        let series = format!("mend_condition{{code=\"{code}\", severity=\"{severity}\", muted=\"false\"}}");
+        assert!(cases.contains(&series), "{series}");
+        assert!(cases.contains(&format!("runbook for {code}\"")), "{code} is in no alert");
+    }
+}
+
 #[test]
 fn the_alert_rules_do_as_their_tests_say() {
     let Some(folder) = installed() else { return };
@@ -293,13 +307,15 @@ fn percent_encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// The queries of the dashboard that have no value while nothing is damaged and no repair is running.
-const ONLY_WHILE_DAMAGED: [&str; 5] = [
+/// The queries of the dashboard that have no value while nothing is damaged and no repair is running. The catalog is
+/// copied for the first time ten minutes after the coordinator's start.
+const WITHOUT_VALUE: [&str; 6] = [
     "mend_condition{severity!=\"ok\"}",
     "time() - mend_degraded_since_timestamp_seconds",
     "mend_repair_left_seconds",
     "mend_repairs",
     "mend_repairs_limited",
+    "time() - mend_catalog_copied_timestamp_seconds",
 ];
 
 /// Prometheus scrapes the coordinator on loopback, and the API with a monitor's certificate. It answers every query of
@@ -323,7 +339,8 @@ fn prometheus_scrapes_a_cluster_and_answers_the_dashboard() {
     );
     let config = format!(
         "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n  - job_name: mend\n    \
-         static_configs: [{{targets: ['127.0.0.1:{plain}', '127.0.0.1:{of_helper}']}}]\n  - job_name: encrypted\n    {tls}  - job_name: \
+         static_configs: [{{targets: ['127.0.0.1:{plain}']}}]\n  - job_name: mend-helpers\n    \
+         static_configs: [{{targets: ['127.0.0.1:{of_helper}']}}]\n  - job_name: encrypted\n    {tls}  - job_name: \
          status\n    metrics_path: /v1/status\n    {tls}"
     );
     let path = cluster.path("prometheus.yml");
@@ -364,7 +381,7 @@ fn prometheus_scrapes_a_cluster_and_answers_the_dashboard() {
             let answer = prometheus.ask(&path)?;
             answer["data"]["result"].as_array().map(|values| !values.is_empty())
         };
-        if !ONLY_WHILE_DAMAGED.contains(&query) {
+        if !WITHOUT_VALUE.contains(&query) {
             cluster.eventually(query, |_| has_values() == Some(true));
         }
     }

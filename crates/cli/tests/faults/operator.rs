@@ -249,6 +249,7 @@ fn every_change_is_recorded_with_its_author_and_result() {
     let told = cluster.mend(&["audit", "--since", "1h"]).ok().out;
     let lines: Vec<&str> = told.lines().collect();
     let expected = [
+        ("operator ann from -: new certificate {", "done"),
         ("operator ann from 127.0.0.1: POST /v1/caps {\"cluster\":1000000000}", "done"),
         ("client admin from 127.0.0.1: PUT /v1/nodes/h2/maintenance {\"for_ms\":3600000}", "done"),
         ("client admin from 127.0.0.1: DELETE /v1/repairs/777", "refused (404): there is no repair 777"),

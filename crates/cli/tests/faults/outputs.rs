@@ -48,6 +48,18 @@ fn shell(cluster: &Cluster, command: &str) -> std::process::Output {
 }
 
 #[test]
+fn a_full_stderr_changes_no_exit_code() {
+    let (cluster, content, folder) = scene();
+    let kept = folder.join("kept");
+    let code = |command: &str| shell(&cluster, command).status.code();
+    assert_eq!(code("$MEND get nothing 2>/dev/full"), Some(1));
+    assert_eq!(code("$MEND --output json get nothing -o - 2>/dev/full"), Some(1));
+    assert_eq!(code("$MEND --output json no-such-verb >/dev/full"), Some(2));
+    assert_eq!(code(&format!("$MEND get film -o {} 2>/dev/full", text(&kept))), Some(0));
+    assert_eq!(fs::read(kept).unwrap(), content);
+}
+
+#[test]
 fn devices_stay_devices_and_full_ones_fail() {
     let (cluster, _, folder) = scene();
     let (null, full) = (folder.join("null"), folder.join("full"));

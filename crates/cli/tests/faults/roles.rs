@@ -1,8 +1,9 @@
-//! The rights of each role: every verb with the certificates of a client, an operator and an administrator.
+//! The rights of each role: every verb with the certificates of users, and every `GET` with those of programs.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::cluster::Cluster;
 
@@ -100,6 +101,54 @@ fn each_verb_needs_the_right_that_the_page_states() {
                 !rights.contains(&right.as_str()),
                 "{name}: {verb} needs `{right}`: {said:#?}"
             );
+        }
+    }
+}
+
+/// Returns the HTTP status of a request with a member's certificate.
+fn status(cluster: &Cluster, member: &str, method: &str, path: &str) -> String {
+    let at = cluster.folder();
+    let port = cluster.base_port();
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"]).arg(at.join("ca/ca.pem"));
+    curl.arg("--cert").arg(at.join(member).join("cert.pem"));
+    curl.arg("--key").arg(at.join(member).join("key.pem"));
+    curl.args(["--resolve", &format!("coordinator.mend:{port}:127.0.0.1")]);
+    match method {
+        "HEAD" => curl.arg("--head"),
+        method => curl.args(["-X", method]),
+    };
+    let output = curl.arg(format!("https://coordinator.mend:{port}{path}")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn programs_may_read_only_what_the_page_states() {
+    let cluster = Cluster::new(6, "rs-4-2", "64KiB");
+    cluster.put("film", 100_000);
+    for [role, name] in [["monitor", "prom"], ["plugin", "hdfs"]] {
+        cluster.mend(&["issue", role, name]).ok();
+    }
+    for (member, status_of, contradictions, catalog) in [
+        ("monitors/prom", "403", "403", "403"),
+        ("plugins/hdfs", "403", "200", "403"),
+        ("helpers/h1", "200", "200", "403"),
+    ] {
+        for method in ["GET", "HEAD"] {
+            for (path, expected) in [
+                ("/v1/status", status_of),
+                ("/v1/files?prefix=film", status_of),
+                ("/v1/contradictions", contradictions),
+                ("/v1/audit", catalog),
+                ("/v1/catalog", catalog),
+                ("/metrics", "200"),
+            ] {
+                assert_eq!(status(&cluster, member, method, path), expected, "{member}: {method} {path}");
+            }
+        }
+        for (method, path) in [("DELETE", "/v1/files/film"), ("POST", "/v1/scrubs")] {
+            assert_eq!(status(&cluster, member, method, path), "403", "{member}: {method} {path}");
         }
     }
 }

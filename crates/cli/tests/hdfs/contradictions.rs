@@ -48,7 +48,8 @@ pub fn not_rebuilt_from(world: &mut World) {
     let by_hdfs = said(world, BY_HDFS, &narrow);
     // Now the NameNode repeatedly commands DataNodes to rebuild the lost blocks.
     let pending = "dfs.namenode.reconstruction.pending.timeout-sec=10";
-    world.cluster.restart_namenode_with([ALWAYS[0], ALWAYS[1], pending].map(str::to_owned).to_vec());
+    let settings = ALWAYS.into_iter().chain([pending]).map(str::to_owned);
+    world.cluster.restart_namenode_with(settings.collect());
     let refused = eventually("a command that is not carried out", || {
         let lines = said(world, BY_NOBODY, &narrow);
         (!lines.is_empty()).then_some(lines.len())

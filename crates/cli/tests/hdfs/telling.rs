@@ -96,7 +96,7 @@ fn rotten_copies_displaced_nothing(world: &mut World, options: &[&str]) {
         world.await_whole();
         let groups = world.groups();
         let mut all = groups.iter().flat_map(|group| group.holders.iter().zip(&group.shape.blocks));
-        world.has_single_copies()
+        world.wrong_copies().is_empty()
             && all.all(|(holder, block)| holder.is_some_and(|node| world.passes(node, &block.name)))
     };
     let mut rounds = 0;
@@ -179,7 +179,7 @@ pub fn without_a_namenode(world: &mut World) {
     mend.wait_until_safe(groups);
     world.cluster.kill_namenode();
     eventually("the state is unknown", || {
-        status(&mend)?["summary"].as_str()?.starts_with("UNKNOWN  cannot list the cluster").then_some(())
+        status(&mend)?["summary"].as_str()?.starts_with("UNKNOWN  cannot ask the NameNode").then_some(())
     });
     assert_eq!(mend.run(&["status", "--check"]).status.code(), Some(3));
     mend.kill_coordinator();

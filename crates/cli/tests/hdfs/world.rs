@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdfs::{BlockGroup, GroupBlock, GroupStripe, Policy, ReplicaName};
 use tempfile::TempDir;
@@ -22,11 +22,18 @@ const FILES: &[(&str, usize)] = &[
 ];
 /// Settings of every NameNode in these tests. DataNodes require block tokens from clients, although users are
 /// not authenticated.
-pub const ALWAYS: [&str; 2] = ["dfs.blocksize=4194304", "dfs.block.access.token.enable=true"];
+pub const ALWAYS: [&str; 3] = [
+    "dfs.blocksize=4194304",
+    "dfs.block.access.token.enable=true",
+    // HDFS tells a DataNode again to delete a surplus copy. The DataNode may have been killed before it has done so.
+    "dfs.namenode.excess.redundancy.timeout-sec=10",
+];
+
 /// Settings with which HDFS rebuilds nothing, so that every rebuilt block comes from Mend.
-pub const NO_REPAIR: [&str; 4] = [
+pub const NO_REPAIR: [&str; 5] = [
     ALWAYS[0],
     ALWAYS[1],
+    ALWAYS[2],
     "dfs.namenode.replication.max-streams=0",
     "dfs.namenode.replication.max-streams-hard-limit=0",
 ];
@@ -265,19 +272,52 @@ impl World {
     /// Waits until three checks in a row find every block on the DataNode where it is listed and nowhere
     /// else. One check is not enough, because HDFS finds surplus copies late.
     pub fn await_single_copies(&mut self) {
-        let mut times = 0;
-        eventually("one copy of each block", || {
-            times = if self.has_single_copies() { times + 1 } else { 0 };
-            std::thread::sleep(std::time::Duration::from_millis(500));
-            (times == 3).then_some(())
-        });
+        let (end, mut right) = (Instant::now() + Duration::from_secs(180), 0);
+        while right < 3 {
+            let wrong = self.wrong_copies();
+            right = if wrong.is_empty() { right + 1 } else { 0 };
+            assert!(
+                right > 0 || Instant::now() < end,
+                "waited for one copy of each block:\n{}",
+                self.told_of(&wrong)
+            );
+            std::thread::sleep(Duration::from_millis(500));
+        }
     }
 
-    /// Whether each block is on the DataNode that HDFS lists, and on no other DataNode.
-    pub fn has_single_copies(&mut self) -> bool {
-        let groups = self.groups();
-        let mut all = groups.iter().flat_map(|group| group.holders.iter().zip(&group.shape.blocks));
-        all.all(|(holder, block)| self.holders_on_disk(&block.name).iter().eq(holder))
+    /// Returns the blocks that are not only on the DataNode that HDFS lists: the listed one, and those that have a file.
+    pub fn wrong_copies(&mut self) -> Vec<(ReplicaName, Option<usize>, Vec<usize>)> {
+        let mut wrong = Vec::new();
+        for group in self.groups() {
+            for (holder, block) in group.holders.iter().zip(&group.shape.blocks) {
+                let on_disk = self.holders_on_disk(&block.name);
+                if !on_disk.iter().eq(holder) {
+                    wrong.push((block.name, *holder, on_disk));
+                }
+            }
+        }
+        wrong
+    }
+
+    /// Returns the files of these blocks, and the lines about them in HDFS's logs.
+    fn told_of(&self, wrong: &[(ReplicaName, Option<usize>, Vec<usize>)]) -> String {
+        let mut told = String::new();
+        for (name, listed, on_disk) in wrong {
+            told += &format!("{name}: HDFS lists {listed:?}, there are files on {on_disk:?}\n");
+            // Blocks of a group are numbered from the group's own number on. Some lines name only the group.
+            let numbers = [name.block(), name.block() & !15].map(|number| number.to_string());
+            let mut tell = |whose: &str, log: String| {
+                log.lines()
+                    .filter(|line| numbers.iter().any(|number| line.contains(number)))
+                    .for_each(|line| told += &format!("{whose}: {line}\n"));
+            };
+            tell("NameNode", self.cluster.namenode_log());
+            for &node in on_disk {
+                let file = self.cluster.nodes()[node].block(name.block());
+                tell(&format!("DataNode {node} ({file:?})"), self.cluster.log(node));
+            }
+        }
+        told
     }
 
     fn holders_on_disk(&self, name: &ReplicaName) -> Vec<usize> {
@@ -291,7 +331,7 @@ impl World {
     /// the next case.
     pub fn assert_whole(&mut self) {
         self.await_whole();
-        eventually("one copy of each block", || self.has_single_copies().then_some(()));
+        self.await_single_copies();
         for group in self.groups() {
             for (holder, block) in group.holders.iter().zip(&group.shape.blocks) {
                 self.verify_meta(holder.expect("held"), &block.name);

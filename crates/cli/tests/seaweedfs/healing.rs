@@ -1,11 +1,13 @@
 //! Mend's automatic reaction to lost shards, dead servers and corrupt shards, and SeaweedFS's view of the
 //! results.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
-use seaweedfs::{Lock, ShardName, Standing, VolumeName};
+use seaweedfs::{Lock, ShardName, SmallFile, Standing, VolumeName};
+use testbed::seaweedfs::http;
 use testbed::{Mend, eventually};
 
 use crate::world::{World, counts};
@@ -323,12 +325,90 @@ pub fn a_cluster_out_of_sight(world: &mut World) {
     world.assert_whole();
 }
 
-/// A server in service is drained: its shards are moved to other servers, each only once, and its own copies
-/// are removed.
-pub fn a_server_that_is_drained(world: &mut World) {
+/// A paused repair leaves the cluster's lock to SeaweedFS, also if its job has begun, and takes the lock again
+/// when it is resumed.
+pub fn a_repair_that_is_paused(world: &mut World) {
     let mend = world.attach(GRACE);
     mend.wait_until_safe(2);
-    let leaving = world.holder(&shard(&world.bucket, 0)).0;
+    assert!(mend.run(&["caps", "--total", "1MB/s"]).status.success());
+    let name = shard(&world.pictures, 6);
+    let (_, before) = world.lose(&name);
+    let repair = eventually("a job that moves slices", || {
+        let status = mend.ask(&["status"])?;
+        (status["jobs"][0]["phase"] == "moving-slices").then(|| status["repairs"][0]["repair"].to_string())
+    });
+    let holder = || world.runtime.block_on(world.master.lock_holder()).expect("it answers");
+    assert!(holder().is_some());
+    assert!(mend.run(&["pause", &repair]).status.success());
+    wait_until_unlocked(world);
+    let status = mend.ask(&["status"]).expect("it answers");
+    assert_eq!(status["jobs"][0]["phase"], "on-hold", "{status}");
+    // While another client has the lock, the job stays on hold.
+    let lock = world.runtime.block_on(Lock::take(&world.master, "operator", "")).expect("it is free");
+    assert!(mend.run(&["caps", "--none"]).status.success());
+    assert!(mend.run(&["resume", &repair]).status.success());
+    std::thread::sleep(Duration::from_secs(4));
+    let status = mend.ask(&["status"]).expect("it answers");
+    assert_eq!(status["jobs"][0]["phase"], "on-hold", "{status}");
+    world.runtime.block_on(lock.release());
+    wait_until_as_it_was(world, &name, &before);
+    wait_until_whole(world);
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
+    world.assert_whole();
+}
+
+/// Deletes a picture. Returns the server that alone has journalled the deletion, and the ID of the needle, as
+/// SeaweedFS's URLs have it.
+fn delete_somewhere(world: &mut World) -> (usize, String) {
+    let journals = |world: &World| -> Vec<BTreeSet<u64>> {
+        (0..world.servers.len()).map(|at| journalled(world, [at])).collect()
+    };
+    let before = journals(world);
+    let needle = world.needle("pictures/15");
+    world.delete("pictures/15");
+    // The filer deletes the needle some time after the object.
+    let server = eventually("a journal with the deletion", || {
+        journals(world).iter().zip(&before).position(|(now, before)| now != before)
+    });
+    (server, needle)
+}
+
+/// Returns the running servers that read deleted needles, each with the needle. In SeaweedFS, a server that needs no
+/// bytes from the server with the journal reads the needle.
+fn readers(world: &World, needles: &[String]) -> BTreeSet<(usize, String)> {
+    let servers = world.servers.iter().enumerate().filter(|(_, server)| server.id().is_some());
+    let asked = servers.flat_map(|(at, server)| needles.iter().map(move |needle| (at, server, needle)));
+    let readable = asked.filter(|(_, server, needle)| {
+        http("GET", &server.address.http(), &format!("/{needle}"), b"")
+            .inspect_err(|head| {
+                println!("{}: {}", server.address.http(), head.lines().next().unwrap_or_default())
+            })
+            .is_ok()
+    });
+    readable.map(|(at, _, needle)| (at, needle.clone())).collect()
+}
+
+/// Returns the deleted needles that the servers at these positions have journalled.
+fn journalled(world: &World, servers: impl IntoIterator<Item = usize>) -> BTreeSet<u64> {
+    let journal = |at: usize| {
+        let server = world.server(at);
+        let journal = server.small_file(&world.pictures, SmallFile::Ecj, 1 << 20);
+        let journal = world.runtime.block_on(journal).expect("it answers").unwrap_or_default();
+        let (entries, _) = journal.as_chunks();
+        entries.iter().map(|&entry| u64::from_be_bytes(entry)).collect::<Vec<_>>()
+    };
+    servers.into_iter().flat_map(journal).collect()
+}
+
+/// A server in service is drained: its shards are moved to other servers, each only once, and its own copies
+/// are removed. Needles whose deletion only this server has journalled stay deleted without it.
+pub fn a_server_that_is_drained(world: &mut World) {
+    let (leaving, needle) = delete_somewhere(world);
+    let needles = [needle];
+    let (deleted, readable) = (journalled(world, [leaving]), readers(world, &needles));
+    let mend = world.attach(GRACE);
+    mend.wait_until_safe(2);
     let name = &mend.names()[leaving];
     let drained = mend.run(&["node", "drain", name]);
     assert!(drained.status.success(), "{drained:?}");
@@ -349,6 +429,12 @@ pub fn a_server_that_is_drained(world: &mut World) {
     assert!(safe.status.success() || is_log, "{safe:?}");
     let history = mend.ask(&["history"]).expect("it answers").to_string();
     assert!(!history.contains("\"state\":\"failed\""), "{history}");
+    world.servers[leaving].kill();
+    let others = (0..world.servers.len()).filter(|&other| other != leaving);
+    assert!(deleted.is_subset(&journalled(world, others)), "{deleted:?}");
+    let readable_again: Vec<_> = readers(world, &needles).difference(&readable).cloned().collect();
+    assert!(readable_again.is_empty(), "{readable_again:?}");
+    world.start_server(leaving);
     assert!(mend.run(&["node", "drain", name, "--stop"]).status.success());
     mend.wait_until_safe(2);
     wait_until_unlocked(world);

@@ -55,6 +55,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("lost_indexes_of_several_servers_are_replaced", healing::indexes_that_are_lost),
     ("nothing_is_known_without_a_master", healing::a_master_that_is_gone),
     ("volumes_out_of_sight_are_not_safe", healing::a_cluster_out_of_sight),
+    ("a_paused_repair_leaves_the_lock_to_others", healing::a_repair_that_is_paused),
     ("a_server_in_service_is_drained", healing::a_server_that_is_drained),
     // This case is the last on this cluster: `ec.rebuild` may leave servers with different indexes, and Mend
     // replaces no index if no majority of servers agrees.

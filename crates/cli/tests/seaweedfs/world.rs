@@ -170,6 +170,14 @@ impl World {
         self.deleted.push(path.to_owned());
     }
 
+    /// Returns the ID of the needle that contains an object, as SeaweedFS's URLs have it.
+    pub fn needle(&self, path: &str) -> String {
+        let (host, at) = self.place(path);
+        let entry = http("GET", &host, &format!("{at}&metadata=true"), b"").expect("it is stored");
+        let entry: serde_json::Value = serde_json::from_slice(&entry).expect("JSON");
+        entry["chunks"][0]["file_id"].as_str().unwrap_or_else(|| panic!("{entry}")).to_owned()
+    }
+
     fn ask_for(&self, method: &str, path: &str) -> Result<Vec<u8>, String> {
         let (host, at) = self.place(path);
         http(method, &host, &at, b"")

@@ -75,12 +75,12 @@ impl Thrash {
             self.fail("the coordinator does not serve with a rebuilt catalog");
         }
         for name in self.model.names() {
-            let possible = self.model.possible(&name);
+            let possible = self.model.possible_after_rebuild(&name);
             match possible.first().copied().flatten().filter(|_| possible.len() == 1) {
                 Some(content) => {
                     self.read_new(&name, content, "was there before the catalog was rebuilt");
                 }
-                // Blocks that were left over may bring removed files back.
+                // Blocks that were left over may bring removed files back, and the contents of puts that failed.
                 None => {
                     self.one("rm", &["rm", &name]);
                 }

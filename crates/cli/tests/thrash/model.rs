@@ -12,6 +12,8 @@ pub type State = Option<Content>;
 #[derive(Clone, Default)]
 pub struct Model {
     files: BTreeMap<String, BTreeSet<State>>,
+    /// The contents of unfinished writes since the last one that took effect. Their blocks may be left.
+    unfinished: BTreeMap<String, BTreeSet<State>>,
 }
 
 /// Whether a write took effect.
@@ -31,8 +33,21 @@ impl Model {
         self.files.get(name).cloned().unwrap_or_else(|| BTreeSet::from([None]))
     }
 
+    /// Returns the possible contents of a file after the catalog was rebuilt from the blocks. A rebuild cannot know
+    /// whether a put was committed.
+    pub fn possible_after_rebuild(&self, name: &str) -> BTreeSet<State> {
+        let mut possible = self.possible(name);
+        possible.extend(self.unfinished.get(name).into_iter().flatten().copied());
+        possible
+    }
+
     /// Records a write and whether it took effect.
     pub fn write(&mut self, name: &str, new: State, write: Write) {
+        match (write, new) {
+            (Write::Done, _) => drop(self.unfinished.remove(name)),
+            (_, Some(_)) => drop(self.unfinished.entry(name.to_owned()).or_default().insert(new)),
+            (_, None) => {}
+        }
         let mut possible = self.possible(name);
         match write {
             Write::Refused => return,

@@ -98,13 +98,22 @@ impl Findings {
     }
 }
 
-/// Returns everything that a condition concerns. A mute holds as long as nothing is added. A lost block
-/// counts by itself; all blocks of a helper that is down count as that helper.
+/// Returns everything that a condition concerns. A mute holds as long as nothing is added. Blocks on a helper that
+/// is down are represented by the helper, other lost blocks by their names.
 pub(crate) fn concerns(answers: Answers<'_>, finding: &Finding) -> BTreeSet<String> {
     let stripes = &answers.facts.stripes;
     match finding.code {
         ConditionCode::Unreadable | ConditionCode::AtRisk | ConditionCode::Degraded => {
-            stripes.picture.lost_names(|node| answers.facts.nodes.name(node))
+            let mut lost = stripes.picture.lost_names(|node| answers.facts.nodes.name(node));
+            // Blocks found bad count as lost even before this is recorded.
+            let doubted =
+                stripes.unrecorded.all_bad().filter_map(|(block, _)| stripes.picture.find_block(block).ok());
+            lost.extend(doubted.map(|(stripe, index)| format!("{stripe}.{}", index.0)));
+            if finding.code == ConditionCode::AtRisk {
+                lost.extend(stripes.picture.doubled_names());
+                lost.extend(answers.contradiction_views().into_iter().map(|it| it.stripe));
+            }
+            lost
         }
         ConditionCode::Misplaced => stripes.picture.doubled_names(),
         ConditionCode::Contradiction => {
@@ -112,7 +121,9 @@ pub(crate) fn concerns(answers: Answers<'_>, finding: &Finding) -> BTreeSet<Stri
         }
         ConditionCode::CertificateExpires => {
             let now = UNIX_EPOCH + Duration::from_millis(answers.facts.base.unix_ms);
-            answers.facts.nodes.certificates.warnings(now).into_keys().collect()
+            let warnings = answers.facts.nodes.certificates.warnings(now).into_iter();
+            // A certificate that expires concerns something else than one that will expire.
+            warnings.map(|(member, it)| if it.has_expired { member + ": expired" } else { member }).collect()
         }
         ConditionCode::StoreTrouble => stripes.news.troubles.iter().cloned().collect(),
         _ => finding.subjects.iter().cloned().collect(),
@@ -298,7 +309,10 @@ fn helper_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
         let certificates = count(warnings.len() as u64, "certificate");
         let text = format!("{certificates} expired or about to expire");
         let finding = Finding::new(ConditionCode::CertificateExpires, warnings.len() as u64, text);
-        found.push(finding.with_details(warnings.into_values()));
+        let stops = warnings.values().any(|warning| warning.stops);
+        let severity = if stops { Severity::Critical } else { Severity::Warning };
+        let details = warnings.into_values().map(|warning| warning.text);
+        found.push(finding.with_severity(severity).with_details(details));
     }
     found
 }
@@ -413,10 +427,10 @@ fn repair_findings(answers: Answers<'_>, census: &Census) -> Vec<Finding> {
     found
 }
 
-/// Returns the finding that the blocks were not checked for a long time.
+/// Returns the finding that the blocks were not checked for a long time. A scrub that was stopped does not count.
 fn scrub_finding(answers: Answers<'_>) -> Option<Finding> {
     let steady = answers.scrub.background_view(answers.facts.base);
-    let last = answers.scrub.last_scrub().and_then(|scrub| scrub.ended_unix_ms);
+    let last = answers.scrub.unscrubbed_since_unix_ms;
     let round = steady.as_ref().and_then(|it| it.last_round_ended_unix_ms.or(it.round_began_unix_ms));
     let newest = last.into_iter().chain(round).max()?;
     let age = answers.facts.base.unix_ms.saturating_sub(newest);

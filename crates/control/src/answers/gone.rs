@@ -147,6 +147,10 @@ impl<'a> Answers<'a> {
                 "{name} has not registered since the catalog was replaced, so the catalog may lack blocks and \
                  files of this helper: start it (mend helper {name})"
             ),
+            RecoveryState::Needless if self.facts.stripes.newer.claims.contains_key(&node) => format!(
+                "{name} is down and has blocks that are newer than the catalog: start it (mend helper {name}), and \
+                 see mend status"
+            ),
             RecoveryState::Needless => {
                 format!(
                     "{name} is down and holds no blocks; to remove it from the list, run mend node remove \

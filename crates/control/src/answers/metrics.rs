@@ -1,15 +1,26 @@
 //! The figures for metrics. The coordinator encodes them for Prometheus.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use codes::{CodeSpec, LinearCode};
+use recovery::RepairId;
 use repair::NodeId;
 use views::{Census, Condition, RepairState, RepairView, ScrubView, SteadyScrubView};
 
 use crate::answers::Answers;
+use crate::answers::status::each_standing;
 use crate::error::RequestError;
-use crate::facts::{Facts, Standing};
-use crate::totals::Totals;
+use crate::facts::Facts;
+use crate::repairs::progress::kind_of;
+use crate::totals::{Amount, Durations, Totals};
+
+/// The maximum number of codes in labels. Prometheus keeps one series for each.
+const CODES_NAMED: usize = 32;
+
+/// Numbers of stripes by code and by how many further blocks they survive.
+type Stripes = BTreeMap<(String, Option<u32>), u64>;
 
 /// The figures of a coordinator at one moment. They contain no names of files.
 #[derive(Clone, Debug)]
@@ -30,10 +41,32 @@ pub struct Metrics {
     pub last_scrub: Option<ScrubView>,
     /// The background scrub, if there is one.
     pub steady_scrub: Option<SteadyScrubView>,
-    /// When the certificates of the coordinator and of each helper expire.
-    pub certificates: Vec<(String, SystemTime)>,
+    /// When the certificates of the coordinator and of each helper expire, and the first of each other role.
+    pub certificates: BTreeMap<String, SystemTime>,
+    /// The catalog.
+    pub catalog: CatalogMetrics,
+    /// The loss of blocks.
+    pub loss: LossMetrics,
+}
+
+/// The figures of the catalog.
+#[derive(Clone, Debug, Default)]
+pub struct CatalogMetrics {
     /// Writes that the storage has not acknowledged yet.
     pub writes_in_flight: usize,
+    /// When the storage last acknowledged a write, in milliseconds since 1970.
+    pub written_unix_ms: Option<u64>,
+    /// When the catalog was last copied, in milliseconds since 1970.
+    pub copied_unix_ms: Option<u64>,
+}
+
+/// How long blocks were lost.
+#[derive(Clone, Debug, Default)]
+pub struct LossMetrics {
+    /// Since when blocks are lost, in milliseconds since 1970.
+    pub since_unix_ms: Option<u64>,
+    /// The times from the first loss until no block was lost.
+    pub whole_again: Durations,
 }
 
 /// The figures of stripes and files.
@@ -66,10 +99,12 @@ pub struct RepairMetrics {
     pub time_left: Option<Duration>,
     /// The longest of the times that links and disks permit for these repairs, from their start.
     pub bound: Option<Duration>,
-    /// Number of running repairs by what limits them now.
-    pub limited_by: BTreeMap<String, u64>,
-    /// Blocks that these repairs have rebuilt so far, and their bytes.
-    pub rebuilt: (u64, u64),
+    /// Number of running repairs by the kind of resource that limits them now.
+    pub limited_by: BTreeMap<&'static str, u64>,
+    /// Blocks that these repairs have rebuilt or moved, and published, so far.
+    pub rebuilt: Amount,
+    /// The part of `rebuilt` that was moved: blocks that were not lost when the repair began.
+    pub moved: Amount,
 }
 
 /// The figures of a helper.
@@ -95,30 +130,34 @@ impl<'a> Answers<'a> {
         let findings = self.all_findings(&census, &self.gone_nodes());
         let is_helper = |node: &NodeId| !facts.nodes.registry.has_no_helper(facts.base, *node);
         let helpers = facts.nodes.registry.ids().filter(is_helper);
+        let is_lost = census.blocks_lost > 0 && !self.is_partial();
+        let (unix_ms, storing) = (facts.base.unix_ms, facts.storing);
         Ok(Metrics {
             uptime: facts.base.now,
             conditions: findings.certain().map(|finding| self.condition(finding)).collect(),
             data: data(facts, &census)?,
             helpers: helpers.map(|node| helper(facts, node)).collect(),
-            repairs: open_repairs(&self.open_repairs()),
+            repairs: open_repairs(self),
             totals: self.history.totals.clone(),
             last_scrub: self.scrub.last_scrub(),
             steady_scrub: self.scrub.background_view(facts.base),
-            certificates: facts.nodes.certificates.expiries(),
-            writes_in_flight: facts.storing.in_flight(),
+            certificates: facts.nodes.certificates.expiries(UNIX_EPOCH + Duration::from_millis(unix_ms)),
+            catalog: CatalogMetrics {
+                writes_in_flight: storing.in_flight(),
+                written_unix_ms: storing.written_unix_ms,
+                copied_unix_ms: storing.copied_unix_ms,
+            },
+            loss: LossMetrics {
+                since_unix_ms: is_lost.then(|| self.conditions.lost_since(unix_ms)),
+                whole_again: self.conditions.whole_again.clone(),
+            },
         })
     }
 }
 
 fn data(facts: Facts<'_>, census: &Census) -> Result<DataMetrics, RequestError> {
-    let mut stripes = BTreeMap::new();
-    for kind in facts.stripes.picture.kinds().filter(|kind| kind.stripes > 0) {
-        let standing = Standing { lost: kind.lost, together: kind.together.clone(), contradictory: false };
-        let survives = facts.survives(kind.code, &standing)?.map(|survives| survives.blocks);
-        *stripes.entry((kind.code.to_string(), survives)).or_default() += kind.stripes;
-    }
     Ok(DataMetrics {
-        stripes,
+        stripes: with_few_codes(stripes(facts)?),
         lost_blocks: census.blocks_lost,
         lost_bytes: census.bytes_lost,
         contradictory_stripes: census.contradictory,
@@ -127,12 +166,64 @@ fn data(facts: Facts<'_>, census: &Census) -> Result<DataMetrics, RequestError> 
     })
 }
 
-fn open_repairs(repairs: &[RepairView]) -> RepairMetrics {
+/// Counts stripes by code and by how many further blocks they survive.
+fn stripes(facts: Facts<'_>) -> Result<Stripes, RequestError> {
+    let mut stripes = Stripes::new();
+    each_standing(facts, |group| {
+        if group.stripes > 0 {
+            let survives = group.survives.map(|survives| survives.blocks);
+            *stripes.entry((label(group.code), survives)).or_default() += group.stripes;
+        }
+    })?;
+    Ok(stripes)
+}
+
+/// Returns the name of a code in labels. The names of explicit codes contain their matrices, which clients choose.
+fn label(code: &CodeSpec) -> String {
+    match code {
+        CodeSpec::Linear(LinearCode::Explicit(generator)) => {
+            format!("explicit-{}-{}", generator.blocks(), generator.data_blocks())
+        }
+        code => code.to_string(),
+    }
+}
+
+/// Puts the codes with the fewest stripes together as `other` if there are too many codes.
+fn with_few_codes(stripes: Stripes) -> Stripes {
+    let mut by_code: BTreeMap<&str, u64> = BTreeMap::new();
+    for ((code, _), number) in &stripes {
+        *by_code.entry(code).or_default() += number;
+    }
+    let mut largest: Vec<(&str, u64)> = by_code.into_iter().collect();
+    largest.sort_by_key(|&(_, number)| Reverse(number));
+    let named: BTreeSet<String> =
+        largest.iter().take(CODES_NAMED).map(|(code, _)| (*code).to_owned()).collect();
+    let mut few = Stripes::new();
+    for ((code, survives), number) in stripes {
+        let code = if named.contains(&code) { code } else { "other".to_owned() };
+        *few.entry((code, survives)).or_default() += number;
+    }
+    few
+}
+
+fn open_repairs(answers: Answers<'_>) -> RepairMetrics {
+    let repairs = &answers.open_repairs();
     let mut open: BTreeMap<RepairState, u64> = BTreeMap::new();
     repairs.iter().for_each(|repair| *open.entry(repair.state).or_default() += 1);
     let progress = || repairs.iter().filter_map(|repair| repair.progress.as_ref());
-    let mut limited_by: BTreeMap<String, u64> = BTreeMap::new();
-    progress().filter_map(|it| it.limited_by.clone()).for_each(|by| *limited_by.entry(by).or_default() += 1);
+    let mut limited_by: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let working = repairs.iter().filter(|repair| repair.progress.is_some());
+    let limits = working.filter_map(|it| answers.repairs.scheduler.limited_by(RepairId(it.repair)));
+    for limit in limits {
+        *limited_by.entry(kind_of(answers.facts, &limit)).or_default() += 1;
+    }
+    let queue = &answers.repairs.queue;
+    let (mut rebuilt, mut moved) = (Amount::default(), Amount::default());
+    for repair in queue.by_id.values().filter(|repair| repair.is_open()) {
+        // Not what running jobs have delivered: that is lost if a repair is cancelled, and the counters would decrease.
+        rebuilt += Amount { blocks: repair.blocks_rebuilt, bytes: repair.bytes_rebuilt };
+        moved += repair.moved;
+    }
     let left = |repair: &RepairView| repair.counts.bytes.saturating_sub(repair.counts.bytes_rebuilt);
     RepairMetrics {
         open,
@@ -141,9 +232,8 @@ fn open_repairs(repairs: &[RepairView]) -> RepairMetrics {
         time_left: progress().filter_map(|progress| progress.latest_ms).max().map(Duration::from_millis),
         bound: progress().filter_map(|progress| progress.bound_ms).max().map(Duration::from_millis),
         limited_by,
-        rebuilt: repairs.iter().fold((0, 0), |(blocks, bytes), repair| {
-            (blocks + repair.counts.blocks_rebuilt, bytes + repair.counts.bytes_rebuilt)
-        }),
+        rebuilt,
+        moved,
     }
 }
 
@@ -157,5 +247,23 @@ fn helper(facts: Facts<'_>, node: NodeId) -> HelperMetrics {
         free_bytes: nodes.topology.get(node).filter(|_| up).map(|profile| profile.free_bytes),
         blocks: picture.block_count(node) as u64,
         block_bytes: picture.bytes_on(node),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_cannot_make_unbounded_labels() {
+        let explicit: CodeSpec = "explicit-3-2-1-x0101".parse().unwrap();
+        assert_eq!(label(&explicit), "explicit-3-2");
+        assert_eq!(label(&CodeSpec::reed_solomon(14, 10)), "rs-14-10");
+        let code = |k: u64| ((format!("rs-{}-{k}", k + 2), Some(2)), k);
+        let stripes: Stripes = (1..=200).map(code).collect();
+        let few = with_few_codes(stripes);
+        assert_eq!(few.len(), CODES_NAMED + 1);
+        assert_eq!(few[&("rs-202-200".to_owned(), Some(2))], 200);
+        assert_eq!(few[&("other".to_owned(), Some(2))], (1..=168).sum::<u64>());
     }
 }

@@ -154,10 +154,11 @@ impl<'a> Answers<'a> {
             Some(repair) => format!("repair {repair} is moving blocks to other helpers"),
             None => match moves(self.facts, self.jobs, &self.repairs.queue, &self.repairs.nodes) {
                 Ok(_) => "their blocks will be moved to other helpers automatically".to_owned(),
-                Err(Waits::ForHelper(node)) => {
+                Err(Waits::Helper(node)) => {
                     format!("waiting until {node} is up, because its copies may be better placed")
                 }
-                Err(Waits::ForRoom) => "no other helper has room: add a helper, or free space".to_owned(),
+                Err(Waits::Copies) => "helpers verify better placed copies first".to_owned(),
+                Err(Waits::Room) => "no other helper has room: add a helper, or free space".to_owned(),
             },
         };
         Some(format!("{stripes} with several blocks on one helper: {does}"))
@@ -189,6 +190,8 @@ impl<'a> Answers<'a> {
             took_ms: duration_of(view).as_millis() as u64,
             blocks: view.counts.blocks_rebuilt,
             bytes: view.counts.bytes_rebuilt,
+            moved_blocks: repair.moved.blocks,
+            moved_bytes: repair.moved.bytes,
             stripes_failed: view.counts.stripes_failed,
             lost_from: by_name(&repair.lost_from),
             rebuilt_on: by_name(&repair.rebuilt_on),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use recovery::Target;
-use repair::{Accepts, NodeId};
+use repair::{Accepts, BlockId, NodeId};
 use store_api::OtherData;
 use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
@@ -104,6 +104,8 @@ pub(crate) enum Need {
     Coming,
     /// The helper lists this many blocks that are newer than the catalog.
     Newer(u64),
+    /// Other helpers list blocks that are newer than the catalog, and this helper may hold such blocks too.
+    Outdated,
     /// The helper lists this many blocks of no stripe that may belong to a file.
     Orphans(u64),
     /// The helper may hold blocks that the catalog counts as missing, or does not contain.
@@ -123,6 +125,7 @@ impl Need {
             Self::Recorded => count(facts.stripes.picture.block_count(node) as u64, "block"),
             Self::Coming => "blocks that are being stored".to_owned(),
             Self::Newer(blocks) => format!("{} newer than the catalog", count(*blocks, "block")),
+            Self::Outdated => "perhaps blocks that are newer than the catalog".to_owned(),
             Self::Orphans(blocks) => format!("{} that belong to no stripe", count(*blocks, "block")),
             Self::Unheard => "an unknown number of blocks".to_owned(),
             Self::Unjudged(stripes) => format!("blocks of {} of unknown state", count(*stripes, "stripe")),
@@ -149,6 +152,9 @@ impl Need {
                 "restore a newer copy of the catalog or rebuild it; mend catalog accept --list \
                                shows the blocks"
                     .to_owned()
+            }
+            Self::Outdated => {
+                "mend status shows which helpers have newer blocks, and what to do about them".to_owned()
             }
             Self::Orphans(_) => {
                 "mend status --output json lists them; if they are not needed, run mend scrub \
@@ -185,6 +191,9 @@ impl<'a> Answers<'a> {
         if unheard::is_unheard(facts, node) {
             return Some(Need::Unheard);
         }
+        if stripes.newer.has_claims() && !facts.nodes.is_connected(node) {
+            return Some(Need::Outdated);
+        }
         let unjudged = stripes.unjudged.count_on((facts.nodes, facts.base), &BTreeSet::from([node]));
         if unjudged > 0 {
             return Some(Need::Unjudged(unjudged));
@@ -195,10 +204,28 @@ impl<'a> Answers<'a> {
         if let Some(neighbour) = neighbour_of(self.facts, node) {
             return Some(neighbour);
         }
-        let held = stripes.inventory.get(node).filter(|_| facts.base.store.owns_files())?;
-        let orphans = held.orphans.iter().filter(|block| !facts.is_unreferenced(node, block)).count();
-        (orphans > 0).then_some(Need::Orphans(orphans as u64))
+        if !facts.base.store.owns_files() {
+            return None;
+        }
+        // Copies that are to be removed stay as long as their stripe needs them.
+        let leaving = stripes.picture.files().discards(node).filter(|block| !facts.may_go(node, block));
+        let held = stripes.inventory.get(node);
+        let orphans = held.into_iter().flat_map(|held| &held.orphans);
+        let orphans = orphans.filter(|block| !facts.is_unreferenced(node, block));
+        let needed: BTreeSet<&BlockId> = leaving.chain(orphans).collect();
+        (!needed.is_empty()).then_some(Need::Orphans(needed.len() as u64))
     }
+}
+
+/// Returns the helpers that mend.toml no longer lists and that hold nothing that is needed. As long as blocks may be
+/// unknown, there are none: the store is not listed yet, or the catalog may be an old copy.
+pub(crate) fn retired_nodes(answers: Answers<'_>) -> Vec<NodeId> {
+    let (nodes, stripes) = (answers.facts.nodes, answers.facts.stripes);
+    if !nodes.settled || stripes.news.unlisted().is_some() || !answers.facts.may_remove() {
+        return Vec::new();
+    }
+    let retired = nodes.registry.ids().filter(|&node| nodes.registry.is_retired(node));
+    retired.filter(|&node| answers.need_for(node).is_none()).collect()
 }
 
 impl<'a> Answers<'a> {
@@ -206,6 +233,7 @@ impl<'a> Answers<'a> {
     /// be able to lose `leave` further helpers.
     pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
         check_known(self.facts)?;
+        self.facts.check_not_behind()?;
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);

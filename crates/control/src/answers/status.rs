@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use codes::CodeSpec;
 use repair::NodeId;
 use views::{
     CatalogState, Census, Condition, ConditionCode, Damage, FileLayout, FileStripe, FileTotals, HelperStates,
@@ -105,23 +106,8 @@ impl<'a> Answers<'a> {
     /// memory) and cached fault tolerances. Only stripes with contradictions, or with bad copies that are not
     /// recorded yet, are examined one by one.
     pub(crate) fn census(self) -> Result<Census, RequestError> {
-        let (facts, picture) = (self.facts, &self.facts.stripes.picture);
-        let mut tally = Tally::new(facts);
-        let doubts = facts.doubts();
-        let apart = doubts.slots();
-        for kind in picture.kinds_without(&apart) {
-            let (stripes, block_bytes) = (kind.stripes, kind.block_bytes);
-            let standing =
-                Standing { lost: kind.lost, together: kind.together.clone(), contradictory: false };
-            let survives = facts.survives(kind.code, &standing)?;
-            let slots = kind.slots.iter().copied().filter(|slot| !apart.contains(slot));
-            tally.add(&standing, survives, (stripes, block_bytes), slots);
-        }
-        for &slot in &apart {
-            let (code, block_bytes) = picture.code_of(slot);
-            let standing = facts.standing(&doubts, slot, |_| true);
-            tally.add(&standing, facts.survives(code, &standing)?, (1, block_bytes), [slot].into_iter());
-        }
+        let mut tally = Tally::new(self.facts);
+        each_standing(self.facts, |group| tally.add(group))?;
         Ok(tally.census())
     }
 
@@ -160,6 +146,40 @@ impl<'a> Answers<'a> {
     }
 }
 
+/// Stripes with the same code and the same losses.
+pub(crate) struct Alike<'g> {
+    pub code: &'g CodeSpec,
+    pub standing: &'g Standing,
+    /// The losses that they survive; `None` if they are unreadable.
+    pub survives: Option<Survives>,
+    /// The number of stripes.
+    pub stripes: u64,
+    /// The sum of the stripes' block lengths, one block per stripe.
+    pub block_bytes: u64,
+    pub slots: &'g mut dyn Iterator<Item = Slot>,
+}
+
+/// Calls `take` for all stripes of files, each in one group.
+pub(crate) fn each_standing(facts: Facts<'_>, mut take: impl FnMut(Alike<'_>)) -> Result<(), RequestError> {
+    let (picture, doubts) = (&facts.stripes.picture, facts.doubts());
+    let apart = doubts.slots();
+    for kind in picture.kinds_without(&apart) {
+        let (code, stripes, block_bytes) = (kind.code, kind.stripes, kind.block_bytes);
+        let standing = Standing { lost: kind.lost, together: kind.together.clone(), contradictory: false };
+        let survives = facts.survives(code, &standing)?;
+        let slots = &mut kind.slots.iter().copied().filter(|slot| !apart.contains(slot));
+        take(Alike { code, standing: &standing, survives, stripes, block_bytes, slots });
+    }
+    for &slot in &apart {
+        let (code, block_bytes) = picture.code_of(slot);
+        let standing = facts.standing(&doubts, slot, |_| true);
+        let survives = facts.survives(code, &standing)?;
+        let slots = &mut std::iter::once(slot);
+        take(Alike { code, standing: &standing, survives, stripes: 1, block_bytes, slots });
+    }
+    Ok(())
+}
+
 /// The counts of a census so far.
 struct Tally<'a> {
     facts: Facts<'a>,
@@ -173,15 +193,8 @@ impl<'a> Tally<'a> {
         Self { facts, census, by_survives: BTreeMap::new() }
     }
 
-    /// Adds stripes that have the same losses. `block_bytes` is the sum of the stripes' block lengths, one
-    /// block per stripe.
-    fn add(
-        &mut self,
-        standing: &Standing,
-        survives: Option<Survives>,
-        (stripes, block_bytes): (u64, u64),
-        slots: impl Iterator<Item = Slot>,
-    ) {
+    fn add(&mut self, group: Alike<'_>) {
+        let Alike { standing, survives, stripes, block_bytes, slots, .. } = group;
         let Self { facts, census, by_survives } = self;
         let lost = standing.lost.len() as u64;
         let is_misplaced = facts.base.store.owns_files() && standing.together.shares_nodes();

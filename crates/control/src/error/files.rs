@@ -13,8 +13,8 @@ use crate::error::{ErrorKind, list};
 pub enum FileError {
     #[error("there is no file `{0}`")]
     NoSuchFile(String),
-    #[error("the file needs {stripes} stripes, but the limit is {most}")]
-    TooManyStripes { stripes: u64, most: u64 },
+    #[error("the file needs {stripes} stripes, but the limit with this code is {most}")]
+    TooManyStripes { stripes: u64, most: u64, block_bytes: u64 },
     #[error(
         "{code} needs {needed} helpers that are up and have {} free each, but only {usable} qualify; \
          {omitted}",
@@ -25,12 +25,19 @@ pub enum FileError {
     StripeBusy { put: PutId, position: u32 },
     #[error("stripes of put {0} are still being stored")]
     PutBusy(PutId),
-    #[error("stripe {stripe} of the file cannot be read any more; helpers that are down: {}", list(down))]
+    #[error("stripe {stripe} of the file cannot be read any more; {}", why_unreadable(down))]
     Unreadable { stripe: StripeId, down: Vec<String> },
     #[error(transparent)]
     Put(PutError),
     #[error("{0} manages its files itself: put, get and remove them there")]
     OwnFiles(&'static str),
+}
+
+fn why_unreadable(down: &[String]) -> String {
+    match down {
+        [] => "helpers have lost its blocks".to_owned(),
+        down => format!("helpers that are down: {}", list(down)),
+    }
 }
 
 impl FileError {
@@ -50,7 +57,9 @@ impl FileError {
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::NoSuchFile(_) => "list the files with `mend ls`".into(),
-            Self::TooManyStripes { .. } => "choose larger blocks (--block-size)".into(),
+            Self::TooManyStripes { block_bytes, .. } => {
+                format!("choose larger blocks (--block-size {})", ByteSize::from_bytes(*block_bytes))
+            }
             Self::TooFewHelpers { omitted, .. } => {
                 format!("{}; or choose a code with fewer blocks", omitted.remedy())
             }
@@ -61,7 +70,7 @@ impl FileError {
                 "choose another name (--name), or replace the existing file (--replace)".into()
             }
             Self::Put(_) => "put the file again".into(),
-            Self::Unreadable { .. } => "put the file again, or start these helpers first".into(),
+            Self::Unreadable { .. } => "put the file again, or bring its helpers back first".into(),
             Self::OwnFiles(_) => "use the tools of that system".into(),
         }
     }

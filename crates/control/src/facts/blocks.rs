@@ -65,7 +65,7 @@ impl<'a> Facts<'a> {
                 holder: holder((index, block)),
                 // If a parity check found a block wrong (condemned), its recorded digest may match the wrong
                 // bytes, so the digest is left out.
-                digest: block.digest.filter(|_| !self.stripes.condemned.has(&block.id)),
+                digest: block.digest.filter(|_| !self.stripes.condemned.has(block)),
             })
             .collect();
         let label = record.label(&self.base.settings.cluster_id);

@@ -7,6 +7,7 @@ use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::facts::Facts;
 use crate::stripes::indices::indexed;
+use crate::stripes::state::holdings::Holdings;
 
 impl<'a> Facts<'a> {
     /// Whether a node's copy of a block is surplus: no stripe contains the block, or the stripe is whole
@@ -26,13 +27,25 @@ impl<'a> Facts<'a> {
         self.stripes.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
     }
 
+    /// Returns the copies on a node that are worth verifying, for example because the catalog places the block on
+    /// another node, which has lost it. Candidates are the node's orphans and the copies that it is about to remove.
+    pub(crate) fn wanted_copies(self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
+        let inventory = &self.stripes.inventory;
+        let Some(Holdings { orphans, removing, .. }) = inventory.get(node) else { return Vec::new() };
+        let leaving = self.stripes.picture.files().discards(node).filter(|block| !removing.contains(*block));
+        let candidates = orphans.iter().chain(leaving).filter(|block| !inventory.unadopted.has(node, block));
+        let recorded = candidates.filter_map(|block| self.stripes.record_of(block));
+        let copies = recorded.map(|(stripe, index, _)| (stripe, index));
+        copies.filter(|(stripe, index)| self.is_wanted_from(node, stripe, *index)).collect()
+    }
+
     /// Whether a node's copy of a block is worth verifying. This is so if the copy was recorded as bad, if no
     /// recorded holder has the block, or if the holder also has another block of the stripe and this node has
     /// none.
     pub(crate) fn is_wanted_from(self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return false };
-        let block = &record.blocks[usize::from(index.0)];
-        match block.state_on(node) {
+        let Some(block) = record.block(index) else { return false };
+        match self.stripes.unrecorded.latest(block, node) {
             // If helpers' lists may omit blocks that they have, even a copy recorded as healthy is verified.
             Some(state) => state != BlockState::Healthy || !self.base.store.trusts_lists(),
             None if !self.nodes.settled || !self.may_change() => false,
@@ -87,8 +100,9 @@ impl<'a> Facts<'a> {
         if !rest.shares_nodes() || !self.base.store.shares_nodes() {
             return !rest.shares_nodes();
         }
-        if !self.proven_readers(&stripe.blocks[usize::from(index.0)]).any(|reader| reader == node) {
-            return true; // The copy is not readable.
+        let is_readable = |block| self.proven_readers(block).any(|reader| reader == node);
+        if !stripe.block(index).is_some_and(is_readable) {
+            return true;
         }
         let spare = (stripe.code.blocks() - stripe.code.data_blocks()) as u32;
         let with_all = self.stripes.picture.together(&self.least_shared(stripe));

@@ -42,7 +42,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn doubts(self) -> Doubts {
         let picture = &self.stripes.picture;
         let mut bad: BTreeMap<Slot, BTreeSet<(BlockIndex, NodeId)>> = BTreeMap::new();
-        for (block, node) in self.stripes.doubted.keys() {
+        for (block, node) in self.stripes.unrecorded.all_bad() {
             let found = picture.find_block(block).ok();
             let slot = found.as_ref().and_then(|(stripe, _)| picture.slot_of_file(stripe));
             if let Some(((_, index), slot)) = found.zip(slot) {

@@ -16,8 +16,8 @@ struct BlockViews<'a> {
 
 impl BlockViews<'_> {
     fn state_on(&self, block: &BlockRecord, node: Option<NodeId>, state: BlockState) -> views::BlockState {
-        let found = node.and_then(|node| self.facts.stripes.doubted.get(&(block.id.clone(), node)));
-        match found.copied().unwrap_or(state) {
+        let found = node.and_then(|node| self.facts.stripes.unrecorded.bad(&block.id, node));
+        match found.unwrap_or(state) {
             BlockState::Missing => views::BlockState::Missing,
             BlockState::Corrupt => views::BlockState::Corrupt,
             BlockState::NotStored => views::BlockState::NotStored,

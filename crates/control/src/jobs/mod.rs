@@ -21,7 +21,7 @@ use repair::wire::control::{Ended, ToNode};
 use repair::{
     BlockProblem, Digest, Job, JobAction, JobError, JobId, NodeId, Outcome, ParityOutcome, StripeId,
 };
-use store_api::{Origin, PutId, StoreError, StripeWrite, Write};
+use store_api::{BlockState, CatalogError, Origin, PutId, StoreError, StripeWrite, Write};
 use views::JobView;
 
 use crate::base::Base;
@@ -32,6 +32,7 @@ use crate::jobs::open_puts::OpenPuts;
 use crate::jobs::owner::Owner;
 use crate::out::Out;
 use crate::signal::Signal;
+use crate::stripes::indices::is_still;
 
 /// Running jobs, and the requests that they serve.
 #[derive(Default)]
@@ -140,6 +141,17 @@ impl Jobs {
                 return self.blocks_published(facts, id, None, out);
             }
         }
+        if let Ok(record) = facts.stripes.picture.stripe(&stripe) {
+            let stored = running.job.stripe();
+            let is_other = |index: &BlockIndex| {
+                record.code != *stored.code.spec()
+                    || !record.block(*index).is_some_and(|known| is_still(stored.block(*index), known))
+            };
+            if let Some(index) = blocks.iter().map(|(index, ..)| index).find(|index| is_other(index)) {
+                let error = CatalogError::NoSuchBlock(stored.block(*index).id.clone());
+                return self.blocks_published(facts, id, Some(error.into()), out);
+            }
+        }
         let indices = blocks.iter().map(|&(index, ..)| index).collect();
         let then = Published { job: id, stripe: stripe.clone(), blocks: indices };
         let origin = Origin::Written;
@@ -201,32 +213,36 @@ impl Jobs {
         out: &mut Out,
     ) {
         let running = self.running.get_mut(&id).expect("the job is still running");
-        if let Owner::Put { .. } = running.owner {
-            return; // The block belongs to the client's file or is not visible yet.
-        }
         if running.recording > 0 {
             // The block's home is known only when the write is answered.
             return running.lost_meanwhile.push((block, problem.clone()));
         }
         let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
+        let is_put = matches!(running.owner, Owner::Put { .. });
         if let (Some(node), Some(_)) = (holder, facts.stripes.given.get(&stripe))
             && let Some(state) = state_for(problem)
         {
             out.tell(Signal::GivenLost { stripe: stripe.clone(), index: block, node, state });
         }
         let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
-        let known = &record.blocks[usize::from(block.0)];
+        let Some(known) = record.block(block) else { return };
         // The job may have read a copy that the catalog no longer lists.
         let there = |&node: &NodeId| known.state_on(node).is_some();
         let Some(node) = holder.filter(there) else { return };
-        let Some(state) = state_for(problem) else {
+        if is_put && known.state_on(node) != Some(BlockState::Healthy) {
+            return; // The block is not stored yet.
+        }
+        // A verdict about a block of a put may be older than the block: a helper that registers again during the put
+        // lists the block before it is complete. A read may go on with the files of a former encoding.
+        let is_about_it = !is_put && is_still(running.job.stripe().block(block), known);
+        let Some(state) = state_for(problem).filter(|_| is_about_it) else {
             // The job continues without this block. A later verification finds out whether the block is bad.
             let known = known.clone();
             return out.tell(Signal::Unavailable { stripe, index: block, node, known });
         };
         if *problem == BlockProblem::ContradictsParity {
             out.tell(Signal::Wrong { stripe, index: block, node });
-        } else if known.state_on(node) != Some(state) {
+        } else if facts.stripes.unrecorded.latest(known, node) != Some(state) {
             let (known, problem) = (known.clone(), problem.clone());
             out.tell(Signal::Unread { stripe, index: block, node, known, problem });
         }
@@ -320,7 +336,7 @@ impl Jobs {
         else {
             return;
         };
-        let homes = blocks.iter().flat_map(|index| record.blocks[usize::from(index.0)].holders());
+        let homes = blocks.iter().filter_map(|&index| record.block(index)).flat_map(|block| block.holders());
         running.left.extend(homes.map(|holder| holder.node));
     }
 
@@ -413,18 +429,5 @@ impl RunningJob {
             slice_bytes: state.slice_bytes,
             replanned: state.replanned,
         }
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// Returns the helpers that mend.toml no longer lists and that are empty: the catalog places no block on
-    /// them, and no block is on its way there.
-    pub(crate) fn retired_nodes(self, jobs: &Jobs) -> Vec<NodeId> {
-        let unused = |node: &NodeId| {
-            self.nodes.registry.is_retired(*node)
-                && jobs.is_emptied(self, *node)
-                && !self.storing.adopts_on(*node)
-        };
-        self.nodes.registry.ids().filter(unused).collect()
     }
 }

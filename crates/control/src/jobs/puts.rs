@@ -31,16 +31,25 @@ use crate::jobs::requests::policy;
 use crate::nodes::{Nodes, sorted};
 use crate::out::Out;
 use crate::stripes::layout::{self, BadBytes, BadSize};
-use views::{FileView, PutRequest, PutStripe, PutView};
+use views::{FileView, MAX_ANSWER_BYTES, PutRequest, PutStripe, PutView};
 
 /// How long a put may stay open after its last client has disconnected. A put that is not committed or
 /// resumed in this time is aborted.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
 /// The time that a put may stay open before its first stripe.
 const IDLE_LIMIT: Duration = Duration::from_secs(600);
-/// The maximum number of stripes of a put, because one answer lists all of them. Larger files need larger
-/// blocks.
+/// The maximum number of stripes of a put. One answer lists all of them, and another lists all their blocks.
 const MAX_STRIPES: u64 = 1 << 20;
+/// Upper bounds for the JSON of a stripe without blocks, and of each of its blocks, in the layout of a file.
+const STRIPE_JSON_BYTES: u64 = 512;
+const BLOCK_JSON_BYTES: u64 = 320;
+
+/// Returns the maximum number of stripes of a file. A client can read a file only if the answer with the file's
+/// layout is not longer than [`MAX_ANSWER_BYTES`].
+fn max_stripes(code: &dyn Code) -> u64 {
+    let stripe_bytes = STRIPE_JSON_BYTES + code.blocks() as u64 * BLOCK_JSON_BYTES;
+    MAX_STRIPES.min(MAX_ANSWER_BYTES as u64 / stripe_bytes)
+}
 
 impl Jobs {
     /// Returns the number of blocks that a node holds or will get from running jobs.
@@ -177,7 +186,8 @@ impl Jobs {
             sub_blocks: None,
             // The client holds all data blocks, so the planner has no choice.
             policy: policy(Scheme::Conventional, None),
-            verify: Verify::default(),
+            // Parity blocks are computed by helpers, and their digests are trusted later.
+            verify: Verify { parity: true, ..Verify::default() },
             publish: true,
             tag: Some(tag),
             permits: Vec::new(),
@@ -228,8 +238,10 @@ impl Jobs {
             }
         })?;
         let stripes = layout::stripe_count(&*code, request.bytes, size);
-        if stripes > MAX_STRIPES {
-            return Err(FileError::TooManyStripes { stripes, most: MAX_STRIPES }.into());
+        let most = max_stripes(&*code);
+        if stripes > most {
+            let block_bytes = request.bytes.div_ceil(most * code.data_blocks() as u64).next_power_of_two();
+            return Err(FileError::TooManyStripes { stripes, most, block_bytes }.into());
         }
         if stripes > 0 {
             let first = layout::extent(&*code, request.bytes, size, 0).size;
@@ -421,7 +433,12 @@ fn check_readable(facts: Facts<'_>, put: PutId) -> Result<(), RequestError> {
     let (picture, name) = (&facts.stripes.picture, &facts.stripes.picture.files().put(put)?.name_of_put);
     let down: BTreeSet<NodeId> =
         facts.nodes.registry.ids().filter(|&node| !facts.nodes.is_connected(node)).collect();
-    let suspects = picture.pending_on(&down).into_iter().map(|slot| picture.stripe_in(slot));
+    let mut suspects = picture.pending_on(&down);
+    suspects.extend(picture.rotten_pending());
+    let found_bad =
+        facts.stripes.unrecorded.all_bad().filter_map(|(block, _)| picture.find_block(block).ok());
+    let found_bad = found_bad.filter_map(|(stripe, _)| picture.stripe(&stripe).ok());
+    let suspects = suspects.into_iter().map(|slot| picture.stripe_in(slot)).chain(found_bad);
     let mut of_put = suspects.filter(|stripe| stripe.file.as_ref().is_some_and(|part| part.put == *name));
     match of_put.find(|stripe| !facts.is_readable(stripe)) {
         Some(StripeRecord { id: stripe, .. }) => {

@@ -95,7 +95,7 @@ impl LinkTests {
             self.suspects.fail(suspect);
         } else if !self.suspects.are_of(suspect) {
             tracing::info!(
-                node = %facts.nodes.name(suspect),
+                helper = %facts.nodes.name(suspect),
                 "a trial transfer was fast: the node no longer counts as slow"
             );
             out.tell(Signal::Acquitted(suspect));

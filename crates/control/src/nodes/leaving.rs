@@ -54,7 +54,7 @@ impl Registry {
     /// Marks a node for a drain, and records the mark.
     pub(crate) fn mark_leaving(&mut self, base: &Base, node: NodeId, order: &Order, out: &mut Out) {
         if self.set_departure(node, order) {
-            tracing::info!(node = %self.name(node), "helper marked for a drain; it gets no new blocks");
+            tracing::info!(helper = %self.name(node), "helper marked for a drain; it gets no new blocks");
             out.keep_record(key(node), &Kept { since_unix_ms: base.unix_ms, order: Some(order.clone()) });
             out.tell(Signal::Node(node));
         }
@@ -63,7 +63,7 @@ impl Registry {
     /// Clears the drain mark of a node.
     pub(crate) fn unmark_leaving(&mut self, node: NodeId, out: &mut Out) {
         if self.get_mut(node).and_then(|node| node.departure.take()).is_some() {
-            tracing::info!(node = %self.name(node), "drain mark cleared; the helper gets new blocks again");
+            tracing::info!(helper = %self.name(node), "drain mark cleared; the helper gets new blocks again");
             out.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
             out.tell(Signal::Node(node));
         }

@@ -61,7 +61,7 @@ impl Nodes {
     /// Records that a node held up a repair at this rate. From now on, the node is treated as slow.
     pub(crate) fn note_slow_node(&mut self, base: &Base, node: NodeId, rate: f64, out: &mut Out) {
         if self.is_helper(node) {
-            tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
+            tracing::warn!(helper = %self.name(node), bytes_per_s = rate as u64, "slow");
             self.bandwidth.slow(node, rate, base.unix_ms);
             self.tell_rates(node, out);
         }

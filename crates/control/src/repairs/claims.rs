@@ -5,13 +5,16 @@
 //! answers. A claim names the blocks and their new nodes, so the store can prepare these nodes. The answer
 //! contains the permits that the store's own processes require. A claim is released when no job uses it. If a
 //! claim is lost, its jobs are cancelled.
+//!
+//! While the job of a paused repair is on hold, its claim is returned to the store. The job resumes only after
+//! the store has granted the claim again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
 use recovery::Scheduler;
-use repair::{NodeId, Permit, StripeId, Wanted};
+use repair::{JobPhase, NodeId, Permit, StripeId, Wanted};
 use store_api::{Answer, StoreError, StripeWrite, Write};
 
 use crate::facts::Facts;
@@ -43,6 +46,31 @@ enum ClaimState {
     Refused { again: Duration },
     /// The claim is granted. The store's own processes require `permits` before they accept blocks.
     Ours { unused_since: Duration, permits: Vec<(BlockIndex, Permit)> },
+    /// The claim was returned to the store because its job is on hold. It is requested again before the job
+    /// resumes.
+    Returned,
+}
+
+/// Whether the jobs on a claimed stripe need the claim.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// No job writes blocks of the stripe.
+    Unused,
+    /// All jobs that write blocks of the stripe are on hold.
+    OnHold,
+    Used,
+}
+
+impl Use {
+    fn of(jobs: &Jobs, stripe: &StripeId) -> Self {
+        let makers = jobs.makers_of(stripe);
+        let is_on_hold = |id| jobs.running.get(id).is_some_and(|it| it.job.phase() == JobPhase::OnHold);
+        match makers.iter().all(is_on_hold) {
+            _ if makers.is_empty() => Self::Unused,
+            true => Self::OnHold,
+            false => Self::Used,
+        }
+    }
 }
 
 /// All claims, by stripe.
@@ -89,6 +117,18 @@ impl Claims {
         {
             return true;
         }
+        self.request(stripe, nodes, blocks, scheduler, out);
+        false
+    }
+
+    fn request(
+        &mut self,
+        stripe: &StripeId,
+        nodes: BTreeSet<NodeId>,
+        blocks: BTreeSet<BlockIndex>,
+        scheduler: &mut Scheduler,
+        out: &mut Out,
+    ) {
         let write = StripeWrite::Claim {
             stripe: stripe.clone(),
             nodes: nodes.iter().copied().collect(),
@@ -97,7 +137,21 @@ impl Claims {
         self.0.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
         scheduler.hold(stripe);
         out.store(Write::Stripes(write), RepairThen::Claimed { stripe: stripe.clone() });
-        false
+    }
+
+    /// Whether the store has not granted the requested claim of a stripe yet.
+    pub(crate) fn awaits_answer(&self, stripe: &StripeId) -> bool {
+        let state = self.0.get(stripe).map(|claim| &claim.state);
+        matches!(state, Some(ClaimState::Asked | ClaimState::Refused { .. }))
+    }
+
+    /// Requests the claim of a stripe again if it was returned to the store. Returns whether it was.
+    pub(crate) fn reclaim(&mut self, stripe: &StripeId, scheduler: &mut Scheduler, out: &mut Out) -> bool {
+        let Some(Claim { nodes, blocks, state: ClaimState::Returned }) = self.0.get(stripe) else {
+            return false;
+        };
+        self.request(stripe, nodes.clone(), blocks.clone(), scheduler, out);
+        true
     }
 
     /// Handles the store's answer to the request for a claim. If the claim is granted, the repair of the
@@ -127,30 +181,34 @@ impl Claims {
         }
     }
 
-    /// Releases unused claims. If the store refused a claim some time ago, resumes the stripe in the
-    /// scheduler. The next proposal for the stripe then requests the claim again.
+    /// Releases unused claims, and returns the claims of jobs on hold. If the store refused a claim some time
+    /// ago, resumes the stripe in the scheduler. The next proposal for the stripe then requests the claim
+    /// again.
     pub(crate) fn expire(&mut self, jobs: &Jobs, now: Duration, scheduler: &mut Scheduler, out: &mut Out) {
-        let mut over = Vec::new();
         for stripe in self.0.keys().cloned().collect::<Vec<_>>() {
-            let used = !jobs.makers_of(&stripe).is_empty();
-            match &mut self.0.get_mut(&stripe).expect("just listed").state {
-                ClaimState::Ours { unused_since, .. } if used => *unused_since = now,
+            let used = Use::of(jobs, &stripe);
+            let claim = self.0.get_mut(&stripe).expect("just listed");
+            match &mut claim.state {
+                ClaimState::Ours { unused_since, .. } if used == Use::Used => *unused_since = now,
                 ClaimState::Ours { unused_since, .. } if *unused_since + UNUSED_LIMIT <= now => {
-                    over.push(stripe);
+                    claim.state = ClaimState::Returned;
+                    out.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
                 }
                 ClaimState::Refused { again } if *again <= now => {
-                    self.0.remove(&stripe);
+                    claim.state = ClaimState::Returned;
                     scheduler.let_go(&stripe);
-                    if !used {
+                    if used != Use::Used {
                         // The store may still have an earlier claim, and this repair may never request
                         // another one, so the earlier claim is released.
-                        out.store(Write::Stripes(StripeWrite::Release(stripe)), Then::Nothing);
+                        out.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
                     }
                 }
                 _ => {}
             }
+            if matches!(claim.state, ClaimState::Returned) && used != Use::OnHold {
+                self.0.remove(&stripe);
+            }
         }
-        over.iter().for_each(|stripe| self.release(stripe, out));
     }
 
     /// Releases the claim on a stripe when a job has ended, unless another job uses the claim.
@@ -174,5 +232,11 @@ impl Claims {
             Some(ClaimState::Ours { permits, .. }) => permits.clone(),
             _ => Vec::new(),
         }
+    }
+
+    /// Returns the number of claims that the store has granted.
+    #[cfg(test)]
+    pub(crate) fn granted(&self) -> usize {
+        self.0.values().filter(|claim| matches!(claim.state, ClaimState::Ours { .. })).count()
     }
 }

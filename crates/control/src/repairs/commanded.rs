@@ -62,7 +62,7 @@ impl Commanded {
                 let order = facts.own_order(Target::Node(node));
                 let (Ok(order), Ok(id)) = (order, out.next_number()) else { return };
                 let node = facts.nodes.name(node);
-                tracing::info!(%node, "the store has begun to rebuild the blocks of a server; recovering the server");
+                tracing::info!(helper = %node, "the store has begun to rebuild the blocks of a server; recovering the server");
                 let (write, then) = Ordered::new(id, order, OrderedBy::Damage).stored();
                 out.store(write, then);
             }

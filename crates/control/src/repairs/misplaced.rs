@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use recovery::Target;
-use repair::{BlockId, NodeId};
+use repair::{BlockId, NodeId, StripeId};
 use store_api::StripeRecord;
 
 use crate::facts::Facts;
@@ -36,9 +36,11 @@ pub(crate) struct Misplaced {
 /// The reason for not moving blocks of misplaced stripes yet.
 pub(crate) enum Waits {
     /// An absent helper may return with a better placed copy.
-    ForHelper(String),
+    Helper(String),
+    /// Helpers have better placed copies, which are put into service first.
+    Copies,
     /// Each other helper lacks room or already has a block of the stripe.
-    ForRoom,
+    Room,
 }
 
 impl Misplaced {
@@ -64,6 +66,8 @@ impl Misplaced {
         if open || facts.stripes.picture.doubled().next().is_none() {
             return;
         }
+        // Better placed copies are put into service first. If a block moved at the same time, it could move to such a
+        // copy, and both would be moved back later.
         out.tell(Signal::SeekHomes);
         if let Ok(moves) = moves(facts, jobs, queue, nodes) {
             self.begin_moves(facts, moves, out);
@@ -90,14 +94,22 @@ pub(crate) fn moves(
     nodes: &NodeRecovery,
 ) -> Result<Vec<BlockId>, Waits> {
     if let Some(node) = nodes.awaited_helper(facts, queue) {
-        return Err(Waits::ForHelper(facts.nodes.name(node)));
+        return Err(Waits::Helper(facts.nodes.name(node)));
     }
+    let copies = facts.nodes.live_helpers().flat_map(|node| facts.wanted_copies(node));
+    let has_copies: BTreeSet<StripeId> = copies.map(|(stripe, _)| stripe).collect();
+    let (better_placed, others): (Vec<StripeRecord>, Vec<StripeRecord>) =
+        facts.stripes.picture.doubled().partition(|stripe| has_copies.contains(&stripe.id));
     let movable = |stripe: StripeRecord| {
         let block = facts.doubled_block(&stripe)?;
         jobs.has_taker(facts, &stripe).then_some(block)
     };
-    let moves: Vec<BlockId> = facts.stripes.picture.doubled().filter_map(movable).take(MOVES).collect();
-    if moves.is_empty() { Err(Waits::ForRoom) } else { Ok(moves) }
+    let moves: Vec<BlockId> = others.into_iter().filter_map(movable).take(MOVES).collect();
+    match (moves.is_empty(), better_placed.is_empty()) {
+        (false, _) => Ok(moves),
+        (true, false) => Err(Waits::Copies),
+        (true, true) => Err(Waits::Room),
+    }
 }
 
 impl Jobs {

@@ -9,6 +9,24 @@ use crate::jobs::Jobs;
 use crate::repairs::Repairs;
 use crate::repairs::bound::Bound;
 
+/// Returns the kind of a limiting resource, without the names of nodes.
+pub(crate) fn kind_of(facts: Facts<'_>, resource: &Resource) -> &'static str {
+    let paces = facts.nodes.paces(facts.base);
+    let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
+    match resource {
+        Resource::Uplink(node) if is_capped(node, |pace| pace.up) => "cap",
+        Resource::Downlink(node) if is_capped(node, |pace| pace.down) => "cap",
+        Resource::Disk(node) if is_capped(node, |pace| pace.disk) => "disk cap",
+        Resource::Uplink(_) => "uplink",
+        Resource::Downlink(_) => "downlink",
+        Resource::Disk(_) => "disk",
+        Resource::Jobs(_) => "jobs",
+        Resource::TrunkOut(_) | Resource::TrunkInto(_) => "trunk",
+        Resource::Pair(..) => "link",
+        Resource::Between(..) => "link of racks",
+    }
+}
+
 impl Repairs {
     /// Starts to record the progress of a repair whose items were added, and computes the bound of its
     /// duration.

@@ -180,14 +180,23 @@ impl Repairs {
         }
     }
 
-    /// Returns whether a paused job stays paused, resumes, or gives way to another repair.
-    pub(crate) fn pause_of(&mut self, jobs: &Jobs, id: JobId) -> Pause {
-        let Some(RunningJob { job, owner, item: Some(item), loads, .. }) = jobs.running.get(&id) else {
+    /// Returns whether a paused job stays paused, resumes, or gives way to another repair. Requests the claim
+    /// of a job that is to resume.
+    pub(crate) fn pause_of(&mut self, jobs: &Jobs, id: JobId, out: &mut Out) -> Pause {
+        let Some(RunningJob { job, owner, stripe, item: Some(item), loads, .. }) = jobs.running.get(&id)
+        else {
             return Pause::Over;
         };
         let is_paused = matches!(owner, Owner::Repair { repair } if self.queue.is_paused(*repair));
         if !is_paused {
-            return if self.scheduler.wake(*item, loads) { Pause::Resumes } else { Pause::Lasts };
+            if self.claims.awaits_answer(stripe) || !self.scheduler.wake(*item, loads) {
+                return Pause::Lasts;
+            }
+            if self.claims.reclaim(stripe, &mut self.scheduler, out) {
+                self.scheduler.rest(*item, loads);
+                return Pause::Lasts;
+            }
+            return Pause::Resumes;
         }
         // A job is not interrupted while it publishes.
         match job.phase() == JobPhase::OnHold && self.scheduler.make_way(*item) {

@@ -12,6 +12,7 @@ use crate::effect::Reply;
 use crate::repairs::course::Course;
 use crate::repairs::orders::Order;
 use crate::repairs::timeline::Timeline;
+use crate::totals::Amount;
 
 /// A repair, from its order until it is forgotten.
 pub(crate) struct Repair {
@@ -21,6 +22,8 @@ pub(crate) struct Repair {
     pub(crate) bytes: u64,
     pub(crate) blocks_rebuilt: u64,
     pub(crate) bytes_rebuilt: u64,
+    /// The part of the rebuilt blocks that was moved: blocks that were not lost when the repair began.
+    pub(crate) moved: Amount,
     pub(crate) ended_unix_ms: Option<u64>,
     /// The number of blocks left on the drained node when the repair ended.
     pub(crate) left_on_node: u64,
@@ -45,6 +48,8 @@ pub(crate) struct Item {
     pub(crate) id: ItemId,
     pub(crate) block_bytes: u64,
     pub(crate) blocks: Vec<BlockId>,
+    /// Blocks that were not lost when the item was added. The repair moves them.
+    pub(crate) moving: Vec<BlockId>,
     pub(crate) rebuilt: BTreeMap<BlockId, NodeId>,
     pub(crate) scheme: Option<Scheme>,
     pub(crate) parity: Option<ParityOutcome>,
@@ -66,6 +71,7 @@ impl Repair {
             bytes: 0,
             blocks_rebuilt: 0,
             bytes_rebuilt: 0,
+            moved: Amount::default(),
             ended_unix_ms: None,
             left_on_node: 0,
             waiting: Vec::new(),
@@ -89,13 +95,16 @@ impl Repair {
     ) {
         self.blocks += wanted.len() as u64;
         self.bytes += wanted.len() as u64 * record.block_bytes;
+        let mut item = Item::new(id, record, wanted);
         for index in wanted {
             let block = &record.blocks[usize::from(index.0)];
-            if let Some(node) = block.node.filter(|_| is_lost(block)) {
-                *self.lost_from.entry(node).or_default() += 1;
+            match block.node {
+                Some(node) if is_lost(block) => *self.lost_from.entry(node).or_default() += 1,
+                Some(_) => item.moving.push(block.id.clone()),
+                None => {}
             }
         }
-        self.items.insert(record.id.clone(), Item::new(id, record, wanted));
+        self.items.insert(record.id.clone(), item);
     }
 
     /// Adds to the item those blocks of a started job that the item does not contain yet. These blocks were
@@ -119,12 +128,14 @@ impl Repair {
         outcome: Outcome,
     ) {
         let Some(item) = self.items.get_mut(stripe) else { return };
-        let before = item.rebuilt.len();
+        let (before, moved_before) = (item.rebuilt.len(), item.moved());
         outcome.homes.values().for_each(|&node| *self.rebuilt_on.entry(node).or_default() += 1);
         item.succeed(record, outcome);
         let more = (item.rebuilt.len() - before) as u64;
         self.blocks_rebuilt += more;
         self.bytes_rebuilt += more * item.block_bytes;
+        let moved = item.moved() - moved_before;
+        self.moved += Amount { blocks: moved, bytes: moved * item.block_bytes };
     }
 }
 
@@ -135,6 +146,7 @@ impl Item {
             id,
             block_bytes: record.block_bytes,
             blocks: wanted.iter().map(name).collect(),
+            moving: Vec::new(),
             rebuilt: BTreeMap::new(),
             scheme: None,
             parity: None,
@@ -151,10 +163,15 @@ impl Item {
         self.next_step = Some(next_step.to_owned());
     }
 
+    /// Returns the number of blocks that were moved so far.
+    fn moved(&self) -> u64 {
+        self.moving.iter().filter(|block| self.rebuilt.contains_key(block)).count() as u64
+    }
+
     fn succeed(&mut self, record: Option<&StripeRecord>, outcome: Outcome) {
         for (index, &node) in &outcome.homes {
-            if let Some(record) = record {
-                self.rebuilt.insert(record.blocks[usize::from(index.0)].id.clone(), node);
+            if let Some(block) = record.and_then(|record| record.block(*index)) {
+                self.rebuilt.insert(block.id.clone(), node);
             }
         }
         self.scheme = Some(outcome.scheme);

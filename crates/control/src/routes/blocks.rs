@@ -1,11 +1,14 @@
 //! Answers of helpers about their blocks.
 
+use std::time::Duration;
+
 use repair::wire::control::{Description, HeldBlock, StoreProblem};
 use repair::{BlockId, BlockProblem, Digest, NodeId};
 use store_api::{BlockRecord, BlockState, RecordWrite, StorePolicy, Write};
 
 use crate::Control;
 use crate::helper_queries::{Query, Subject, other_digest, state_for};
+use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
 
 impl Control {
@@ -13,12 +16,14 @@ impl Control {
     pub(crate) fn expire_asks(&mut self) {
         for (number, Query { node, subject, .. }) in self.out.queries.expire(self.base.now) {
             tracing::warn!(
-                node = %self.nodes.name(node),
+                helper = %self.nodes.name(node),
                 "a helper did not answer in time; its disk may not respond"
             );
             self.repairs.note_verified((number, node), None, None);
             match subject {
-                Subject::Block { scrub: false, .. } => {
+                Subject::Block { stripe, index, known, scrub: false } => {
+                    try_again_later(&mut self.stripes, node, &known, self.base.now);
+                    self.scrub.reported.note_unanswered(node, stripe, index);
                     self.stripes.recheck_next(outer_facts!(self), node, &mut self.out)
                 }
                 Subject::Orphans | Subject::Tidying | Subject::Newer => {}
@@ -42,25 +47,20 @@ impl Control {
         else {
             return;
         };
-        if known.id != *block {
-            tracing::warn!(%block, asked = %known.id, "ignoring an answer about a different block");
-        }
         // Whoever forges a block can forge its checksums too. So a block that parity showed to be wrong stays
         // wrong even if its checksums match.
         let result = match self.stripes.condemned.problem(&known.id, node) {
             Some(problem) => result.and(Err(problem)),
+            None if known.id != *block => {
+                Err(BlockProblem::Unavailable(format!("its helper answered about block {block}")))
+            }
             None => result,
         };
         let result_digest = result.as_ref().ok().copied();
-        let problem = match result {
-            Ok(digest) if known.digest.is_none() || known.digest == digest => None,
-            // The block is readable, but its node has no checksums to compare it with.
-            Ok(None) => Some(BlockProblem::Unavailable(
-                "its helper has no checksums for this block at the moment".to_owned(),
-            )),
-            Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
-            Err(problem) => Some(problem),
-        };
+        let problem = problem_of(&known, result);
+        if !scrub && problem.as_ref().is_some_and(|problem| state_for(problem).is_none()) {
+            try_again_later(&mut self.stripes, node, &known, self.base.now);
+        }
         // A verdict about an outdated record is ignored, but a block that is recorded there by now is verified again.
         let current = self.stripes.picture.stripe(&stripe).ok();
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
@@ -81,11 +81,7 @@ impl Control {
                     &mut self.out,
                 );
             }
-            (_, Some(current))
-                if !still
-                    && problem.as_ref().and_then(state_for).is_some()
-                    && current.state_on(node) == Some(BlockState::Healthy) =>
-            {
+            (_, Some(current)) if !still && disagrees(&self.stripes, current, node, problem.as_ref()) => {
                 let outer = outer_facts!(self);
                 self.stripes.look_again(outer, node, stripe.clone(), index, current.clone(), &mut self.out);
             }
@@ -106,19 +102,17 @@ impl Control {
         let is_bad = problem.as_ref().and_then(state_for).is_some();
         let good = still.then_some(is_good).filter(|good| *good || is_bad);
         self.repairs.note_verified((number, node), Some(index), good);
-        if scrub {
-            // A concurrent read or repair may have recorded the same damage first; the scrub reports it all
-            // the same.
-            let bad = [Some(BlockState::Corrupt), Some(BlockState::Missing)];
-            let is_recorded = current.is_some_and(|current| bad.contains(&current.state_on(node)));
-            let found = match problem.filter(|_| still || is_recorded) {
-                Some(problem) => Err(problem),
-                None => Ok(result_digest.unwrap_or(known.digest)),
-            };
-            self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, found);
-        } else {
-            self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);
+        if !scrub {
+            return self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);
         }
+        // A concurrent read or repair may have recorded the same damage first; the scrub reports it all the same.
+        let bad = [Some(BlockState::Corrupt), Some(BlockState::Missing)];
+        let is_recorded = current.is_some_and(|current| bad.contains(&current.state_on(node)));
+        let found = match problem.filter(|_| still || is_recorded) {
+            Some(problem) => Err(problem),
+            None => Ok(result_digest.unwrap_or(known.digest)),
+        };
+        self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, found);
     }
 
     /// Handles a helper's list of its blocks, or the reason why it could not list them. The scrub continues
@@ -138,7 +132,7 @@ impl Control {
                 self.scrub.listed_in_scrub(node);
             }
             Err(problem) => {
-                tracing::warn!(node = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
+                tracing::warn!(helper = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
                 let why = format!("it cannot list its blocks: {problem}");
                 self.scrub.unlisted_in_scrub(facts!(self), node, why, &mut self.out);
             }
@@ -160,7 +154,7 @@ impl Control {
                 return self.stripes.newer.note_begun(&self.base, blocks, &mut self.out);
             }
             _ => {
-                return tracing::warn!(node = %self.nodes.name(node), "ignoring an unsolicited answer");
+                return tracing::warn!(helper = %self.nodes.name(node), "ignoring an unsolicited answer");
             }
         };
         match last {
@@ -174,7 +168,7 @@ impl Control {
         for block in blocks {
             let is_proven = !by_itself || self.facts().is_unreferenced(node, &block.id);
             if is_proven && self.jobs.is_needless(facts!(self), node, block) {
-                tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
+                tracing::info!(block = %block.id, helper = %self.nodes.name(node), "removing a block that nothing refers to");
                 let then = StripeThen::Needless { node, block: block.id.clone() };
                 self.out.store(Write::Records(RecordWrite::Discard(node, block.id.clone())), then);
             }
@@ -193,4 +187,31 @@ fn is_found(store: &StorePolicy, node: NodeId, block: &BlockRecord) -> bool {
     let opens_once = store.reports_service() && store.trusts_lists();
     let is_unserved = |state| [BlockState::Missing, BlockState::Corrupt].contains(&state);
     block.state_on(node).is_none_or(|state| opens_once && is_unserved(state))
+}
+
+/// Has a copy verified again later that was to be verified because it is wanted, and that could not be read.
+fn try_again_later(stripes: &mut Stripes, node: NodeId, known: &BlockRecord, now: Duration) {
+    if stripes.unrecorded.latest(known, node) != Some(BlockState::Healthy) {
+        stripes.inventory.unadopted.failed(node, known.id.clone(), now);
+    }
+}
+
+/// Whether a verdict about an earlier record of a block differs from what is known of the block now.
+fn disagrees(stripes: &Stripes, current: &BlockRecord, node: NodeId, problem: Option<&BlockProblem>) -> bool {
+    let found = problem.map_or(Some(BlockState::Healthy), state_for);
+    let known = stripes.unrecorded.latest(current, node);
+    found.zip(known).is_some_and(|(found, known)| found != known && known != BlockState::NotStored)
+}
+
+/// Returns what is wrong with a block, according to its helper's answer.
+fn problem_of(known: &BlockRecord, result: Result<Option<Digest>, BlockProblem>) -> Option<BlockProblem> {
+    match result {
+        Ok(digest) if known.digest.is_none() || known.digest == digest => None,
+        // The block is readable, but its node has no checksums to compare it with.
+        Ok(None) => Some(BlockProblem::Unavailable(
+            "its helper has no checksums for this block at the moment".to_owned(),
+        )),
+        Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
+        Err(problem) => Some(problem),
+    }
 }

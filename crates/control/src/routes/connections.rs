@@ -1,18 +1,23 @@
 //! Connections of members: registration, messages and disconnects.
 
+use std::collections::BTreeSet;
+
 use cluster::{Network, Role};
-use repair::wire::control::{FromNode, ToNode};
-use repair::{NodeId, NodeProfile};
+use repair::wire::control::{FromNode, HeldBlock, ToNode};
+use repair::{BlockId, BlockProblem, NodeId, NodeProfile};
 use store_api::{RecordWrite, Write};
 use views::HistoryEvent;
 
 use crate::effect::Effect;
-use crate::jobs::Requests;
+use crate::helper_queries::Subject;
+use crate::jobs::{Jobs, Requests};
 use crate::nodes::continuation::NodeThen;
 use crate::nodes::joining::{Hello, Refusal, check_version, view_of};
 use crate::nodes::node::Session;
 use crate::signal::Signal;
 use crate::storing::then::Then;
+use crate::stripes::Stripes;
+use crate::stripes::indices::indexed;
 use crate::{ConnectionId, Control};
 
 impl Control {
@@ -106,12 +111,16 @@ impl Control {
         self.nodes.deal_caps(&self.base, &mut self.out);
         self.out.tell(Signal::Replicas(node));
         self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
-        for number in self.out.queries.drop_node(node) {
+        for (number, subject) in self.out.queries.drop_node(node) {
             self.repairs.note_verified((number, node), None, None);
+            if let Subject::Block { stripe, index, scrub: false, .. } = subject {
+                self.scrub.reported.note_unanswered(node, stripe, index);
+            }
         }
         self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
         self.scrub.leave_out_of_checks(facts!(self), node, &mut self.out);
         self.nodes.registry.note_gone(&self.base, node, why, &mut self.out);
+        self.out.tell(Signal::SeekHomes); // Other helpers may still have copies that were to be removed.
     }
 
     pub(crate) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode) {
@@ -142,7 +151,8 @@ impl Control {
         }
         match self.admit(connection, role, hello) {
             Ok(node) => {
-                tracing::info!(%role, "registered");
+                let helper = if let Role::Helper(name) = role { Some(name.as_str()) } else { None };
+                tracing::info!(helper, %role, "registered");
                 Some(node)
             }
             Err(refusal) => {
@@ -251,6 +261,9 @@ impl Control {
         if !self.stripes.news.keep(node, &hello.blocks) {
             self.stripes.compare(outer_facts!(self), node, &hello.blocks, &mut self.out);
         }
+        if self.base.store.trusts_lists() {
+            lose_unlisted(&mut self.jobs, &self.stripes, node, &hello.blocks);
+        }
         self.check_returned(node);
         self.out.tell(Signal::Node(node));
         self.nodes.deal_caps(&self.base, &mut self.out);
@@ -272,7 +285,7 @@ impl Control {
         let kind = if is_plugin { "plugin" } else { "client" };
         if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.nodes.knows_rack(&self.base, rack)) {
             tracing::warn!(
-                %role, %rack,
+                %role, rack,
                 "the client's rack is unknown: mend.toml does not name it, and no helper is in it; the \
                  client counts as outside all racks"
             );
@@ -303,5 +316,19 @@ impl Control {
             "helper disconnected"
         );
         self.out.note(HistoryEvent::NodeLost { node: name, blocks, why });
+    }
+}
+
+/// Notes blocks that jobs have stored on a helper, and that are missing from the helper's list while the storage has not
+/// recorded them yet. They count as missing once they are recorded.
+fn lose_unlisted(jobs: &mut Jobs, stripes: &Stripes, node: NodeId, listed: &[HeldBlock]) {
+    let listed: BTreeSet<&BlockId> = listed.iter().map(|block| &block.id).collect();
+    for running in jobs.running.values_mut().filter(|running| running.recording > 0) {
+        let Ok(record) = stripes.picture.stripe(&running.stripe) else { continue };
+        for (index, block) in indexed(&record) {
+            if running.holder(index) == Some(node) && !listed.contains(&block.id) {
+                running.lost_meanwhile.push((index, BlockProblem::Missing));
+            }
+        }
     }
 }

@@ -96,7 +96,11 @@ impl Control {
         let trouble = running.trouble.take();
         self.repairs.end_reservation(&mut running);
         if let Err(error) = &result {
-            tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
+            let repair = match running.owner {
+                Owner::Repair { repair } => Some(repair),
+                _ => None,
+            };
+            tracing::info!(job = %id, stripe = %running.stripe, repair, %error, "a job failed");
             self.jobs.note_contradictory_end(&running, error, &mut self.out);
         }
         if let Ok(outcome) = &result {

@@ -88,7 +88,8 @@ impl Control {
     /// Removes a helper from every state machine, because the storage has removed it.
     pub(crate) fn drop_node(&mut self, node: NodeId) {
         let name = self.nodes.name(node);
-        self.stripes.newer.forget_rejected(&self.nodes, node, &mut self.out);
+        self.stripes.newer.forget(&self.nodes, node, &mut self.out);
+        self.stripes.condemned.forget_node(node, &mut self.out);
         self.stripes.inventory.forget(node);
         self.nodes.forget_node(&self.base, node, &mut self.out);
         self.base.unlist(&name);

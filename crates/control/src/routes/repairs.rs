@@ -88,7 +88,7 @@ impl Control {
     /// another repair waits for.
     pub(super) fn resume_jobs(&mut self) {
         for job in self.repairs.paused_jobs.0.clone() {
-            match self.repairs.pause_of(&self.jobs, job) {
+            match self.repairs.pause_of(&self.jobs, job, &mut self.out) {
                 Pause::Lasts => continue,
                 Pause::Over => {}
                 Pause::Resumes => self.with_job(job, Job::resume),

@@ -99,6 +99,12 @@ pub(crate) fn note_conditions(control: &mut Control) {
         Ok(found) => {
             let loud = conditions::loud(control.answers(), &found);
             control.conditions.note(&found, &loud, is_partial, control.base.unix_ms, &mut control.out);
+            if !is_partial {
+                let is_lost =
+                    control.stripes.picture.kinds().any(|kind| kind.stripes > 0 && !kind.lost.is_empty());
+                control.conditions.note_loss(is_lost, control.base.unix_ms, &mut control.out);
+            }
+            control.scrub.note_unscrubbed(facts!(control), &mut control.out);
         }
         Err(error) => tracing::error!(%error, "cannot determine the conditions"),
     }

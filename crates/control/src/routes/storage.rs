@@ -49,6 +49,7 @@ impl Control {
     pub(crate) fn stored(&mut self, number: u64, done: Done) {
         let Some(then) = self.storing.waiting.remove(&number) else { return };
         self.storing.write_path.answered(number);
+        self.storing.written_unix_ms = Some(self.base.unix_ms);
         if let Then::Published(published) = &then {
             let (job, stripe, blocks) = (published.job, &published.stripe, &published.blocks);
             self.jobs.note_former_homes(facts!(self), job, stripe, blocks);

@@ -7,6 +7,7 @@ use store_api::StoreChange;
 use crate::Control;
 use crate::signal::Signal;
 use crate::stripes::described::COUNTS_INSTEAD_FOR;
+use crate::stripes::verdicts;
 
 impl Control {
     /// Applies changes of the storage, and informs the state machines that they concern.
@@ -27,7 +28,17 @@ impl Control {
                 }
                 _ => {}
             }
+            let listed = match &change {
+                StoreChange::Stripe(stripe, _) if !self.stripes.condemned.is_empty() => {
+                    Some(stripe.id.clone())
+                }
+                _ => None,
+            };
             nodes.extend(self.stripes.apply_change(outer_facts!(self), change, &mut self.out));
+            if let Some(stripe) = listed {
+                let (outer, jobs, out) = (outer_facts!(self), &self.jobs, &mut self.out);
+                verdicts::mark_condemned(&mut self.stripes, outer, jobs, &stripe, out);
+            }
         }
         nodes.into_iter().for_each(|node| self.out.tell(Signal::Space(node)));
         for node in discarding {

@@ -19,6 +19,7 @@ use crate::repairs::order_records::dropped;
 use crate::repairs::timeline::note_recorded;
 use crate::storing::then::Then;
 use crate::stripes::continuation::StripeThen;
+use crate::stripes::{states, verdicts};
 
 /// The answer of the storage to a write.
 type Stored = Result<Answer, StoreError>;
@@ -74,7 +75,15 @@ impl Published {
         if error.is_none()
             && let Ok(record) = control.stripes.picture.stripe(&stripe)
         {
-            control.stripes.condemned.absolve(&record, &blocks, &mut control.out);
+            let running = control.jobs.running.get(&job);
+            let is_home = |node| record.blocks.iter().any(|block| block.node == Some(node));
+            let made_on = |node| running.map_or_else(|| is_home(node), |running| running.is_target(node));
+            control.stripes.condemned.absolve(&record, &blocks, made_on, &mut control.out);
+            for block in blocks.iter().filter_map(|&index| record.block(index)) {
+                for holder in block.holders().filter(|holder| made_on(holder.node)) {
+                    control.stripes.unrecorded.settle(&(block.id.clone(), holder.node), Some(holder.state));
+                }
+            }
         }
         control.repairs.note_publication(&stripe, error.as_ref());
         if error.is_none() {
@@ -82,6 +91,8 @@ impl Published {
             control.stripes.note_made(outer, jobs, job, &stripe, &blocks, out);
         }
         control.jobs.blocks_published(facts!(control), job, error, &mut control.out);
+        let (outer, jobs, out) = (outer_facts!(control), &control.jobs, &mut control.out);
+        verdicts::mark_condemned(&mut control.stripes, outer, jobs, &stripe, out);
         note_recorded(control, job);
     }
 }
@@ -90,20 +101,22 @@ impl StripeThen {
     fn go_on(self, control: &mut Control, result: Stored) {
         let (stripes, outer, out) = (&mut control.stripes, outer_facts!(control), &mut control.out);
         match self {
-            Self::Known { good } if result.is_ok() => {
-                for block in &good {
-                    stripes.doubted.remove(block);
+            Self::Known { write, copies } => {
+                states::stored(stripes, write, &copies, result.is_ok());
+                if result.is_ok() {
+                    stripes.find_all_homes(outer, out);
                 }
-                stripes.find_all_homes(outer, out);
             }
             Self::Adopted { node, block } => match &result {
                 Ok(_) => stripes.adopted(outer, node, &block, out),
                 Err(error) => {
-                    stripes.inventory.adoption_failed(node, block, error, outer.base.now);
+                    let helper = outer.nodes.name(node);
+                    tracing::warn!(%block, helper, %error, "cannot use a block that was found");
+                    stripes.inventory.unadopted.failed(node, block, outer.base.now);
                 }
             },
             Self::Needless { node, block } if result.is_ok() => stripes.inventory.drop_orphan(node, &block),
-            Self::Known { .. } | Self::Needless { .. } => {}
+            Self::Needless { .. } => {}
             Self::Discarded { node, block } => {
                 stripes.block_discarded(outer, &control.jobs, node, &block, out);
             }
@@ -138,7 +151,7 @@ impl NodeThen {
             }
             Self::Forgotten { node } if result.is_ok() => {
                 let helper = control.nodes.name(node);
-                tracing::info!(node = %helper, "forgot a helper that is no longer in mend.toml");
+                tracing::info!(helper = %helper, "forgot a helper that is no longer in mend.toml");
                 control.drop_node(node);
             }
             Self::Forgotten { node } => control.nodes.registry.keep_node(node), // The removal is retried.

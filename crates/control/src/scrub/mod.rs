@@ -28,6 +28,7 @@ use crate::facts::Facts;
 use crate::helper_queries::Subject;
 use crate::jobs::Jobs;
 use crate::out::Out;
+use crate::records::recall;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::state::{NodeScrub, ParityRound, Scrub, Scrubs};
 use crate::storing::then::Then;
@@ -41,6 +42,8 @@ const FINDINGS_LISTED: usize = 10_000;
 const PAST_SCRUBS: usize = 16;
 /// The record key of the last scrub.
 const LAST_KEY: &str = "scrub/last";
+/// The record key of the time since which no scrub was completed.
+const UNSCRUBBED_KEY: &str = "scrub/unscrubbed";
 
 impl Scrubs {
     pub(crate) fn recall_scrub(&mut self, records: &[(String, Value)]) {
@@ -48,6 +51,26 @@ impl Scrubs {
         let view = last.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
         self.current =
             view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
+        self.unscrubbed_since_unix_ms =
+            recall(records, UNSCRUBBED_KEY).find_map(|(_, since)| since).or_else(|| self.completed());
+    }
+
+    /// Returns the end of the last scrub, if it was completed.
+    fn completed(&self) -> Option<u64> {
+        let view = &self.current.as_ref()?.view;
+        view.ended_unix_ms.filter(|_| view.state == ScrubState::Done)
+    }
+
+    /// Records since when there are blocks that were never scrubbed.
+    pub(crate) fn note_unscrubbed(&mut self, facts: Facts<'_>, out: &mut Out) {
+        if self.unscrubbed_since_unix_ms.is_none() && facts.stripes.picture.of_files().next().is_some() {
+            self.set_unscrubbed(facts, out);
+        }
+    }
+
+    fn set_unscrubbed(&mut self, facts: Facts<'_>, out: &mut Out) {
+        self.unscrubbed_since_unix_ms = Some(facts.base.unix_ms);
+        out.keep_record(UNSCRUBBED_KEY.to_owned(), &facts.base.unix_ms);
     }
 
     /// Starts a scrub. If a running scrub already does what is requested, returns the view of that scrub.
@@ -275,6 +298,9 @@ impl Scrubs {
         let record = serde_json::to_value(&view).expect("a view has string keys");
         tracing::info!(scrub = view.scrub, findings = view.findings.len(), state = %state, "scrub ended");
         self.current = Some(scrub);
+        if state == ScrubState::Done {
+            self.set_unscrubbed(facts, out);
+        }
         out.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
     }
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 use codes::{BlockIndex, Code};
 use repair::wire::control::ToNode;
 use repair::{
-    BlockId, BlockProblem, Chunking, Epoch, FINGERPRINT_BYTES, Fingerprint, JobId, LocalBlock, NodeId,
-    Report, StripeParity, stripe_parity,
+    BlockId, BlockProblem, Chunking, Epoch, Fingerprint, JobId, LocalBlock, NodeId, Report, StripeParity,
+    stripe_parity,
 };
 use store_api::StripeRecord;
 
@@ -271,7 +271,7 @@ impl Check {
 
     fn take(&mut self, node: NodeId, block: &BlockId, fingerprints: Vec<Fingerprint>) {
         let is_whole = fingerprints.len() == self.subject.code.sub_blocks()
-            && fingerprints.iter().all(|fingerprint| fingerprint.0.len() == FINGERPRINT_BYTES);
+            && fingerprints.iter().all(Fingerprint::is_whole);
         match self.index_of(node, block) {
             Some(index) if is_whole => drop(self.answers.insert(index, fingerprints)),
             Some(index) => {

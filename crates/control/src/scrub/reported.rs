@@ -1,8 +1,9 @@
 //! Blocks that clients received with wrong bytes, and blocks that a helper found bad for a job that had ended by
 //! then. The helpers of these blocks verify them.
 //!
-//! **Invariant:** a report causes a verification and nothing else. A helper verifies one reported block at a
-//! time, and not while it verifies other blocks. In any [`PERIOD`], each block is verified at most once, and
+//! **Invariant:** a report causes a verification and nothing else. It is kept until the helper has answered, also
+//! if the helper disconnects meanwhile. A helper verifies one reported block at a time, and not while it verifies
+//! other blocks. In any [`PERIOD`], each block is verified at most once, and
 //! at most [`MOST_REPORTED`](crate::scrub::state::MOST_REPORTED) blocks are verified in all; further reports
 //! are dropped.
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
+use store_api::BlockState;
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -31,9 +33,12 @@ impl Scrubs {
         block: BlockIndex,
     ) {
         let may_report = jobs.clients.contains_key(&client) && !facts.nodes.is_plugin(client);
-        let record = facts.stripes.picture.stripe(&stripe).ok();
-        if may_report && record.is_some_and(|record| check_indices(&record, &[block]).is_ok()) {
-            self.reported.note(stripe, block);
+        let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
+        if may_report
+            && check_indices(&record, &[block]).is_ok()
+            && let Some(node) = facts.readable_at(&record.blocks[usize::from(block.0)])
+        {
+            self.reported.note(node, stripe, block);
         }
     }
 
@@ -43,7 +48,7 @@ impl Scrubs {
         let Ok((stripe, index)) = facts.stripes.picture.find_block(block) else { return };
         let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
         if record.blocks[usize::from(index.0)].state_on(node).is_some() {
-            self.reported.note(stripe, index);
+            self.reported.note(node, stripe, index);
         }
     }
 
@@ -51,15 +56,16 @@ impl Scrubs {
     pub(crate) fn verify_reported(&mut self, facts: Facts<'_>, out: &mut Out) {
         let now = facts.base.now;
         self.reported.0.retain(|_, begun| begun.is_none_or(|begun| now < begun + PERIOD));
-        for ((stripe, index), begun) in self.reported.0.iter_mut().filter(|(_, begun)| begun.is_none()) {
+        for ((node, stripe, index), begun) in self.reported.0.iter_mut().filter(|(_, begun)| begun.is_none())
+        {
             let record = facts.stripes.picture.stripe(stripe).ok();
             let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
             // A block that is lost, or whose stripe was removed in the meantime, needs no verification.
-            let holder = known.and_then(|known| Some((facts.readable_at(&known)?, known)));
-            match holder {
-                Some((node, _)) if out.queries.is_verifying(node) => continue,
-                Some((node, known)) => {
-                    facts.ask_for_block(node, stripe.clone(), *index, known, false, out);
+            let known = known.filter(|known| known.state_on(*node) == Some(BlockState::Healthy));
+            match known {
+                Some(_) if !facts.nodes.is_connected(*node) || out.queries.is_verifying(*node) => continue,
+                Some(known) => {
+                    facts.ask_for_block(*node, stripe.clone(), *index, known, false, out);
                 }
                 None => {}
             }

@@ -17,6 +17,8 @@ pub(crate) struct Scrubs {
     /// The running scrub, or the last one.
     pub current: Option<Scrub>,
     pub past: VecDeque<ScrubView>,
+    /// When the last scrub of all blocks was completed, or since when there are blocks that were never scrubbed.
+    pub unscrubbed_since_unix_ms: Option<u64>,
     pub background: BackgroundScrub,
     pub checks: ParityChecks,
     /// Stripes in which jobs found contradictions, waiting for a parity check.
@@ -170,15 +172,24 @@ impl StripeQueue {
 /// The maximum number of blocks that wait for verification or were verified lately.
 pub(super) const MOST_REPORTED: usize = 100;
 
-/// The reported blocks, each with the time of its verification if that has begun.
+/// The reported blocks with their helpers, each with the time of its verification if that has begun.
 #[derive(Default)]
-pub(crate) struct Reported(pub(super) BTreeMap<(StripeId, BlockIndex), Option<Duration>>);
+pub(crate) struct Reported(pub(super) BTreeMap<(NodeId, StripeId, BlockIndex), Option<Duration>>);
 
 impl Reported {
-    /// Adds an existing block that was reported, unless too many blocks are listed.
-    pub(crate) fn note(&mut self, stripe: StripeId, index: BlockIndex) {
+    /// Adds an existing block that was reported on a helper, unless too many blocks are listed.
+    pub(crate) fn note(&mut self, node: NodeId, stripe: StripeId, index: BlockIndex) {
         if self.0.len() < MOST_REPORTED {
-            self.0.entry((stripe, index)).or_default();
+            self.0.entry((node, stripe, index)).or_default();
+        }
+    }
+
+    /// Has a block verified again whose helper did not answer, because it disconnected or its disk is slow.
+    pub(crate) fn note_unanswered(&mut self, node: NodeId, stripe: StripeId, index: BlockIndex) {
+        if let Some(begun) = self.0.get_mut(&(node, stripe.clone(), index)) {
+            *begun = None;
+        } else {
+            self.note(node, stripe, index);
         }
     }
 }

@@ -50,6 +50,10 @@ pub(crate) struct Storing {
     pub copied: Option<(Duration, u64)>,
     /// Why the last copy of the catalog failed, if it did.
     pub copy_problem: Option<String>,
+    /// When the last copy of the catalog succeeded, in milliseconds since 1970.
+    pub copied_unix_ms: Option<u64>,
+    /// When the storage last acknowledged a write, in milliseconds since 1970.
+    pub written_unix_ms: Option<u64>,
     /// The state of the storage: working or failing.
     pub write_path: WritePath,
 }

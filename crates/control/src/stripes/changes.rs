@@ -6,6 +6,8 @@ use store_api::{BlockRecord, StoreChange, StripeRecord};
 use crate::facts::OuterFacts;
 use crate::out::Out;
 use crate::signal::Signal;
+use crate::stripes::indices::indexed;
+use crate::stripes::state::holdings::Inventory;
 use crate::stripes::{Stripes, finding};
 
 impl Stripes {
@@ -28,9 +30,19 @@ impl Stripes {
         let now = record(self);
         let homes = before.iter().chain(&now).flat_map(|record| &record.blocks);
         let nodes = homes.flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
-        self.settle_doubts(before.as_ref(), now.as_ref());
+        self.settle_findings(before.as_ref(), now.as_ref());
         match (stripe, now) {
             (Some(stripe), Some(now)) => {
+                // A store that others run may have encoded the data anew. What is known of the former blocks is not
+                // true of the new ones, although they may have the same names.
+                let before = before.filter(|before| {
+                    let is_same = now.has_same_blocks(before);
+                    if !is_same {
+                        self.forget_stripe(outer, stripe.clone(), Some(before.clone()), out);
+                    }
+                    is_same
+                });
+                reconsider(&mut self.inventory, before.as_ref(), &now);
                 self.read_displaced(outer, &now, out);
                 finding::look_for_lost(self, outer, before.as_ref(), &now, out);
                 out.tell(Signal::Blocks(stripe));
@@ -50,8 +62,24 @@ impl Stripes {
         out: &mut Out,
     ) {
         self.condemned.forget_stripe(&stripe, out);
+        self.made_lately.forget_stripe(&stripe);
+        self.inventory.forget_stripe(&stripe, before.as_ref());
+        self.settle_findings(before.as_ref(), None);
         self.forget_contradiction(&stripe, out);
         before.into_iter().for_each(|stripe| self.retire_stripe(outer.base, stripe));
         out.tell(Signal::Removed(stripe));
+    }
+}
+
+/// Has found copies of blocks considered again if the blocks' digests or states have changed.
+fn reconsider(inventory: &mut Inventory, before: Option<&StripeRecord>, now: &StripeRecord) {
+    if inventory.unadopted.is_empty() {
+        return;
+    }
+    for (index, block) in indexed(now) {
+        let before = before.and_then(|before| before.block(index));
+        if before.is_none_or(|before| (before.state, before.digest) != (block.state, block.digest)) {
+            inventory.unadopted.reconsider(&block.id);
+        }
     }
 }

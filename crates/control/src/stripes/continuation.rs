@@ -8,8 +8,8 @@ use crate::effect::Reply;
 
 /// The continuation of a write about blocks or the age of the catalog.
 pub(crate) enum StripeThen {
-    /// States of blocks are recorded; `good` lists the healthy ones.
-    Known { good: Vec<(BlockId, NodeId)> },
+    /// States of these copies are recorded; `write` is the [number](crate::stripes::state::unrecorded) of the write.
+    Known { write: u64, copies: Vec<(BlockId, NodeId)> },
     /// A found block is recorded on its node.
     Adopted { node: NodeId, block: BlockId },
     /// A node has removed a block, and the removal is recorded.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use repair::StripeId;
+use repair::{BlockId, NodeId, StripeId};
 use serde_json::Value;
 use store_api::{BlockRecord, StripeRecord};
 
@@ -116,7 +116,11 @@ impl Stripes {
 /// missing from the picture (the catalog in memory), and stripes with condemned blocks.
 pub(crate) fn tainted(stripes: &Stripes) -> ContradictoryStripes {
     let Stripes { contradictions, condemned, .. } = stripes;
-    let names: BTreeSet<&StripeId> = contradictions.0.keys().chain(condemned.blocks.values()).collect();
+    let is_listed = |block: &BlockId, node: NodeId| {
+        stripes.record_of(block).is_some_and(|(_, _, record)| record.state_on(node).is_some())
+    };
+    let wrong = condemned.blocks.iter().filter(|((block, node), _)| is_listed(block, *node));
+    let names: BTreeSet<&StripeId> = contradictions.0.keys().chain(wrong.map(|(_, stripe)| stripe)).collect();
     ContradictoryStripes { stripes: names.into_iter().map(StripeId::to_string).collect() }
 }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
-use recovery::Target;
 use repair::wire::control::MAX_OPEN_REQUESTS;
 use repair::{BlockId, Chunking, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
@@ -120,13 +119,12 @@ fn can_be_decoded(facts: Facts<'_>, described: &StripeRecord) -> bool {
     lost.is_empty() || code.is_ok_and(|code| code.repair(&lost, &there).is_ok())
 }
 
-/// Whether the recovery of a server has just rebuilt every block that a description counts as lost. The store then
-/// described the stripe before it knew of the rebuilt blocks.
+/// Whether a repair that the store did not command has just rebuilt every block that a description counts as lost. The
+/// store then described the stripe before it knew of the rebuilt blocks.
 fn is_rebuilt(outer: OuterFacts<'_>, repairs: &Repairs, described: &StripeRecord) -> bool {
     let since = outer.base.unix_ms.saturating_sub(OUTDATED_FOR_MS);
     let is_recent = |repair: &&Repair| {
-        matches!(repair.order.target, Target::Node(_))
-            && repair.ended_unix_ms.is_some_and(|ended| ended >= since)
+        repair.order.given.is_none() && repair.ended_unix_ms.is_some_and(|ended| ended >= since)
     };
     let recoveries = repairs.queue.of_stripe(&described.id).map(|id| &repairs.queue.by_id[&id]);
     let mut items = recoveries.filter(is_recent).filter_map(|repair| repair.items.get(&described.id));

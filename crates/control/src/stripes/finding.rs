@@ -1,6 +1,5 @@
 //! Looks for lost blocks on the nodes that are recorded to have lost them, or to which they do not belong.
 
-use repair::BlockId;
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::facts::OuterFacts;
@@ -8,7 +7,6 @@ use crate::out::Out;
 use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
 use crate::stripes::inventory::is_dry_run;
-use crate::stripes::state::holdings::Holdings;
 
 /// Has helpers look for blocks that their servers have just stopped serving. A server that has lost a volume's
 /// index, for example, does not serve the volume's shards, although their files are intact.
@@ -34,12 +32,18 @@ pub(crate) fn look_for_lost(
 
 /// Retries to use found blocks that could not be put into service some time ago.
 pub(crate) fn retry(stripes: &mut Stripes, outer: OuterFacts<'_>, out: &mut Out) {
-    for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
-        let Some(Holdings { unadopted, .. }) = stripes.inventory.get_mut(node) else { continue };
-        let due: Vec<BlockId> =
-            unadopted.extract_if(.., |_, at| *at <= outer.base.now).map(|(block, _)| block).collect();
-        let found = due.iter().filter_map(|block| stripes.record_of(block));
-        let again: Vec<_> = found.map(|(stripe, index, _)| (stripe, index)).collect();
-        stripes.recheck(outer, node, again, out);
+    if stripes.inventory.unadopted.is_empty() {
+        return;
+    }
+    let mut unadopted = std::mem::take(&mut stripes.inventory.unadopted);
+    let due = unadopted.take_due(outer.base.now, |block| {
+        let record = stripes.record_of(block).and_then(|(stripe, ..)| stripes.picture.stripe(&stripe).ok());
+        record.is_some_and(|record| !outer.with(stripes).is_readable(&record))
+    });
+    stripes.inventory.unadopted = unadopted;
+    for (node, block) in due {
+        if let Some((stripe, index, _)) = stripes.record_of(&block) {
+            stripes.recheck(outer, node, [(stripe, index)], out);
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Blocks of a stripe's record by their indices.
 
+use std::ops::RangeInclusive;
+
 use codes::BlockIndex;
-use repair::BlockId;
+use repair::{BlockId, StripeBlock, StripeId};
 use store_api::{BlockRecord, StripeRecord};
 
 use crate::error::{PlanningError, RequestError};
@@ -26,4 +28,16 @@ pub(crate) fn check_indices(record: &StripeRecord, indices: &[BlockIndex]) -> Re
         }
         .into()),
     }
+}
+
+/// Returns the range of all blocks of a stripe, for collections that are sorted by stripe and index.
+pub(crate) fn indices_of(stripe: &StripeId) -> RangeInclusive<(StripeId, BlockIndex)> {
+    (stripe.clone(), BlockIndex(0))..=(stripe.clone(), BlockIndex(u16::MAX))
+}
+
+/// Whether a job's block is the one that the catalog now has under its name. A store that others run can encode the
+/// same data anew, with blocks of the same names.
+pub(crate) fn is_still(block: &StripeBlock, known: &BlockRecord) -> bool {
+    let digests_differ = block.digest.is_some() && known.digest.is_some() && block.digest != known.digest;
+    (&block.id, block.bytes) == (&known.id, known.bytes) && !digests_differ
 }

@@ -1,6 +1,6 @@
 //! Compares the blocks that helpers hold with the blocks that the catalog places on them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
@@ -63,14 +63,14 @@ impl Stripes {
         out: &mut Out,
     ) {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
-        let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
+        let (mut news, mut again, mut missing) = (Vec::new(), BTreeSet::new(), 0);
         for (stripe, index) in self.picture.blocks_of(node) {
             let record = self.picture.stripe(&stripe).expect("listed stripes exist");
             let block = &record.blocks[usize::from(index.0)];
-            let known = block.state_on(node).unwrap_or(block.state);
+            let known = self.unrecorded.latest(block, node).unwrap_or(block.state);
             let state = match held.get(&block.id) {
                 None if !outer.base.store.trusts_lists() => {
-                    again.push_back((stripe, index));
+                    again.insert((stripe, index));
                     continue;
                 }
                 None => {
@@ -80,7 +80,7 @@ impl Stripes {
                 Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
                 Some(_) if known == BlockState::Healthy => continue,
                 Some(_) => {
-                    again.push_back((stripe, index));
+                    again.insert((stripe, index));
                     continue;
                 }
             };
@@ -148,23 +148,13 @@ impl Stripes {
         }
     }
 
-    /// Queues a node's copies of blocks for verification if they are wanted, for example because the catalog
-    /// places the block on another node, which has lost it. Candidates are the node's orphans and the copies
-    /// that it is about to remove.
+    /// Queues a node's wanted copies of blocks for verification.
     fn find_homes(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
         if is_dry_run(outer) {
             return; // Finding a home mounts shards and changes files beside them.
         }
-        let Some(Holdings { orphans, removing, .. }) = self.inventory.get(node) else { return };
-        let leaving = self.picture.files().discards(node).filter(|block| !removing.contains(*block));
-        let homeless: Vec<(StripeId, BlockIndex)> = orphans
-            .iter()
-            .chain(leaving)
-            .filter_map(|block| self.record_of(block))
-            .map(|(stripe, index, _)| (stripe, index))
-            .filter(|(stripe, index)| outer.with(self).is_wanted_from(node, stripe, *index))
-            .collect();
-        self.recheck(outer, node, homeless, out);
+        let wanted = outer.with(self).wanted_copies(node);
+        self.recheck(outer, node, wanted, out);
     }
 
     /// Queues blocks of a node for verification.
@@ -176,9 +166,8 @@ impl Stripes {
         out: &mut Out,
     ) {
         let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node) else { return };
-        let idle = rechecks.is_empty();
         rechecks.extend(blocks);
-        if idle {
+        if !rechecks.is_empty() && !out.queries.is_rechecking(node) {
             self.recheck_next(outer, node, out);
         }
     }
@@ -186,13 +175,16 @@ impl Stripes {
     /// Verifies the next queued block of a node.
     pub(crate) fn recheck_next(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
         while let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node)
-            && let Some((stripe, index)) = rechecks.pop_front()
+            && let Some((stripe, index)) = rechecks.pop_first()
         {
             if !outer.with(self).is_wanted_from(node, &stripe, index) {
                 continue;
             }
             let Ok(record) = self.picture.stripe(&stripe) else { continue };
-            let known = record.blocks[usize::from(index.0)].clone();
+            let Some(known) = record.block(index).cloned() else { continue };
+            if out.queries.is_verifying_block(node, &known.id) {
+                continue; // If its record has changed meanwhile, it is verified again after the answer.
+            }
             outer.with(self).ask_for_block(node, stripe, index, known, false, out);
             return;
         }
@@ -213,10 +205,14 @@ impl Stripes {
         // name wrong, no copy of it is accepted.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
-                && !self.inventory.is_removing(node, &known.id)
-                && !self.condemned.has(&known.id);
-        if !is_it
-            || is_dry_run(outer) && known.state_on(node).is_some()
+                && !self.condemned.has(known);
+        if !is_it {
+            return self.inventory.unadopted.is_another(node, known.id.clone());
+        }
+        if self.inventory.is_removing(node, &known.id) {
+            return self.inventory.unadopted.failed(node, known.id.clone(), outer.base.now);
+        }
+        if is_dry_run(outer) && known.state_on(node).is_some()
             || !outer.with(self).is_wanted_from(node, stripe, index)
             || self.picture.is_pending(stripe) != Some(false)
         {
@@ -230,7 +226,12 @@ impl Stripes {
 
     /// Handles the end of the write that records a found block on its node.
     pub(crate) fn adopted(&mut self, outer: OuterFacts<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
-        tracing::info!(%block, node = %outer.nodes.name(node), "found a block that was lost");
+        tracing::info!(%block, helper = %outer.nodes.name(node), "found a block that was lost");
+        // If the helper has registered again meanwhile, its new list may lack the block.
+        let is_listed = self.inventory.get(node).is_some_and(|held| held.orphans.contains(block));
+        if !is_listed && let Some((stripe, index, known)) = self.record_of(block) {
+            self.look_again(outer, node, stripe, index, known, out);
+        }
         self.inventory.drop_orphan(node, block);
         self.inventory.note_adopted(node, out);
         self.removals_due = outer.base.now; // Other copies of its stripe's blocks may have become surplus.

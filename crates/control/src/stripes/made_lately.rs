@@ -28,7 +28,7 @@ impl Stripes {
             return;
         }
         for &block in blocks {
-            let listed = record.blocks[usize::from(block.0)].node;
+            let listed = record.block(block).and_then(|block| block.node);
             let made_on = listed.filter(|&node| running.is_target(node));
             if let Some(home) = made_on.or(running.job.targets().next()) {
                 self.made_lately.note(stripe, block, home);
@@ -42,7 +42,7 @@ impl Stripes {
         for (index, node) in self.made_lately.displaced(now) {
             let block = now.blocks[usize::from(index.0)].clone();
             tracing::info!(
-                block = %block.id, node = %outer.nodes.name(node),
+                block = %block.id, helper = %outer.nodes.name(node),
                 "the store lists an older copy in place of a rebuilt block; verifying the copy"
             );
             if outer.nodes.is_helper(node) {

@@ -17,18 +17,18 @@ pub(crate) mod readers;
 pub(crate) mod removals;
 pub(crate) mod returned;
 pub(crate) mod state;
-mod states;
+pub(crate) mod states;
 pub(crate) mod store_news;
 pub(crate) mod surplus;
 pub(crate) mod unjudged;
 pub(crate) mod verdicts;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId, Verify};
-use store_api::{BlockRecord, BlockState, StripeRecord};
+use store_api::{BlockRecord, StripeRecord};
 
 use crate::error::RequestError;
 use crate::stripes::picture::Picture;
@@ -42,6 +42,7 @@ use crate::stripes::state::newer_claims::NewerClaims;
 use crate::stripes::state::orphans::Orphans;
 use crate::stripes::state::readers::Readers;
 use crate::stripes::state::store_news::StoreNews;
+use crate::stripes::state::unrecorded::Unrecorded;
 use crate::stripes::unjudged::UnjudgedStripes;
 use views::LostBlock;
 
@@ -60,9 +61,9 @@ pub(crate) struct Stripes {
     pub newer: NewerClaims,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
-    /// Blocks found bad, with the state that is not yet recorded. They are not read, and no other copy of
-    /// them is removed.
-    pub doubted: BTreeMap<(BlockId, NodeId), BlockState>,
+    /// States that are being recorded. Copies that were found bad are not read, and no other copy of their blocks is
+    /// removed.
+    pub unrecorded: Unrecorded,
     pub made_lately: MadeLately,
     pub readers: Readers,
     pub lost_lately: VecDeque<LostBlock>,
@@ -73,20 +74,24 @@ pub(crate) struct Stripes {
 impl Stripes {
     /// Whether a block on a node was found bad and its new state is not yet recorded.
     pub(crate) fn is_doubted(&self, block: &BlockId, node: NodeId) -> bool {
-        !self.doubted.is_empty() && self.doubted.contains_key(&(block.clone(), node))
+        self.unrecorded.bad(block, node).is_some()
     }
 
-    /// Drops the entries of `doubted` for blocks whose recorded state has changed.
-    pub(crate) fn settle_doubts(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
-        if self.doubted.is_empty() {
+    /// Forgets the findings about copies whose record has changed.
+    pub(crate) fn settle_findings(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
+        if self.unrecorded.is_empty() {
             return;
         }
         let known = |record: Option<&StripeRecord>, at: usize, node| {
-            record.and_then(|record| record.blocks[at].state_on(node))
+            record.and_then(|record| record.blocks.get(at)?.state_on(node))
         };
         for (at, block) in before.or(now).map_or(&[][..], |record| &record.blocks).iter().enumerate() {
-            self.doubted
-                .retain(|(id, node), _| *id != block.id || known(before, at, *node) == known(now, at, *node));
+            for node in self.unrecorded.nodes_of(&block.id) {
+                let (before, now) = (known(before, at, node), known(now, at, node));
+                if before != now {
+                    self.unrecorded.settle(&(block.id.clone(), node), now);
+                }
+            }
         }
     }
 

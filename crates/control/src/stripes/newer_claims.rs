@@ -33,10 +33,15 @@ impl Stripes {
     ) {
         let (name, blocks) = (outer.nodes.name(node), newer.len());
         let doubted = self.newer.has_claims();
-        if self.newer.set(node, newer) {
+        let before = self.newer.claims.get(&node).cloned();
+        let claims = self.newer.set(node, newer);
+        if self.newer.claims.get(&node) != before.as_ref() {
+            self.newer.keep(outer.nodes, node, out);
+        }
+        if claims {
             let confirmed = self.is_behind();
             tracing::error!(
-                node = %name, blocks, confirmed, "a helper lists blocks that are newer than the catalog; see mend status"
+                helper = %name, blocks, confirmed, "a helper lists blocks that are newer than the catalog; see mend status"
             );
             let ask = out.queries.open(node, Subject::Newer, outer.base.now);
             outer.nodes.send(node, ToNode::Describe { ask }, out);
@@ -67,13 +72,16 @@ impl Stripes {
 
     pub(crate) fn catalog_accepted(
         &mut self,
-        _around: OuterFacts<'_>,
+        outer: OuterFacts<'_>,
         view: AcceptedView,
         out: &mut Out,
     ) -> AcceptedView {
         // Lists of newer blocks that arrived during the write are kept.
         let Self { newer, picture, .. } = self;
+        let before = newer.claims.clone();
         newer.retain(|block| picture.is_from_the_future(block));
+        let changed = before.iter().filter(|&(node, blocks)| newer.claims.get(node) != Some(blocks));
+        changed.for_each(|(&node, _)| newer.keep(outer.nodes, node, out));
         if !self.newer.has_claims() {
             tracing::warn!(
                 blocks = view.blocks,

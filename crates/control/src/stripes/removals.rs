@@ -98,7 +98,7 @@ impl Stripes {
         out: &mut Out,
     ) {
         let Ok(record) = self.picture.stripe(stripe) else { return };
-        let block = record.blocks[usize::from(index.0)].id.clone();
+        let Some(block) = record.block(index).map(|block| block.id.clone()) else { return };
         if outer.with(self).survives_without(&record, index, node) {
             self.remove_copy(outer, jobs, node, block, out);
         }
@@ -126,6 +126,7 @@ impl Stripes {
         let Some(Holdings { removing, .. }) = self.inventory.get_mut(node) else { return };
         removing.remove(block);
         let last = removing.is_empty();
+        self.condemned.forget_copy(block, node, out);
         self.inventory.drop_orphan(node, block);
         if last {
             self.remove_discards(outer, jobs, node, out); // The limit may have delayed further removals.
@@ -151,7 +152,7 @@ impl Stripes {
         stuck.insert(block.clone(), again);
         if first {
             let node = outer.nodes.name(node);
-            tracing::warn!(%block, %node, %problem, "cannot remove a block; trying again later");
+            tracing::warn!(%block, helper = %node, %problem, "cannot remove a block; trying again later");
         }
         if empty {
             self.remove_discards(outer, jobs, node, out);

@@ -1,7 +1,7 @@
 //! Records in the storage which blocks were found good or bad.
 
 use codes::BlockIndex;
-use repair::{NodeId, StripeId};
+use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockState, StripeWrite, Write};
 
 use crate::facts::OuterFacts;
@@ -18,15 +18,23 @@ impl Stripes {
         states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>,
         out: &mut Out,
     ) {
-        let mut good = Vec::new();
+        let write = self.unrecorded.begin_write();
+        let mut copies = Vec::new();
         for (stripe, index, node, state) in &states {
             let Ok(record) = self.picture.stripe(stripe) else { continue };
-            let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
-            match state {
-                BlockState::Healthy => good.push(block),
-                &state => drop(self.doubted.insert(block, state)),
-            }
+            let Some(block) = record.block(*index) else { continue };
+            let copy = (block.id.clone(), *node);
+            self.unrecorded.note(write, copy.clone(), *state);
+            copies.push(copy);
         }
-        out.store(Write::Stripes(StripeWrite::SetStates(states)), StripeThen::Known { good });
+        out.store(Write::Stripes(StripeWrite::SetStates(states)), StripeThen::Known { write, copies });
+    }
+}
+
+/// Handles the end of a write of states.
+pub(crate) fn stored(stripes: &mut Stripes, write: u64, copies: &[(BlockId, NodeId)], is_ok: bool) {
+    for copy in copies {
+        let recorded = stripes.record_of(&copy.0).and_then(|(_, _, record)| record.state_on(copy.1));
+        stripes.unrecorded.end_write(write, copy, is_ok, recorded);
     }
 }

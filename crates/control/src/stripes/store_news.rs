@@ -29,8 +29,8 @@ impl Stripes {
         }
         let (name, blocks) = (nodes.name(node), self.picture.block_count(node));
         match up {
-            true => tracing::info!(node = %name, blocks, "in service"),
-            false => tracing::warn!(node = %name, blocks, "out of service"),
+            true => tracing::info!(helper = %name, blocks, "in service"),
+            false => tracing::warn!(helper = %name, blocks, "out of service"),
         }
         self.picture.set_up(node, up);
         out.tell(Signal::Service { node, up });

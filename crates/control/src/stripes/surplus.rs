@@ -25,7 +25,7 @@ use crate::out::Out;
 use crate::pace::Pace;
 use crate::signal::Signal;
 use crate::storing::then::Then;
-use crate::stripes::indices::indexed;
+use crate::stripes::indices::{indexed, indices_of};
 
 /// How often the coordinator looks for removable copies among those that the store lists.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -65,6 +65,8 @@ struct Reading {
     key: Key,
     copies: BTreeSet<NodeId>,
     pace: Pace,
+    /// Whether the stripe was removed meanwhile, so that the answer proves nothing.
+    is_void: bool,
 }
 
 impl Surplus {
@@ -128,10 +130,11 @@ impl Surplus {
         out: &mut Out,
     ) -> bool {
         let Ok(record) = facts.stripes.picture.stripe(stripe) else { return false };
+        let Some(block) = record.block(index) else { return false };
         if self.failed.contains_key(stripe) || !facts.survives_without(&record, index, node) {
             return false;
         }
-        let (key, block) = ((stripe.clone(), index), &record.blocks[usize::from(index.0)]);
+        let key = (stripe.clone(), index);
         let stays = facts.readable_at(block).filter(|&stays| stays != node);
         let verified = self.verified.get(&key).filter(|&&(_, until)| facts.base.now < until);
         if stays.is_some() && verified.map(|&(node, _)| node) == stays {
@@ -154,14 +157,14 @@ impl Surplus {
             }
             while let Some((key, copies)) = blocks.pop_first() {
                 let record = facts.stripes.picture.stripe(&key.0).ok();
-                let block = record.map(|mut record| record.blocks.swap_remove(key.1.0.into()));
+                let block = record.and_then(|record| record.block(key.1).cloned());
                 let Some(block) = block.filter(|block| facts.readable_at(block) == Some(node)) else {
                     continue; // The surplus copy is reported again later.
                 };
                 let mut pace = self.reading.get(&node).map_or(Pace::default(), |reading| reading.pace);
                 pace.spend(block.bytes, BYTES_PER_S, now);
                 let question = facts.ask_for_block(node, key.0.clone(), key.1, block, false, out);
-                self.reading.insert(node, Reading { question, key, copies, pace });
+                self.reading.insert(node, Reading { question, key, copies, pace, is_void: false });
                 break;
             }
         }
@@ -178,7 +181,7 @@ impl Surplus {
     ) {
         if let Some(reading) = self.reading.get_mut(&node).filter(|reading| reading.question == question) {
             let (key, mut copies) = (reading.key.clone(), std::mem::take(&mut reading.copies));
-            if is_good {
+            if is_good && !reading.is_void {
                 let more = self.waiting.get_mut(&node).and_then(|blocks| blocks.remove(&key));
                 copies.extend(more.into_iter().flatten());
                 self.verified.insert(key.clone(), (node, facts.base.now + FRESH));
@@ -201,8 +204,7 @@ impl Surplus {
         }
         let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
         for (&index, &node) in read {
-            let block = &record.blocks[usize::from(index.0)];
-            if block.digest.is_none() {
+            if let Some(block) = record.block(index).filter(|block| block.digest.is_none()) {
                 let key = (stripe.clone(), index);
                 self.verified.insert(key.clone(), (node, facts.base.now + FRESH));
                 let copies = block.holders().map(|holder| holder.node).filter(|&other| other != node);
@@ -221,7 +223,7 @@ impl Surplus {
         out: &mut Out,
     ) {
         let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
-        let block = &record.blocks[usize::from(index.0)];
+        let Some(block) = record.block(*index) else { return };
         for node in copies {
             if block.state_on(node).is_none() {
                 out.tell(Signal::Surplus { node, stripe: stripe.clone(), index: *index });
@@ -231,7 +233,7 @@ impl Surplus {
                 && facts.nodes.is_helper(node)
                 && facts.survives_without(&record, *index, node)
             {
-                tracing::info!(block = %block.id, node = %facts.nodes.name(node), "removing a surplus copy");
+                tracing::info!(block = %block.id, helper = %facts.nodes.name(node), "removing a surplus copy");
                 out.store(Write::Records(RecordWrite::Discard(node, block.id.clone())), Then::Nothing);
             }
         }
@@ -243,11 +245,24 @@ impl Surplus {
         let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
         let until = facts.base.now + READ_BACK_COUNTS;
         for (&index, &home) in &outcome.homes {
-            let has_digest = record.blocks[usize::from(index.0)].digest.is_some();
+            let has_digest = record.block(index).is_some_and(|block| block.digest.is_some());
             if has_digest || outcome.proven.contains(&index) {
                 self.verified.insert((stripe.clone(), index), (home, until));
             }
         }
+    }
+
+    /// Drops all state about a stripe that was removed.
+    pub(crate) fn forget_stripe(&mut self, stripe: &StripeId) {
+        for blocks in self.waiting.values_mut() {
+            blocks.extract_if(indices_of(stripe), |_, _| true).for_each(drop);
+        }
+        self.verified.extract_if(indices_of(stripe), |_, _| true).for_each(drop);
+        self.reading
+            .values_mut()
+            .filter(|reading| reading.key.0 == *stripe)
+            .for_each(|reading| reading.is_void = true);
+        self.asked.remove(stripe);
     }
 
     /// Records that a read of a stripe has failed and that it is unknown whether a block is bad. Copies of

@@ -6,8 +6,10 @@ use store_api::{BlockRecord, BlockState};
 
 use crate::facts::OuterFacts;
 use crate::helper_queries::state_for;
+use crate::jobs::{Jobs, RunningJob};
 use crate::out::Out;
 use crate::stripes::Stripes;
+use crate::stripes::indices::indexed;
 
 impl Stripes {
     /// Asks a helper to verify a block, after a failed read that says nothing about the block itself.
@@ -37,7 +39,10 @@ impl Stripes {
         out: &mut Out,
     ) {
         let Some(state) = problem.map_or(Some(BlockState::Healthy), state_for) else { return };
-        if [Some(state), Some(BlockState::NotStored)].contains(&known.state_on(node)) {
+        let is_known =
+            [Some(state), Some(BlockState::NotStored)].contains(&self.unrecorded.latest(known, node));
+        // A bad state that could not be recorded is not in the catalog, and must be overruled all the same.
+        if is_known && !self.unrecorded.is_left_over(&known.id, node) {
             return;
         }
         if let Some(problem) = problem {
@@ -69,7 +74,7 @@ impl Stripes {
     ) {
         out.note_bad(node, block, &problem);
         let node = outer.nodes.name(node);
-        tracing::warn!(%block, %node, problem, "a block is bad");
+        tracing::warn!(%block, helper = %node, problem, "a block is bad");
         if self.lost_lately.len() == crate::LOST_REMEMBERED {
             self.lost_lately.pop_front();
         }
@@ -93,9 +98,37 @@ impl Stripes {
         out: &mut Out,
     ) {
         let Ok(record) = self.picture.stripe(stripe) else { return };
-        let block = record.blocks[usize::from(index.0)].id.clone();
+        let Some(block) = record.block(index).map(|block| block.id.clone()) else { return };
         let Some(problem) = self.condemned.add(stripe, &block, node, out) else { return };
         self.remember_loss(outer, node, &block, problem.to_string(), out);
         self.store_states(outer, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
+    }
+}
+
+/// Marks as corrupt the condemned copies that a stripe's record contains as healthy, because the store lists them again.
+/// Copies that a job has just rebuilt are left out, until that is recorded.
+pub(crate) fn mark_condemned(
+    stripes: &mut Stripes,
+    outer: OuterFacts<'_>,
+    jobs: &Jobs,
+    stripe: &StripeId,
+    out: &mut Out,
+) {
+    let is_recording = |job: &RunningJob| job.stripe == *stripe && job.recording > 0;
+    if stripes.condemned.is_empty() || jobs.running.values().any(is_recording) {
+        return;
+    }
+    let Ok(record) = stripes.picture.stripe(stripe) else { return };
+    let mut wrong = Vec::new();
+    for (index, block) in indexed(&record) {
+        for holder in block.holders().filter(|holder| holder.state == BlockState::Healthy) {
+            let is_condemned = stripes.condemned.problem(&block.id, holder.node).is_some();
+            if is_condemned && !stripes.is_doubted(&block.id, holder.node) {
+                wrong.push((stripe.clone(), index, holder.node, BlockState::Corrupt));
+            }
+        }
+    }
+    if !wrong.is_empty() {
+        stripes.store_states(outer, wrong, out);
     }
 }

@@ -3,6 +3,7 @@
 use views::{Condition, ConditionCode, MuteRequest, Severity};
 
 use super::*;
+use crate::commands::ScrubCommand;
 use crate::error::ConditionError;
 
 impl TestCluster {
@@ -170,4 +171,89 @@ fn a_late_report_of_a_bad_block_has_the_block_verified() {
         !cluster.status().damage.lost_lately.is_empty(),
         "the helper was asked, and found the block missing"
     );
+}
+
+/// A stripe whose blocks contradict each other cannot lose a block, so it is at risk although no block was lost since.
+#[test]
+fn a_mute_ends_when_another_stripe_is_at_risk_without_a_new_loss() {
+    let mut cluster = TestCluster::new(6);
+    let files = ["f", "g"].map(|name| cluster.put(name, 1));
+    lose(&mut cluster, &files[0], 0);
+    lose(&mut cluster, &files[0], 1);
+    lose(&mut cluster, &files[1], 0);
+    cluster.mute("AT_RISK", None).unwrap();
+    assert!(cluster.condition(ConditionCode::AtRisk).unwrap().muted);
+    let core = cluster.core();
+    core.out.tell(crate::signal::Signal::Contradiction {
+        stripe: StripeId(files[1].layout[0].stripe.stripe.clone()),
+        blocks: (1..4).map(BlockIndex).collect(),
+        found_by: views::FoundBy::Scrub,
+    });
+    core.route();
+    cluster.pump();
+    let condition = cluster.condition(ConditionCode::AtRisk).unwrap();
+    assert_eq!((condition.count, condition.muted), (2, false));
+}
+
+#[test]
+fn a_certificate_that_expires_is_critical_and_ends_the_mute_of_the_warning() {
+    let mut cluster = TestCluster::new(4);
+    let day = Duration::from_secs(86_400);
+    let now = std::time::UNIX_EPOCH + Duration::from_millis(cluster.clock().unix_ms);
+    let note = |cluster: &mut TestCluster, role: Role, expires| {
+        cluster.handle(Event::Certificate { role, expires });
+    };
+    note(&mut cluster, Role::Operator("olga".parse().unwrap()), now + day);
+    note(&mut cluster, helper_role("h1"), now + day);
+    cluster.mute("CERTIFICATE_EXPIRES", None).unwrap();
+    let state = |cluster: &mut TestCluster| {
+        let condition = cluster.condition(ConditionCode::CertificateExpires).unwrap();
+        (condition.severity, condition.muted)
+    };
+    assert_eq!(state(&mut cluster), (Severity::Warning, true));
+    note(&mut cluster, Role::Operator("olga".parse().unwrap()), now - day);
+    assert_eq!(state(&mut cluster), (Severity::Warning, false), "the operator's has expired");
+    note(&mut cluster, helper_role("h1"), now - day);
+    assert_eq!(state(&mut cluster), (Severity::Critical, false), "the helper cannot connect");
+}
+
+/// Restarts the coordinator after some days.
+fn restart_after(cluster: &mut TestCluster, days: u64) {
+    cluster.started_unix_ms += days * 86_400_000;
+    cluster.restart();
+    (1..=4).for_each(|helper| cluster.start(&format!("h{helper}")));
+    cluster.wait(Duration::from_secs(12));
+}
+
+#[test]
+fn blocks_that_were_never_scrubbed_are_overdue() {
+    let mut empty = TestCluster::new(4);
+    restart_after(&mut empty, 100);
+    assert_eq!(empty.condition(ConditionCode::ScrubOverdue), None, "nothing is stored");
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.wait(Duration::from_secs(2));
+    restart_after(&mut cluster, 34);
+    assert_eq!(cluster.condition(ConditionCode::ScrubOverdue), None);
+    restart_after(&mut cluster, 2);
+    assert!(cluster.condition(ConditionCode::ScrubOverdue).is_some());
+}
+
+#[test]
+fn a_scrub_that_was_stopped_does_not_count() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    restart_after(&mut cluster, 30);
+    cluster.frozen.insert("h1".to_owned());
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.ask(|reply| ScrubCommand::Stop(scrub, reply)).unwrap();
+    cluster.frozen.clear();
+    assert_eq!(cluster.condition(ConditionCode::ScrubOverdue), None, "the scrub before it is recent");
+    restart_after(&mut cluster, 10);
+    assert!(cluster.condition(ConditionCode::ScrubOverdue).is_some());
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    assert_eq!(cluster.condition(ConditionCode::ScrubOverdue), None);
 }

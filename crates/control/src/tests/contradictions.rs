@@ -211,6 +211,8 @@ fn a_contradictory_stripe_can_lose_nothing() {
     assert_eq!((classes.len(), classes[0].survives, classes[0].helpers), (1, 0, 0), "{classes:?}");
     let view = &cluster.file("f").layout[0].stripe;
     assert_eq!((view.readable, view.survives, view.helpers), (true, 0, 0));
+    let metrics = cluster.ask(crate::commands::ClusterCommand::Metrics).unwrap();
+    assert_eq!(metrics.data.stripes, BTreeMap::from([(("rs-4-2".to_owned(), Some(0)), 1)]));
 
     tell(&mut cluster, Signal::ParityHeld { stripe, read: read(0..4) });
     let answer = cluster.ask(|reply| NodeCommand::OkToStop(vec![home(&file, 3)], 0, reply)).unwrap();

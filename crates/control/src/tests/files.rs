@@ -102,6 +102,51 @@ fn bad_puts_are_refused_with_the_nearest_valid_values() {
 }
 
 #[test]
+fn every_accepted_file_has_a_layout_that_clients_accept() {
+    let mut cluster = TestCluster::new(6);
+    let code = "rs-4-2";
+    let begin = |block_bytes, bytes| {
+        let (code, block_bytes) = (Some(code.to_owned()), Some(block_bytes));
+        let request =
+            PutRequest { name: "f".into(), bytes, code, block_bytes, chunk_bytes: None, replace: false };
+        move |reply| FileCommand::BeginPut(request, reply)
+    };
+    // The longest entry of a layout: every name and number has its maximum length.
+    let name = || "n".repeat(63);
+    let block = views::BlockView {
+        block: format!("{}-{}.{}", u64::MAX, "0".repeat(8), u16::MAX),
+        index: u16::MAX,
+        bytes: u64::MAX,
+        node: Some(name()),
+        state: views::BlockState::OutOfReach,
+        digest: Some(format!("blake3:{}", "0".repeat(64))),
+        replicas: Vec::new(),
+    };
+    let stripe = views::FileStripe {
+        position: u64::MAX,
+        file_offset: u64::MAX,
+        data_bytes: u64::MAX,
+        stripe: views::StripeView {
+            stripe: format!("{}-{}", u64::MAX, "0".repeat(8)),
+            code: name(),
+            block_bytes: u64::MAX,
+            chunk_bytes: Some(u64::MAX),
+            readable: false,
+            survives: u32::MAX,
+            helpers: u32::MAX,
+            blocks: vec![block; 6],
+        },
+    };
+    let stripe_json = serde_json::to_vec(&stripe).unwrap().len() + 1;
+    let most = (views::MAX_ANSWER_BYTES / stripe_json) as u64;
+    let error = cluster.ask(begin(4096, most * 4 * 4096)).unwrap_err();
+    let (text, next_step) = (error.to_string(), error.next_step());
+    assert!(text.contains("the limit with this code is"), "{text}");
+    assert!(next_step.contains("--block-size 8KiB"), "{next_step}");
+    cluster.ask(begin(8192, most * 4 * 4096)).unwrap();
+}
+
+#[test]
 fn an_aborted_put_leaves_no_blocks() {
     let mut cluster = TestCluster::new(4);
     let put = cluster.begin("f", 8192).unwrap().put;
@@ -149,6 +194,23 @@ fn a_helper_that_dies_in_a_put_is_replaced() {
     let file = cluster.file("f");
     assert_eq!(states(&file), ["healthy"; 4]);
     assert!((0..4).all(|index| home(&file, index) != victim));
+}
+
+/// All helpers are up again when the client commits, but their disks are not mounted.
+#[test]
+fn a_put_whose_blocks_are_lost_before_the_commit_is_refused() {
+    let mut cluster = TestCluster::new(4);
+    let put = cluster.begin("f", 8192).unwrap().put;
+    cluster.open(1, ClientRequest::PutStripe { put, position: 0 });
+    cluster.closed(1).unwrap().unwrap();
+    for name in ["h1", "h2", "h3"] {
+        cluster.kill(name);
+        cluster.node(name).disk.clear();
+        cluster.start(name);
+    }
+    cluster.play();
+    let error = cluster.ask(|reply| FileCommand::CommitPut(PutId(put), reply)).unwrap_err();
+    assert!(error.to_string().contains("cannot be read any more; helpers have lost"), "{error}");
 }
 
 #[test]

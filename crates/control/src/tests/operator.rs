@@ -10,7 +10,7 @@ use super::*;
 use crate::history::KEPT_BYTES;
 
 impl TestCluster {
-    fn repair_after(&mut self, after: &str) {
+    pub(super) fn repair_after(&mut self, after: &str) {
         let request = SettingsRequest { repair_after: Some(after.into()) };
         let set = self.ask(|reply| ClusterCommand::ChangeSettings(request, reply)).unwrap();
         assert_eq!(set.repair_after, after);
@@ -53,7 +53,7 @@ impl TestCluster {
         self.ask(|reply| RepairCommand::Rebalance(RebalanceRequest { dry_run }, reply)).unwrap()
     }
 
-    fn blocks_on(&mut self, name: &str) -> u64 {
+    pub(super) fn blocks_on(&mut self, name: &str) -> u64 {
         let nodes = self.ask(NodeCommand::List).unwrap();
         nodes.iter().find(|node| node.name == name).unwrap().blocks
     }

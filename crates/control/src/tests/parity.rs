@@ -206,8 +206,8 @@ fn the_background_scrub_checks_stripes_after_their_blocks_within_its_rate() {
 }
 
 impl TestCluster {
-    /// Restores the catalog from a copy of itself, and restarts the coordinator. Nothing is lost, but the
-    /// catalog is marked as restored.
+    /// Restores the catalog from a copy of itself, and restarts the coordinator. The copy is
+    /// complete, but the catalog is marked as restored.
     fn restore_catalog(&mut self) {
         (self.core, self.storage) = (None, None);
         let (copy, catalog) = (self.folder.path().join("copy.redb"), self.folder.path().join(CATALOG));
@@ -305,4 +305,28 @@ fn a_stripe_without_spare_blocks_stays_unproven_until_it_has_some() {
     away.iter().for_each(|helper| cluster.start(helper));
     cluster.wait(Duration::from_secs(15));
     assert!(cluster.status().healthy, "{}", cluster.status().summary);
+}
+
+/// Block 1 is rebuilt on another helper, which dies. The former helper returns with the wrong copy.
+#[test]
+fn a_condemned_copy_stays_condemned_after_the_block_was_rebuilt_elsewhere() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let (wrong, id) = (home(&file, 1), StripeId(file.layout[0].stripe.stripe.clone()));
+    cluster.forge(&file, 1);
+    cluster.scrub_parity();
+    cluster.kill(&wrong);
+    assert_eq!(cluster.repair_all().state.name(), "done");
+    let core = cluster.core();
+    let node = core.nodes.node_named(&core.base, &wrong).unwrap();
+    assert!(core.stripes.condemned.problem(&block(&file, 1), node).is_some());
+    let mut record = core.stripes.picture.stripe(&id).unwrap();
+    assert!(!core.stripes.condemned.has(&record.blocks[1]), "the new copy is right");
+    // The store lists the wrong copy again.
+    (record.blocks[1].node, record.blocks[1].state) = (Some(node), store_api::BlockState::Healthy);
+    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    let now = cluster.core().stripes.picture.stripe(&id).unwrap();
+    let is_marked = now.blocks[1].state_on(node) != Some(store_api::BlockState::Healthy)
+        || cluster.core().stripes.is_doubted(&block(&file, 1), node);
+    assert!(is_marked);
 }

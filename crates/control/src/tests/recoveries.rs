@@ -2,6 +2,7 @@
 
 use crate::commands::{NetworkCommand, NodeCommand, RepairCommand};
 use repair::Caps;
+use store_api::Writers;
 use views::{CapsRequest, CapsView, JobPhase, NodeView};
 
 use super::*;
@@ -182,6 +183,37 @@ fn a_paused_repair_stays_paused_after_a_restart() {
     cluster.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
     cluster.wait(Duration::from_secs(30));
     assert_eq!(cluster.repair_state(repair).state.name(), "done");
+}
+
+/// A store that locks a whole cluster for a claim would be locked as long as the repair is paused.
+#[test]
+fn the_claims_of_jobs_on_hold_are_returned_until_the_repair_resumes() {
+    let mut cluster = TestCluster::new(6);
+    cluster.core().base.store.writers = Writers::Others;
+    cluster.put("f", 40);
+    cluster.kill("h1");
+    cluster.freeze();
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(1));
+    let phases = |cluster: &mut TestCluster| -> BTreeSet<&str> {
+        cluster.status().work.jobs.iter().map(|job| job.phase.name()).collect()
+    };
+    assert!(cluster.core().repairs.claims.granted() > 0, "{:?}", phases(&mut cluster));
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.thaw();
+    cluster.wait(Duration::from_secs(8));
+    assert_eq!(cluster.core().repairs.claims.granted(), 0);
+    assert_eq!(phases(&mut cluster), BTreeSet::from(["on-hold"]));
+    // The store does not answer yet, so no job resumes.
+    cluster.stuck = true;
+    cluster.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(phases(&mut cluster), BTreeSet::from(["on-hold"]));
+    cluster.stuck = false;
+    cluster.wait(Duration::from_secs(30));
+    assert_eq!(cluster.repair_state(repair).state.name(), "done");
+    cluster.wait(Duration::from_secs(8));
+    assert_eq!(cluster.core().repairs.claims.granted(), 0);
 }
 
 #[test]

@@ -50,42 +50,6 @@ fn a_scrub_lists_damage_that_a_read_records_first() {
     assert_eq!(found, [block(&file, 0).0]);
 }
 
-/// A helper is asked about a rebuilt block before the storage has recorded that the block is there. It answers that the
-/// block is bad, before or after that.
-#[test]
-fn a_rebuilt_block_that_rots_before_it_is_recorded_counts_as_bad() {
-    [true, false].into_iter().for_each(rots_before_it_is_recorded);
-}
-
-fn rots_before_it_is_recorded(answers_before: bool) {
-    let mut cluster = TestCluster::new(5);
-    let file = cluster.put("f", 1);
-    let (lost, stripe) = (block(&file, 0), StripeId(file.layout[0].stripe.stripe.clone()));
-    let dead = home(&file, 0);
-    cluster.kill(&dead);
-    let request = RepairRequest { all: true, ..RepairRequest::default() };
-    cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap();
-    cluster.stuck = true;
-    cluster.play();
-    let holds = |(name, node): (&String, &PlayedNode)| *name != dead && node.disk.contains_key(&lost);
-    let taker = cluster.nodes.iter().find(|&(name, node)| holds((name, node))).unwrap().0.clone();
-    let core = cluster.core();
-    let node = core.nodes.node_named(&core.base, &taker).unwrap();
-    let known = core.stripes.picture.stripe(&stripe).unwrap().blocks[0].clone();
-    assert_ne!(known.node, Some(node), "not recorded yet");
-    facts!(core).ask_for_block(node, stripe, BlockIndex(0), known, false, &mut core.out);
-    cluster.rotten.insert(lost);
-    cluster.deliver();
-    if answers_before {
-        cluster.play();
-    }
-    cluster.stuck = false;
-    cluster.pump();
-    cluster.play();
-    let recorded = cluster.file("f").layout[0].stripe.blocks[0].clone();
-    assert_eq!((recorded.node, recorded.state.name()), (Some(taker), "corrupt"));
-}
-
 #[test]
 fn a_scrub_reports_a_silent_helper_and_ends() {
     let mut cluster = TestCluster::new(4);

@@ -11,7 +11,7 @@ use crate::commands::NodeCommand;
 impl TestCluster {
     /// Creates a cluster with one stripe in a store. `nodes` lists the nodes that hold each block: first its
     /// home, then the holders of further copies. The storage carries out no requests.
-    fn over_store(shares_nodes: bool, nodes: &[&[u32]]) -> (Self, StripeRecord) {
+    pub(super) fn over_store(shares_nodes: bool, nodes: &[&[u32]]) -> (Self, StripeRecord) {
         let mut cluster = Self::new(5);
         let file = cluster.put("f", 1);
         cluster.stuck = true;

@@ -11,16 +11,16 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use store_api::OpenError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use views::ErrorBody;
 
-use crate::incoming::Incoming;
+use crate::incoming::{Events, Incoming};
 use control::{Command, ErrorKind, Reply, RequestError, RequestId};
 
 /// A handle for sending commands to the control plane.
 #[derive(Clone)]
 pub(crate) struct Asking {
-    events: mpsc::Sender<Incoming>,
+    events: Events,
     next: Arc<AtomicU64>,
 }
 
@@ -48,7 +48,7 @@ impl<T> IntoResponse for Encoded<T> {
 }
 
 impl Asking {
-    pub(crate) fn new(events: mpsc::Sender<Incoming>) -> Self {
+    pub(crate) fn new(events: Events) -> Self {
         Self { events, next: Arc::default() }
     }
 

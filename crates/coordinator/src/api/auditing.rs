@@ -21,8 +21,8 @@ const MOST_BYTES: usize = 64 << 10;
 const MOST_TEXT_BYTES: usize = 4096;
 /// How long an answer waits for its record.
 const RECORD_LIMIT: Duration = Duration::from_secs(1);
-/// Requests that are not recorded although they are not `GET`: puts are the store's daily work, and plans change
-/// nothing.
+/// Requests that are not recorded although they are not `GET`: puts of new files are the store's daily work, and plans
+/// change nothing.
 const NOT_RECORDED: [&str; 2] = ["/v1/puts", "/v1/plans"];
 
 /// A request that is recorded once it is answered.
@@ -35,12 +35,16 @@ impl Audited {
     /// Notes a request, if it may change something. Requests of plug-ins are repairs of their own stripes, which the
     /// history has.
     pub(super) fn begin<E: Endpoint>(asked: &Asked<E>) -> Option<Self> {
-        let is_work = NOT_RECORDED.iter().any(|path| E::PATH.starts_with(path));
-        if E::METHOD == Method::Get || is_work || matches!(asked.caller.role, Some(Role::Plugin(_))) {
+        if E::METHOD == Method::Get || matches!(asked.caller.role, Some(Role::Plugin(_))) {
             return None;
         }
         let role = asked.caller.role.as_ref();
         let mut arguments = fields(&asked.body);
+        // A put that may replace a file may destroy data, as `DELETE` does.
+        let is_work = NOT_RECORDED.iter().any(|path| E::PATH.starts_with(path));
+        if is_work && !arguments.contains_key("replace") {
+            return None;
+        }
         arguments.extend(fields(&asked.query));
         let request = AuditedRequest {
             member: role.map_or_else(|| "of no known role".to_owned(), Role::to_string),

@@ -2,6 +2,9 @@
 //!
 //! While there are subscribers, one task asks the control plane for its state every second. Each subscriber gets the
 //! difference from the state that it got last. A slow subscriber misses states in between, and nothing else.
+//!
+//! A stream begins with a state that the coordinator determines for it. Older states of the task are skipped; otherwise a
+//! repair of the first state could end unnoticed.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,7 +15,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use control::{ClusterCommand, ItemPage, RepairCommand};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use views::endpoints::GetEvents;
 use views::{Condition, HistoryEntry, PushedEvent, RepairView};
@@ -29,13 +32,26 @@ const WAITING: usize = 64;
 
 /// Each look at the history goes back at least this far, in milliseconds.
 const CLOCK_MARGIN_MS: u64 = 60_000;
+/// The header with the id of the last event that the subscriber got from an earlier stream.
+const LAST_EVENT_ID: &str = "last-event-id";
 
 /// The state that subscribers see.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seen {
+    /// The state is not older than this.
+    asked: Instant,
     conditions: Vec<Condition>,
     /// The open repairs, without their stripes.
     repairs: BTreeMap<u64, RepairView>,
+}
+
+impl Seen {
+    async fn now(core: &Asking) -> Result<Self, ApiError> {
+        let asked = Instant::now();
+        let status = core.value(ClusterCommand::Status).await?;
+        let repairs = status.work.repairs.into_iter().map(|repair| (repair.repair, without_items(repair)));
+        Ok(Self { asked, conditions: status.conditions, repairs: repairs.collect() })
+    }
 }
 
 /// The source of events for all subscribers.
@@ -52,8 +68,8 @@ impl Feed {
             while self.latest.receiver_count() == 0 {
                 self.wanted.notified().await;
             }
-            let status = match core.value(ClusterCommand::Status).await {
-                Ok(status) => status,
+            let seen = match Seen::now(&core).await {
+                Ok(seen) => seen,
                 Err(ApiError::Stopping) => return,
                 Err(error) => {
                     tracing::warn!(%error, "cannot push events; trying again");
@@ -61,18 +77,12 @@ impl Feed {
                     continue;
                 }
             };
-            let repairs =
-                status.work.repairs.into_iter().map(|repair| (repair.repair, without_items(repair)));
-            let seen = Seen { conditions: status.conditions, repairs: repairs.collect() };
             self.latest.send_replace(Some(Arc::new(seen)));
             sleep(LOOK_EVERY).await;
         }
     }
 
     fn subscribe(&self) -> watch::Receiver<Option<Arc<Seen>>> {
-        if self.latest.receiver_count() == 0 {
-            self.latest.send_replace(None); // What the last subscriber saw is old.
-        }
         let receiver = self.latest.subscribe();
         self.wanted.notify_one();
         receiver
@@ -82,16 +92,27 @@ impl Feed {
 /// Answers a subscriber with a stream that ends when the subscriber leaves or the coordinator stops.
 pub(super) async fn events(asked: Asked<GetEvents>, feed: Arc<Feed>) -> Response {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let subscriber = Subscriber {
-        core: asked.core,
-        events: sender,
-        seen: None,
-        history: asked.query.since_unix_ms,
-        last_entry: 0,
+    let subscriber =
+        Subscriber { core: asked.core, events: sender, seen: None, history_unix_ms: 0, last_entry: 0 };
+    let after = asked.headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse().ok());
+    let begin = match (after, asked.query.since_unix_ms) {
+        (Some(number), _) => Begin::After(number),
+        (None, Some(since_unix_ms)) => Begin::Since(since_unix_ms),
+        (None, None) => Begin::Now,
     };
-    tokio::spawn(subscriber.follow(feed.subscribe()));
+    tokio::spawn(subscriber.follow(begin, feed.subscribe()));
     let stream = ReceiverStream::new(receiver);
     Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// The first entry of the history that a subscriber wants.
+enum Begin {
+    /// The entry after the one with this number.
+    After(u64),
+    /// The first since this time, in milliseconds since 1970.
+    Since(u64),
+    /// The next that is made.
+    Now,
 }
 
 /// The subscriber has left, or the coordinator is stopping.
@@ -102,20 +123,22 @@ struct Subscriber {
     events: mpsc::Sender<Result<Event, Infallible>>,
     /// The state that the subscriber knows.
     seen: Option<Arc<Seen>>,
-    /// The time since which it wants entries of the history; `None` until the first look.
-    history: Option<u64>,
-    /// The number of the last entry that it got.
+    /// The time of the last entry of the history that it has, in milliseconds since 1970.
+    history_unix_ms: u64,
+    /// The number of that entry. Only later entries are sent.
     last_entry: u64,
 }
 
 impl Subscriber {
-    async fn follow(mut self, mut latest: watch::Receiver<Option<Arc<Seen>>>) {
-        if self.history.is_none() && self.begin_history().await.is_err() {
+    /// Sends events until the subscriber leaves or the coordinator stops.
+    async fn follow(mut self, begin: Begin, mut latest: watch::Receiver<Option<Arc<Seen>>>) {
+        if self.begin(begin).await.is_err() {
             return;
         }
+        let began = Instant::now();
         loop {
             let now = latest.borrow_and_update().clone();
-            if let Some(now) = now
+            if let Some(now) = now.filter(|now| now.asked >= began)
                 && self.tell(now).await.is_err()
             {
                 return;
@@ -127,11 +150,34 @@ impl Subscriber {
         }
     }
 
-    /// Skips the entries that exist already.
-    async fn begin_history(&mut self) -> Result<(), Over> {
-        let last = self.entries(0, 1).await?.pop();
-        self.history = Some(last.as_ref().map_or(0, |entry| entry.at_unix_ms));
-        self.last_entry = last.map_or(0, |entry| entry.number);
+    /// Skips the entries that the subscriber does not want, and sends the present state.
+    async fn begin(&mut self, begin: Begin) -> Result<(), Over> {
+        let newest = self.entries(0, 1).await?.pop();
+        let newest = newest.map_or((0, 0), |entry| (entry.number, entry.at_unix_ms));
+        let (number, at_unix_ms) = match begin {
+            // A catalog that was restored has fewer entries.
+            Begin::After(number) if number < newest.0 => (number, 0),
+            Begin::Since(since_unix_ms) => match self.entries(since_unix_ms, usize::MAX).await?.first() {
+                Some(first) => (first.number - 1, since_unix_ms),
+                None => newest,
+            },
+            _ => newest,
+        };
+        (self.last_entry, self.history_unix_ms) = (number, at_unix_ms);
+        let now = loop {
+            match Seen::now(&self.core).await {
+                Ok(now) => break now,
+                Err(ApiError::Stopping) => return Err(Over),
+                Err(_) => tokio::select! {
+                    () = sleep(LOOK_EVERY) => {}
+                    () = self.events.closed() => return Err(Over),
+                },
+            }
+        };
+        self.send(PushedEvent::Conditions { conditions: now.conditions.clone() }).await?;
+        self.send(PushedEvent::Repairs { repairs: now.repairs.values().cloned().collect() }).await?;
+        self.tell_history().await?;
+        self.seen = Some(Arc::new(now));
         Ok(())
     }
 
@@ -146,14 +192,7 @@ impl Subscriber {
         if known.is_none_or(|known| known.conditions != now.conditions) {
             self.send(PushedEvent::Conditions { conditions: now.conditions.clone() }).await?;
         }
-        // If the clock was set back, new entries are older than the last one.
-        let since = self.history.unwrap_or(0).min(unix_ms().saturating_sub(CLOCK_MARGIN_MS));
-        let entries = self.entries(since, usize::MAX).await?;
-        let last = self.last_entry;
-        for entry in entries.into_iter().filter(|entry| entry.number > last) {
-            (self.history, self.last_entry) = (Some(entry.at_unix_ms), entry.number);
-            self.send(PushedEvent::History { entry }).await?;
-        }
+        self.tell_history().await?;
         let before = |repair: &u64| known.and_then(|known| known.repairs.get(repair));
         for (number, repair) in &now.repairs {
             if before(number) != Some(repair) {
@@ -171,9 +210,25 @@ impl Subscriber {
         Ok(())
     }
 
+    async fn tell_history(&mut self) -> Result<(), Over> {
+        // If the clock was set back, new entries are older than the last one.
+        let since = self.history_unix_ms.min(unix_ms().saturating_sub(CLOCK_MARGIN_MS));
+        let entries = self.entries(since, usize::MAX).await?;
+        let last = self.last_entry;
+        for entry in entries.into_iter().filter(|entry| entry.number > last) {
+            (self.history_unix_ms, self.last_entry) = (entry.at_unix_ms, entry.number);
+            self.send(PushedEvent::History { entry }).await?;
+        }
+        Ok(())
+    }
+
     async fn send(&self, event: PushedEvent) -> Result<(), Over> {
         let data = serde_json::to_string(&event).expect("views have string keys and go to memory");
-        let event = Event::default().event(event.name()).data(data);
+        let sent = Event::default().event(event.name()).data(data);
+        let event = match event {
+            PushedEvent::History { entry } => sent.id(entry.number.to_string()),
+            _ => sent,
+        };
         self.events.send(Ok(event)).await.map_err(|_| Over)
     }
 }

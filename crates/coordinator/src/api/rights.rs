@@ -13,24 +13,24 @@ use axum::response::Response;
 use cluster::Role;
 use control::Event;
 use serving::Caller;
-use tokio::sync::mpsc;
 use views::endpoints::{
     CancelRepair, DescribeStripe, ENDPOINTS, Endpoint, GetOpenApi, GetRepair, ListContradictions, Method,
     QueueRepair, Right,
 };
 
 use super::asking::failure;
-use crate::incoming::Incoming;
+use super::{no_such_method, no_such_path};
+use crate::incoming::{Events, Incoming};
 use crate::metrics;
 
 /// The members that have sent requests, with the expiry of their certificates.
 pub(super) struct Members {
-    events: mpsc::Sender<Incoming>,
+    events: Events,
     known: Mutex<BTreeMap<Role, SystemTime>>,
 }
 
 impl Members {
-    pub(super) fn new(events: mpsc::Sender<Incoming>) -> Arc<Self> {
+    pub(super) fn new(events: Events) -> Arc<Self> {
         Arc::new(Self { events, known: Mutex::default() })
     }
 
@@ -53,21 +53,12 @@ pub(super) async fn authorize(
     next: Next,
 ) -> Response {
     members.note(&caller).await;
-    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let is_permitted = match (&caller.role, path) {
-        (None, _) => false,
-        (Some(role), Some(path)) if metrics::PATHS.contains(&path) => *role != Role::Coordinator,
-        // No endpoint has this path; the fallback answers with 404.
-        (Some(role), None) => !matches!(role, Role::Monitor(_) | Role::Coordinator),
-        (Some(role), Some(path)) => {
-            let endpoint =
-                ENDPOINTS.iter().find(|(method, at, _)| *at == path && is(*method, request.method()));
-            // A method that the path does not support is refused later.
-            endpoint.is_none_or(|&(method, path, right)| permits(role, method, path, right))
-        }
-    };
-    if is_permitted {
-        return next.run(request).await;
+    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    match verdict(caller.role.as_ref(), request.method(), path.as_deref()) {
+        Verdict::Permitted => return next.run(request).await,
+        Verdict::NoSuchPath => return no_such_path(&request),
+        Verdict::NoSuchMethod => return no_such_method(&request),
+        Verdict::Refused => {}
     }
     let role = caller.role.map_or_else(|| "of no known role".to_owned(), |role| format!("that of {role}"));
     // Not in the audit: a member without rights could push everything else out of it.
@@ -80,15 +71,50 @@ pub(super) async fn authorize(
     failure(StatusCode::FORBIDDEN, error, next_step.into())
 }
 
-fn is(method: Method, of: &axum::http::Method) -> bool {
-    let name = match method {
-        Method::Get => axum::http::Method::GET,
-        Method::Post => axum::http::Method::POST,
-        Method::Put => axum::http::Method::PUT,
-        Method::Patch => axum::http::Method::PATCH,
-        Method::Delete => axum::http::Method::DELETE,
-    };
-    name == *of
+/// Whether a request may be carried out.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Permitted,
+    Refused,
+    /// No endpoint has the path.
+    NoSuchPath,
+    /// No endpoint with the path has the method.
+    NoSuchMethod,
+}
+
+/// Decides about a request by the path of its endpoint. Only requests to a known endpoint are ever permitted.
+fn verdict(role: Option<&Role>, method: &axum::http::Method, path: Option<&str>) -> Verdict {
+    let Some(role) = role else { return Verdict::Refused };
+    let knows_the_api = !matches!(role, Role::Monitor(_) | Role::Coordinator);
+    let refused = |verdict| if knows_the_api { verdict } else { Verdict::Refused };
+    let Some(path) = path else { return refused(Verdict::NoSuchPath) };
+    let Some(method) = method_of(method) else { return refused(Verdict::NoSuchMethod) };
+    if metrics::PATHS.contains(&path) {
+        return match (role, method) {
+            (Role::Coordinator, _) => Verdict::Refused,
+            (_, Method::Get) => Verdict::Permitted,
+            _ => Verdict::NoSuchMethod,
+        };
+    }
+    match ENDPOINTS.iter().find(|&&(of, at, _)| (of, at) == (method, path)) {
+        Some(&(method, path, right)) if permits(role, method, path, right) => Verdict::Permitted,
+        Some(_) => Verdict::Refused,
+        None => refused(Verdict::NoSuchMethod),
+    }
+}
+
+/// Returns the method of the endpoint that a request reaches. The handlers of `GET` also answer `HEAD`.
+fn method_of(method: &axum::http::Method) -> Option<Method> {
+    use axum::http::Method as Http;
+    let methods = [
+        (Http::GET, Method::Get),
+        (Http::HEAD, Method::Get),
+        (Http::POST, Method::Post),
+        (Http::PUT, Method::Put),
+        (Http::PATCH, Method::Patch),
+        (Http::DELETE, Method::Delete),
+    ];
+    methods.into_iter().find(|(http, _)| http == method).map(|(_, method)| method)
 }
 
 /// Whether a role has the right that an endpoint needs.
@@ -114,3 +140,77 @@ const FOR_PLUGINS: [(Method, &str); 6] = [
     (CancelRepair::METHOD, CancelRepair::PATH),
     (GetOpenApi::METHOD, GetOpenApi::PATH),
 ];
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Method as Http;
+
+    use super::*;
+
+    /// The roles, each with the rights that `docs/reference/roles.md` states, other than those of plug-ins.
+    fn roles() -> [(Role, &'static [Right]); 8] {
+        let name = || "x".parse().unwrap();
+        let all = &[Right::Read, Right::Store, Right::Operate, Right::Administer, Right::Describe];
+        [
+            (Role::Client(name()), &[Right::Read, Right::Store]),
+            (Role::Operator(name()), &[Right::Read, Right::Operate]),
+            (Role::Admin(name()), all),
+            (Role::default_client(), all),
+            (Role::Helper(name()), &[Right::Read]),
+            (Role::Monitor(name()), &[]),
+            (Role::Plugin(name()), &[]),
+            (Role::Coordinator, &[]),
+        ]
+    }
+
+    fn http(method: Method) -> Http {
+        [Http::GET, Http::POST, Http::PUT, Http::PATCH, Http::DELETE]
+            .into_iter()
+            .find(|http| method_of(http) == Some(method))
+            .unwrap()
+    }
+
+    #[test]
+    fn each_role_may_use_the_endpoints_of_its_rights_with_head_as_with_get() {
+        for (role, rights) in roles() {
+            for &(method, path, right) in ENDPOINTS {
+                let said = verdict(Some(&role), &http(method), Some(path));
+                let is_for_plugins = FOR_PLUGINS.contains(&(method, path));
+                let is_permitted = match role {
+                    Role::Plugin(_) => is_for_plugins,
+                    Role::Helper(_) => rights.contains(&right) && method == Method::Get,
+                    _ => rights.contains(&right),
+                };
+                assert_eq!(said == Verdict::Permitted, is_permitted, "{role}: {method:?} {path}: {said:?}");
+                let head = verdict(Some(&role), &Http::HEAD, Some(path));
+                let get = verdict(Some(&role), &Http::GET, Some(path));
+                assert_eq!(head, get, "{role}: {path}");
+                assert_eq!(verdict(None, &http(method), Some(path)), Verdict::Refused);
+            }
+        }
+    }
+
+    #[test]
+    fn requests_to_unknown_endpoints_reach_no_handler() {
+        for (role, _) in roles() {
+            for (method, path) in [
+                (Http::OPTIONS, Some("/v1/files")),
+                (Http::PUT, Some("/v1/status")),
+                (Http::HEAD, Some("/v1/puts")),
+                (Http::GET, Some("/v1/secret")),
+                (Http::TRACE, Some("/metrics")),
+                (Http::POST, Some("/metrics")),
+                (Http::HEAD, None),
+            ] {
+                let said = verdict(Some(&role), &method, path);
+                assert_ne!(said, Verdict::Permitted, "{role}: {method} {path:?}");
+            }
+            for path in metrics::PATHS {
+                for method in [Http::GET, Http::HEAD] {
+                    let said = verdict(Some(&role), &method, Some(path));
+                    assert_eq!(said == Verdict::Permitted, role != Role::Coordinator, "{role}: {path}");
+                }
+            }
+        }
+    }
+}

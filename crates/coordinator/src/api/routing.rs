@@ -8,6 +8,7 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{
     ConnectInfo, DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State,
 };
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, on};
@@ -32,6 +33,7 @@ pub(super) struct Asked<E: Endpoint> {
     pub parameter: E::Parameter,
     pub query: E::Query,
     pub body: E::Body,
+    pub headers: HeaderMap,
 }
 
 /// The mounted endpoints.
@@ -58,17 +60,18 @@ impl Routes {
     where
         E: Endpoint + 'static,
         F: Fn(Asked<E>) -> A + Clone + Send + Sync + 'static,
-        A: Future<Output: IntoResponse> + Send,
+        A: Future<Output: IntoResponse> + Send + 'static,
     {
         let handler = move |asked: Asked<E>| {
             let audited = Audited::begin(&asked);
             let answering = answer(asked);
             async move {
-                let answer = answering.await.into_response();
-                match audited {
-                    Some(audited) => audited.end(answer).await,
-                    None => answer,
-                }
+                let Some(audited) = audited else { return answering.await.into_response() };
+                // If the caller disconnects, this future is dropped, perhaps after its command was sent. The task
+                // records the command nevertheless.
+                let recording =
+                    tokio::spawn(async move { audited.end(answering.await.into_response()).await });
+                recording.await.expect("answering does not panic")
             }
         };
         self.router = self.router.route(E::PATH, on(filter(E::METHOD), handler));
@@ -122,12 +125,12 @@ impl<E: Endpoint> FromRequest<Asking> for Asked<E> {
         let State(core) =
             State::from_request_parts(&mut parts, core).await.unwrap_or_else(|never| match never {});
         let caller = parts.extensions.get::<ConnectInfo<Caller>>().expect("each connection has a caller");
-        let caller = caller.0.clone();
+        let (caller, headers) = (caller.0.clone(), parts.headers.clone());
         let body = match E::Body::ABSENT {
             Some(absent) => absent,
             None => body_of(Request::from_parts(parts, body), &core).await.map_err(Unread::Request)?,
         };
-        Ok(Self { core, caller, parameter, query, body })
+        Ok(Self { core, caller, parameter, query, body, headers })
     }
 }
 

@@ -80,9 +80,21 @@ impl Running {
 
     /// Sends a request and returns the stream before the answer arrives.
     async fn ask(&self, role: &Role, method: &str, path: &str, body: &str) -> TlsStream<TcpStream> {
+        self.ask_with(role, "", method, path, body).await
+    }
+
+    /// Sends a request with further header lines.
+    async fn ask_with(
+        &self,
+        role: &Role,
+        headers: &str,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> TlsStream<TcpStream> {
         let mut stream = connect(self.handle.api_addr, &self.identity(role)).await;
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: coordinator.mend\r\nconnection: close\r\n\
+            "{method} {path} HTTP/1.1\r\nhost: coordinator.mend\r\nconnection: close\r\n{headers}\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
@@ -113,6 +125,60 @@ impl Running {
             more: false,
             free_bytes: 1 << 30,
         }
+    }
+}
+
+/// A handler of `GET` also answers `HEAD`, which shows at least whether a file exists.
+#[tokio::test]
+async fn head_needs_the_right_of_get() {
+    let running = running().await;
+    let monitor = Role::Monitor("prom".parse().unwrap());
+    running.cluster.issue(&monitor).unwrap();
+    let status = async |role: &Role, path: &str| {
+        let mut answer = String::new();
+        let mut stream = running.ask(role, "HEAD", path, "").await;
+        let _ = stream.read_to_string(&mut answer).await; // As in `answer`.
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    for path in ["/v1/status", "/v1/files?prefix=", "/v1/audit", "/v1/catalog"] {
+        assert_eq!(status(&Role::default_client(), path).await, "200", "{path}");
+        assert_eq!(status(&monitor, path).await, "403", "{path}");
+    }
+    assert_eq!(status(&helper("h1"), "/v1/status").await, "200");
+    assert_eq!(status(&helper("h1"), "/v1/catalog").await, "403");
+    assert_eq!(status(&monitor, "/metrics").await, "200");
+}
+
+/// A stream of events begins with the open repairs, and with the entries of the history that the subscriber wants.
+#[tokio::test]
+async fn a_stream_of_events_begins_where_the_subscriber_wants() {
+    let running = running().await;
+    let admin = Role::default_client();
+    let (_h1, answer) = running.say_hello(&helper("h1"), &running.hello()).await;
+    assert!(matches!(answer, ToNode::Registered { .. }), "{answer:?}");
+    let (_, history) = running.http(&admin, "GET", "/v1/history", "").await;
+    let newest = history.as_array().unwrap().last().expect("h1 has joined").clone();
+    let (number, at) = (newest["number"].as_u64().unwrap(), newest["at_unix_ms"].as_u64().unwrap());
+    let beginning = async |headers: &str, query: &str| {
+        let path = format!("/v1/events{query}");
+        let mut stream = running.ask_with(&admin, headers, "GET", &path, "").await;
+        let mut text = Vec::new();
+        // The stream does not end by itself.
+        let _ = timeout(Duration::from_secs(2), stream.read_to_end(&mut text)).await;
+        String::from_utf8(text).unwrap()
+    };
+    let entry = format!("id: {number}\n");
+    for (headers, query, has_entry) in [
+        ("", String::new(), false),
+        ("", format!("?since_unix_ms={at}"), true),
+        ("", format!("?since_unix_ms={}", at + 1), false),
+        ("", "?since_unix_ms=0".to_owned(), true),
+        (&*format!("last-event-id: {}\r\n", number - 1), String::new(), true),
+        (&*format!("last-event-id: {number}\r\n"), "?since_unix_ms=0".to_owned(), false),
+    ] {
+        let text = beginning(headers, &query).await;
+        assert!(text.contains("event: repairs\ndata: {\"kind\":\"repairs\",\"repairs\":[]}"), "{text}");
+        assert_eq!(text.contains(&entry), has_entry, "{headers}{query}: {text}");
     }
 }
 

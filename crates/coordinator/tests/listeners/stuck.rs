@@ -145,3 +145,36 @@ async fn a_hanging_storage_refuses_excess_requests_and_loses_none() {
     let waited = begun.iter().filter(|name| name.starts_with("waits-")).count();
     assert!((WAITING - AT_ONCE..=WAITING).contains(&waited), "{waited}");
 }
+
+/// A caller may send a change and disconnect, for instance to hide it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_audited_although_its_caller_disconnects() {
+    let (folder, cluster) = new_cluster();
+    create_catalog(&cluster);
+    let (path, id) = records(&cluster);
+    let hangs = Arc::<(Mutex<bool>, Condvar)>::default();
+    let storage = hanging(DirCatalog::open(&path, &id).unwrap(), &hangs);
+    let handle = coordinator::start(config(&cluster), storage).await.unwrap();
+    let running = Running { _folder: folder, cluster, handle };
+    let admin = Role::default_client();
+    let (_, put) = running.http(&admin, "POST", "/v1/puts", &begin("film")).await;
+    let commit = format!("/v1/puts/{}/commit", put["put"]);
+    assert_eq!(running.http(&admin, "POST", &commit, "").await.0, 200);
+
+    set(&hangs, true);
+    let stream = running.ask(&admin, "DELETE", "/v1/files/film", "").await;
+    tokio::time::sleep(Duration::from_millis(300)).await; // The command reaches the storage.
+    drop(stream);
+    tokio::time::sleep(Duration::from_millis(300)).await; // The coordinator notices the end of the connection.
+    set(&hangs, false);
+    let start = Instant::now();
+    loop {
+        let (_, entries) = running.http(&admin, "GET", "/v1/audit", "").await;
+        if entries.as_array().unwrap().iter().any(|entry| entry["request"] == "DELETE /v1/files/film") {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{entries}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(running.http(&admin, "GET", "/v1/files/film", "").await.0, 404);
+}

@@ -3,13 +3,14 @@
 //!
 //! Each figure is a file in `lab/figures/`, compiled into the program so that it needs no other files. A
 //! measurement writes the report NAME.json to one folder. From the report, it generates NAME.md (tables) and
-//! NAME.svg in another folder.
+//! NAME.svg in another folder. Some figures are simulated instead (`simulated`).
 
 mod cold;
 mod collective;
 mod compute;
 mod plot;
 mod reed_solomon;
+mod simulated;
 mod table;
 
 use std::fs;
@@ -26,6 +27,9 @@ use crate::run::Say;
 use crate::scenario::{Scenario, parse_toml};
 
 pub use collective::Constants;
+
+/// The heading of the table of claims on a figure's page.
+pub(crate) const CLAIMS: &str = "## The paper and Mend";
 
 /// The files of the figures, in the order in which `list` prints them.
 const FILES: &[&str] = &[
@@ -250,7 +254,23 @@ fn parse(text: &str) -> Figure {
 /// Returns the names of all figures, in order.
 pub(crate) fn names() -> Vec<String> {
     let measured = all().into_iter().map(|figure| figure.figure.name);
-    measured.chain([compute::NAME.to_owned()]).collect()
+    let simulated = simulated::all().map(|figure| figure.name.to_owned());
+    measured.chain([compute::NAME.to_owned()]).chain(simulated).collect()
+}
+
+/// Returns the paths on which a simulated figure depends; `None` for a figure that is measured.
+pub(crate) fn simulated_paths(name: &str) -> Option<Vec<String>> {
+    simulated::paths_of(name)
+}
+
+/// Simulates a figure, and writes its files. Returns `false` for a figure that is measured.
+///
+/// # Errors
+/// If a file cannot be written.
+pub(crate) fn simulate(name: &str, folders: &Folders, say: Say<'_>) -> Result<bool, LabError> {
+    let Some(figure) = simulated::named(name) else { return Ok(false) };
+    figure.measure(folders, say)?;
+    Ok(true)
 }
 
 /// Returns the names, papers and titles of all figures, one per line.
@@ -258,6 +278,7 @@ pub(crate) fn list() -> String {
     let mut lines: Vec<_> =
         all().iter().map(|Figure { figure, .. }| line(&figure.name, &figure.paper, &figure.title)).collect();
     lines.push(line(compute::NAME, compute::PAPER, compute::TITLE));
+    lines.extend(simulated::all().map(|figure| line(figure.name, figure.paper, figure.title)));
     lines.concat()
 }
 
@@ -280,6 +301,9 @@ pub fn measure(
     if name == compute::NAME {
         return compute::measure(folders, say);
     }
+    if simulate(name, folders, say)? {
+        return Ok(());
+    }
     let mut figure = chosen(name)?;
     figure.scenario.effort.repetitions = repetitions.unwrap_or(figure.scenario.effort.repetitions).max(1);
     say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
@@ -296,6 +320,9 @@ pub fn measure(
 /// # Errors
 /// [`LabError`].
 pub fn redraw(name: &str, folders: &Folders) -> Result<(), LabError> {
+    if simulate(name, folders, &mut |_| ())? {
+        return Ok(());
+    }
     let figure = chosen(name)?;
     let path = folders.report(&figure.figure.name);
     let text = fs::read(&path).map_err(LabError::file("read", &path))?;

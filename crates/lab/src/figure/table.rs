@@ -1,6 +1,8 @@
 //! The tables of a figure: the paper's numbers next to ours, and all measurements.
 
-use super::{About, Axis, Claim, Kind, Quantity, block_of, cold, collective, reed_solomon, throughput};
+use super::{
+    About, Axis, CLAIMS, Claim, Kind, Quantity, block_of, cold, collective, reed_solomon, throughput,
+};
 use crate::report::{Report, Row, markdown_table};
 
 /// Returns the complete page of a figure.
@@ -12,7 +14,7 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     }
     if !about.claim.is_empty() {
         let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();
-        text += "## The paper and Mend\n\n";
+        text += &format!("{CLAIMS}\n\n");
         text += &markdown_table(&["what", "paper", "here"], &claims);
     }
     if about.y == Quantity::OverReedSolomon {

@@ -177,7 +177,7 @@ the rates. For a recovery, h1 is killed (SIGKILL), and `mend node recover h1` is
 stays up, and `mend node drain h1` is typed. A time is from the start of that program to its end, with parity checked and every block
 published and read back. Before each run, the cluster is reset to the same stripes on the same nodes; after it, every block that h1 held
 is compared on its new node. The bound is the one that `mend` prints (`docs/explanation/whole-nodes.md`): no schedule is faster on these
-links. `limited by` is the most frequent bottleneck according to Mend.
+links. `limited by` is the most frequent bottleneck according to Mend. `push-rep` and `push-sur` forward whole blocks (`pipe-b`).
 ";
 
 const CAPS: &str = "\

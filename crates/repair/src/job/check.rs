@@ -371,7 +371,7 @@ mod tests {
         fn errors_of_one_survivor_are_found(
             spec in select(&CODES[..]),
             lost in subsequence((0..5u16).collect::<Vec<_>>(), 0..=2),
-            copies in 0..5usize,
+            copies in 0..14usize,
             out_of_reach in subsequence((5..7u16).collect::<Vec<_>>(), 0..=1),
             order in any::<u64>(),
             liar in any::<Index>(),

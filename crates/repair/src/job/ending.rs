@@ -67,7 +67,7 @@ struct Check {
     until: Duration,
 }
 
-/// What the job must do after a step of its ending.
+/// The job's next action after a step of its ending.
 #[derive(Debug)]
 pub(super) enum Turn {
     /// Nothing; the ending continues.
@@ -209,6 +209,23 @@ impl Ending {
         }
     }
 
+    /// Handles the loss of a block that is not delivered by this job, because the parity check reads it. The
+    /// deliveries are complete, so only the check begins again.
+    pub(super) fn handle_block_lost(
+        &mut self,
+        why: String,
+        work: &mut Work,
+        scene: EndingContext<'_>,
+    ) -> Turn {
+        match &self.step {
+            Step::Proving { check: Some(_), .. } => {
+                work.replanned.push(format!("{why}; checking parity with other blocks"));
+                self.begin_check(None, work, scene)
+            }
+            _ => Turn::On,
+        }
+    }
+
     pub(super) fn handle_tick(&mut self, work: &mut Work, scene: EndingContext<'_>) -> Turn {
         self.ask_others(work, scene);
         match &self.step {
@@ -216,6 +233,15 @@ impl Ending {
             Step::Proving { sealing: waiting, .. } | Step::Committing { waiting } if !waiting.is_empty() => {
                 let node = *waiting.first().expect("the set is not empty");
                 Turn::RequestorFailed { node, reason: "its disk does not answer".into() }
+            }
+            Step::Proving { check: Some(check), .. } => {
+                let silent = check.proof.silent();
+                match silent.iter().find(|node| work.is_requestor(**node)) {
+                    Some(&node) => {
+                        Turn::RequestorFailed { node, reason: "it does not answer the parity check".into() }
+                    }
+                    None => Turn::Late,
+                }
             }
             _ => Turn::Late,
         }
@@ -412,6 +438,7 @@ fn unknowable() -> Wrong {
 fn breaks_parity(fault: Fault, check: &Check, work: &Work) -> Wrong {
     let survivors = if fault == Fault::Survivor { check.proof.survivors() } else { BTreeSet::new() };
     let reason = match fault {
+        _ if work.is_put() => "the stored blocks break a parity equation",
         Fault::Survivor => {
             "the remaining blocks contradict each other: a parity equation over them does not hold"
         }
@@ -425,8 +452,17 @@ fn breaks_parity(fault: Fault, check: &Check, work: &Work) -> Wrong {
         by: Strength::Parity,
         fault,
         contradicting: survivors,
-        at: work.requestors(),
+        at: spoilers(check, work).unwrap_or_else(|| work.requestors()),
     }
+}
+
+/// The requestors that received the wrong blocks of a put, if these blocks can be identified. Other jobs do not
+/// ask enough blocks to tell a wrong delivery from a wrong survivor.
+fn spoilers(check: &Check, work: &Work) -> Option<BTreeSet<NodeId>> {
+    let wrong = if work.is_put() { check.proof.wrong_blocks(&*work.stripe.code) } else { BTreeSet::new() };
+    let goals = work.goals.iter().filter(|goal| wrong.contains(&goal.block));
+    let requestors: BTreeSet<NodeId> = goals.map(|goal| goal.requestor).collect();
+    (!requestors.is_empty()).then_some(requestors)
 }
 
 /// The error for requestors that report other digests than the recorded ones; `verdict` is the result of the

@@ -180,7 +180,8 @@ pub struct Job {
 enum Phase {
     Running(Box<Running>),
     Stopping {
-        waiting: BTreeSet<NodeId>,
+        /// The requestors that have not reported their slices, each with the number of its unanswered messages.
+        waiting: BTreeMap<NodeId, u32>,
         until: Duration,
         sources: BTreeSet<BlockIndex>,
     },
@@ -353,18 +354,34 @@ impl Job {
         match (&mut self.phase, report) {
             (Phase::Running(_), report) => self.take_running(node, report, topology, now),
             (Phase::Stopping { waiting, .. }, Report::Stopped { delivered }) => {
-                if waiting.remove(&node) {
+                // Between two messages the requestor may have been told to discard slices, so only the last answer
+                // counts.
+                let unanswered = waiting.get_mut(&node).map(|unanswered| {
+                    *unanswered -= 1;
+                    *unanswered
+                });
+                if unanswered == Some(0) {
+                    waiting.remove(&node);
                     self.credit(node, &delivered);
                 }
                 self.plan_when_stopped(topology, now);
             }
-            (Phase::Stopping { waiting, .. }, Report::Committed) if waiting.contains(&node) => {
+            (Phase::Stopping { waiting, .. }, Report::Committed) if waiting.contains_key(&node) => {
                 // Another requestor failed after the job had told this requestor to commit its verified
                 // block. The commit still counts.
                 self.work.publish_at(node);
             }
             (_, Report::SinkFailed { block, problem }) => {
                 self.requestor_failed(node, &format!("block {block}: {problem}"), topology, now);
+            }
+            (_, Report::BadBlock { block, problem }) if self.work.is_receiving(node, &block) => {
+                // This says nothing about the block's holder, from which it may have been moved.
+                self.requestor_failed(node, &format!("block {block} is {problem}"), topology, now);
+            }
+            (Phase::Ending(_), Report::BadBlock { block, problem }) if !self.work.delivers(&block) => {
+                self.lose_block(&block, &problem);
+                let why = format!("block {block} is {problem}");
+                self.end(topology, now, |ending, work, scene| ending.handle_block_lost(why, work, scene));
             }
             (_, Report::BadBlock { block, problem }) => {
                 self.lose_block(&block, &problem);
@@ -432,6 +449,13 @@ impl Job {
         if may_be_spoilt && self.conduct.may_suspect(&wrong, &self.work, topology) {
             return self.deliver_elsewhere(&wrong, topology, now);
         }
+        if self.work.is_put() {
+            let at = if wrong.at.is_empty() { self.work.requestors() } else { wrong.at };
+            let mut nodes: Vec<String> = at.into_iter().map(|node| topology.name(node)).collect();
+            nodes.sort_unstable();
+            let replanned = self.work.replanned.clone();
+            return self.finish(Err(JobError::StoredWrong { reason: wrong.reason, nodes, replanned }));
+        }
         let is_left = self.trust.distrust(&self.work.stripe, &wrong);
         self.restarts = 0;
         self.deliver_anew();
@@ -447,7 +471,7 @@ impl Job {
     fn deliver_elsewhere(&mut self, wrong: &Wrong, topology: &Topology, now: Duration) {
         let names: Vec<String> = wrong.at.iter().map(|&node| topology.name(node)).collect();
         let reason =
-            format!("{}; this repair avoids {} as a target from now on", wrong.reason, names.join(", "));
+            format!("{}; this job avoids {} as a target from now on", wrong.reason, names.join(", "));
         self.conduct.suspect(&wrong.at);
         for &node in &wrong.at {
             self.replace_if_requestor(node, 1, &reason, topology);
@@ -533,10 +557,8 @@ impl Job {
             Phase::Stopping { waiting, until, .. } if *until <= now => {
                 // A client that does not answer may be asleep, so keep waiting for it. If it dies, its
                 // connection closes, and the job handles the loss of the node.
-                let is_client = |node: &NodeId| topology.dials_out(*node);
-                let (clients, silent): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
-                    std::mem::take(waiting).into_iter().partition(is_client);
-                *waiting = clients;
+                let is_silent = |node: &NodeId, _: &mut u32| !topology.dials_out(*node);
+                let silent: Vec<NodeId> = waiting.extract_if(.., is_silent).map(|(node, _)| node).collect();
                 *until = now + STOP_LIMIT;
                 for node in silent {
                     self.work.policy.avoid.insert(node);

@@ -101,6 +101,16 @@ pub enum JobError {
         /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
+    /// The blocks of a put break a parity equation, so a helper has computed or stored a wrong block.
+    #[error("{reason}: a wrong block was computed or stored by {}{}", any_of(.nodes), history(.replanned))]
+    StoredWrong {
+        /// The failed check.
+        reason: String,
+        /// The helpers of which at least one is at fault.
+        nodes: Vec<String>,
+        /// Why earlier plans were dropped.
+        replanned: Vec<String>,
+    },
     /// The store currently accepts no block of this stripe on any node.
     #[error("the store accepts no block of this stripe now: {reason}{}", history(.replanned))]
     StoreNotReady {
@@ -116,6 +126,10 @@ pub enum JobError {
 
 fn names(blocks: &[BlockId]) -> String {
     blocks.iter().map(BlockId::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn any_of(nodes: &[String]) -> String {
+    if nodes.len() == 1 { nodes[0].clone() } else { format!("one of {}", nodes.join(", ")) }
 }
 
 fn history(replanned: &[String]) -> String {

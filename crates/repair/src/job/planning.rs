@@ -121,7 +121,9 @@ impl Job {
     fn proof_ahead(&mut self, plan: &Plan, topology: &Topology) -> Option<Proof> {
         let work = &self.work;
         let is_first = work.goals.iter().all(|goal| !goal.committed && goal.missing.is_none());
-        if !(work.publish && work.verify.parity && is_first) || self.trust.is_in_doubt() {
+        // A put has no survivors that could be asked meanwhile.
+        let is_asked_for = work.publish && work.verify.parity && !work.is_put();
+        if !(is_asked_for && is_first) || self.trust.is_in_doubt() {
             return None;
         }
         let check = self.trust.parity_check(work, topology, &BTreeSet::new())?;

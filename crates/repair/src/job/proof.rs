@@ -127,12 +127,14 @@ impl Proof {
         questions.filter(|(_, asked)| !answered(&asked.index)).map(|(node, _)| node).collect()
     }
 
-    /// Records an answer; only the node that was asked about a block may answer for it.
+    /// Records an answer; only the node that was asked about a block may answer for it. Other answers, and those of
+    /// a wrong size, are ignored, so the node counts as silent.
     pub(super) fn take(&mut self, node: NodeId, block: &BlockId, seed: u64, fingerprints: Vec<Fingerprint>) {
         let asked = self.check.asked(block).filter(|&(_, asked)| asked == node);
         let stretch = self.stretches.iter_mut().find(|stretch| stretch.seed == seed && stretch.begun);
         if let (Some((index, _)), Some(stretch)) = (asked, stretch)
             && fingerprints.len() == self.check.sub_blocks()
+            && fingerprints.iter().all(Fingerprint::is_whole)
         {
             stretch.answers.insert(index, fingerprints);
         }
@@ -151,6 +153,17 @@ impl Proof {
             others.remove(&block);
             matches!(stripe_parity(code, &others), StripeParity::Holds { .. } | StripeParity::Unknown)
         })
+    }
+
+    /// The blocks that are wrong, as far as the answers of all stretches identify them.
+    pub(super) fn wrong_blocks(&self, code: &dyn Code) -> BTreeSet<BlockIndex> {
+        let named = |stretch: &Stretch| match stripe_parity(code, &stretch.answers) {
+            StripeParity::Wrong(blocks) => Some(blocks),
+            StripeParity::Holds { .. } => Some(BTreeSet::new()),
+            StripeParity::Unknown | StripeParity::Contradictory(_) => None,
+        };
+        let named: Option<Vec<_>> = self.stretches.iter().map(named).collect();
+        named.into_iter().flatten().flatten().collect()
     }
 
     /// The blocks in the check that were not rebuilt.

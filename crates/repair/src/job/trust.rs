@@ -221,14 +221,12 @@ impl Trust {
         if !work.has_whole_lines() {
             return None;
         }
+        // A put delivers all blocks, so they are compared with each other, and an error in any of them must show.
+        let is_copied = |block: BlockIndex| work.is_put() || copied.contains(&block);
         let delivered: Vec<Delivered> = work
             .goals
             .iter()
-            .map(|goal| Delivered {
-                block: goal.block,
-                at: goal.requestor,
-                copied: copied.contains(&goal.block),
-            })
+            .map(|goal| Delivered { block: goal.block, at: goal.requestor, copied: is_copied(goal.block) })
             .collect();
         let left_out = self.left_out();
         let alive: Vec<(BlockIndex, NodeId)> = work

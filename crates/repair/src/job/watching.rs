@@ -165,12 +165,14 @@ impl Job {
             Phase::Stopping { sources, .. } => std::mem::take(sources),
             _ => BTreeSet::new(),
         };
-        let waiting = self
-            .work
-            .goals
-            .iter()
-            .map(|goal| goal.requestor)
+        let unanswered = match &self.phase {
+            Phase::Stopping { waiting, .. } => waiting.clone(),
+            _ => BTreeMap::new(),
+        };
+        let requestors = self.work.requestors().into_iter();
+        let waiting = requestors
             .filter(|node| self.work.touched.contains(node) && topology.is_alive(*node))
+            .map(|node| (node, unanswered.get(&node).copied().unwrap_or(0) + 1))
             .collect();
         self.phase = Phase::Stopping { waiting, until, sources };
         self.plan_when_stopped(topology, now);
@@ -204,11 +206,7 @@ impl Job {
     }
 
     pub(super) fn lose_block(&mut self, block: &BlockId, problem: &BlockProblem) {
-        let is_wanted = self
-            .work
-            .stripe
-            .indices()
-            .any(|index| self.work.id_of(index) == block && self.work.is_wanted(index));
+        let is_wanted = self.work.delivers(block);
         // A block that is not wanted is lost at most once, so resets are bounded.
         if self.work.lose_block(block, problem) && !is_wanted {
             self.fruitless = 0;

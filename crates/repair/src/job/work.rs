@@ -75,6 +75,11 @@ impl Work {
         }
     }
 
+    /// Whether the job is a put, which delivers every block of its stripe.
+    pub(super) fn is_put(&self) -> bool {
+        self.class() == Class::Put
+    }
+
     /// Whether the job can avoid a node, that is, whether the node is neither a requestor nor a client.
     pub(super) fn may_go_without(&self, node: NodeId, topology: &Topology) -> bool {
         !self.is_requestor(node) && !topology.dials_out(node)
@@ -92,6 +97,17 @@ impl Work {
 
     pub(super) fn is_wanted(&self, block: BlockIndex) -> bool {
         self.goals.iter().any(|goal| goal.block == block)
+    }
+
+    /// Whether the job delivers this block.
+    pub(super) fn delivers(&self, block: &BlockId) -> bool {
+        self.goals.iter().any(|goal| self.id_of(goal.block) == block)
+    }
+
+    /// Whether a node receives this block and has not committed it yet.
+    pub(super) fn is_receiving(&self, node: NodeId, block: &BlockId) -> bool {
+        let mut open = self.goals.iter().filter(|goal| goal.requestor == node && !goal.committed);
+        open.any(|goal| self.id_of(goal.block) == block)
     }
 
     pub(super) fn is_requestor(&self, node: NodeId) -> bool {
@@ -136,10 +152,11 @@ impl Work {
         goals.map(|goal| goal.hand_over).max().unwrap_or_default()
     }
 
-    /// Records that a node's deliveries have become blocks of its store.
+    /// Records that a node's deliveries have become blocks of its store. A node that reports this without a sealed
+    /// delivery is ignored.
     pub(super) fn publish_at(&mut self, node: NodeId) {
-        for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.committed) {
-            assert!(goal.sealed, "a block is sealed before it is committed");
+        let sealed = self.goals.iter_mut().filter(|goal| goal.sealed && !goal.committed);
+        for goal in sealed.filter(|goal| goal.requestor == node) {
             goal.committed = true;
             self.actions.push_back(JobAction::Publish { block: goal.block, node, digest: goal.digest });
             goal.former = self.stripe.blocks[usize::from(goal.block.0)].holder.replace(node);
@@ -154,10 +171,14 @@ impl Work {
         };
         let holder = &mut self.stripe.blocks[usize::from(index.0)].holder;
         let was_held = holder.take().is_some();
-        // A block that this job has stored must be delivered again.
+        // A block that this job has stored must be delivered again, with all slices.
         if let Some(goal) = self.goals.iter_mut().find(|goal| goal.block == index && goal.committed) {
             *holder = goal.former.take();
             goal.restart();
+            let requestor = goal.requestor;
+            let others = self.goals.iter_mut().filter(|goal| goal.requestor == requestor && !goal.committed);
+            others.for_each(Goal::restart);
+            self.tell(requestor, ToNode::Forget { job: self.id });
         }
         if was_held {
             self.actions.push_back(JobAction::BlockLost { block: index, problem: problem.clone() });

@@ -47,6 +47,12 @@ pub enum RequestFailure {
         /// The reason.
         detail: String,
     },
+    /// The blocks of a put do not belong together, so a helper has computed or stored a wrong one.
+    #[error("{detail}")]
+    StoredWrong {
+        /// The failed check, and the helpers of which at least one is at fault.
+        detail: String,
+    },
     /// The stored blocks could not be recorded in the catalog.
     #[error("{detail}")]
     Unrecorded {
@@ -68,6 +74,7 @@ impl From<&JobError> for RequestFailure {
             JobError::NoRequestor { .. } | JobError::NoProgress { .. } | JobError::StoreNotReady { .. } => {
                 Self::Nodes { detail }
             }
+            JobError::StoredWrong { .. } => Self::StoredWrong { detail },
             JobError::Client { .. } => Self::Client { detail },
             JobError::Cancelled => Self::CalledOff,
         }

@@ -23,7 +23,7 @@ struct Cast {
     forged: Option<u16>,
     /// Whether the block is forged only after deliveries have been made from it.
     late: bool,
-    /// Requestors that corrupt what they write.
+    /// Requestors that corrupt their deliveries.
     spoils: Vec<NodeId>,
     /// Requestors that report wrong digests.
     misstates: Vec<NodeId>,
@@ -41,24 +41,47 @@ impl Cast {
     }
 
     /// Runs a job to its end. The first `heard` messages are answered already.
-    fn play_from(&self, test: &mut TestJob, mut heard: usize) {
+    fn play_from(&self, test: &mut TestJob, heard: usize) {
+        self.play_except(test, heard, |_, _, _| false);
+    }
+
+    /// Like `play_from`. If `differs` returns true, it has answered the message itself.
+    fn play_except(
+        &self,
+        test: &mut TestJob,
+        mut heard: usize,
+        mut differs: impl FnMut(&mut TestJob, NodeId, &ToNode) -> bool,
+    ) {
         for _ in 0..10_000 {
             if test.ended.is_some() {
                 return;
             }
             match test.told.get(heard).cloned() {
-                Some((node, message)) => self.answer(test, node, message),
+                Some((node, message)) if differs(test, node, &message) => heard += 1,
+                Some(_) => {
+                    self.answer_at(test, heard);
+                    heard += 1;
+                }
                 None => test.wait(SECOND),
             }
-            heard = (heard + 1).min(test.told.len());
         }
         panic!("no end: {:?}", test.job.state());
+    }
+
+    /// Answers the message with this number.
+    fn answer_at(&self, test: &mut TestJob, heard: usize) {
+        match test.told[heard].clone() {
+            (node, ToNode::Stop { .. }) => {
+                let delivered = delivered(&test.told[..heard], node);
+                test.say(node, Report::Stopped { delivered });
+            }
+            (node, message) => self.answer(test, node, message),
+        }
     }
 
     fn answer(&self, test: &mut TestJob, node: NodeId, message: ToNode) {
         match message {
             ToNode::Assign(assignment) if !assignment.sinks.is_empty() => test.say(node, Report::Delivered),
-            ToNode::Stop { .. } => test.say(node, Report::Stopped { delivered: SliceSet::new() }),
             ToNode::Seal { .. } => {
                 let digests = self.digests(test, node);
                 test.say(node, Report::Sealed { digests, hand_over_ms: 0 });
@@ -106,12 +129,33 @@ impl Cast {
                 || !is_weak && self.is_spoilt(test, node);
             (id(index), (self.digest)(if is_false { 99 } else { index }))
         };
-        let sinks = test.told.iter().rev().find_map(|(told, message)| match message {
-            ToNode::Assign(assignment) if *told == node => Some(assignment.sinks.clone()),
-            _ => None,
-        });
+        // A committed delivery is a block of the store, and no delivery any more.
+        let told = test.told.iter().rev().filter(|(told, _)| *told == node).map(|(_, message)| message);
+        let sinks =
+            told.take_while(|message| !matches!(message, ToNode::Commit { .. })).find_map(|message| {
+                match message {
+                    ToNode::Assign(assignment) => Some(assignment.sinks.clone()),
+                    _ => None,
+                }
+            });
         sinks.unwrap_or_default().into_iter().map(|sink| made(sink.index.0)).collect()
     }
+}
+
+/// Returns the slices that a requestor has after these messages, like a helper: until it is told to forget the job, it
+/// keeps what was delivered.
+fn delivered(told: &[(NodeId, ToNode)], node: NodeId) -> SliceSet {
+    let mut delivered = SliceSet::new();
+    for (_, message) in told.iter().filter(|(other, _)| *other == node) {
+        match message {
+            ToNode::Assign(assignment) if !assignment.sinks.is_empty() => {
+                delivered = delivered.union(&assignment.slices);
+            }
+            ToNode::Forget { .. } => delivered = SliceSet::new(),
+            _ => {}
+        }
+    }
+    delivered
 }
 
 /// Runs a job to its end with faultless nodes. The first `heard` messages are answered already.
@@ -130,6 +174,138 @@ fn assert_contradiction(test: &TestJob, blocks: &[u16]) {
         panic!("{:?}", test.ended)
     };
     assert_eq!(*named, blocks.iter().map(|&index| id(index)).collect::<Vec<_>>());
+}
+
+/// A node that holds a survivor answers with a fingerprint of a wrong size. Its answer does not count.
+#[test]
+fn a_fingerprint_of_a_wrong_size_counts_as_none() {
+    let mut test = TestJob::recorded(1, PARITY, strong);
+    let mut answered = 0;
+    Cast::honest(strong).play_except(&mut test, 0, |test, node, message| {
+        answered += u32::from(answer_too_briefly(test, node, message, 3));
+        matches!(message, ToNode::Fingerprint { block, .. } if block.index.0 == 3)
+    });
+    assert!(answered > 0 && succeeded(&test).parity == ParityOutcome::Holds, "{:?}", test.ended);
+}
+
+/// Answers a request for the fingerprints of this block with one of a wrong size.
+fn answer_too_briefly(test: &mut TestJob, node: NodeId, message: &ToNode, index: u16) -> bool {
+    let ToNode::Fingerprint { block, seed, .. } = message else { return false };
+    if block.index.0 != index {
+        return false;
+    }
+    let fingerprints = vec![Fingerprint(Vec::new())];
+    test.say(node, Report::Fingerprinted { block: block.id.clone(), seed: *seed, fingerprints });
+    true
+}
+
+/// A helper that stores a block of a put answers with a fingerprint of a wrong size. Another one takes its place.
+#[test]
+fn a_helper_whose_fingerprints_do_not_count_is_replaced_in_a_put() {
+    let mut test = TestJob::put(Some(SPARE));
+    Cast::honest(|_| None).play_except(&mut test, 0, |test, node, message| {
+        node == requestor(4) && answer_too_briefly(test, node, message, 4)
+    });
+    assert!(succeeded(&test).homes[&BlockIndex(4)] == SPARE, "{:?}", test.ended);
+}
+
+/// A helper cannot read the block that it has just received. Another one takes its place, and the block's holder, from
+/// which it was moved, is not accused.
+#[test]
+fn a_helper_that_cannot_read_its_delivery_is_replaced() {
+    let moved = || {
+        let mut topology = Topology::new();
+        for node in (0..6).map(NodeId).chain([requestor(0), SPARE]) {
+            topology.set(node, NodeProfile::helper(format!("h{node}"), format!("10.0.0.{node}:1")));
+        }
+        let stripe = stripe(|index| Some(NodeId(index.into())), |_| None);
+        TestJob::begin(JobRequest { stripe, ..request(1, PARITY) }, topology)
+    };
+    for (mut test, index) in [(moved(), 0), (TestJob::put(Some(SPARE)), 0), (TestJob::put(Some(SPARE)), 4)] {
+        Cast::honest(|_| None).play_except(&mut test, 0, |test, node, message| match message {
+            ToNode::Fingerprint { block, .. } if node == requestor(index) => {
+                let problem = BlockProblem::Corrupt("bad checksum".to_owned());
+                test.say(node, Report::BadBlock { block: block.id.clone(), problem });
+                true
+            }
+            _ => false,
+        });
+        assert_eq!(succeeded(&test).homes[&BlockIndex(index)], SPARE);
+        assert_eq!(test.lost, [], "its holder has not lost it");
+    }
+}
+
+/// A stored block reads back wrong. All of its slices are moved again, because its helper has no delivery any more.
+#[test]
+fn a_stored_block_that_reads_back_wrong_is_moved_again() {
+    let (mut test, node) =
+        (TestJob::recorded(1, Verify { reread: true, ..PARITY }, strong), NodeId(REQUESTORS));
+    let mut read = 0;
+    Cast::honest(strong).play_except(&mut test, 0, |test, node, message| {
+        let ToNode::Reread { block, .. } = message else { return false };
+        read += 1;
+        let report = match read {
+            1 => Report::BadBlock { block: block.clone(), problem: BlockProblem::Missing },
+            _ => Report::Reread { block: block.clone(), digest: strong(0) },
+        };
+        test.say(node, report);
+        true
+    });
+    succeeded(&test);
+    assert_eq!((read, test.published.len()), (2, 2));
+    let moves = |(told, message): &&(NodeId, ToNode)| *told == node && matches!(message, ToNode::Assign(_));
+    assert_eq!(test.told.iter().filter(moves).count(), 2);
+}
+
+/// A stored block reads back wrong while another helper's failure stops the job. The helper's answer to the first
+/// message to stop is older than the message to discard the block, so its slices do not count.
+#[test]
+fn slices_of_a_discarded_block_do_not_count() {
+    let mut test = TestJob::recorded(2, Verify { reread: true, ..PARITY }, |_| None);
+    let other = NodeId(21);
+    test.topology.set(other, NodeProfile::helper("h21", "10.0.0.21:1"));
+    let (first, second) = (requestor(0), requestor(1));
+    let mut failed = false;
+    Cast::honest(|_| None).play_except(&mut test, 0, |test, node, message| {
+        let ToNode::Reread { block, .. } = message else { return false };
+        if failed {
+            test.say(node, Report::Reread { block: block.clone(), digest: None });
+        } else if node == second {
+            failed = true;
+            let heard = test.told.len();
+            test.topology.remove(second);
+            test.job.handle_node_lost(second, &test.topology, test.now);
+            test.act();
+            let stop = test.told[heard..]
+                .iter()
+                .any(|(node, message)| *node == first && matches!(message, ToNode::Stop { .. }));
+            assert!(stop, "the first requestor is told to stop");
+            test.say(first, Report::BadBlock { block: id(0), problem: BlockProblem::Missing });
+        }
+        true
+    });
+    assert_eq!(test.published.iter().filter(|(block, _)| block.0 == 0).count(), 2, "{:?}", test.published);
+    assert_eq!((succeeded(&test).homes.len(), &test.contradicted[..]), (2, &[][..]));
+    let moves = |(told, message): &&(NodeId, ToNode)| *told == first && matches!(message, ToNode::Assign(_));
+    assert_eq!(test.told.iter().filter(moves).count(), 2, "{:?}", succeeded(&test).replanned);
+}
+
+/// A survivor turns out to be bad while parity is checked. The check goes on with the others, and no delivery is
+/// stopped.
+#[test]
+fn a_bad_survivor_during_the_check_costs_no_delivery() {
+    let mut test = TestJob::recorded(1, PARITY, |_| None);
+    Cast::honest(|_| None).play_except(&mut test, 0, |test, node, message| match message {
+        ToNode::Fingerprint { block, .. } if test.lost.is_empty() && node.0 < REQUESTORS => {
+            test.say(node, Report::BadBlock { block: block.id.clone(), problem: BlockProblem::Missing });
+            true
+        }
+        _ => false,
+    });
+    let outcome = succeeded(&test);
+    assert_eq!((outcome.parity, test.lost.len(), test.published.len()), (ParityOutcome::Holds, 1, 1));
+    let stopped = test.told.iter().any(|(_, message)| matches!(message, ToNode::Stop { .. }));
+    assert!(!stopped, "{:?}", outcome.replanned);
 }
 
 #[test]
@@ -243,7 +419,7 @@ fn a_requestor_with_a_wrong_digest_is_suspected_before_any_source() {
         Cast { misstates: vec![first], ..Cast::honest(weak) }.play(&mut test);
         assert_eq!(test.published, [(BlockIndex(0), SPARE)]);
         let [why] = &succeeded(&test).replanned[..] else { panic!("{:?}", succeeded(&test)) };
-        assert!(why.ends_with(&format!("this repair avoids h{first} as a target from now on")), "{why}");
+        assert!(why.ends_with(&format!("this job avoids h{first} as a target from now on")), "{why}");
         assert_eq!((test.lost, test.contradicted), (vec![], vec![]));
     }
 }
@@ -265,4 +441,37 @@ fn if_two_requestors_agree_sources_are_suspected() {
     let mut test = TestJob::recorded(1, PARITY, weak);
     Cast { misstates: vec![NodeId(REQUESTORS), SPARE], ..Cast::honest(weak) }.play(&mut test);
     assert_contradiction(&test, &[1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_helper_that_stores_a_wrong_block_of_a_put_is_replaced() {
+    for index in 0..6 {
+        let mut test = TestJob::put(Some(SPARE));
+        Cast { spoils: vec![requestor(index)], ..Cast::honest(|_| None) }.play(&mut test);
+        let [why] = &succeeded(&test).replanned[..] else { panic!("{:?}", succeeded(&test)) };
+        let expected = "the stored blocks break a parity equation; this job avoids h";
+        assert_eq!(*why, format!("{expected}{} as a target from now on", requestor(index)));
+        let node = |at: u16| if at == index { SPARE } else { requestor(at) };
+        let mut published = test.published;
+        published.sort_unstable();
+        assert_eq!(published, (0..6).map(|at| (BlockIndex(at), node(at))).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_put_fails_if_nobody_can_replace_the_helper_that_stored_a_wrong_block() {
+    let mut test = TestJob::put(None);
+    Cast { spoils: vec![requestor(4)], ..Cast::honest(|_| None) }.play(&mut test);
+    let Some(Err(error @ JobError::StoredWrong { .. })) = &test.ended else { panic!("{:?}", test.ended) };
+    let expected = "the stored blocks break a parity equation: a wrong block was computed or stored by hn14";
+    assert_eq!(error.to_string(), expected);
+    assert_eq!((test.published, test.contradicted), (vec![], vec![]));
+}
+
+#[test]
+fn a_put_fails_if_two_helpers_in_a_row_store_a_wrong_block() {
+    let mut test = TestJob::put(Some(SPARE));
+    Cast { spoils: vec![requestor(4), SPARE], ..Cast::honest(|_| None) }.play(&mut test);
+    assert!(matches!(test.ended, Some(Err(JobError::StoredWrong { .. }))), "{:?}", test.ended);
+    assert_eq!(test.published, []);
 }

@@ -11,8 +11,8 @@ use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::ToNode;
 use repair::{
     Accepts, BlockId, BlockProblem, Chunking, Digest, Job, JobAction, JobError, JobId, JobRequest, NodeId,
-    NodeProfile, Outcome, Permit, Policy, Replacements, Report, SinkProblem, SliceSet, Stripe, StripeBlock,
-    StripeId, Topology, Verify, Wanted,
+    NodeProfile, Outcome, Permit, Policy, Replacements, Report, Scheme, SinkProblem, SliceSet, Stripe,
+    StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -27,7 +27,49 @@ fn permit() -> Permit {
     Permit::new(b"a secret".to_vec()).unwrap()
 }
 
-/// An RS(6,3) stripe with its first blocks lost, and a job that repairs or reads them.
+/// The client of a put.
+const CLIENT: NodeId = NodeId(30);
+
+fn requestor(index: u16) -> NodeId {
+    NodeId(REQUESTORS + u32::from(index))
+}
+
+/// An RS(6,3) stripe with these holders and recorded digests.
+fn stripe(holder: impl Fn(u16) -> Option<NodeId>, digest: fn(u16) -> Option<Digest>) -> Stripe {
+    let block = |index: u16| StripeBlock {
+        id: id(index),
+        bytes: BLOCK_BYTES,
+        holder: holder(index),
+        digest: digest(index),
+    };
+    Stripe {
+        id: StripeId("s".into()),
+        code: CodeSpec::reed_solomon(6, 3).build().unwrap(),
+        chunking: Chunking::new(BLOCK_BYTES, BLOCK_BYTES, 1).unwrap(),
+        blocks: (0..6).map(block).collect(),
+        label: None,
+    }
+}
+
+/// A request that stores the first `wanted` blocks of a stripe.
+fn request(wanted: u16, verify: Verify) -> JobRequest {
+    JobRequest {
+        job: JobId(1),
+        stripe: stripe(|_| None, |_| None),
+        wanted: (0..wanted)
+            .map(|index| Wanted { block: BlockIndex(index), requestor: requestor(index) })
+            .collect(),
+        window: 0..BLOCK_BYTES,
+        sub_blocks: None,
+        policy: Policy::default(),
+        verify,
+        publish: true,
+        tag: None,
+        permits: vec![(BlockIndex(0), permit())],
+    }
+}
+
+/// An RS(6,3) stripe with its first blocks lost, and a job that repairs, reads or puts them.
 struct TestJob {
     topology: Topology,
     job: Job,
@@ -58,6 +100,23 @@ impl TestJob {
         Self::with(lost, Policy::default(), verify, |_| None, None, false)
     }
 
+    /// A client's put of the whole stripe.
+    fn put(spare: Option<NodeId>) -> Self {
+        let verify = Verify { parity: true, ..Verify::default() };
+        let mut topology = Topology::new();
+        topology.set(CLIENT, NodeProfile::client("the client"));
+        for node in (0..6).map(requestor).chain(spare) {
+            topology.set(node, NodeProfile::helper(format!("h{node}"), format!("10.0.0.{node}:1")));
+        }
+        let request = JobRequest {
+            stripe: stripe(|index| (index < 3).then_some(CLIENT), |_| None),
+            policy: Policy { scheme: Scheme::Conventional, ..Policy::default() },
+            tag: Some(1),
+            ..request(6, verify)
+        };
+        Self::begin(request, topology)
+    }
+
     fn with(
         lost: u16,
         policy: Policy,
@@ -66,38 +125,18 @@ impl TestJob {
         spare: Option<NodeId>,
         publish: bool,
     ) -> Self {
-        let requestor = |index: u16| NodeId(REQUESTORS + u32::from(index));
         let mut topology = Topology::new();
         let helpers = (lost..6).map(|index| NodeId(index.into()));
         for node in helpers.chain((0..lost).map(requestor)).chain(spare) {
             topology.set(node, NodeProfile::helper(format!("h{node}"), format!("10.0.0.{node}:1")));
         }
-        let blocks = (0..6).map(|index: u16| StripeBlock {
-            id: id(index),
-            bytes: BLOCK_BYTES,
-            holder: (index >= lost).then_some(NodeId(index.into())),
-            digest: digest(index),
-        });
-        let request = JobRequest {
-            job: JobId(1),
-            stripe: Stripe {
-                id: StripeId("s".into()),
-                code: CodeSpec::reed_solomon(6, 3).build().unwrap(),
-                chunking: Chunking::new(BLOCK_BYTES, BLOCK_BYTES, 1).unwrap(),
-                blocks: blocks.collect(),
-                label: None,
-            },
-            wanted: (0..lost)
-                .map(|index| Wanted { block: BlockIndex(index), requestor: requestor(index) })
-                .collect(),
-            window: 0..BLOCK_BYTES,
-            sub_blocks: None,
-            policy,
-            verify,
-            publish,
-            tag: (!publish).then_some(1),
-            permits: vec![(BlockIndex(0), permit())],
-        };
+        let holder = |index: u16| (index >= lost).then_some(NodeId(index.into()));
+        let stripe = stripe(holder, digest);
+        let tag = (!publish).then_some(1);
+        Self::begin(JobRequest { stripe, policy, publish, tag, ..request(lost, verify) }, topology)
+    }
+
+    fn begin(request: JobRequest, topology: Topology) -> Self {
         let job = Job::new(request, [7; 32], &topology, Duration::ZERO);
         let mut test = Self {
             topology,

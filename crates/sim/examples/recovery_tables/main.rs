@@ -1,8 +1,9 @@
 //! Prints the tables of `docs/results/recovery.md`: `cargo run --release -p sim --example recovery_tables`. A
-//! word after `--` selects the tables whose titles contain it.
+//! word after `--` selects the tables whose titles contain it. The first line states the commit.
 
-mod fastpr;
 mod papers;
+
+use std::process::Command;
 
 use recovery::{HelperPolicy, Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
@@ -12,24 +13,33 @@ const SEEDS: u64 = 3;
 
 fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_default();
-    let tables: [(&str, fn()); 11] = [
+    let tables: [(&str, fn()); 8] = [
         ("Rate, as a fraction of the bound", bounds),
-        ("Policies, chains of whole blocks, (9,6), 30 nodes, 120 blocks", policies),
+        ("Policies, one chain for each block, (9,6), 30 nodes, 120 blocks", policies),
         ("Drains without rounds, 100 nodes, 200 blocks of 64 MiB", drains),
         (papers::REQUESTORS, papers::requestors),
         (papers::PUSH, papers::push),
         (papers::HDFS, papers::hdfs),
         (papers::M_PPR, papers::m_ppr),
         (papers::CRR, papers::crr),
-        (fastpr::SAVINGS, fastpr::savings),
-        (fastpr::STRIPES, fastpr::stripes),
-        (fastpr::SETS, fastpr::numbers_of_sets),
     ];
+    println!("Printed on commit {}.\n", commit().unwrap_or_else(|| "unknown".to_owned()));
     for (title, print) in tables.into_iter().filter(|(title, _)| title.contains(&wanted)) {
         println!("## {title}\n");
         print();
         println!();
     }
+}
+
+/// Returns the commit of the checkout, with `+` for local changes outside of `docs/results`.
+fn commit() -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changes = git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results"])?;
+    Some(if changes.is_empty() { commit } else { format!("{commit}+") })
 }
 
 /// Returns limits on the work in flight: `jobs` jobs per node, and the default limit on bytes.
@@ -104,7 +114,8 @@ fn row(name: &str, under_way: &str, cluster: &Cluster) {
 
 fn policy(helpers: HelperPolicy) {
     let spec = RepairSpec { helpers, ..RepairSpec::default() };
-    let shape = Shape::Scheme(Scheme::Pipelined);
+    let is_push = matches!(helpers, HelperPolicy::PushRep | HelperPolicy::PushSur);
+    let shape = Shape::Scheme(if is_push { Scheme::PipeB } else { Scheme::Pipelined });
     let base = Cluster { all_on_node: true, spec, shape, ..Cluster::new("rs-9-6", 30, 120) };
     let (seconds, part) = (mean(&base, |finish| finish.seconds), mean(&base, Finish::of_bound));
     println!("| {helpers} | {seconds:.2} s | {part:.3} |");

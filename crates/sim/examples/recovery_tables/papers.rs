@@ -2,6 +2,7 @@
 
 use recovery::{HelperPolicy, RepairSpec};
 use repair::{NodeId, Pacing, Rates, Scheme};
+use sim::Dice;
 use sim::recovery::{Cluster, ReadTimes, Reads, Shape};
 
 use super::{SEEDS, mean};
@@ -29,19 +30,48 @@ fn seventeen(code: &str, blocks: u32, beside: u32) -> Cluster {
     Cluster { all_on_node: true, standbys: beside, spec, ..Cluster::new(code, 17 + beside, blocks) }
 }
 
+/// Compares conventional repair with chains. Helpers are those with the lowest block indices, the lowest
+/// node numbers as in the paper, or the least recently used ones.
 pub fn requestors() {
-    println!("| requestors | conventional | chains, lowest index | chains, LRU | dealt |\n|--|--|--|--|--|");
+    println!(
+        "| requestors | conventional, lowest index | conventional, lowest node | chains, lowest index | chains, lowest node | chains, LRU | dealt |"
+    );
+    println!("|--|--|--|--|--|--|--|");
     for count in [1, 2, 4, 8, 16] {
         let base = seventeen("rs-14-10", 64, count);
-        let run = |helpers, shape| 64.0 * 64.0 / seconds(&base, helpers, shape);
-        println!(
-            "| {count} | {:.0} | {:.0} | {:.0} | {:.0} |",
-            run(HelperPolicy::LowestIndex, CONVENTIONAL),
-            run(HelperPolicy::LowestIndex, CHAINS),
-            run(HelperPolicy::LeastRecentlyUsed, CHAINS),
-            run(HelperPolicy::Even, Shape::Dealt),
-        );
+        let times = [
+            seconds(&base, HelperPolicy::LowestIndex, CONVENTIONAL),
+            lowest_nodes(&base, CONVENTIONAL),
+            seconds(&base, HelperPolicy::LowestIndex, CHAINS),
+            lowest_nodes(&base, CHAINS),
+            seconds(&base, HelperPolicy::LeastRecentlyUsed, CHAINS),
+            seconds(&base, HelperPolicy::Even, Shape::Dealt),
+        ];
+        let rates = times.map(|time| format!("{:.0}", 64.0 * 64.0 / time));
+        println!("| {count} | {} |", rates.join(" | "));
     }
+}
+
+/// Returns the mean duration in seconds if the helpers are the nodes with the lowest numbers. Each stripe's
+/// blocks are on random nodes, in the order of the nodes.
+fn lowest_nodes(base: &Cluster, shape: Shape) -> f64 {
+    let run = |seed| {
+        let mut dice = Dice::new(seed);
+        let mut nodes: Vec<u32> = (1..17).collect();
+        let mut place = |_| {
+            dice.shuffle(&mut nodes);
+            let mut homes = nodes[..13].to_vec();
+            homes.push(0);
+            homes.sort_unstable();
+            homes
+        };
+        let homes = Some((0..base.stripes).map(&mut place).collect());
+        let spec = RepairSpec { helpers: HelperPolicy::LowestIndex, ..base.spec.clone() };
+        let finish = Cluster { homes, spec, shape, ..base.clone() }.run();
+        assert!(finish.violations.is_empty(), "{:?}", finish.violations);
+        finish.seconds
+    };
+    (1..=SEEDS).map(run).sum::<f64>() / SEEDS as f64
 }
 
 /// Compares PUSH with chains of slices, and with the chains that the scheduler computes (`Shape::Dealt`).

@@ -1,62 +1,7 @@
-//! FastPR's rounds, its time model, and the destinations of chunks.
+//! FastPR's rounds (Algorithm 2), and the receivers of chunks.
 
 use super::matching::Group;
 use super::{Chunk, Set};
-
-/// The paper's time model. Reading, sending and writing a chunk follow one another without overlap, and the k
-/// chunks of a reconstruction share one downlink.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Model {
-    /// Number of nodes, including the failing one.
-    pub nodes: usize,
-    /// Chunk size in bytes.
-    pub chunk_bytes: f64,
-    /// Disk rate in bytes per second.
-    pub disk: f64,
-    /// Link rate in bytes per second.
-    pub link: f64,
-    /// Number of hot standbys, which receive all repaired chunks. `None` if any healthy node may receive
-    /// chunks.
-    pub standbys: Option<usize>,
-}
-
-impl Model {
-    /// Returns the seconds to copy a chunk.
-    pub fn migration(&self) -> f64 {
-        2.0 * self.chunk_bytes / self.disk + self.chunk_bytes / self.link
-    }
-
-    /// Returns the seconds to rebuild a set of `chunks` chunks, each from `needs` chunks of other nodes.
-    pub fn reconstruction(&self, chunks: f64, needs: usize) -> f64 {
-        let at_once = self.standbys.map_or(1.0, |standbys| chunks / standbys as f64);
-        let received = needs as f64 * self.chunk_bytes / self.link;
-        self.chunk_bytes / self.disk + at_once * (received + self.chunk_bytes / self.disk)
-    }
-
-    /// Returns the seconds per chunk if copying and rebuilding run in parallel without pauses, and all sets
-    /// have the maximum size.
-    pub fn optimum(&self, needs: usize) -> f64 {
-        1.0 / (1.0 / self.migration() + 1.0 / self.reactive(needs))
-    }
-
-    /// Returns the seconds per chunk if all chunks are rebuilt, in sets of the maximum size.
-    pub fn reactive(&self, needs: usize) -> f64 {
-        let at_once = (self.nodes - 1) as f64 / needs as f64;
-        self.reconstruction(at_once, needs) / at_once
-    }
-
-    /// Returns the maximum number of chunks in a set.
-    ///
-    /// With several hot standbys, one receives the copied chunks and the others the rebuilt ones. If the
-    /// maximum exceeds the number of these other standbys, it is rounded down to a multiple of that number.
-    pub fn largest_set(&self, needs: usize) -> usize {
-        let most = (self.nodes - 1) / needs;
-        match self.standbys {
-            Some(standbys) if standbys > 1 && most > standbys - 1 => most / (standbys - 1) * (standbys - 1),
-            _ => most,
-        }
-    }
-}
 
 /// The order in which sets are rebuilt. Chunks of the last sets are copied meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,18 +15,16 @@ pub enum RoundOrder {
 }
 
 /// Work done at the same time. The next round begins when all of it is done.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
     /// The rebuilt chunks with their helpers.
     pub rebuilt: Set,
     /// Chunks that are copied from the failing node.
     pub migrated: Vec<usize>,
-    /// Duration in seconds.
-    pub seconds: f64,
 }
 
-/// Schedules rounds by the paper's Algorithm 2. `migration` is the time to copy a chunk and `reconstruction`
-/// the time to rebuild a set, both in seconds.
+/// Schedules rounds by the paper's Algorithm 2. `migration` is the expected time to copy a chunk and
+/// `reconstruction` that to rebuild a set, both in seconds.
 pub fn schedule(
     mut sets: Vec<Set>,
     order: RoundOrder,
@@ -112,8 +55,7 @@ pub fn schedule(
                 sets.remove(0);
             }
         }
-        let seconds = seconds.max(migrated.len() as f64 * migration);
-        rounds.push(Round { rebuilt, migrated, seconds });
+        rounds.push(Round { rebuilt, migrated });
     }
     rounds
 }
@@ -159,35 +101,17 @@ pub fn hot_standbys(round: &Round, standbys: usize) -> Vec<(usize, usize)> {
 mod tests {
     use super::*;
 
-    fn model(standbys: Option<usize>) -> Model {
-        Model { nodes: 100, chunk_bytes: 64e6, disk: 100e6, link: 128e6, standbys }
-    }
-
     fn set(chunks: &[usize]) -> Set {
         Set { chunks: chunks.iter().map(|&chunk| (chunk, vec![])).collect() }
-    }
-
-    #[test]
-    fn the_model_gives_the_papers_savings() {
-        let saving = |standbys, needs| 1.0 - model(standbys).optimum(needs) / model(standbys).reactive(needs);
-        assert_eq!(format!("{:.1} %", saving(None, 12) * 100.0), "33.1 %", "scattered RS(16,12)");
-        assert_eq!(format!("{:.1} %", saving(Some(3), 6) * 100.0), "41.3 %", "three hot standbys, RS(9,6)");
-    }
-
-    #[test]
-    fn standbys_round_sets_down() {
-        assert_eq!(model(None).largest_set(6), 16);
-        assert_eq!(model(Some(4)).largest_set(6), 15);
-        assert_eq!(model(Some(1)).largest_set(6), 16);
     }
 
     #[test]
     fn large_sets_are_rebuilt_and_small_ones_copied_meanwhile() {
         let sets = vec![set(&[0]), set(&[1, 2, 3, 4]), set(&[5, 6, 7]), set(&[8, 9])];
         let rounds = schedule(sets, RoundOrder::Size, 1.0, |_| 2.5);
-        let seen: Vec<(usize, &[usize], f64)> =
-            rounds.iter().map(|round| (round.rebuilt.len(), &round.migrated[..], round.seconds)).collect();
-        assert_eq!(seen, [(4, &[0, 9][..], 2.5), (3, &[8][..], 2.5)]);
+        let seen: Vec<(usize, &[usize])> =
+            rounds.iter().map(|round| (round.rebuilt.len(), &round.migrated[..])).collect();
+        assert_eq!(seen, [(4, &[0, 9][..]), (3, &[8][..])]);
     }
 
     #[test]
@@ -202,7 +126,7 @@ mod tests {
 
     #[test]
     fn chunks_go_to_nodes_without_a_block_of_their_stripe() {
-        let round = Round { rebuilt: set(&[0, 1]), migrated: vec![2], seconds: 1.0 };
+        let round = Round { rebuilt: set(&[0, 1]), migrated: vec![2] };
         let holders = |chunk: usize| [vec![0, 1], vec![0, 2], vec![1, 2]][chunk].clone();
         let found = destinations(&round, 3, holders);
         assert_eq!(found, [(0, Some(2)), (1, Some(1)), (2, Some(0))]);
@@ -212,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_first_standby_takes_the_copied_chunks() {
-        let mut round = Round { rebuilt: set(&[0, 1, 2]), migrated: vec![3, 4], seconds: 1.0 };
+        let mut round = Round { rebuilt: set(&[0, 1, 2]), migrated: vec![3, 4] };
         assert_eq!(hot_standbys(&round, 3), [(0, 1), (1, 2), (2, 1), (3, 0), (4, 0)]);
         round.migrated.clear();
         assert_eq!(hot_standbys(&round, 3), [(0, 0), (1, 1), (2, 2)]);

@@ -41,7 +41,8 @@ pub fn sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
     groups.into_iter().map(Group::into_set).collect()
 }
 
-/// Finds reconstruction sets by the paper's Algorithm 1, which takes minutes for a thousand chunks.
+/// Finds reconstruction sets by the paper's Algorithm 1. For a thousand chunks, this takes some seconds
+/// (`docs/results/fastpr-6.md`); the paper reports 255 s.
 pub fn published_sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
     let mut sets = Vec::new();
     let mut rest: Vec<usize> = (0..chunks.len()).collect();
@@ -59,14 +60,22 @@ pub fn published_sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
     sets
 }
 
+/// Finds reconstruction sets by the first part of the paper's Algorithm 1 (lines 10 to 17): each set gets, in
+/// order, all remaining chunks that fit.
+pub fn first_sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
+    let mut sets = Vec::new();
+    let mut rest: Vec<usize> = (0..chunks.len()).collect();
+    while !rest.is_empty() {
+        let group = greedy(chunks, nodes, most, &rest);
+        rest.retain(|chunk| !group.members().contains(chunk));
+        sets.push(group.into_set());
+    }
+    sets
+}
+
 fn greedy<'a>(chunks: &'a [Chunk], nodes: usize, most: usize, rest: &[usize]) -> Group<'a> {
     let mut group = Group::new(chunks, nodes);
-    for &chunk in rest {
-        if group.members().len() == most {
-            break;
-        }
-        group.insert(chunk);
-    }
+    group.fill(rest.iter().copied(), most);
     group
 }
 
@@ -93,11 +102,7 @@ fn exchange<'a>(group: &Group<'a>, outside: &[usize], most: usize, choice: Choic
             if !changed.insert(new) {
                 continue;
             }
-            for &other in outside.iter().filter(|&&other| other != new) {
-                if changed.members().len() < most {
-                    changed.insert(other);
-                }
-            }
+            changed.fill(outside.iter().copied().filter(|&other| other != new), most);
             if changed.members().len() > least {
                 best = Some(changed);
             }
@@ -232,6 +237,7 @@ mod tests {
         fn sets_are_disjoint_and_complete(chunks in chunks(12, 3, 5, 14), most in 1..5usize) {
             check(&chunks, 12, most, &sets(&chunks, 12, most))?;
             check(&chunks, 12, most, &published_sets(&chunks, 12, most))?;
+            check(&chunks, 12, most, &first_sets(&chunks, 12, most))?;
             prop_assert!(sets(&chunks, 12, most).len() <= published_sets(&chunks, 12, most).len());
         }
 

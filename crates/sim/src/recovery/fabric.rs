@@ -7,10 +7,14 @@ use repair::{NodeId, Topology};
 
 use super::flows::{Flows, Ports, ResourceNo};
 use super::large::Cluster;
+use super::rounds::Rounds;
 use super::sharing::Sharing;
 
 /// Events within this many seconds are treated as simultaneous.
 const NOW: f64 = 1e-9;
+
+/// Numbers from this one on are streams of jobs that run in rounds; lower ones are jobs.
+const FIRST_STREAM: u64 = 1 << 40;
 
 /// The links and disks of a large cluster.
 pub(super) struct Fabric {
@@ -20,6 +24,11 @@ pub(super) struct Fabric {
     trunks: Vec<(ResourceNo, ResourceNo)>,
     pairs: BTreeMap<(u32, u32), ResourceNo>,
     sharing: Option<Sharing>,
+    /// The jobs that run in rounds.
+    rounds: BTreeMap<u64, Rounds>,
+    /// The streams that are moving, each with its job and its number in the job.
+    streams: BTreeMap<u64, (u64, usize)>,
+    next_stream: u64,
 }
 
 impl Fabric {
@@ -31,7 +40,16 @@ impl Fabric {
         let trunks = (0..racks).map(|_| (flows.add_resource(rate), flows.add_resource(rate))).collect();
         let pairs =
             cluster.bottlenecks.pairs.iter().map(|(&pair, &rate)| (pair, flows.add_resource(rate))).collect();
-        Self { flows, ports, trunks, pairs, sharing: None }
+        Self {
+            flows,
+            ports,
+            trunks,
+            pairs,
+            sharing: None,
+            rounds: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            next_stream: FIRST_STREAM,
+        }
     }
 
     /// Caps the total sending rate of all nodes. `rate` is the rate of each uplink without the cap.
@@ -52,7 +70,7 @@ impl Fabric {
         self.sharing.as_ref().map(Sharing::due)
     }
 
-    /// Returns the seconds until the next jobs end, and the numbers of these jobs.
+    /// Returns the seconds until the next transfers end, and their numbers, which are for [`end`](Self::end).
     pub fn next_ends(&mut self) -> Option<(f64, Vec<u64>)> {
         self.flows.next_ends()
     }
@@ -73,8 +91,53 @@ impl Fabric {
         self.flows.start(job, self.uses(loads), least_seconds);
     }
 
+    /// Starts the transfers of a job that runs in rounds, stream by stream.
+    pub fn start_rounds(&mut self, job: u64, loads: &Loads) {
+        if loads.links.is_empty() {
+            return self.start(job, loads, 0.0);
+        }
+        self.rounds.insert(job, Rounds::new(loads));
+        self.start_ready(job);
+    }
+
+    fn start_ready(&mut self, job: u64) {
+        let ready = self.rounds.get_mut(&job).map(Rounds::start_ready).unwrap_or_default();
+        for (number, loads) in ready {
+            let uses = self.uses(&loads);
+            self.flows.start(self.next_stream, uses, 0.0);
+            self.streams.insert(self.next_stream, (job, number));
+            self.next_stream += 1;
+        }
+    }
+
+    /// Handles the end of transfers. Returns the jobs that have ended.
+    pub fn end(&mut self, transfers: Vec<u64>) -> Vec<u64> {
+        let mut ended = Vec::new();
+        for transfer in transfers {
+            self.flows.stop(transfer);
+            let Some((job, number)) = self.streams.remove(&transfer) else {
+                ended.push(transfer);
+                continue;
+            };
+            let rounds = self.rounds.get_mut(&job).expect("its job runs in rounds");
+            rounds.arrive(number);
+            match rounds.is_over() {
+                true => ended.push(job),
+                false => self.start_ready(job),
+            }
+        }
+        ended
+    }
+
     pub fn stop(&mut self, job: u64) {
         self.flows.stop(job);
+        if self.rounds.remove(&job).is_some() {
+            let streams = self.streams.iter().filter(|(_, (of, _))| *of == job);
+            for stream in streams.map(|(&stream, _)| stream).collect::<Vec<_>>() {
+                self.flows.stop(stream);
+                self.streams.remove(&stream);
+            }
+        }
     }
 
     fn uses(&self, loads: &Loads) -> Vec<(ResourceNo, f64)> {

@@ -3,8 +3,8 @@
 //! A job uses its resources in fixed proportions, because its slices pass all its nodes at one pace: the
 //! slowest link sets the pace of the whole job. Rates are max-min fair. The paces of all jobs grow equally
 //! until some resource is saturated; the jobs that use this resource keep their pace, and the others continue
-//! to grow. A job that runs in rounds has a minimum duration even without competitors, and therefore a
-//! maximum pace.
+//! to grow. A job whose nodes either receive or send has a minimum duration even without competitors, and
+//! therefore a maximum pace.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -13,7 +13,7 @@ use recovery::Loads;
 use repair::Rates;
 
 /// The index of a resource in [`Flows`].
-pub(super) type ResourceNo = usize;
+pub(crate) type ResourceNo = usize;
 
 /// Tolerance for rounding errors.
 const NOTHING: f64 = 1e-9;
@@ -32,7 +32,7 @@ struct Flow {
 
 /// All jobs and resources.
 #[derive(Debug, Default)]
-pub(super) struct Flows {
+pub(crate) struct Flows {
     /// The rate of each resource in bytes per second.
     rates: Vec<f64>,
     flows: BTreeMap<u64, Flow>,
@@ -265,8 +265,9 @@ mod tests {
         let (rest, ends) = flows.next_ends().unwrap();
         assert!((seconds + rest - 20.0).abs() < 1e-9 && ends == [1, 2], "{rest} {ends:?}");
     }
+
     #[test]
-    fn a_job_in_rounds_leaves_unused_rate_to_others() {
+    fn a_job_with_a_minimum_duration_leaves_unused_rate_to_others() {
         let mut flows = Flows::default();
         let link = flows.add_resource(100.0);
         flows.start(1, vec![(link, 100.0)], 4.0);

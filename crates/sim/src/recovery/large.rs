@@ -2,7 +2,7 @@
 //! planner run here; jobs are modelled as fluids.
 //!
 //! A job moves the bytes of its plan ([`Loads`]) and shares links and disks with all other jobs
-//! ([`Flows`](super::flows::Flows)). A node is lost or drained at the start, and the clock jumps from the end
+//! ([`Flows`](super::flows::Flows)), at one pace or in rounds ([`Rounds`](super::rounds::Rounds)). A node is lost or drained at the start, and the clock jumps from the end
 //! of one job to the next. Simulating a thousand nodes takes seconds.
 //!
 //! **Invariants**, which every run checks: a delivered block was lost or on the drained node, and goes to a
@@ -232,6 +232,15 @@ impl Cluster {
     }
 }
 
+/// How a job moves its bytes.
+enum Transfer {
+    /// All streams advance at one pace, which the slowest link sets. The job takes at least this long: the
+    /// predicted time if nodes either receive or send (`Pacing::Serial`), otherwise 0.
+    AtOnePace { least_seconds: f64 },
+    /// A stream begins when its sender has received all of its own streams.
+    InRounds,
+}
+
 struct Job {
     proposal: Proposal,
     loads: Loads,
@@ -440,7 +449,8 @@ impl<'a> Run<'a> {
         match self.fabric.next_ends() {
             Some((seconds, ends)) if seconds <= others => {
                 self.advance(seconds);
-                ends.into_iter().for_each(|job| self.finish(job));
+                let jobs = self.fabric.end(ends);
+                jobs.into_iter().for_each(|job| self.finish(job));
             }
             _ if others.is_finite() => {
                 self.advance(others);
@@ -488,13 +498,16 @@ impl<'a> Run<'a> {
             return self.scheduler.decline(proposal.item, End::Failed);
         }
         self.check(&proposal);
-        let (loads, least_seconds) = self.loads(&proposal);
+        let (loads, transfer) = self.loads(&proposal);
         let job = self.tally.jobs + 1;
         if self.scheduler.admit(proposal.item, JobId(job), &loads).is_err() {
             return;
         }
         self.tally.jobs = job;
-        self.fabric.start(job, &loads, least_seconds);
+        match transfer {
+            Transfer::AtOnePace { least_seconds } => self.fabric.start(job, &loads, least_seconds),
+            Transfer::InRounds => self.fabric.start_rounds(job, &loads),
+        }
         self.running.insert(job, Job { proposal, loads });
         self.tally.at_once = self.tally.at_once.max(self.running.len());
     }
@@ -514,9 +527,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the loads of a proposal and the minimum duration of its job in seconds. The minimum is 0 for a
-    /// plan that does not run in rounds.
-    fn loads(&self, proposal: &Proposal) -> (Loads, f64) {
+    /// Returns the loads of a proposal, and how its job moves its bytes.
+    fn loads(&self, proposal: &Proposal) -> (Loads, Transfer) {
         let scheme = match self.cluster.shape {
             Shape::Dealt if proposal.stretches.is_empty() => Scheme::Pipelined,
             Shape::Dealt => Scheme::Auto,
@@ -525,11 +537,19 @@ impl<'a> Run<'a> {
         let policy = proposal.policy(Policy { scheme, ..Policy::default() });
         if !policy.stretches.is_empty() {
             // Planning takes long; the plan's loads would be the same.
-            return (Loads::of_stretches(&policy.stretches, &proposal.wanted), 0.0);
+            let loads = Loads::of_stretches(&policy.stretches, &proposal.wanted);
+            return (loads, Transfer::AtOnePace { least_seconds: 0.0 });
         }
         let plan = self.plan(stripe_of(proposal), proposal.wanted.clone(), policy);
         let plan = plan.expect("what is proposed can be planned");
-        (Loads::of(&plan, true), least_seconds(&plan, &self.topology))
+        let transfer = match plan.pacing() {
+            Pacing::WholeBlock => Transfer::InRounds,
+            Pacing::Pipelined => Transfer::AtOnePace { least_seconds: 0.0 },
+            Pacing::Serial => {
+                Transfer::AtOnePace { least_seconds: plan.predict(&self.topology).as_secs_f64() }
+            }
+        };
+        (Loads::of(&plan, true), transfer)
     }
 
     fn plan(&self, number: usize, wanted: Vec<Wanted>, policy: Policy) -> Result<Plan, PlanError> {
@@ -602,15 +622,6 @@ impl<'a> Run<'a> {
             let job = self.running.remove(&id).expect("just seen");
             self.scheduler.handle_failed(job.proposal.item, Failure::Transient, self.clock());
         }
-    }
-}
-
-/// Returns the minimum duration of a plan in seconds. It is 0 for a pipelined plan, which is limited only by
-/// links and disks, and the predicted duration for a plan that waits between rounds.
-pub(super) fn least_seconds(plan: &Plan, topology: &Topology) -> f64 {
-    match plan.pacing() {
-        Pacing::Pipelined => 0.0,
-        Pacing::Serial | Pacing::WholeBlock => plan.predict(topology).as_secs_f64(),
     }
 }
 

@@ -1,12 +1,17 @@
 //! Recovery of whole nodes: many concurrent jobs on the same machines, started by [`recovery::Scheduler`].
 //!
+//! [`SingleRepair`] is the repair of one block over uneven links, such as racks and regions.
+//!
 //! [`system`](crate::system) simulates recoveries with bytes, faults and the whole coordinator.
 
 mod fabric;
-mod flows;
+pub(crate) mod flows;
 mod large;
 mod reads;
+mod rounds;
 mod sharing;
+mod single;
 
 pub use large::{Bottlenecks, Cluster, Concurrency, Finish, Loss, Shape, Share};
 pub use reads::{ReadTimes, Reads};
+pub use single::SingleRepair;

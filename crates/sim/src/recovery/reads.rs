@@ -1,9 +1,10 @@
 //! Clients that read whole blocks one after the other. Some blocks are lost and are rebuilt for the read
 //! only.
 //!
-//! The real planner plans every read. [`Flows`] models how concurrent reads share links and disks.
+//! The real planner plans every read. [`Flows`] models how concurrent reads share links and disks. A read
+//! moves its bytes at one pace or in rounds ([`Rounds`]).
 //!
-//! Deliberately absent: caches, and recoveries at the same time.
+//! Deliberately absent: caches, recoveries at the same time, and `Pacing::Serial`.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use repair::{
 };
 
 use super::flows::{Flows, Ports};
-use super::large::least_seconds;
+use super::rounds::Rounds;
 use crate::dice::Dice;
 
 /// An experiment with reading clients. Each client has a link of its own.
@@ -39,7 +40,7 @@ pub struct Reads {
     pub rates: Rates,
     /// The scheme that rebuilds lost blocks.
     pub scheme: Scheme,
-    /// How nodes forward slices; the scheme's own pacing if `None`.
+    /// How nodes forward slices when a block is rebuilt; the scheme's own pacing if `None`.
     pub pacing: Option<Pacing>,
 }
 
@@ -59,12 +60,13 @@ struct Ended {
     seconds: f64,
 }
 
-#[derive(Clone, Copy)]
 struct Reading {
     began: f64,
     /// Number of blocks that the client has read, including the current one.
     number: u32,
     is_lost: bool,
+    /// The streams of a read in rounds.
+    rounds: Option<Rounds>,
 }
 
 struct Run<'a> {
@@ -72,6 +74,8 @@ struct Run<'a> {
     code: Arc<dyn Code>,
     topology: Topology,
     dice: Dice,
+    /// The current reads. Stream `s` of client `c` is flow `s * clients + c`; a read at one pace has only
+    /// stream 0.
     flows: Flows,
     ports: Ports,
     now: f64,
@@ -85,7 +89,8 @@ impl Reads {
     /// Runs the experiment.
     ///
     /// # Panics
-    /// If the code exceeds its limits or needs more nodes than there are, or if no block is lost.
+    /// If the code exceeds its limits or needs more nodes than there are, if no block is lost, or if nodes
+    /// would either receive or send (`Pacing::Serial`).
     pub fn run(&self) -> ReadTimes {
         let mut flows = Flows::default();
         let (mut ports, mut topology) = (Ports::default(), Topology::new());
@@ -119,10 +124,10 @@ impl Run<'_> {
             let first = self.begin(client, 1);
             self.reading.push(first);
         }
-        while let Some((seconds, clients)) = self.flows.next_ends() {
+        while let Some((seconds, ends)) = self.flows.next_ends() {
             self.flows.advance(seconds);
             self.now += seconds;
-            clients.into_iter().for_each(|client| self.end(client as u32));
+            ends.into_iter().for_each(|flow| self.end_stream(flow));
         }
         let Self { healthy, lost, .. } = self;
         assert!(lost.reads > 0, "some blocks are lost");
@@ -132,9 +137,29 @@ impl Run<'_> {
         }
     }
 
+    fn end_stream(&mut self, flow: u64) {
+        self.flows.stop(flow);
+        let clients = u64::from(self.reads.clients);
+        let (client, stream) = ((flow % clients) as u32, (flow / clients) as usize);
+        if let Some(rounds) = &mut self.reading[client as usize].rounds {
+            rounds.arrive(stream);
+            if !rounds.is_over() {
+                let ready = rounds.start_ready();
+                return self.start_streams(client, ready);
+            }
+        }
+        self.end(client);
+    }
+
+    fn start_streams(&mut self, client: u32, streams: Vec<(usize, Loads)>) {
+        for (stream, loads) in streams {
+            let flow = stream as u64 * u64::from(self.reads.clients) + u64::from(client);
+            self.flows.start(flow, self.ports.uses(&loads), 0.0);
+        }
+    }
+
     fn end(&mut self, client: u32) {
-        self.flows.stop(client.into());
-        let Reading { began, number, is_lost } = self.reading[client as usize];
+        let Reading { began, number, is_lost, .. } = self.reading[client as usize];
         let ended = if is_lost { &mut self.lost } else { &mut self.healthy };
         ended.reads += 1;
         ended.seconds += self.now - began;
@@ -162,9 +187,15 @@ impl Run<'_> {
             },
         };
         let plan = plan(&stripe, &request, &self.topology).expect("what is lost can be rebuilt");
-        let uses = self.ports.uses(&Loads::of(&plan, false));
-        self.flows.start(client.into(), uses, least_seconds(&plan, &self.topology));
-        Reading { began: self.now, number, is_lost }
+        let loads = Loads::of(&plan, false);
+        let mut rounds = match plan.pacing() {
+            Pacing::Pipelined => None,
+            Pacing::WholeBlock => Some(Rounds::new(&loads)),
+            Pacing::Serial => panic!("serial reads are not simulated"),
+        };
+        let streams = rounds.as_mut().map_or_else(|| vec![(0, loads)], Rounds::start_ready);
+        self.start_streams(client, streams);
+        Reading { began: self.now, number, is_lost, rounds }
     }
 
     /// Returns a stripe on random nodes. The client reads the first block.

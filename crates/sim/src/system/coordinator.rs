@@ -269,6 +269,11 @@ impl Coordinator {
         Some(running.open)
     }
 
+    /// Whether the storage has not answered a batch yet.
+    pub(crate) fn is_storing(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.batch.is_some())
+    }
+
     /// Returns the numbers of files and of unfinished puts in the catalog.
     pub(crate) fn files(&self) -> (u64, u64) {
         let (mut files, mut puts) = (0, 0);

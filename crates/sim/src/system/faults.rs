@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{BlockId, StripeId};
+use repair::{BlockId, Fingerprint, StripeId, StripeParity, stripe_parity};
 
 use super::assembly::System;
 use super::coordinator::STORAGE_DELAY;
@@ -17,6 +17,9 @@ use super::world::World;
 
 /// Interval between catalog backups, in scripts that restore one.
 pub(crate) const COPY_EVERY: Duration = Duration::from_secs(8);
+
+/// The time that a helper takes to restart when its disk is unmounted or mounted.
+const REMOUNTED: Duration = Duration::from_millis(500);
 
 /// A backup of the catalog.
 #[derive(Debug)]
@@ -91,19 +94,8 @@ impl World {
     }
 
     fn kill(&mut self, id: ProcessId, unheard: bool, back_after: Option<Duration>) {
-        if !self.system.processes.get(id).alive {
-            return;
-        }
-        self.system.hang_up(id, unheard);
-        let process = self.system.processes.get_mut(id);
-        process.die(&mut self.system.shared, unheard);
-        process.gone = back_after.is_none();
-        let (life, is_client) = (process.life, process.is_client());
-        if is_client {
+        if self.system.kill(id, unheard, back_after) && self.system.processes.get(id).is_client() {
             self.clients.died(id, &mut self.system);
-        }
-        if let Some(delay) = back_after {
-            self.system.after(delay, Happening::Starts { process: id, life });
         }
     }
 
@@ -142,6 +134,41 @@ impl World {
 }
 
 impl System {
+    /// Kills a process. Returns whether it was running.
+    fn kill(&mut self, id: ProcessId, unheard: bool, back_after: Option<Duration>) -> bool {
+        if !self.processes.get(id).alive {
+            return false;
+        }
+        self.hang_up(id, unheard);
+        let process = self.processes.get_mut(id);
+        process.die(&mut self.shared, unheard);
+        process.gone = back_after.is_none();
+        let life = process.life;
+        if let Some(delay) = back_after {
+            self.after(delay, Happening::Starts { process: id, life });
+        }
+        true
+    }
+
+    /// Restarts a helper with an empty folder instead of its disk.
+    fn unmount(&mut self, helper: ProcessId) {
+        let disk = &self.processes.get(helper).disk;
+        if disk.unmounted.is_none() && self.kill(helper, false, Some(REMOUNTED)) {
+            let disk = &mut self.processes.get_mut(helper).disk;
+            disk.unmounted = Some(std::mem::take(&mut disk.blocks));
+        }
+    }
+
+    /// Restarts a helper with its disk, to which the operator has moved what the helper has stored meanwhile.
+    fn mount(&mut self, helper: ProcessId) {
+        let disk = &mut self.processes.get_mut(helper).disk;
+        if let Some(mut blocks) = disk.unmounted.take() {
+            blocks.append(&mut disk.blocks);
+            disk.blocks = blocks;
+            self.kill(helper, false, Some(REMOUNTED));
+        }
+    }
+
     /// Starts a fault that concerns only the system under test.
     fn begin_fault(&mut self, fault: Fault) {
         match fault {
@@ -177,6 +204,7 @@ impl System {
             }
             Fault::StorageSlow { limit, .. } => self.coordinator.storage_delay = limit,
             Fault::DiskFull { helper, .. } => self.processes.get_mut(helper).disk.full = true,
+            Fault::DiskAway { helper, .. } => self.unmount(helper),
             Fault::ClockJumps { by_s } => self.coordinator.skew_s += i64::from(by_s),
             other => unreachable!("{other:?} concerns more than the system"),
         }
@@ -193,6 +221,7 @@ impl System {
             Fault::StorageFails { .. } => self.coordinator.platter.fail_after(None),
             Fault::StorageSlow { .. } => self.coordinator.storage_delay = STORAGE_DELAY,
             Fault::DiskFull { helper, .. } => self.processes.get_mut(helper).disk.full = false,
+            Fault::DiskAway { helper, .. } => self.mount(helper),
             _ => {}
         }
     }
@@ -269,9 +298,19 @@ impl System {
             };
             let good = self.good_blocks(stripe).into_iter().filter(stays);
             let good: Vec<BlockIndex> = good.map(|(index, _)| index).collect();
-            // Identifying a wrong block takes one more block than reading the stripe.
-            let spare = usize::from(forges || self.truth.forged.contains(&stripe.id));
-            self.decodes(stripe, &good) && good.len() >= self.code.data_blocks() + spare
+            let is_forged = forges || self.truth.forged.contains(&stripe.id);
+            self.decodes(stripe, &good) && (!is_forged || self.shows_errors(&good))
         })
+    }
+
+    /// Whether an error in any of these blocks of a stripe breaks an equation over the others. If a block is forged, a
+    /// repair is published only then. For an MDS code, this takes one block more than reading the stripe.
+    fn shows_errors(&self, blocks: &[BlockIndex]) -> bool {
+        let zeros = vec![Fingerprint::zero(); self.code.sub_blocks()];
+        let read = blocks.iter().map(|&index| (index, zeros.clone())).collect();
+        match stripe_parity(&*self.code, &read) {
+            StripeParity::Holds { unproven } => unproven.is_empty(),
+            _ => false,
+        }
     }
 }

@@ -8,12 +8,12 @@
 //! it. Then, after a scrub, every block of every file is intact, where the catalog places it, on a helper
 //! that is up. Every file reads as one of its possible contents, and nothing is in flight.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::wire::control::FromNode;
-use repair::{BlockId, BlockProblem, NodeId, Report};
+use repair::{BlockId, BlockProblem, NodeId, Report, StripeId};
 use views::{ConditionCode, ScrubState, ScrubView, Status};
 
 use super::assembly::System;
@@ -25,6 +25,8 @@ use super::process::Process;
 /// Interval between the operator's checks of the system, while the script is running and afterwards.
 const LOOK_BUSY: Duration = Duration::from_secs(7);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The time within which a block that was reported as bad is verified.
+const VERIFY: Duration = Duration::from_secs(3);
 /// The time after which the coordinator has noticed the death of a helper, or has heard of everything that
 /// happened before its start, and the status has the condition.
 const NOTICED: Duration = Duration::from_secs(20);
@@ -59,16 +61,28 @@ pub(crate) struct Judge {
     /// Summary of the coordinator's last status, or a list of unfinished work, for the message of a
     /// violation.
     last_summary: String,
-    /// Bad blocks, with their holders, that were reported to the running coordinator.
-    told_bad: BTreeSet<(BlockId, ProcessId)>,
+    /// Bad blocks, with their holders, that were reported to the running coordinator, and the time of the first
+    /// report.
+    told_bad: BTreeMap<(BlockId, ProcessId), Duration>,
+    /// The time of the last request for a status.
+    asked_at: Duration,
+    /// The stripes that the coordinator knew of at that time. A stripe is unknown to it until the storage has answered.
+    known: BTreeSet<StripeId>,
     /// Maximum number of concurrent jobs that publish blocks.
     pub(crate) at_once: usize,
 }
 
 impl Judge {
     pub(crate) fn new() -> Self {
-        let (last_summary, told_bad) = (String::new(), BTreeSet::new());
-        Self { phase: Phase::Busy, calm_since: None, last_summary, told_bad, at_once: 0 }
+        Self {
+            phase: Phase::Busy,
+            calm_since: None,
+            last_summary: String::new(),
+            told_bad: BTreeMap::new(),
+            asked_at: Duration::ZERO,
+            known: BTreeSet::new(),
+            at_once: 0,
+        }
     }
 
     pub(crate) fn is_calm(&self) -> bool {
@@ -87,14 +101,14 @@ impl Judge {
     }
 
     /// Records a bad block that is reported to the coordinator.
-    pub(crate) fn note_bad(&mut self, process: ProcessId, message: &FromNode) {
+    pub(crate) fn note_bad(&mut self, process: ProcessId, message: &FromNode, now: Duration) {
         let (block, problem) = match message {
             FromNode::Verified { block, result: Err(problem), .. } => (block, problem),
             FromNode::Report { report: Report::BadBlock { block, problem }, .. } => (block, problem),
             _ => return,
         };
         if matches!(problem, BlockProblem::Missing | BlockProblem::Corrupt(_)) {
-            self.told_bad.insert((block.clone(), process));
+            self.told_bad.entry((block.clone(), process)).or_insert(now);
         }
     }
 
@@ -137,7 +151,14 @@ impl Judge {
             return;
         }
         match self.phase {
-            Phase::Busy | Phase::Calming | Phase::Settling => Operator::of(system).ask_status(),
+            Phase::Busy | Phase::Calming | Phase::Settling => {
+                self.asked_at = system.shared.now;
+                self.known = match system.coordinator.is_storing() {
+                    true => BTreeSet::new(),
+                    false => system.coordinator.stripes().into_iter().map(|(stripe, _)| stripe.id).collect(),
+                };
+                Operator::of(system).ask_status();
+            }
             Phase::Scrubbing(None) => Operator::of(system).begin_scrub(),
             Phase::Scrubbing(Some(scrub)) => Operator::of(system).look_at_scrub(scrub),
             Phase::Reading if clients.are_idle() => self.judge_end(system),
@@ -155,7 +176,7 @@ impl Judge {
 
     /// Judges a status: enters the next phase if all is well, otherwise lets the operator react.
     pub(crate) fn judge_status(&mut self, status: &Status, clients: &mut Clients, system: &mut System) {
-        judge_conditions(status, system);
+        judge_conditions(status, &self.known, system);
         if self.calm_since.is_none() {
             return;
         }
@@ -173,6 +194,7 @@ impl Judge {
             return Operator::of(system).help(status);
         }
         match self.phase {
+            Phase::Calming if self.verifies() => {}
             Phase::Calming => {
                 self.judge_told(system);
                 self.phase = Phase::Scrubbing(None);
@@ -201,6 +223,12 @@ impl Judge {
         };
     }
 
+    /// Whether a report of a bad block is so recent that the coordinator may still verify the block, or that the report
+    /// came after the last status was made.
+    fn verifies(&self) -> bool {
+        self.told_bad.values().any(|&at| at + VERIFY > self.asked_at)
+    }
+
     /// Called when the status reports that all is well. Checks that every block that was reported as bad is
     /// good again.
     fn judge_told(&self, system: &mut System) {
@@ -211,7 +239,7 @@ impl Judge {
                 let holder = block.node.and_then(|node| system.processes.of_node(node));
                 let is_good = good.iter().any(|&(at, _)| usize::from(at.0) == index);
                 let told =
-                    holder.is_some_and(|holder| self.told_bad.contains(&(block.id.clone(), holder.id)));
+                    holder.is_some_and(|holder| self.told_bad.contains_key(&(block.id.clone(), holder.id)));
                 if is_of_a_file && told && !is_good {
                     wrong.push(format!(
                         "the status is healthy, but {} was reported as bad and is not repaired",
@@ -251,7 +279,7 @@ impl Judge {
 
 /// Checks that the status has the conditions of helpers that died some time ago, and of the blocks that were lost
 /// with them.
-fn judge_conditions(status: &Status, system: &mut System) {
+fn judge_conditions(status: &Status, known: &BTreeSet<StripeId>, system: &mut System) {
     let Some(running) = &system.coordinator.running else { return };
     let now = system.shared.now;
     let is_noticed = |since: Duration| since + NOTICED <= now;
@@ -287,7 +315,7 @@ fn judge_conditions(status: &Status, system: &mut System) {
         };
         let all = (0..stripe.blocks.len() as u16).map(BlockIndex);
         let (lost, left): (Vec<BlockIndex>, Vec<BlockIndex>) = all.partition(is_lost);
-        if !is_of_a_file || lost.is_empty() {
+        if !is_of_a_file || lost.is_empty() || !known.contains(&stripe.id) {
             continue;
         }
         let codes: &[ConditionCode] = match system.decodes(&stripe, &left) {

@@ -235,6 +235,8 @@ pub enum Fault {
     StorageSlow { limit: Duration, lasts: Duration },
     /// A helper's disk is full.
     DiskFull { helper: ProcessId, lasts: Duration },
+    /// A helper is restarted without its disk, and again with it when the fault ends.
+    DiskAway { helper: ProcessId, lasts: Duration },
     /// A helper loses a block.
     BlockLost { helper: ProcessId, nth: u32 },
     /// A block of a helper no longer matches its checksums.
@@ -310,6 +312,13 @@ impl Script {
                 let fault = script.fault(dice, weather);
                 let when = script.moment(dice);
                 script.faults.push((when, fault));
+                // The catalog may still record the first return of the helper when it returns again.
+                if let Fault::DiskAway { lasts, .. } = fault
+                    && dice.one_in(2)
+                {
+                    let limit = Duration::from_millis(dice.between(1, 20_000));
+                    script.faults.push((when, Fault::StorageSlow { limit, lasts: lasts + limit }));
+                }
             }
         }
         script.operations.sort_by_key(|&(at, _)| at);
@@ -488,7 +497,7 @@ impl Script {
         let kinds = match weather {
             Weather::Calm | Weather::Crashes => 12,
             Weather::Storms => 24,
-            Weather::Disasters => 42,
+            Weather::Disasters => 46,
         };
         match dice.below(kinds) {
             0..3 => Fault::CoordinatorDies { power: dice.one_in(2), back_after: seconds(dice, 20) },
@@ -518,6 +527,7 @@ impl Script {
             31..34 => Fault::BlockLost { helper, nth },
             34..37 => Fault::BlockCorrupt { helper, nth },
             37..40 => Fault::BlockForged { helper, nth },
+            40..44 => Fault::DiskAway { helper, lasts: seconds(dice, 20) },
             _ => Fault::CatalogRestored { age: seconds(dice, 60), back_after: seconds(dice, 5) },
         }
     }
@@ -549,7 +559,8 @@ impl Fault {
             | Self::Slow { lasts, .. }
             | Self::StorageFails { lasts, .. }
             | Self::StorageSlow { lasts, .. }
-            | Self::DiskFull { lasts, .. } => Some(lasts),
+            | Self::DiskFull { lasts, .. }
+            | Self::DiskAway { lasts, .. } => Some(lasts),
             _ => None,
         }
     }
@@ -565,6 +576,7 @@ impl Fault {
             Self::HelperDies { helper, .. }
             | Self::Slow { helper, .. }
             | Self::DiskFull { helper, .. }
+            | Self::DiskAway { helper, .. }
             | Self::BlockLost { helper, .. }
             | Self::BlockCorrupt { helper, .. }
             | Self::BlockForged { helper, .. } => *helper = id,
@@ -586,6 +598,7 @@ impl Fault {
             | Self::FlipFrame { from: id }
             | Self::Slow { helper: id, .. }
             | Self::DiskFull { helper: id, .. }
+            | Self::DiskAway { helper: id, .. }
             | Self::BlockLost { helper: id, .. }
             | Self::BlockCorrupt { helper: id, .. }
             | Self::BlockForged { helper: id, .. } => vec![id],

@@ -243,7 +243,7 @@ impl World {
                 let trigger = Trigger::of_report(&message);
                 if !matches!(*message, FromNode::Pong { .. }) {
                     system.note_message(process, "sends", &message);
-                    self.judge.note_bad(process, &message);
+                    self.judge.note_bad(process, &message, system.shared.now);
                 }
                 system.control(ToControl::Said { connection, message });
                 trigger.into_iter().for_each(|trigger| self.pull(trigger, Some(process)));

@@ -37,6 +37,16 @@ impl BadCopies {
         copies.and_then(|copies| copies.get(&(index, node))).copied().unwrap_or(BlockState::Healthy)
     }
 
+    /// Whether no copy of any stripe is known to be bad.
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    /// Whether a copy of a stripe is not healthy.
+    pub fn has_any(&self, stripe: &StripeId) -> bool {
+        self.states.get(stripe).is_some_and(|copies| !copies.is_empty())
+    }
+
     /// Forgets those copies of a stripe for which `exists` returns false.
     pub fn retain(&mut self, stripe: &StripeId, exists: impl Fn(BlockIndex, NodeId) -> bool) {
         let Some(copies) = self.states.get_mut(stripe) else { return };
@@ -73,9 +83,11 @@ mod tests {
         }
         assert_eq!(copies.state(&stripe, first, node), BlockState::Corrupt);
         assert_eq!(copies.state(&stripe, first, NodeId(8)), BlockState::Healthy);
+        assert!(copies.has_any(&stripe));
         copies.set(&stripe, first, node, BlockState::Healthy);
         assert_eq!(copies.state(&stripe, first, node), BlockState::Healthy);
         copies.remove_stripe(&stripe);
+        assert!(!copies.has_any(&stripe));
         assert_eq!(copies.take_gone(), [(stripe.clone(), second, node)], "a healthy copy has no record");
         assert_eq!(
             (copies.state(&stripe, second, node), copies.take_gone()),

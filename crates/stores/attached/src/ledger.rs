@@ -1,12 +1,14 @@
-//! The coordinator's records about an attached store: nodes, records that the store's crate adds, and
-//! copies of blocks that were found missing or corrupt.
+//! The coordinator's records about an attached store: nodes, records that the store's crate adds, copies of
+//! blocks that were found missing or corrupt, and nodes that have other data.
+
+use std::collections::BTreeMap;
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
-use serde_json::Value;
+use serde_json::{Value, json};
 use store_api::{
-    BlockState, CatalogError, Done, NodeRecord, RecordWrite, Records, SharedRecords, StoreChange, StoreError,
-    Term,
+    BlockState, CatalogError, Done, NodeRecord, OtherData, RecordWrite, Records, SharedRecords, StoreChange,
+    StoreError, Term,
 };
 
 use crate::CopyId;
@@ -21,12 +23,23 @@ pub struct Ledger {
     term: Term,
     /// The key prefix of the records of missing or corrupt copies.
     prefix: String,
+    /// The key prefix of the records of nodes with other data.
+    needed_prefix: String,
+    /// The nodes with other data, as recorded.
+    needed: BTreeMap<NodeId, OtherData>,
 }
 
 impl Ledger {
     /// Creates the ledger of the store with this name.
     pub(super) fn new(records: SharedRecords, name: &str) -> Self {
-        Self { records, term: Term(0), prefix: format!("{}/bad/", name.to_lowercase()) }
+        let name = name.to_lowercase();
+        Self {
+            records,
+            term: Term(0),
+            prefix: format!("{name}/bad/"),
+            needed_prefix: format!("{name}/needed/"),
+            needed: BTreeMap::new(),
+        }
     }
 
     /// Returns the current coordinator's term.
@@ -130,6 +143,51 @@ impl Ledger {
         }
     }
 
+    /// Loads the registered nodes that have other data, as the last coordinator recorded them.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn recall_needed(&mut self) -> Result<BTreeMap<NodeId, OtherData>, CatalogError> {
+        let nodes = self.nodes()?;
+        let parse = |(key, value): (String, Value)| {
+            let node = NodeId(key.strip_prefix(&self.needed_prefix)?.parse().ok()?);
+            let text = |field: &str| Some(value.get(field)?.as_str()?.to_owned());
+            let data = OtherData { what: text("what")?, next_step: text("next_step")? };
+            nodes.iter().any(|it| it.id == node).then_some((node, data))
+        };
+        self.needed = self.list(&self.needed_prefix)?.into_iter().filter_map(parse).collect();
+        Ok(self.needed.clone())
+    }
+
+    /// Records the nodes that have other data. A node that is down after a restart of the coordinator may be
+    /// unknown to the store, and its data must not be forgotten.
+    pub fn note_needed(&mut self, now: &BTreeMap<NodeId, OtherData>) {
+        let key = |node: NodeId| format!("{}{}", self.needed_prefix, node.0);
+        let gone = self.needed.keys().filter(|node| !now.contains_key(*node)).map(|&node| (node, None));
+        let new = now.iter().filter(|(node, data)| self.needed.get(*node) != Some(*data));
+        let changes: Vec<(NodeId, Option<OtherData>)> =
+            gone.chain(new.map(|(&node, data)| (node, Some(data.clone())))).collect();
+        let write = |(node, data): &(NodeId, Option<OtherData>)| match data {
+            Some(OtherData { what, next_step }) => {
+                RecordWrite::Put(key(*node), json!({ "what": what, "next_step": next_step }))
+            }
+            None => RecordWrite::Remove(key(*node)),
+        };
+        let writes: Vec<RecordWrite> = changes.iter().map(write).collect();
+        if writes.is_empty() {
+            return;
+        }
+        for ((node, data), done) in changes.into_iter().zip(self.write_all(self.term, &writes)) {
+            match (done, data) {
+                (Ok(_), Some(data)) => drop(self.needed.insert(node, data)),
+                (Ok(_), None) => drop(self.needed.remove(&node)),
+                // Written after the next listing, or by the next coordinator.
+                (Err(StoreError::Fenced { .. }), _) => {}
+                (Err(error), _) => tracing::error!(%error, "cannot record the nodes that have other data"),
+            }
+        }
+    }
+
     fn key(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> String {
         format!("{}{stripe}/{}/{}", self.prefix, index.0, node.0)
     }
@@ -149,6 +207,38 @@ mod tests {
     use dir::DirCatalog;
 
     use super::*;
+
+    #[test]
+    fn nodes_with_other_data_are_recorded_until_they_have_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("records");
+        drop(DirCatalog::create(&path, "a-cluster").unwrap());
+        let open = || {
+            let records = DirCatalog::open(&path, "a-cluster").unwrap();
+            Ledger::new(Arc::new(Mutex::new(records)), "HDFS")
+        };
+        let begin = |ledger: &mut Ledger| {
+            let term = ledger.records.begin_term().unwrap();
+            ledger.enter_term(term);
+        };
+        let data = |what: &str| OtherData { what: what.to_owned(), next_step: "move it".to_owned() };
+        let mut ledger = open();
+        begin(&mut ledger);
+        let (one, other) = ("dn1", "dn2");
+        let (one, other) = (ledger.number_node(one).unwrap().id, ledger.number_node(other).unwrap().id);
+        ledger.note_needed(&BTreeMap::from([(one, data("1 volume")), (other, data("2 volumes"))]));
+        ledger.note_needed(&BTreeMap::from([(one, data("3 volumes"))]));
+        drop(ledger);
+        let mut ledger = open();
+        let kept = BTreeMap::from([(one, data("3 volumes"))]);
+        assert_eq!(ledger.recall_needed().unwrap(), kept);
+        // A store is listed before the coordinator's term begins. The change is recorded later.
+        ledger.note_needed(&BTreeMap::new());
+        begin(&mut ledger);
+        assert_eq!(ledger.recall_needed().unwrap(), kept);
+        ledger.note_needed(&BTreeMap::new());
+        assert_eq!(ledger.recall_needed().unwrap(), BTreeMap::new());
+    }
 
     #[test]
     fn bad_copies_are_recorded_until_they_are_healthy() {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use repair::BlockId;
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use store_api::BlockError;
 
 /// Adds the file's path to an I/O error that concerns a block.
@@ -32,6 +33,13 @@ pub fn block_fault<'a>(block: &'a BlockId, path: &'a Path) -> impl Fn(io::Error)
 /// Adds the path of the file or folder to an I/O error.
 pub fn fault(path: &Path) -> impl Fn(io::Error) -> BlockError + '_ {
     move |source| BlockError::Io { path: path.display().to_string(), source }
+}
+
+/// Whether the process or the machine lacks memory or descriptors, so the error proves nothing about the file.
+pub fn is_shortage(error: &BlockError) -> bool {
+    let BlockError::Io { source, .. } = error else { return false };
+    let code = source.raw_os_error().map(Errno::from_raw_os_error);
+    code.is_some_and(|code| [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR].contains(&code))
 }
 
 /// Returns the error for a block with wrong bytes.

@@ -56,13 +56,15 @@ impl FolderLock {
     /// there instead.
     ///
     /// # Errors
-    /// [`BlockError::Io`].
+    /// [`BlockError::Unmounted`], also if the path cannot be examined.
     pub fn check(&self) -> Result<(), BlockError> {
-        if id_of(&self.folder)? == self.id {
-            return Ok(());
-        }
-        let text = "another folder is at this path now; check that the disk is mounted";
-        Err(fault(&self.folder)(io::Error::other(text)))
+        let why = match id_of(&self.folder) {
+            Ok(id) if id == self.id => return Ok(()),
+            Ok(_) => "another folder is at this path now".to_owned(),
+            Err(BlockError::Io { source, .. }) => source.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Err(BlockError::Unmounted { path: self.folder.display().to_string(), why })
     }
 }
 
@@ -208,7 +210,7 @@ mod tests {
         let lock = FolderLock::take(&path, ".lock", "nobody").unwrap();
         lock.check().unwrap();
         fs::rename(&path, &aside).unwrap();
-        lock.check().unwrap_err();
+        assert!(matches!(lock.check(), Err(BlockError::Unmounted { .. })));
         fs::create_dir(&path).unwrap();
         assert!(lock.check().unwrap_err().to_string().contains("mounted"));
         fs::remove_dir(&path).unwrap();

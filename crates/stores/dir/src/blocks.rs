@@ -62,10 +62,16 @@ impl DirBlocks {
     ///
     /// # Errors
     /// [`BlockError`]; a length that contradicts the checksums is detected here.
+    /// [`BlockError::Unmounted`] if the folder's disk was unmounted.
     pub fn open_block(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
+        Ok(Arc::new(self.open_reader(block)?))
+    }
+
+    fn open_reader(&self, block: &BlockId) -> Result<DirReader, BlockError> {
         let place = self.folder.place(block)?;
         let _shard = self.folder.lock_shard(place.shard);
-        Ok(Arc::new(DirReader::open(block, &place.block, &place.checksums)?))
+        let opened = DirReader::open(block, &place.block, &place.checksums);
+        opened.map_err(|error| self.folder.explained(error))
     }
 
     /// Like [`open_block`](Self::open_block), but never waits; see [`Sources::open_if_cached`].
@@ -118,7 +124,7 @@ impl Sinks for DirBlocks {
 
 impl Blocks for DirBlocks {
     fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
-        self.open_block(block)?.verify(gate)
+        self.open_reader(block)?.verify(gate).map_err(|error| self.folder.explained(error))
     }
 
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
@@ -130,6 +136,8 @@ impl Blocks for DirBlocks {
         if removed | remove_file(&place.checksums)? {
             sync_folder(&place.folder)?;
         }
+        // On an unmounted disk, the block still exists.
+        self.folder.check()?;
         Ok(removed)
     }
 
@@ -138,9 +146,7 @@ impl Blocks for DirBlocks {
     }
 
     fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
-        let place = self.folder.place(block)?;
-        let _shard = self.folder.lock_shard(place.shard);
-        Ok(DirReader::open(block, &place.block, &place.checksums)?.describe())
+        Ok(self.open_reader(block)?.describe())
     }
 
     fn free_bytes(&self) -> Result<u64, BlockError> {

@@ -6,9 +6,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{self, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use block_files::{
-    FolderLock, block_fault, exists, fault, file_bytes, free_bytes, names, remove_all, sync_folder,
+    FolderLock, block_fault, exists, fault, file_bytes, free_bytes, is_shortage, names, remove_all,
+    sync_folder,
 };
 use repair::BlockId;
 use repair::wire::control::HeldBlock;
@@ -18,8 +20,8 @@ use super::block_paths::{BlockPaths, CHECKSUMS_SUFFIX, TEMPORARY_PREFIX, is_bloc
 use super::commit::{self};
 
 const LOCK_NAME: &str = ".lock";
-/// The file that is written to find out whether the disk accepts writes.
-const PROBE_NAME: &str = ".probe";
+/// The prefix of the files that are written to find out whether the disk accepts writes.
+const PROBE_PREFIX: &str = ".probe";
 const TAKEN: &str = "another helper uses this folder; stop it, or give this helper a folder of its own";
 const SHARDS: usize = 256;
 
@@ -38,24 +40,38 @@ impl Folder {
     pub(super) fn open(root: &Path) -> Result<Self, BlockError> {
         create_root(root)?;
         let lock = FolderLock::take(root, LOCK_NAME, TAKEN)?;
+        let mut is_clean = true;
         for folder in shard_folders(root)? {
-            match clean(root, &folder) {
-                // Intact blocks can still be read.
-                Err(error) if is_read_only(&error) => tracing::warn!(%error, "cannot clean up a folder"),
-                cleaned => cleaned?,
-            }
+            is_clean &= tolerated(clean(root, &folder), "cannot clean up a folder")?.is_some();
         }
+        tolerated(remove_probes(root), "cannot remove the files of earlier checks of the disk")?;
         let shards = (0..SHARDS).map(|_| Mutex::new(())).collect();
-        // The cleanup has removed all temporary files, so generations can restart at 1.
-        Ok(Self { root: root.to_owned(), shards, generation: AtomicU64::new(1), lock })
+        // The cleanup removes all temporary files, so generations can restart at 1. If some files remain, new
+        // generations must differ from theirs.
+        let generation = if is_clean { 1 } else { unix_nanoseconds() };
+        Ok(Self { root: root.to_owned(), shards, generation: AtomicU64::new(generation), lock })
+    }
+
+    /// Checks that the opened folder is still at its path.
+    ///
+    /// # Errors
+    /// [`BlockError::Unmounted`].
+    pub(super) fn check(&self) -> Result<(), BlockError> {
+        self.lock.check()
+    }
+
+    /// Returns the error to report for a block that cannot be opened or read. If the folder's disk was
+    /// unmounted, the error says so, because the block is then neither missing nor corrupt.
+    pub(super) fn explained(&self, error: BlockError) -> BlockError {
+        self.check().err().unwrap_or(error)
     }
 
     /// Returns the free space for new blocks, in bytes.
     ///
     /// # Errors
-    /// [`BlockError::Io`], also if another folder is at the path now.
+    /// [`BlockError::Io`]; [`BlockError::Unmounted`] if another folder is at the path now.
     pub(super) fn free_bytes(&self) -> Result<u64, BlockError> {
-        self.lock.check()?;
+        self.check()?;
         free_bytes(&self.root)
     }
 
@@ -64,13 +80,16 @@ impl Folder {
     /// # Errors
     /// [`BlockError::Io`].
     pub(super) fn check_writable(&self) -> Result<(), BlockError> {
-        let path = self.root.join(PROBE_NAME);
+        // An earlier check may still wait for a slow disk, so every check has a file of its own.
+        let path = self.root.join(format!("{PROBE_PREFIX}{:016x}", self.next_generation()));
         let write = || {
             let mut file = fs::File::create(&path)?;
             file.write_all(&[0])?;
             file.sync_data()
         };
-        write().and_then(|()| fs::remove_file(&path)).map_err(fault(&path))
+        let written = write();
+        let removed = fs::remove_file(&path); // Also after a failure: a full disk would fill up with such files.
+        written.and(removed).map_err(fault(&path))
     }
 
     /// Whether another folder is at the path now that a helper has used before: it has a lock file. The empty
@@ -114,20 +133,54 @@ impl Folder {
         }
     }
 
-    /// Returns all blocks that have both their files, sorted by name.
+    /// Returns all blocks that have both their files, sorted by name. Omits, with a warning, files and
+    /// subfolders that cannot be examined; their blocks count as missing.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`] if the folder itself cannot be read, or if the machine lacks memory or descriptors;
+    /// [`BlockError::Unmounted`].
     pub(super) fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         let mut held = Vec::new();
         for folder in shard_folders(&self.root)? {
-            let names = names(&folder)?;
+            let names = tolerated(names(&folder), "cannot list a folder; its blocks count as missing")?;
+            let names = names.unwrap_or_default();
             let whole =
                 names.iter().filter(|name| is_block_name(name) && names.contains(&checksums_of(name)));
             for name in whole {
-                held.extend(measure(&folder, name)?);
+                let measured = measure(&folder, name);
+                held.extend(tolerated(measured, "cannot examine a block; it counts as missing")?.flatten());
             }
         }
+        // Without this check, the blocks of a disk that was just unmounted would count as missing.
+        self.check()?;
         held.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(held)
     }
+}
+
+/// Turns an error of one file or subfolder into a warning and `None`.
+///
+/// # Errors
+/// An error that proves nothing about the file, because the machine lacks memory or descriptors.
+fn tolerated<T>(result: Result<T, BlockError>, warning: &str) -> Result<Option<T>, BlockError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_shortage(&error) => Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "{warning}");
+            Ok(None)
+        }
+    }
+}
+
+fn unix_nanoseconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(1)
+}
+
+/// Removes the files of checks that a crash interrupted.
+fn remove_probes(root: &Path) -> Result<(), BlockError> {
+    remove_all(root, names(root)?.iter().filter(|name| name.starts_with(PROBE_PREFIX)))
 }
 
 fn checksums_of(block: &str) -> String {
@@ -154,10 +207,6 @@ fn shard_folders(root: &Path) -> Result<Vec<PathBuf>, BlockError> {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_shard = |name: &String| name.len() == 2 && name.bytes().all(is_hex);
     Ok(names(root)?.iter().filter(|name| is_shard(name)).map(|name| root.join(name)).collect())
-}
-
-fn is_read_only(error: &BlockError) -> bool {
-    matches!(error, BlockError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Completes or removes unfinished work of a crashed process in a subfolder.

@@ -66,13 +66,16 @@ pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result
     let unreachable = |error: AskError| KindError::new(error).unreachable();
     let nodes = namenode.volumes().await.map_err(unreachable)?.nodes;
     let listing = namenode.list(&args.path, &Said::default().told()).await.map_err(unreachable)?;
+    if let Some(folder) = listing.missing.first() {
+        return Err(KindError::new(format!("HDFS has no folder {folder}; correct --path")));
+    }
     let groups = listing.groups.len();
     let Some(first) = nodes.first() else {
         return Err(KindError::new("the NameNode lists no DataNodes").unreachable());
     };
     let host = args.beside.listen.map_or_else(|| own_address(&first.address), Ok)?;
     let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
-    cluster.set_store(store(args).to_table())?;
+    cluster.set_store(store(args)?.to_table())?;
     let helpers = new_helpers(&nodes, args)?;
     for (helper, settings) in &helpers {
         cluster.add_helper_with(helper.clone(), settings.to_table())?;
@@ -111,7 +114,7 @@ impl Said {
     }
 }
 
-fn store(args: &AttachArgs) -> HdfsConfig {
+fn store(args: &AttachArgs) -> Result<HdfsConfig, KindError> {
     let namenode = NameNodeConfig {
         uri: args.namenode.clone(),
         java: args.java.clone(),
@@ -120,7 +123,10 @@ fn store(args: &AttachArgs) -> HdfsConfig {
         ..NameNodeConfig::new(args.classpath.clone())
     };
     let repair = if args.beside.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto };
-    HdfsConfig::new(namenode, repair)
+    let checksum = namenode.checksum().map_err(KindError::new)?;
+    let mut store = HdfsConfig::new(namenode, repair);
+    store.checksum = checksum;
+    Ok(store)
 }
 
 /// Returns one helper for each DataNode that reports its folders.

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use cluster::{HelperSettings, OwnRepair};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 use toml_edit::{Array, Table, value};
+
+use crate::{ChecksumFormat, NoChecksumFormat};
 
 /// The settings of an HDFS cluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -21,6 +23,9 @@ pub(crate) struct HdfsConfig {
     /// The coordinator's automatic reaction to damage.
     #[serde(default)]
     pub repair: OwnRepair,
+    /// The checksum format of rebuilt blocks that replace no other block.
+    #[serde(default, deserialize_with = "checksum")]
+    pub checksum: ChecksumFormat,
 }
 
 /// How to query the NameNode, with Hadoop's own client in a JVM that the coordinator starts.
@@ -102,6 +107,10 @@ impl HdfsHelper {
     }
 }
 
+fn checksum<'a, D: Deserializer<'a>>(text: D) -> Result<ChecksumFormat, D::Error> {
+    String::deserialize(text)?.parse().map_err(D::Error::custom)
+}
+
 fn usual_java() -> PathBuf {
     "java".into()
 }
@@ -121,6 +130,9 @@ impl HdfsConfig {
         let mut table = Table::new();
         table["kind"] = value("hdfs");
         table["repair"] = value(self.repair.name());
+        if self.checksum != ChecksumFormat::default() {
+            table["checksum"] = value(self.checksum.to_string());
+        }
         if let Some(namenode) = &self.namenode {
             table["namenode"] = toml_edit::Item::Table(namenode.to_table());
         }
@@ -129,6 +141,16 @@ impl HdfsConfig {
 }
 
 impl NameNodeConfig {
+    /// Returns the checksum format that Hadoop's clients use according to `settings`.
+    pub(crate) fn checksum(&self) -> Result<ChecksumFormat, NoChecksumFormat> {
+        let setting = |key: &str| {
+            let mut settings = self.settings.iter().rev().filter_map(|setting| setting.split_once('='));
+            settings.find_map(|(name, value)| (name == key).then_some(value))
+        };
+        let kind = setting("dfs.checksum.type").unwrap_or("crc32c");
+        format!("{kind}/{}", setting("dfs.bytes-per-checksum").unwrap_or("512")).parse()
+    }
+
     /// Creates default settings with this class path.
     pub(crate) fn new(classpath: String) -> Self {
         Self { classpath, uri: None, java: usual_java(), settings: Vec::new(), paths: everything() }
@@ -154,6 +176,7 @@ impl NameNodeConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ChecksumKind;
 
     fn read_back(store: &HdfsConfig) -> HdfsConfig {
         #[derive(Deserialize)]
@@ -189,6 +212,23 @@ mod tests {
         let named = helper("adopt = \"push\"\ndatanode = \"10.0.0.7:9866\"").unwrap();
         assert_eq!(named.contradiction(), None);
         assert!(helper("adopt = \"pull\"").unwrap_err().to_string().contains("`pull`"));
+    }
+
+    #[test]
+    fn the_checksum_format_is_read_and_can_follow_hadoops_settings() {
+        let store = |text: &str| toml_edit::de::from_str::<HdfsConfig>(text);
+        let crc32 = ChecksumFormat::new(ChecksumKind::Crc32, 1024).unwrap();
+        assert_eq!(store("").unwrap().checksum, ChecksumFormat::default());
+        assert_eq!(store("checksum = \"crc32/1024\"").unwrap().checksum, crc32);
+        for wrong in ["crc32", "md5/512", "crc32c/0"] {
+            let error = store(&format!("checksum = \"{wrong}\"")).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{wrong}` is no checksum format")), "{error}");
+        }
+        let settings = ["dfs.checksum.type=CRC32", "dfs.bytes-per-checksum=1024"].map(str::to_owned);
+        let namenode = NameNodeConfig { settings: settings.into(), ..NameNodeConfig::new("x".to_owned()) };
+        assert_eq!(namenode.checksum(), Ok(crc32));
+        let store = HdfsConfig { checksum: crc32, ..HdfsConfig::new(namenode, OwnRepair::Auto) };
+        assert_eq!(read_back(&store), store);
     }
 
     #[test]

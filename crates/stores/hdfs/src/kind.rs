@@ -95,6 +95,7 @@ fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, K
     }
     let folders: Vec<_> = settings.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
     let blocks = HdfsBlocks::open(&folders, settings.pool.as_deref())?;
+    let blocks = blocks.with_checksums(config(cluster)?.checksum);
     Ok(Arc::new(match settings.adopt {
         Adopt::Plugin => {
             let port = settings.plugin_port.unwrap_or(PLUGIN_PORT);

@@ -1,7 +1,7 @@
 //! Parses the answers of a NameNode. The line format is documented at `mend.hdfs.namenode.Survey` in
 //! `java/hdfs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::{FromStr, SplitAsciiWhitespace};
@@ -27,8 +27,106 @@ pub struct Listing {
     pub progress: Progress,
     /// Counts of snapshots, and of files that exist only in snapshots.
     pub snapshots: Snapshots,
+    /// The folders to list that do not exist.
+    pub missing: Vec<String>,
+    /// The folders of the listed files.
+    pub folders: Vec<String>,
+    /// The listed files outside of snapshots, with or without groups.
+    pub files: Vec<SeenFile>,
+    /// The paths of the listed files to which clients are writing.
+    pub open: Vec<String>,
+    /// The files that exist, of those that were asked about.
+    pub existing: BTreeSet<u64>,
+    /// The NameNode's lists of groups that lack blocks.
+    pub losses: Losses,
+    /// The requested part of the edit log.
+    pub edits: Edits,
     /// The encoded paths of files that exist only in snapshots, by inode number.
     held: BTreeMap<u64, String>,
+}
+
+/// The NameNode's lists of groups that lack blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// The lengths of the lists.
+    pub counts: LossCounts,
+    /// The numbers of the groups, each with the addresses of the DataNodes whose replicas are known to be corrupt.
+    pub groups: BTreeMap<i64, BTreeSet<String>>,
+}
+
+/// The lengths of the NameNode's lists of blocks that lack redundancy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossCounts {
+    /// Groups that lack blocks.
+    pub groups: u64,
+    /// Groups that have too few blocks left.
+    pub unreadable: u64,
+    /// Groups with corrupt replicas.
+    pub corrupt: u64,
+    /// Blocks of replicated files, which are on the same lists.
+    pub replicated: u64,
+}
+
+impl LossCounts {
+    /// Returns the number of all blocks on the lists.
+    pub fn total(&self) -> u64 {
+        self.groups + self.unreadable + self.corrupt + self.replicated
+    }
+}
+
+/// A part of the NameNode's edit log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edits {
+    /// The events, oldest first.
+    pub events: Vec<Edit>,
+    /// The transaction with which the next part begins.
+    pub next: u64,
+    /// The first transaction that the NameNode still has, if it has deleted some of the requested ones or was
+    /// formatted.
+    pub gap: Option<u64>,
+}
+
+/// A change of the namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// A file was created, perhaps in place of another one.
+    Created {
+        /// The file.
+        path: String,
+        /// Whether the file is, or may be, erasure-coded.
+        is_striped: bool,
+    },
+    /// A file was closed, appended to or truncated.
+    Modified(String),
+    /// A file or folder was deleted.
+    Removed(String),
+    /// A file or folder was renamed, perhaps in place of a file.
+    Renamed {
+        /// The old path.
+        from: String,
+        /// The new path.
+        to: String,
+    },
+}
+
+/// A file in a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenFile {
+    /// The file's inode number.
+    pub inode: u64,
+    /// The file's folder and name.
+    pub place: SeenPlace,
+    /// Whether a client is writing to the file.
+    pub is_open: bool,
+}
+
+/// The folder and name of a file in a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenPlace {
+    /// Position of the folder in [`Listing::folders`].
+    pub folder: usize,
+    /// A hash of the name, see `name_hash`.
+    pub name: u32,
 }
 
 /// The progress of a walk through the namespace.
@@ -105,8 +203,11 @@ pub struct Standing {
     pub uuid: String,
     /// The DataNode's rack in the NameNode's topology.
     pub rack: String,
-    /// Whether the NameNode receives heartbeats from the DataNode.
+    /// Whether the NameNode takes the DataNode for live. By default, it does so for ten minutes without a
+    /// heartbeat.
     pub live: bool,
+    /// Whether the NameNode has received no heartbeat from the DataNode for half a minute.
+    pub is_silent: bool,
     /// The service state that operators have set.
     pub service: Service,
     /// Time of the DataNode's last full block report, in milliseconds by the NameNode's clock; 0 if there was
@@ -132,14 +233,19 @@ pub enum Service {
 pub struct Group {
     /// The group's file.
     pub file: FileRef,
+    /// The file's folder and name; `None` in answers about a single group, and for files in snapshots.
+    pub place: Option<SeenPlace>,
     /// Whether the file was written to recently.
     pub phase: Phase,
     /// The offset in the file at which the group starts.
     pub start: u64,
     /// The group.
     pub group: BlockGroup,
-    /// The healthy replicas, each as (index in the group, position of the DataNode in [`Listing::nodes`]).
+    /// The replicas, each as (index in the group, position of the DataNode in [`Listing::nodes`]).
     pub homes: Vec<(u8, usize)>,
+    /// Whether replicas that are known to be corrupt are among them. The NameNode lists these if too few replicas are
+    /// live.
+    pub has_corrupt: bool,
 }
 
 /// An answer contained an invalid line. A line that may contain a token is not quoted.
@@ -161,6 +267,23 @@ impl Listing {
             _ => self.take_words(line.split_ascii_whitespace()),
         };
         taken.ok_or_else(|| BadLine(line.to_owned()))
+    }
+
+    /// Takes out the groups and files so far, so that a long answer is not kept as a whole. The DataNodes remain.
+    pub(crate) fn take_part(&mut self) -> Self {
+        let place = |folder: usize, at: SeenPlace| SeenPlace { folder, ..at };
+        let part = Self {
+            nodes: self.nodes.clone(),
+            groups: std::mem::take(&mut self.groups),
+            safe_mode: self.safe_mode,
+            folders: std::mem::take(&mut self.folders),
+            files: std::mem::take(&mut self.files),
+            ..Self::default()
+        };
+        // The next group may belong to the same file, and the next file to the same folder.
+        self.folders.extend(part.folders.last().cloned());
+        self.files.extend(part.files.last().map(|file| SeenFile { place: place(0, file.place), ..*file }));
+        part
     }
 
     fn take_folder(&mut self, text: &str) -> Option<()> {
@@ -200,6 +323,26 @@ impl Listing {
                 let (file, path) = (number(&mut words)?, words.next()?);
                 self.held.insert(file, path.to_owned());
             }
+            "missing" => self.missing.push(decoded(words.next()?)?),
+            "f" => self.folders.push(decoded(words.next()?)?),
+            "i" => self.take_file(&mut words)?,
+            "y" => drop(self.existing.insert(number(&mut words)?)),
+            "l" => {
+                let [groups, unreadable, corrupt, replicated] =
+                    [number(&mut words)?, number(&mut words)?, number(&mut words)?, number(&mut words)?];
+                self.losses.counts = LossCounts { groups, unreadable, corrupt, replicated };
+            }
+            "q" => {
+                let corrupt = self.losses.groups.entry(number(&mut words)?).or_default();
+                corrupt.extend(words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned));
+            }
+            "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
+            "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
+            "m" => self.take_edit(Edit::Modified(path(&mut words)?)),
+            "u" => self.take_edit(Edit::Removed(path(&mut words)?)),
+            "r" => self.take_edit(Edit::Renamed { from: path(&mut words)?, to: path(&mut words)? }),
+            "e" => self.edits.next = number(&mut words)?,
+            "gap" => self.edits.gap = Some(number(&mut words)?),
             "s" => {
                 let snapshots = &mut self.snapshots;
                 snapshots.folders = number(&mut words)?;
@@ -223,9 +366,10 @@ impl Listing {
     fn take_standing(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
         let node = self.nodes.get_mut(number::<usize>(words)?)?;
         let rack = words.next()?.to_owned();
-        let live = match words.next()? {
-            "live" => true,
-            "dead" => false,
+        let (live, is_silent) = match words.next()? {
+            "live" => (true, false),
+            "silent" => (true, true),
+            "dead" => (false, true),
             _ => return None,
         };
         let service = match words.next()? {
@@ -236,8 +380,28 @@ impl Listing {
             _ => return None,
         };
         let reported = number(words)?;
-        node.standing = Some(Standing { uuid: node.uuid.clone(), rack, live, service, reported });
+        node.standing = Some(Standing { uuid: node.uuid.clone(), rack, live, is_silent, service, reported });
         Some(())
+    }
+
+    fn take_file(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
+        let (inode, name) = (number(words)?, decoded(words.next()?)?);
+        let is_open = match words.next()? {
+            "open" => true,
+            "closed" => false,
+            _ => return None,
+        };
+        let folder = self.folders.last()?;
+        if is_open {
+            self.open.push(format!("{}/{name}", folder.trim_end_matches('/')));
+        }
+        let place = SeenPlace { folder: self.folders.len() - 1, name: name_hash(&name) };
+        self.files.push(SeenFile { inode, place, is_open });
+        Some(())
+    }
+
+    fn take_edit(&mut self, edit: Edit) {
+        self.edits.events.push(edit);
     }
 
     fn take_group(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
@@ -251,14 +415,21 @@ impl Listing {
             _ => return None,
         };
         let file = FileRef { inode: file, held_at: self.held.get(&file).cloned() };
+        let place = self.files.last().filter(|seen| seen.inode == file.inode && file.held_at.is_none());
+        let place = place.map(|seen| seen.place);
         let homes = match homes {
             "-" => Vec::new(),
             homes => homes.split(',').map(|home| self.home(home)).collect::<Option<_>>()?,
         };
+        let has_corrupt = match words.next() {
+            None => false,
+            Some("corrupt") => true,
+            Some(_) => return None,
+        };
         match policy.parse::<Policy>() {
             Ok(policy) => {
                 let group = BlockGroup { number, stamp, bytes, policy };
-                self.groups.push(Group { file, phase, start, group, homes });
+                self.groups.push(Group { file, place, phase, start, group, homes, has_corrupt });
             }
             Err(error) => *self.refused.entry(error.to_string()).or_default() += 1,
         }
@@ -272,7 +443,19 @@ impl Listing {
     }
 }
 
-/// Decodes a URL-encoded path, for use in messages.
+/// Encodes a path for a query, as `java.net.URLEncoder` does, except that it encodes more characters.
+pub(crate) fn encoded(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => text.push(byte.into()),
+            other => text.push_str(&format!("%{other:02X}")),
+        }
+    }
+    text
+}
+
+/// Decodes a URL-encoded path.
 fn decoded(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();
@@ -287,6 +470,16 @@ fn decoded(path: &str) -> Option<String> {
         });
     }
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns the hash of a file's name by which files of a folder are told apart. Names rarely collide, and a
+/// collision costs a query.
+pub(crate) fn name_hash(name: &str) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, name.as_bytes()) as u32
+}
+
+fn path(words: &mut SplitAsciiWhitespace<'_>) -> Option<String> {
+    decoded(words.next()?)
 }
 
 fn index_in_group(text: &str) -> Option<u8> {
@@ -307,15 +500,23 @@ mod tests {
         for line in [
             "safe",
             "n 0 uuid-a 10.0.0.1:9866",
-            "d 0 /default-rack live leaving 12",
+            "d 0 /default-rack silent leaving 12",
+            "missing %2Fgone",
             "v 0 /data/disk 1",
             "n 1 uuid-b 10.0.0.2:9866",
             "w 1 access is refused",
             "a 900 12",
+            "f %2Fa+b",
+            "i 16389 other open",
+            "i 16390 f%C3%A4 closed",
+            "y 16390",
+            "l 3 1 0 2",
+            "q -9223372036854775792",
+            "q -9223372036854775776 10.0.0.1:9866,10.0.0.2:9866",
             "g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k old 0:0,6:1",
             "g 16391 0 -9223372036854775776 1002 7 HHXOR-6-3-1024k new -",
             "p 16392 %2Fa+b%2F.snapshot%2Fs1%2Ff",
-            "g 16392 0 -9223372036854775760 1003 7 RS-6-3-1024k open -",
+            "g 16392 0 -9223372036854775760 1003 7 RS-6-3-1024k open - corrupt",
             "s 2 5 1",
             "x %2Fa+b%C3%A4 no permission",
             "t 8 c2VjcmV0",
@@ -324,13 +525,26 @@ mod tests {
         }
         assert!(listing.safe_mode);
         let standing = listing.nodes[0].standing.as_ref().expect("told");
-        assert_eq!((standing.live, standing.service, standing.reported), (true, Service::Leaving, 12));
+        assert_eq!((standing.live, standing.is_silent), (true, true));
+        assert_eq!((standing.service, standing.reported), (Service::Leaving, 12));
+        assert_eq!(listing.missing, ["/gone"]);
         assert_eq!(listing.nodes[0].folders, [PathBuf::from("/data/disk 1")]);
         assert_eq!(listing.nodes[1].standing, None);
         assert_eq!(listing.nodes[1].silent.as_deref(), Some("access is refused"));
         assert_eq!(listing.groups.len(), 2);
         assert_eq!(listing.groups[0].homes, [(0, 0), (6, 1)]);
         assert_eq!(listing.groups[0].group.stamp, 1001);
+        let place = SeenPlace { folder: 0, name: name_hash("fä") };
+        assert_eq!((listing.groups[0].place, listing.groups[1].place), (Some(place), None));
+        assert_eq!((&listing.folders[0][..], &listing.open[..]), ("/a b", &["/a b/other".to_owned()][..]));
+        assert_eq!(listing.existing, BTreeSet::from([16390]));
+        assert_eq!(
+            (listing.losses.counts.total(), listing.losses.groups.keys().next()),
+            (6, Some(&-9223372036854775792))
+        );
+        let corrupt: Vec<usize> = listing.losses.groups.values().map(BTreeSet::len).collect();
+        assert_eq!(corrupt, [0, 2]);
+        assert_eq!([0, 1].map(|group| listing.groups[group].has_corrupt), [false, true]);
         assert_eq!(listing.groups[0].file.to_string(), "16390");
         assert_eq!((listing.groups[0].phase, listing.groups[1].phase), (Phase::Old, Phase::Open));
         assert_eq!(listing.groups[1].file.to_string(), "%2Fa+b%2F.snapshot%2Fs1%2Ff");
@@ -339,6 +553,50 @@ mod tests {
         assert_eq!(listing.snapshots, Snapshots { folders: 2, snapshots: 5, files: 1, uncovered });
         assert_eq!(listing.refused.values().sum::<usize>(), 1);
         assert_eq!(listing.tokens, [(8, Permit::new(b"secret".to_vec()).expect("short"))]);
+    }
+
+    #[test]
+    fn parts_add_up_to_the_answer() {
+        let lines = [
+            "n 0 uuid-a 10.0.0.1:9866",
+            "f %2Fa",
+            "i 7 f closed",
+            "g 7 0 -160 1 5 RS-6-3-1024k old 0:0",
+            "g 7 5 -144 1 5 RS-6-3-1024k old 0:0",
+            "i 8 g open",
+            "g 8 0 -128 1 5 RS-6-3-1024k open 0:0",
+        ];
+        let mut whole = Listing::default();
+        lines.iter().for_each(|line| whole.take(line).expect(line));
+        for at in 0..lines.len() {
+            let mut rest = Listing::default();
+            lines[..at].iter().for_each(|line| rest.take(line).expect(line));
+            let part = rest.take_part();
+            lines[at..].iter().for_each(|line| rest.take(line).expect(line));
+            let groups: Vec<_> = part.groups.iter().chain(&rest.groups).cloned().collect();
+            assert_eq!((groups, &rest.open), (whole.groups.clone(), &whole.open), "{at}");
+            assert!(rest.groups.iter().all(|group| rest.folders[group.place.expect("told").folder] == "/a"));
+        }
+    }
+
+    #[test]
+    fn edits_are_parsed() {
+        let mut listing = Listing::default();
+        for line in ["k %2Fa", "c %2Fb+c", "m %2Fb+c", "r %2Fb+c %2Fd", "u %2Fd", "e 77"] {
+            listing.take(line).expect(line);
+        }
+        let text = |path: &str| path.to_owned();
+        let events = vec![
+            Edit::Created { path: text("/a"), is_striped: false },
+            Edit::Created { path: text("/b c"), is_striped: true },
+            Edit::Modified(text("/b c")),
+            Edit::Renamed { from: text("/b c"), to: text("/d") },
+            Edit::Removed(text("/d")),
+        ];
+        assert_eq!(listing.edits, Edits { events, next: 77, gap: None });
+        listing.take("gap 90").expect("a line");
+        assert_eq!(listing.edits.gap, Some(90));
+        assert_eq!(decoded(&encoded("/a b%+ä")).as_deref(), Some("/a b%+ä"));
     }
 
     #[test]
@@ -366,6 +624,12 @@ mod tests {
             "s 1 2",
             "x %2 why",
             "x %2F",
+            "i 1 name closed",
+            "y",
+            "r %2Fa",
+            "e x",
+            "l 1 2 3",
+            "q",
         ] {
             assert_eq!(listing.take(line), Err(BadLine(line.to_owned())), "{line}");
         }

@@ -5,7 +5,7 @@
 //! after a pause that grows with each failure. Queries have numbers, so that several can be in flight at the
 //! same time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -19,10 +19,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::listing::{BadLine, FileRef, Listing, Progress};
+use crate::listing::{BadLine, Edits, FileRef, Listing, LossCounts, Progress, encoded};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 3";
+const GREETING: &str = "0 ready 4";
 /// Timeout for the JVM's greeting, generous enough for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -32,6 +32,8 @@ const PAUSE_LAST: Duration = Duration::from_secs(30);
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum time between two lines of a full listing.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+/// Number of groups after which a listing is handed over in parts.
+pub(crate) const PART: usize = 4096;
 /// Capacity of the queue of lines for one query.
 const LINES_WAITING: usize = 1024;
 /// The greatest length of a line in bytes. A line describes at most sixteen blocks.
@@ -89,6 +91,9 @@ pub enum AskError {
     /// Hadoop's client reports an error.
     #[error("cannot query the NameNode: {0}")]
     Failed(String),
+    /// The NameNode is in safe mode, so it waits for block reports.
+    #[error("cannot query the NameNode: it is in safe mode")]
+    SafeMode,
     /// The answer cannot be parsed, probably because the class path has another version of Mend's jar.
     #[error("{0}; check that mend-hdfs.jar on the class path is of the same version as mend")]
     Line(#[from] BadLine),
@@ -146,7 +151,78 @@ impl NameNode {
         paths: &[String],
         heard: &(dyn Fn(Progress) + Sync),
     ) -> Result<Listing, AskError> {
+        self.list_in_parts(paths, &|listing| heard(listing.progress)).await
+    }
+
+    /// Lists like [`list`](Self::list). Calls `heard` with the answer so far when there is progress and after each
+    /// few thousand groups; `heard` may take out [parts](Listing::take_part).
+    pub(crate) async fn list_in_parts(
+        &self,
+        paths: &[String],
+        heard: &(dyn Fn(&mut Listing) + Sync),
+    ) -> Result<Listing, AskError> {
         self.ask_and_tell(&format!("list {}", paths.join("\t")), SILENCE_LIMIT, heard).await
+    }
+
+    /// Lists all groups of these files, and of all files below these folders. Paths that do not exist are
+    /// ignored.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn walk(&self, paths: &[String]) -> Result<Listing, AskError> {
+        let paths: Vec<String> = paths.iter().map(|path| encoded(path)).collect();
+        self.ask(&format!("walk {}", paths.join("\t")), SILENCE_LIMIT).await
+    }
+
+    /// Lists all groups of files that exist only in snapshots of these folders.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn snapshots(&self, paths: &[String]) -> Result<Listing, AskError> {
+        self.ask(&format!("snapshots {}", paths.join("\t")), SILENCE_LIMIT).await
+    }
+
+    /// Queries which of these files exist outside of snapshots.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn existing(&self, inodes: &[u64]) -> Result<BTreeSet<u64>, AskError> {
+        let inodes: Vec<String> = inodes.iter().map(u64::to_string).collect();
+        Ok(self.ask(&format!("inodes {}", inodes.join(",")), SILENCE_LIMIT).await?.existing)
+    }
+
+    /// Queries the end of the NameNode's edit log. The answer contains no events.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn position(&self) -> Result<Edits, AskError> {
+        Ok(self.ask("position", LOOK_LIMIT).await?.edits)
+    }
+
+    /// Reads the NameNode's edit log from a transaction on, possibly not up to its end. Only HDFS's superuser
+    /// may read it.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn edits(&self, from: u64) -> Result<Edits, AskError> {
+        Ok(self.ask(&format!("edits {from}"), SILENCE_LIMIT).await?.edits)
+    }
+
+    /// Queries how many groups lack blocks. This is cheap.
+    ///
+    /// # Errors
+    /// [`AskError`], also if the NameNode is in safe mode, in which it does not look for lost blocks.
+    pub async fn loss_counts(&self) -> Result<LossCounts, AskError> {
+        Ok(self.ask("counts", LOOK_LIMIT).await?.outside_safe_mode()?.losses.counts)
+    }
+
+    /// Queries which groups lack blocks, by the NameNode's own lists, and the addresses of the DataNodes whose
+    /// replicas are known to be corrupt. The cost is proportional to the [length](LossCounts::total) of the lists.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn losses(&self) -> Result<BTreeMap<i64, BTreeSet<String>>, AskError> {
+        Ok(self.ask("losses", SILENCE_LIMIT).await?.outside_safe_mode()?.losses.groups)
     }
 
     /// Lists all DataNodes.
@@ -202,7 +278,7 @@ impl NameNode {
         &self,
         question: &str,
         limit: Duration,
-        heard: &(dyn Fn(Progress) + Sync),
+        heard: &(dyn Fn(&mut Listing) + Sync),
     ) -> Result<Listing, AskError> {
         let jvm = self.jvm().await?;
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
@@ -233,6 +309,13 @@ impl NameNode {
                 Err(error)
             }
         }
+    }
+}
+
+impl Listing {
+    /// Returns the answer unless the NameNode is in safe mode.
+    pub(crate) fn outside_safe_mode(self) -> Result<Self, AskError> {
+        if self.safe_mode { Err(AskError::SafeMode) } else { Ok(self) }
     }
 }
 
@@ -284,7 +367,7 @@ impl Jvm {
         number: u64,
         question: &str,
         limit: Duration,
-        heard: &(dyn Fn(Progress) + Sync),
+        heard: &(dyn Fn(&mut Listing) + Sync),
     ) -> Result<Listing, AskError> {
         let (sender, mut lines) = mpsc::channel(LINES_WAITING);
         match locked(&self.waiting).as_mut() {
@@ -316,9 +399,9 @@ impl Jvm {
                     None => listing.take(line)?,
                 },
             }
-            if listing.progress != told {
+            if listing.progress != told || listing.groups.len() >= PART {
                 told = listing.progress;
-                heard(told);
+                heard(&mut listing);
             }
         }
     }
@@ -423,7 +506,7 @@ mod tests {
     #[tokio::test]
     async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 3'; read a; read b
+        let script = "echo '0 ready 4'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
         let file = FileRef { inode: 1, held_at: None };
@@ -436,8 +519,8 @@ mod tests {
     async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 3'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 3'; read a; echo 'no such class' >&2";
+                echo '0 ready 4'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 4'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -452,7 +535,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 3'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 4'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

@@ -161,6 +161,11 @@ impl Cluster {
         fs::read_to_string(self.launcher.data_node_log(at)).unwrap_or_default()
     }
 
+    /// The NameNode's log since its last start.
+    pub fn namenode_log(&self) -> String {
+        fs::read_to_string(self.launcher.namenode_log()).unwrap_or_default()
+    }
+
     /// Stops a DataNode cleanly, so that it saves the list of its replicas, and waits until it has stopped.
     pub fn stop(&mut self, at: usize) {
         if let Some(process) = self.nodes[at].process.take() {

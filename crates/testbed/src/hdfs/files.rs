@@ -32,6 +32,11 @@ impl StoredFiles {
         self.0.remove(path);
     }
 
+    /// Forgets a file that was deleted or moved.
+    pub fn forget(&mut self, path: &str) {
+        self.0.remove(path);
+    }
+
     /// The number of files.
     pub fn count(&self) -> usize {
         self.0.len()

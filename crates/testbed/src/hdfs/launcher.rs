@@ -24,6 +24,8 @@ const PLUGIN_PORT: &str = "mend.datanode.port";
 const DISKS: usize = 2;
 /// The folder with the NameNode's configuration.
 const SITE: &str = "site";
+/// The folder that daemons take for that of their logs.
+const LOGS: &str = "logs";
 /// The file that lists the DataNodes to decommission.
 const EXCLUDED: &str = "excluded";
 /// The base of the DataNodes' ports. DataNode number `at` (from 0) uses up to four consecutive ports,
@@ -74,6 +76,7 @@ impl Launcher {
     /// If the NameNode fails to do so.
     pub(super) fn format_namenode(&self) {
         self.write_site();
+        fs::create_dir(self.folder().join(LOGS)).expect("made");
         let path = self.folder().join("format.log");
         let log = fs::File::create(&path).expect("a log");
         let arguments = self.namenode_settings(&[]);
@@ -109,7 +112,12 @@ impl Launcher {
         let arguments = self.namenode_settings(more);
         let site = [self.folder().join(SITE)];
         let command = self.jvm(Seat::Head, 256, &site, NAMENODE_CLASS, &arguments);
-        Process::start(command, &self.folder().join("namenode.log"))
+        Process::start(command, &self.namenode_log())
+    }
+
+    /// Returns the path of the NameNode's log.
+    pub(super) fn namenode_log(&self) -> PathBuf {
+        self.folder().join("namenode.log")
     }
 
     fn namenode_settings(&self, more: &[&str]) -> Vec<String> {
@@ -186,7 +194,9 @@ impl Launcher {
         class: &str,
         arguments: &[String],
     ) -> Command {
-        let options: Vec<OsString> = self.hadoop.options(heap_megabytes, jars);
+        let mut options: Vec<OsString> = self.hadoop.options(heap_megabytes, jars);
+        // As the scripts of a Hadoop distribution set it. The NameNode saves its lists there.
+        options.push(format!("-Dhadoop.log.dir={}", self.folder().join(LOGS).display()).into());
         let mut command = self.ground.command(seat, Path::new("java"));
         command.env("TZ", "UTC").args(options).arg(class).args(arguments);
         command

@@ -7,17 +7,60 @@ use repair::{NodeId, StripeId};
 
 use crate::stripes::picture::{Picture, Slot, Together};
 
+/// The blocks whose recorded place is one node, including missing and corrupt ones.
+#[derive(Default)]
+pub(super) struct Held {
+    blocks: BTreeSet<(Slot, u16)>,
+    /// The total length of these blocks.
+    bytes: u64,
+}
+
+impl Held {
+    /// The blocks of a node that holds none.
+    const NONE: &Self = &Self { blocks: BTreeSet::new(), bytes: 0 };
+
+    pub(super) fn insert(&mut self, slot: Slot, index: u16, bytes: u64) {
+        if self.blocks.insert((slot, index)) {
+            self.bytes += bytes;
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot, index: u16, bytes: u64) {
+        if self.blocks.remove(&(slot, index)) {
+            self.bytes -= bytes;
+        }
+    }
+
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (Slot, u16)> {
+        self.blocks.iter().copied()
+    }
+
+    /// Returns the stripes of these blocks, each once.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        let mut last = None;
+        self.blocks().map(|(slot, _)| slot).filter(move |&slot| last.replace(slot) != Some(slot))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.blocks.len()
+    }
+}
+
 impl Picture {
+    /// Returns the blocks whose recorded place is this node.
+    pub(super) fn held(&self, node: NodeId) -> &Held {
+        self.holders.get(&node).unwrap_or(Held::NONE)
+    }
+
     /// Returns the stripes of files and of open puts that have a block on at least one of these nodes.
     pub(crate) fn stripes_on(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Slot> {
-        let held = nodes.iter().filter_map(|node| self.holders.get(node));
-        held.flatten().map(|&(slot, _)| slot).collect()
+        nodes.iter().flat_map(|&node| self.held(node).slots()).collect()
     }
 
     /// Returns the stripes of open puts that have a block on at least one of these nodes.
     pub(crate) fn pending_on(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Slot> {
-        let held = nodes.iter().filter_map(|node| self.holders.get(node));
-        held.flatten().map(|&(slot, _)| slot).filter(|&slot| self.entry_in(slot).pending).collect()
+        let slots = nodes.iter().flat_map(|&node| self.held(node).slots());
+        slots.filter(|&slot| self.entry_in(slot).pending).collect()
     }
 
     /// Returns the index in memory of a file's stripe. `None` if the stripe does not exist or belongs to an
@@ -47,7 +90,6 @@ impl Picture {
     /// Returns the total bytes of the blocks whose recorded place is this node, including missing and corrupt
     /// ones.
     pub(crate) fn bytes_on(&self, node: NodeId) -> u64 {
-        let slots = self.holders.get(&node).into_iter().flatten();
-        slots.map(|&(slot, _)| self.entry_in(slot).block_bytes).sum()
+        self.held(node).bytes
     }
 }

@@ -30,6 +30,7 @@ use domains::Fleet;
 pub(crate) use domains::{Survives, Together};
 use entry::{Entry, Shared};
 use files::FilesPicture;
+use holders::Held;
 
 /// The index of a stripe in memory.
 pub(crate) type Slot = u32;
@@ -46,8 +47,9 @@ pub(crate) struct Picture {
     replicated: BTreeSet<Slot>,
     /// Stripes (of files) in which some block would have no healthy copy even if all nodes were in service.
     rotten: BTreeSet<Slot>,
-    /// For each node, the blocks whose recorded place is this node, including missing and corrupt ones.
-    holders: BTreeMap<NodeId, BTreeSet<(Slot, u16)>>,
+    /// The same of open puts, with the stripes that are being stored.
+    rotten_pending: BTreeSet<Slot>,
+    holders: BTreeMap<NodeId, Held>,
     fleet: Fleet,
     shared: Shared,
     counts: Counts,
@@ -94,7 +96,7 @@ impl Picture {
             }
         };
         for (index, node) in entry.holders() {
-            self.holders.entry(node).or_default().insert((slot, index));
+            self.holders.entry(node).or_default().insert(slot, index, entry.block_bytes);
         }
         if entry.is_odd() {
             let odd =
@@ -104,8 +106,8 @@ impl Picture {
         if entry.has_replicas() {
             self.replicated.insert(slot);
         }
-        if !entry.pending && !entry.lost(|_, _| true).is_empty() {
-            self.rotten.insert(slot);
+        if !entry.lost(|_, _| true).is_empty() {
+            if entry.pending { &mut self.rotten_pending } else { &mut self.rotten }.insert(slot);
         }
         self.counts.add(slot, &entry, &self.fleet);
         if slot as usize == self.stripes.len() {
@@ -120,10 +122,11 @@ impl Picture {
         let entry = self.stripes[slot as usize].take().expect("each name belongs to a stripe");
         self.replicated.remove(&slot);
         self.rotten.remove(&slot);
+        self.rotten_pending.remove(&slot);
         self.counts.remove(slot, &entry, &self.fleet);
         for (index, node) in entry.holders() {
-            if let Some(blocks) = self.holders.get_mut(&node) {
-                blocks.remove(&(slot, index));
+            if let Some(held) = self.holders.get_mut(&node) {
+                held.remove(slot, index, entry.block_bytes);
             }
         }
         for block in entry.odd_names() {
@@ -166,9 +169,7 @@ impl Picture {
 
     /// Changes a property of a node and updates the counts of its stripes.
     fn recount(&mut self, node: NodeId, change: impl FnOnce(&mut Fleet)) {
-        let mut slots: Vec<Slot> =
-            self.holders.get(&node).into_iter().flatten().map(|&(slot, _)| slot).collect();
-        slots.dedup();
+        let slots: Vec<Slot> = self.held(node).slots().collect();
         let entry = |slot: Slot| self.stripes[slot as usize].as_ref().expect("listed stripes exist");
         slots.iter().for_each(|&slot| self.counts.remove(slot, entry(slot), &self.fleet));
         change(&mut self.fleet);
@@ -267,8 +268,7 @@ impl Picture {
                 .name()
                 .to_string()
         };
-        let blocks = self.holders.get(&node).into_iter().flatten();
-        blocks.map(|&(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
+        self.held(node).blocks().map(|(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
     }
 
     /// Returns the stripes of files, in the order of their names.
@@ -290,17 +290,14 @@ impl Picture {
         if self.replicated.is_empty() {
             return Vec::new();
         }
-        let mut slots: Vec<Slot> =
-            self.holders.get(&node).into_iter().flatten().map(|&(slot, _)| slot).collect();
-        slots.dedup();
-        let entries = slots.into_iter().filter(|slot| self.replicated.contains(slot));
+        let entries = self.held(node).slots().filter(|slot| self.replicated.contains(slot));
         let replicated = entries.map(|slot| self.stripes[slot as usize].as_ref().expect("in use"));
         replicated.map(|entry| StripeId(entry.name().to_string())).collect()
     }
 
     /// Returns the number of blocks whose recorded place is this node, including missing and corrupt ones.
     pub(crate) fn block_count(&self, node: NodeId) -> usize {
-        self.holders.get(&node).map_or(0, BTreeSet::len)
+        self.held(node).count()
     }
 
     /// Returns an evenly spaced sample of at most `most` stripes of files.
@@ -343,6 +340,11 @@ impl Picture {
     /// in service.
     pub(crate) fn rotten(&self) -> &BTreeSet<Slot> {
         &self.rotten
+    }
+
+    /// Like [`rotten`](Self::rotten), of open puts.
+    pub(crate) fn rotten_pending(&self) -> &BTreeSet<Slot> {
+        &self.rotten_pending
     }
 
     /// Returns the stripe with this index in memory.

@@ -77,7 +77,7 @@ fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8, more: &[(u32, u
     StripeRecord {
         id: name(at),
         code: CodeSpec::reed_solomon(3, 2),
-        block_bytes: 64,
+        block_bytes: 64 * (1 + u64::from(odd % 2)),
         chunk_bytes: [None, Some(8), Some(32)][usize::from(at % 3)],
         blocks: (0..3).map(block).collect(),
         file,
@@ -130,6 +130,8 @@ fn check(picture: &Picture, truth: &BTreeMap<StripeId, (StripeRecord, bool)>, up
             });
             expected.extend(there.map(|(_, index)| (record.id.clone(), BlockIndex(index))));
         }
+        let bytes: u64 = expected.iter().map(|(id, _)| truth[id].0.block_bytes).sum();
+        assert_eq!(picture.bytes_on(node), bytes);
         let mut found = picture.blocks_of(node);
         found.sort();
         assert_eq!((found.len(), &found), (picture.block_count(node), &expected));

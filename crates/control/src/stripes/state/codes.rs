@@ -9,6 +9,9 @@ use recovery::Redundancy;
 
 use crate::error::RequestError;
 
+/// The number of codes that are kept. Clients can name any number of codes.
+const KEPT: usize = 256;
+
 /// The codes that were used so far, and their cached fault tolerance.
 #[derive(Default)]
 pub(crate) struct Codes {
@@ -23,6 +26,9 @@ impl Codes {
             return Ok(code.clone());
         }
         let code = spec.build()?;
+        if built.len() >= KEPT {
+            built.clear(); // Codes in use are built again.
+        }
         built.insert(name, code.clone());
         Ok(code)
     }

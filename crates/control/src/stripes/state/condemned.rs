@@ -1,15 +1,16 @@
 //! Blocks that parity has shown to be wrong, although their checksums are correct.
 //!
 //! Checksums are weaker evidence than parity: if a block is replaced together with its checksums, every read
-//! accepts it. A condemned block therefore counts as lost, whatever its helper reports, until it is rebuilt.
-//! The records keep condemned blocks across restarts.
+//! accepts it. A condemned block therefore counts as lost, whatever its helper reports, until it is rebuilt there or
+//! removed. A block that was rebuilt on another node stays condemned on this one, because the store may list the old
+//! copy again. The records keep condemned blocks across restarts.
 
 use std::collections::BTreeMap;
 
 use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store_api::StripeRecord;
+use store_api::{BlockRecord, StripeRecord};
 
 use crate::out::Out;
 use crate::records::recall;
@@ -57,17 +58,36 @@ impl Condemned {
         Some(BlockProblem::ContradictsParity)
     }
 
-    /// Removes the rebuilt blocks of a stripe from the condemned ones.
-    pub(crate) fn absolve(&mut self, record: &StripeRecord, indices: &[codes::BlockIndex], out: &mut Out) {
-        let made =
-            |block: &BlockId| indices.iter().any(|index| record.blocks[usize::from(index.0)].id == *block);
-        let taken = self.take(|block, of| *of == record.id && made(block));
+    /// Removes the blocks of a stripe that were rebuilt on these nodes from the condemned ones.
+    pub(crate) fn absolve(
+        &mut self,
+        record: &StripeRecord,
+        indices: &[codes::BlockIndex],
+        made_on: impl Fn(NodeId) -> bool,
+        out: &mut Out,
+    ) {
+        let made = |block: &BlockId| {
+            indices.iter().any(|&index| record.block(index).is_some_and(|made| made.id == *block))
+        };
+        let taken = self.take(|block, node, of| *of == record.id && made_on(node) && made(block));
+        self.forget(taken, out);
+    }
+
+    /// Drops a block that was removed from a node.
+    pub(in crate::stripes) fn forget_copy(&mut self, block: &BlockId, node: NodeId, out: &mut Out) {
+        let taken = self.take(|condemned, at, _| (condemned, at) == (block, node));
+        self.forget(taken, out);
+    }
+
+    /// Drops the condemned blocks on a node that was removed.
+    pub(crate) fn forget_node(&mut self, node: NodeId, out: &mut Out) {
+        let taken = self.take(|_, at, _| at == node);
         self.forget(taken, out);
     }
 
     /// Drops the condemned blocks of a stripe that was removed.
     pub(crate) fn forget_stripe(&mut self, stripe: &StripeId, out: &mut Out) {
-        let taken = self.take(|_, of| of == stripe);
+        let taken = self.take(|_, _, of| of == stripe);
         self.forget(taken, out);
     }
 
@@ -75,9 +95,13 @@ impl Condemned {
         blocks.into_iter().for_each(|(block, node)| out.forget_record(key(&block, node)));
     }
 
-    /// Whether a block of this name is condemned on some node. If so, its recorded digest proves nothing.
-    pub(crate) fn has(&self, block: &BlockId) -> bool {
-        !self.blocks.is_empty() && self.blocks.keys().any(|(condemned, _)| condemned == block)
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Whether a recorded copy of a block is condemned. If so, the block's recorded digest proves nothing.
+    pub(crate) fn has(&self, block: &BlockRecord) -> bool {
+        block.holders().any(|holder| self.problem(&block.id, holder.node).is_some())
     }
 
     /// Returns the problem of a block on a node, if it is condemned there.
@@ -89,9 +113,9 @@ impl Condemned {
     /// Removes and returns the entries that match.
     pub(in crate::stripes) fn take(
         &mut self,
-        fits: impl Fn(&BlockId, &StripeId) -> bool,
+        fits: impl Fn(&BlockId, NodeId, &StripeId) -> bool,
     ) -> Vec<(BlockId, NodeId)> {
-        let taken = self.blocks.iter().filter(|((block, _), stripe)| fits(block, stripe));
+        let taken = self.blocks.iter().filter(|((block, node), stripe)| fits(block, *node, stripe));
         let taken: Vec<(BlockId, NodeId)> = taken.map(|(key, _)| key.clone()).collect();
         taken.iter().for_each(|key| drop(self.blocks.remove(key)));
         taken

@@ -67,8 +67,10 @@ impl DescribedStripes {
         node: NodeId,
         state: BlockState,
     ) -> bool {
-        let Some(record) = self.stripes.get_mut(stripe) else { return false };
-        let block = &mut record.blocks[usize::from(block.0)];
+        let record = self.stripes.get_mut(stripe);
+        let Some(block) = record.and_then(|record| record.blocks.get_mut(usize::from(block.0))) else {
+            return false;
+        };
         let changed = (block.node, block.state) != (Some(node), state);
         (block.node, block.state) = (Some(node), state);
         changed

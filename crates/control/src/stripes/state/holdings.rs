@@ -8,21 +8,19 @@
 //! - newer than the catalog: its stripe number has not been used yet. The catalog may then be an old copy
 //!   (see `newer_claims`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
-use store_api::StoreError;
+use store_api::StripeRecord;
 
 use crate::base::Base;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
-
-/// The pause before a block that was found, but could not be put into service, is verified again. Verifying
-/// reads the whole block.
-const ADOPT_AGAIN: Duration = Duration::from_secs(300);
+use crate::stripes::indices::indices_of;
+use crate::stripes::state::unadopted::Unadopted;
 
 /// The differences between a connected helper's blocks and the catalog.
 #[derive(Default)]
@@ -34,9 +32,7 @@ pub(crate) struct Holdings {
     /// Blocks that the helper could not remove, and the time of the next attempt.
     pub stuck: BTreeMap<BlockId, Duration>,
     /// Blocks that must be verified before they count as healthy, such as bad blocks that are present again.
-    pub rechecks: VecDeque<(StripeId, BlockIndex)>,
-    /// Blocks that could not be adopted, and the time of the next attempt.
-    pub unadopted: BTreeMap<BlockId, Duration>,
+    pub rechecks: BTreeSet<(StripeId, BlockIndex)>,
 }
 
 /// The holdings of the helpers.
@@ -46,6 +42,8 @@ pub(crate) struct Inventory {
     held: BTreeMap<NodeId, Holdings>,
     /// Helpers that returned without most of their blocks.
     hollow: BTreeMap<NodeId, Hollow>,
+    /// Found copies that could not be put into service.
+    pub unadopted: Unadopted,
 }
 
 /// A helper that returned without most of its blocks.
@@ -64,13 +62,14 @@ impl Inventory {
         self.held.get(&node)
     }
 
-    pub(in crate::stripes) fn get_mut(&mut self, node: NodeId) -> Option<&mut Holdings> {
+    pub(crate) fn get_mut(&mut self, node: NodeId) -> Option<&mut Holdings> {
         self.held.get_mut(&node)
     }
 
     /// Adds a helper that has connected.
     pub(crate) fn add(&mut self, node: NodeId) {
         self.held.insert(node, Holdings::default());
+        self.unadopted.forget_node(node);
     }
 
     /// Drops a helper that has disconnected.
@@ -131,18 +130,15 @@ impl Inventory {
         }
     }
 
-    /// Has the adoption of a block tried again later.
-    pub(crate) fn adoption_failed(
-        &mut self,
-        node: NodeId,
-        block: BlockId,
-        error: &StoreError,
-        now: Duration,
-    ) {
-        tracing::warn!(%block, %node, %error, "cannot use a block that was found");
-        if let Some(held) = self.held.get_mut(&node) {
-            held.unadopted.insert(block, now + ADOPT_AGAIN);
+    /// Drops what is to be done with the blocks of a stripe that was removed. `record` is its last record.
+    pub(in crate::stripes) fn forget_stripe(&mut self, stripe: &StripeId, record: Option<&StripeRecord>) {
+        for held in self.held.values_mut() {
+            held.rechecks.extract_if(indices_of(stripe), |_| true).for_each(drop);
         }
+        record
+            .iter()
+            .flat_map(|record| &record.blocks)
+            .for_each(|block| self.unadopted.reconsider(&block.id));
     }
 
     /// Returns the time of return of a hollow helper in its grace period.

@@ -9,7 +9,7 @@ use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use store_api::{BlockState, StripeRecord};
 
-use crate::stripes::indices::indexed;
+use crate::stripes::indices::{indexed, indices_of};
 
 /// The maximum number of blocks that are remembered.
 const REMEMBERED: usize = 4096;
@@ -30,6 +30,13 @@ impl MadeLately {
         while self.oldest_first.len() > REMEMBERED {
             let oldest = self.oldest_first.pop_front().expect("the queue is not empty");
             self.homes.remove(&oldest);
+        }
+    }
+
+    /// Drops the blocks of a stripe that was removed.
+    pub(in crate::stripes) fn forget_stripe(&mut self, stripe: &StripeId) {
+        if self.homes.extract_if(indices_of(stripe), |_, _| true).count() > 0 {
+            self.oldest_first.retain(|(of, _)| of != stripe);
         }
     }
 

@@ -11,3 +11,5 @@ pub(crate) mod newer_claims;
 pub(crate) mod orphans;
 pub(crate) mod readers;
 pub(crate) mod store_news;
+pub(crate) mod unadopted;
+pub(crate) mod unrecorded;

@@ -3,7 +3,8 @@
 //!
 //! If two helpers have blocks of the same newer stripe, the stripe was really stored, and nothing is changed
 //! until an operator decides. A claim by a single helper only stops removals, because the other helpers may
-//! not have registered yet.
+//! not have registered yet. Claims are recorded, so that they also count while the helper is down and the coordinator
+//! restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,10 @@ use crate::stripes::picture::Picture;
 
 /// The prefix of the record keys of helpers whose claims were rejected; the name follows.
 pub(in crate::stripes) const REJECTED: &str = "rejected/";
+/// The prefix of the record keys of claims; the helper's name follows. The record is the list of blocks.
+const CLAIM: &str = "newer/";
+/// The maximum number of blocks in the record of a claim. A helper may list any number of invented blocks.
+const MOST_RECORDED: usize = 10_000;
 
 /// The blocks newer than the catalog that each helper lists.
 #[derive(Default)]
@@ -36,18 +41,37 @@ pub(crate) struct NewerClaims {
 }
 
 impl NewerClaims {
-    /// Restores the rejections that an earlier coordinator recorded.
+    /// Restores the rejections and claims that an earlier coordinator recorded.
     pub(crate) fn recall(&mut self, picture: &Picture, records: &[(String, Value)]) {
         for (name, _) in recall::<Value>(records, REJECTED) {
             let node = picture.node_named(name).map(|node| node.id);
             self.rejected.extend(node);
         }
+        for (name, blocks) in recall::<BTreeSet<BlockId>>(records, CLAIM) {
+            if let (Some(node), Some(mut blocks)) = (picture.node_named(name), blocks) {
+                blocks.retain(|block| picture.is_from_the_future(block));
+                self.set(node.id, blocks);
+            }
+        }
     }
 
-    /// Drops the rejection of a helper's claims, because the helper was removed.
-    pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
+    /// Drops a helper's claim and its rejection, because the helper was removed.
+    pub(crate) fn forget(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
         if self.rejected.remove(&node) {
             out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
+        }
+        if self.claims.contains_key(&node) {
+            self.set(node, BTreeSet::new());
+            self.keep(nodes, node, out);
+        }
+    }
+
+    /// Records a helper's claim, or removes the record if there is no claim any more.
+    pub(in crate::stripes) fn keep(&self, nodes: &Nodes, node: NodeId, out: &mut Out) {
+        let key = format!("{CLAIM}{}", nodes.name(node));
+        match self.claims.get(&node) {
+            Some(blocks) => out.keep_record(key, &blocks.iter().take(MOST_RECORDED).collect::<Vec<_>>()),
+            None => out.forget_record(key),
         }
     }
 

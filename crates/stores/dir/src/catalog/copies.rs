@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redb::backends::FileBackend;
 use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
@@ -19,6 +19,13 @@ use super::tables::{
     Change, FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard,
 };
 use super::{DirCatalog, copy_path};
+
+/// The prefix of the names of drafts, which are unfinished catalogs, and the number of characters after it.
+const DRAFT_PREFIX: &str = ".catalog-";
+const DRAFT_DIGITS: usize = 6;
+/// A draft that was not written for this long is not in use. Drafts are unlocked for a moment before they get their
+/// final name.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 /// The state of the catalog at the time of the snapshot. Another thread may write the snapshot to a file
 /// while the catalog continues to change.
@@ -53,7 +60,7 @@ impl DirCatalog {
 
     /// Replaces the catalog at `path` by a copy. The catalog may be missing or damaged. Keeps the old file
     /// under another name and returns that name. No coordinator may have the catalog open. `helpers` are all
-    /// helpers of the cluster. Those that the copy does not contain are added. The new catalog has no addresses
+    /// helpers of the cluster; the new catalog contains them too if the copy does not. The new catalog has no addresses
     /// of nodes, because nodes may hold newer blocks until they have registered again.
     ///
     /// # Errors
@@ -68,11 +75,8 @@ impl DirCatalog {
         check_unused(path)?;
         let draft = draft_beside(path)?;
         let io_fault = |source| OpenError::Io { path: copy.to_owned(), source };
-        if !fs::exists(copy).map_err(io_fault)? {
-            return Err(io_fault(io::ErrorKind::NotFound.into()));
-        }
         // Opening a catalog may write to it, so this opens a copy of the copy.
-        fs::copy(copy, draft.path()).map_err(io_fault)?;
+        fill_from(&draft, copy).map_err(io_fault)?;
         let whole = Self::open(draft.path(), cluster_id)?;
         let clean = draft_beside(path)?;
         whole.snapshot()?.fill(&clean, path)?;
@@ -176,6 +180,7 @@ impl store_api::Snapshot for CatalogSnapshot {
             before.push(".1");
             fs::rename(&kept, before).map_err(io_fault)?;
         }
+        remove_leftovers(&self.path);
         self.write(&kept)
     }
 }
@@ -229,8 +234,47 @@ pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
 
 /// Creates a temporary file in the folder of `path`.
 pub(super) fn draft_beside(path: &Path) -> Result<NamedTempFile, OpenError> {
-    NamedTempFile::with_prefix_in(".catalog-", folder_of(path))
+    tempfile::Builder::new()
+        .prefix(DRAFT_PREFIX)
+        .rand_bytes(DRAFT_DIGITS)
+        .tempfile_in(folder_of(path))
         .map_err(|source| OpenError::Io { path: path.to_owned(), source })
+}
+
+/// Copies the bytes of a file into a draft. The draft keeps its mode, because the file may be read-only.
+fn fill_from(draft: &NamedTempFile, from: &Path) -> io::Result<()> {
+    io::copy(&mut File::open(from)?, &mut draft.as_file()).map(drop)
+}
+
+fn is_draft(path: &Path) -> bool {
+    let rest =
+        path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(DRAFT_PREFIX));
+    rest.is_some_and(|rest| {
+        rest.len() == DRAFT_DIGITS && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    })
+}
+
+/// Removes the drafts that a killed process left in the folder of the catalog at `path`. The catalog must be
+/// open. Drafts that are locked or were written lately stay, because another process may be using them. Failures
+/// are ignored: it is tried again before the next copy.
+pub(super) fn remove_leftovers(path: &Path) {
+    if is_draft(path) {
+        return; // It is being checked before it becomes a catalog.
+    }
+    for entry in fs::read_dir(folder_of(path)).into_iter().flatten().flatten() {
+        let draft = entry.path();
+        if is_draft(&draft) && is_abandoned(&draft) && fs::remove_file(&draft).is_ok() {
+            tracing::info!(path = %draft.display(), "removed an unfinished copy of the catalog");
+        }
+    }
+}
+
+/// Whether a draft is unlocked and was not written for an hour.
+fn is_abandoned(path: &Path) -> bool {
+    let is_old = |written: SystemTime| written.elapsed().is_ok_and(|age| age >= ABANDONED_AFTER);
+    let found = fs::symlink_metadata(path);
+    found.is_ok_and(|found| found.is_file() && found.modified().is_ok_and(is_old))
+        && File::open(path).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 /// Renames a complete catalog to `path`. An existing catalog there is kept under another name, which is
@@ -263,4 +307,42 @@ pub(super) fn sync_folder_of(path: &Path) -> Result<(), OpenError> {
 
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_draft_of_a_read_only_copy_can_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        fs::write(&copy, "bytes").unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o444)).unwrap();
+        let draft = draft_beside(&folder.path().join("catalog")).unwrap();
+        fill_from(&draft, &copy).unwrap();
+        assert_eq!(fs::read(draft.path()).unwrap(), b"bytes");
+        assert_eq!(fs::metadata(draft.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn only_old_unlocked_drafts_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = folder.path().join("catalog");
+        let left = draft_beside(&catalog).unwrap();
+        let [locked, fresh] = [(); 2].map(|()| draft_beside(&catalog).unwrap());
+        for old in [&left, &locked] {
+            old.as_file().set_modified(SystemTime::now() - 2 * ABANDONED_AFTER).unwrap();
+        }
+        let left = left.into_temp_path().keep().unwrap();
+        locked.as_file().lock().unwrap();
+        for name in [".catalog-notes", ".catalog-", "catalog"] {
+            fs::write(folder.path().join(name), "bytes").unwrap();
+        }
+        remove_leftovers(&catalog);
+        assert!(!left.exists() && locked.path().exists() && fresh.path().exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    }
 }

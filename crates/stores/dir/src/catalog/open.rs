@@ -9,7 +9,7 @@ use store_api::OpenError;
 use store_api::names::{ERA_BITS, Era};
 use tempfile::NamedTempFile;
 
-use super::copies::{draft_beside, sync_folder_of};
+use super::copies::{draft_beside, remove_leftovers, sync_folder_of};
 use super::engine::{Engine, Marks};
 use super::medium::Medium;
 use super::puts::{Clock, unix_ms};
@@ -51,7 +51,10 @@ impl DirCatalog {
     /// # Errors
     /// [`OpenError`].
     pub fn open(path: impl AsRef<Path>, cluster_id: &str) -> Result<Self, OpenError> {
-        Self::open_medium(Medium::File, path.as_ref(), cluster_id, new_era(), Box::new(unix_ms))
+        let path = path.as_ref();
+        let catalog = Self::open_medium(Medium::File, path, cluster_id, new_era(), Box::new(unix_ms))?;
+        remove_leftovers(path);
+        Ok(catalog)
     }
 
     /// Opens the catalog on a medium. The names of new stripes contain this era. The clock tells the times of puts

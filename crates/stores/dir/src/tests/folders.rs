@@ -1,5 +1,8 @@
 //! Tests of the folder of a helper's blocks: the lock, the list of blocks, and a full disk.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+
 use repair::wire::control::HeldBlock;
 
 use super::*;
@@ -70,4 +73,71 @@ fn blocks_that_cannot_fit_are_refused_at_once() {
     let error = test.blocks.create(&sink(&id("a"), u64::MAX)).map(|_| ()).expect_err("too large").to_string();
     assert!(error.contains("the limit is 256 GiB"), "{error}");
     assert_eq!(test.files(), [""; 0]);
+}
+
+#[test]
+fn files_and_folders_that_cannot_be_examined_are_omitted() {
+    let test = TestStore::new();
+    for name in ["a", "b", "c"] {
+        test.store(&id(name), b"bytes");
+    }
+    let (a, b) = (test.place(&id("a")), test.place(&id("b")));
+    // A symbolic link to itself cannot be examined by any user.
+    fs::remove_file(&a.block).expect("there");
+    symlink(&a.block, &a.block).expect("a free name");
+    fs::remove_dir_all(&b.folder).expect("there");
+    symlink(&b.folder, &b.folder).expect("a free name");
+    let held = [HeldBlock { id: id("c"), bytes: 5 }];
+    assert_eq!(test.blocks.list().expect("one bad file is no reason to fail"), held);
+    let test = test.restart();
+    assert_eq!(test.blocks.list().expect("the same after a restart"), held);
+    test.store(&id("d"), b"more");
+}
+
+#[test]
+fn an_unmounted_disk_makes_no_block_missing() {
+    let outer = tempfile::tempdir().expect("a temporary folder");
+    let (root, disk) = (outer.path().join("blocks"), outer.path().join("disk"));
+    let test = TestStore { blocks: DirBlocks::open(&root).expect("made"), folder: outer };
+    test.store(&id("a"), b"bytes");
+    let is_unmounted = |error| matches!(error, BlockError::Unmounted { .. });
+    for mount_point in [false, true] {
+        fs::rename(&root, &disk).expect("renamed");
+        if mount_point {
+            fs::create_dir(&root).expect("a free name");
+        }
+        assert!(is_unmounted(test.open(&id("a")).map(|_| ()).expect_err("unmounted")));
+        assert!(is_unmounted(test.blocks.verify(&id("a"), &OpenGate).expect_err("unmounted")));
+        assert!(is_unmounted(test.blocks.describe(&id("a")).expect_err("unmounted")));
+        assert!(is_unmounted(test.blocks.remove(&id("a")).expect_err("unmounted")));
+        assert!(test.blocks.list().is_err());
+        if mount_point {
+            fs::remove_dir(&root).expect("empty");
+        }
+        fs::rename(&disk, &root).expect("renamed back");
+        assert_eq!(test.load(&id("a")).expect("mounted again"), b"bytes");
+    }
+}
+
+#[test]
+fn checks_of_the_disk_do_not_share_a_file_and_leave_none() {
+    let test = TestStore::new();
+    let folder = test.folder.path().to_owned();
+    // Another check may remove its file at any moment.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..25).for_each(|_| test.blocks.check_writable().expect("a good disk")));
+        }
+    });
+    let probes = || {
+        let names =
+            fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("readable").file_name());
+        names.filter(|name| name.to_string_lossy().starts_with(".probe")).count()
+    };
+    assert_eq!(probes(), 0);
+    for left in [".probe", ".probe00000000000000ff"] {
+        fs::write(folder.join(left), b"0").expect("written");
+    }
+    let _test = test.restart();
+    assert_eq!(probes(), 0, "a start removes what a crash left");
 }

@@ -1,7 +1,9 @@
 //! The checksum file of a block: a header of seven bytes, then a CRC of four bytes for each chunk of the
 //! block.
 
+use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 use crc_fast::CrcAlgorithm;
 use repair::Digest;
@@ -80,6 +82,43 @@ impl ChecksumKind {
 
 fn narrow(crc: u64) -> u32 {
     u32::try_from(crc).expect("both CRCs have 32 bits")
+}
+
+/// A text that names no checksum format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no checksum format: write the type and the bytes per checksum (dfs.checksum.type and \
+     dfs.bytes-per-checksum), such as crc32c/512 or crc32/1024"
+)]
+pub struct NoChecksumFormat(String);
+
+/// The type and the bytes per checksum, such as `crc32c/512`.
+impl fmt::Display for ChecksumFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ChecksumKind::Crc32 => "crc32",
+            ChecksumKind::Crc32c => "crc32c",
+        };
+        write!(f, "{kind}/{}", self.chunk_bytes)
+    }
+}
+
+impl FromStr for ChecksumFormat {
+    type Err = NoChecksumFormat;
+
+    /// Parses the type, in upper or lower case, and the bytes per checksum.
+    fn from_str(text: &str) -> Result<Self, NoChecksumFormat> {
+        let parse = || {
+            let (kind, bytes) = text.split_once('/')?;
+            let kind = match kind.to_ascii_lowercase().as_str() {
+                "crc32" => ChecksumKind::Crc32,
+                "crc32c" => ChecksumKind::Crc32c,
+                _ => return None,
+            };
+            Self::new(kind, bytes.parse().ok()?)
+        };
+        parse().ok_or_else(|| NoChecksumFormat(text.to_owned()))
+    }
 }
 
 /// HDFS's default: CRC-32C of each 512 bytes.

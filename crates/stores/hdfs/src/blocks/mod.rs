@@ -47,6 +47,6 @@ pub mod fuzzing {
 }
 
 pub use hdfs_blocks::HdfsBlocks;
-pub use meta::{ChecksumFormat, ChecksumKind, MetaError};
+pub use meta::{ChecksumFormat, ChecksumKind, MetaError, NoChecksumFormat};
 pub use name::{MAX_BLOCKS_IN_GROUP, NotAReplica, ReplicaName};
 pub use policy::{BlockGroup, Codec, GroupBlock, GroupStripe, Policy, PolicyError};

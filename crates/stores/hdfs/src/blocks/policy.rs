@@ -102,6 +102,30 @@ impl Policy {
         checked.map_err(|source| PolicyError::Code { policy: policy.to_string(), source }).map(|()| policy)
     }
 
+    /// Returns the policy as a number, for compact records in memory.
+    pub(crate) fn to_bits(self) -> u64 {
+        let codec = match self.codec {
+            Codec::Rs => 0,
+            Codec::RsLegacy => 1,
+            Codec::Xor => 2,
+        };
+        codec
+            | u64::from(self.data) << 2
+            | u64::from(self.parity) << 10
+            | u64::from(self.cell_bytes / KIB) << 18
+    }
+
+    /// Returns the policy of a number that [`to_bits`](Self::to_bits) has returned.
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        let codec = match bits & 3 {
+            0 => Codec::Rs,
+            1 => Codec::RsLegacy,
+            _ => Codec::Xor,
+        };
+        let (data, parity) = ((bits >> 2 & 0xff) as u16, (bits >> 10 & 0xff) as u16);
+        Self { codec, data, parity, cell_bytes: (bits >> 18) as u32 * KIB }
+    }
+
     /// Returns the number of data blocks in a group.
     pub fn data_blocks(&self) -> u16 {
         self.data

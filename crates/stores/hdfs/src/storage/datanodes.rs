@@ -22,6 +22,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub(super) struct DataNodes {
     nodes: BTreeMap<NodeId, DataNode>,
     service: ServiceReport,
+    /// The DataNodes whose data HDFS has not moved away completely, also while the NameNode does not list them:
+    /// after its restart, it lists a DataNode only once the DataNode registers.
+    needed: BTreeMap<NodeId, OtherData>,
 }
 
 #[derive(Default)]
@@ -61,16 +64,35 @@ impl DataNodes {
             }
         }
         for (id, standing) in all {
-            self.nodes.entry(id).or_default().take(now, standing);
+            let node = self.nodes.entry(id).or_default();
+            node.take(now, standing);
+            match node.other_data() {
+                Some(data) => drop(self.needed.insert(id, data)),
+                None => drop(self.needed.remove(&id)),
+            }
         }
     }
 
-    /// Records that all groups were listed by a query that was sent at `asked`. The blocks of DataNodes that had
-    /// reported them before are known now.
-    pub fn note_listing(&mut self, now: Duration, asked: Duration) {
-        for node in self.nodes.values_mut() {
-            node.serves |= node.up_since.is_some_and(|up| asked >= up && now >= up + PATIENCE);
+    /// Loads the DataNodes whose data HDFS had not moved away when an earlier coordinator last saw them.
+    pub fn recall_needed(&mut self, needed: BTreeMap<NodeId, OtherData>) {
+        self.needed = needed;
+    }
+
+    /// Records that all groups that lack blocks were listed by a query that was sent at `asked`. The blocks of
+    /// DataNodes that had reported them before are known now. Returns whether a DataNode serves because of this.
+    pub fn note_listing(&mut self, now: Duration, asked: Duration) -> bool {
+        let mut is_changed = false;
+        for node in self.nodes.values_mut().filter(|node| !node.serves) {
+            node.serves = node.up_since.is_some_and(|up| asked >= up && now >= up + PATIENCE);
+            is_changed |= node.serves;
         }
+        is_changed
+    }
+
+    /// Whether a DataNode has come up and would serve after a listing.
+    pub fn await_listing(&self, now: Duration) -> bool {
+        let mut out = self.nodes.values().filter(|node| !node.serves);
+        out.any(|node| node.up_since.is_some_and(|up| now >= up + PATIENCE))
     }
 
     /// Whether all live DataNodes have reported their blocks. After a restart of the NameNode, some DataNodes
@@ -92,7 +114,7 @@ impl DataNodes {
 
     /// Whether a DataNode can receive blocks.
     pub fn may_take(&self, node: NodeId) -> bool {
-        self.standing(node).is_some_and(|standing| standing.live && standing.service == Service::Normal)
+        self.standing(node).is_some_and(|standing| !standing.is_silent && standing.service == Service::Normal)
     }
 
     /// Whether operators have put a DataNode into maintenance.
@@ -105,21 +127,22 @@ impl DataNodes {
         self.nodes.keys().copied().filter(|&node| self.is_in_maintenance(node)).collect()
     }
 
-    /// Whether a DataNode is in service: it is live, and its blocks are known.
+    /// Whether a DataNode is in service: it is live, has sent a heartbeat lately, and its blocks are known.
     pub fn serves(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|node| node.serves)
+        let is_silent = |node: &DataNode| node.standing.as_ref().is_none_or(|standing| standing.is_silent);
+        self.nodes.get(&node).is_some_and(|node| node.serves && !is_silent(node))
     }
 
     /// Returns the DataNodes whose data HDFS has not moved away completely. Files that are not erasure-coded
     /// have blocks there too; a DataNode that is down may have the only replica of such a block.
-    pub fn needed(&self) -> BTreeMap<NodeId, OtherData> {
-        let data = |(&id, node): (&NodeId, &DataNode)| Some((id, node.other_data()?));
-        self.nodes.iter().filter_map(data).collect()
+    pub fn needed(&self) -> &BTreeMap<NodeId, OtherData> {
+        &self.needed
     }
 
     /// Forgets a node that was removed.
     pub fn forget(&mut self, node: NodeId) {
         self.nodes.remove(&node);
+        self.needed.remove(&node);
         self.service.forget(node);
     }
 
@@ -203,7 +226,7 @@ mod tests {
     use super::*;
 
     fn standing(live: bool, service: Service, reported: u64) -> Standing {
-        Standing { uuid: "u".to_owned(), rack: "/r".to_owned(), live, service, reported }
+        Standing { uuid: "u".to_owned(), rack: "/r".to_owned(), live, is_silent: !live, service, reported }
     }
 
     /// Whether DataNode 1 is in service after the NameNode has listed it in these states, at these seconds.
@@ -232,11 +255,39 @@ mod tests {
     }
 
     #[test]
+    fn a_datanode_that_is_not_listed_after_a_restart_is_still_needed() {
+        let mut before = DataNodes::default();
+        before.take(Duration::ZERO, vec![(NodeId(1), standing(true, Service::Normal, 1))]);
+        before.take(Duration::ZERO, Vec::new());
+        assert!(before.needed().contains_key(&NodeId(1)), "the NameNode was restarted");
+        let mut nodes = DataNodes::default();
+        nodes.recall_needed(before.needed().clone());
+        nodes.take(Duration::ZERO, vec![(NodeId(2), standing(true, Service::Normal, 1))]);
+        assert!(nodes.needed().contains_key(&NodeId(1)), "the coordinator was restarted");
+        nodes.take(Duration::ZERO, vec![(NodeId(1), standing(true, Service::Decommissioned, 1))]);
+        nodes.take(Duration::ZERO, Vec::new());
+        assert!(!nodes.needed().contains_key(&NodeId(1)));
+    }
+
+    #[test]
     fn a_datanode_in_maintenance_serves_only_while_it_is_live() {
         let mut nodes = DataNodes::default();
         assert!(serves_after(&mut nodes, 0, standing(true, Service::Maintenance, 1)));
         assert!(!serves_after(&mut nodes, 1, standing(false, Service::Maintenance, 1)));
         assert_eq!(nodes.maintained(), BTreeSet::from([NodeId(1)]));
+    }
+
+    #[test]
+    fn a_silent_datanode_is_out_of_service_until_its_next_heartbeat() {
+        let mut nodes = DataNodes::default();
+        let silent = Standing { is_silent: true, ..standing(true, Service::Normal, 10) };
+        assert!(serves_after(&mut nodes, 0, standing(true, Service::Normal, 10)));
+        assert!(!serves_after(&mut nodes, 1, silent));
+        assert!(!nodes.may_take(NodeId(1)));
+        assert!(
+            serves_after(&mut nodes, 2, standing(true, Service::Normal, 10)),
+            "its blocks are still known"
+        );
     }
 
     #[test]

@@ -9,9 +9,16 @@
 //! it.
 
 mod datanodes;
+mod following;
+mod group_watch;
 mod groups;
+mod losses;
+mod names;
 mod open;
+mod pages;
+mod plain;
 mod publishing;
+mod replay;
 mod state;
 mod view;
 mod watching;
@@ -61,7 +68,7 @@ impl System for Shared {
         let mut state = self.state();
         let nodes = state.view.nodes();
         let mut changes =
-            vec![StoreChange::Maintained(nodes.maintained()), StoreChange::Needed(nodes.needed())];
+            vec![StoreChange::Maintained(nodes.maintained()), StoreChange::Needed(nodes.needed().clone())];
         changes.extend(state.view.everything(now));
         changes.extend([state.troubles(), state.remarks()]);
         state.tell(changes);

@@ -34,7 +34,7 @@ impl Shared {
         nodes: &[NodeId],
         blocks: &[BlockIndex],
     ) -> Result<Vec<(BlockIndex, Permit)>, StoreError> {
-        let known = self.state().view.groups().listed(stripe).cloned();
+        let known = self.state().view.groups().listed(stripe);
         let known = known.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let found = self.look_up(&known).await.map_err(taken)?;
@@ -42,7 +42,7 @@ impl Shared {
         if found.group != known.group {
             return Err(taken("its generation stamp in HDFS has changed".to_owned()));
         }
-        self.check_targets(stripe, &found, nodes).map_err(taken)?;
+        self.check_targets(stripe, &found, (nodes, blocks)).map_err(taken)?;
         self.permits(stripe, &found, blocks).await.map_err(taken)
     }
 
@@ -71,7 +71,12 @@ impl Shared {
         Ok(made?.into_iter().filter_map(permit).collect())
     }
 
-    fn check_targets(&self, stripe: &StripeId, found: &Listed, nodes: &[NodeId]) -> Result<(), String> {
+    fn check_targets(
+        &self,
+        stripe: &StripeId,
+        found: &Listed,
+        (nodes, blocks): (&[NodeId], &[BlockIndex]),
+    ) -> Result<(), String> {
         let state = self.state();
         let view = &state.view;
         for &node in nodes {
@@ -88,21 +93,28 @@ impl Shared {
                     && view.nodes().standing(node).is_none_or(|it| it.service == Service::Normal)
             })
         };
-        let mut indices =
-            shape.blocks.iter().zip(0..).map(|(block, at)| (BlockIndex(at), block.index.0 as u8));
-        if indices.all(is_good) {
+        let indices = shape.blocks.iter().zip(0..).map(|(block, at)| (BlockIndex(at), block.index.0 as u8));
+        let claimed: Vec<(BlockIndex, u8)> = indices.filter(|(at, _)| blocks.contains(at)).collect();
+        if claimed.iter().any(|&block| is_good(block)) {
             return Err(
-                "none of its blocks is lost, and HDFS would remove an extra copy, possibly the new one: to \
+                "a block is not lost any more, and HDFS would remove an extra copy, possibly the new one: to \
                  empty a DataNode, decommission it first (hdfs dfsadmin -refreshNodes)"
                     .to_owned(),
             );
+        }
+        // The NameNode lists only one block of a group on each storage.
+        let is_beside = |&&(index, node): &&(u8, NodeId)| {
+            nodes.contains(&node) && !claimed.iter().any(|&(_, other)| other == index)
+        };
+        if let Some((_, node)) = found.homes.iter().find(is_beside) {
+            return Err(format!("DataNode {node} has another block of the group"));
         }
         Ok(())
     }
 
     /// Queries the NameNode for a group and records the answer; `None` if the file no longer contains the group.
     /// The group may still exist in another file, into which this file was concatenated, or in a snapshot. So
-    /// only the next listings decide whether it is dropped.
+    /// only further queries decide whether it is dropped.
     pub(super) async fn look_up(&self, known: &Listed) -> Result<Option<Listed>, String> {
         let asked = self.now();
         let namenode = self.namenode.as_ref().ok_or("no NameNode is configured")?;
@@ -110,9 +122,11 @@ impl Shared {
         if listing.safe_mode {
             return Err("the NameNode is in safe mode".to_owned());
         }
+        let is_listed = listing.groups.iter().any(|group| group.group.number == known.group.number);
         self.take_groups(asked, listing, false).map_err(|error| error.to_string())?;
-        let found = self.state().view.groups().fresh(known.group.number, asked).cloned();
+        let found = is_listed.then(|| self.known([known.group.number]).pop()).flatten();
         if found.is_none() {
+            self.state().doubted.insert(known.group.number, known.file.inode);
             self.look.notify_one();
         }
         Ok(found)
@@ -128,7 +142,7 @@ impl Shared {
     ) -> Result<(), StoreError> {
         let (known, index) = {
             let state = self.state();
-            (state.view.groups().listed(stripe).cloned(), state.view.groups().index_in_group(stripe, at))
+            (state.view.groups().listed(stripe), state.view.groups().index_in_group(stripe, at))
         };
         let (Some(known), Some(index)) = (known, index) else {
             return Err(CatalogError::NoSuchStripe(stripe.clone()).into());

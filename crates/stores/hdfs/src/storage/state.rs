@@ -5,18 +5,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use attached::{CopyState, Ledger, Teller};
+use codes::BlockIndex;
 use repair::NodeId;
-use store_api::{CatalogError, StoreChange, StoreError, Term};
+use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term};
 use tokio::sync::Notify;
 
 use super::groups::Listed;
+use super::names::{FolderId, Place};
 use super::open::Attachment;
+use super::replay::Replay;
 use super::view::View;
-use crate::listing::{DataNode, Listing, Progress};
+use crate::listing::{DataNode, Edits, Listing, Progress, SeenFile, SeenPlace};
 use crate::namenode::NameNode;
 
-/// The task that queries the NameNode, as a finder of problems.
+/// Finders of problems: the task that asks for all DataNodes, and two that other queries depend on.
 pub(super) const ASKING: &str = "asking";
+pub(super) const READING_EDITS: &str = "edits";
+pub(super) const LISTING_FILES: &str = "listing files";
 /// If the last answer with all DataNodes is older than this, the state of HDFS is reported as unknown.
 const BLIND_AFTER: Duration = Duration::from_secs(20);
 /// The status before the first listing.
@@ -42,10 +47,18 @@ pub(super) struct State {
     troubles: BTreeMap<&'static str, Vec<String>>,
     /// Current remarks for operators, by the task that made them.
     remarks: BTreeMap<&'static str, Vec<String>>,
+    /// When DataNodes last entered or left service.
+    pub(super) nodes_changed: Option<Duration>,
+    /// Groups to query again, because helpers found copies bad or missing.
+    pub(super) suspects: BTreeSet<i64>,
+    /// The addresses of DataNodes with replicas that the NameNode knows to be corrupt, of groups on its lists.
+    pub(super) corrupt: BTreeMap<i64, BTreeSet<String>>,
+    /// Groups that possibly no longer exist, with their files.
+    pub(super) doubted: BTreeMap<i64, u64>,
     /// Why HDFS has not been listed yet, as last reported.
     unlisted: Option<String>,
     /// The time of the last answer with all DataNodes.
-    heard: Duration,
+    pub(super) nodes_heard: Option<Duration>,
     /// Whether the state of HDFS was last reported as unknown, because the NameNode does not answer.
     blind: bool,
     teller: Teller,
@@ -56,9 +69,23 @@ impl State {
         self.teller.tell(changes);
     }
 
-    /// Returns all current problems as a report.
+    /// Returns the DataNodes that entered or left service since the last report.
+    fn tell_service(&mut self, now: Duration) -> Vec<StoreChange> {
+        let changes = self.view.tell_service();
+        // The first listing covers the DataNodes that enter service with it.
+        if !changes.is_empty() && self.unlisted.is_none() {
+            self.nodes_changed = Some(now);
+        }
+        changes
+    }
+
+    /// Returns all current problems as a report. If the NameNode does not answer, other queries fail for the same
+    /// reason, which is reported once.
     pub fn troubles(&self) -> StoreChange {
-        StoreChange::Troubles(self.troubles.values().flatten().cloned().collect())
+        let is_silent = self.troubles.get(ASKING).is_some_and(|lines| !lines.is_empty());
+        let is_told = |finder: &str| !(is_silent && [READING_EDITS, LISTING_FILES].contains(&finder));
+        let told = self.troubles.iter().filter(|(finder, _)| is_told(finder));
+        StoreChange::Troubles(told.flat_map(|(_, lines)| lines).cloned().collect())
     }
 
     /// Returns all current remarks as a report.
@@ -123,8 +150,12 @@ impl Shared {
             numbers: BTreeMap::new(),
             troubles: BTreeMap::new(),
             remarks: BTreeMap::new(),
+            nodes_changed: None,
+            suspects: BTreeSet::new(),
+            corrupt: BTreeMap::new(),
+            doubted: BTreeMap::new(),
             unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
-            heard: Duration::ZERO,
+            nodes_heard: None,
             blind: false,
             teller,
         };
@@ -140,7 +171,8 @@ impl Shared {
         self.opened.elapsed()
     }
 
-    /// Loads the registered nodes, and the copies that earlier coordinators found missing or corrupt.
+    /// Loads the registered nodes, the nodes with other data, and the copies that earlier coordinators found
+    /// missing or corrupt.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -150,6 +182,8 @@ impl Shared {
             state.view.set_state(&stripe, index, node, bad);
         }
         if self.namenode.is_some() {
+            let needed = state.ledger.recall_needed()?;
+            state.view.recall_needed(needed);
             for node in state.ledger.nodes()? {
                 drop(state.view.assume_service(node.id)); // Reported later, together with everything else.
             }
@@ -166,33 +200,59 @@ impl Shared {
         }
     }
 
-    /// Records the states of DataNodes.
+    /// Records the states of DataNodes. Returns whether DataNodes have entered or left service.
     ///
     /// # Errors
     /// If the number of a new DataNode cannot be stored.
-    pub(super) fn take_nodes(&self, listing: &Listing) -> Result<(), CatalogError> {
+    pub(super) fn take_nodes(&self, listing: &Listing) -> Result<bool, CatalogError> {
         let now = self.now();
         let mut state = self.state();
         let numbers = state.number(&self.attachment, &listing.nodes)?;
         let standings = numbers.iter().zip(&listing.nodes);
         let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
-        let nodes = state.view.nodes();
-        let (before, maintained_before) = (nodes.needed(), nodes.maintained());
-        let mut changes = state.view.take_nodes(now, standings.collect());
-        if !changes.is_empty() {
+        let (nodes, is_first) = (state.view.nodes(), state.nodes_heard.is_none());
+        let (before, maintained_before) = (nodes.needed().clone(), nodes.maintained());
+        let mut services = state.view.take_nodes(now, standings.collect());
+        let is_changed = !services.is_empty();
+        let mut changes = Vec::new();
+        if is_changed {
+            let unsure = state.view.take_unsure();
+            changes = state.view.tell(now, unsure);
+            if !is_first {
+                state.nodes_changed = Some(now);
+            }
             self.look.notify_one();
         }
-        let (needed, maintained) = (state.view.nodes().needed(), state.view.nodes().maintained());
+        changes.append(&mut services);
+        let (needed, maintained) = (state.view.nodes().needed().clone(), state.view.nodes().maintained());
+        state.ledger.note_needed(&needed);
         changes.extend((needed != before).then_some(StoreChange::Needed(needed)));
         if maintained != maintained_before {
             changes.insert(0, StoreChange::Maintained(maintained)); // Reported before a DataNode counts as down.
         }
-        state.heard = now;
+        state.nodes_heard = Some(now);
         if std::mem::take(&mut state.blind) {
             changes.push(StoreChange::Unlisted(None)); // Reported after the DataNodes that have died meanwhile.
         }
         state.tell(changes);
-        Ok(())
+        Ok(is_changed)
+    }
+
+    /// Records that all groups that lack blocks are known, by a query that was sent at `asked`.
+    pub(super) fn note_losses(&self, asked: Duration) {
+        let now = self.now();
+        let mut state = self.state();
+        let groups = state.view.note_losses(now, asked);
+        let mut changes = state.view.tell(now, groups);
+        changes.extend(state.tell_service(now));
+        state.tell(changes);
+    }
+
+    /// Returns known ones of these groups, for queries.
+    pub(super) fn known(&self, groups: impl IntoIterator<Item = i64>) -> Vec<Listed> {
+        let state = self.state();
+        let listed = |number| Some(state.view.groups().get(number)?.listed.clone());
+        groups.into_iter().filter_map(listed).collect()
     }
 
     /// Records the groups that an answer lists. The query was sent at `asked`. `all` is true if the answer
@@ -209,19 +269,68 @@ impl Shared {
         let now = self.now();
         let mut state = self.state();
         let numbers = state.number(&self.attachment, &listing.nodes)?;
-        let listed = listing.groups.into_iter().map(|group| Listed {
-            file: group.file,
-            phase: group.phase,
-            start: group.start,
-            group: group.group,
-            homes: group.homes.iter().map(|&(index, node)| (index, numbers[node])).collect(),
-        });
-        let changed = state.view.take_groups(now, asked, listed.collect(), all);
+        let folders = listing.folders.iter().map(|path| state.view.groups_mut().folder(path));
+        let folders: Vec<FolderId> = folders.collect();
+        let mut listed = Vec::with_capacity(listing.groups.len());
+        for group in listing.groups {
+            let corrupt = state.corrupt.get(&group.group.number).filter(|_| group.has_corrupt);
+            let is_corrupt =
+                |node: usize| corrupt.is_some_and(|at| at.contains(&listing.nodes[node].address));
+            let homes = group.homes.iter().filter(|&&(_, node)| !is_corrupt(node));
+            listed.push(Listed {
+                file: group.file,
+                place: group.place.map(|place| place_of(place, &folders)),
+                phase: group.phase,
+                start: group.start,
+                group: group.group,
+                homes: homes.map(|&(index, node)| (index, numbers[node])).collect(),
+            });
+        }
+        let changed = state.view.take_groups(now, asked, listed, all);
         let mut changes = state.view.tell(now, changed);
-        changes.extend(state.view.tell_service());
+        changes.extend(state.tell_service(now));
+        let State { view, doubted, .. } = &mut *state;
+        doubted.extend(view.groups_mut().take_missed());
+        if all {
+            doubted.retain(|&number, _| view.groups().inode(number).is_some());
+        }
         if all && state.unlisted.take().is_some() {
             changes.push(StoreChange::Unlisted(None)); // Reported after the stripes.
         }
+        state.tell(changes);
+        state.forget_marks()
+    }
+
+    /// Records a part of the edit log.
+    pub(super) fn take_edits(&self, replay: &mut Replay, edits: Edits) {
+        replay.take(edits, self.state().view.groups_mut());
+    }
+
+    /// Returns the known groups of the files in an answer that the answer lacks, with their files. The query
+    /// was sent at `asked`, and the answer's groups are recorded. Files that are being written are ignored.
+    pub(super) fn unlisted_groups(
+        &self,
+        asked: Duration,
+        folders: &[String],
+        files: &[SeenFile],
+    ) -> Vec<(i64, u64)> {
+        let mut state = self.state();
+        let groups = state.view.groups_mut();
+        let folders: Vec<FolderId> = folders.iter().map(|path| groups.folder(path)).collect();
+        let closed = files.iter().filter(|file| !file.is_open);
+        let older = closed.map(|file| (file.inode, groups.older_at(place_of(file.place, &folders), asked)));
+        older.flat_map(|(inode, older)| older.into_iter().filter(move |&(_, of)| of == inode)).collect()
+    }
+
+    /// Removes groups that no longer exist, if they still belong to these files.
+    ///
+    /// # Errors
+    /// [`CatalogError`] if the records of their bad copies cannot be removed.
+    pub(super) fn remove_groups(&self, gone: &[(i64, u64)]) -> Result<(), CatalogError> {
+        let now = self.now();
+        let mut state = self.state();
+        state.view.groups_mut().remove(now, gone);
+        let changes = state.view.tell(now, []);
         state.tell(changes);
         state.forget_marks()
     }
@@ -235,7 +344,7 @@ impl Shared {
     pub(super) fn tell_blindness(&self) {
         let now = self.now();
         let mut state = self.state();
-        let silence = now.saturating_sub(state.heard);
+        let silence = now.saturating_sub(state.nodes_heard.unwrap_or_default());
         if silence < BLIND_AFTER || state.blind || state.unlisted.is_some() {
             return;
         }
@@ -269,10 +378,55 @@ impl Shared {
         shared.ledger.note(term, states)?;
         let mut groups = BTreeSet::new();
         for (stripe, index, node, state) in states {
-            groups.extend(shared.view.set_state(stripe, *index, *node, *state));
+            let group = shared.view.set_state(stripe, *index, *node, *state);
+            if *state != BlockState::Healthy && self.namenode.is_some() {
+                shared.suspects.extend(group);
+            }
+            groups.extend(group);
         }
         let changes = shared.view.tell(now, groups);
         shared.tell(changes);
         Ok(())
     }
+}
+
+/// Records the replicas that the NameNode knows to be corrupt, because it forgets them when it is restarted.
+///
+/// # Errors
+/// [`StoreError`] if they cannot be stored.
+pub(super) fn mark_corrupt(shared: &Shared) -> Result<(), StoreError> {
+    let now = shared.now();
+    let mut state = shared.state();
+    let State { view, numbers, corrupt, .. } = &*state;
+    let mut found = Vec::new();
+    for (&number, addresses) in corrupt {
+        let Some(held) = view.groups().get(number) else { continue };
+        let (stripe, shape) = (held.listed.group.stripe_id(), held.listed.group.stripe());
+        for node in addresses.iter().filter_map(|address| numbers.get(shared.attachment.name_of(address))) {
+            // The NameNode does not say which block it is. A DataNode holds one block of a group.
+            let was_there = |index: u8| held.last_home(index).is_some_and(|(home, _)| home == *node);
+            let blocks = shape.iter().flat_map(|shape| &shape.blocks).zip(0..);
+            let mut lost =
+                blocks.filter(|(block, _)| was_there(block.index.0 as u8)).map(|(_, at)| BlockIndex(at));
+            if let Some(at) = lost.find(|&at| !view.is_bad(&stripe, at, *node)) {
+                found.push((number, (stripe.clone(), at, *node, BlockState::Corrupt)));
+            }
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let term = state.ledger.term();
+    let copies: Vec<CopyState> = found.iter().map(|(_, copy)| copy.clone()).collect();
+    state.ledger.note(term, &copies)?;
+    for (stripe, at, node, bad) in copies {
+        state.view.set_state(&stripe, at, node, bad);
+    }
+    let changes = state.view.tell(now, found.into_iter().map(|(number, _)| number));
+    state.tell(changes);
+    Ok(())
+}
+
+fn place_of(seen: SeenPlace, folders: &[FolderId]) -> Place {
+    Place { folder: folders[seen.folder], name: seen.name }
 }

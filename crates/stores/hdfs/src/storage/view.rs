@@ -14,24 +14,26 @@
 //! block is listed, or a later answer lacks the block too.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use attached::{BadCopies, CopyId};
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
-use store_api::{BlockRecord, BlockState, StoreChange, StripeRecord};
+use store_api::{BlockRecord, BlockState, OtherData, StoreChange, StripeRecord};
 
 use super::datanodes::{DataNodes, PATIENCE};
-use super::groups::{Groups, Held, Listed, group_number};
+use super::groups::{CONFIRMING, Groups, Held, Listed, Told, fingerprint, group_number};
 use crate::blocks::GroupBlock;
 use crate::listing::Standing;
 
-/// The last report about a group.
-struct Told {
-    stripe: StripeId,
-    /// A hash of the holders and states of the blocks.
-    fingerprint: u64,
+/// When the state of a block may change although no answer is different.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    Never,
+    /// When a DataNode enters or leaves service.
+    WithService,
+    /// When time passes.
+    InTime,
 }
 
 /// The groups and DataNodes as the NameNode last listed them, and findings about copies.
@@ -41,10 +43,10 @@ pub(super) struct View {
     nodes: DataNodes,
     /// Copies that were found missing or corrupt, by the block's index in the stripe.
     bad: BadCopies,
-    /// The last report about each group, by the group's number.
-    told: BTreeMap<i64, Told>,
-    /// Groups whose state may change without a new listing: when time passes, or when a DataNode returns.
+    /// Groups whose state may change when DataNodes enter or leave service.
     unsure: BTreeSet<i64>,
+    /// Groups whose state may change when time passes.
+    waiting: BTreeSet<i64>,
     /// Groups that were not reported to the coordinator yet, because DataNodes may not have reported some of
     /// their blocks.
     unsettled: BTreeSet<i64>,
@@ -54,6 +56,11 @@ impl View {
     /// Returns the block groups.
     pub fn groups(&self) -> &Groups {
         &self.groups
+    }
+
+    /// Returns the block groups, to record changes of the namespace.
+    pub fn groups_mut(&mut self) -> &mut Groups {
+        &mut self.groups
     }
 
     /// Returns the DataNodes.
@@ -71,6 +78,11 @@ impl View {
     /// as readable on a DataNode that has come back without it.
     pub fn tell_service(&mut self) -> Vec<StoreChange> {
         self.nodes.tell_service()
+    }
+
+    /// See [`DataNodes::recall_needed`].
+    pub fn recall_needed(&mut self, needed: BTreeMap<NodeId, OtherData>) {
+        self.nodes.recall_needed(needed);
     }
 
     /// See [`DataNodes::forget`].
@@ -95,9 +107,34 @@ impl View {
         if all {
             self.nodes.note_listing(now, asked);
         }
+        let waited: Vec<i64> = listed.iter().map(|listed| listed.group.number).collect();
+        let waited = waited.into_iter().filter(|number| self.waiting.contains(number)).collect::<Vec<_>>();
         let mut changed = self.groups.take(now, asked, listed, all, self.nodes.all_have_reported());
-        changed.extend(std::mem::take(&mut self.unsure));
+        changed.extend(waited);
+        if all {
+            changed.extend(self.take_unsure());
+        }
         changed
+    }
+
+    /// Records that all groups that lack blocks are known, by a query that was sent at `asked`. Returns the
+    /// groups whose state may have changed.
+    pub fn note_losses(&mut self, now: Duration, asked: Duration) -> BTreeSet<i64> {
+        if self.nodes.note_listing(now, asked) { self.take_unsure() } else { BTreeSet::new() }
+    }
+
+    /// Returns the groups whose state may have changed because DataNodes entered or left service.
+    pub fn take_unsure(&mut self) -> BTreeSet<i64> {
+        std::mem::take(&mut self.unsure)
+    }
+
+    /// Returns up to `most` groups with blocks that may be lost, and were seen unlisted long enough ago to query
+    /// the group again.
+    pub fn waiting(&self, now: Duration, most: usize) -> Vec<Listed> {
+        let settled = self.waiting.difference(&self.unsettled);
+        let held = settled.filter_map(|&number| self.groups.get(number));
+        let due = held.filter(|held| held.missing_since().is_some_and(|since| now >= since + CONFIRMING));
+        due.take(most).map(|held| held.listed.clone()).collect()
     }
 
     /// Returns the number of groups that were not reported to the coordinator yet.
@@ -122,18 +159,22 @@ impl View {
     /// reported some of its blocks).
     fn stripe(&mut self, now: Duration, number: i64) -> Option<StripeRecord> {
         self.unsettled.remove(&number);
+        self.unsure.remove(&number);
+        self.waiting.remove(&number);
         let held = self.groups.get(number)?;
+        let held = held.as_ref();
         let shape = held.listed.group.stripe()?;
         if !held.is_settled(&shape.blocks) {
             self.unsettled.insert(number);
-            self.unsure.insert(number);
+            self.waiting.insert(number);
             return None;
         }
         let id = held.listed.group.stripe_id();
-        let mut is_unsure = false;
+        let (mut is_unsure, mut is_waiting) = (false, false);
         let blocks = shape.blocks.iter().zip((0..).map(BlockIndex)).map(|(block, at)| {
-            let (holder, unsure) = self.holder(now, held, &id, block, at);
-            is_unsure |= unsure;
+            let (holder, ends) = self.holder(now, held, &id, block, at);
+            is_unsure |= ends != Ends::Never;
+            is_waiting |= ends == Ends::InTime;
             BlockRecord {
                 id: block.name.block_id(),
                 bytes: block.bytes,
@@ -147,6 +188,9 @@ impl View {
         if is_unsure {
             self.unsure.insert(number);
         }
+        if is_waiting {
+            self.waiting.insert(number);
+        }
         Some(StripeRecord {
             id,
             code: shape.code,
@@ -157,8 +201,8 @@ impl View {
         })
     }
 
-    /// Returns the holder of a block, or its last holder, and the block's state there. The flag is true if
-    /// the result may change without a new listing.
+    /// Returns the holder of a block, or its last holder, and the block's state there; also whether this may
+    /// change without a new listing.
     fn holder(
         &self,
         now: Duration,
@@ -166,7 +210,7 @@ impl View {
         stripe: &StripeId,
         block: &GroupBlock,
         at: BlockIndex,
-    ) -> (Option<(NodeId, BlockState)>, bool) {
+    ) -> (Option<(NodeId, BlockState)>, Ends) {
         let index = block.index.0 as u8;
         let state = |node| self.bad.state(stripe, at, node);
         let homes = held.listed.homes.iter().filter(|(other, _)| *other == index);
@@ -174,67 +218,102 @@ impl View {
             .map(|&(_, node)| (node, state(node)))
             .min_by_key(|&(node, state)| (state != BlockState::Healthy, !self.nodes.may_take(node), node));
         if best.is_some() {
-            return (best, false);
+            return (best, Ends::Never);
         }
-        let Some((node, since)) = held.last_home(index) else { return (None, false) };
+        let Some((node, since)) = held.last_home(index) else { return (None, Ends::Never) };
         // Blocks on a node that is down are not listed, nor are blocks on a node in maintenance.
         if !self.nodes.serves(node) || self.nodes.is_in_maintenance(node) {
-            return (Some((node, BlockState::Healthy)), true);
+            return (Some((node, BlockState::Healthy)), Ends::WithService);
         }
         // After a DataNode comes up, the NameNode lists it as live before its blocks are reported. The wait
         // therefore begins only when its blocks are known.
-        let known = self.nodes.up_since(node).map(|up| up.max(since));
-        let is_certain = known.is_some_and(|known| now >= known + PATIENCE);
-        let state = if is_certain { BlockState::Missing } else { BlockState::Healthy };
-        (Some((node, state)), true)
+        let is_known = self.nodes.up_since(node).is_some_and(|up| now >= up + PATIENCE);
+        match is_known && held.is_confirmed(since) {
+            true => (Some((node, BlockState::Missing)), Ends::WithService),
+            false => (Some((node, BlockState::Healthy)), Ends::InTime),
+        }
     }
 
-    /// Returns the states of these groups that differ from the last report.
+    /// Returns the states of these groups that differ from the last report, and the groups that were removed.
     pub fn tell(&mut self, now: Duration, groups: impl IntoIterator<Item = i64>) -> Vec<StoreChange> {
         let mut changes = Vec::new();
+        for (number, told) in self.groups.take_gone() {
+            for groups in [&mut self.unsettled, &mut self.waiting, &mut self.unsure] {
+                groups.remove(&number);
+            }
+            if let Some(Told { stripe, .. }) = told {
+                self.bad.remove_stripe(&stripe);
+                changes.push(StoreChange::StripeGone(stripe));
+            }
+        }
         for number in groups {
-            let stripe = self.stripe(now, number);
-            // Do this even if the report is unchanged, because a copy other than the reported one may have
-            // disappeared.
-            stripe.iter().for_each(|stripe| self.forget_marks(stripe, number));
-            let before = self.told.get(&number);
-            let is_same = |(before, stripe): (&Told, &StripeRecord)| {
-                before.stripe == stripe.id && before.fingerprint == fingerprint(stripe)
-            };
-            if before.zip(stripe.as_ref()).is_some_and(is_same) {
-                continue;
-            }
-            if let Some(before) = before.map(|before| before.stripe.clone())
-                && stripe.as_ref().is_none_or(|now| now.id != before)
-            {
-                self.bad.remove_stripe(&before);
-                changes.push(StoreChange::StripeGone(before));
-                self.told.remove(&number);
-            }
-            if let Some(stripe) = stripe {
-                let told = Told { stripe: stripe.id.clone(), fingerprint: fingerprint(&stripe) };
-                self.told.insert(number, told);
-                changes.push(StoreChange::Stripe(stripe, false));
+            if self.groups.is_held(number) || self.is_marked(number) {
+                self.tell_group(now, number, &mut changes);
+                if !self.is_marked(number) && !self.is_uncertain(number) {
+                    self.groups.settle(number);
+                }
             }
         }
         changes
     }
 
-    /// Forgets the states of bad copies that are no longer listed.
+    /// Whether a copy of a block of this group was found missing or corrupt.
+    fn is_marked(&self, number: i64) -> bool {
+        if self.bad.is_empty() {
+            return false;
+        }
+        let group = self.groups.get(number);
+        group.is_some_and(|held| self.bad.has_any(&held.listed.group.stripe_id()))
+    }
+
+    /// Whether a group's state may change although no answer is different.
+    fn is_uncertain(&self, number: i64) -> bool {
+        [&self.unsettled, &self.waiting, &self.unsure].into_iter().any(|groups| groups.contains(&number))
+    }
+
+    fn tell_group(&mut self, now: Duration, number: i64, changes: &mut Vec<StoreChange>) {
+        let stripe = self.stripe(now, number);
+        // Do this even if the report is unchanged, because a copy other than the reported one may have
+        // disappeared.
+        stripe.iter().for_each(|stripe| self.forget_marks(stripe, number));
+        let Some(held) = self.groups.held_mut(number) else { return };
+        let told = stripe.as_ref().map(told);
+        if held.told == told {
+            return;
+        }
+        let before = std::mem::replace(&mut held.told, told);
+        if let Some(before) =
+            before.filter(|before| stripe.as_ref().is_none_or(|now| now.id != before.stripe))
+        {
+            self.bad.remove_stripe(&before.stripe);
+            changes.push(StoreChange::StripeGone(before.stripe));
+        }
+        changes.extend(stripe.map(|stripe| StoreChange::Stripe(stripe, false)));
+    }
+
+    /// Forgets the states of bad copies that are no longer listed, once their blocks are listed elsewhere. Until then,
+    /// the NameNode may list a corrupt replica again: after a restart, it counts all replicas as healthy.
     fn forget_marks(&mut self, stripe: &StripeRecord, number: i64) {
         let Some(held) = self.groups.get(number) else { return };
         let Some(shape) = held.listed.group.stripe() else { return };
         self.bad.retain(&stripe.id, |at, node| {
-            let block = shape.blocks.get(usize::from(at.0));
-            block.is_some_and(|block| held.listed.homes.contains(&(block.index.0 as u8, node)))
+            let Some(block) = shape.blocks.get(usize::from(at.0)) else { return false };
+            let index = block.index.0 as u8;
+            let mut homes = held.listed.homes.iter().filter(|&&(other, _)| other == index).peekable();
+            homes.peek().is_none() || homes.any(|&(_, home)| home == node)
         });
     }
 
     /// Returns the complete current state, for a new listener.
     pub fn everything(&mut self, now: Duration) -> Vec<StoreChange> {
-        self.told.clear();
         let mut changes = self.nodes.everything();
-        changes.extend(self.tell(now, self.groups.numbers()));
+        for number in self.groups.numbers() {
+            let stripe = self.stripe(now, number);
+            if let Some(held) = self.groups.is_held(number).then(|| self.groups.held_mut(number)).flatten() {
+                held.told = stripe.as_ref().map(told);
+            }
+            changes.extend(stripe.map(|stripe| StoreChange::Stripe(stripe, false)));
+        }
         changes
     }
 
@@ -261,14 +340,16 @@ impl View {
     }
 }
 
-fn fingerprint(stripe: &StripeRecord) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for block in &stripe.blocks {
-        (block.bytes, block.node.map(|node| node.0), block.state as u8).hash(&mut hasher);
-    }
-    hasher.finish()
+/// Summarizes a report.
+fn told(stripe: &StripeRecord) -> Told {
+    let blocks = stripe.blocks.iter().map(|block| (block.bytes, block.node, block.state));
+    Told { stripe: stripe.id.clone(), fingerprint: fingerprint(blocks) }
 }
 
 #[cfg(test)]
 #[path = "view/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "view/memory.rs"]
+mod memory;

@@ -1,16 +1,16 @@
-//! Background tasks that follow the cluster. DataNodes are queried every few seconds, which is cheap. All
-//! groups are listed repeatedly, with pauses that bound the load on the NameNode, and also when a DataNode
-//! comes or goes.
+//! Background tasks that follow the DataNodes, and the listing of all groups.
 
 use std::collections::BTreeSet;
-use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::sleep;
 
-use super::state::{ASKING, Shared};
+use super::following::failed;
+use super::state::{ASKING, LISTING_FILES, READING_EDITS, Shared};
 use crate::listing::{DataNode, Listing, Snapshots};
-use crate::namenode::{AskError, NameNode};
+use crate::namenode::{AskError, NameNode, PART};
 
 /// Interval between queries for DataNodes.
 const NODES_EVERY: Duration = Duration::from_secs(2);
@@ -18,10 +18,6 @@ const NODES_EVERY: Duration = Duration::from_secs(2);
 /// every DataNode.
 const FOLDERS_FIRST: Duration = Duration::from_secs(30);
 const FOLDERS_EVERY: Duration = Duration::from_secs(600);
-/// Minimum interval between listings. Each listing is also followed by a pause of `PEACE_TIMES` times its
-/// duration.
-const LIST_EVERY: Duration = Duration::from_secs(5);
-const PEACE_TIMES: u32 = 20;
 /// Maximum number of groups with unreported blocks that are queried again per round.
 const DUE_AT_ONCE: usize = 64;
 
@@ -31,7 +27,7 @@ pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
         sleep(NODES_EVERY).await;
         let Some(shared) = storage.upgrade() else { return };
         let told = namenode.nodes().await;
-        note(&shared, told.and_then(|listing| take(&shared, listing, None)));
+        note(&shared, ASK_NODES, told.and_then(|listing| take(&shared, listing, None)));
         settle(&shared).await;
     }
 }
@@ -106,59 +102,105 @@ fn unsettled(groups: &str, count: &str) -> String {
     )
 }
 
-/// Follows the block groups until the storage is dropped.
-pub(super) async fn watch_groups(storage: Weak<Shared>, namenode: NameNode) {
-    loop {
-        // Starts the JVM first, because its startup is not load on the NameNode and must not lengthen the
-        // pause.
-        let _ = namenode.start().await; // The listing below reports the error.
-        let began = Instant::now();
-        {
-            let Some(shared) = storage.upgrade() else { return };
-            list(&shared, &namenode).await;
-        }
-        let peace = (began.elapsed() * PEACE_TIMES).max(LIST_EVERY);
-        sleep(LIST_EVERY).await;
-        let Some(shared) = storage.upgrade() else { return };
-        let patience = if shared.unlisted().is_some() { Duration::ZERO } else { peace - LIST_EVERY };
-        let _ = timeout(patience, shared.look.notified()).await;
-    }
+/// A listing of all groups that was recorded.
+pub(super) struct FullListing {
+    /// The files that are being written.
+    pub open: Vec<String>,
+    /// Whether all folders to list exist.
+    pub is_complete: bool,
 }
 
-/// Lists all DataNodes and block groups, and records the answer.
-async fn list(shared: &Shared, namenode: &NameNode) {
+/// Lists all DataNodes and block groups, and records the answer. Returns `None` if that failed.
+pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullListing> {
     let asked = shared.now();
-    let heard = |progress| shared.note_progress(progress);
-    let listing = namenode.list(&shared.attachment.paths, &heard).await;
-    note(shared, listing.and_then(|listing| take(shared, listing, Some(asked))));
+    let (is_begun, failure) = (AtomicBool::new(false), Mutex::new(None));
+    let heard = |listing: &mut Listing| {
+        shared.note_progress(listing.progress);
+        if listing.groups.len() >= PART
+            && let Err(error) = take_part(shared, listing, asked, !is_begun.swap(true, Ordering::Relaxed))
+        {
+            // The listing goes on, but does not count as one of all groups.
+            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    };
+    let mut listing = namenode.list_in_parts(&shared.attachment.paths, &heard).await;
+    let listed = listing.as_mut().ok().map(|listing| FullListing {
+        open: std::mem::take(&mut listing.open),
+        is_complete: listing.missing.is_empty(),
+    });
+    let told = match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => listing.and_then(|listing| take(shared, listing, Some(asked))),
+    };
+    let listed = listed.filter(|_| told.is_ok());
+    note(shared, LIST_FILES, told);
+    listed
+}
+
+/// Whether no answer about all DataNodes is newer than a query that was sent at `asked`.
+fn is_current(shared: &Shared, asked: Duration) -> bool {
+    shared.state().nodes_heard.is_none_or(|heard| asked >= heard)
+}
+
+/// Records the groups of a listing so far. The answer begins with the states of the DataNodes. A listing in safe
+/// mode is refused at its end.
+fn take_part(
+    shared: &Shared,
+    listing: &mut Listing,
+    asked: Duration,
+    is_first: bool,
+) -> Result<(), AskError> {
+    let part = listing.take_part();
+    if part.safe_mode {
+        return Ok(());
+    }
+    if is_first && is_current(shared, asked) {
+        shared.take_nodes(&part).map_err(failed)?;
+    }
+    shared.take_groups(asked, part, false).map_err(failed)
 }
 
 /// Records the DataNodes, and also the groups if `asked`, the time of the query, is given. An answer in safe
 /// mode is ignored, since the NameNode still waits for block reports.
 fn take(shared: &Shared, listing: Listing, asked: Option<Duration>) -> Result<(), AskError> {
-    if listing.safe_mode {
-        return Err(AskError::Failed("it is in safe mode".to_owned()));
-    }
-    let failed = |error: store_api::CatalogError| AskError::Failed(error.to_string());
-    shared.take_nodes(&listing).map_err(failed)?;
+    let listing = listing.outside_safe_mode()?;
+    // The states of DataNodes are as old as the beginning of the answer, and other queries may have told newer ones.
+    let is_current = asked.is_none_or(|asked| is_current(shared, asked));
+    let is_changed = is_current && shared.take_nodes(&listing).map_err(failed)?;
+    let addresses: BTreeSet<String> = listing.nodes.iter().map(|node| node.address.clone()).collect();
     if let Some(asked) = asked {
         let refused = listing.refused.iter();
         let refused = refused.map(|(why, groups)| format!("{groups} block groups cannot be repaired: {why}"));
-        let mut lines: Vec<String> = refused.collect();
-        lines.extend(uncovered(&listing.snapshots));
-        let held = held(&listing.snapshots);
-        let addresses = listing.nodes.iter().map(|node| node.address.clone()).collect();
-        shared.take_groups(asked, listing, true).map_err(failed)?;
-        lines.extend(lonely(shared, &addresses));
+        let lines: Vec<String> = refused.collect();
+        let (uncovered, held) = (uncovered(&listing.snapshots), held(&listing.snapshots));
+        let missing = missing(&listing.missing);
+        shared.take_groups(asked, listing, missing.is_empty()).map_err(failed)?;
         let mut state = shared.state();
         state.note_troubles("listing", lines);
+        state.note_troubles("missing", missing);
+        state.note_troubles("snapshots", uncovered);
         state.note_remarks("snapshots", held);
+    }
+    if is_changed || asked.is_some() {
+        let lines = lonely(shared, &addresses);
+        shared.state().note_troubles("lonely", lines);
     }
     Ok(())
 }
 
+/// Returns the problems with folders that do not exist. Without them, the listing is incomplete.
+fn missing(folders: &[String]) -> Vec<String> {
+    let line = |folder: &String| {
+        format!(
+            "HDFS has no folder {folder}, so its files are not watched, scrubbed or repaired; correct `paths` in \
+             [store.namenode] of mend.toml, and restart the coordinator"
+        )
+    };
+    folders.iter().map(line).collect()
+}
+
 /// Returns the problems with snapshots whose deleted files cannot be listed.
-fn uncovered(snapshots: &Snapshots) -> Vec<String> {
+pub(super) fn uncovered(snapshots: &Snapshots) -> Vec<String> {
     let line = |(folder, why): &(String, String)| {
         format!(
             "files that exist only in snapshots of {folder} are not scrubbed, repaired or counted, because \
@@ -169,7 +211,7 @@ fn uncovered(snapshots: &Snapshots) -> Vec<String> {
 }
 
 /// Returns a remark on deleted files that exist only in snapshots.
-fn held(snapshots: &Snapshots) -> Vec<String> {
+pub(super) fn held(snapshots: &Snapshots) -> Vec<String> {
     match snapshots.files {
         0 => Vec::new(),
         files => vec![format!(
@@ -206,13 +248,32 @@ fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
     lines
 }
 
-/// Reports that the NameNode cannot be reached, or can be reached again.
-fn note(shared: &Shared, told: Result<(), AskError>) {
+/// A repeated query, as a finder of problems.
+#[derive(Clone, Copy)]
+pub(super) struct Task {
+    name: &'static str,
+    /// The text for a failure, followed by the error.
+    failure: &'static str,
+}
+
+const ASK_NODES: Task = Task {
+    name: ASKING,
+    failure: "cannot ask the NameNode about its DataNodes, so their state here may be outdated",
+};
+const LIST_FILES: Task =
+    Task { name: LISTING_FILES, failure: "cannot list all files of HDFS; this will be tried again" };
+pub(super) const READ_EDITS: Task = Task {
+    name: READING_EDITS,
+    failure: "cannot read the edit log of HDFS, so new and deleted files are unknown at the moment",
+};
+
+/// Reports that a query failed, or succeeds again.
+pub(super) fn note(shared: &Shared, task: Task, told: Result<(), AskError>) {
     let lines = match told {
         Ok(()) => Vec::new(),
         // The JVM will be restarted; until then the last error still applies.
         Err(AskError::Pausing { .. }) => return,
-        Err(error) => vec![format!("cannot list the cluster, so its state here may be outdated: {error}")],
+        Err(error) => vec![format!("{}: {error}", task.failure)],
     };
-    shared.state().note_troubles(ASKING, lines);
+    shared.state().note_troubles(task.name, lines);
 }

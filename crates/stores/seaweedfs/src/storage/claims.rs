@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use attached::Teller;
 use repair::{NodeId, StripeId};
@@ -10,6 +11,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
 use super::state::Shared;
+use super::turn::Turn;
 use crate::blocks::VolumeName;
 use crate::error::AskError;
 use crate::listing::ServerId;
@@ -36,6 +38,7 @@ struct Claims {
     /// Stripes whose files or mounts are being fixed on some server, with the number of operations in
     /// progress.
     upkeep: BTreeMap<StripeId, usize>,
+    turn: Turn,
     /// The task that reports the loss of the lock.
     guard: Option<AbortHandle>,
 }
@@ -146,7 +149,7 @@ impl ClusterLock {
     /// # Errors
     /// [`AskError`], also if somebody else has the lock.
     pub async fn claim(&self, stripe: &StripeId, volume: u32) -> Result<bool, AskError> {
-        Ok(self.hold(volume).await?.stripes.insert(stripe.clone()))
+        Ok(self.hold(stripe, volume).await?.stripes.insert(stripe.clone()))
     }
 
     /// Takes the lock, if it is not held, to fix files or mounts on a server of this stripe.
@@ -154,7 +157,7 @@ impl ClusterLock {
     /// # Errors
     /// As [`claim`](Self::claim).
     pub async fn begin_upkeep(&self, stripe: &StripeId, volume: u32) -> Result<(), AskError> {
-        *self.hold(volume).await?.upkeep.entry(stripe.clone()).or_default() += 1;
+        *self.hold(stripe, volume).await?.upkeep.entry(stripe.clone()).or_default() += 1;
         Ok(())
     }
 
@@ -170,18 +173,26 @@ impl ClusterLock {
         claims.release_if_unused().await;
     }
 
-    /// Takes the lock unless it is already held.
-    async fn hold(&self, volume: u32) -> Result<MutexGuard<'_, Claims>, AskError> {
+    /// Takes the lock unless it is already held. Refuses work on another volume when it is other clients' turn.
+    async fn hold(&self, stripe: &StripeId, volume: u32) -> Result<MutexGuard<'_, Claims>, AskError> {
         let mut claims = self.claims.lock().await;
-        if claims.lock.as_ref().is_none_or(|lock| lock.check().is_err()) {
+        let is_held = claims.lock.as_ref().is_some_and(|lock| lock.check().is_ok());
+        if !is_held {
             let lost = claims.drop_lock();
             self.teller.tell(lost.into_iter().map(StoreChange::ClaimLost).collect());
+        }
+        if !claims.has(stripe) && !claims.turn.may_begin(Instant::now()) {
+            let holder = "Mend has held the lock for a minute, and now lets other clients take it".to_owned();
+            return Err(AskError::Locked { holder });
+        }
+        if !is_held {
             let lock = Arc::new(Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await?);
             claims.guard = Some(
                 tokio::spawn(guard(Arc::clone(&self.claims), self.teller.clone(), Arc::clone(&lock)))
                     .abort_handle(),
             );
             claims.lock = Some(lock);
+            claims.turn.begin(Instant::now());
         }
         Ok(claims)
     }
@@ -208,21 +219,30 @@ impl ClusterLock {
     pub async fn check(&self, stripe: &StripeId) -> Result<(), String> {
         let claims = self.claims.lock().await;
         match &claims.lock {
-            Some(lock) if claims.stripes.contains(stripe) || claims.upkeep.contains_key(stripe) => {
-                lock.check().map_err(|error| error.to_string())
-            }
+            Some(lock) if claims.has(stripe) => lock.check().map_err(|error| error.to_string()),
             _ => Err("the cluster's lock was lost".to_owned()),
         }
     }
 }
 
 impl Claims {
+    /// Whether the lock is held for this stripe.
+    fn has(&self, stripe: &StripeId) -> bool {
+        self.stripes.contains(stripe) || self.upkeep.contains_key(stripe)
+    }
+
     /// Drops the remains of a lost lock. Returns the stripes that were claimed under it.
     fn drop_lock(&mut self) -> BTreeSet<StripeId> {
         if let Some(guard) = self.guard.take() {
             guard.abort();
         }
+        self.forget_lock()
+    }
+
+    /// Forgets a lost lock. Returns the stripes that were claimed under it.
+    fn forget_lock(&mut self) -> BTreeSet<StripeId> {
         self.lock = None;
+        self.turn.end(Instant::now());
         self.upkeep.clear();
         std::mem::take(&mut self.stripes)
     }
@@ -239,6 +259,7 @@ impl Claims {
         if let Some(lock) = self.lock.take().and_then(Arc::into_inner) {
             lock.release().await;
         }
+        self.turn.end(Instant::now());
     }
 }
 
@@ -250,9 +271,7 @@ async fn guard(claims: Arc<Mutex<Claims>>, teller: Teller, lock: Arc<Lock>) {
     let stripes = {
         let mut claims = claims.lock().await;
         claims.guard = None;
-        claims.lock = None;
-        claims.upkeep.clear();
-        std::mem::take(&mut claims.stripes)
+        claims.forget_lock()
     };
     teller.tell(stripes.into_iter().map(StoreChange::ClaimLost).collect());
 }

@@ -6,7 +6,7 @@
 //! since the volume may have been deleted meanwhile. But if the servers of most of its shards are down, the
 //! state of the volume is reported as unknown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::Encoding;
 use serde::{Deserialize, Serialize};
@@ -32,9 +32,14 @@ struct Record {
     origins: BTreeMap<u8, String>,
 }
 
-/// The records as last written.
+/// The records of all volumes.
 #[derive(Default)]
-pub(super) struct Homes(BTreeMap<u32, Record>);
+pub(super) struct Homes {
+    /// The records as last written.
+    recorded: BTreeMap<u32, Record>,
+    /// Volumes whose records could not be written.
+    unwritten: BTreeSet<u32>,
+}
 
 impl Record {
     fn of(collection: &str, encoding: Encoding, generation: &Generation) -> Self {
@@ -66,39 +71,44 @@ impl Record {
 }
 
 impl State {
-    /// Records the locations of the shards of changed volumes.
+    /// Records the locations of the shards of changed volumes, and of those whose records could not be written before.
     pub(super) fn keep_homes(&mut self, volumes: impl IntoIterator<Item = u32>) {
-        let mut writes = Vec::new();
-        for id in volumes {
+        let changed: BTreeSet<u32> =
+            volumes.into_iter().chain(std::mem::take(&mut self.homes.unwritten)).collect();
+        let (mut writes, mut records) = (Vec::new(), Vec::new());
+        for id in changed {
             let key = format!("{PREFIX}{id}");
             let volume = self.view.volumes().get(id);
             match volume.map(|volume| (&volume.collection, volume.current())) {
                 Some((collection, Some((encoding, generation)))) => {
                     let record = Record::of(collection, encoding, generation);
-                    if self.homes.0.get(&id) != Some(&record) {
+                    if self.homes.recorded.get(&id) != Some(&record) {
                         let value = serde_json::to_value(&record).expect("plain numbers and text");
                         writes.push(RecordWrite::Put(key, value));
-                        self.homes.0.insert(id, record);
+                        records.push((id, Some(record)));
                     }
                 }
                 Some((_, None)) => {} // It is unknown which encoding is current, so the record stays.
-                None if self.homes.0.remove(&id).is_some() => {
+                None if self.homes.recorded.contains_key(&id) => {
                     writes.push(RecordWrite::Remove(key));
+                    records.push((id, None));
                 }
                 None => {}
             }
         }
-        self.write_homes(&writes);
-    }
-
-    fn write_homes(&mut self, writes: &[RecordWrite]) {
         if writes.is_empty() {
             return;
         }
         let term = self.ledger.term();
-        for done in self.ledger.write_all(term, writes) {
-            if let Err(error) = done {
-                return tracing::error!(%error, "cannot record the locations of shards");
+        let done = self.ledger.write_all(term, &writes);
+        for ((id, record), done) in records.into_iter().zip(done) {
+            match (done, record) {
+                (Err(error), _) => {
+                    tracing::error!(volume = id, %error, "cannot record the locations of a volume's shards; trying again");
+                    self.homes.unwritten.insert(id);
+                }
+                (Ok(_), Some(record)) => drop(self.homes.recorded.insert(id, record)),
+                (Ok(_), None) => drop(self.homes.recorded.remove(&id)),
             }
         }
     }
@@ -116,7 +126,7 @@ impl Knowledge {
             let id = key.strip_prefix(PREFIX).and_then(|id| id.parse::<u32>().ok());
             let Some((id, record)) = id.zip(serde_json::from_value::<Record>(value).ok()) else { continue };
             state.view.recall(id, Encoding(record.encoding), record.kept());
-            state.homes.0.insert(id, record);
+            state.homes.recorded.insert(id, record);
         }
         Ok(())
     }

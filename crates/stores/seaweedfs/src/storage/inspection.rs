@@ -305,7 +305,7 @@ impl Shared {
 
     /// Returns the disk numbers to use in copy requests. The first is 0, which lets the server choose the
     /// disk.
-    fn disks_of(&self, server: &ServerId) -> Vec<u32> {
+    pub(super) fn disks_of(&self, server: &ServerId) -> Vec<u32> {
         let state = self.known.state();
         let disks = state.view.volumes().servers().get(server).map(|server| &server.disks);
         [0].into_iter()
@@ -371,7 +371,7 @@ impl Shared {
     }
 }
 
-async fn bring(
+pub(super) async fn bring(
     server: &VolumeServer,
     name: &VolumeName,
     files: &[SmallFile],

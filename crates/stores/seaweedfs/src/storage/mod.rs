@@ -9,6 +9,7 @@
 
 mod asking;
 mod claims;
+mod deletions;
 mod encoding_files;
 mod homes;
 mod inspection;
@@ -19,6 +20,7 @@ mod server_nodes;
 mod side_files;
 mod small_files;
 mod state;
+mod turn;
 mod view;
 mod watching;
 mod withdrawals;

@@ -110,6 +110,7 @@ impl Shared {
         };
         let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
         self.known.state().forget_withdrawal(&Withdrawal::new(&shard, server));
+        self.receive_deletions(&volume, shard.shard, server).await;
         if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
             tracing::warn!(block = %name, %server, why, "cannot put a shard into service");
             match origin {
@@ -251,6 +252,8 @@ impl Shared {
             connection.unmount(&shard.volume, &[shard.shard]).await.map_err(|error| error.to_string())?;
             self.known.refresh(shard.volume.id()).await?;
         }
+        // From now on, no server sends a deletion for this shard here.
+        self.hand_over_deletions(&shard.volume, shard.shard, server).await?;
         self.refresh_locations(&shard.volume).await;
         Ok(())
     }

@@ -14,9 +14,9 @@ pub(super) struct ServerNodes {
     /// Node IDs of volume servers, with or without a helper.
     nodes: BTreeMap<ServerId, NodeId>,
     service: ServiceReport,
-    /// The number of volumes on each server that are not erasure-coded, as last reported. Servers that have
-    /// disconnected keep theirs.
-    plain_volumes: BTreeMap<NodeId, usize>,
+    /// The volumes on each server that are not erasure-coded, as last reported. Servers that have disconnected
+    /// keep theirs.
+    plain_volumes: BTreeMap<NodeId, OtherData>,
     is_plain_told: bool,
 }
 
@@ -37,6 +37,16 @@ impl ServerNodes {
         self.plain_volumes.remove(&node);
     }
 
+    /// Loads the nodes that had other volumes when an earlier coordinator last saw them.
+    pub fn recall_plain_volumes(&mut self, nodes: BTreeMap<NodeId, OtherData>) {
+        self.plain_volumes = nodes;
+    }
+
+    /// Returns the nodes with volumes that are not erasure-coded.
+    pub fn plain_volumes(&self) -> &BTreeMap<NodeId, OtherData> {
+        &self.plain_volumes
+    }
+
     /// Returns the server with this node ID.
     pub fn server(&self, node: NodeId) -> Option<&ServerId> {
         self.nodes.iter().find(|(_, other)| **other == node).map(|(server, _)| server)
@@ -52,16 +62,17 @@ impl ServerNodes {
     pub fn tell_service(&mut self, connected: &BTreeMap<ServerId, Server>) -> Vec<StoreChange> {
         let now: BTreeSet<NodeId> = connected.keys().filter_map(|id| self.node(id)).collect();
         let mut changes = self.service.update(now);
-        let plain =
-            connected.iter().filter_map(|(id, server)| Some((self.node(id)?, server.plain_volumes.len())));
         let mut now = self.plain_volumes.clone();
-        now.extend(plain);
-        now.retain(|_, volumes| *volumes > 0);
+        for (id, server) in connected {
+            let Some(node) = self.node(id) else { continue };
+            match server.plain_volumes.len() {
+                0 => drop(now.remove(&node)),
+                volumes => drop(now.insert(node, data(volumes))),
+            }
+        }
         if now != self.plain_volumes || !(self.is_plain_told || now.is_empty()) {
             self.is_plain_told = true;
-            changes.push(StoreChange::Needed(
-                now.iter().map(|(&node, &volumes)| (node, data(volumes))).collect(),
-            ));
+            changes.push(StoreChange::Needed(now.clone()));
             self.plain_volumes = now;
         }
         changes
@@ -82,5 +93,43 @@ fn data(volumes: usize) -> OtherData {
         },
         next_step: "move the volumes to other servers, for example with volumeServer.evacuate in weed shell"
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(volumes: impl IntoIterator<Item = u32>) -> Server {
+        Server {
+            address: "10.0.0.1:8080".parse().expect("an address"),
+            data_center: "d".to_owned(),
+            rack: "r".to_owned(),
+            disks: BTreeMap::new(),
+            free_volumes: 5,
+            plain_volumes: volumes.into_iter().collect(),
+        }
+    }
+
+    fn needed(changes: &[StoreChange]) -> Option<Vec<NodeId>> {
+        changes.iter().find_map(|change| match change {
+            StoreChange::Needed(nodes) => Some(nodes.keys().copied().collect()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn the_ordinary_volumes_of_a_server_that_is_down_are_known_after_a_restart() {
+        let (id, node) = (ServerId("10.0.0.1:8080".to_owned()), NodeId(4));
+        let mut before = ServerNodes::default();
+        before.number(id.clone(), node);
+        before.tell_service(&BTreeMap::from([(id.clone(), server([1, 2]))]));
+        let mut nodes = ServerNodes::default();
+        nodes.recall_plain_volumes(before.plain_volumes().clone());
+        assert_eq!(needed(&nodes.tell_service(&BTreeMap::new())), Some(vec![node]), "it is down");
+        nodes.number(id.clone(), node);
+        nodes.tell_service(&BTreeMap::from([(id.clone(), server([2]))]));
+        assert!(nodes.plain_volumes()[&node].what.starts_with("1 volume"));
+        assert_eq!(needed(&nodes.tell_service(&BTreeMap::from([(id, server([]))]))), Some(vec![]));
     }
 }

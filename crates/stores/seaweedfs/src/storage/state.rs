@@ -154,6 +154,7 @@ impl State {
         self.keep_homes(changes.iter().filter_map(Change::volume).collect::<BTreeSet<u32>>());
         let volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
         let service = self.view.tell_service();
+        self.ledger.note_needed(self.view.nodes().plain_volumes());
         // Report a server before its shards when it arrives, and after them when it leaves.
         let (came, went): (Vec<_>, Vec<_>) =
             service.into_iter().partition(|change| matches!(change, StoreChange::Service(_, true)));
@@ -211,12 +212,15 @@ impl Knowledge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the missing and corrupt copies that earlier coordinators recorded.
+    /// Loads the missing and corrupt copies, and the nodes with volumes that are not erasure-coded, which
+    /// earlier coordinators recorded.
     ///
     /// # Errors
     /// [`CatalogError`].
-    pub fn recall_bad(&self) -> Result<(), CatalogError> {
+    pub fn recall(&self) -> Result<(), CatalogError> {
         let mut state = self.state();
+        let needed = state.ledger.recall_needed()?;
+        state.view.recall_plain_volumes(needed);
         for (stripe, index, node, bad) in state.ledger.bad_copies()? {
             state.view.set_state(&stripe, index, node, bad);
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use attached::{BadCopies, CopyId};
 use codes::{BlockIndex, CodeSpec, RsFamily};
 use repair::{BlockId, NodeId, StripeId};
-use store_api::{BlockRecord, BlockState, Replica, StoreChange, StripeRecord};
+use store_api::{BlockRecord, BlockState, OtherData, Replica, StoreChange, StripeRecord};
 
 use super::encoding_files::{EncodingFiles, Known};
 use super::server_nodes::ServerNodes;
@@ -88,6 +88,11 @@ impl View {
     /// See [`ServerNodes::forget`].
     pub fn forget_node(&mut self, node: NodeId) {
         self.nodes.forget(node);
+    }
+
+    /// See [`ServerNodes::recall_plain_volumes`].
+    pub fn recall_plain_volumes(&mut self, nodes: BTreeMap<NodeId, OtherData>) {
+        self.nodes.recall_plain_volumes(nodes);
     }
 
     /// Stores the facts read from an encoding's files.

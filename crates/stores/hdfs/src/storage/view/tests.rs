@@ -10,7 +10,14 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn live(reported: u64) -> Standing {
-    Standing { uuid: "u".to_owned(), rack: "/r".to_owned(), live: true, service: Service::Normal, reported }
+    Standing {
+        uuid: "u".to_owned(),
+        rack: "/r".to_owned(),
+        live: true,
+        is_silent: false,
+        service: Service::Normal,
+        reported,
+    }
 }
 
 fn group(bytes: u64) -> BlockGroup {
@@ -22,7 +29,7 @@ fn group(bytes: u64) -> BlockGroup {
 fn listed(without: &[u8]) -> Listed {
     let homes = (0..5).filter(|index| !without.contains(index));
     let homes = homes.map(|index| (index, NodeId(u32::from(index) + 1))).collect();
-    Listed { file: file(), phase: Phase::Old, start: 0, group: group(9000), homes }
+    Listed { file: file(), place: None, phase: Phase::Old, start: 0, group: group(9000), homes }
 }
 
 fn file() -> FileRef {
@@ -85,6 +92,33 @@ fn an_unlisted_block_of_a_live_datanode_becomes_missing() {
 }
 
 #[test]
+fn an_unlisted_block_is_queried_again_before_it_counts_as_missing() {
+    let mut test = ViewTest::new();
+    test.now += PATIENCE; // The DataNodes have reported all blocks by now.
+    assert_eq!(test.list(vec![listed(&[2])]), []);
+    assert_eq!(test.view.waiting(test.now, 9), []);
+    test.now += CONFIRMING;
+    assert_eq!(test.view.waiting(test.now, 9), [listed(&[2])]);
+    assert_eq!(test.view.tell(test.now, [-160]), [], "no later answer lacks it");
+    let changed = test.view.take_groups(test.now, test.now, vec![listed(&[2])], false);
+    assert_eq!(test.view.tell(test.now, changed).len(), 1);
+    assert_eq!((test.block(), test.view.waiting(test.now, 9)), ((Some(3), BlockState::Missing), Vec::new()));
+}
+
+#[test]
+fn a_datanode_serves_when_its_blocks_or_its_losses_are_known() {
+    let mut test = ViewTest::new();
+    test.nodes(&[1, 2, 4, 5], 10);
+    test.list(vec![listed(&[2])]);
+    test.nodes(&[1, 2, 3, 4, 5], 20);
+    assert!(!test.view.nodes().await_listing(test.now));
+    test.now += PATIENCE;
+    assert!(test.view.nodes().await_listing(test.now));
+    assert_eq!(test.view.note_losses(test.now, test.now), BTreeSet::from([-160]));
+    assert_eq!(test.view.tell_service(), [StoreChange::Service(NodeId(3), true)]);
+}
+
+#[test]
 fn a_dead_datanode_keeps_its_blocks() {
     let mut test = ViewTest::new();
     let went = test.nodes(&[1, 2, 4, 5], 10);
@@ -133,8 +167,7 @@ fn an_outdated_answer_is_ignored() {
     let changed = test.view.take_groups(test.now, asked, vec![listed(&[0, 1, 2])], true);
     assert!(changed.is_empty());
     let number = group(9000).number;
-    assert!(test.view.groups().fresh(number, test.now + seconds(1)).is_none());
-    assert!(test.view.groups().fresh(number, asked).is_some());
+    assert_eq!(test.view.groups().get(number).expect("known").listed, listed(&[]));
 }
 
 #[test]
@@ -153,6 +186,24 @@ fn a_bad_copy_is_reported_until_it_is_unlisted() {
     other.homes.push((2, NodeId(1)));
     test.list(vec![other]);
     assert_eq!(test.view.take_gone(), [(stripe, BlockIndex(2), NodeId(3))]);
+}
+
+/// The NameNode does not list a replica that it knows to be corrupt. After a restart it does, as if it were healthy.
+#[test]
+fn a_bad_copy_that_is_listed_again_is_still_bad() {
+    let mut test = ViewTest::new();
+    let stripe = StripeId("group_-160_7".into());
+    let group = test.view.set_state(&stripe, BlockIndex(2), NodeId(3), BlockState::Corrupt);
+    test.view.tell(test.now, group);
+    for _ in 0..3 {
+        test.list(vec![listed(&[2])]);
+    }
+    assert_eq!(test.view.take_gone(), []);
+    test.list(vec![listed(&[])]);
+    assert_eq!(test.block(), (Some(3), BlockState::Corrupt));
+    test.view.set_state(&stripe, BlockIndex(2), NodeId(3), BlockState::Healthy);
+    test.list(vec![listed(&[])]);
+    assert_eq!(test.block(), (Some(3), BlockState::Healthy));
 }
 
 #[test]
@@ -212,6 +263,43 @@ fn a_group_with_unreported_blocks_is_not_reported() {
     let changes = test.list(vec![listed(&[]), told]);
     assert!(matches!(&changes[..], [StoreChange::Stripe(stripe, false)] if stripe.id.0 == "group_-320_7"));
     assert_eq!(test.view.unsettled(), 0);
+}
+
+#[test]
+fn a_removed_group_is_not_waited_for() {
+    let mut test = ViewTest::new();
+    test.list(vec![listed(&[2]), written(Phase::New)]);
+    assert_eq!((test.view.unsettled(), test.view.groups().block_counts().get(&NodeId(1))), (1, Some(&2)));
+    test.view.groups_mut().remove(test.now, &[(-320, 1), (-160, 1)]);
+    assert_eq!(test.view.tell(test.now, []), [StoreChange::StripeGone(StripeId("group_-160_7".into()))]);
+    test.now += CONFIRMING;
+    assert_eq!((test.view.unsettled(), test.view.waiting(test.now, 9)), (0, Vec::new()));
+    assert_eq!(test.view.groups().block_counts().get(&NodeId(1)), Some(&0));
+}
+
+#[test]
+fn only_groups_without_damage_are_plain() {
+    let mut test = ViewTest::new();
+    let is_plain = |test: &ViewTest| !test.view.groups().is_held(-160);
+    assert!(is_plain(&test));
+    test.list(vec![listed(&[2])]);
+    assert!(!is_plain(&test));
+    test.list(vec![listed(&[])]);
+    assert!(is_plain(&test));
+    let stripe = StripeId("group_-160_7".into());
+    for (state, plain) in [(BlockState::Corrupt, false), (BlockState::Healthy, true)] {
+        let group = test.view.set_state(&stripe, BlockIndex(2), NodeId(3), state);
+        assert_eq!(test.view.tell(test.now, group).len(), 1);
+        assert_eq!(is_plain(&test), plain);
+    }
+    // HDFS has moved a block.
+    let mut moved = listed(&[2]);
+    moved.homes.push((2, NodeId(1)));
+    assert_eq!(test.list(vec![moved]).len(), 1);
+    assert_eq!((test.block(), is_plain(&test)), ((Some(1), BlockState::Healthy), true));
+    test.list(Vec::new());
+    assert!(!is_plain(&test), "the next listing may drop it");
+    assert_eq!(test.view.everything(test.now).len(), 6);
 }
 
 #[test]

@@ -27,6 +27,27 @@ final class Answers {
         case "list":
           survey.list(question.rest.split("\t"));
           break;
+        case "walk":
+          survey.walk(question.rest.split("\t"));
+          break;
+        case "snapshots":
+          survey.snapshots(question.rest.split("\t"));
+          break;
+        case "inodes":
+          survey.inodes(question.rest.split(","));
+          break;
+        case "position":
+          new Edits(files.getClient(), lines).position();
+          break;
+        case "edits":
+          new Edits(files.getClient(), lines).since(Long.parseLong(question.rest));
+          break;
+        case "counts":
+          new Losses(files, conf, lines).counts();
+          break;
+        case "losses":
+          new Losses(files, conf, lines).list();
+          break;
         case "nodes":
           survey.nodes();
           break;

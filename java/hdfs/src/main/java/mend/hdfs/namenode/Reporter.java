@@ -25,6 +25,13 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *
  * <pre>
  *   7 list PATH TAB PATH …      all groups of all files below these paths, and all DataNodes
+ *   7 walk PATH TAB PATH …      all groups of these files, and of all files below these folders
+ *   7 snapshots PATH TAB PATH … all groups of files that exist only in snapshots of these folders
+ *   7 inodes INODE,INODE,…      the files among these that exist
+ *   7 position                  the transaction after the last one in the edit log
+ *   7 edits TRANSACTION         what has happened in the namespace since, see {@link Edits}
+ *   8 counts                    how many groups lack blocks
+ *   8 losses                    the groups that lack blocks, see {@link Losses}
  *   8 nodes                     all DataNodes
  *   8 volumes                   all DataNodes, with the folders of live ones
  *   9 group FILE START          the group with byte START of FILE (an inode number or an encoded path)
@@ -36,7 +43,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  */
 public final class Reporter {
   /** The first line of the output, with the protocol version. */
-  private static final String GREETING = "0 ready 3";
+  private static final String GREETING = "0 ready 4";
   private static final int AT_ONCE = 8;
   private static final String PRINCIPAL_KEY = "mend.principal";
   private static final String KEYTAB_KEY = "mend.keytab";

@@ -10,6 +10,7 @@ import java.util.Base64;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSUtilClient;
@@ -36,17 +37,22 @@ import org.apache.hadoop.ipc.RPC;
  * <pre>
  *   safe                        the NameNode is in safe mode, so its data is incomplete
  *   n NUMBER UUID ADDRESS       a DataNode that later lines refer to
- *   d NUMBER RACK live|dead normal|leaving|maintenance REPORTED
- *                               the DataNode's state, and the time of its last block report
+ *   d NUMBER RACK live|silent|dead normal|leaving|maintenance REPORTED
+ *                               the DataNode's state, and the time of its last block report; silent: the
+ *                               NameNode still takes it for live, but has had no heartbeat for a while
  *   v NUMBER FOLDER             a folder of a DataNode
  *   w NUMBER WHY                the DataNode does not report its folders, and why
+ *   missing PATH                the encoded path of a folder to list that does not exist
  *   a FOLDERS FILES             progress of a walk
+ *   f PATH                      the encoded path of the folder of the files that follow
+ *   i FILE NAME open|closed     a file whose groups follow: its encoded name, and whether it is being written
+ *   y FILE                      the file exists
  *   p FILE PATH                 a file that exists only in a snapshot: its encoded path
  *   s FOLDERS SNAPSHOTS FILES   numbers of snapshottable folders, of snapshots, and of files only in them
  *   x PATH WHY                  files that exist only in snapshots of this folder are omitted, and why
- *   g FILE START GROUP STAMP BYTES POLICY open|new|old INDEX:NUMBER,…
+ *   g FILE START GROUP STAMP BYTES POLICY open|new|old INDEX:NUMBER,… [corrupt]
  *                               a complete group, whether its file is open or was closed recently,
- *                               and the holders of its blocks
+ *                               and the holders of its blocks; corrupt: corrupt replicas are among them
  *   t INDEX TOKEN               a token for an internal block, in base64: a secret
  * </pre>
  */
@@ -55,6 +61,12 @@ final class Survey {
   private static final int DATANODE_LIMIT_MS = 10_000;
   /** DataNodes report their blocks within this time, unless the NameNode is very busy. */
   private static final long NEW_MS = 60_000;
+  /**
+   * A DataNode without a heartbeat for this long is silent, or without as many heartbeats. HDFS calls it stale
+   * after the same time (dfs.namenode.stale.datanode.interval), but dead only after ten minutes.
+   */
+  private static final long SILENT_MS = 30_000;
+  private static final long SILENT_HEARTBEATS = 10;
 
   private final DistributedFileSystem files;
   private final DFSClient client;
@@ -77,7 +89,11 @@ final class Survey {
    * decoded path of a file in a snapshot.
    */
   static String path(String file) {
-    return file.startsWith("%2F") ? URLDecoder.decode(file, StandardCharsets.UTF_8) : BY_INODE + file;
+    return file.startsWith("%2F") ? decoded(file) : BY_INODE + file;
+  }
+
+  private static String decoded(String path) {
+    return URLDecoder.decode(path, StandardCharsets.UTF_8);
   }
 
   /** Reports all DataNodes. */
@@ -94,14 +110,25 @@ final class Survey {
   }
 
   private void tell(DatanodeReportType which, String word) throws IOException {
-    for (DatanodeInfo node : client.datanodeReport(which)) {
+    DatanodeInfo[] nodes = client.datanodeReport(which);
+    for (DatanodeInfo node : nodes) {
+      clock.heard(node.getLastUpdate());
+    }
+    for (DatanodeInfo node : nodes) {
       if (node.getDatanodeUuid() == null || node.getDatanodeUuid().isEmpty()) {
         continue; // The include file (dfs.hosts) names it, but it has not registered since the NameNode started.
       }
       String rack = plain(node.getNetworkLocation());
-      clock.heard(node.getLastUpdate());
-      lines.add("d " + number(node) + " " + rack + " " + word + " " + service(node) + " " + node.getLastBlockReportTime());
+      String heard = which == DatanodeReportType.LIVE && isSilent(node) ? "silent" : word;
+      lines.add("d " + number(node) + " " + rack + " " + heard + " " + service(node) + " " + node.getLastBlockReportTime());
     }
+  }
+
+  /** Whether the NameNode has had no heartbeat of a DataNode for a while, but has heard from others. */
+  private boolean isSilent(DatanodeInfo node) {
+    long everyS = conf.getTimeDuration("dfs.heartbeat.interval", 3, TimeUnit.SECONDS);
+    long limitMs = Math.max(SILENT_MS, SILENT_HEARTBEATS * TimeUnit.SECONDS.toMillis(everyS));
+    return !clock.isWithin(limitMs, node.getLastUpdate());
   }
 
   private static String service(DatanodeInfo node) {
@@ -146,11 +173,44 @@ final class Survey {
   void list(String[] folders) throws IOException {
     nodes();
     for (String folder : folders) {
-      walk(folder, false);
+      if (client.getFileInfo(folder) == null) {
+        lines.add("missing " + encoded(folder));
+      } else {
+        walk(folder, false);
+      }
     }
     // Snapshots come last, so that a file that is deleted during the walk is found in its snapshot.
     Snapshots snapshots = new Snapshots(files, lines, this::tellProgress);
     snapshots.eachDeleted(folders, path -> walk(path, true));
+    tellSafeMode(); // Another NameNode may have taken over during the walk.
+  }
+
+  /** Reports all groups of these files, and of all files below these folders; ignores those that do not exist. */
+  void walk(String[] paths) throws IOException {
+    tellSafeMode();
+    for (String path : paths) {
+      walk(decoded(path), false);
+    }
+  }
+
+  /** Reports all groups of files that exist only in snapshots of these folders. */
+  void snapshots(String[] folders) throws IOException {
+    tellSafeMode();
+    new Snapshots(files, lines, this::tellProgress).eachDeleted(folders, path -> walk(path, true));
+  }
+
+  /** Reports which of these files exist outside of snapshots. */
+  void inodes(String[] inodes) throws IOException {
+    for (String inode : inodes) {
+      try {
+        if (client.getFileInfo(BY_INODE + inode) != null) {
+          lines.add("y " + inode);
+        }
+      } catch (FileNotFoundException gone) {
+        // Not reported.
+      }
+      tellProgress();
+    }
   }
 
   /** Reports the groups of a file or of all files below a folder; returns the number of files with groups. */
@@ -170,6 +230,7 @@ final class Survey {
    */
   private long listFolder(String folder, Deque<String> left, boolean isInSnapshot) throws IOException {
     long told = 0;
+    boolean isTold = false;
     byte[] after = HdfsFileStatus.EMPTY_NAME;
     DirectoryListing listing;
     foldersSeen++;
@@ -186,10 +247,15 @@ final class Survey {
         if (status.isDirectory()) {
           left.push(status.getFullName(folder));
         } else if (status instanceof HdfsLocatedFileStatus && status.getErasureCodingPolicy() != null) {
-          if (isInSnapshot) {
-            lines.add("p " + status.getFileId() + " " + encoded(status.getFullName(folder)));
-          }
           LocatedBlocks blocks = ((HdfsLocatedFileStatus) status).getLocatedBlocks();
+          String path = status.getFullName(folder);
+          if (isInSnapshot) {
+            lines.add("p " + status.getFileId() + " " + encoded(path));
+          } else {
+            isTold = isTold || tellFolder(path);
+            lines.add("i " + status.getFileId() + " " + encoded(path.substring(path.lastIndexOf('/') + 1)) + " "
+                + (blocks.isUnderConstruction() ? "open" : "closed"));
+          }
           boolean isNew = clock.isWithin(NEW_MS, status.getModificationTime());
           tell(status.getFileId(), status.getErasureCodingPolicy(), blocks, isNew);
           told++;
@@ -200,6 +266,13 @@ final class Survey {
       after = listing.getLastName();
     } while (listing.hasMore());
     return told;
+  }
+
+  /** Reports the folder of a file; returns true. */
+  private boolean tellFolder(String path) {
+    int end = path.lastIndexOf('/');
+    lines.add("f " + encoded(end == 0 ? "/" : path.substring(0, end)));
+    return true;
   }
 
   private void tellProgress() {
@@ -272,7 +345,9 @@ final class Survey {
     ExtendedBlock group = block.getBlock();
     lines.add("g " + file + " " + block.getStartOffset() + " " + group.getBlockId() + " " + group.getGenerationStamp()
         + " " + group.getNumBytes() + " " + plain(policy.getName()) + " " + phase + " "
-        + (nodes.length == 0 ? "-" : homes));
+        + (nodes.length == 0 ? "-" : homes)
+        // If a group has too few live replicas, the NameNode lists its corrupt replicas too.
+        + (block.isCorrupt() ? " corrupt" : ""));
   }
 
   private int number(DatanodeInfo node) {

@@ -1,5 +1,6 @@
 package org.apache.hadoop.hdfs.server.datanode.erasurecode;
 
+import java.io.IOException;
 import java.lang.reflect.Field;
 import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -72,7 +73,7 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
 
   private void offer(StripedBlockReconstructor task) {
     long startNs = System.nanoTime();
-    ReconstructionCommand command;
+    ReconstructionCommand command = null;
     boolean made;
     try {
       command = new ReconstructionCommand(task);
@@ -81,6 +82,13 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
       if (repairer.isContradictory(task.getBlockGroup())) {
         LOG.error(
             "{} is not reconstructed, because its blocks contradict each other; see mend status for the next step: {}",
+            task.getBlockGroup(), problem.toString());
+        endTransfer(task);
+        dataNode.getMetrics().incrECFailedReconstructionTasks();
+        return;
+      }
+      if (command != null && holdsAnother(command)) {
+        LOG.warn("{} is not reconstructed, because this DataNode has another block of the group by now: {}",
             task.getBlockGroup(), problem.toString());
         endTransfer(task);
         dataNode.getMetrics().incrECFailedReconstructionTasks();
@@ -97,6 +105,28 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
       long ms = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startNs);
       LOG.info("Mend reconstructed blocks {} of {} in {} ms", command.lost(), task.getBlockGroup(), ms);
     }
+  }
+
+  /**
+   * Whether this DataNode has a block of the group that the command does not rebuild here. The NameNode lists only
+   * one block of a group for each storage, so another one would never be listed, and never be deleted.
+   */
+  private boolean holdsAnother(ReconstructionCommand command) {
+    ExtendedBlock group = command.group();
+    int blocks = command.policy().getNumDataUnits() + command.policy().getNumParityUnits();
+    for (int index = 0; index < blocks; index++) {
+      try {
+        boolean isMadeHere = command.lost().contains(index)
+            && command.target(index).getDatanodeUuid().equals(dataNode.getDatanodeUuid());
+        if (!isMadeHere
+            && dataNode.getFSDataset().getStoredBlock(group.getBlockPoolId(), group.getBlockId() + index) != null) {
+          return true;
+        }
+      } catch (IOException problem) {
+        LOG.debug("cannot look for block {} of {}", index, group, problem);
+      }
+    }
+    return false;
   }
 
   /** Updates the counters in the same way as HDFS after its own tasks. */

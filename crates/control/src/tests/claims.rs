@@ -1,0 +1,34 @@
+//! Helpers that list blocks that are newer than the catalog.
+
+use super::*;
+use crate::commands::{CatalogCommand, NodeCommand};
+use views::AcceptRequest;
+
+/// Two helpers list blocks of a newer stripe and go down, and the coordinator restarts.
+#[test]
+fn claims_count_while_their_helpers_are_down_and_the_coordinator_restarts() {
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 1);
+    let claimants = ["h5", "h6"];
+    for (name, index) in claimants.iter().zip(0..) {
+        cluster.node(name).disk.insert(BlockId(format!("77-zzzzzz.{index}")), 4096);
+        cluster.kill(name);
+        cluster.start(name);
+    }
+    assert!(cluster.status().summary.contains("STOPPED"), "{}", cluster.status().summary);
+    claimants.iter().for_each(|name| cluster.kill(name));
+    cluster.restart();
+    ["h1", "h2", "h3", "h4"].iter().for_each(|name| cluster.start(name));
+    cluster.wait(Duration::from_secs(60));
+    assert!(cluster.status().summary.contains("STOPPED"), "{}", cluster.status().summary);
+    let error = cluster.begin("g", 8192).unwrap_err().to_string();
+    assert!(error.contains("newer"), "{error}");
+    let answer = cluster.ask(|reply| NodeCommand::SafeToRemove(vec!["h6".into()], reply)).unwrap();
+    assert!(!answer.safe, "{answer:?}");
+    let request = AcceptRequest::default();
+    cluster.ask(|reply| CatalogCommand::Accept(request, reply)).unwrap();
+    cluster.restart();
+    ["h1", "h2", "h3", "h4"].iter().for_each(|name| cluster.start(name));
+    cluster.wait(Duration::from_secs(60));
+    cluster.begin("g", 8192).unwrap();
+}

@@ -1,0 +1,153 @@
+//! Tests with a store whose disk is slow or fails.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Condvar, Mutex};
+
+use repair::wire::control::HeldBlock;
+use repair::{LocalBlock, Sink};
+use store_api::{BlockReader, Delivery, Gate, Sinks, Sources};
+use tokio::time::timeout;
+
+use super::*;
+use crate::local::Local;
+use crate::outbox::{Outgoing, outbox};
+use crate::removals::Removals;
+use crate::rendezvous::Rendezvous;
+use crate::workers::Workers;
+
+/// A store whose operations fail with the given error codes.
+#[derive(Default)]
+struct Faulty {
+    /// The errors of each block's descriptions, the last one first. A block without an entry is intact.
+    errors: Mutex<BTreeMap<BlockId, Vec<i32>>>,
+    /// The error of the list of all blocks.
+    list_error: Option<i32>,
+    /// Whether writes to the disk stall.
+    stalls: Mutex<bool>,
+    resumed: Condvar,
+}
+
+impl Sources for Faulty {
+    fn open(&self, _: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+        unreachable!("no block is read")
+    }
+}
+
+impl Sinks for Faulty {
+    fn deliver(&self, _: &Sink) -> Result<Delivery, BlockError> {
+        unreachable!("no block is stored")
+    }
+}
+
+impl Blocks for Faulty {
+    fn verify(&self, _: &BlockId, _: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        unreachable!("no block is verified")
+    }
+
+    fn remove(&self, _: &BlockId) -> Result<bool, BlockError> {
+        unreachable!("no block is removed")
+    }
+
+    fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+        if let Some(code) = self.list_error {
+            return Err(failed(code));
+        }
+        Ok(["a", "b", "c"].map(|name| HeldBlock { id: BlockId(name.to_owned()), bytes: 1 }).to_vec())
+    }
+
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        match self.errors.lock().unwrap().get_mut(block).and_then(Vec::pop) {
+            Some(code) => Err(failed(code)),
+            None => Ok(Description { id: block.clone(), bytes: 1, digest: None, label: None }),
+        }
+    }
+
+    fn free_bytes(&self) -> Result<u64, BlockError> {
+        Ok(7)
+    }
+
+    fn check_writable(&self) -> Result<(), BlockError> {
+        let (stalls, limit) = (self.stalls.lock().unwrap(), Duration::from_secs(20));
+        drop(self.resumed.wait_timeout_while(stalls, limit, |stalls| *stalls).unwrap());
+        Err(failed(libc::EROFS))
+    }
+}
+
+fn failed(code: i32) -> BlockError {
+    BlockError::Io { path: "a.crc".to_owned(), source: io::Error::from_raw_os_error(code) }
+}
+
+async fn queries(blocks: Arc<Faulty>) -> (Queries, Outgoing) {
+    let (reports, outgoing) = outbox();
+    let local = Local::Store(blocks.clone());
+    let engine = Engine::new(local, Rendezvous::within(64), reports.clone(), Workers::here());
+    let removals = Removals::default().next_connection().await;
+    (Queries::new(blocks, reports, engine, WriteChecks::default(), removals), outgoing)
+}
+
+async fn next(outgoing: &mut Outgoing) -> Option<FromNode> {
+    timeout(Duration::from_secs(2), outgoing.recv()).await.ok().flatten()
+}
+
+/// Pings until there is an answer; returns the problem in it.
+async fn write_problem(queries: &Queries, outgoing: &mut Outgoing) -> Option<String> {
+    // A ping that arrives just before the last one counts as answered gets no answer.
+    for _ in 0..50 {
+        queries.handle(ToNode::Ping);
+        let answer = timeout(Duration::from_millis(100), outgoing.recv()).await;
+        if let Ok(Some(FromNode::Pong { write_problem, .. })) = answer {
+            return write_problem;
+        }
+    }
+    panic!("no answer to 50 pings")
+}
+
+#[tokio::test]
+async fn pings_are_answered_while_a_write_stalls() {
+    let blocks = Arc::new(Faulty { stalls: Mutex::new(true), ..Faulty::default() });
+    let (queries, mut outgoing) = queries(blocks.clone()).await;
+    for _ in 0..3 {
+        assert_eq!(write_problem(&queries, &mut outgoing).await, None);
+    }
+    *blocks.stalls.lock().unwrap() = false;
+    blocks.resumed.notify_all();
+    let mut problem = None;
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        problem = problem.or(write_problem(&queries, &mut outgoing).await);
+    }
+    assert!(problem.expect("the check has ended").contains("a.crc"));
+}
+
+/// Describes blocks, one of which fails with these errors. Returns the names that arrive; `None` if the last
+/// message never comes.
+async fn described(errors: &[i32]) -> Option<Vec<String>> {
+    let blocks = Arc::new(Faulty::default());
+    blocks.errors.lock().unwrap().insert(BlockId("b".to_owned()), errors.to_vec());
+    let (queries, mut outgoing) = queries(blocks).await;
+    queries.handle(ToNode::Describe { ask: 1 });
+    match next(&mut outgoing).await? {
+        FromNode::Described { blocks, last: true, .. } => {
+            Some(blocks.into_iter().map(|block| block.id.0).collect())
+        }
+        other => panic!("unexpected: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_unreadable_description_is_omitted_after_three_attempts() {
+    let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+    assert_eq!(described(&[libc::EIO; 2]).await, names(&["a", "b", "c"]));
+    assert_eq!(described(&[libc::EIO; 3]).await, names(&["a", "c"]));
+    assert_eq!(described(&[libc::EACCES]).await, names(&["a", "c"]));
+    assert_eq!(described(&[libc::EMFILE; 3]).await, None, "the machine has too few descriptors");
+}
+
+#[tokio::test]
+async fn a_list_that_fails_is_reported() {
+    let blocks = Arc::new(Faulty { list_error: Some(libc::EMFILE), ..Faulty::default() });
+    let (queries, mut outgoing) = queries(blocks).await;
+    queries.handle(ToNode::List { ask: 7 });
+    assert!(matches!(next(&mut outgoing).await, Some(FromNode::ListFailed { ask: 7, .. })));
+}

@@ -1,0 +1,199 @@
+//! Figures that are simulated instead of measured: they need no network and no quiet machine. The same commit
+//! gives the same page, except for the processor times of `fastpr-6`, which are measured.
+
+mod fastpr;
+mod fastpr_lrc;
+mod links;
+mod pipe_s;
+
+use std::fmt::Write;
+
+use crate::command::{Folders, write_page};
+use crate::error::LabError;
+use crate::figure::plot::Chart;
+use crate::machine::Machine;
+use crate::report::markdown_table;
+use crate::run::Say;
+
+/// All simulated figures, in the order in which `list` prints them, each with the module that has its points.
+static ALL: [(&str, Simulated); 10] = [
+    ("fastpr", fastpr::SCATTERED),
+    ("fastpr", fastpr::STANDBYS),
+    ("fastpr", fastpr::STRIPES),
+    ("fastpr", fastpr::PACKETS),
+    ("fastpr", fastpr::BANDWIDTH),
+    ("fastpr", fastpr::SETS),
+    ("fastpr_lrc", fastpr_lrc::LRC),
+    ("links", links::RACKS),
+    ("links", links::REGIONS),
+    ("pipe_s", pipe_s::PIPE_S),
+];
+
+/// A simulated figure.
+pub(super) struct Simulated {
+    pub(super) name: &'static str,
+    pub(super) paper: &'static str,
+    pub(super) title: &'static str,
+    /// How our set-up differs from the paper's.
+    note: &'static str,
+    /// The paths on which the figure depends, in addition to the module that has its points.
+    paths: &'static [&'static str],
+    /// Whether processor times are measured, so that the page names the machine.
+    is_timed: bool,
+    simulate: fn() -> Results,
+}
+
+/// The results of a simulation.
+struct Results {
+    /// A summary of the results, and the reasons for differences to the paper's.
+    findings: String,
+    claims: Vec<Claim>,
+    tables: Vec<Table>,
+    y: &'static str,
+    ticks: Vec<String>,
+    series: Series,
+}
+
+/// The bars of a drawing: for each colour a name, and for its bars the tick and the height.
+type Series = Vec<(String, Vec<(usize, f64)>)>;
+
+/// A number of the paper and ours.
+struct Claim {
+    text: String,
+    /// The paper's number, as printed; empty for a number of ours that the paper does not have.
+    paper: &'static str,
+    here: String,
+}
+
+struct Table {
+    heading: &'static str,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Claim {
+    fn new(text: impl Into<String>, paper: &'static str, here: impl Into<String>) -> Self {
+        Self { text: text.into(), paper, here: here.into() }
+    }
+}
+
+/// Returns all simulated figures.
+pub(super) fn all() -> impl Iterator<Item = &'static Simulated> {
+    ALL.iter().map(|(_, figure)| figure)
+}
+
+/// Returns the figure of this name.
+pub(super) fn named(name: &str) -> Option<&'static Simulated> {
+    all().find(|figure| figure.name == name)
+}
+
+/// Returns the paths on which the figure of this name depends.
+pub(super) fn paths_of(name: &str) -> Option<Vec<String>> {
+    let (module, figure) = ALL.iter().find(|(_, figure)| figure.name == name)?;
+    let points = format!("crates/lab/src/figure/simulated/{module}.rs");
+    Some(figure.paths.iter().map(|&path| path.to_owned()).chain([points]).collect())
+}
+
+impl Simulated {
+    /// Simulates the figure, and writes its table and its drawing.
+    pub(super) fn measure(&self, folders: &Folders, say: Say<'_>) -> Result<(), LabError> {
+        let Self { name, paper, title, .. } = self;
+        say(&format!("== {name}: {title}"));
+        let results = (self.simulate)();
+        let page = folders.page(name, "md");
+        write_page(&page, &self.page(&results, &Machine::this()))?;
+        say(&format!("{}", page.display()));
+        let chart = Chart {
+            title: &format!("{paper}: {title}"),
+            x: "",
+            y: results.y,
+            ticks: results.ticks,
+            series: results.series,
+            bars: true,
+        };
+        chart.draw(&folders.page(name, "svg"))
+    }
+
+    fn page(&self, results: &Results, machine: &Machine) -> String {
+        let Self { name, paper, title, note, is_timed, .. } = self;
+        let origin = match is_timed {
+            true => format!(". {}", machine.summary()),
+            false => format!(", commit {}.", machine.commit),
+        };
+        let mut text = format!(
+            "# {paper}: {title}\n\n![{title}]({name}.svg)\n\n{note}\n\nSimulated by `mend lab figure \
+             {name}`{origin}\n\n{}\n\n{}\n\n",
+            results.findings,
+            super::CLAIMS
+        );
+        let claims: Vec<Vec<String>> = results
+            .claims
+            .iter()
+            .map(|claim| vec![claim.text.clone(), claim.paper.to_owned(), claim.here.clone()])
+            .collect();
+        text += &markdown_table(&["what", "paper", "here"], &claims);
+        for Table { heading, columns, rows } in &results.tables {
+            write!(text, "\n## {heading}\n\n{}", markdown_table(columns, rows)).expect("text takes all");
+        }
+        text
+    }
+}
+
+/// Returns a fraction as a percentage.
+fn percent(fraction: f64) -> String {
+    format!("{:.1}%", fraction * 100.0)
+}
+
+/// Returns the range of some fractions as percentages.
+fn percents(fractions: impl IntoIterator<Item = f64>) -> String {
+    let (low, high) = fractions
+        .into_iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    match (percent(low), percent(high)) {
+        (low, high) if low == high => low,
+        (low, high) => format!("{low} to {high}"),
+    }
+}
+
+fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let values: Vec<f64> = values.into_iter().collect();
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Runs `work` for each seed on a thread of its own, and returns the results in the order of the seeds.
+fn for_seeds<T: Send>(seeds: std::ops::RangeInclusive<u64>, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = seeds.map(|seed| scope.spawn(move || work(seed))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a panic has been printed")).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_state_their_commit_and_claims() {
+        let results = Results {
+            findings: "Found.".to_owned(),
+            claims: vec![Claim::new("less", "9%", percents([0.07, 0.08]))],
+            tables: vec![Table { heading: "All", columns: vec!["a"], rows: vec![vec!["1".to_owned()]] }],
+            y: "s",
+            ticks: Vec::new(),
+            series: Vec::new(),
+        };
+        let machine = Machine { commit: "0123456789ab".to_owned(), ..Machine::this() };
+        let page = ALL[0].1.page(&results, &machine);
+        for text in ["commit 0123456789ab.", "| less | 9%    | 7.0% to 8.0% |", "## All", "(fastpr-1.svg)"] {
+            assert!(page.contains(text), "{text} is not in {page}");
+        }
+        let timed = named("fastpr-6").unwrap().page(&results, &machine);
+        assert!(timed.contains(&machine.summary()), "{timed}");
+    }
+
+    #[test]
+    fn seeds_are_in_order() {
+        assert_eq!(for_seeds(1..=4, |seed| seed * seed), [1, 4, 9, 16]);
+    }
+}

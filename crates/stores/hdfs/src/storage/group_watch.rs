@@ -1,0 +1,184 @@
+//! The background task that follows the block groups.
+//!
+//! After one listing, the edit log tells of files, and the NameNode's own lists tell of lost blocks. While both can
+//! be read, all groups are listed rarely, except for some minutes after a DataNode has come or gone, and after a listing
+//! that failed or lacked a folder. Otherwise they are listed again and again, with pauses that bound the load on the
+//! NameNode, and also when a DataNode comes or goes.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::following::{FollowError, Following};
+use super::losses::Losses;
+use super::state::Shared;
+use super::watching::{FullListing, READ_EDITS, list, note};
+use crate::namenode::NameNode;
+
+/// Interval between queries for changes and losses.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// Interval between listings while changes and losses are followed. Blocks that HDFS moves, as its balancer does,
+/// are on no list, so their places become known by a listing, or earlier if a helper misses one. HDFS itself
+/// trusts its DataNodes' reports of changes in the same way, and has them list all blocks every six hours
+/// (`dfs.blockreport.intervalMsec`).
+const RELIST_EVERY: Duration = Duration::from_secs(6 * 3600);
+/// After a DataNode has entered or left service, groups are listed as often as without the edit log for this long.
+/// A DataNode that returns may have old copies of blocks that were rebuilt elsewhere. HDFS then keeps one of the
+/// copies, perhaps the old one, and neither the log nor the lists tell which.
+const UNSETTLED_FOR: Duration = Duration::from_secs(600);
+/// Minimum interval between other listings. Each listing is also followed by a pause of `PEACE_TIMES` times its
+/// duration.
+const LIST_EVERY: Duration = Duration::from_secs(5);
+const PEACE_TIMES: u32 = 20;
+/// The beginning of the remark that changes of the namespace become known only by listings.
+const UNFOLLOWED: &str = "new and deleted files are known only after the next listing of all files, because the \
+                          edit log of HDFS cannot be followed";
+
+/// Follows the block groups until the storage is dropped.
+pub(super) async fn watch_groups(storage: Weak<Shared>, namenode: NameNode) {
+    let mut watch = Watch { namenode, following: None, losses: Losses::default(), last: Last::Failed };
+    loop {
+        // Starts the JVM first, because its startup is not load on the NameNode and must not lengthen the
+        // pause.
+        let _ = watch.namenode.start().await; // The listing below reports the error.
+        let Some(shared) = storage.upgrade() else { return };
+        let began = Instant::now();
+        watch.list(&shared).await;
+        let times = if watch.last == Last::Failed { 1 } else { PEACE_TIMES };
+        let pause = (began.elapsed() * times).max(LIST_EVERY);
+        drop(shared);
+        watch.follow_for(&storage, pause).await;
+    }
+}
+
+struct Watch {
+    namenode: NameNode,
+    /// `None` while the edit log cannot be followed.
+    following: Option<Following>,
+    losses: Losses,
+    last: Last,
+}
+
+/// The result of the last listing of all groups.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Failed,
+    /// Folders to list were missing.
+    Incomplete,
+    Complete,
+}
+
+impl Watch {
+    /// Lists all groups, and starts to follow the edit log if it is not followed yet.
+    async fn list(&mut self, shared: &Arc<Shared>) {
+        let Self { namenode, following, losses, last } = self;
+        losses.step(shared, namenode).await;
+        if losses.are_known() {
+            losses.take_interrupted(); // The listing shows what was missed.
+        }
+        let Some(known) = following else {
+            (*following, *last) = list_and_follow(shared, namenode).await;
+            return;
+        };
+        // Events wait for no listing, which may take long.
+        let listed = tokio::select! {
+            listed = list(shared, namenode) => Some(listed),
+            () = follow(shared, namenode, known, losses) => None,
+        };
+        match listed {
+            Some(listed) => *last = Last::of(listed.as_ref()),
+            None => (*following, *last) = list_and_follow(shared, namenode).await,
+        }
+    }
+
+    /// Follows changes and losses until the next listing is due: after `pause`, or earlier if a change calls for
+    /// one; but rarely while a complete listing would show nothing new.
+    async fn follow_for(&mut self, storage: &Weak<Shared>, pause: Duration) {
+        let began = Instant::now();
+        let mut is_wanted = false;
+        loop {
+            let Some(shared) = storage.upgrade() else { return };
+            is_wanted |= timeout(FOLLOW_EVERY, shared.look.notified()).await.is_ok();
+            let was_followed = self.following.is_some();
+            if let Some(known) = &mut self.following
+                && !step(&shared, &self.namenode, known).await
+            {
+                self.following = None;
+            }
+            self.losses.step(&shared, &self.namenode).await;
+            let is_known = self.following.is_some() && self.losses.are_known();
+            let is_due = match is_known {
+                true if self.last == Last::Complete && is_settled(&shared) => {
+                    began.elapsed() >= pause.max(RELIST_EVERY) || self.losses.take_interrupted()
+                }
+                true => began.elapsed() >= pause,
+                false => began.elapsed() >= pause || (is_wanted && began.elapsed() >= LIST_EVERY),
+            };
+            // If the NameNode deletes edits while files are listed, the next listing would be as useless.
+            let is_gap = was_followed && self.following.is_none() && began.elapsed() >= LIST_EVERY;
+            if is_due || is_gap {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether no DataNode has entered or left service lately.
+fn is_settled(shared: &Shared) -> bool {
+    let changed = shared.state().nodes_changed;
+    changed.is_none_or(|at| shared.now() >= at + UNSETTLED_FOR)
+}
+
+/// Follows changes and losses. Returns when the edit log cannot be followed any more.
+async fn follow(shared: &Arc<Shared>, namenode: &NameNode, following: &mut Following, losses: &mut Losses) {
+    while step(shared, namenode, following).await {
+        losses.step(shared, namenode).await;
+        sleep(FOLLOW_EVERY).await;
+    }
+}
+
+/// Reads the edit log up to its end. Returns `false` if it cannot be followed any more.
+async fn step(shared: &Shared, namenode: &NameNode, following: &mut Following) -> bool {
+    match following.step(shared, namenode).await {
+        Ok(()) => note(shared, READ_EDITS, Ok(())),
+        Err(FollowError::Ask(error)) => note(shared, READ_EDITS, Err(error)),
+        Err(gap @ FollowError::Gap { .. }) => {
+            tracing::warn!("listing all files of HDFS again: {gap}");
+            return false;
+        }
+    }
+    true
+}
+
+/// Lists all DataNodes and block groups. Then starts to follow the edit log from where it ended before the listing,
+/// so that no change is missed. Returns also the result of the listing.
+async fn list_and_follow(shared: &Shared, namenode: &NameNode) -> (Option<Following>, Last) {
+    let from = namenode.position().await;
+    let listed = list(shared, namenode).await;
+    let last = Last::of(listed.as_ref());
+    let Some(FullListing { open, .. }) = listed else {
+        shared.state().note_remarks("following", vec![format!("{UNFOLLOWED}: its last listing failed")]);
+        return (None, last);
+    };
+    let until = namenode.position().await;
+    let (lines, following) = match from.and_then(|from| Ok((from.next, until?.next))) {
+        Ok((from, until)) => (Vec::new(), Some(Following::new(shared, from, until, &open))),
+        Err(why) => (vec![format!("{UNFOLLOWED}: {why}")], None),
+    };
+    shared.state().note_remarks("following", lines);
+    (following, last)
+}
+
+impl Last {
+    fn of(listed: Option<&FullListing>) -> Self {
+        match listed {
+            None => Self::Failed,
+            Some(listed) if listed.is_complete => Self::Complete,
+            Some(_) => Self::Incomplete,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

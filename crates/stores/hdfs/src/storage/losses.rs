@@ -1,0 +1,169 @@
+//! Learns of lost blocks by the NameNode's own lists of groups that lack blocks, and queries these groups. So a
+//! loss is known without a listing of all groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use store_api::StoreError;
+use tokio::task::{JoinError, JoinSet};
+
+use super::groups::Listed;
+use super::state::{Shared, mark_corrupt};
+use crate::listing::LossCounts;
+use crate::namenode::{AskError, NameNode};
+
+/// The lists are read again after this time while groups are on them. A second loss in a group changes no count.
+const AGAIN_EVERY: Duration = Duration::from_secs(3);
+/// The lists are read again after this time in any case. Blocks that HDFS is about to rebuild are on a list, but are
+/// not counted.
+const READ_EVERY: Duration = Duration::from_secs(60);
+/// The pause after reading the lists is this many times the time that it took, and shorter if their lengths change.
+const PEACE_TIMES: u32 = 20;
+const PEACE_TIMES_ON_CHANGE: u32 = 5;
+/// Lists with more blocks are not read, because the NameNode changes no block meanwhile.
+const MOST: u64 = 10_000;
+/// Number of queries for groups in flight.
+const QUERIES: usize = 8;
+/// Maximum number of groups per round that are queried again although nothing indicates a change.
+const AGAIN_AT_ONCE: usize = 64;
+/// If the lists cannot be read for this long, all groups are listed again and again instead.
+const BLIND_AFTER: Duration = Duration::from_secs(300);
+/// The beginning of the remark that losses become known only by listings.
+const UNKNOWN: &str = "lost blocks are known only after the next listing of all files, because the NameNode's lists of \
+                       blocks that lack redundancy cannot be read";
+
+/// Why the lists were not read.
+#[derive(Debug, thiserror::Error)]
+enum LossError {
+    #[error("they have {total} blocks, more than {MOST}")]
+    TooMany { total: u64 },
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    #[error("{0}")]
+    LookUp(String),
+    #[error("cannot record corrupt replicas: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// The lists of groups that lack blocks, as they were last read.
+#[derive(Default)]
+pub(super) struct Losses {
+    /// The lengths of the lists before they were read.
+    counts: LossCounts,
+    /// The groups on the lists, with the DataNodes whose replicas are known to be corrupt.
+    listed: BTreeMap<i64, BTreeSet<String>>,
+    /// The last group that was queried again.
+    last_again: i64,
+    /// The time at which the lists were last read; `None` while they cannot be read.
+    read: Option<Duration>,
+    /// How long it took, counted from `read`.
+    took: Duration,
+    /// Whether the lists could not be read for some time since the beginning of the last listing of all groups.
+    was_interrupted: bool,
+}
+
+impl Losses {
+    /// Whether the lists tell of all losses.
+    pub fn are_known(&self) -> bool {
+        self.read.is_some()
+    }
+
+    /// Whether a listing is necessary, because losses since the last call may have been missed.
+    pub fn take_interrupted(&mut self) -> bool {
+        std::mem::take(&mut self.was_interrupted)
+    }
+
+    /// Reads the lists if they have changed, and queries the groups that were added or removed.
+    pub async fn step(&mut self, shared: &Arc<Shared>, namenode: &NameNode) {
+        let lines = match self.read(shared, namenode).await {
+            Ok(()) => Vec::new(),
+            Err(error) => {
+                let now = shared.now();
+                let is_known = self.read.is_some_and(|read| now < read + BLIND_AFTER);
+                if is_known && !matches!(error, LossError::TooMany { .. }) {
+                    tracing::debug!(%error, "cannot read which blocks lack redundancy yet; trying again");
+                    return;
+                }
+                (self.read, self.was_interrupted) = (None, true);
+                vec![format!("{UNKNOWN}: {error}")]
+            }
+        };
+        shared.state().note_remarks("losses", lines);
+    }
+
+    async fn read(&mut self, shared: &Arc<Shared>, namenode: &NameNode) -> Result<(), LossError> {
+        let waiting = shared.state().view.waiting(shared.now(), AGAIN_AT_ONCE);
+        let suspects = std::mem::take(&mut shared.state().suspects);
+        look_up(shared, waiting.into_iter().chain(shared.known(suspects)).collect()).await?;
+        let counts = namenode.loss_counts().await?;
+        if counts.total() > MOST {
+            return Err(LossError::TooMany { total: counts.total() });
+        }
+        let asked = shared.now();
+        if !self.is_due(shared, asked, counts) {
+            return Ok(());
+        }
+        let listed = namenode.losses().await?;
+        let took = shared.now() - asked;
+        let all = self.listed.keys().chain(listed.keys());
+        let changed: BTreeSet<i64> =
+            all.copied().filter(|group| self.listed.get(group) != listed.get(group)).collect();
+        let again = self.again(&listed);
+        let corrupt = listed.iter().filter(|(_, corrupt)| !corrupt.is_empty());
+        shared.state().corrupt = corrupt.map(|(&group, corrupt)| (group, corrupt.clone())).collect();
+        look_up(shared, shared.known(changed.into_iter().chain(again))).await?;
+        mark_corrupt(shared)?;
+        (self.counts, self.listed, self.read, self.took) = (counts, listed, Some(asked), took);
+        shared.note_losses(asked);
+        Ok(())
+    }
+
+    fn is_due(&self, shared: &Shared, now: Duration, counts: LossCounts) -> bool {
+        let every = if self.listed.is_empty() { READ_EVERY } else { AGAIN_EVERY };
+        let is_changed = counts != self.counts || shared.state().view.nodes().await_listing(now);
+        self.read.is_none_or(|read| match is_changed {
+            true => now >= read + self.took * PEACE_TIMES_ON_CHANGE,
+            false => now >= read + every.max(self.took * PEACE_TIMES),
+        })
+    }
+
+    /// Returns some groups that stay on the lists, others each time.
+    fn again(&mut self, listed: &BTreeMap<i64, BTreeSet<String>>) -> Vec<i64> {
+        let (after, before) = (listed.range(self.last_again + 1..), listed.range(..=self.last_again));
+        let stay = after.chain(before).map(|(&number, _)| number).filter(|at| self.listed.contains_key(at));
+        let again: Vec<i64> = stay.take(AGAIN_AT_ONCE).collect();
+        self.last_again = again.last().copied().unwrap_or(i64::MIN);
+        again
+    }
+}
+
+/// Queries these groups. Groups whose queries fail are queried again with the next ones. If all fail, returns an error.
+async fn look_up(shared: &Arc<Shared>, groups: Vec<Listed>) -> Result<(), LossError> {
+    let mut queries = JoinSet::new();
+    let (asked, mut failed, mut error) = (groups.len(), BTreeSet::new(), None);
+    let mut end = |query: Result<(i64, Result<(), String>), JoinError>| match query {
+        Ok((_, Ok(()))) => {}
+        Ok((group, Err(why))) => {
+            failed.insert(group);
+            error = Some(why);
+        }
+        Err(why) => error = Some(why.to_string()), // The program ends, or the query has panicked.
+    };
+    for group in groups {
+        if queries.len() == QUERIES {
+            queries.join_next().await.into_iter().for_each(&mut end);
+        }
+        let shared = Arc::clone(shared);
+        queries.spawn(async move { (group.group.number, shared.look_up(&group).await.map(drop)) });
+    }
+    while let Some(query) = queries.join_next().await {
+        end(query);
+    }
+    let all_failed = !failed.is_empty() && failed.len() == asked;
+    shared.state().suspects.extend(failed);
+    match error.filter(|_| all_failed) {
+        Some(why) => Err(LossError::LookUp(why)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,147 @@
+package mend.hdfs.namenode;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.net.HttpURLConnection;
+import java.net.URI;
+import java.net.URL;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.Map;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hdfs.DFSUtil;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.HAUtil;
+import org.apache.hadoop.hdfs.protocol.ClientProtocol;
+import org.apache.hadoop.hdfs.protocol.ECBlockGroupStats;
+import org.apache.hadoop.hdfs.protocol.HdfsConstants.SafeModeAction;
+import org.apache.hadoop.hdfs.protocol.ReplicatedBlockStats;
+import org.apache.hadoop.hdfs.web.URLConnectionFactory;
+import org.apache.hadoop.security.UserGroupInformation;
+import org.apache.hadoop.security.authentication.client.AuthenticationException;
+
+/**
+ * Reads the NameNode's own lists of the groups that lack blocks: those waiting for reconstruction, those being
+ * reconstructed, and those with too few blocks left.
+ *
+ * <p>No call of the client protocol returns these lists. {@code metaSave} makes the NameNode write them to a file
+ * among its logs, and its web server serves the file. The NameNode holds its read lock meanwhile, so the caller
+ * first asks how long the lists are.
+ *
+ * <pre>
+ *   l GROUPS UNREADABLE CORRUPT BLOCKS
+ *                 how many groups lack blocks, how many have too few left, how many have corrupt replicas, and how
+ *                 many blocks of replicated files are on the lists
+ *   q GROUP [ADDRESS,…]
+ *                 a group on the lists, and the DataNodes whose replicas the NameNode knows to be corrupt
+ * </pre>
+ */
+final class Losses {
+  private static final String FILE = "mend-low-redundancy";
+  /** Only the first sections name groups that lack blocks. */
+  private static final String SECTION_AFTER = "Metasave: Blocks \\d+ waiting deletion from .*";
+  /** The start of the last section. Without it, the file is incomplete. */
+  private static final String LAST_SECTION = "Metasave: Number of datanodes: ";
+  private static final String DETAILS = " (replicas:";
+  private static final Pattern GROUP = Pattern.compile("blk_(-\\d+)_\\d+");
+  /** A replica, such as {@code 10.0.0.1:9866(corrupt)}. */
+  private static final Pattern CORRUPT = Pattern.compile(" (\\S+)\\(corrupt\\)");
+
+  private final DistributedFileSystem files;
+  private final Configuration conf;
+  private final Answers.Lines lines;
+
+  Losses(DistributedFileSystem files, Configuration conf, Answers.Lines lines) {
+    this.files = files;
+    this.conf = conf;
+    this.lines = lines;
+  }
+
+  /** Reports the lengths of the lists. */
+  void counts() throws IOException {
+    tellSafeMode();
+    ClientProtocol namenode = files.getClient().getNamenode();
+    ECBlockGroupStats groups = namenode.getECBlockGroupStats();
+    ReplicatedBlockStats blocks = namenode.getReplicatedBlockStats();
+    lines.add("l " + groups.getLowRedundancyBlockGroups() + " " + groups.getMissingBlockGroups() + " "
+        + groups.getCorruptBlockGroups() + " " + (blocks.getLowRedundancyBlocks() + blocks.getMissingReplicaBlocks()));
+  }
+
+  /** Reports safe mode; the lists are made when it ends. */
+  private void tellSafeMode() throws IOException {
+    if (files.getClient().setSafeMode(SafeModeAction.SAFEMODE_GET, true)) {
+      lines.add("safe");
+    }
+  }
+
+  /** Reports the groups on the lists. */
+  void list() throws IOException {
+    files.getClient().metaSave(FILE);
+    Map<String, Set<String>> groups = new LinkedHashMap<>();
+    boolean isWanted = true;
+    boolean isComplete = false;
+    HttpURLConnection connection = open();
+    try (BufferedReader saved =
+        new BufferedReader(new InputStreamReader(connection.getInputStream(), StandardCharsets.UTF_8))) {
+      for (String line = saved.readLine(); line != null; line = saved.readLine()) {
+        isWanted = isWanted && !line.matches(SECTION_AFTER);
+        isComplete = isComplete || line.startsWith(LAST_SECTION);
+        if (isWanted) {
+          add(line, groups);
+        }
+      }
+    } finally {
+      connection.disconnect();
+    }
+    if (!isComplete) {
+      throw new IOException("the NameNode's file " + FILE + " is incomplete");
+    }
+    tellSafeMode(); // The NameNode may have been restarted before it saved the lists.
+    groups.forEach((group, corrupt) -> lines.add(("q " + group + " " + String.join(",", corrupt)).trim()));
+  }
+
+  private HttpURLConnection open() throws IOException {
+    URI server = DFSUtil.getInfoServer(HAUtil.getAddressOfActive(files), conf, DFSUtil.getHttpClientScheme(conf));
+    URL url = server.resolve("/logs/" + FILE).toURL();
+    HttpURLConnection connection;
+    try {
+      connection = (HttpURLConnection) URLConnectionFactory.newDefaultURLConnectionFactory(conf)
+          .openConnection(url, UserGroupInformation.isSecurityEnabled());
+    } catch (AuthenticationException problem) {
+      throw new IOException(url + ": " + Answers.text(problem), problem);
+    }
+    int code = connection.getResponseCode();
+    if (code != HttpURLConnection.HTTP_OK) {
+      connection.disconnect();
+      throw new IOException(url + " has the status " + code
+          + "; the NameNode must serve its logs (hadoop.http.logs.enabled) to the coordinator's user");
+    }
+    return connection;
+  }
+
+  /** Adds the group of a line, which may begin with the path of the file, and the DataNodes with corrupt replicas. */
+  private static void add(String line, Map<String, Set<String>> groups) {
+    int end = line.lastIndexOf(DETAILS);
+    String head = end < 0 ? line : line.substring(0, end);
+    int start = end < 0 ? 0 : head.lastIndexOf("blk_-");
+    if (start < 0) {
+      return;
+    }
+    Matcher group = GROUP.matcher(head).region(start, head.length());
+    if (group.lookingAt()) {
+      Set<String> corrupt = groups.computeIfAbsent(group.group(1), number -> new LinkedHashSet<>());
+      if (end < 0) {
+        return; // The line of a block that HDFS is reconstructing names no replicas.
+      }
+      Matcher replica = CORRUPT.matcher(line).region(end, line.length());
+      while (replica.find()) {
+        corrupt.add(replica.group(1));
+      }
+    }
+  }
+}
