@@ -17,6 +17,11 @@ pub(crate) struct Base {
 }
 
 impl Base {
+    /// Whether repairs are only announced, not run.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.settings.heal.is_some_and(|policy| policy.dry_run)
+    }
+
     /// Drops a removed helper from the list of mend.toml's helpers.
     pub(crate) fn unlist(&mut self, name: &str) {
         if let Some(helpers) = &mut self.settings.helpers {

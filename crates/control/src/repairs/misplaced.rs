@@ -96,7 +96,8 @@ pub(crate) fn moves(
     if let Some(node) = nodes.awaited_helper(facts, queue) {
         return Err(Waits::Helper(facts.nodes.name(node)));
     }
-    let copies = facts.nodes.live_helpers().flat_map(|node| facts.wanted_copies(node));
+    let seeks = !facts.base.is_dry_run();
+    let copies = facts.nodes.live_helpers().filter(|_| seeks).flat_map(|node| facts.wanted_copies(node));
     let has_copies: BTreeSet<StripeId> = copies.map(|(stripe, _)| stripe).collect();
     let (better_placed, others): (Vec<StripeRecord>, Vec<StripeRecord>) =
         facts.stripes.picture.doubled().partition(|stripe| has_copies.contains(&stripe.id));

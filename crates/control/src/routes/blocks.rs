@@ -58,7 +58,9 @@ impl Control {
         };
         let result_digest = result.as_ref().ok().copied();
         let problem = problem_of(&known, result);
-        if !scrub && problem.as_ref().is_some_and(|problem| state_for(problem).is_none()) {
+        let is_unsettled =
+            |problem: &BlockProblem| state_for(problem).is_none() || known.state_on(node).is_none();
+        if !scrub && problem.as_ref().is_some_and(is_unsettled) {
             try_again_later(&mut self.stripes, node, &known, self.base.now);
         }
         // A verdict about an outdated record is ignored, but a block that is recorded there by now is verified again.
@@ -174,7 +176,7 @@ impl Control {
             }
         }
         if by_itself && last {
-            self.stripes.end_tidying(outer_facts!(self), node);
+            self.stripes.end_tidying(outer_facts!(self), &self.jobs, node);
         }
     }
 }
@@ -189,7 +191,8 @@ fn is_found(store: &StorePolicy, node: NodeId, block: &BlockRecord) -> bool {
     block.state_on(node).is_none_or(|state| opens_once && is_unserved(state))
 }
 
-/// Has a copy verified again later that was to be verified because it is wanted, and that could not be read.
+/// Has a copy verified again later that was to be verified because it is wanted, and that could not be read, or that is
+/// bad or missing although the catalog does not place the block on this node.
 fn try_again_later(stripes: &mut Stripes, node: NodeId, known: &BlockRecord, now: Duration) {
     if stripes.unrecorded.latest(known, node) != Some(BlockState::Healthy) {
         stripes.inventory.unadopted.failed(node, known.id.clone(), now);

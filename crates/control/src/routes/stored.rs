@@ -107,14 +107,17 @@ impl StripeThen {
                     stripes.find_all_homes(outer, out);
                 }
             }
-            Self::Adopted { node, block } => match &result {
-                Ok(_) => stripes.adopted(outer, node, &block, out),
-                Err(error) => {
-                    let helper = outer.nodes.name(node);
-                    tracing::warn!(%block, helper, %error, "cannot use a block that was found");
-                    stripes.inventory.unadopted.failed(node, block, outer.base.now);
+            Self::Adopted { node, stripe, block } => {
+                stripes.inventory.adopting.remove(&stripe);
+                match &result {
+                    Ok(_) => stripes.adopted(outer, node, &block, out),
+                    Err(error) => {
+                        let helper = outer.nodes.name(node);
+                        tracing::warn!(%block, helper, %error, "cannot use a block that was found");
+                        stripes.inventory.unadopted.failed(node, block, outer.base.now);
+                    }
                 }
-            },
+            }
             Self::Needless { node, block } if result.is_ok() => stripes.inventory.drop_orphan(node, &block),
             Self::Needless { .. } => {}
             Self::Discarded { node, block } => {

@@ -71,14 +71,15 @@ impl Stripes {
     }
 }
 
-/// Has found copies of blocks considered again if the blocks' digests or states have changed.
+/// Has found copies of blocks considered again if the blocks' nodes, states or digests have changed.
 fn reconsider(inventory: &mut Inventory, before: Option<&StripeRecord>, now: &StripeRecord) {
     if inventory.unadopted.is_empty() {
         return;
     }
     for (index, block) in indexed(now) {
         let before = before.and_then(|before| before.block(index));
-        if before.is_none_or(|before| (before.state, before.digest) != (block.state, block.digest)) {
+        let key = |block: &BlockRecord| (block.node, block.state, block.digest);
+        if before.is_none_or(|before| key(before) != key(block)) {
             inventory.unadopted.reconsider(&block.id);
         }
     }

@@ -1,7 +1,7 @@
 //! Continuations: what the control plane does once the storage has answered a write about blocks or the age
 //! of the catalog.
 
-use repair::{BlockId, NodeId};
+use repair::{BlockId, NodeId, StripeId};
 use views::AcceptedView;
 
 use crate::effect::Reply;
@@ -11,7 +11,7 @@ pub(crate) enum StripeThen {
     /// States of these copies are recorded; `write` is the [number](crate::stripes::state::unrecorded) of the write.
     Known { write: u64, copies: Vec<(BlockId, NodeId)> },
     /// A found block is recorded on its node.
-    Adopted { node: NodeId, block: BlockId },
+    Adopted { node: NodeId, stripe: StripeId, block: BlockId },
     /// A node has removed a block, and the removal is recorded.
     Discarded { node: NodeId, block: BlockId },
     /// An orphan is marked for removal.

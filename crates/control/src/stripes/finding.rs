@@ -6,7 +6,6 @@ use crate::facts::OuterFacts;
 use crate::out::Out;
 use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
-use crate::stripes::inventory::is_dry_run;
 
 /// Has helpers look for blocks that their servers have just stopped serving. A server that has lost a volume's
 /// index, for example, does not serve the volume's shards, although their files are intact.
@@ -18,7 +17,7 @@ pub(crate) fn look_for_lost(
     out: &mut Out,
 ) {
     let store = &outer.base.store;
-    if !store.reports_service() || !store.trusts_lists() || is_dry_run(outer) {
+    if !store.reports_service() || !store.trusts_lists() || outer.base.is_dry_run() {
         return;
     }
     for (index, block) in indexed(now) {

@@ -150,7 +150,7 @@ impl Stripes {
 
     /// Queues a node's wanted copies of blocks for verification.
     fn find_homes(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
-        if is_dry_run(outer) {
+        if outer.base.is_dry_run() {
             return; // Finding a home mounts shards and changes files beside them.
         }
         let wanted = outer.with(self).wanted_copies(node);
@@ -212,14 +212,20 @@ impl Stripes {
         if self.inventory.is_removing(node, &known.id) {
             return self.inventory.unadopted.failed(node, known.id.clone(), outer.base.now);
         }
-        if is_dry_run(outer) && known.state_on(node).is_some()
+        if outer.base.is_dry_run() && known.state_on(node).is_some()
             || !outer.with(self).is_wanted_from(node, stripe, index)
             || self.picture.is_pending(stripe) != Some(false)
         {
             return;
         }
-        let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
-        let then = StripeThen::Adopted { node, block: known.id.clone() };
+        // The record does not show yet which other copy is being recorded. If blocks of the stripe share a helper, both
+        // copies could be on the same node.
+        if !self.inventory.adopting.insert(stripe.clone()) && !outer.with(self).is_lost(known) {
+            return;
+        }
+        let blocks = vec![(index, node, digest)];
+        let then = StripeThen::Adopted { node, stripe: stripe.clone(), block: known.id.clone() };
+        let stripe = stripe.clone();
         let origin = Origin::Found;
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks, origin }), then);
     }
@@ -257,8 +263,4 @@ impl Stripes {
         }
         Ok(OrphansView { orphans })
     }
-}
-
-pub(in crate::stripes) fn is_dry_run(outer: OuterFacts<'_>) -> bool {
-    outer.base.settings.heal.is_some_and(|policy| policy.dry_run)
 }

@@ -7,6 +7,7 @@ use repair::{BlockId, NodeId};
 
 use crate::facts::{Facts, OuterFacts};
 use crate::helper_queries::Subject;
+use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::stripes::Stripes;
 
@@ -32,9 +33,12 @@ impl Stripes {
     }
 
     /// Handles the end of a helper's descriptions of its blocks. Removable orphans that the helper still has
-    /// are kept, and are not checked again until the helper lists its blocks anew.
-    pub(crate) fn end_tidying(&mut self, outer: OuterFacts<'_>, node: NodeId) {
-        let left: Vec<BlockId> = outer.with(self).removable_orphans(node).cloned().collect();
+    /// are kept, and are not checked again until the helper lists its blocks anew, except those whose stripes are
+    /// being read or repaired.
+    pub(crate) fn end_tidying(&mut self, outer: OuterFacts<'_>, jobs: &Jobs, node: NodeId) {
+        let facts = outer.with(self);
+        let is_kept = |block: &&BlockId| !jobs.is_worked_on(facts, block);
+        let left: Vec<BlockId> = facts.removable_orphans(node).filter(is_kept).cloned().collect();
         self.orphans.refused.entry(node).or_default().extend(left);
     }
 }

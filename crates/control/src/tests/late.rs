@@ -368,3 +368,52 @@ fn a_better_placed_copy_is_used_before_blocks_move() {
             .all(|node| node.assigned.iter().all(|task| task.class != repair::Class::Repair))
     );
 }
+
+/// The only copy of a lost block is put into service on a helper with another block of the stripe. The block then moves
+/// to its former helper, although the catalog names a copy there, which does not exist.
+#[test]
+fn a_block_moves_if_its_former_helper_has_no_copy() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 4); // A helper that lost most of its blocks would receive no others.
+    let (hoarder, lost, id) = (home(&file, 0), home(&file, 1), block(&file, 1));
+    cluster.kill(&hoarder);
+    cluster.node(&hoarder).disk.insert(id.clone(), 4096);
+    cluster.kill(&lost);
+    cluster.node(&lost).disk.remove(&id);
+    cluster.start(&lost);
+    cluster.start(&hoarder);
+    cluster.wait(Duration::from_secs(60));
+    assert_eq!(home(&cluster.file("f"), 1), lost);
+}
+
+/// Two blocks of a stripe are on one helper, and another helper has copies of both. Only one of them is put into service,
+/// also if both are verified before the catalog has recorded the first.
+#[test]
+fn one_copy_of_a_misplaced_stripe_is_used_at_a_time() {
+    let mut cluster = TestCluster::new(5);
+    cluster.repair_after("never");
+    let file = cluster.put("f", 1);
+    let (first, second) = (home(&file, 2), home(&file, 3));
+    let mut record = cluster.core().stripes.picture.stripe(&stripe_of(&file)).unwrap();
+    record.blocks[3].node = record.blocks[2].node;
+    cluster.node(&first).disk.insert(block(&file, 3), 4096);
+    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    let mut disk = cluster.node(&second).disk.clone();
+    disk.insert(block(&file, 2), 4096);
+    cluster.frozen.insert(second.clone());
+    cluster.restart_with(&second, &disk);
+    cluster.stuck = true;
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(2));
+    let core = cluster.core.as_mut().unwrap();
+    let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
+    let is_publish =
+        |ask: &&Ask| matches!(ask, Ask::Write { write: Write::Stripes(StripeWrite::Publish { .. }), .. });
+    assert_eq!(asks.iter().filter(is_publish).count(), 1);
+    cluster.carry_out(asks).into_iter().for_each(|answer| cluster.take(answer));
+    cluster.stuck = false;
+    cluster.wait(Duration::from_secs(60));
+    let now = cluster.file("f");
+    let homes = [home(&now, 2), home(&now, 3)];
+    assert!(homes.contains(&first) && homes.contains(&second), "{homes:?}");
+}

@@ -44,6 +44,8 @@ pub(crate) struct Inventory {
     hollow: BTreeMap<NodeId, Hollow>,
     /// Found copies that could not be put into service.
     pub unadopted: Unadopted,
+    /// Stripes of which a found copy is being recorded.
+    pub adopting: BTreeSet<StripeId>,
 }
 
 /// A helper that returned without most of its blocks.
