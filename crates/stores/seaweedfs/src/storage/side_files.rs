@@ -13,9 +13,13 @@ use serde_json::Value;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
-/// Size of an index entry in bytes: key, offset and size, in this order. Indexes are compared in windows of
-/// whole entries.
-pub(super) const ENTRY_BYTES: usize = 16;
+/// Sizes of an index entry in bytes: key, offset and size, in this order. Builds of SeaweedFS for volumes of up
+/// to 30 GB have offsets of 4 bytes, and builds for larger volumes (`8000GB` in the version) of 5 bytes. An
+/// index does not say which it has.
+const ENTRY_BYTES: [usize; 2] = [16, 17];
+/// Indexes are compared in windows of a multiple of this many bytes, so that a window ends with a whole entry of
+/// either size.
+pub(super) const WINDOW_UNIT: usize = 16 * 17;
 const SIZE_BYTES: usize = 4;
 /// The size that marks a deleted needle. Only some servers' indexes may contain the mark.
 const TOMBSTONE: [u8; SIZE_BYTES] = [0xff; SIZE_BYTES];
@@ -107,22 +111,18 @@ fn sums_agree(one: &Ecsum, other: &Ecsum) -> bool {
 /// Whether two indexes agree. Each server marks deleted needles in its own index only, so deletions are
 /// ignored.
 fn indexes_agree(one: &[u8], other: &[u8]) -> bool {
-    if one == other {
-        return true;
-    }
-    let ((one, rest), (others, other_rest)) =
-        (one.as_chunks::<ENTRY_BYTES>(), other.as_chunks::<ENTRY_BYTES>());
-    let sizes = |entry: &[u8; ENTRY_BYTES]| -> [u8; SIZE_BYTES] {
-        entry[ENTRY_BYTES - SIZE_BYTES..].try_into().expect("the size field is at the end")
+    one == other || ENTRY_BYTES.into_iter().any(|bytes| entries_agree(one, other, bytes))
+}
+
+/// Whether two indexes with entries of `bytes` bytes agree, apart from deletions.
+fn entries_agree(one: &[u8], other: &[u8], bytes: usize) -> bool {
+    let (ones, others) = (one.chunks_exact(bytes), other.chunks_exact(bytes));
+    let agree = |(one, other): (&[u8], &[u8])| {
+        let (key, size) = one.split_at(bytes - SIZE_BYTES);
+        let (other_key, other_size) = other.split_at(bytes - SIZE_BYTES);
+        key == other_key && (size == other_size || size == TOMBSTONE || other_size == TOMBSTONE)
     };
-    let agree = |one: &[u8; ENTRY_BYTES], other: &[u8; ENTRY_BYTES]| {
-        let same = one[..ENTRY_BYTES - SIZE_BYTES] == other[..ENTRY_BYTES - SIZE_BYTES];
-        let (one, other) = (sizes(one), sizes(other));
-        same && (one == other || one == TOMBSTONE || other == TOMBSTONE)
-    };
-    one.len() == others.len()
-        && rest == other_rest
-        && one.iter().zip(others).all(|(one, other)| agree(one, other))
+    one.len() == other.len() && ones.remainder() == others.remainder() && ones.zip(others).all(agree)
 }
 
 impl Copies {

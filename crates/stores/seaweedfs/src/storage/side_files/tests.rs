@@ -65,6 +65,23 @@ fn indexes_may_differ_in_deletions_only() {
     assert_eq!(found.bad.values().collect::<Vec<_>>(), [&Problem::Differs, &Problem::Differs]);
 }
 
+/// The `weed` of most packages has offsets of 5 bytes, so its entries have 17 bytes.
+#[test]
+fn deletions_are_ignored_in_indexes_of_large_volumes_too() {
+    let entry =
+        |key: u8, size: [u8; 4]| [[0, 0, 0, 0, 0, 0, 0, key, 0, 0, 0, 9, 0].as_slice(), &size].concat();
+    let size = [0, 0, 0, 5];
+    let index = [entry(1, size), entry(2, size), entry(3, size)].concat();
+    let deleted = [entry(1, size), entry(2, TOMBSTONE), entry(3, size)].concat();
+    let rotten = [entry(1, size), entry(2, size), entry(3, [0, 0, 1, 5])].concat();
+    let found = verdict(
+        SmallFile::Ecx,
+        &[("a", Some(index.clone())), ("b", Some(deleted)), ("c", Some(rotten)), ("d", Some(index))],
+    );
+    assert_eq!(names(&found.good), ["a", "b", "d"]);
+    assert_eq!(problem(&found, "c"), Some(&Problem::Differs));
+}
+
 /// Compares the indexes of several servers, each given as a list of windows.
 fn verdict_on_windows(copies: &[(&str, &[&[u8]])]) -> Verdict {
     let server = |name: &str| ServerId(name.to_owned());
