@@ -273,6 +273,23 @@ impl Volumes {
         generation.is_at(shard, server) || was_there()
     }
 
+    /// Returns the shards of the current encoding that a server has mounted, by disk.
+    pub(crate) fn shards_by_disk(&self, volume: u32, server: &ServerId) -> BTreeMap<u32, Vec<u8>> {
+        let mut disks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+        let generation = self.known(volume).map(|(_, _, generation)| generation);
+        for (&shard, homes) in generation.into_iter().flat_map(|generation| &generation.homes) {
+            for home in homes.iter().filter(|home| home.server == *server) {
+                disks.entry(home.disk).or_default().push(shard);
+            }
+        }
+        disks
+    }
+
+    /// Whether a volume is known or was recorded: it may exist although no server lists it.
+    pub(crate) fn may_exist(&self, volume: u32) -> bool {
+        self.volumes.contains_key(&volume) || self.kept.keys().any(|&(id, _)| id == volume)
+    }
+
     /// Whether a server has mounted shards of a volume, of any encoding.
     pub(crate) fn serves(&self, volume: u32, server: &ServerId) -> bool {
         self.get(volume).is_some_and(|volume| volume.all_homes().any(|home| home.server == *server))

@@ -108,6 +108,23 @@ fn sums_agree(one: &Ecsum, other: &Ecsum) -> bool {
         })
 }
 
+/// Returns the size of an index's entries in bytes, given the start of the index: the keys ascend.
+pub(super) fn entry_bytes(start: &[u8]) -> usize {
+    let ascends = |bytes: &usize| {
+        let keys = entries(start, *bytes).map(|(needle, _)| needle);
+        start.len().is_multiple_of(*bytes) && keys.is_sorted_by(|one, other| one < other)
+    };
+    ENTRY_BYTES.into_iter().find(ascends).unwrap_or(ENTRY_BYTES[0])
+}
+
+/// Returns the needles in a window of an index with entries of `bytes` bytes, and whether each is marked as deleted.
+pub(super) fn entries(window: &[u8], bytes: usize) -> impl Iterator<Item = (u64, bool)> {
+    window.chunks_exact(bytes).map(move |entry| {
+        let needle = entry.first_chunk().expect("an entry begins with a key of 8 bytes");
+        (u64::from_be_bytes(*needle), entry[bytes - SIZE_BYTES..] == TOMBSTONE)
+    })
+}
+
 /// Whether two indexes agree. Each server marks deleted needles in its own index only, so deletions are
 /// ignored.
 fn indexes_agree(one: &[u8], other: &[u8]) -> bool {

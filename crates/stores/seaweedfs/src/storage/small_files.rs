@@ -17,7 +17,7 @@ use crate::server::SmallFile;
 /// The largest `.vif` or `.ecsum` file that is compared, in bytes.
 const MAX_COMPARED: usize = 64 << 20;
 /// Indexes are compared in windows of this many bytes, since an index may be larger than the memory.
-const WINDOW_BYTES: usize = WINDOW_UNIT << 12;
+pub(super) const WINDOW_BYTES: usize = WINDOW_UNIT << 12;
 /// Timeouts for reading a server's copy of a file, and for reading one window of an index.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const WINDOW_LIMIT: Duration = Duration::from_secs(10);

@@ -251,6 +251,7 @@ pub(super) fn report(shared: &Shared) {
     let mut news: Vec<String> = state.blind.iter().map(|why| unseen(why)).collect();
     news.extend(left_overs(state.view.volumes()));
     news.extend(state.withdrawals.lines());
+    news.extend(state.late_deletions.lines());
     news.extend(state.inspection.lines());
     for (id, server) in state.view.volumes().servers() {
         let shards = state.view.volumes().shards_at(id);

@@ -82,6 +82,27 @@ fn deletions_are_ignored_in_indexes_of_large_volumes_too() {
     assert_eq!(problem(&found, "c"), Some(&Problem::Differs));
 }
 
+#[test]
+fn the_size_of_an_indexs_entries_follows_from_its_keys() {
+    let index = |bytes: usize| -> Vec<u8> {
+        let entry = |key: u64| {
+            let mut entry = key.to_be_bytes().to_vec();
+            entry.resize(bytes - SIZE_BYTES, 7);
+            entry.extend(if key == 300 { TOMBSTONE } else { [0, 0, 1, 0] });
+            entry
+        };
+        // A length that is a multiple of both sizes.
+        (1..=WINDOW_UNIT as u64).map(|at| at * 100).flat_map(entry).collect()
+    };
+    for bytes in ENTRY_BYTES {
+        let index = index(bytes);
+        assert_eq!(entry_bytes(&index), bytes);
+        assert_eq!(entry_bytes(&index[..bytes]), bytes, "of a single entry, the length says it");
+        let found: Vec<(u64, bool)> = entries(&index, bytes).take(3).collect();
+        assert_eq!(found, [(100, false), (200, false), (300, true)]);
+    }
+}
+
 /// Compares the indexes of several servers, each given as a list of windows.
 fn verdict_on_windows(copies: &[(&str, &[&[u8]])]) -> Verdict {
     let server = |name: &str| ServerId(name.to_owned());
