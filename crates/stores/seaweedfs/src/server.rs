@@ -380,9 +380,9 @@ impl VolumeServer {
         }
     }
 
-    /// Deletes a needle (a stored object) on this server only. The server adds the deletion to its journal, and heeds
-    /// it at once. Of several disks with shards of the volume, only the first one gets it. Returns `false` if the
-    /// volume has no such needle.
+    /// Deletes a needle (a stored object) on this server only. The server adds the deletion to its journal,
+    /// and heeds it at once. Of several disks with shards of the volume, only the first one gets it. Returns
+    /// `false` if the volume has no such needle.
     ///
     /// SeaweedFS also answers without an error if the server has mounted nothing of the volume.
     ///

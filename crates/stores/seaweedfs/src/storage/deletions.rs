@@ -1,11 +1,13 @@
 //! Keeps deleted needles deleted when shards move or are rebuilt.
 //!
-//! SeaweedFS records the deletion of a needle in the journal (`.ecj`) of a single server: one that has the needle's
-//! first shard or, if no server has it, any other shard. All servers look at the first shard's server for the
-//! needle. So a server that takes over a shard also needs the deletions that other servers have recorded.
+//! SeaweedFS records the deletion of a needle in the journal (`.ecj`) of a single server: one that has the
+//! needle's first shard or, if no server has it, any other shard. All servers look at the first shard's
+//! server for the needle. So a server that takes over a shard also needs the deletions that other servers
+//! have recorded.
 //!
-//! Mend makes these deletions on the server, which heeds them at once, and then asks the server about each. As long
-//! as a deletion is not heeded, it is recorded as late, the status names volume and server, and it is made again.
+//! Mend makes these deletions on the server, which heeds them at once, and then asks the server about each.
+//! As long as a deletion is not heeded, it is recorded as late, the status names volume and server, and it is
+//! made again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -103,8 +105,8 @@ impl LateDeletions {
         let line = |(it, why): (&Late, &String)| {
             let volume = it.shard().map_or_else(|| it.block.clone(), |shard| shard.volume.to_string());
             format!(
-                "deleted needles of volume {volume} may be readable through volume server {}, which has {}: {why}; \
-                 Mend tries again",
+                "deleted needles of volume {volume} may be readable through volume server {}, which has {}: \
+                 {why}; Mend tries again",
                 it.server, it.block
             )
         };
@@ -159,9 +161,9 @@ impl Knowledge {
 }
 
 impl Shared {
-    /// Gives a server that is about to mount a shard the deletions that other servers have recorded. Records them as
-    /// late until [`settle_deletions`](Self::settle_deletions), since the coordinator may die in between. The caller
-    /// must hold the cluster's lock for the volume.
+    /// Gives a server that is about to mount a shard the deletions that other servers have recorded. Records
+    /// them as late until [`settle_deletions`](Self::settle_deletions), since the coordinator may die in
+    /// between. The caller must hold the cluster's lock for the volume.
     pub(super) async fn receive_deletions(self: &Arc<Self>, shard: &ShardName, to: &ServerId) -> Recorded {
         let name = &shard.volume;
         let recorded = self.recorded_elsewhere(shard, to).await;
@@ -182,8 +184,8 @@ impl Shared {
         recorded
     }
 
-    /// Makes these deletions on a server that has mounted the shard, as far as the server does not heed them yet. The
-    /// caller must hold the cluster's lock for the volume.
+    /// Makes these deletions on a server that has mounted the shard, as far as the server does not heed them
+    /// yet. The caller must hold the cluster's lock for the volume.
     pub(super) async fn settle_deletions(
         self: &Arc<Self>,
         shard: &ShardName,
@@ -237,9 +239,9 @@ impl Shared {
         }
     }
 
-    /// Makes all deletions that a server has recorded on the other servers of a shard, because the server is to stop
-    /// serving the shard. The server must still have mounted it. The caller must hold the cluster's lock for the
-    /// volume.
+    /// Makes all deletions that a server has recorded on the other servers of a shard, because the server is
+    /// to stop serving the shard. The server must still have mounted it. The caller must hold the cluster's
+    /// lock for the volume.
     ///
     /// # Errors
     /// The reason for the failure, as text.
@@ -291,7 +293,8 @@ impl Shared {
         homes.into_iter().map(|home| home.server).filter(|other| other != server).collect()
     }
 
-    /// Returns the deletions that all other servers of a volume have recorded. Servers are called in parallel.
+    /// Returns the deletions that all other servers of a volume have recorded. Servers are called in
+    /// parallel.
     async fn recorded_elsewhere(self: &Arc<Self>, shard: &ShardName, to: &ServerId) -> Recorded {
         let homes = self.other_servers(shard, to);
         let mut servers: BTreeSet<ServerId> =
@@ -330,8 +333,9 @@ impl Shared {
         journal(&self.known.connect(from).await?, name).await
     }
 
-    /// Returns the needles of a volume that a server treats as deleted: those in its journal, those marked in its
-    /// index and, if the server has shards of the volume on several disks, all others that it says are deleted.
+    /// Returns the needles of a volume that a server treats as deleted: those in its journal, those marked in
+    /// its index and, if the server has shards of the volume on several disks, all others that it says are
+    /// deleted.
     async fn deleted_at(&self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
         let shards = self.shard_of_each_disk(name, from);
         let server = self.known.connect(from).await?;
@@ -353,8 +357,8 @@ impl Shared {
         disks.values().filter_map(|shards| shards.first().copied()).collect()
     }
 
-    /// Makes deletions on a server that has mounted shards of the volume, and verifies that the server heeds them on
-    /// all its disks. Does nothing if it has mounted none.
+    /// Makes deletions on a server that has mounted shards of the volume, and verifies that the server heeds
+    /// them on all its disks. Does nothing if it has mounted none.
     ///
     /// # Errors
     /// The reason for the failure, as text.
@@ -375,8 +379,8 @@ impl Shared {
         if open.is_empty() {
             return Ok(());
         }
-        // Each disk has a journal, and the server makes a deletion on the first disk that has mounted shards of the
-        // volume. So mount the shards of one disk after the other.
+        // Each disk has a journal, and the server makes a deletion on the first disk that has mounted shards
+        // of the volume. So mount the shards of one disk after the other.
         let disks = self.known.state().view.volumes().shards_by_disk(name.id(), to);
         let by_disk = async {
             for shards in disks.values() {
@@ -412,8 +416,8 @@ impl Shared {
     }
 }
 
-/// Makes deletions on a server, as far as it does not heed them yet for all these shards. Returns the needles that
-/// it still serves for some of the shards.
+/// Makes deletions on a server, as far as it does not heed them yet for all these shards. Returns the needles
+/// that it still serves for some of the shards.
 async fn delete<S: Deletes>(
     server: &S,
     name: &VolumeName,

@@ -129,9 +129,7 @@ impl Shared {
     async fn leave_unmounted(&self, stripe: &StripeId, shard: &ShardName, server: &ServerId) {
         let mounting = self.mounting(shard.volume.id());
         let _alone = mounting.lock().await;
-        if self.lock.check(stripe).await.is_err()
-            || self.known.serves_as_expected(&shard.volume, shard.shard, server)
-        {
+        if self.lock.check(stripe).await.is_err() || self.serves_well(shard, server).await {
             return;
         }
         if let Ok(connection) = self.known.connect(server).await

@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
-/// Sizes of an index entry in bytes: key, offset and size, in this order. Builds of SeaweedFS for volumes of up
-/// to 30 GB have offsets of 4 bytes, and builds for larger volumes (`8000GB` in the version) of 5 bytes. An
-/// index does not say which it has.
+/// Sizes of an index entry in bytes: key, offset and size, in this order. Builds of SeaweedFS for volumes of
+/// up to 30 GB have offsets of 4 bytes, and builds for larger volumes (`8000GB` in the version) of 5 bytes.
+/// An index does not say which it has.
 const ENTRY_BYTES: [usize; 2] = [16, 17];
-/// Indexes are compared in windows of a multiple of this many bytes, so that a window ends with a whole entry of
-/// either size.
+/// Indexes are compared in windows of a multiple of this many bytes, so that a window ends with a whole entry
+/// of either size.
 pub(super) const WINDOW_UNIT: usize = 16 * 17;
 const SIZE_BYTES: usize = 4;
 /// The size that marks a deleted needle. Only some servers' indexes may contain the mark.
@@ -117,7 +117,8 @@ pub(super) fn entry_bytes(start: &[u8]) -> usize {
     ENTRY_BYTES.into_iter().find(ascends).unwrap_or(ENTRY_BYTES[0])
 }
 
-/// Returns the needles in a window of an index with entries of `bytes` bytes, and whether each is marked as deleted.
+/// Returns the needles in a window of an index with entries of `bytes` bytes, and whether each is marked as
+/// deleted.
 pub(super) fn entries(window: &[u8], bytes: usize) -> impl Iterator<Item = (u64, bool)> {
     window.chunks_exact(bytes).map(move |entry| {
         let needle = entry.first_chunk().expect("an entry begins with a key of 8 bytes");

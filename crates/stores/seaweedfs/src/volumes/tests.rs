@@ -182,9 +182,11 @@ fn a_recorded_volume_may_exist_until_its_servers_deny_it() {
     volumes.apply(listing("a", ""));
     volumes.drop_deleted(|_, _, _| true);
     assert_eq!(unseen(&volumes), [5], "the servers of most shards are away");
+    assert!(volumes.may_exist(5) && volumes.get(5).is_none());
     volumes.apply(listing("a b", ""));
     volumes.drop_deleted(|_, _, shard| shard < 2);
     assert_eq!(unseen(&volumes), [0; 0]);
+    assert!(!volumes.may_exist(5));
 }
 
 #[test]

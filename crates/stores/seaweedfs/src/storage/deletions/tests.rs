@@ -3,8 +3,8 @@ use std::sync::{Mutex, PoisonError};
 use super::*;
 use crate::storage::doubles::{Paper, start};
 
-/// A volume server with shard `n` of a volume on its disk `n`. As in SeaweedFS, each disk has its own deletions, and
-/// a deletion is made on the first disk only.
+/// A volume server with shard `n` of a volume on its disk `n`. As in SeaweedFS, each disk has its own
+/// deletions, and a deletion is made on the first disk only.
 #[derive(Clone)]
 struct Server(Arc<Mutex<Disks>>);
 
