@@ -238,7 +238,9 @@ impl Volumes {
     /// its shards of the volume.
     pub(crate) fn can_spare(&self, volume: u32, shard: Option<u8>, server: &ServerId) -> bool {
         let Some((_, ratio, generation)) = self.known(volume) else { return false };
-        let elsewhere = generation.homes.iter().filter(|&(&other, homes)| {
+        // A server may list a shard number that the ratio does not have, such as a file left from another one.
+        let real = generation.homes.iter().filter(|&(&other, _)| other < ratio.total());
+        let elsewhere = real.filter(|&(&other, homes)| {
             let goes = shard.is_none_or(|shard| shard == other);
             !goes || homes.iter().any(|home| home.server != *server)
         });

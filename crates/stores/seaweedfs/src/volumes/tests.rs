@@ -81,6 +81,15 @@ fn standing_follows_the_listing() {
 }
 
 #[test]
+fn a_shard_number_beyond_the_ratio_is_no_spare() {
+    let mut volumes = Volumes::default();
+    volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.9"));
+    told(&mut volumes, 5, &[1]);
+    assert!(!volumes.can_spare(5, Some(0), &ServerId("a".to_owned())));
+    assert!(volumes.can_spare(5, None, &ServerId("c".to_owned())));
+}
+
+#[test]
 fn encodings_are_not_counted_together() {
     // The two shards would suffice to read the volume if they had the same encoding.
     let mixed = Standing::Mixed(vec![Encoding(1), Encoding(2)]);
