@@ -42,6 +42,8 @@ pub(super) struct Copies {
     groups: Vec<(Content, Vec<ServerId>)>,
     damaged: Vec<(ServerId, String)>,
     missing: Vec<ServerId>,
+    /// The number of servers that did not answer. Their copies may differ from all others.
+    silent: usize,
 }
 
 /// The result of comparing all copies of a file.
@@ -174,18 +176,25 @@ impl Copies {
         }
     }
 
+    /// Records how many servers were to be asked. Those of which no copy was added have not answered.
+    pub fn note_asked(&mut self, servers: usize) {
+        let told: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
+        self.silent = servers.saturating_sub(told + self.damaged.len() + self.missing.len());
+    }
+
     /// Whether the readable copies differ between servers.
     pub fn is_split(&self) -> bool {
         self.groups.len() > 1
     }
 
-    /// Decides by majority which copies are good. A server without `.ecsum` is blamed only if most servers
-    /// have that file; a good `.vif` must also belong to the given encoding.
+    /// Decides by majority which copies are good. Servers that have not answered count as if their copies
+    /// differed: the servers that can be reached may all be outdated. A server without `.ecsum` is blamed
+    /// only if most servers have that file; a good `.vif` must also belong to the given encoding.
     pub fn verdict(&self, file: SmallFile, encoding: Encoding) -> Verdict {
         let readable: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
+        let all = readable + self.silent;
         let fits = |content: &Content| !matches!(content, Content::Vif(other, _) if *other != encoding);
-        let most =
-            self.groups.iter().find(|(content, servers)| 2 * servers.len() > readable && fits(content));
+        let most = self.groups.iter().find(|(content, servers)| 2 * servers.len() > all && fits(content));
         let Some((_, good)) = most else { return Verdict::default() };
         let mut bad: BTreeMap<ServerId, Problem> = self
             .damaged

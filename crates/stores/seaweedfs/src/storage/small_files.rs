@@ -53,15 +53,25 @@ impl SmallFiles {
         file: SmallFile,
         besides: Option<&ServerId>,
     ) -> Copies {
-        let servers = {
-            let mut servers = self.known.state().view.volumes().holders_of(name.id());
-            servers.extend(besides.filter(|it| !servers.contains(it)).cloned());
-            servers.retain(|server| !self.is_silent(server));
-            servers
+        let mut servers = self.known.state().view.volumes().holders_of(name.id());
+        servers.extend(besides.filter(|it| !servers.contains(it)).cloned());
+        let all = servers.len();
+        servers.retain(|server| !self.is_silent(server));
+        let mut copies = match file {
+            SmallFile::Ecx => self.indexes(name, servers).await,
+            _ => self.whole_files(name, file, servers).await,
         };
-        if file == SmallFile::Ecx {
-            return self.indexes(name, servers).await;
-        }
+        copies.note_asked(all);
+        copies
+    }
+
+    /// Reads and compares a short file of several servers.
+    async fn whole_files(
+        self: &Arc<Self>,
+        name: &VolumeName,
+        file: SmallFile,
+        servers: Vec<ServerId>,
+    ) -> Copies {
         let mut asking = JoinSet::new();
         for server in servers {
             let (shared, name) = (Arc::clone(self), name.clone());

@@ -45,6 +45,19 @@ fn without_a_majority_no_server_is_blamed() {
 }
 
 #[test]
+fn servers_that_do_not_answer_are_no_part_of_the_majority() {
+    let server = |name: &str| ServerId(name.to_owned());
+    let mut found = Copies::default();
+    found.add(SmallFile::Vif, server("a"), Some(vif(7)));
+    found.add(SmallFile::Vif, server("b"), Some(vif(7)));
+    found.add(SmallFile::Vif, server("c"), None);
+    found.note_asked(4);
+    assert_eq!(names(&found.verdict(SmallFile::Vif, Encoding(7)).good), ["a", "b"]);
+    found.note_asked(5);
+    assert_eq!(found.verdict(SmallFile::Vif, Encoding(7)), Verdict::default(), "two of four may be outdated");
+}
+
+#[test]
 fn indexes_may_differ_in_deletions_only() {
     let entry = |key: u8, size: [u8; 4]| [[0, 0, 0, 0, 0, 0, 0, key, 0, 0, 0, 9].as_slice(), &size].concat();
     let size = [0, 0, 0, 5];
