@@ -12,9 +12,9 @@ use crate::connect::{Life, connect};
 use crate::error::AskError;
 use crate::generated::volume_server_pb::volume_server_client::VolumeServerClient;
 use crate::generated::volume_server_pb::{
-    CopyFileRequest, CopyFileResponse, VolumeEcShardReadRequest, VolumeEcShardsCopyRequest,
-    VolumeEcShardsDeleteRequest, VolumeEcShardsInfoRequest, VolumeEcShardsMountRequest,
-    VolumeEcShardsUnmountRequest, VolumeServerStatusRequest,
+    CopyFileRequest, CopyFileResponse, VolumeEcBlobDeleteRequest, VolumeEcShardReadRequest,
+    VolumeEcShardsCopyRequest, VolumeEcShardsDeleteRequest, VolumeEcShardsInfoRequest,
+    VolumeEcShardsMountRequest, VolumeEcShardsUnmountRequest, VolumeServerStatusRequest,
 };
 use crate::security::Security;
 
@@ -26,6 +26,9 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// Timeout for reading a whole metadata file.
 const SMALL_FILE_LIMIT: Duration = Duration::from_secs(60);
 const COPY_FILE: &str = "CopyFile";
+const SHARD_READ: &str = "VolumeEcShardRead";
+/// The version of the needles' format. A deletion does not depend on it.
+const NEEDLE_VERSION: u32 = 3;
 
 /// A client of one volume server. Clones share a connection, which is re-established when it breaks.
 #[derive(Clone, Debug)]
@@ -351,13 +354,14 @@ impl VolumeServer {
         offset: u64,
         bytes: usize,
     ) -> Result<Vec<u8>, AskError> {
-        let call = "VolumeEcShardRead";
+        let call = SHARD_READ;
         let refused = |why: String| AskError::Refused { address: self.address.clone(), call, why };
         let request = VolumeEcShardReadRequest {
             volume_id: volume,
             shard_id: shard.into(),
             offset: i64::try_from(offset).map_err(|error| refused(error.to_string()))?,
             size: bytes as i64,
+            file_key: 0,
             encode_ts_ns: encoding.0,
         };
         let mut client = self.client.clone();
@@ -374,6 +378,51 @@ impl VolumeServer {
         } else {
             Err(refused(format!("only {} of {bytes} bytes arrived", read.len())))
         }
+    }
+
+    /// Deletes a needle (a stored object) on this server only. The server adds the deletion to its journal,
+    /// and heeds it at once. Of several disks with shards of the volume, only the first one gets it. Returns
+    /// `false` if the volume has no such needle.
+    ///
+    /// SeaweedFS also answers without an error if the server has mounted nothing of the volume.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn delete_needle(&self, volume: &VolumeName, needle: u64) -> Result<bool, AskError> {
+        let request = VolumeEcBlobDeleteRequest {
+            volume_id: volume.id(),
+            collection: volume.collection().to_owned(),
+            file_key: needle,
+            version: NEEDLE_VERSION,
+        };
+        let mut client = self.client.clone();
+        match self.ask("VolumeEcBlobDelete", ANSWER_LIMIT, client.volume_ec_blob_delete(request)).await {
+            Err(AskError::Refused { why, .. }) if why.contains("needle not found") => Ok(false),
+            answer => answer.map(|_| true),
+        }
+    }
+
+    /// Whether a server that has mounted a shard answers that a needle is deleted when other servers read the
+    /// needle's bytes from this shard.
+    ///
+    /// # Errors
+    /// [`AskError`]; [`Refused`](AskError::Refused) if the shard is not mounted.
+    pub async fn is_deleted(&self, volume: u32, shard: u8, needle: u64) -> Result<bool, AskError> {
+        let request = VolumeEcShardReadRequest {
+            volume_id: volume,
+            shard_id: shard.into(),
+            offset: 0,
+            size: 1,
+            file_key: needle,
+            encode_ts_ns: 0,
+        };
+        let mut client = self.client.clone();
+        let mut pieces = self.ask(SHARD_READ, ANSWER_LIMIT, client.volume_ec_shard_read(request)).await?;
+        let mut is_deleted = false;
+        while let Some(piece) = self.next(SHARD_READ, &mut pieces).await? {
+            is_deleted |= piece.is_deleted;
+        }
+        Ok(is_deleted)
     }
 
     async fn next<T>(&self, call: &'static str, pieces: &mut Streaming<T>) -> Result<Option<T>, AskError> {

@@ -238,7 +238,9 @@ impl Volumes {
     /// its shards of the volume.
     pub(crate) fn can_spare(&self, volume: u32, shard: Option<u8>, server: &ServerId) -> bool {
         let Some((_, ratio, generation)) = self.known(volume) else { return false };
-        let elsewhere = generation.homes.iter().filter(|&(&other, homes)| {
+        // A server may list a shard number that the ratio does not have, such as a file left from another one.
+        let real = generation.homes.iter().filter(|&(&other, _)| other < ratio.total());
+        let elsewhere = real.filter(|&(&other, homes)| {
             let goes = shard.is_none_or(|shard| shard == other);
             !goes || homes.iter().any(|home| home.server != *server)
         });
@@ -271,6 +273,23 @@ impl Volumes {
         let Some((_, _, generation)) = self.known(volume) else { return false };
         let was_there = || generation.former.get(&shard).is_some_and(|home| home.server == *server);
         generation.is_at(shard, server) || was_there()
+    }
+
+    /// Returns the shards of the current encoding that a server has mounted, by disk.
+    pub(crate) fn shards_by_disk(&self, volume: u32, server: &ServerId) -> BTreeMap<u32, Vec<u8>> {
+        let mut disks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+        let generation = self.known(volume).map(|(_, _, generation)| generation);
+        for (&shard, homes) in generation.into_iter().flat_map(|generation| &generation.homes) {
+            for home in homes.iter().filter(|home| home.server == *server) {
+                disks.entry(home.disk).or_default().push(shard);
+            }
+        }
+        disks
+    }
+
+    /// Whether a volume is known or was recorded: it may exist although no server lists it.
+    pub(crate) fn may_exist(&self, volume: u32) -> bool {
+        self.volumes.contains_key(&volume) || self.kept.keys().any(|&(id, _)| id == volume)
     }
 
     /// Whether a server has mounted shards of a volume, of any encoding.

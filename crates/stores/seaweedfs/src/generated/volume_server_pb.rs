@@ -104,6 +104,9 @@ pub struct VolumeEcShardReadRequest {
     pub offset: i64,
     #[prost(int64, tag = "4")]
     pub size: i64,
+    /// The needle that the bytes belong to; 0: none.
+    #[prost(uint64, tag = "5")]
+    pub file_key: u64,
     /// 0: any encoding.
     #[prost(int64, tag = "7")]
     pub encode_ts_ns: i64,
@@ -112,9 +115,25 @@ pub struct VolumeEcShardReadRequest {
 pub struct VolumeEcShardReadResponse {
     #[prost(bytes = "vec", tag = "1")]
     pub data: ::prost::alloc::vec::Vec<u8>,
+    /// The needle is deleted; there are no bytes then.
+    #[prost(bool, tag = "2")]
+    pub is_deleted: bool,
     #[prost(int64, tag = "3")]
     pub encode_ts_ns: i64,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeEcBlobDeleteRequest {
+    #[prost(uint32, tag = "1")]
+    pub volume_id: u32,
+    #[prost(string, tag = "2")]
+    pub collection: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub file_key: u64,
+    #[prost(uint32, tag = "4")]
+    pub version: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeEcBlobDeleteResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CopyFileRequest {
     #[prost(uint32, tag = "1")]
@@ -426,6 +445,36 @@ pub mod volume_server_client {
                     GrpcMethod::new("volume_server_pb.VolumeServer", "VolumeEcShardRead"),
                 );
             self.inner.server_streaming(req, path, codec).await
+        }
+        /// Deletes a needle on this server: writes its ID to the journal, and heeds it at once.
+        pub async fn volume_ec_blob_delete(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VolumeEcBlobDeleteRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::VolumeEcBlobDeleteResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/volume_server_pb.VolumeServer/VolumeEcBlobDelete",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "volume_server_pb.VolumeServer",
+                        "VolumeEcBlobDelete",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
         }
         /// Reads a file of a volume, mounted or not.
         pub async fn copy_file(

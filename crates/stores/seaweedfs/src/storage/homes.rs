@@ -131,3 +131,7 @@ impl Knowledge {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "homes/tests.rs"]
+mod tests;

@@ -85,6 +85,7 @@ impl State {
         let is_there = |id: &u32| ids.contains(id);
         self.inspection.standing.retain(|(id, ..), _| is_there(id));
         self.inspection.split.retain(|(id, _), _| is_there(id));
+        self.forget_late_of_gone_volumes();
         next
     }
 }
@@ -120,7 +121,7 @@ impl Shared {
     }
 
     /// Compares the metadata files of a volume on all its servers, and replaces copies that differ from the
-    /// majority.
+    /// majority. Also makes deletions of needles that have failed before.
     pub(super) async fn inspect(self: &Arc<Self>, volume: u32) {
         let Some((name, expected)) = self.known.state().view.named(volume) else { return };
         for file in FILES {
@@ -147,6 +148,7 @@ impl Shared {
                 self.put_right(&name, server, file, problem).await;
             }
         }
+        self.retry_deletions(&name).await;
     }
 
     async fn put_right(

@@ -10,6 +10,8 @@
 mod asking;
 mod claims;
 mod deletions;
+#[cfg(test)]
+mod doubles;
 mod encoding_files;
 mod homes;
 mod inspection;

@@ -67,6 +67,7 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     let (shared, runtime) = (catalog.system(), catalog.runtime());
     shared.known.recall()?;
     shared.known.recall_withdrawals()?;
+    shared.known.recall_late_deletions()?;
     shared.known.recall_homes()?;
     let asked = Instant::now();
     let listing = runtime.block_on(shared.known.master.list())?;

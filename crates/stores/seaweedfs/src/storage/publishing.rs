@@ -110,7 +110,7 @@ impl Shared {
         };
         let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
         self.known.state().forget_withdrawal(&Withdrawal::new(&shard, server));
-        self.receive_deletions(&volume, shard.shard, server).await;
+        let recorded = self.receive_deletions(&shard, server).await;
         if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
             tracing::warn!(block = %name, %server, why, "cannot put a shard into service");
             match origin {
@@ -119,6 +119,7 @@ impl Shared {
             }
             return Err(not_served(name, why));
         }
+        self.settle_deletions(&shard, server, recorded).await;
         let mended = (stripe.clone(), index, node, BlockState::Healthy);
         self.known.state().ledger.note(term, &[mended])?;
         self.settle(term, stripe, &volume, index, node).await
@@ -128,9 +129,7 @@ impl Shared {
     async fn leave_unmounted(&self, stripe: &StripeId, shard: &ShardName, server: &ServerId) {
         let mounting = self.mounting(shard.volume.id());
         let _alone = mounting.lock().await;
-        if self.lock.check(stripe).await.is_err()
-            || self.known.serves_as_expected(&shard.volume, shard.shard, server)
-        {
+        if self.lock.check(stripe).await.is_err() || self.serves_well(shard, server).await {
             return;
         }
         if let Ok(connection) = self.known.connect(server).await
@@ -246,16 +245,16 @@ impl Shared {
         if !homes.iter().any(|home| home.server != *server) {
             return Err(format!("no other server has {shard}, so it stays on {server}"));
         }
+        self.hand_over_deletions(shard, server).await?;
         {
             let mounting = self.mounting(shard.volume.id());
             let _alone = mounting.lock().await;
             connection.unmount(&shard.volume, &[shard.shard]).await.map_err(|error| error.to_string())?;
             self.known.refresh(shard.volume.id()).await?;
         }
-        // From now on, no server sends a deletion for this shard here.
-        self.hand_over_deletions(&shard.volume, shard.shard, server).await?;
         self.refresh_locations(&shard.volume).await;
-        Ok(())
+        // Until then, other servers sent deletions for this shard here.
+        self.hand_over_journal(shard, server).await
     }
 }
 

@@ -13,9 +13,13 @@ use serde_json::Value;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
-/// Size of an index entry in bytes: key, offset and size, in this order. Indexes are compared in windows of
-/// whole entries.
-pub(super) const ENTRY_BYTES: usize = 16;
+/// Sizes of an index entry in bytes: key, offset and size, in this order. Builds of SeaweedFS for volumes of
+/// up to 30 GB have offsets of 4 bytes, and builds for larger volumes (`8000GB` in the version) of 5 bytes.
+/// An index does not say which it has.
+const ENTRY_BYTES: [usize; 2] = [16, 17];
+/// Indexes are compared in windows of a multiple of this many bytes, so that a window ends with a whole entry
+/// of either size.
+pub(super) const WINDOW_UNIT: usize = 16 * 17;
 const SIZE_BYTES: usize = 4;
 /// The size that marks a deleted needle. Only some servers' indexes may contain the mark.
 const TOMBSTONE: [u8; SIZE_BYTES] = [0xff; SIZE_BYTES];
@@ -38,6 +42,8 @@ pub(super) struct Copies {
     groups: Vec<(Content, Vec<ServerId>)>,
     damaged: Vec<(ServerId, String)>,
     missing: Vec<ServerId>,
+    /// The number of servers that did not answer. Their copies may differ from all others.
+    silent: usize,
 }
 
 /// The result of comparing all copies of a file.
@@ -104,25 +110,39 @@ fn sums_agree(one: &Ecsum, other: &Ecsum) -> bool {
         })
 }
 
+/// Returns the size of an index's entries in bytes, given the start of the index: the keys ascend.
+pub(super) fn entry_bytes(start: &[u8]) -> usize {
+    let ascends = |bytes: &usize| {
+        let keys = entries(start, *bytes).map(|(needle, _)| needle);
+        start.len().is_multiple_of(*bytes) && keys.is_sorted_by(|one, other| one < other)
+    };
+    ENTRY_BYTES.into_iter().find(ascends).unwrap_or(ENTRY_BYTES[0])
+}
+
+/// Returns the needles in a window of an index with entries of `bytes` bytes, and whether each is marked as
+/// deleted.
+pub(super) fn entries(window: &[u8], bytes: usize) -> impl Iterator<Item = (u64, bool)> {
+    window.chunks_exact(bytes).map(move |entry| {
+        let needle = entry.first_chunk().expect("an entry begins with a key of 8 bytes");
+        (u64::from_be_bytes(*needle), entry[bytes - SIZE_BYTES..] == TOMBSTONE)
+    })
+}
+
 /// Whether two indexes agree. Each server marks deleted needles in its own index only, so deletions are
 /// ignored.
 fn indexes_agree(one: &[u8], other: &[u8]) -> bool {
-    if one == other {
-        return true;
-    }
-    let ((one, rest), (others, other_rest)) =
-        (one.as_chunks::<ENTRY_BYTES>(), other.as_chunks::<ENTRY_BYTES>());
-    let sizes = |entry: &[u8; ENTRY_BYTES]| -> [u8; SIZE_BYTES] {
-        entry[ENTRY_BYTES - SIZE_BYTES..].try_into().expect("the size field is at the end")
+    one == other || ENTRY_BYTES.into_iter().any(|bytes| entries_agree(one, other, bytes))
+}
+
+/// Whether two indexes with entries of `bytes` bytes agree, apart from deletions.
+fn entries_agree(one: &[u8], other: &[u8], bytes: usize) -> bool {
+    let (ones, others) = (one.chunks_exact(bytes), other.chunks_exact(bytes));
+    let agree = |(one, other): (&[u8], &[u8])| {
+        let (key, size) = one.split_at(bytes - SIZE_BYTES);
+        let (other_key, other_size) = other.split_at(bytes - SIZE_BYTES);
+        key == other_key && (size == other_size || size == TOMBSTONE || other_size == TOMBSTONE)
     };
-    let agree = |one: &[u8; ENTRY_BYTES], other: &[u8; ENTRY_BYTES]| {
-        let same = one[..ENTRY_BYTES - SIZE_BYTES] == other[..ENTRY_BYTES - SIZE_BYTES];
-        let (one, other) = (sizes(one), sizes(other));
-        same && (one == other || one == TOMBSTONE || other == TOMBSTONE)
-    };
-    one.len() == others.len()
-        && rest == other_rest
-        && one.iter().zip(others).all(|(one, other)| agree(one, other))
+    one.len() == other.len() && ones.remainder() == others.remainder() && ones.zip(others).all(agree)
 }
 
 impl Copies {
@@ -156,18 +176,25 @@ impl Copies {
         }
     }
 
+    /// Records how many servers were to be asked. Those of which no copy was added have not answered.
+    pub fn note_asked(&mut self, servers: usize) {
+        let told: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
+        self.silent = servers.saturating_sub(told + self.damaged.len() + self.missing.len());
+    }
+
     /// Whether the readable copies differ between servers.
     pub fn is_split(&self) -> bool {
         self.groups.len() > 1
     }
 
-    /// Decides by majority which copies are good. A server without `.ecsum` is blamed only if most servers
-    /// have that file; a good `.vif` must also belong to the given encoding.
+    /// Decides by majority which copies are good. Servers that have not answered count as if their copies
+    /// differed: the servers that can be reached may all be outdated. A server without `.ecsum` is blamed
+    /// only if most servers have that file; a good `.vif` must also belong to the given encoding.
     pub fn verdict(&self, file: SmallFile, encoding: Encoding) -> Verdict {
         let readable: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
+        let all = readable + self.silent;
         let fits = |content: &Content| !matches!(content, Content::Vif(other, _) if *other != encoding);
-        let most =
-            self.groups.iter().find(|(content, servers)| 2 * servers.len() > readable && fits(content));
+        let most = self.groups.iter().find(|(content, servers)| 2 * servers.len() > all && fits(content));
         let Some((_, good)) = most else { return Verdict::default() };
         let mut bad: BTreeMap<ServerId, Problem> = self
             .damaged

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::side_files::{Copies, ENTRY_BYTES};
+use super::side_files::{Copies, WINDOW_UNIT};
 use super::state::Knowledge;
 use crate::blocks::VolumeName;
 use crate::listing::ServerId;
@@ -17,7 +17,7 @@ use crate::server::SmallFile;
 /// The largest `.vif` or `.ecsum` file that is compared, in bytes.
 const MAX_COMPARED: usize = 64 << 20;
 /// Indexes are compared in windows of this many bytes, since an index may be larger than the memory.
-const WINDOW_BYTES: usize = ENTRY_BYTES << 16;
+pub(super) const WINDOW_BYTES: usize = WINDOW_UNIT << 12;
 /// Timeouts for reading a server's copy of a file, and for reading one window of an index.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const WINDOW_LIMIT: Duration = Duration::from_secs(10);
@@ -53,15 +53,25 @@ impl SmallFiles {
         file: SmallFile,
         besides: Option<&ServerId>,
     ) -> Copies {
-        let servers = {
-            let mut servers = self.known.state().view.volumes().holders_of(name.id());
-            servers.extend(besides.filter(|it| !servers.contains(it)).cloned());
-            servers.retain(|server| !self.is_silent(server));
-            servers
+        let mut servers = self.known.state().view.volumes().holders_of(name.id());
+        servers.extend(besides.filter(|it| !servers.contains(it)).cloned());
+        let all = servers.len();
+        servers.retain(|server| !self.is_silent(server));
+        let mut copies = match file {
+            SmallFile::Ecx => self.indexes(name, servers).await,
+            _ => self.whole_files(name, file, servers).await,
         };
-        if file == SmallFile::Ecx {
-            return self.indexes(name, servers).await;
-        }
+        copies.note_asked(all);
+        copies
+    }
+
+    /// Reads and compares a short file of several servers.
+    async fn whole_files(
+        self: &Arc<Self>,
+        name: &VolumeName,
+        file: SmallFile,
+        servers: Vec<ServerId>,
+    ) -> Copies {
         let mut asking = JoinSet::new();
         for server in servers {
             let (shared, name) = (Arc::clone(self), name.clone());

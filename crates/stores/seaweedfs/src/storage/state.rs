@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::claims::ClusterLock;
+use super::deletions::LateDeletions;
 use super::homes::Homes;
 use super::inspection::Inspection;
 use super::judging::unjudged;
@@ -57,6 +58,8 @@ pub(super) struct State {
     pub homes: Homes,
     /// Shards whose publication failed and must be undone.
     pub withdrawals: Withdrawals,
+    /// Shards whose servers may not heed all deletions of needles yet.
+    pub late_deletions: LateDeletions,
     /// The problems that were last reported, one line each.
     said: Vec<String>,
     /// The volumes that were last reported as having an unknown state.
@@ -198,6 +201,7 @@ impl Knowledge {
             inspection: Inspection::default(),
             homes: Homes::default(),
             withdrawals: Withdrawals::default(),
+            late_deletions: LateDeletions::default(),
             blind: None,
             unlisted: false,
             said: Vec::new(),

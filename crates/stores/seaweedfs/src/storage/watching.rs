@@ -141,12 +141,19 @@ async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known>
         servers.dedup();
         (VolumeName::new(&found.collection, volume)?, servers, bytes)
     };
-    let mut why = String::new();
+    let (mut why, mut doubtful) = (String::new(), None);
     for server in servers {
         match read_at(shared, &name, encoding, &server, listed_bytes).await {
+            // An `.ecsum` does not name its encoding, so a server may have one of another encoding.
+            Ok(known) if listed_bytes.is_some_and(|bytes| bytes > 0 && bytes != known.shard_bytes) => {
+                doubtful = doubtful.or(Some(known));
+            }
             Ok(known) => return Some(known),
             Err(error) => why = error,
         }
+    }
+    if doubtful.is_some() {
+        return doubtful;
     }
     if shared.known.state().view.note_unread(volume, encoding, why.clone()) {
         tracing::warn!(volume = %name, why, "cannot read the files of an encoding");
@@ -251,6 +258,7 @@ pub(super) fn report(shared: &Shared) {
     let mut news: Vec<String> = state.blind.iter().map(|why| unseen(why)).collect();
     news.extend(left_overs(state.view.volumes()));
     news.extend(state.withdrawals.lines());
+    news.extend(state.late_deletions.lines());
     news.extend(state.inspection.lines());
     for (id, server) in state.view.volumes().servers() {
         let shards = state.view.volumes().shards_at(id);

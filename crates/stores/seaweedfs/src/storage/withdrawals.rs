@@ -13,6 +13,7 @@ use repair::StripeId;
 use serde::{Deserialize, Serialize};
 use store_api::{CatalogError, RecordWrite};
 
+use super::publishing::check_mounted;
 use super::state::{Knowledge, Shared, State};
 use crate::listing::ServerId;
 
@@ -141,6 +142,19 @@ impl Shared {
         done
     }
 
+    /// Whether the master lists a shard on a server under the current encoding only, and the server serves it
+    /// as a shard of the right length and encoding. The master's list alone does not tell: a failed
+    /// publication may be listed.
+    pub(super) async fn serves_well(&self, shard: &ShardName, server: &ServerId) -> bool {
+        let expected = self.known.state().view.expected(shard.volume.id());
+        let Some(expected) = expected else { return false };
+        if !self.known.serves_as_expected(&shard.volume, shard.shard, server) {
+            return false;
+        }
+        let Ok(connection) = self.known.connect(server).await else { return false };
+        check_mounted(&connection, &shard.volume, shard.shard, expected).await.is_ok()
+    }
+
     async fn unmount_and_delete(
         &self,
         stripe: &StripeId,
@@ -150,7 +164,7 @@ impl Shared {
         let volume = &shard.volume;
         let mounting = self.mounting(volume.id());
         let _alone = mounting.lock().await;
-        if self.known.serves_as_expected(volume, shard.shard, server) {
+        if self.serves_well(shard, server).await {
             return Ok(());
         }
         let text = |error: crate::AskError| error.to_string();
@@ -175,8 +189,9 @@ pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
         let is_there = shared.known.state().view.volumes().servers().contains_key(&server);
         let can_go =
             shared.known.state().view.volumes().can_spare(shard.volume.id(), Some(shard.shard), &server);
-        let is_fine = shared.known.serves_as_expected(&shard.volume, shard.shard, &server);
-        if is_fine || shared.known.state().view.volumes().get(shard.volume.id()).is_none() {
+        // A volume of which the coordinator has not seen a shard since its start may still exist.
+        let may_exist = shared.known.state().view.volumes().may_exist(shard.volume.id());
+        if !may_exist || shared.serves_well(&shard, &server).await {
             shared.known.state().forget_withdrawal(&it);
         } else if is_there && can_go {
             shared.try_to_withdraw(&it).await;

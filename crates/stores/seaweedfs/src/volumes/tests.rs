@@ -81,6 +81,15 @@ fn standing_follows_the_listing() {
 }
 
 #[test]
+fn a_shard_number_beyond_the_ratio_is_no_spare() {
+    let mut volumes = Volumes::default();
+    volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.9"));
+    told(&mut volumes, 5, &[1]);
+    assert!(!volumes.can_spare(5, Some(0), &ServerId("a".to_owned())));
+    assert!(volumes.can_spare(5, None, &ServerId("c".to_owned())));
+}
+
+#[test]
 fn encodings_are_not_counted_together() {
     // The two shards would suffice to read the volume if they had the same encoding.
     let mixed = Standing::Mixed(vec![Encoding(1), Encoding(2)]);
@@ -182,9 +191,11 @@ fn a_recorded_volume_may_exist_until_its_servers_deny_it() {
     volumes.apply(listing("a", ""));
     volumes.drop_deleted(|_, _, _| true);
     assert_eq!(unseen(&volumes), [5], "the servers of most shards are away");
+    assert!(volumes.may_exist(5) && volumes.get(5).is_none());
     volumes.apply(listing("a b", ""));
     volumes.drop_deleted(|_, _, shard| shard < 2);
     assert_eq!(unseen(&volumes), [0; 0]);
+    assert!(!volumes.may_exist(5));
 }
 
 #[test]

@@ -45,6 +45,19 @@ fn without_a_majority_no_server_is_blamed() {
 }
 
 #[test]
+fn servers_that_do_not_answer_are_no_part_of_the_majority() {
+    let server = |name: &str| ServerId(name.to_owned());
+    let mut found = Copies::default();
+    found.add(SmallFile::Vif, server("a"), Some(vif(7)));
+    found.add(SmallFile::Vif, server("b"), Some(vif(7)));
+    found.add(SmallFile::Vif, server("c"), None);
+    found.note_asked(4);
+    assert_eq!(names(&found.verdict(SmallFile::Vif, Encoding(7)).good), ["a", "b"]);
+    found.note_asked(5);
+    assert_eq!(found.verdict(SmallFile::Vif, Encoding(7)), Verdict::default(), "two of four may be outdated");
+}
+
+#[test]
 fn indexes_may_differ_in_deletions_only() {
     let entry = |key: u8, size: [u8; 4]| [[0, 0, 0, 0, 0, 0, 0, key, 0, 0, 0, 9].as_slice(), &size].concat();
     let size = [0, 0, 0, 5];
@@ -63,6 +76,44 @@ fn indexes_may_differ_in_deletions_only() {
     );
     assert_eq!(names(&found.good), ["a", "b", "e"]);
     assert_eq!(found.bad.values().collect::<Vec<_>>(), [&Problem::Differs, &Problem::Differs]);
+}
+
+/// The `weed` of most packages has offsets of 5 bytes, so its entries have 17 bytes.
+#[test]
+fn deletions_are_ignored_in_indexes_of_large_volumes_too() {
+    let entry =
+        |key: u8, size: [u8; 4]| [[0, 0, 0, 0, 0, 0, 0, key, 0, 0, 0, 9, 0].as_slice(), &size].concat();
+    let size = [0, 0, 0, 5];
+    let index = [entry(1, size), entry(2, size), entry(3, size)].concat();
+    let deleted = [entry(1, size), entry(2, TOMBSTONE), entry(3, size)].concat();
+    let rotten = [entry(1, size), entry(2, size), entry(3, [0, 0, 1, 5])].concat();
+    let found = verdict(
+        SmallFile::Ecx,
+        &[("a", Some(index.clone())), ("b", Some(deleted)), ("c", Some(rotten)), ("d", Some(index))],
+    );
+    assert_eq!(names(&found.good), ["a", "b", "d"]);
+    assert_eq!(problem(&found, "c"), Some(&Problem::Differs));
+}
+
+#[test]
+fn the_size_of_an_indexs_entries_follows_from_its_keys() {
+    let index = |bytes: usize| -> Vec<u8> {
+        let entry = |key: u64| {
+            let mut entry = key.to_be_bytes().to_vec();
+            entry.resize(bytes - SIZE_BYTES, 7);
+            entry.extend(if key == 300 { TOMBSTONE } else { [0, 0, 1, 0] });
+            entry
+        };
+        // A length that is a multiple of both sizes.
+        (1..=WINDOW_UNIT as u64).map(|at| at * 100).flat_map(entry).collect()
+    };
+    for bytes in ENTRY_BYTES {
+        let index = index(bytes);
+        assert_eq!(entry_bytes(&index), bytes);
+        assert_eq!(entry_bytes(&index[..bytes]), bytes, "of a single entry, the length says it");
+        let found: Vec<(u64, bool)> = entries(&index, bytes).take(3).collect();
+        assert_eq!(found, [(100, false), (200, false), (300, true)]);
+    }
 }
 
 /// Compares the indexes of several servers, each given as a list of windows.
