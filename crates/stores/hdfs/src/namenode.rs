@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::listing::{BadLine, Edits, FileRef, Listing, LossCounts, Progress, encoded};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 4";
+const GREETING: &str = "0 ready 5";
 /// Timeout for the JVM's greeting, generous enough for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -172,6 +172,14 @@ impl NameNode {
     pub async fn walk(&self, paths: &[String]) -> Result<Listing, AskError> {
         let paths: Vec<String> = paths.iter().map(|path| encoded(path)).collect();
         self.ask(&format!("walk {}", paths.join("\t")), SILENCE_LIMIT).await
+    }
+
+    /// Queries which of these folders do not exist.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn missing(&self, paths: &[String]) -> Result<Vec<String>, AskError> {
+        Ok(self.ask(&format!("missing {}", paths.join("\t")), LOOK_LIMIT).await?.missing)
     }
 
     /// Lists all groups of files that exist only in snapshots of these folders.
@@ -506,7 +514,7 @@ mod tests {
     #[tokio::test]
     async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 4'; read a; read b
+        let script = "echo '0 ready 5'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
         let file = FileRef { inode: 1, held_at: None };
@@ -519,8 +527,8 @@ mod tests {
     async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 4'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 4'; read a; echo 'no such class' >&2";
+                echo '0 ready 5'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 5'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -535,7 +543,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 4'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 5'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

@@ -18,9 +18,11 @@ use super::view::View;
 use crate::listing::{DataNode, Edits, Listing, Progress, SeenFile, SeenPlace};
 use crate::namenode::NameNode;
 
-/// Finders of problems: the task that asks for all DataNodes, and two that other queries depend on.
+/// Finders of problems: the task that asks for all DataNodes, and tasks that fail too if the NameNode does not
+/// answer it.
 pub(super) const ASKING: &str = "asking";
 pub(super) const READING_EDITS: &str = "edits";
+pub(super) const QUERYING_FILES: &str = "querying files";
 pub(super) const LISTING_FILES: &str = "listing files";
 /// If the last answer with all DataNodes is older than this, the state of HDFS is reported as unknown.
 const BLIND_AFTER: Duration = Duration::from_secs(20);
@@ -83,7 +85,8 @@ impl State {
     /// reason, which is reported once.
     pub fn troubles(&self) -> StoreChange {
         let is_silent = self.troubles.get(ASKING).is_some_and(|lines| !lines.is_empty());
-        let is_told = |finder: &str| !(is_silent && [READING_EDITS, LISTING_FILES].contains(&finder));
+        let is_told =
+            |finder: &str| !(is_silent && [READING_EDITS, QUERYING_FILES, LISTING_FILES].contains(&finder));
         let told = self.troubles.iter().filter(|(finder, _)| is_told(finder));
         StoreChange::Troubles(told.flat_map(|(_, lines)| lines).cloned().collect())
     }

@@ -25,6 +25,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *
  * <pre>
  *   7 list PATH TAB PATH …      all groups of all files below these paths, and all DataNodes
+ *   7 missing PATH TAB PATH …   the folders among these that do not exist
  *   7 walk PATH TAB PATH …      all groups of these files, and of all files below these folders
  *   7 snapshots PATH TAB PATH … all groups of files that exist only in snapshots of these folders
  *   7 inodes INODE,INODE,…      the files among these that exist
@@ -43,7 +44,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  */
 public final class Reporter {
   /** The first line of the output, with the protocol version. */
-  private static final String GREETING = "0 ready 4";
+  private static final String GREETING = "0 ready 5";
   private static final int AT_ONCE = 8;
   private static final String PRINCIPAL_KEY = "mend.principal";
   private static final String KEYTAB_KEY = "mend.keytab";

@@ -185,6 +185,15 @@ final class Survey {
     tellSafeMode(); // Another NameNode may have taken over during the walk.
   }
 
+  /** Reports which of these folders do not exist. */
+  void missing(String[] folders) throws IOException {
+    for (String folder : folders) {
+      if (client.getFileInfo(folder) == null) {
+        lines.add("missing " + encoded(folder));
+      }
+    }
+  }
+
   /** Reports all groups of these files, and of all files below these folders; ignores those that do not exist. */
   void walk(String[] paths) throws IOException {
     tellSafeMode();
