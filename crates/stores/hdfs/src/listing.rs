@@ -244,7 +244,7 @@ pub struct Group {
     /// The replicas, each as (index in the group, position of the DataNode in [`Listing::nodes`]).
     pub homes: Vec<(u8, usize)>,
     /// Whether replicas that are known to be corrupt are among them. The NameNode lists these if too few replicas are
-    /// live.
+    /// live, and does not say which ones they are.
     pub has_corrupt: bool,
 }
 

@@ -112,7 +112,9 @@ impl Losses {
         let again = self.again(&listed);
         let corrupt = listed.iter().filter(|(_, corrupt)| !corrupt.is_empty());
         shared.state().corrupt = corrupt.map(|(&group, corrupt)| (group, corrupt.clone())).collect();
-        look_up(shared, shared.known(changed.into_iter().chain(again))).await?;
+        let unjudged: Vec<i64> = shared.state().unjudged.keys().copied().take(AGAIN_AT_ONCE).collect();
+        let asked_again: BTreeSet<i64> = changed.into_iter().chain(again).chain(unjudged).collect();
+        look_up(shared, shared.known(asked_again)).await?;
         mark_corrupt(shared)?;
         (self.counts, self.listed, self.read, self.took) = (counts, listed, Some(asked), took);
         shared.note_losses(asked);

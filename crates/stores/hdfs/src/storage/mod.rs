@@ -70,7 +70,7 @@ impl System for Shared {
         let mut changes =
             vec![StoreChange::Maintained(nodes.maintained()), StoreChange::Needed(nodes.needed().clone())];
         changes.extend(state.view.everything(now));
-        changes.extend([state.troubles(), state.remarks()]);
+        changes.extend([state.troubles(), state.remarks(), state.unjudged()]);
         state.tell(changes);
     }
 

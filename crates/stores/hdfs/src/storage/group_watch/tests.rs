@@ -299,3 +299,15 @@ fn a_folder_that_does_not_exist_causes_one_listing_once_it_does() {
     std::thread::sleep(super::LIST_EVERY * 2);
     assert_eq!(script.lists(), 2);
 }
+
+#[test]
+fn without_lists_of_losses_a_group_with_corrupt_replicas_is_not_judged() {
+    let corrupt = format!("{WHOLE} corrupt");
+    let script = Script::open_with(&[("homes-7", corrupt.as_str()), ("homes-8", WHOLE), ("no-losses", "")]);
+    script.await_that("doubt", |script| script.unjudged().starts_with("group_-112_1001: too few"));
+    assert!(script.remarks().contains("lists of blocks that lack redundancy cannot be read"));
+    script.set("lost", "-112 10.0.0.1:9866,10.0.0.3:9866\n");
+    script.unset("no-losses");
+    script.await_that("no doubt", |script| script.unjudged().is_empty());
+    script.await_damaged(&[7]);
+}
