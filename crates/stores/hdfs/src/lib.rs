@@ -24,8 +24,8 @@ pub use blocks::{
 };
 pub use kind::Hdfs;
 pub use listing::{
-    BadLine, DataNode, Edit, Edits, FileRef, Group, Listing, LossCounts, Phase, Progress, SeenFile,
-    SeenPlace, Service, Snapshots, Standing,
+    BadLine, DataNode, Edit, Edits, FileRef, Group, Listing, LossCounts, OtherLists, Phase, Progress,
+    SeenFile, SeenPlace, Service, Snapshots, Standing,
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
 pub use storage::{AttachError, Attachment, POLICY, POLICY_WITHOUT_NAMENODE, open};

@@ -50,6 +50,8 @@ pub struct Listing {
 pub struct Losses {
     /// The lengths of the lists.
     pub counts: LossCounts,
+    /// The lengths of the other lists that the NameNode writes to the same file.
+    pub others: OtherLists,
     /// The numbers of the groups, each with the addresses of the DataNodes whose replicas are known to be corrupt.
     pub groups: BTreeMap<i64, BTreeSet<String>>,
 }
@@ -72,6 +74,17 @@ impl LossCounts {
     pub fn total(&self) -> u64 {
         self.groups + self.unreadable + self.corrupt + self.replicated
     }
+}
+
+/// The lengths of the lists that the NameNode writes to the same file as those of blocks that lack redundancy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OtherLists {
+    /// Blocks whose surplus replicas cannot be removed yet, because DataNodes have not reported since a failover.
+    pub postponed: u64,
+    /// Blocks that DataNodes are reconstructing.
+    pub reconstructed: u64,
+    /// Replicas that DataNodes have not been told to delete yet.
+    pub deleted: u64,
 }
 
 /// A part of the NameNode's edit log.
@@ -332,6 +345,11 @@ impl Listing {
                     [number(&mut words)?, number(&mut words)?, number(&mut words)?, number(&mut words)?];
                 self.losses.counts = LossCounts { groups, unreadable, corrupt, replicated };
             }
+            "o" => {
+                let [postponed, reconstructed, deleted] =
+                    [number(&mut words)?, number(&mut words)?, number(&mut words)?];
+                self.losses.others = OtherLists { postponed, reconstructed, deleted };
+            }
             "q" => {
                 let corrupt = self.losses.groups.entry(number(&mut words)?).or_default();
                 corrupt.extend(words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned));
@@ -511,6 +529,7 @@ mod tests {
             "i 16390 f%C3%A4 closed",
             "y 16390",
             "l 3 1 0 2",
+            "o 4 5 6",
             "q -9223372036854775792",
             "q -9223372036854775776 10.0.0.1:9866,10.0.0.2:9866",
             "g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k old 0:0,6:1",
@@ -542,6 +561,8 @@ mod tests {
             (listing.losses.counts.total(), listing.losses.groups.keys().next()),
             (6, Some(&-9223372036854775792))
         );
+        let others = OtherLists { postponed: 4, reconstructed: 5, deleted: 6 };
+        assert_eq!(listing.losses.others, others);
         let corrupt: Vec<usize> = listing.losses.groups.values().map(BTreeSet::len).collect();
         assert_eq!(corrupt, [0, 2]);
         assert_eq!([0, 1].map(|group| listing.groups[group].has_corrupt), [false, true]);
@@ -629,6 +650,7 @@ mod tests {
             "r %2Fa",
             "e x",
             "l 1 2 3",
+            "o 1 2",
             "q",
         ] {
             assert_eq!(listing.take(line), Err(BadLine(line.to_owned())), "{line}");

@@ -19,7 +19,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::listing::{BadLine, Edits, FileRef, Listing, LossCounts, Progress, encoded};
+use crate::listing::{BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, encoded};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
 const GREETING: &str = "0 ready 5";
@@ -224,8 +224,17 @@ impl NameNode {
         Ok(self.ask("counts", LOOK_LIMIT).await?.outside_safe_mode()?.losses.counts)
     }
 
+    /// Queries how long the other lists are that the NameNode writes for [`losses`](Self::losses).
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn other_lists(&self) -> Result<OtherLists, AskError> {
+        Ok(self.ask("others", SILENCE_LIMIT).await?.losses.others)
+    }
+
     /// Queries which groups lack blocks, by the NameNode's own lists, and the addresses of the DataNodes whose
-    /// replicas are known to be corrupt. The cost is proportional to the [length](LossCounts::total) of the lists.
+    /// replicas are known to be corrupt. The cost is proportional to the [length](LossCounts::total) of the lists, and
+    /// to that of the [others](Self::other_lists).
     ///
     /// # Errors
     /// [`AskError`].

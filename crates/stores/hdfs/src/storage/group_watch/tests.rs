@@ -55,7 +55,8 @@ while read -r number word rest; do
             if [ -e many ]; then echo "$number l 1 0 0 20000"
             elif [ -e counts ]; then echo "$number l $(cat counts)"
             else echo "$number l 0 0 0 0"; fi ;;
-        losses) if [ -e lost ]; then sed "s/^/$number q /" lost; fi ;;
+        others) if [ -e others ]; then echo "$number o $(cat others)"; fi ;;
+        losses) echo read >>reads; if [ -e lost ]; then sed "s/^/$number q /" lost; fi ;;
     esac
     echo "$number done"
 done
@@ -310,4 +311,37 @@ fn without_lists_of_losses_a_group_with_corrupt_replicas_is_not_judged() {
     script.unset("no-losses");
     script.await_that("no doubt", |script| script.unjudged().is_empty());
     script.await_damaged(&[7]);
+}
+
+#[test]
+fn lists_of_losses_are_not_written_while_other_lists_are_long() {
+    for (others, text) in [("0 40 99961", "99961 that are waiting"), ("10001 0 0", "10001 postponed")] {
+        let script = Script::open_with(&[("others", others)]);
+        script.await_that("a remark", |script| script.remarks().contains(text));
+        std::thread::sleep(super::FOLLOW_EVERY * 3);
+        assert!(!script.path("reads").exists(), "they were written");
+        script.set("others", "10000 40 99960");
+        script.await_that("no remark", |script| script.remarks().is_empty());
+        assert!(script.path("reads").exists());
+    }
+}
+
+#[test]
+fn a_group_whose_query_fails_hides_no_other_losses() {
+    let script = Script::open_with(&[("homes-7", WHOLE), ("homes-8", WHOLE), ("homes-9", WHOLE)]);
+    script.await_that("all groups", |script| script.stripes.load(Ordering::Relaxed) >= 3);
+    let lose = |files: &[i64]| {
+        let lost: String = files.iter().map(|file| format!("{}\n", -16 * file)).collect();
+        files.iter().for_each(|file| script.set(&format!("homes-{file}"), "0:0,1:1,2:2,3:3"));
+        script.set("lost", &lost);
+        script.set("counts", &format!("{} 0 0 0", files.len()));
+    };
+    script.set("no-group-7", "");
+    lose(&[7, 8]);
+    script.await_damaged(&[8]);
+    lose(&[7, 8, 9]); // Only the query that fails is left by now.
+    script.await_damaged(&[8, 9]);
+    script.unset("no-group-7");
+    script.await_damaged(&[7, 8, 9]);
+    assert_eq!(script.lists(), 1, "no listing was needed");
 }

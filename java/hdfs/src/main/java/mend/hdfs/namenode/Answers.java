@@ -48,6 +48,9 @@ final class Answers {
         case "counts":
           new Losses(files, conf, lines).counts();
           break;
+        case "others":
+          new Losses(files, conf, lines).others();
+          break;
         case "losses":
           new Losses(files, conf, lines).list();
           break;

@@ -32,6 +32,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   7 position                  the transaction after the last one in the edit log
  *   7 edits TRANSACTION         what has happened in the namespace since, see {@link Edits}
  *   8 counts                    how many groups lack blocks
+ *   8 others                    how long the other lists are that the NameNode writes with the groups
  *   8 losses                    the groups that lack blocks, see {@link Losses}
  *   8 nodes                     all DataNodes
  *   8 volumes                   all DataNodes, with the folders of live ones
