@@ -286,6 +286,23 @@ impl NameNode {
         Ok(self.ask(&question, LOOK_LIMIT).await?.tokens)
     }
 
+    /// Requests from a DataNode each block of the group that the NameNode lists there. A DataNode that has lost the
+    /// block notices this, and tells the NameNode.
+    ///
+    /// # Errors
+    /// [`AskError`]; not if the DataNode has lost the block or cannot be reached.
+    pub async fn touch(&self, file: &FileRef, start: u64, datanode: &str) -> Result<(), AskError> {
+        self.ask(&format!("touch {file} {start} {datanode}"), SILENCE_LIMIT).await.map(drop)
+    }
+
+    /// Makes a DataNode report all its blocks to the NameNode soon. Only HDFS's superuser may request this.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn report(&self, datanode: &str) -> Result<(), AskError> {
+        self.ask(&format!("report {datanode}"), SILENCE_LIMIT).await.map(drop)
+    }
+
     async fn ask(&self, question: &str, limit: Duration) -> Result<Listing, AskError> {
         self.ask_and_tell(question, limit, &|_| {}).await
     }

@@ -19,6 +19,7 @@ mod pages;
 mod plain;
 mod publishing;
 mod replay;
+mod reports;
 mod state;
 mod view;
 mod watching;

@@ -194,7 +194,10 @@ impl Shared {
                 return match found.homes.iter().any(|&(other, _)| other == index) {
                     // HDFS rebuilt the block itself on another DataNode and removed this copy.
                     true => Ok(()),
-                    false => Err(format!("the NameNode did not list it within {} s", LISTED_LIMIT.as_secs())),
+                    false => {
+                        self.want_report(known.group.number, node);
+                        Err(format!("the NameNode did not list it within {} s", LISTED_LIMIT.as_secs()))
+                    }
                 };
             }
             tokio::time::sleep(LOOK_EVERY).await;

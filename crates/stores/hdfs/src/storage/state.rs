@@ -14,6 +14,7 @@ use super::groups::Listed;
 use super::names::{FolderId, Place};
 use super::open::Attachment;
 use super::replay::Replay;
+use super::reports::Reports;
 use super::view::View;
 use crate::listing::{DataNode, Edits, Group, Listing, Progress, SeenFile, SeenPlace};
 use crate::namenode::NameNode;
@@ -59,6 +60,8 @@ pub(super) struct State {
     pub(super) unjudged: BTreeMap<i64, Unjudged>,
     /// The last report of these groups.
     told_unjudged: Vec<Unjudged>,
+    /// The block reports that DataNodes are to send.
+    pub(super) reports: Reports,
     /// Groups that possibly no longer exist, with their files.
     pub(super) doubted: BTreeMap<i64, u64>,
     /// Why HDFS has not been listed yet, as last reported.
@@ -178,6 +181,7 @@ impl Shared {
             corrupt: BTreeMap::new(),
             unjudged: BTreeMap::new(),
             told_unjudged: Vec::new(),
+            reports: Reports::default(),
             doubted: BTreeMap::new(),
             unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
             nodes_heard: None,
@@ -214,6 +218,25 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Returns the address of a DataNode.
+    pub(super) fn address_of(&self, node: NodeId) -> Option<String> {
+        let state = self.state();
+        let (name, _) = state.numbers.iter().find(|&(_, &number)| number == node)?;
+        let beside = self.attachment.helpers.iter().find(|&(_, helper)| helper == name);
+        Some(beside.map_or(name, |(address, _)| address).clone())
+    }
+
+    /// Has a DataNode report all its blocks, because the NameNode does not list a block of this group that the DataNode
+    /// has accepted. If the NameNode knows the DataNode's replica to be corrupt, this would change nothing: it distrusts
+    /// the new bytes too, and has the replica deleted once the block is on another DataNode.
+    pub(super) fn want_report(&self, group: i64, node: NodeId) {
+        let Some(address) = self.address_of(node) else { return };
+        let mut state = self.state();
+        if !state.corrupt.get(&group).is_some_and(|corrupt| corrupt.contains(&address)) {
+            state.reports.want(node, group);
+        }
     }
 
     /// Assumes that a newly registered node is in service.

@@ -7,8 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use codes::BlockIndex;
 use dir::DirCatalog;
-use store_api::{BlockState, SharedRecords, Storage, StoreChange};
+use repair::StripeId;
+use store_api::{
+    BlockState, NodeRecord, Origin, SharedRecords, Storage, StoreChange, StoreError, StripeWrite, Write,
+};
 use tempfile::TempDir;
 
 use crate::{Attachment, NameNodeSettings};
@@ -46,6 +50,7 @@ while read -r number word rest; do
             fi ;;
         nodes) if [ -e homes-7 ]; then nodes; fi ;;
         group) nodes; group "$file" ;;
+        touch | report) echo "$word $rest" >>reports ;;
         missing) if [ -e absent ]; then echo "$number missing %2F"; fi ;;
         position) if [ -e router ]; then echo "$number failed no such call"; continue; fi; echo "$number e 5" ;;
         edits)
@@ -87,7 +92,7 @@ struct Script {
     /// The stripes that were last reported with a lost block.
     damaged: Arc<Mutex<BTreeSet<String>>>,
     stripes: Arc<AtomicUsize>,
-    _storage: Storage,
+    storage: Storage,
 }
 
 impl Script {
@@ -152,7 +157,7 @@ impl Script {
                 }
             }
         }));
-        Self { folder, remarks, troubles, unjudged, damaged, stripes, _storage: storage }
+        Self { folder, remarks, troubles, unjudged, damaged, stripes, storage }
     }
 
     /// Writes a file, so that the script reads it either as before or as a whole.
@@ -344,4 +349,29 @@ fn a_group_whose_query_fails_hides_no_other_losses() {
     script.unset("no-group-7");
     script.await_damaged(&[7, 8, 9]);
     assert_eq!(script.lists(), 1, "no listing was needed");
+}
+
+#[test]
+fn a_datanode_whose_new_block_is_not_listed_reports_all_blocks() {
+    // The NameNode still lists block 4 on node 4, so it ignores block 3 there.
+    let mut script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,4:4")]);
+    script.await_that("the group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
+    let term = script.storage.begin_term().expect("begun");
+    let mut target = None;
+    let mut visit = |change: StoreChange| match change {
+        StoreChange::Node(NodeRecord { id, name, .. }) if name == "10.0.0.4:9866" => target = Some(id),
+        _ => {}
+    };
+    script.storage.each_record(&mut visit).expect("read");
+    let write = Write::Stripes(StripeWrite::Publish {
+        stripe: StripeId("group_-112_1001".to_owned()),
+        blocks: vec![(BlockIndex(3), target.expect("known"), None)],
+        origin: Origin::Written,
+    });
+    let done = script.storage.carry_out(term, &[write]).remove(0);
+    assert!(matches!(done, Err(StoreError::NotServed { .. })), "{done:?}");
+    script.await_that("a report", |script| script.path("reports").exists());
+    std::thread::sleep(super::FOLLOW_EVERY);
+    let reports = fs::read_to_string(script.path("reports")).expect("written");
+    assert_eq!(reports, "touch 7 0 10.0.0.4:9866\nreport 10.0.0.4:9866\n");
 }

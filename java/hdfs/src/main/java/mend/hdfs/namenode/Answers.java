@@ -64,6 +64,13 @@ final class Answers {
           String[] words = question.rest.split(" ");
           survey.group(Survey.path(words[0]), Long.parseLong(words[1]));
           break;
+        case "touch":
+          String[] touched = question.rest.split(" ");
+          survey.touch(Survey.path(touched[0]), Long.parseLong(touched[1]), touched[2]);
+          break;
+        case "report":
+          survey.report(question.rest);
+          break;
         case "tokens":
           String[] asked = question.rest.split(" ");
           survey.tokens(Survey.path(asked[0]), Long.parseLong(asked[1]), asked[2].split(","), tokens);

@@ -12,6 +12,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.client.HdfsClientConfigKeys;
 import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.util.GenericOptionsParser;
 
@@ -37,6 +38,8 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   8 nodes                     all DataNodes
  *   8 volumes                   all DataNodes, with the folders of live ones
  *   9 group FILE START          the group with byte START of FILE (an inode number or an encoded path)
+ *   9 touch FILE START ADDRESS  requests each block of that group that the NameNode lists on this DataNode
+ *   9 report ADDRESS            makes this DataNode report all its blocks to the NameNode
  *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS requires tokens
  * </pre>
  *
@@ -47,6 +50,8 @@ public final class Reporter {
   /** The first line of the output, with the protocol version. */
   private static final String GREETING = "0 ready 5";
   private static final int AT_ONCE = 8;
+  /** The limit for connecting to a DataNode, and for each answer. */
+  private static final int DATANODE_LIMIT_MS = 10_000;
   private static final String PRINCIPAL_KEY = "mend.principal";
   private static final String KEYTAB_KEY = "mend.keytab";
 
@@ -61,6 +66,7 @@ public final class Reporter {
     // The coordinator has its own time limits and retries.
     conf.setIfUnset("ipc.client.connect.max.retries", "3");
     conf.setIfUnset("ipc.client.connect.timeout", "5000");
+    conf.setInt(HdfsClientConfigKeys.DFS_CLIENT_SOCKET_TIMEOUT_KEY, DATANODE_LIMIT_MS);
     logIn(conf);
     DistributedFileSystem files = files(conf);
     Answers answers = new Answers(output, new BlockTokens(conf));

@@ -15,6 +15,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSUtilClient;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.client.BlockReportOptions;
 import org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.DatanodeVolumeInfo;
@@ -144,11 +145,7 @@ final class Survey {
   /** Reports all DataNodes, with the folders of live ones. */
   void volumes() throws IOException {
     nodes();
-    // Set short timeouts. Otherwise an unreachable DataNode would be dialled for minutes.
-    Configuration brief = new Configuration(conf);
-    brief.setInt("ipc.client.connect.timeout", DATANODE_LIMIT_MS);
-    brief.setInt("ipc.client.connect.max.retries", 1);
-    brief.setInt("ipc.client.connect.max.retries.on.timeouts", 1);
+    Configuration brief = brief();
     for (DatanodeInfo node : client.datanodeReport(DatanodeReportType.LIVE)) {
       ClientDatanodeProtocol proxy = null;
       try {
@@ -162,6 +159,45 @@ final class Survey {
         if (proxy != null) {
           RPC.stopProxy(proxy);
         }
+      }
+    }
+  }
+
+  /** Returns short timeouts. Otherwise an unreachable DataNode would be dialled for minutes. */
+  private Configuration brief() {
+    Configuration brief = new Configuration(conf);
+    brief.setInt("ipc.client.connect.timeout", DATANODE_LIMIT_MS);
+    brief.setInt("ipc.client.connect.max.retries", 1);
+    brief.setInt("ipc.client.connect.max.retries.on.timeouts", 1);
+    return brief;
+  }
+
+  /** Makes the DataNode with this address report all its blocks to the NameNode. It does so a moment later. */
+  void report(String address) throws IOException {
+    for (DatanodeInfo node : client.datanodeReport(DatanodeReportType.LIVE)) {
+      if (node.getXferAddr().equals(address)) {
+        ClientDatanodeProtocol proxy =
+            DFSUtilClient.createClientDatanodeProtocolProxy(node, brief(), DATANODE_LIMIT_MS, false);
+        try {
+          proxy.triggerBlockReport(new BlockReportOptions.Factory().setIncremental(false).build());
+        } finally {
+          RPC.stopProxy(proxy);
+        }
+        return;
+      }
+    }
+    throw new IOException("the NameNode lists no live DataNode " + address);
+  }
+
+  /** Makes a DataNode look for the blocks of a group that the NameNode lists there, see {@link Replicas#touch}. */
+  void touch(String path, long start, String address) throws IOException {
+    LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
+    if (blocks == null || blocks.getErasureCodingPolicy() == null) {
+      return;
+    }
+    for (LocatedBlock block : blocks.getLocatedBlocks()) {
+      if (block instanceof LocatedStripedBlock) {
+        new Replicas(client).touch((LocatedStripedBlock) block, blocks.getErasureCodingPolicy(), address);
       }
     }
   }
