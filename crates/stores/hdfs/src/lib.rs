@@ -19,7 +19,7 @@ mod storage;
 #[cfg(feature = "fuzzing")]
 pub use blocks::fuzzing;
 pub use blocks::{
-    BlockGroup, ChecksumFormat, ChecksumKind, Codec, GroupBlock, GroupStripe, HdfsBlocks,
+    BlockGroup, BlockTerms, ChecksumFormat, ChecksumKind, Codec, GroupBlock, GroupStripe, HdfsBlocks,
     MAX_BLOCKS_IN_GROUP, MetaError, NoChecksumFormat, NotAReplica, Policy, PolicyError, ReplicaName,
 };
 pub use kind::Hdfs;

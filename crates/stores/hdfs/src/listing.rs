@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::{FromStr, SplitAsciiWhitespace};
 
-use crate::blocks::{BlockGroup, MAX_BLOCKS_IN_GROUP, Policy};
+use crate::blocks::{BlockGroup, ChecksumFormat, MAX_BLOCKS_IN_GROUP, Policy};
 use repair::Permit;
 
 /// An answer: a full listing, the DataNodes alone, or a single group.
@@ -23,6 +23,8 @@ pub struct Listing {
     pub refused: BTreeMap<String, usize>,
     /// The requested block tokens, each with the block's index in the group.
     pub tokens: Vec<(u8, Permit)>,
+    /// The checksum format of the requested group's blocks, if it is known and supported.
+    pub checksums: Option<ChecksumFormat>,
     /// The progress of the listing, while it runs.
     pub progress: Progress,
     /// Counts of snapshots, and of files that exist only in snapshots.
@@ -354,6 +356,7 @@ impl Listing {
                 let corrupt = self.losses.groups.entry(number(&mut words)?).or_default();
                 corrupt.extend(words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned));
             }
+            "h" => self.checksums = words.next()?.parse().ok(),
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),
@@ -539,6 +542,7 @@ mod tests {
             "s 2 5 1",
             "x %2Fa+b%C3%A4 no permission",
             "t 8 c2VjcmV0",
+            "h crc32/1024",
         ] {
             listing.take(line).expect(line);
         }
@@ -573,6 +577,7 @@ mod tests {
         let uncovered = vec![("/a bä".to_owned(), "no permission".to_owned())];
         assert_eq!(listing.snapshots, Snapshots { folders: 2, snapshots: 5, files: 1, uncovered });
         assert_eq!(listing.refused.values().sum::<usize>(), 1);
+        assert_eq!(listing.checksums.map(|format| format.to_string()).as_deref(), Some("crc32/1024"));
         assert_eq!(listing.tokens, [(8, Permit::new(b"secret".to_vec()).expect("short"))]);
     }
 
@@ -651,6 +656,7 @@ mod tests {
             "e x",
             "l 1 2 3",
             "o 1 2",
+            "h",
             "q",
         ] {
             assert_eq!(listing.take(line), Err(BadLine(line.to_owned())), "{line}");

@@ -19,6 +19,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::blocks::ChecksumFormat;
 use crate::listing::{BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, encoded};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
@@ -284,6 +285,15 @@ impl NameNode {
         let indices: Vec<String> = indices.iter().map(u8::to_string).collect();
         let question = format!("tokens {file} {start} {}", indices.join(","));
         Ok(self.ask(&question, LOOK_LIMIT).await?.tokens)
+    }
+
+    /// Queries the checksum format of a group's blocks from a DataNode that holds one of them. `None` if no DataNode
+    /// does, or Mend does not support the format.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn checksum(&self, file: &FileRef, start: u64) -> Result<Option<ChecksumFormat>, AskError> {
+        Ok(self.ask(&format!("checksum {file} {start}"), SILENCE_LIMIT).await?.checksums)
     }
 
     /// Requests from a DataNode each block of the group that the NameNode lists there. A DataNode that has lost the

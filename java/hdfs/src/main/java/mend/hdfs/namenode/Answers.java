@@ -64,6 +64,10 @@ final class Answers {
           String[] words = question.rest.split(" ");
           survey.group(Survey.path(words[0]), Long.parseLong(words[1]));
           break;
+        case "checksum":
+          String[] held = question.rest.split(" ");
+          survey.checksum(Survey.path(held[0]), Long.parseLong(held[1]));
+          break;
         case "touch":
           String[] touched = question.rest.split(" ");
           survey.touch(Survey.path(touched[0]), Long.parseLong(touched[1]), touched[2]);

@@ -12,7 +12,6 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
-import org.apache.hadoop.hdfs.client.HdfsClientConfigKeys;
 import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.util.GenericOptionsParser;
 
@@ -38,6 +37,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   8 nodes                     all DataNodes
  *   8 volumes                   all DataNodes, with the folders of live ones
  *   9 group FILE START          the group with byte START of FILE (an inode number or an encoded path)
+ *   9 checksum FILE START       the format of the checksums of that group's blocks
  *   9 touch FILE START ADDRESS  requests each block of that group that the NameNode lists on this DataNode
  *   9 report ADDRESS            makes this DataNode report all its blocks to the NameNode
  *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS requires tokens
@@ -66,7 +66,7 @@ public final class Reporter {
     // The coordinator has its own time limits and retries.
     conf.setIfUnset("ipc.client.connect.max.retries", "3");
     conf.setIfUnset("ipc.client.connect.timeout", "5000");
-    conf.setInt(HdfsClientConfigKeys.DFS_CLIENT_SOCKET_TIMEOUT_KEY, DATANODE_LIMIT_MS);
+    conf.setInt("dfs.client.socket-timeout", DATANODE_LIMIT_MS);
     logIn(conf);
     DistributedFileSystem files = files(conf);
     Answers answers = new Answers(output, new BlockTokens(conf));

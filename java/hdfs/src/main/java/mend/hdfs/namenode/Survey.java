@@ -54,6 +54,7 @@ import org.apache.hadoop.ipc.RPC;
  *   g FILE START GROUP STAMP BYTES POLICY open|new|old INDEX:NUMBER,… [corrupt]
  *                               a complete group, whether its file is open or was closed recently,
  *                               and the holders of its blocks; corrupt: corrupt replicas are among them
+ *   h TYPE/BYTES                the format of a group's checksums, such as crc32c/512
  *   t INDEX TOKEN               a token for an internal block, in base64: a secret
  * </pre>
  */
@@ -187,6 +188,23 @@ final class Survey {
       }
     }
     throw new IOException("the NameNode lists no live DataNode " + address);
+  }
+
+  /** Reports the checksum format of a group's blocks, see {@link Replicas#checksum}. */
+  void checksum(String path, long start) throws IOException {
+    LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
+    if (blocks == null || blocks.getErasureCodingPolicy() == null) {
+      return;
+    }
+    for (LocatedBlock block : blocks.getLocatedBlocks()) {
+      if (block instanceof LocatedStripedBlock) {
+        String format = new Replicas(client).checksum((LocatedStripedBlock) block, blocks.getErasureCodingPolicy());
+        if (format != null) {
+          lines.add("h " + format);
+        }
+        return;
+      }
+    }
   }
 
   /** Makes a DataNode look for the blocks of a group that the NameNode lists there, see {@link Replicas#touch}. */
