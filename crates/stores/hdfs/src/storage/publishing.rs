@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::groups::Listed;
 use super::state::Shared;
-use crate::blocks::BlockTerms;
+use crate::blocks::{BlockTerms, ChecksumFormat};
 use crate::listing::Service;
 use crate::namenode::NameNode;
 
@@ -22,6 +22,9 @@ const LISTED_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The interval between queries while the NameNode does not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// After DataNodes have not answered which checksum format a group has, none is asked for this long: a firewall may
+/// make every question wait for its timeout.
+const UNANSWERED_PAUSE: Duration = Duration::from_secs(60);
 /// The error for a group that the NameNode no longer lists.
 const GONE: &str = "its file was removed or is being written";
 
@@ -63,10 +66,7 @@ impl Shared {
         };
         let asked: Vec<u8> = indices.keys().copied().collect();
         let mut tokens = self.tokens(namenode, found, &asked).await?;
-        let checksums = namenode.checksum(&found.file, found.start).await.unwrap_or_else(|error| {
-            tracing::warn!(%stripe, %error, "rebuilding blocks with the configured checksum format");
-            None
-        });
+        let checksums = self.checksums(namenode, found).await;
         let mut permits = Vec::new();
         for (index, at) in indices {
             let terms = BlockTerms { checksums, token: tokens.remove(&index) };
@@ -74,6 +74,21 @@ impl Shared {
             permits.extend(permit.map(|permit| (at, permit)));
         }
         Ok(permits)
+    }
+
+    /// Queries the checksum format of a group. Returns `None` if it is not known; the configured format is used then.
+    async fn checksums(&self, namenode: &NameNode, found: &Listed) -> Option<ChecksumFormat> {
+        let failed = self.state().checksums_failed;
+        if failed.is_some_and(|at| self.now() < at + UNANSWERED_PAUSE) {
+            return None;
+        }
+        let asked = namenode.checksum(&found.file, found.start).await;
+        self.state().checksums_failed = asked.is_err().then(|| self.now());
+        asked.unwrap_or_else(|error| {
+            let stripe = found.group.stripe_id();
+            tracing::warn!(%stripe, %error, "rebuilding blocks with the configured checksum format");
+            None
+        })
     }
 
     /// Requests a block token for each of these blocks, if blocks are pushed and HDFS uses tokens. Tokens are

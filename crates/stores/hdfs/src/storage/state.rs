@@ -60,6 +60,8 @@ pub(super) struct State {
     pub(super) unjudged: BTreeMap<i64, Unjudged>,
     /// The last report of these groups.
     told_unjudged: Vec<Unjudged>,
+    /// When DataNodes last did not answer which checksum format a group has; `None` if they answered since.
+    pub(super) checksums_failed: Option<Duration>,
     /// The block reports that DataNodes are to send.
     pub(super) reports: Reports,
     /// Groups that possibly no longer exist, with their files.
@@ -181,6 +183,7 @@ impl Shared {
             corrupt: BTreeMap::new(),
             unjudged: BTreeMap::new(),
             told_unjudged: Vec::new(),
+            checksums_failed: None,
             reports: Reports::default(),
             doubted: BTreeMap::new(),
             unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
