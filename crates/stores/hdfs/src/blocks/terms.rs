@@ -1,14 +1,14 @@
-//! [`BlockTerms`]: what the coordinator tells a helper about a block that the helper will hand over to its DataNode. They
-//! travel as a [`Permit`], which only this store interprets.
+//! [`BlockTerms`]: the coordinator's instructions to a helper for a block that is about to be rebuilt. They travel
+//! as a [`Permit`], which only this store interprets.
 //!
-//! Encoding: seven bytes as at the start of a checksum file, or zeros if the format is unknown; then the block token, if
-//! any.
+//! Encoding: seven bytes as at the start of a checksum file, or zeros if the format is unknown; then the block
+//! token, if any.
 
 use repair::{Permit, PermitError};
 
 use super::meta::{ChecksumFormat, HEADER_BYTES};
 
-/// What a helper needs to know about a block to be rebuilt.
+/// The checksum format and the token of a block to be rebuilt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockTerms {
     /// The checksum format of the other blocks of the group, if it is known.

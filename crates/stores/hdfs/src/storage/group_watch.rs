@@ -1,10 +1,10 @@
 //! The background task that follows the block groups.
 //!
 //! After one listing, the edit log tells of files, and the NameNode's own lists tell of lost blocks. While both can
-//! be read, all groups are listed rarely, except for some minutes after a DataNode has come or gone, and after a listing
-//! that failed. Folders that the listing lacked are looked for, and cause another listing once they exist. Otherwise the
-//! groups are listed again and again, with pauses that bound the load on the NameNode, and also when a DataNode comes or
-//! goes.
+//! be read, all groups are listed rarely, except for some minutes after a DataNode has come or gone, and after a
+//! listing that failed. Folders that the listing lacked are looked for, and cause another listing once they exist.
+//! Otherwise the groups are listed again and again, with pauses that bound the load on the NameNode, and also when a
+//! DataNode comes or goes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! Block reports. If the NameNode does not list a block that a DataNode has accepted, the DataNode is made to report
-//! all its blocks. The NameNode then lists the block, or has the DataNode delete it; Mend itself removes no replica of
-//! HDFS, because the NameNode may list it at any moment. Without this, it would stay unlisted until the DataNode's next
-//! report, up to six hours later.
+//! Block reports. If the NameNode does not list a block that a DataNode has accepted, the DataNode is made to
+//! report all its blocks. The NameNode then lists the block, or has the DataNode delete it. Otherwise the block
+//! would stay unlisted until the next report, up to six hours later. Mend itself removes no replica of HDFS, because
+//! the NameNode may list it at any moment.
 //!
-//! The NameNode lists only one block of a group for each storage. If it still lists a block there that the DataNode has
-//! lost, it ignores all reports of another one. So the DataNode is first asked for the listed block, and notices that
-//! it is lost.
+//! The NameNode lists only one block of a group for each storage. If it still lists a block there that the DataNode
+//! has lost, it ignores all reports of another one. So the DataNode is first asked for the listed block, and
+//! notices that it is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
@@ -19,7 +19,7 @@ use crate::namenode::NameNode;
 
 /// Interval between checks for wanted reports.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Minimum interval between reports of a DataNode. Reports cost the NameNode time in proportion to the DataNode's blocks.
+/// Minimum interval between reports of a DataNode. A report costs the NameNode time in proportion to its blocks.
 const REPORT_EVERY: Duration = Duration::from_secs(600);
 
 /// The reports that are wanted.

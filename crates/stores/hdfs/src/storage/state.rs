@@ -231,8 +231,8 @@ impl Shared {
         Some(beside.map_or(name, |(address, _)| address).clone())
     }
 
-    /// Has a DataNode report all its blocks, because the NameNode does not list a block of this group that the DataNode
-    /// has accepted. If the NameNode knows the DataNode's replica to be corrupt, this would change nothing: it distrusts
+    /// Has a DataNode report all its blocks, because the NameNode does not list a block of this group that the
+    /// DataNode has accepted. Does nothing if the NameNode knows the DataNode's replica to be corrupt: it distrusts
     /// the new bytes too, and has the replica deleted once the block is on another DataNode.
     pub(super) fn want_report(&self, group: i64, node: NodeId) {
         let Some(address) = self.address_of(node) else { return };
