@@ -1,7 +1,7 @@
 //! Mend's automatic reaction to lost blocks, dead DataNodes and corrupt blocks, and HDFS's view of the
 //! results.
 
-use hdfs::HdfsBlocks;
+use hdfs::{BlockTerms, HdfsBlocks};
 use repair::{Permit, Sink, SinkEnd};
 use store_api::{Delivery, Sinks};
 use testbed::{Mend, eventually};
@@ -81,7 +81,8 @@ fn assert_token_wanted(world: &mut World) {
     assert!(without.contains("dfs.block.access.token.enable"), "{without}");
     // A `TokenProto` that has an identifier and a password, but neither kind nor service.
     let forged = Permit::new(b"\x0a\x01i\x12\x01p\x1a\x00\x22\x00".to_vec()).expect("short");
-    let with_forged = refused(Some(forged));
+    let terms = BlockTerms { checksums: None, token: Some(forged) };
+    let with_forged = refused(terms.to_permit().expect("short"));
     assert!(with_forged.contains("it rejects the coordinator's block token"), "{with_forged}");
 }
 

@@ -23,7 +23,8 @@ pub(crate) struct HdfsConfig {
     /// The coordinator's automatic reaction to damage.
     #[serde(default)]
     pub repair: OwnRepair,
-    /// The checksum format of rebuilt blocks that replace no other block.
+    /// The checksum format of rebuilt blocks that replace no other block, if no DataNode tells the format of the
+    /// group's other blocks.
     #[serde(default, deserialize_with = "checksum")]
     pub checksum: ChecksumFormat,
 }

@@ -19,13 +19,13 @@ mod storage;
 #[cfg(feature = "fuzzing")]
 pub use blocks::fuzzing;
 pub use blocks::{
-    BlockGroup, ChecksumFormat, ChecksumKind, Codec, GroupBlock, GroupStripe, HdfsBlocks,
+    BlockGroup, BlockTerms, ChecksumFormat, ChecksumKind, Codec, GroupBlock, GroupStripe, HdfsBlocks,
     MAX_BLOCKS_IN_GROUP, MetaError, NoChecksumFormat, NotAReplica, Policy, PolicyError, ReplicaName,
 };
 pub use kind::Hdfs;
 pub use listing::{
-    BadLine, DataNode, Edit, Edits, FileRef, Group, Listing, LossCounts, Phase, Progress, SeenFile,
-    SeenPlace, Service, Snapshots, Standing,
+    BadLine, DataNode, Edit, Edits, FileRef, Group, Listing, LossCounts, OtherLists, Phase, Progress,
+    SeenFile, SeenPlace, Service, Snapshots, Standing,
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
 pub use storage::{AttachError, Attachment, POLICY, POLICY_WITHOUT_NAMENODE, open};

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::{FromStr, SplitAsciiWhitespace};
 
-use crate::blocks::{BlockGroup, MAX_BLOCKS_IN_GROUP, Policy};
+use crate::blocks::{BlockGroup, ChecksumFormat, MAX_BLOCKS_IN_GROUP, Policy};
 use repair::Permit;
 
 /// An answer: a full listing, the DataNodes alone, or a single group.
@@ -23,6 +23,8 @@ pub struct Listing {
     pub refused: BTreeMap<String, usize>,
     /// The requested block tokens, each with the block's index in the group.
     pub tokens: Vec<(u8, Permit)>,
+    /// The checksum format of the requested group's blocks, if it is known and supported.
+    pub checksums: Option<ChecksumFormat>,
     /// The progress of the listing, while it runs.
     pub progress: Progress,
     /// Counts of snapshots, and of files that exist only in snapshots.
@@ -50,6 +52,8 @@ pub struct Listing {
 pub struct Losses {
     /// The lengths of the lists.
     pub counts: LossCounts,
+    /// The lengths of the other lists that the NameNode writes to the same file.
+    pub others: OtherLists,
     /// The numbers of the groups, each with the addresses of the DataNodes whose replicas are known to be corrupt.
     pub groups: BTreeMap<i64, BTreeSet<String>>,
 }
@@ -72,6 +76,17 @@ impl LossCounts {
     pub fn total(&self) -> u64 {
         self.groups + self.unreadable + self.corrupt + self.replicated
     }
+}
+
+/// The lengths of the lists that the NameNode writes to the same file as those of blocks that lack redundancy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OtherLists {
+    /// Blocks whose surplus replicas cannot be removed yet, because DataNodes have not reported since a failover.
+    pub postponed: u64,
+    /// Blocks that DataNodes are reconstructing.
+    pub reconstructed: u64,
+    /// Replicas that DataNodes have not been told to delete yet.
+    pub deleted: u64,
 }
 
 /// A part of the NameNode's edit log.
@@ -244,7 +259,7 @@ pub struct Group {
     /// The replicas, each as (index in the group, position of the DataNode in [`Listing::nodes`]).
     pub homes: Vec<(u8, usize)>,
     /// Whether replicas that are known to be corrupt are among them. The NameNode lists these if too few replicas are
-    /// live.
+    /// live, and does not say which ones they are.
     pub has_corrupt: bool,
 }
 
@@ -332,10 +347,16 @@ impl Listing {
                     [number(&mut words)?, number(&mut words)?, number(&mut words)?, number(&mut words)?];
                 self.losses.counts = LossCounts { groups, unreadable, corrupt, replicated };
             }
+            "o" => {
+                let [postponed, reconstructed, deleted] =
+                    [number(&mut words)?, number(&mut words)?, number(&mut words)?];
+                self.losses.others = OtherLists { postponed, reconstructed, deleted };
+            }
             "q" => {
                 let corrupt = self.losses.groups.entry(number(&mut words)?).or_default();
                 corrupt.extend(words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned));
             }
+            "h" => self.checksums = words.next()?.parse().ok(),
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),
@@ -511,6 +532,7 @@ mod tests {
             "i 16390 f%C3%A4 closed",
             "y 16390",
             "l 3 1 0 2",
+            "o 4 5 6",
             "q -9223372036854775792",
             "q -9223372036854775776 10.0.0.1:9866,10.0.0.2:9866",
             "g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k old 0:0,6:1",
@@ -520,6 +542,7 @@ mod tests {
             "s 2 5 1",
             "x %2Fa+b%C3%A4 no permission",
             "t 8 c2VjcmV0",
+            "h crc32/1024",
         ] {
             listing.take(line).expect(line);
         }
@@ -542,6 +565,8 @@ mod tests {
             (listing.losses.counts.total(), listing.losses.groups.keys().next()),
             (6, Some(&-9223372036854775792))
         );
+        let others = OtherLists { postponed: 4, reconstructed: 5, deleted: 6 };
+        assert_eq!(listing.losses.others, others);
         let corrupt: Vec<usize> = listing.losses.groups.values().map(BTreeSet::len).collect();
         assert_eq!(corrupt, [0, 2]);
         assert_eq!([0, 1].map(|group| listing.groups[group].has_corrupt), [false, true]);
@@ -552,6 +577,7 @@ mod tests {
         let uncovered = vec![("/a bä".to_owned(), "no permission".to_owned())];
         assert_eq!(listing.snapshots, Snapshots { folders: 2, snapshots: 5, files: 1, uncovered });
         assert_eq!(listing.refused.values().sum::<usize>(), 1);
+        assert_eq!(listing.checksums.map(|format| format.to_string()).as_deref(), Some("crc32/1024"));
         assert_eq!(listing.tokens, [(8, Permit::new(b"secret".to_vec()).expect("short"))]);
     }
 
@@ -629,6 +655,8 @@ mod tests {
             "r %2Fa",
             "e x",
             "l 1 2 3",
+            "o 1 2",
+            "h",
             "q",
         ] {
             assert_eq!(listing.take(line), Err(BadLine(line.to_owned())), "{line}");

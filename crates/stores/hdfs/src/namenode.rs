@@ -19,10 +19,11 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::listing::{BadLine, Edits, FileRef, Listing, LossCounts, Progress, encoded};
+use crate::blocks::ChecksumFormat;
+use crate::listing::{BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, encoded};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 4";
+const GREETING: &str = "0 ready 5";
 /// Timeout for the JVM's greeting, generous enough for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -174,6 +175,14 @@ impl NameNode {
         self.ask(&format!("walk {}", paths.join("\t")), SILENCE_LIMIT).await
     }
 
+    /// Queries which of these folders do not exist.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn missing(&self, paths: &[String]) -> Result<Vec<String>, AskError> {
+        Ok(self.ask(&format!("missing {}", paths.join("\t")), LOOK_LIMIT).await?.missing)
+    }
+
     /// Lists all groups of files that exist only in snapshots of these folders.
     ///
     /// # Errors
@@ -216,8 +225,17 @@ impl NameNode {
         Ok(self.ask("counts", LOOK_LIMIT).await?.outside_safe_mode()?.losses.counts)
     }
 
+    /// Queries how long the other lists are that the NameNode writes for [`losses`](Self::losses).
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn other_lists(&self) -> Result<OtherLists, AskError> {
+        Ok(self.ask("others", SILENCE_LIMIT).await?.losses.others)
+    }
+
     /// Queries which groups lack blocks, by the NameNode's own lists, and the addresses of the DataNodes whose
-    /// replicas are known to be corrupt. The cost is proportional to the [length](LossCounts::total) of the lists.
+    /// replicas are known to be corrupt. The cost is proportional to the [length](LossCounts::total) of the lists, and
+    /// to that of the [others](Self::other_lists).
     ///
     /// # Errors
     /// [`AskError`].
@@ -267,6 +285,32 @@ impl NameNode {
         let indices: Vec<String> = indices.iter().map(u8::to_string).collect();
         let question = format!("tokens {file} {start} {}", indices.join(","));
         Ok(self.ask(&question, LOOK_LIMIT).await?.tokens)
+    }
+
+    /// Queries the checksum format of a group's blocks from a DataNode that holds one of them. `None` if no DataNode
+    /// does, or Mend does not support the format.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn checksum(&self, file: &FileRef, start: u64) -> Result<Option<ChecksumFormat>, AskError> {
+        Ok(self.ask(&format!("checksum {file} {start}"), SILENCE_LIMIT).await?.checksums)
+    }
+
+    /// Requests from a DataNode each block of the group that the NameNode lists there. A DataNode that has lost the
+    /// block notices this, and tells the NameNode.
+    ///
+    /// # Errors
+    /// [`AskError`]; not if the DataNode has lost the block or cannot be reached.
+    pub async fn touch(&self, file: &FileRef, start: u64, datanode: &str) -> Result<(), AskError> {
+        self.ask(&format!("touch {file} {start} {datanode}"), SILENCE_LIMIT).await.map(drop)
+    }
+
+    /// Makes a DataNode report all its blocks to the NameNode soon. Only HDFS's superuser may request this.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn report(&self, datanode: &str) -> Result<(), AskError> {
+        self.ask(&format!("report {datanode}"), SILENCE_LIMIT).await.map(drop)
     }
 
     async fn ask(&self, question: &str, limit: Duration) -> Result<Listing, AskError> {
@@ -506,7 +550,7 @@ mod tests {
     #[tokio::test]
     async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 4'; read a; read b
+        let script = "echo '0 ready 5'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
         let file = FileRef { inode: 1, held_at: None };
@@ -519,8 +563,8 @@ mod tests {
     async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 4'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 4'; read a; echo 'no such class' >&2";
+                echo '0 ready 5'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 5'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -535,7 +579,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 4'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 5'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

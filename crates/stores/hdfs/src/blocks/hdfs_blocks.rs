@@ -14,6 +14,7 @@ use super::meta::ChecksumFormat;
 use super::name::ReplicaName;
 use super::push::{PushedWriter, Pusher};
 use super::reader::ReplicaReader;
+use super::terms::BlockTerms;
 use super::volumes::Volumes;
 use super::writer::{Destination, ReplicaWriter, Shared};
 
@@ -49,8 +50,9 @@ impl HdfsBlocks {
         Ok(Self { shared: Arc::new(shared), made: ChecksumFormat::default(), adopter: None })
     }
 
-    /// Sets the checksum format of new blocks. A block that replaces another one keeps the format of the
-    /// replaced block. All blocks of a group need the same format.
+    /// Sets the checksum format of new blocks, for blocks whose [terms](BlockTerms) do not state the format of the
+    /// group's other blocks. A block that replaces another one then keeps the format of the replaced block. All
+    /// blocks of a group need the same format.
     #[must_use]
     pub fn with_checksums(self, made: ChecksumFormat) -> Self {
         Self { made, ..self }
@@ -129,7 +131,8 @@ impl HdfsBlocks {
     pub(super) fn writer(&self, block: &Sink) -> Result<ReplicaWriter, BlockError> {
         let name = replica(&block.id)?;
         self.shared.volumes.check_group(&name)?;
-        let made = self.reader(&name).map_or(self.made, |replaced| replaced.format());
+        let replaced = || self.reader(&name).ok().map(|replaced| replaced.format());
+        let made = BlockTerms::of(block.permit()).checksums.or_else(replaced).unwrap_or(self.made);
         let place = Destination { volume: self.volume_for(&name)?, name };
         let volume = &self.shared.volumes.all()[place.volume];
         let needed = block.bytes.saturating_add(made.file_bytes(block.bytes));
@@ -160,8 +163,8 @@ impl Sinks for HdfsBlocks {
         Ok(match self.adopter {
             Some(Adopter::Plugin(plugin)) => Delivery::HandedOver(Box::new(ToldWriter::new(writer, plugin))),
             Some(Adopter::Push(pusher)) => {
-                let permit = sink.permit().cloned();
-                Delivery::HandedOver(Box::new(PushedWriter::new(writer, pusher, permit)))
+                let token = BlockTerms::of(sink.permit()).token;
+                Delivery::HandedOver(Box::new(PushedWriter::new(writer, pusher, token)))
             }
             None => Delivery::Published(Box::new(writer)),
         })

@@ -13,6 +13,7 @@ mod name;
 mod policy;
 mod push;
 mod reader;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -50,3 +51,4 @@ pub use hdfs_blocks::HdfsBlocks;
 pub use meta::{ChecksumFormat, ChecksumKind, MetaError, NoChecksumFormat};
 pub use name::{MAX_BLOCKS_IN_GROUP, NotAReplica, ReplicaName};
 pub use policy::{BlockGroup, Codec, GroupBlock, GroupStripe, Policy, PolicyError};
+pub use terms::BlockTerms;

@@ -497,6 +497,32 @@ fn refused_files_are_removed_and_possibly_adopted_files_stay() {
     assert_eq!(node.open_names().len(), 2, "what was there before is not taken away");
 }
 
+#[test]
+fn a_block_gets_the_checksum_format_of_its_group() {
+    let format = |disks: &DataNode| {
+        let disk = if disks.names("a").is_empty() { "b" } else { "a" };
+        let meta = fs::read(disks.path(disk, "blk_-9223372036854775792_1001.meta")).expect("there");
+        ChecksumFormat::decode(meta.first_chunk().expect("a header"), meta.len() as u64).expect("a format")
+    };
+    let permit = BlockTerms { checksums: Some(small_chunks()), token: None }.to_permit().expect("short");
+    let told = Sink { end: SinkEnd::Kept { label: None, permit }, ..sink(NAME, 1000) };
+    let other = ChecksumFormat::new(ChecksumKind::Crc32c, 200).expect("possible");
+    let make = |node: &DataNode, sink: &Sink| {
+        let mut writer = node.open().with_checksums(other).create(sink).expect("room");
+        writer.write_at(0, &pattern(1000)).expect("written");
+        writer.seal().expect("sealed");
+        writer.commit().expect("committed");
+    };
+    let node = DataNode::new();
+    make(&node, &sink(NAME, 1000));
+    assert_eq!(format(&node), other, "the configured format");
+    make(&node, &told);
+    assert_eq!(format(&node), small_chunks(), "that of the group, not of the replaced block");
+    make(&node, &sink(NAME, 1000));
+    assert_eq!(format(&node), small_chunks(), "that of the replaced block");
+    assert_eq!(read(&node.open(), NAME, 0, 1000).expect("whole"), pattern(1000));
+}
+
 mod pushes;
 
 proptest! {

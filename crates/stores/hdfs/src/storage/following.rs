@@ -25,9 +25,12 @@ pub(super) enum FollowError {
         /// The first transaction that is needed.
         next: u64,
     },
-    /// A query failed; the next step tries it again.
+    /// The edit log cannot be read; the next step tries it again.
     #[error(transparent)]
-    Ask(#[from] AskError),
+    Edits(AskError),
+    /// The edit log was read, but a query that it calls for failed; the next step tries it again.
+    #[error(transparent)]
+    Query(#[from] AskError),
 }
 
 /// The state of following the edit log.
@@ -55,7 +58,7 @@ impl Following {
     /// [`FollowError`]. After an error of a query, the next call continues.
     pub async fn step(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), FollowError> {
         loop {
-            let edits = namenode.edits(self.replay.next()).await?;
+            let edits = namenode.edits(self.replay.next()).await.map_err(FollowError::Edits)?;
             if let Some(first) = edits.gap {
                 return Err(FollowError::Gap { first, next: self.replay.next() });
             }

@@ -1,9 +1,10 @@
 //! The background task that follows the block groups.
 //!
 //! After one listing, the edit log tells of files, and the NameNode's own lists tell of lost blocks. While both can
-//! be read, all groups are listed rarely, except for some minutes after a DataNode has come or gone, and after a listing
-//! that failed or lacked a folder. Otherwise they are listed again and again, with pauses that bound the load on the
-//! NameNode, and also when a DataNode comes or goes.
+//! be read, all groups are listed rarely, except for some minutes after a DataNode has come or gone, and after a
+//! listing that failed. Folders that the listing lacked are looked for, and cause another listing once they exist.
+//! Otherwise the groups are listed again and again, with pauses that bound the load on the NameNode, and also when a
+//! DataNode comes or goes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::following::{FollowError, Following};
 use super::losses::Losses;
 use super::state::Shared;
-use super::watching::{FullListing, READ_EDITS, list, note};
+use super::watching::{FullListing, QUERY_FILES, READ_EDITS, list, note};
 use crate::namenode::NameNode;
 
 /// Interval between queries for changes and losses.
@@ -31,6 +32,8 @@ const UNSETTLED_FOR: Duration = Duration::from_secs(600);
 /// duration.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 const PEACE_TIMES: u32 = 20;
+/// Interval between queries for folders to list that did not exist.
+const MISSING_EVERY: Duration = Duration::from_secs(10);
 /// The beginning of the remark that changes of the namespace become known only by listings.
 const UNFOLLOWED: &str = "new and deleted files are known only after the next listing of all files, because the \
                           edit log of HDFS cannot be followed";
@@ -61,11 +64,14 @@ struct Watch {
 }
 
 /// The result of the last listing of all groups.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 enum Last {
     Failed,
-    /// Folders to list were missing.
-    Incomplete,
+    /// These folders were missing, and were last looked for at this time.
+    Incomplete {
+        missing: Vec<String>,
+        looked: Instant,
+    },
     Complete,
 }
 
@@ -109,8 +115,10 @@ impl Watch {
             self.losses.step(&shared, &self.namenode).await;
             let is_known = self.following.is_some() && self.losses.are_known();
             let is_due = match is_known {
-                true if self.last == Last::Complete && is_settled(&shared) => {
-                    began.elapsed() >= pause.max(RELIST_EVERY) || self.losses.take_interrupted()
+                true if self.last != Last::Failed && is_settled(&shared) => {
+                    began.elapsed() >= pause.max(RELIST_EVERY)
+                        || self.losses.take_interrupted()
+                        || self.has_folder_appeared().await
                 }
                 true => began.elapsed() >= pause,
                 false => began.elapsed() >= pause || (is_wanted && began.elapsed() >= LIST_EVERY),
@@ -121,6 +129,19 @@ impl Watch {
                 return;
             }
         }
+    }
+}
+
+impl Watch {
+    /// Whether a folder that the last listing lacked exists now. Queries the NameNode only now and then.
+    async fn has_folder_appeared(&mut self) -> bool {
+        let Last::Incomplete { missing, looked } = &mut self.last else { return false };
+        if looked.elapsed() < MISSING_EVERY {
+            return false;
+        }
+        *looked = Instant::now();
+        let still = self.namenode.missing(missing).await;
+        still.is_ok_and(|still| still.len() < missing.len())
     }
 }
 
@@ -141,10 +162,20 @@ async fn follow(shared: &Arc<Shared>, namenode: &NameNode, following: &mut Follo
 /// Reads the edit log up to its end. Returns `false` if it cannot be followed any more.
 async fn step(shared: &Shared, namenode: &NameNode, following: &mut Following) -> bool {
     match following.step(shared, namenode).await {
-        Ok(()) => note(shared, READ_EDITS, Ok(())),
-        Err(FollowError::Ask(error)) => note(shared, READ_EDITS, Err(error)),
+        Ok(()) => {
+            note(shared, READ_EDITS, Ok(()));
+            note(shared, QUERY_FILES, Ok(()));
+        }
+        Err(FollowError::Edits(error)) => note(shared, READ_EDITS, Err(error)),
+        Err(FollowError::Query(error)) => {
+            note(shared, READ_EDITS, Ok(()));
+            note(shared, QUERY_FILES, Err(error));
+        }
         Err(gap @ FollowError::Gap { .. }) => {
             tracing::warn!("listing all files of HDFS again: {gap}");
+            // From here on, the listing reports what is wrong.
+            note(shared, READ_EDITS, Ok(()));
+            note(shared, QUERY_FILES, Ok(()));
             return false;
         }
     }
@@ -174,8 +205,8 @@ impl Last {
     fn of(listed: Option<&FullListing>) -> Self {
         match listed {
             None => Self::Failed,
-            Some(listed) if listed.is_complete => Self::Complete,
-            Some(_) => Self::Incomplete,
+            Some(listed) if listed.missing.is_empty() => Self::Complete,
+            Some(listed) => Self::Incomplete { missing: listed.missing.clone(), looked: Instant::now() },
         }
     }
 }

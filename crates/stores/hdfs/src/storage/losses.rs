@@ -10,7 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::groups::Listed;
 use super::state::{Shared, mark_corrupt};
-use crate::listing::LossCounts;
+use crate::listing::{LossCounts, OtherLists};
 use crate::namenode::{AskError, NameNode};
 
 /// The lists are read again after this time while groups are on them. A second loss in a group changes no count.
@@ -23,6 +23,10 @@ const PEACE_TIMES: u32 = 20;
 const PEACE_TIMES_ON_CHANGE: u32 = 5;
 /// Lists with more blocks are not read, because the NameNode changes no block meanwhile.
 const MOST: u64 = 10_000;
+/// The NameNode writes its other lists to the same file. It describes postponed blocks as it does blocks that lack
+/// redundancy, and other blocks only by their names. If it has more of them than this, no list is read.
+const MOST_POSTPONED: u64 = MOST;
+const MOST_NAMED: u64 = 100_000;
 /// Number of queries for groups in flight.
 const QUERIES: usize = 8;
 /// Maximum number of groups per round that are queried again although nothing indicates a change.
@@ -38,6 +42,12 @@ const UNKNOWN: &str = "lost blocks are known only after the next listing of all 
 enum LossError {
     #[error("they have {total} blocks, more than {MOST}")]
     TooMany { total: u64 },
+    #[error(
+        "the NameNode would write {postponed} postponed blocks (at most {MOST_POSTPONED}) as well, and the names of \
+         {reconstructed} blocks that are being reconstructed and of {deleted} that are waiting to be deleted (at most \
+         {MOST_NAMED})"
+    )]
+    OthersTooLong { postponed: u64, reconstructed: u64, deleted: u64 },
     #[error(transparent)]
     Ask(#[from] AskError),
     #[error("{0}")]
@@ -95,7 +105,11 @@ impl Losses {
     async fn read(&mut self, shared: &Arc<Shared>, namenode: &NameNode) -> Result<(), LossError> {
         let waiting = shared.state().view.waiting(shared.now(), AGAIN_AT_ONCE);
         let suspects = std::mem::take(&mut shared.state().suspects);
-        look_up(shared, waiting.into_iter().chain(shared.known(suspects)).collect()).await?;
+        let due = waiting.into_iter().chain(shared.known(suspects)).collect();
+        if let Err(error) = look_up(shared, due).await {
+            // They are queried again with the next ones. Until then, the lists tell of other groups.
+            tracing::debug!(%error, "cannot query block groups again yet");
+        }
         let counts = namenode.loss_counts().await?;
         if counts.total() > MOST {
             return Err(LossError::TooMany { total: counts.total() });
@@ -103,6 +117,10 @@ impl Losses {
         let asked = shared.now();
         if !self.is_due(shared, asked, counts) {
             return Ok(());
+        }
+        let OtherLists { postponed, reconstructed, deleted } = namenode.other_lists().await?;
+        if postponed > MOST_POSTPONED || reconstructed + deleted > MOST_NAMED {
+            return Err(LossError::OthersTooLong { postponed, reconstructed, deleted });
         }
         let listed = namenode.losses().await?;
         let took = shared.now() - asked;
@@ -112,7 +130,9 @@ impl Losses {
         let again = self.again(&listed);
         let corrupt = listed.iter().filter(|(_, corrupt)| !corrupt.is_empty());
         shared.state().corrupt = corrupt.map(|(&group, corrupt)| (group, corrupt.clone())).collect();
-        look_up(shared, shared.known(changed.into_iter().chain(again))).await?;
+        let unjudged: Vec<i64> = shared.state().unjudged.keys().copied().take(AGAIN_AT_ONCE).collect();
+        let asked_again: BTreeSet<i64> = changed.into_iter().chain(again).chain(unjudged).collect();
+        look_up(shared, shared.known(asked_again)).await?;
         mark_corrupt(shared)?;
         (self.counts, self.listed, self.read, self.took) = (counts, listed, Some(asked), took);
         shared.note_losses(asked);

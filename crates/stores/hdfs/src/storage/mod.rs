@@ -19,6 +19,7 @@ mod pages;
 mod plain;
 mod publishing;
 mod replay;
+mod reports;
 mod state;
 mod view;
 mod watching;
@@ -70,7 +71,7 @@ impl System for Shared {
         let mut changes =
             vec![StoreChange::Maintained(nodes.maintained()), StoreChange::Needed(nodes.needed().clone())];
         changes.extend(state.view.everything(now));
-        changes.extend([state.troubles(), state.remarks()]);
+        changes.extend([state.troubles(), state.remarks(), state.unjudged()]);
         state.tell(changes);
     }
 

@@ -7,20 +7,23 @@ use std::time::{Duration, Instant};
 use attached::{CopyState, Ledger, Teller};
 use codes::BlockIndex;
 use repair::NodeId;
-use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term};
+use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term, Unjudged};
 use tokio::sync::Notify;
 
 use super::groups::Listed;
 use super::names::{FolderId, Place};
 use super::open::Attachment;
 use super::replay::Replay;
+use super::reports::Reports;
 use super::view::View;
-use crate::listing::{DataNode, Edits, Listing, Progress, SeenFile, SeenPlace};
+use crate::listing::{DataNode, Edits, Group, Listing, Progress, SeenFile, SeenPlace};
 use crate::namenode::NameNode;
 
-/// Finders of problems: the task that asks for all DataNodes, and two that other queries depend on.
+/// Finders of problems: the task that asks for all DataNodes, and tasks that fail too if the NameNode does not
+/// answer it.
 pub(super) const ASKING: &str = "asking";
 pub(super) const READING_EDITS: &str = "edits";
+pub(super) const QUERYING_FILES: &str = "querying files";
 pub(super) const LISTING_FILES: &str = "listing files";
 /// If the last answer with all DataNodes is older than this, the state of HDFS is reported as unknown.
 const BLIND_AFTER: Duration = Duration::from_secs(20);
@@ -53,6 +56,14 @@ pub(super) struct State {
     pub(super) suspects: BTreeSet<i64>,
     /// The addresses of DataNodes with replicas that the NameNode knows to be corrupt, of groups on its lists.
     pub(super) corrupt: BTreeMap<i64, BTreeSet<String>>,
+    /// Groups with corrupt replicas that the NameNode's lists have not named. Any of their replicas may be corrupt.
+    pub(super) unjudged: BTreeMap<i64, Unjudged>,
+    /// The last report of these groups.
+    told_unjudged: Vec<Unjudged>,
+    /// When DataNodes last did not answer which checksum format a group has; `None` if they answered since.
+    pub(super) checksums_failed: Option<Duration>,
+    /// The block reports that DataNodes are to send.
+    pub(super) reports: Reports,
     /// Groups that possibly no longer exist, with their files.
     pub(super) doubted: BTreeMap<i64, u64>,
     /// Why HDFS has not been listed yet, as last reported.
@@ -83,7 +94,8 @@ impl State {
     /// reason, which is reported once.
     pub fn troubles(&self) -> StoreChange {
         let is_silent = self.troubles.get(ASKING).is_some_and(|lines| !lines.is_empty());
-        let is_told = |finder: &str| !(is_silent && [READING_EDITS, LISTING_FILES].contains(&finder));
+        let is_told =
+            |finder: &str| !(is_silent && [READING_EDITS, QUERYING_FILES, LISTING_FILES].contains(&finder));
         let told = self.troubles.iter().filter(|(finder, _)| is_told(finder));
         StoreChange::Troubles(told.flat_map(|(_, lines)| lines).cloned().collect())
     }
@@ -131,6 +143,22 @@ impl State {
         Ok(numbers)
     }
 
+    /// Returns the groups with unnamed corrupt replicas as a report, if they have changed since the last one.
+    fn tell_unjudged(&mut self) -> Option<StoreChange> {
+        let Self { unjudged, told_unjudged, view, .. } = self;
+        unjudged.retain(|&number, _| view.groups().inode(number).is_some());
+        if unjudged.values().eq(told_unjudged.iter()) {
+            return None;
+        }
+        *told_unjudged = unjudged.values().cloned().collect();
+        Some(StoreChange::Unjudged(told_unjudged.clone()))
+    }
+
+    /// Returns the groups with unnamed corrupt replicas as a report.
+    pub fn unjudged(&self) -> StoreChange {
+        StoreChange::Unjudged(self.told_unjudged.clone())
+    }
+
     /// Removes the records of missing or corrupt copies that the NameNode no longer lists.
     fn forget_marks(&mut self) -> Result<(), CatalogError> {
         self.ledger.forget(self.view.take_gone())
@@ -153,6 +181,10 @@ impl Shared {
             nodes_changed: None,
             suspects: BTreeSet::new(),
             corrupt: BTreeMap::new(),
+            unjudged: BTreeMap::new(),
+            told_unjudged: Vec::new(),
+            checksums_failed: None,
+            reports: Reports::default(),
             doubted: BTreeMap::new(),
             unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
             nodes_heard: None,
@@ -189,6 +221,25 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Returns the address of a DataNode.
+    pub(super) fn address_of(&self, node: NodeId) -> Option<String> {
+        let state = self.state();
+        let (name, _) = state.numbers.iter().find(|&(_, &number)| number == node)?;
+        let beside = self.attachment.helpers.iter().find(|&(_, helper)| helper == name);
+        Some(beside.map_or(name, |(address, _)| address).clone())
+    }
+
+    /// Has a DataNode report all its blocks, because the NameNode does not list a block of this group that the
+    /// DataNode has accepted. Does nothing if the NameNode knows the DataNode's replica to be corrupt: it distrusts
+    /// the new bytes too, and has the replica deleted once the block is on another DataNode.
+    pub(super) fn want_report(&self, group: i64, node: NodeId) {
+        let Some(address) = self.address_of(node) else { return };
+        let mut state = self.state();
+        if !state.corrupt.get(&group).is_some_and(|corrupt| corrupt.contains(&address)) {
+            state.reports.want(node, group);
+        }
     }
 
     /// Assumes that a newly registered node is in service.
@@ -273,7 +324,10 @@ impl Shared {
         let folders: Vec<FolderId> = folders.collect();
         let mut listed = Vec::with_capacity(listing.groups.len());
         for group in listing.groups {
-            let corrupt = state.corrupt.get(&group.group.number).filter(|_| group.has_corrupt);
+            let number = group.group.number;
+            let corrupt = state.corrupt.get(&number).filter(|_| group.has_corrupt);
+            let is_unjudged = group.has_corrupt && corrupt.is_none_or(BTreeSet::is_empty);
+            let unjudged = is_unjudged.then(|| unjudged(&group, &listing.nodes));
             let is_corrupt =
                 |node: usize| corrupt.is_some_and(|at| at.contains(&listing.nodes[node].address));
             let homes = group.homes.iter().filter(|&&(_, node)| !is_corrupt(node));
@@ -285,10 +339,15 @@ impl Shared {
                 group: group.group,
                 homes: homes.map(|&(index, node)| (index, numbers[node])).collect(),
             });
+            match unjudged {
+                Some(it) => drop(state.unjudged.insert(number, it)),
+                None => drop(state.unjudged.remove(&number)),
+            }
         }
         let changed = state.view.take_groups(now, asked, listed, all);
         let mut changes = state.view.tell(now, changed);
         changes.extend(state.tell_service(now));
+        changes.extend(state.tell_unjudged());
         let State { view, doubted, .. } = &mut *state;
         doubted.extend(view.groups_mut().take_missed());
         if all {
@@ -330,7 +389,8 @@ impl Shared {
         let now = self.now();
         let mut state = self.state();
         state.view.groups_mut().remove(now, gone);
-        let changes = state.view.tell(now, []);
+        let mut changes = state.view.tell(now, []);
+        changes.extend(state.tell_unjudged());
         state.tell(changes);
         state.forget_marks()
     }
@@ -425,6 +485,22 @@ pub(super) fn mark_corrupt(shared: &Shared) -> Result<(), StoreError> {
     let changes = state.view.tell(now, found.into_iter().map(|(number, _)| number));
     state.tell(changes);
     Ok(())
+}
+
+/// Describes a group with corrupt replicas that the NameNode's lists have not named.
+fn unjudged(group: &Group, nodes: &[DataNode]) -> Unjudged {
+    let blocks = group.group.stripe().into_iter().flat_map(|shape| shape.blocks);
+    Unjudged {
+        stripe: group.group.stripe_id(),
+        blocks: blocks.map(|block| block.name.block_id()).collect(),
+        servers: group.homes.iter().map(|&(_, node)| nodes[node].address.clone()).collect(),
+        why: "too few of its replicas are intact, and only the NameNode's lists, which have not been read, tell \
+              which ones are corrupt"
+            .to_owned(),
+        next_step: "mend scrub, which finds the corrupt replicas; if a note in mend status says why the NameNode's \
+                    lists cannot be read, correct that"
+            .to_owned(),
+    }
 }
 
 fn place_of(seen: SeenPlace, folders: &[FolderId]) -> Place {

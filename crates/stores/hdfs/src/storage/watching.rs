@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::following::failed;
-use super::state::{ASKING, LISTING_FILES, READING_EDITS, Shared};
+use super::state::{ASKING, LISTING_FILES, QUERYING_FILES, READING_EDITS, Shared};
 use crate::listing::{DataNode, Listing, Snapshots};
 use crate::namenode::{AskError, NameNode, PART};
 
@@ -106,8 +106,8 @@ fn unsettled(groups: &str, count: &str) -> String {
 pub(super) struct FullListing {
     /// The files that are being written.
     pub open: Vec<String>,
-    /// Whether all folders to list exist.
-    pub is_complete: bool,
+    /// The folders to list that do not exist.
+    pub missing: Vec<String>,
 }
 
 /// Lists all DataNodes and block groups, and records the answer. Returns `None` if that failed.
@@ -126,7 +126,7 @@ pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullLis
     let mut listing = namenode.list_in_parts(&shared.attachment.paths, &heard).await;
     let listed = listing.as_mut().ok().map(|listing| FullListing {
         open: std::mem::take(&mut listing.open),
-        is_complete: listing.missing.is_empty(),
+        missing: listing.missing.clone(),
     });
     let told = match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error),
@@ -265,6 +265,10 @@ const LIST_FILES: Task =
 pub(super) const READ_EDITS: Task = Task {
     name: READING_EDITS,
     failure: "cannot read the edit log of HDFS, so new and deleted files are unknown at the moment",
+};
+pub(super) const QUERY_FILES: Task = Task {
+    name: QUERYING_FILES,
+    failure: "cannot query files of HDFS that have changed, so what is known of them may be outdated",
 };
 
 /// Reports that a query failed, or succeeds again.

@@ -17,6 +17,7 @@ use crate::world::World;
 /// The cases, in the order in which they run on one cluster. The last ones cause repeated listings.
 const CASES: &[(&str, Case<World>)] = &[
     ("the_edit_log_tells_of_all_changes", namespace::edits),
+    ("datanodes_tell_and_do_what_is_requested", namespace::datanodes),
     ("files_and_folders_are_followed", namespace::changes),
     ("a_file_in_a_snapshot_is_kept", namespace::snapshots),
     ("lost_blocks_are_known_at_once", losses::lost_blocks),

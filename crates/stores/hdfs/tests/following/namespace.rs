@@ -1,6 +1,6 @@
 //! Tests of changes to files and folders.
 
-use hdfs::{Edit, NameNode, NameNodeSettings};
+use hdfs::{ChecksumFormat, Edit, NameNode, NameNodeSettings};
 use testbed::eventually;
 
 use crate::world::{POLICY, World};
@@ -51,6 +51,28 @@ pub fn edits(world: &mut World) {
     let ahead = runtime.block_on(namenode.edits(end + 1_000_000)).expect("answered");
     assert!(ahead.gap.is_some(), "the log was replaced: {ahead:?}");
     world.files.forget(&format!("/{POLICY}/edits + %/f é"));
+    world.assert_known();
+}
+
+/// Queries that DataNodes or the NameNode's web server answer.
+pub fn datanodes(world: &mut World) {
+    let path = format!("/{POLICY}/asked");
+    world.put("asked", 3_000_000);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let namenode = namenode(world);
+    runtime.block_on(async {
+        let walk = namenode.walk(std::slice::from_ref(&path)).await.expect("answered");
+        let group = &walk.groups[0];
+        let format = namenode.checksum(&group.file, group.start).await.expect("answered");
+        assert_eq!(format, Some(ChecksumFormat::default()));
+        for node in &walk.nodes {
+            namenode.touch(&group.file, group.start, &node.address).await.expect("answered");
+            namenode.report(&node.address).await.expect("answered");
+        }
+        namenode.other_lists().await.expect("answered");
+        assert_eq!(namenode.missing(&[path.clone(), "/none".to_owned()]).await.expect("answered"), ["/none"]);
+    });
+    world.files.delete(&mut world.cluster, &path);
     world.assert_known();
 }
 

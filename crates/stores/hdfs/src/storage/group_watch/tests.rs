@@ -1,32 +1,74 @@
 //! Tests of what is listed again and when. A shell script plays the part of the JVM.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use codes::BlockIndex;
 use dir::DirCatalog;
-use store_api::{SharedRecords, Storage, StoreChange};
+use repair::StripeId;
+use store_api::{
+    BlockState, NodeRecord, Origin, SharedRecords, Storage, StoreChange, StoreError, StripeWrite, Write,
+};
 use tempfile::TempDir;
 
 use crate::{Attachment, NameNodeSettings};
 
-/// Answers queries. Files in the script's folder decide what the NameNode's edit log and its lists are like.
+/// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has the
+/// holders of the blocks of the only group of file N, and `no-WORD` makes queries of this kind fail.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
-echo '0 ready 4'
+nodes() {
+    for node in 0 1 2 3 4; do
+        echo "$number n $node uuid-$node 10.0.0.$node:9866"
+        echo "$number d $node /rack live normal 1"
+    done
+}
+group() {
+    if [ -e "homes-$1" ]; then
+        echo "$number g $1 0 -$((16 * $1)) 1001 3000000 RS-3-2-1024k old $(cat "homes-$1")"
+    fi
+}
+echo '0 ready 5'
 while read -r number word rest; do
+    file=${rest%% *}
+    if [ -e "no-$word" ] || [ -e "no-$word-$file" ]; then echo "$number failed no permission"; continue; fi
     case $word in
-        list) echo listed >>lists; if [ -e large ]; then awk -v "number=$number" -f list.awk; fi ;;
+        list)
+            echo listed >>lists
+            if [ -e large ]; then awk -v "number=$number" -f list.awk; fi
+            if [ -e absent ]; then echo "$number missing %2F"; fi
+            if [ -e homes-7 ]; then
+                nodes
+                echo "$number f %2F"
+                for file in 7 8 9; do
+                    if [ -e "homes-$file" ]; then echo "$number i $file name-$file closed"; group "$file"; fi
+                done
+            fi ;;
+        nodes) if [ -e homes-7 ]; then nodes; fi ;;
+        group) nodes; group "$file" ;;
+        touch | report) echo "$word $rest" >>reports ;;
+        missing) if [ -e absent ]; then echo "$number missing %2F"; fi ;;
         position) if [ -e router ]; then echo "$number failed no such call"; continue; fi; echo "$number e 5" ;;
-        edits) if [ -e purged ]; then rm purged; echo "$number gap 9"; else echo "$number e 5"; fi ;;
-        counts) if [ -e many ]; then echo "$number l 1 0 0 20000"; else echo "$number l 0 0 0 0"; fi ;;
+        edits)
+            if [ -e closed ]; then rm closed; echo "$number m %2Ff"; fi
+            if [ -e purged ]; then rm purged; echo "$number gap 9"; else echo "$number e 5"; fi ;;
+        counts)
+            if [ -e many ]; then echo "$number l 1 0 0 20000"
+            elif [ -e counts ]; then echo "$number l $(cat counts)"
+            else echo "$number l 0 0 0 0"; fi ;;
+        others) if [ -e others ]; then echo "$number o $(cat others)"; fi ;;
+        losses) echo read >>reads; if [ -e lost ]; then sed "s/^/$number q /" lost; fi ;;
     esac
     echo "$number done"
 done
 "#;
+
+/// All blocks of a group of five.
+const WHOLE: &str = "0:0,1:1,2:2,3:3,4:4";
 
 /// Lists 10,000 groups of five blocks, in 5,000 files of 50 folders.
 const LIST: &str = r#"BEGIN {
@@ -45,16 +87,26 @@ const LIST: &str = r#"BEGIN {
 struct Script {
     folder: TempDir,
     remarks: Arc<Mutex<Vec<String>>>,
+    troubles: Arc<Mutex<Vec<String>>>,
+    unjudged: Arc<Mutex<Vec<String>>>,
+    /// The stripes that were last reported with a lost block.
+    damaged: Arc<Mutex<BTreeSet<String>>>,
     stripes: Arc<AtomicUsize>,
-    _storage: Storage,
+    storage: Storage,
 }
 
 impl Script {
     /// Opens a storage whose NameNode has these properties.
     fn open(properties: &[&str]) -> Self {
+        let properties: Vec<(&str, &str)> = properties.iter().map(|&name| (name, "")).collect();
+        Self::open_with(&properties)
+    }
+
+    /// Opens a storage whose NameNode has these properties, given by file and content.
+    fn open_with(properties: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
-        properties.iter().for_each(|name| fs::write(path(name), "").expect("written"));
+        properties.iter().for_each(|(name, text)| fs::write(path(name), text).expect("written"));
         fs::write(path("text"), SCRIPT).expect("written");
         fs::write(path("list.awk"), LIST).expect("written");
         // A separate process writes the script, see the tests of `namenode`.
@@ -78,19 +130,68 @@ impl Script {
         let records = DirCatalog::open(path("records"), "a-cluster").expect("opened");
         let records: SharedRecords = Arc::new(Mutex::new(records));
         let mut storage = crate::open(attachment, records).expect("attached");
-        let remarks = Arc::new(Mutex::new(Vec::new()));
-        let stripes = Arc::new(AtomicUsize::new(0));
-        let (noted, counted) = (Arc::clone(&remarks), Arc::clone(&stripes));
+        let lines = || Arc::new(Mutex::new(Vec::new()));
+        let (remarks, troubles, unjudged) = (lines(), lines(), lines());
+        let (damaged, stripes) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(AtomicUsize::new(0)));
+        let noted = [&remarks, &troubles, &unjudged].map(Arc::clone);
+        let (marked, counted) = (Arc::clone(&damaged), Arc::clone(&stripes));
         storage.listen(Box::new(move |changes| {
+            let set = |at: usize, lines: Vec<String>| *noted[at].lock().expect("whole") = lines;
             for change in changes {
                 match change {
-                    StoreChange::Remarks(lines) => *noted.lock().expect("whole") = lines,
-                    StoreChange::Stripe(..) => drop(counted.fetch_add(1, Ordering::Relaxed)),
+                    StoreChange::Remarks(lines) => set(0, lines),
+                    StoreChange::Troubles(lines) => set(1, lines),
+                    StoreChange::Unjudged(all) => {
+                        set(2, all.into_iter().map(|it| format!("{}: {}", it.stripe, it.why)).collect());
+                    }
+                    StoreChange::Stripe(stripe, _) => {
+                        let is_whole = stripe.blocks.iter().all(|block| block.state == BlockState::Healthy);
+                        let mut damaged = marked.lock().expect("whole");
+                        match is_whole {
+                            true => damaged.remove(&stripe.id.0),
+                            false => damaged.insert(stripe.id.0),
+                        };
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
                     _ => {}
                 }
             }
         }));
-        Self { folder, remarks, stripes, _storage: storage }
+        Self { folder, remarks, troubles, unjudged, damaged, stripes, storage }
+    }
+
+    /// Writes a file, so that the script reads it either as before or as a whole.
+    fn set(&self, name: &str, text: &str) {
+        fs::write(self.path("unfinished"), text).expect("written");
+        fs::rename(self.path("unfinished"), self.path(name)).expect("renamed");
+    }
+
+    fn unset(&self, name: &str) {
+        fs::remove_file(self.path(name)).expect("removed");
+    }
+
+    fn await_that(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_so(self) {
+            let state = (&self.remarks, &self.troubles, &self.unjudged, &self.damaged);
+            assert!(Instant::now() < end, "{what}: {state:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until the stripes with lost blocks are those of the groups of these files.
+    fn await_damaged(&self, files: &[i64]) {
+        let stripes: BTreeSet<String> =
+            files.iter().map(|file| format!("group_{}_1001", -16 * file)).collect();
+        self.await_that("damage", |script| *script.damaged.lock().expect("whole") == stripes);
+    }
+
+    fn troubles(&self) -> String {
+        self.troubles.lock().expect("whole").join("\n")
+    }
+
+    fn unjudged(&self) -> String {
+        self.unjudged.lock().expect("whole").join("\n")
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
@@ -164,4 +265,113 @@ fn while_lists_of_losses_are_long_all_files_are_listed_again_and_again() {
     let lists = script.lists();
     std::thread::sleep(super::LIST_EVERY * 2);
     assert_eq!((script.lists(), script.remarks().as_str()), (lists, ""));
+}
+
+#[test]
+fn a_trouble_with_the_edit_log_ends_when_it_is_read_again() {
+    let script = Script::open(&[]);
+    script.await_lists(1);
+    script.set("no-edits", "");
+    script.await_that("a trouble", |script| script.troubles().contains("cannot read the edit log of HDFS"));
+    script.set("no-walk", "");
+    script.set("closed", "");
+    script.unset("no-edits");
+    script.await_that("another trouble", |script| {
+        let troubles = script.troubles();
+        troubles.contains("cannot query files of HDFS that have changed") && !troubles.contains("edit log")
+    });
+    script.unset("no-walk");
+    script.await_that("no trouble", |script| script.troubles().is_empty());
+    script.set("no-edits", "");
+    script.await_that("a trouble", |script| !script.troubles().is_empty());
+    // From now on, files are known by listings only.
+    script.set("router", "");
+    script.set("purged", "");
+    script.unset("no-edits");
+    script.await_that("a remark", |script| script.remarks().contains("edit log of HDFS cannot be followed"));
+    assert_eq!(script.troubles(), "");
+}
+
+#[test]
+fn a_folder_that_does_not_exist_causes_one_listing_once_it_does() {
+    let script = Script::open(&["absent"]);
+    script.await_lists(1);
+    std::thread::sleep(super::LIST_EVERY * 3);
+    assert_eq!(script.lists(), 1);
+    assert!(script.troubles().contains("HDFS has no folder /,"), "{}", script.troubles());
+    script.unset("absent");
+    script.await_lists(2);
+    script.await_that("no trouble", |script| script.troubles().is_empty());
+    std::thread::sleep(super::LIST_EVERY * 2);
+    assert_eq!(script.lists(), 2);
+}
+
+#[test]
+fn without_lists_of_losses_a_group_with_corrupt_replicas_is_not_judged() {
+    let corrupt = format!("{WHOLE} corrupt");
+    let script = Script::open_with(&[("homes-7", corrupt.as_str()), ("homes-8", WHOLE), ("no-losses", "")]);
+    script.await_that("doubt", |script| script.unjudged().starts_with("group_-112_1001: too few"));
+    assert!(script.remarks().contains("lists of blocks that lack redundancy cannot be read"));
+    script.set("lost", "-112 10.0.0.1:9866,10.0.0.3:9866\n");
+    script.unset("no-losses");
+    script.await_that("no doubt", |script| script.unjudged().is_empty());
+    script.await_damaged(&[7]);
+}
+
+#[test]
+fn lists_of_losses_are_not_written_while_other_lists_are_long() {
+    for (others, text) in [("0 40 99961", "99961 that are waiting"), ("10001 0 0", "10001 postponed")] {
+        let script = Script::open_with(&[("others", others)]);
+        script.await_that("a remark", |script| script.remarks().contains(text));
+        std::thread::sleep(super::FOLLOW_EVERY * 3);
+        assert!(!script.path("reads").exists(), "they were written");
+        script.set("others", "10000 40 99960");
+        script.await_that("no remark", |script| script.remarks().is_empty());
+        assert!(script.path("reads").exists());
+    }
+}
+
+#[test]
+fn a_group_whose_query_fails_hides_no_other_losses() {
+    let script = Script::open_with(&[("homes-7", WHOLE), ("homes-8", WHOLE), ("homes-9", WHOLE)]);
+    script.await_that("all groups", |script| script.stripes.load(Ordering::Relaxed) >= 3);
+    let lose = |files: &[i64]| {
+        let lost: String = files.iter().map(|file| format!("{}\n", -16 * file)).collect();
+        files.iter().for_each(|file| script.set(&format!("homes-{file}"), "0:0,1:1,2:2,3:3"));
+        script.set("lost", &lost);
+        script.set("counts", &format!("{} 0 0 0", files.len()));
+    };
+    script.set("no-group-7", "");
+    lose(&[7, 8]);
+    script.await_damaged(&[8]);
+    lose(&[7, 8, 9]); // Only the query that fails is left by now.
+    script.await_damaged(&[8, 9]);
+    script.unset("no-group-7");
+    script.await_damaged(&[7, 8, 9]);
+    assert_eq!(script.lists(), 1, "no listing was needed");
+}
+
+#[test]
+fn a_datanode_whose_new_block_is_not_listed_reports_all_blocks() {
+    // The NameNode still lists block 4 on node 4, so it ignores block 3 there.
+    let mut script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,4:4")]);
+    script.await_that("the group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
+    let term = script.storage.begin_term().expect("begun");
+    let mut target = None;
+    let mut visit = |change: StoreChange| match change {
+        StoreChange::Node(NodeRecord { id, name, .. }) if name == "10.0.0.4:9866" => target = Some(id),
+        _ => {}
+    };
+    script.storage.each_record(&mut visit).expect("read");
+    let write = Write::Stripes(StripeWrite::Publish {
+        stripe: StripeId("group_-112_1001".to_owned()),
+        blocks: vec![(BlockIndex(3), target.expect("known"), None)],
+        origin: Origin::Written,
+    });
+    let done = script.storage.carry_out(term, &[write]).remove(0);
+    assert!(matches!(done, Err(StoreError::NotServed { .. })), "{done:?}");
+    script.await_that("a report", |script| script.path("reports").exists());
+    std::thread::sleep(super::FOLLOW_EVERY);
+    let reports = fs::read_to_string(script.path("reports")).expect("written");
+    assert_eq!(reports, "touch 7 0 10.0.0.4:9866\nreport 10.0.0.4:9866\n");
 }

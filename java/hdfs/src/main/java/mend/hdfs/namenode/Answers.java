@@ -27,6 +27,9 @@ final class Answers {
         case "list":
           survey.list(question.rest.split("\t"));
           break;
+        case "missing":
+          survey.missing(question.rest.split("\t"));
+          break;
         case "walk":
           survey.walk(question.rest.split("\t"));
           break;
@@ -45,6 +48,9 @@ final class Answers {
         case "counts":
           new Losses(files, conf, lines).counts();
           break;
+        case "others":
+          new Losses(files, conf, lines).others();
+          break;
         case "losses":
           new Losses(files, conf, lines).list();
           break;
@@ -57,6 +63,17 @@ final class Answers {
         case "group":
           String[] words = question.rest.split(" ");
           survey.group(Survey.path(words[0]), Long.parseLong(words[1]));
+          break;
+        case "checksum":
+          String[] held = question.rest.split(" ");
+          survey.checksum(Survey.path(held[0]), Long.parseLong(held[1]));
+          break;
+        case "touch":
+          String[] touched = question.rest.split(" ");
+          survey.touch(Survey.path(touched[0]), Long.parseLong(touched[1]), touched[2]);
+          break;
+        case "report":
+          survey.report(question.rest);
           break;
         case "tokens":
           String[] asked = question.rest.split(" ");

@@ -2,6 +2,7 @@ package mend.hdfs.namenode;
 
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.net.HttpURLConnection;
 import java.net.URI;
@@ -9,6 +10,7 @@ import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.regex.Matcher;
@@ -31,12 +33,15 @@ import org.apache.hadoop.security.authentication.client.AuthenticationException;
  *
  * <p>No call of the client protocol returns these lists. {@code metaSave} makes the NameNode write them to a file
  * among its logs, and its web server serves the file. The NameNode holds its read lock meanwhile, so the caller
- * first asks how long the lists are.
+ * first asks how long these lists are, and the others that {@code metaSave} writes as well: blocks whose surplus
+ * replicas are not removed yet, blocks that are being reconstructed, and replicas that wait to be deleted.
  *
  * <pre>
  *   l GROUPS UNREADABLE CORRUPT BLOCKS
  *                 how many groups lack blocks, how many have too few left, how many have corrupt replicas, and how
- *                 many blocks of replicated files are on the lists
+ *                 many blocks of replicated files are on the lists or have corrupt replicas
+ *   o POSTPONED RECONSTRUCTED DELETED
+ *                 the lengths of the other lists
  *   q GROUP [ADDRESS,…]
  *                 a group on the lists, and the DataNodes whose replicas the NameNode knows to be corrupt
  * </pre>
@@ -51,6 +56,9 @@ final class Losses {
   private static final Pattern GROUP = Pattern.compile("blk_(-\\d+)_\\d+");
   /** A replica, such as {@code 10.0.0.1:9866(corrupt)}. */
   private static final Pattern CORRUPT = Pattern.compile(" (\\S+)\\(corrupt\\)");
+  /** The NameNode's metrics of blocks. They are at most ten seconds old. */
+  private static final String METRICS = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystem";
+  private static final int MAX_METRICS_BYTES = 1 << 20;
 
   private final DistributedFileSystem files;
   private final Configuration conf;
@@ -69,7 +77,36 @@ final class Losses {
     ECBlockGroupStats groups = namenode.getECBlockGroupStats();
     ReplicatedBlockStats blocks = namenode.getReplicatedBlockStats();
     lines.add("l " + groups.getLowRedundancyBlockGroups() + " " + groups.getMissingBlockGroups() + " "
-        + groups.getCorruptBlockGroups() + " " + (blocks.getLowRedundancyBlocks() + blocks.getMissingReplicaBlocks()));
+        + groups.getCorruptBlockGroups() + " "
+        + (blocks.getLowRedundancyBlocks() + blocks.getMissingReplicaBlocks() + blocks.getCorruptBlocks()));
+  }
+
+  /** Reports the lengths of the other lists. No call of the client protocol returns the first two. */
+  void others() throws IOException {
+    HttpURLConnection connection = open(METRICS);
+    String metrics;
+    try (InputStream input = connection.getInputStream()) {
+      metrics = new String(input.readNBytes(MAX_METRICS_BYTES), StandardCharsets.UTF_8);
+    } finally {
+      connection.disconnect();
+    }
+    ClientProtocol namenode = files.getClient().getNamenode();
+    long deleted = namenode.getECBlockGroupStats().getPendingDeletionBlocks()
+        + namenode.getReplicatedBlockStats().getPendingDeletionBlocks();
+    lines.add("o " + metric(metrics, List.of("PostponedMisreplicatedBlocks")) + " "
+        // The second name is that of Hadoop 2.
+        + metric(metrics, List.of("PendingReconstructionBlocks", "PendingReplicationBlocks")) + " " + deleted);
+  }
+
+  /** Returns the first of these metrics that the NameNode has. */
+  static long metric(String metrics, List<String> names) throws IOException {
+    for (String name : names) {
+      Matcher found = Pattern.compile("\"" + name + "\"\\s*:\\s*(\\d{1,18})\\b").matcher(metrics);
+      if (found.find()) {
+        return Long.parseLong(found.group(1));
+      }
+    }
+    throw new IOException("the NameNode's metrics do not contain " + names.get(0));
   }
 
   /** Reports safe mode; the lists are made when it ends. */
@@ -82,32 +119,21 @@ final class Losses {
   /** Reports the groups on the lists. */
   void list() throws IOException {
     files.getClient().metaSave(FILE);
-    Map<String, Set<String>> groups = new LinkedHashMap<>();
-    boolean isWanted = true;
-    boolean isComplete = false;
-    HttpURLConnection connection = open();
+    Map<String, Set<String>> groups;
+    HttpURLConnection connection = open("/logs/" + FILE);
     try (BufferedReader saved =
         new BufferedReader(new InputStreamReader(connection.getInputStream(), StandardCharsets.UTF_8))) {
-      for (String line = saved.readLine(); line != null; line = saved.readLine()) {
-        isWanted = isWanted && !line.matches(SECTION_AFTER);
-        isComplete = isComplete || line.startsWith(LAST_SECTION);
-        if (isWanted) {
-          add(line, groups);
-        }
-      }
+      groups = groups(saved);
     } finally {
       connection.disconnect();
-    }
-    if (!isComplete) {
-      throw new IOException("the NameNode's file " + FILE + " is incomplete");
     }
     tellSafeMode(); // The NameNode may have been restarted before it saved the lists.
     groups.forEach((group, corrupt) -> lines.add(("q " + group + " " + String.join(",", corrupt)).trim()));
   }
 
-  private HttpURLConnection open() throws IOException {
+  private HttpURLConnection open(String path) throws IOException {
     URI server = DFSUtil.getInfoServer(HAUtil.getAddressOfActive(files), conf, DFSUtil.getHttpClientScheme(conf));
-    URL url = server.resolve("/logs/" + FILE).toURL();
+    URL url = server.resolve(path).toURL();
     HttpURLConnection connection;
     try {
       connection = (HttpURLConnection) URLConnectionFactory.newDefaultURLConnectionFactory(conf)
@@ -119,9 +145,31 @@ final class Losses {
     if (code != HttpURLConnection.HTTP_OK) {
       connection.disconnect();
       throw new IOException(url + " has the status " + code
-          + "; the NameNode must serve its logs (hadoop.http.logs.enabled) to the coordinator's user");
+          + "; the NameNode must serve its logs (hadoop.http.logs.enabled) and its metrics to the coordinator's user");
     }
     return connection;
+  }
+
+  /**
+   * Reads the groups on the lists from the file, each with the DataNodes that have corrupt replicas.
+   *
+   * @throws IOException if the file is incomplete
+   */
+  static Map<String, Set<String>> groups(BufferedReader saved) throws IOException {
+    Map<String, Set<String>> groups = new LinkedHashMap<>();
+    boolean isWanted = true;
+    boolean isComplete = false;
+    for (String line = saved.readLine(); line != null; line = saved.readLine()) {
+      isWanted = isWanted && !line.matches(SECTION_AFTER);
+      isComplete = isComplete || line.startsWith(LAST_SECTION);
+      if (isWanted) {
+        add(line, groups);
+      }
+    }
+    if (!isComplete) {
+      throw new IOException("the NameNode's file " + FILE + " is incomplete");
+    }
+    return groups;
   }
 
   /** Adds the group of a line, which may begin with the path of the file, and the DataNodes with corrupt replicas. */

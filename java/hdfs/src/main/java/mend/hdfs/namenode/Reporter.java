@@ -25,16 +25,21 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *
  * <pre>
  *   7 list PATH TAB PATH …      all groups of all files below these paths, and all DataNodes
+ *   7 missing PATH TAB PATH …   the folders among these that do not exist
  *   7 walk PATH TAB PATH …      all groups of these files, and of all files below these folders
  *   7 snapshots PATH TAB PATH … all groups of files that exist only in snapshots of these folders
  *   7 inodes INODE,INODE,…      the files among these that exist
  *   7 position                  the transaction after the last one in the edit log
  *   7 edits TRANSACTION         what has happened in the namespace since, see {@link Edits}
  *   8 counts                    how many groups lack blocks
+ *   8 others                    how long the other lists are that the NameNode writes with the groups
  *   8 losses                    the groups that lack blocks, see {@link Losses}
  *   8 nodes                     all DataNodes
  *   8 volumes                   all DataNodes, with the folders of live ones
  *   9 group FILE START          the group with byte START of FILE (an inode number or an encoded path)
+ *   9 checksum FILE START       the format of the checksums of that group's blocks
+ *   9 touch FILE START ADDRESS  requests each block of that group that the NameNode lists on this DataNode
+ *   9 report ADDRESS            makes this DataNode report all its blocks to the NameNode
  *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS requires tokens
  * </pre>
  *
@@ -43,8 +48,10 @@ import org.apache.hadoop.util.GenericOptionsParser;
  */
 public final class Reporter {
   /** The first line of the output, with the protocol version. */
-  private static final String GREETING = "0 ready 4";
+  private static final String GREETING = "0 ready 5";
   private static final int AT_ONCE = 8;
+  /** The limit for connecting to a DataNode, and for each answer. */
+  private static final int DATANODE_LIMIT_MS = 10_000;
   private static final String PRINCIPAL_KEY = "mend.principal";
   private static final String KEYTAB_KEY = "mend.keytab";
 
@@ -59,6 +66,7 @@ public final class Reporter {
     // The coordinator has its own time limits and retries.
     conf.setIfUnset("ipc.client.connect.max.retries", "3");
     conf.setIfUnset("ipc.client.connect.timeout", "5000");
+    conf.setInt("dfs.client.socket-timeout", DATANODE_LIMIT_MS);
     logIn(conf);
     DistributedFileSystem files = files(conf);
     Answers answers = new Answers(output, new BlockTokens(conf));

@@ -15,6 +15,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSUtilClient;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.client.BlockReportOptions;
 import org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.DatanodeVolumeInfo;
@@ -53,6 +54,7 @@ import org.apache.hadoop.ipc.RPC;
  *   g FILE START GROUP STAMP BYTES POLICY open|new|old INDEX:NUMBER,… [corrupt]
  *                               a complete group, whether its file is open or was closed recently,
  *                               and the holders of its blocks; corrupt: corrupt replicas are among them
+ *   h TYPE/BYTES                the format of a group's checksums, such as crc32c/512
  *   t INDEX TOKEN               a token for an internal block, in base64: a secret
  * </pre>
  */
@@ -144,11 +146,7 @@ final class Survey {
   /** Reports all DataNodes, with the folders of live ones. */
   void volumes() throws IOException {
     nodes();
-    // Set short timeouts. Otherwise an unreachable DataNode would be dialled for minutes.
-    Configuration brief = new Configuration(conf);
-    brief.setInt("ipc.client.connect.timeout", DATANODE_LIMIT_MS);
-    brief.setInt("ipc.client.connect.max.retries", 1);
-    brief.setInt("ipc.client.connect.max.retries.on.timeouts", 1);
+    Configuration brief = brief();
     for (DatanodeInfo node : client.datanodeReport(DatanodeReportType.LIVE)) {
       ClientDatanodeProtocol proxy = null;
       try {
@@ -162,6 +160,62 @@ final class Survey {
         if (proxy != null) {
           RPC.stopProxy(proxy);
         }
+      }
+    }
+  }
+
+  /** Returns short timeouts. Otherwise an unreachable DataNode would be dialled for minutes. */
+  private Configuration brief() {
+    Configuration brief = new Configuration(conf);
+    brief.setInt("ipc.client.connect.timeout", DATANODE_LIMIT_MS);
+    brief.setInt("ipc.client.connect.max.retries", 1);
+    brief.setInt("ipc.client.connect.max.retries.on.timeouts", 1);
+    return brief;
+  }
+
+  /** Makes the DataNode with this address report all its blocks to the NameNode. It does so a moment later. */
+  void report(String address) throws IOException {
+    for (DatanodeInfo node : client.datanodeReport(DatanodeReportType.LIVE)) {
+      if (node.getXferAddr().equals(address)) {
+        ClientDatanodeProtocol proxy =
+            DFSUtilClient.createClientDatanodeProtocolProxy(node, brief(), DATANODE_LIMIT_MS, false);
+        try {
+          proxy.triggerBlockReport(new BlockReportOptions.Factory().setIncremental(false).build());
+        } finally {
+          RPC.stopProxy(proxy);
+        }
+        return;
+      }
+    }
+    throw new IOException("the NameNode lists no live DataNode " + address);
+  }
+
+  /** Reports the checksum format of a group's blocks, see {@link Replicas#checksum}. */
+  void checksum(String path, long start) throws IOException {
+    LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
+    if (blocks == null || blocks.getErasureCodingPolicy() == null) {
+      return;
+    }
+    for (LocatedBlock block : blocks.getLocatedBlocks()) {
+      if (block instanceof LocatedStripedBlock) {
+        String format = new Replicas(client).checksum((LocatedStripedBlock) block, blocks.getErasureCodingPolicy());
+        if (format != null) {
+          lines.add("h " + format);
+        }
+        return;
+      }
+    }
+  }
+
+  /** Makes a DataNode look for the blocks of a group that the NameNode lists there, see {@link Replicas#touch}. */
+  void touch(String path, long start, String address) throws IOException {
+    LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
+    if (blocks == null || blocks.getErasureCodingPolicy() == null) {
+      return;
+    }
+    for (LocatedBlock block : blocks.getLocatedBlocks()) {
+      if (block instanceof LocatedStripedBlock) {
+        new Replicas(client).touch((LocatedStripedBlock) block, blocks.getErasureCodingPolicy(), address);
       }
     }
   }
@@ -183,6 +237,15 @@ final class Survey {
     Snapshots snapshots = new Snapshots(files, lines, this::tellProgress);
     snapshots.eachDeleted(folders, path -> walk(path, true));
     tellSafeMode(); // Another NameNode may have taken over during the walk.
+  }
+
+  /** Reports which of these folders do not exist. */
+  void missing(String[] folders) throws IOException {
+    for (String folder : folders) {
+      if (client.getFileInfo(folder) == null) {
+        lines.add("missing " + encoded(folder));
+      }
+    }
   }
 
   /** Reports all groups of these files, and of all files below these folders; ignores those that do not exist. */

@@ -18,15 +18,26 @@ public final class ReconstructionCommand {
   private final List<Integer> lost = new ArrayList<>();
   private final DatanodeInfo[] targets;
 
-  ReconstructionCommand(StripedBlockReconstructor task) throws ReflectiveOperationException {
-    group = task.getBlockGroup();
-    policy = (ErasureCodingPolicy) read(task, StripedReconstructor.class, "ecPolicy");
+  /** The blocks to read have the indices {@code liveIndices}, those to rebuild {@code targetIndices}. */
+  ReconstructionCommand(ExtendedBlock group, ErasureCodingPolicy policy, byte[] liveIndices, DatanodeInfo[] sources,
+      short[] targetIndices, DatanodeInfo[] targets) {
+    this.group = group;
+    this.policy = policy;
+    this.liveIndices = liveIndices;
+    this.sources = sources;
+    this.targets = targets;
+    name(targetIndices);
+  }
+
+  static ReconstructionCommand of(StripedBlockReconstructor task) throws ReflectiveOperationException {
     StripedReader reader = task.getStripedReader();
-    liveIndices = (byte[]) read(reader, StripedReader.class, "liveIndices");
-    sources = (DatanodeInfo[]) read(reader, StripedReader.class, "sources");
     Object writer = read(task, StripedBlockReconstructor.class, "stripedWriter");
-    targets = (DatanodeInfo[]) read(writer, StripedWriter.class, "targets");
-    name((short[]) read(writer, StripedWriter.class, "targetIndices"));
+    return new ReconstructionCommand(task.getBlockGroup(),
+        (ErasureCodingPolicy) read(task, StripedReconstructor.class, "ecPolicy"),
+        (byte[]) read(reader, StripedReader.class, "liveIndices"),
+        (DatanodeInfo[]) read(reader, StripedReader.class, "sources"),
+        (short[]) read(writer, StripedWriter.class, "targetIndices"),
+        (DatanodeInfo[]) read(writer, StripedWriter.class, "targets"));
   }
 
   /**

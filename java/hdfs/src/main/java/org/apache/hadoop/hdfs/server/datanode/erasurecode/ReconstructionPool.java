@@ -6,6 +6,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.hdfs.protocol.Block;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.hdfs.server.datanode.metrics.DataNodeMetrics;
@@ -76,7 +77,7 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
     ReconstructionCommand command = null;
     boolean made;
     try {
-      command = new ReconstructionCommand(task);
+      command = ReconstructionCommand.of(task);
       made = repairer.repair(command);
     } catch (Throwable problem) { // Includes errors due to another HDFS version.
       if (repairer.isContradictory(task.getBlockGroup())) {
@@ -87,7 +88,8 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
         dataNode.getMetrics().incrECFailedReconstructionTasks();
         return;
       }
-      if (command != null && holdsAnother(command)) {
+      if (command != null
+          && holdsAnother(command, dataNode.getDatanodeUuid(), dataNode.getFSDataset()::getStoredBlock)) {
         LOG.warn("{} is not reconstructed, because this DataNode has another block of the group by now: {}",
             task.getBlockGroup(), problem.toString());
         endTransfer(task);
@@ -107,19 +109,23 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
     }
   }
 
+  /** Returns a replica that a DataNode has, or null. */
+  interface Replicas {
+    Block stored(String pool, long block) throws IOException;
+  }
+
   /**
-   * Whether this DataNode has a block of the group that the command does not rebuild here. The NameNode lists only
+   * Whether a DataNode has a block of the group that the command does not rebuild there. The NameNode lists only
    * one block of a group for each storage, so another one would never be listed, and never be deleted.
    */
-  private boolean holdsAnother(ReconstructionCommand command) {
+  static boolean holdsAnother(ReconstructionCommand command, String dataNode, Replicas replicas) {
     ExtendedBlock group = command.group();
     int blocks = command.policy().getNumDataUnits() + command.policy().getNumParityUnits();
     for (int index = 0; index < blocks; index++) {
       try {
-        boolean isMadeHere = command.lost().contains(index)
-            && command.target(index).getDatanodeUuid().equals(dataNode.getDatanodeUuid());
-        if (!isMadeHere
-            && dataNode.getFSDataset().getStoredBlock(group.getBlockPoolId(), group.getBlockId() + index) != null) {
+        boolean isMadeHere =
+            command.lost().contains(index) && command.target(index).getDatanodeUuid().equals(dataNode);
+        if (!isMadeHere && replicas.stored(group.getBlockPoolId(), group.getBlockId() + index) != null) {
           return true;
         }
       } catch (IOException problem) {
