@@ -257,6 +257,7 @@ impl Repairs {
         repair.ended_unix_ms = Some(facts.base.unix_ms);
         repair.left_on_node = left;
         repair.waiting.drain(..).for_each(|waiting| out.answer(waiting.reply, Ok(())));
+        self.queue.note_ended(id);
         self.end_course(facts, jobs, id);
         true
     }

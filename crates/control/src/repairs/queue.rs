@@ -14,7 +14,7 @@ use crate::repairs::orders::Order;
 use crate::repairs::repair::{Item, Repair, Waiting};
 use crate::storing::then::Then;
 
-/// How many repairs are kept; ended ones beyond that are forgotten.
+/// How many ended repairs are kept.
 const REMEMBERED: usize = 100;
 
 /// All known repairs.
@@ -23,6 +23,8 @@ pub(crate) struct Queue {
     pub(crate) by_id: BTreeMap<u64, Repair>,
     /// Repairs whose items were not added yet, because helpers may still reconnect after a start.
     unexpanded: VecDeque<u64>,
+    /// Ended repairs in the order of their ends.
+    ended: VecDeque<u64>,
 }
 
 impl Queue {
@@ -111,15 +113,17 @@ impl Queue {
         self.by_id.get_mut(&repair)?.items.get_mut(stripe)
     }
 
-    /// Removes the oldest ended repairs beyond the limit, and returns their numbers.
-    pub(crate) fn forget_oldest(&mut self) -> Vec<u64> {
-        let mut forgotten = Vec::new();
-        while self.by_id.len() > REMEMBERED {
-            let oldest = self.by_id.iter().find(|(_, repair)| !repair.is_open()).map(|(&id, _)| id);
-            let Some(oldest) = oldest else { break };
-            self.by_id.remove(&oldest);
-            forgotten.push(oldest);
+    /// Records that a repair has ended.
+    pub(crate) fn note_ended(&mut self, id: u64) {
+        if !self.ended.contains(&id) {
+            self.ended.push_back(id);
         }
+    }
+
+    /// Removes the repairs that ended first beyond the limit, and returns their numbers.
+    pub(crate) fn forget_oldest(&mut self) -> Vec<u64> {
+        let forgotten: Vec<u64> = self.ended.drain(..self.ended.len().saturating_sub(REMEMBERED)).collect();
+        forgotten.iter().for_each(|id| drop(self.by_id.remove(id)));
         forgotten
     }
 

@@ -386,3 +386,32 @@ fn a_waiting_request_is_answered_when_its_repair_changes() {
     cluster.wait(Duration::from_secs(10));
     cluster.answered::<()>(end).expect("it has ended").unwrap();
 }
+
+/// Whoever waits for a repair asks for its result after its end, so it is kept even if many later ones ended before it.
+#[test]
+fn a_repair_that_has_just_ended_is_known() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 120);
+    cluster.kill(&home(&file, 0));
+    let mut repairs = Vec::new();
+    for stripe in &file.layout {
+        let request =
+            RepairRequest { stripe: Some(stripe.stripe.stripe.clone()), ..RepairRequest::default() };
+        let repair = cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap().repair;
+        if repairs.is_empty() {
+            cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+        }
+        repairs.push(repair);
+    }
+    cluster.wait(Duration::from_secs(60));
+    let state = |cluster: &mut TestCluster, repair| {
+        cluster
+            .ask(|reply| RepairCommand::State(repair, ItemPage::default(), reply))
+            .map(|view| view.state.name())
+    };
+    let known = repairs.iter().filter(|repair| state(&mut cluster, **repair).is_ok()).count();
+    assert_eq!(known, 101, "the open one and the last 100 ended ones");
+    cluster.ask(|reply| RepairCommand::Cancel(repairs[0], reply)).unwrap();
+    cluster.wait(Duration::from_secs(1));
+    assert_eq!(state(&mut cluster, repairs[0]).unwrap(), "cancelled");
+}
