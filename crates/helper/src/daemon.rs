@@ -15,7 +15,7 @@ use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
 use repair::{Caps, Rates, StatedRates};
 use store_api::{BlockError, Blocks};
 use tokio::net::TcpListener;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::activity::Activity;
 use crate::engine::{Engine, blocking};
@@ -26,7 +26,7 @@ use crate::removals::Removals;
 use crate::rendezvous::{Rendezvous, bind};
 use crate::session::{ConnectError, Session, show_certificate};
 use crate::workers::Workers;
-use crate::write_checks::WriteChecks;
+use crate::write_checks::{self, WriteChecks};
 
 /// The pause between attempts to connect to the coordinator.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
@@ -259,9 +259,17 @@ impl Daemon {
     /// Returns the messages that register the helper and list its blocks; long lists need several messages.
     async fn hello(&self) -> Result<Vec<FromNode>, DaemonError> {
         let blocks = self.options.blocks.clone();
-        let (held, free_bytes) =
-            blocking(move || Ok::<_, BlockError>((control::parts(blocks.list()?), blocks.free_bytes()?)))
-                .await?;
+        let listing =
+            blocking(move || Ok::<_, BlockError>((control::parts(blocks.list()?), blocks.free_bytes()?)));
+        tokio::pin!(listing);
+        let (held, free_bytes) = loop {
+            match timeout(write_checks::WARN_EVERY, &mut listing).await {
+                Ok(listed) => break listed?,
+                Err(_elapsed) => tracing::warn!(
+                    "waiting for the disk to list the blocks before registering with the coordinator"
+                ),
+            }
+        };
         let address =
             self.options.advertise.as_ref().map_or_else(|| self.address.to_string(), ToString::to_string);
         let register = |blocks: Vec<HeldBlock>, more| FromNode::RegisterHelper {

@@ -26,12 +26,15 @@ pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
     }
 }
 
+/// The errors of a failing medium, or of the connection to it.
+pub(crate) const MEDIUM: [i32; 5] = [libc::EIO, libc::ENODATA, libc::EUCLEAN, libc::ETIMEDOUT, libc::ENOLINK];
+
 /// Whether an I/O error may be transient, such as a lack of memory or descriptors, and so proves nothing
 /// about the file.
 fn is_of_the_machine(error: &io::Error) -> bool {
     let passing =
-        [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EINTR, libc::EIO];
-    error.raw_os_error().is_some_and(|code| passing.contains(&code))
+        [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EINTR, libc::ESTALE];
+    error.raw_os_error().is_some_and(|code| passing.contains(&code) || MEDIUM.contains(&code))
         || matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted)
 }
 

@@ -27,12 +27,14 @@ pub(crate) struct DiskGate {
     allowance: Allowance,
     counting: Counting,
     held_back: Weak<AtomicU64>,
+    /// The number of times that this gate has admitted or held back a read.
+    asked: Arc<AtomicU64>,
 }
 
 impl Interest {
     /// Creates a gate for reads that end when this interest is dropped.
     pub(crate) fn gate(&self, allowance: Allowance, counting: Counting) -> DiskGate {
-        DiskGate { allowance, counting, held_back: Arc::downgrade(&self.held_back) }
+        DiskGate { allowance, counting, held_back: Arc::downgrade(&self.held_back), asked: Arc::default() }
     }
 
     /// Returns the number of times that any gate of this interest had to wait.
@@ -47,10 +49,17 @@ impl DiskGate {
         self.held_back.upgrade().map_or(0, |held_back| held_back.load(Ordering::Relaxed))
     }
 
+    /// Returns the number of times that this gate has admitted or held back a read. It does not grow while the disk
+    /// hangs.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// Implements [`pass`](Gate::pass), waiting by calls of `sleep`.
     fn pass_by(&self, bytes: usize, mut sleep: impl FnMut(Duration)) -> Result<(), Closed> {
         loop {
             let held_back = self.held_back.upgrade().ok_or(Closed)?;
+            self.asked.fetch_add(1, Ordering::Relaxed);
             let Err(wait) = self.allowance.ask(Meter::Disk) else { break };
             held_back.fetch_add(1, Ordering::Relaxed);
             drop(held_back);

@@ -6,6 +6,7 @@
 //! them makes progress.
 
 use std::future::{Future, poll_fn};
+use std::mem::take;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -193,8 +194,9 @@ impl JobTask {
                 PartAction::Ask(errand) => self.errand = Some(self.ask(errand)),
                 PartAction::Report { epoch, report } => self.report(epoch, report),
                 PartAction::Forget => {
-                    self.deliveries.clear();
-                    self.committed.clear();
+                    let dropped = (take(&mut self.deliveries), take(&mut self.committed));
+                    // Dropping a delivery removes its files, and the disk may hang.
+                    tokio::task::spawn_blocking(move || drop(dropped));
                 }
             }
         }

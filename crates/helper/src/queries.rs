@@ -13,13 +13,13 @@ use store_api::{BlockError, Blocks};
 use tokio::sync::Semaphore;
 
 use crate::engine::{Engine, aside};
-use crate::error_reports::block_problem;
+use crate::error_reports::{MEDIUM, block_problem};
 use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::port_rates::PortRates;
 use crate::removals::ConnectionRemovals;
 use crate::traffic::Purpose;
-use crate::write_checks::{Writable, WriteChecks};
+use crate::write_checks::{Writable, WriteChecks, is_full};
 
 /// The maximum number of whole blocks scrubbed at the same time.
 const VERIFIES_AT_ONCE: usize = 2;
@@ -29,6 +29,9 @@ const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(300);
 /// The number of repeated attempts in one description of all blocks.
 const DESCRIBE_ATTEMPTS: u32 = 64;
+
+/// A verification without progress for this long is given up, because the disk may hang.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// The interval of progress reports while a cap throttles a scrub; the coordinator times out after two
 /// minutes.
@@ -194,7 +197,7 @@ impl Queries {
         tokio::spawn(async move {
             let verifying = async {
                 let _permit = verifies.acquire_owned().await;
-                verified(&blocks, &block, &gate).await
+                unless_stuck(verified(&blocks, &block, &gate), &gate, STUCK_AFTER).await
             };
             let result = saying_so(verifying, ask, &gate, &reports).await;
             let _ = reports.send(FromNode::Verified { ask, block, result });
@@ -220,6 +223,29 @@ async fn saying_so<T>(verifying: impl Future<Output = T>, ask: u64, gate: &DiskG
     }
 }
 
+/// Waits for a verification, and gives it up if it makes no progress for a `period`: other blocks may be on disks that work. The
+/// thread of the verification ends once the disk answers.
+async fn unless_stuck<T>(
+    verifying: impl Future<Output = Result<T, BlockProblem>>,
+    gate: &DiskGate,
+    period: Duration,
+) -> Result<T, BlockProblem> {
+    tokio::pin!(verifying);
+    let mut before = gate.asked();
+    loop {
+        tokio::select! {
+            result = &mut verifying => return result,
+            () = tokio::time::sleep(period) => {}
+        }
+        let asked = gate.asked();
+        if std::mem::replace(&mut before, asked) == asked {
+            return Err(BlockProblem::Unavailable(format!(
+                "its disk has returned no data for {period:?}, and may hang"
+            )));
+        }
+    }
+}
+
 /// Verifies a block and returns its digest, if its store has digests. Retries after errors that may be
 /// transient, including read errors of the medium.
 async fn verified(
@@ -229,8 +255,8 @@ async fn verified(
 ) -> Result<Option<Digest>, BlockProblem> {
     let mut attempt = 1;
     loop {
-        let (blocks, name, gate) = (blocks.clone(), block.clone(), gate.clone());
-        let error = match aside(move || blocks.verify(&name, &gate)).await {
+        let (store, name, gate) = (blocks.clone(), block.clone(), gate.clone());
+        let error = match aside(move || store.verify(&name, &gate)).await {
             Ok(digest) => return Ok(digest),
             Err(error) => error,
         };
@@ -238,7 +264,12 @@ async fn verified(
             BlockProblem::Unavailable(_) if attempt < ATTEMPTS => attempt += 1,
             // The last attempt failed as well, so the read error is not transient.
             BlockProblem::Unavailable(detail) if is_medium(&error) => {
-                return Err(BlockProblem::Unreadable(detail));
+                let store = blocks.clone();
+                return Err(match aside(move || store.check_writable()).await {
+                    // The whole disk fails, which proves nothing about the block.
+                    Err(whole) if !is_full(&whole) => BlockProblem::Unavailable(detail),
+                    _ => BlockProblem::Unreadable(detail),
+                });
             }
             problem => return Err(problem),
         }
@@ -274,7 +305,7 @@ fn is_of_machine(error: &BlockError) -> bool {
 
 /// Whether the medium itself failed, rather than the machine around it.
 fn is_medium(error: &BlockError) -> bool {
-    matches!(error, BlockError::Io { source, .. } if source.raw_os_error() == Some(libc::EIO))
+    matches!(error, BlockError::Io { source, .. } if source.raw_os_error().is_some_and(|code| MEDIUM.contains(&code)))
 }
 
 fn store_problem(error: &BlockError) -> StoreProblem {

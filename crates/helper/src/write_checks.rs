@@ -121,7 +121,7 @@ impl State {
 }
 
 /// Whether the disk is full. This is no problem of the disk; the coordinator knows the free space.
-fn is_full(error: &BlockError) -> bool {
+pub(crate) fn is_full(error: &BlockError) -> bool {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
     match error {
         BlockError::NoSpace { .. } => true,

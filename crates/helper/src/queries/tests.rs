@@ -23,6 +23,8 @@ struct Faulty {
     errors: Mutex<BTreeMap<BlockId, Vec<i32>>>,
     /// The error of the list of all blocks.
     list_error: Option<i32>,
+    /// Whether blocks can be stored.
+    is_writable: bool,
     /// Whether writes to the disk stall.
     stalls: Mutex<bool>,
     resumed: Condvar,
@@ -41,8 +43,8 @@ impl Sinks for Faulty {
 }
 
 impl Blocks for Faulty {
-    fn verify(&self, _: &BlockId, _: &dyn Gate) -> Result<Option<Digest>, BlockError> {
-        unreachable!("no block is verified")
+    fn verify(&self, block: &BlockId, _: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.describe(block).map(|_| None)
     }
 
     fn remove(&self, _: &BlockId) -> Result<bool, BlockError> {
@@ -70,7 +72,7 @@ impl Blocks for Faulty {
     fn check_writable(&self) -> Result<(), BlockError> {
         let (stalls, limit) = (self.stalls.lock().unwrap(), Duration::from_secs(20));
         drop(self.resumed.wait_timeout_while(stalls, limit, |stalls| *stalls).unwrap());
-        Err(failed(libc::EROFS))
+        if self.is_writable { Ok(()) } else { Err(failed(libc::EROFS)) }
     }
 }
 
@@ -150,4 +152,43 @@ async fn a_list_that_fails_is_reported() {
     let (queries, mut outgoing) = queries(blocks).await;
     queries.handle(ToNode::List { ask: 7 });
     assert!(matches!(next(&mut outgoing).await, Some(FromNode::ListFailed { ask: 7, .. })));
+}
+
+/// Verifies a block whose reads fail with an error of the medium.
+async fn verified_on(is_writable: bool) -> Result<Option<Digest>, BlockProblem> {
+    let blocks = Arc::new(Faulty { is_writable, ..Faulty::default() });
+    let block = BlockId("b".to_owned());
+    blocks.errors.lock().unwrap().insert(block.clone(), vec![libc::ENODATA, libc::EIO, libc::EIO]);
+    let (queries, mut outgoing) = queries(blocks).await;
+    queries.handle(ToNode::Verify { ask: 1, block });
+    match next(&mut outgoing).await.unwrap() {
+        FromNode::Verified { result, .. } => result,
+        other => panic!("unexpected: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_block_is_unreadable_only_if_its_disk_works_otherwise() {
+    assert!(matches!(verified_on(true).await, Err(BlockProblem::Unreadable(_))));
+    assert!(matches!(verified_on(false).await, Err(BlockProblem::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn a_verification_without_progress_is_given_up() {
+    const PERIOD: Duration = Duration::from_millis(200);
+    let (queries, _outgoing) = queries(Arc::default()).await;
+    let counting = queries.engine.traffic().for_purpose(Purpose::Scrub);
+    let gate = queries.interest.gate(queries.engine.allowance(Class::Repair), counting);
+    let (slow, reading) = (gate.clone(), Instant::now());
+    let slow = async move {
+        for _ in 0..40 {
+            tokio::time::sleep(PERIOD / 20).await;
+            slow.pass(1).unwrap();
+        }
+        Ok(7)
+    };
+    assert_eq!(unless_stuck(slow, &gate, PERIOD).await, Ok(7));
+    assert!(reading.elapsed() > PERIOD);
+    let hung = std::future::pending::<Result<u32, BlockProblem>>();
+    assert!(matches!(unless_stuck(hung, &gate, PERIOD).await, Err(BlockProblem::Unavailable(_))));
 }

@@ -133,7 +133,8 @@ impl Blocks for DirBlocks {
         // The block is removed first, because checksums without a block are ignored, and removed at the next
         // start.
         let removed = remove_file(&place.block)?;
-        if removed | remove_file(&place.checksums)? {
+        // An earlier attempt may have removed the files and failed to make this durable.
+        if removed | remove_file(&place.checksums)? | place.folder.is_dir() {
             sync_folder(&place.folder)?;
         }
         // On an unmounted disk, the block still exists.

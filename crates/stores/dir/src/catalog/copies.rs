@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redb::backends::FileBackend;
-use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use redb::{
+    Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError, TableHandle,
+};
 use store_api::{CatalogError, Eras, NodeRecord, OpenError, Replaced, UNPROVEN, Unproven, names};
 use tempfile::NamedTempFile;
 
@@ -16,7 +18,8 @@ use super::eras::ERAS;
 use super::open::open_fault;
 use super::stripes::NEXT_STRIPE;
 use super::tables::{
-    Change, FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard,
+    Change, FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, check_record, fault,
+    guard,
 };
 use super::{DirCatalog, copy_path};
 
@@ -193,7 +196,8 @@ struct Copying<'s> {
 }
 
 impl Copying<'_> {
-    /// Copies a table's records unchanged, including their checksums.
+    /// Copies a table's records unchanged, including their checksums. A record that does not match its checksum is
+    /// an error: the copy would count as whole, and could replace the last good one.
     fn table<K: Key + 'static>(
         &mut self,
         table: TableDefinition<'_, K, Json>,
@@ -209,6 +213,7 @@ impl Copying<'_> {
         for entry in opened.iter().map_err(|error| fault(from, error))? {
             let (key, value) = entry.map_err(|error| fault(from, error))?;
             if keeps(&key.value()) {
+                check_record::<K>(from, table.name(), &key.value(), value.value())?;
                 target.insert(key.value(), value.value()).map_err(|error| fault(to, error))?;
             }
         }
@@ -344,5 +349,20 @@ mod tests {
         remove_leftovers(&catalog);
         assert!(!left.exists() && locked.path().exists() && fresh.path().exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    }
+
+    #[test]
+    fn a_damaged_record_is_not_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("catalog");
+        let database = Database::create(&path).unwrap();
+        let change = database.begin_write().unwrap();
+        change.open_table(QUEUE).unwrap().insert("key", &b"sum {}"[..]).unwrap();
+        change.commit().unwrap();
+        let snapshot = CatalogSnapshot { transaction: database.begin_read().unwrap(), path };
+        let copy = folder.path().join("copy");
+        let error = snapshot.write(&copy).unwrap_err().to_string();
+        assert!(error.contains("`queue`") && error.contains("checksum"), "{error}");
+        assert!(!copy.exists());
     }
 }

@@ -83,16 +83,26 @@ fn checksum<K: Key + 'static>(table: &str, key: &K::SelfType<'_>, json: &[u8]) -
     crc32c(&[table.as_bytes(), &[0], key.as_ref(), json].concat()).to_be_bytes()
 }
 
+/// Compares a record with its checksum, and returns the record without it.
+pub(super) fn check_record<'b, K: Key + 'static>(
+    path: &Path,
+    table: &str,
+    key: &K::SelfType<'_>,
+    bytes: &'b [u8],
+) -> Result<&'b [u8], CatalogError> {
+    let json = bytes.split_first_chunk().filter(|(sum, json)| **sum == checksum::<K>(table, key, json));
+    json.map(|(_, json)| json).ok_or_else(|| {
+        damaged(path, &format_args!("a record in table `{table}` does not match its checksum"))
+    })
+}
+
 fn decode<K: Key + 'static, T: DeserializeOwned>(
     path: &Path,
     table: &str,
     key: &K::SelfType<'_>,
     bytes: &[u8],
 ) -> Result<T, CatalogError> {
-    let json = bytes.split_first_chunk().filter(|(sum, json)| **sum == checksum::<K>(table, key, json));
-    let Some((_, json)) = json else {
-        return Err(damaged(path, &format_args!("a record in table `{table}` does not match its checksum")));
-    };
+    let json = check_record::<K>(path, table, key, bytes)?;
     serde_json::from_slice(json)
         .map_err(|error| damaged(path, &format_args!("a record in table `{table}` cannot be read: {error}")))
 }
