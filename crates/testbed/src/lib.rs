@@ -35,7 +35,7 @@ pub use install::installed;
 pub use mend::{AttachCommand, Mend};
 pub use namespace::inside_namespace;
 pub use network::Network;
-pub use process::{Piped, Process};
+pub use process::{Piped, Process, signal_process};
 pub use skip::is_skipped;
 
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Child processes that are killed when their parent ends.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -73,8 +73,7 @@ impl Process {
     /// # Panics
     /// If the process has ended.
     pub fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([&format!("-{signal}"), &self.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()));
+        signal_process(self.id(), signal);
     }
 
     /// Sends SIGTERM and waits until the process has ended.
@@ -107,4 +106,26 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Sends a process a signal, such as `STOP` or `CONT`. After `STOP`, waits until all threads have stopped: one thread
+/// handles the signal, and under load others may run on until then.
+///
+/// # Panics
+/// If the process has ended.
+pub fn signal_process(id: u32, signal: &str) {
+    let sent = Command::new("kill").args([&format!("-{signal}"), &id.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()));
+    if signal == "STOP" {
+        crate::eventually("all threads are stopped", || all_threads_are_stopped(id).then_some(()));
+    }
+}
+
+/// Whether every thread of a process is in the state `T` of `/proc/PID/task/TID/stat`.
+fn all_threads_are_stopped(id: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).expect("the process has not ended");
+    tasks.flatten().all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use testbed::{Ground, Network, Seat};
+use testbed::{Ground, Network, Seat, signal_process};
 
 use crate::limits;
 use crate::ports::Ports;
@@ -259,14 +259,9 @@ impl Cluster {
         child.wait().unwrap();
     }
 
-    /// Sends a signal, such as STOP or CONT. After STOP, waits until all threads of the process have stopped: one
-    /// thread handles the signal, and under load others may run on until then.
+    /// Sends a signal, such as STOP or CONT.
     pub fn signal(&self, name: &str, signal: &str) {
-        let pid = self.processes[name].id().to_string();
-        assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
-        if signal == "STOP" {
-            self.eventually("all threads are stopped", |_| all_threads_are_stopped(&pid));
-        }
+        signal_process(self.processes[name].id(), signal);
     }
 
     /// Stores `bytes` random bytes under `name` and returns them.
@@ -417,13 +412,4 @@ pub fn noise(bytes: usize) -> Vec<u8> {
     })
     .take(bytes)
     .collect()
-}
-
-/// Whether every thread of a process is in the state `T` of `/proc/PID/task/TID/stat`.
-fn all_threads_are_stopped(pid: &str) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    tasks.flatten().all(|task| {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
-    })
 }
