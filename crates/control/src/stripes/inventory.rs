@@ -219,8 +219,9 @@ impl Stripes {
             return;
         }
         // The record does not show yet which other copy is being recorded. If blocks of the stripe share a helper, both
-        // copies could be on the same node.
-        if !self.inventory.adopting.insert(stripe.clone()) && !outer.with(self).is_lost(known) {
+        // copies could be on the same node. In other stores, a node may have several blocks of a stripe.
+        let is_first = self.inventory.adopting.insert(stripe.clone());
+        if !is_first && outer.base.store.owns_files() && !outer.with(self).is_lost(known) {
             return;
         }
         let blocks = vec![(index, node, digest)];
