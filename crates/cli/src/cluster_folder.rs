@@ -29,7 +29,7 @@ pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure>
     let cluster = Cluster::init(&folder, &options)?;
     stores::create(&cluster)?;
     let facts = serde_json::json!({
-        "folder": cluster.folder(),
+        "folder": cluster.folder().display().to_string(),
         "cluster_id": cluster.config().cluster_id,
         "code": options.code,
         "block_bytes": options.block_bytes.bytes(),
@@ -125,6 +125,7 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     if let Role::Monitor(_) = &role {
         text += "\nnext: let Prometheus scrape /metrics of the API with it (docs/reference/metrics.md)";
     }
+    let certificate = certificate.display().to_string();
     Ok(Answer::new(text, &serde_json::json!({ "role": role.to_string(), "certificate": certificate })))
 }
 
