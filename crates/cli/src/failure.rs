@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use attached::KindError;
 use client::{ClientError, RequestFailure, Severity};
-use cluster::is_certificate_expired;
+use cluster::{is_certificate_expired, is_certificate_not_yet_valid};
 use serde_json::json;
 
 use crate::args::Format;
@@ -137,6 +137,9 @@ impl From<ClientError> for Failure {
             ClientError::Identity(error) if error.is_expired() => failure.help(RENEW),
             ClientError::Untrusted { source, .. } if is_certificate_expired(&source) => failure
                 .help(RENEW)
+                .exit(Exit::Unreachable),
+            ClientError::Untrusted { source, .. } if is_certificate_not_yet_valid(&source) => failure
+                .help("the coordinator's certificate is not valid yet: check this machine's clock")
                 .exit(Exit::Unreachable),
             ClientError::Untrusted { .. } => failure
                 .help(
