@@ -40,6 +40,16 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// Returns the exit code of a verb whose result cannot be written: that of the result, unless it says that
+    /// all is well.
+    pub fn unwritten(self) -> Self {
+        match self {
+            Self::Done => Self::Failed,
+            Self::Check(Severity::Ok) => Self::Check(Severity::Unknown),
+            found => found,
+        }
+    }
+
     fn code(self) -> u8 {
         match self {
             Self::Done | Self::Check(Severity::Ok) => 0,
@@ -202,3 +212,16 @@ plain!(
     store_api::OpenError,
     store_api::BlockError,
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_that_cannot_be_written_is_never_a_success_or_a_milder_failure() {
+        let code = |exit: Exit| exit.unwritten().code();
+        assert_eq!([Exit::Done, Exit::Failed, Exit::Data].map(code), [1, 1, 3]);
+        let severities = [Severity::Ok, Severity::Warning, Severity::Critical, Severity::Unknown];
+        assert_eq!(severities.map(|severity| code(Exit::Check(severity))), [3, 1, 2, 3]);
+    }
+}
