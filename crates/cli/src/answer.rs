@@ -65,6 +65,12 @@ impl Answer {
         &self.json
     }
 
+    /// Returns the exit code.
+    #[cfg(test)]
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
     /// Prints the result on stdout and the note on stderr.
     pub fn print(self, format: Format) -> ExitCode {
         if let Some(note) = &self.note {
@@ -83,7 +89,7 @@ impl Answer {
             // A reader such as `head` may close the pipe early; this is no failure.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 say(&format!("error: cannot write to stdout: {error}"));
-                Exit::Failed.into()
+                self.exit.unwritten().into()
             }
             _ => self.exit.into(),
         }

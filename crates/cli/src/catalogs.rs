@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::{AcceptRequest, Client, NewerBlocks};
@@ -12,6 +12,7 @@ use stores::{Rebuilt, Stranger};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
+use crate::files::is_stdout;
 use crate::format::{count, printable, size};
 
 /// The maximum number of names to list.
@@ -20,24 +21,40 @@ const LISTED: usize = 20;
 /// Implements `mend catalog backup FILE`.
 pub async fn backup(client: &Client, cluster: &Cluster, file: &Path) -> Result<Answer, Failure> {
     check_copy(&stores::catalog_path(cluster), file)?;
+    if is_stdout(file) {
+        // Stdout carries the copy only: `mend catalog restore` would refuse a copy that ends with a message.
+        let copied = client.copy_catalog(file).await;
+        copied.map_err(|error| Failure::from(error).beside_stdout())?;
+        return Ok(Answer::silent());
+    }
     let bytes = client.copy_catalog(file).await?;
     let text = format!("copied the catalog to {}: {}", file.display(), size(bytes));
-    Ok(Answer::new(text, &serde_json::json!({ "file": file, "bytes": bytes })))
+    Ok(Answer::new(text, &serde_json::json!({ "file": file.display().to_string(), "bytes": bytes })))
 }
 
 /// Refuses a path at which the coordinator keeps its catalog or a copy of it.
 fn check_copy(catalog: &Path, file: &Path) -> Result<(), Failure> {
-    let place = |path: &Path| {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Some((fs::canonicalize(folder).ok()?, path.file_name()?.to_string_lossy().into_owned()))
+    let theirs = places(catalog);
+    let is_theirs = |(folder, copy): &(PathBuf, String)| {
+        theirs.iter().any(|(their_folder, name)| their_folder == folder && copy.starts_with(name.as_str()))
     };
-    match (place(catalog), place(file)) {
-        (Some((theirs, name)), Some((folder, copy))) if theirs == folder && copy.starts_with(&name) => {
-            Err(Failure::new(format!("{} is a file of the coordinator", file.display()))
-                .help("choose another folder or name for the copy"))
-        }
-        _ => Ok(()),
+    if places(file).iter().any(is_theirs) {
+        return Err(Failure::new(format!("{} is a file of the coordinator", file.display()))
+            .help("choose another folder or name for the copy"));
     }
+    Ok(())
+}
+
+/// Returns the folder and the name of a file: those in its path and, if the path is a symbolic link to an
+/// existing file, also those of that file.
+fn places(path: &Path) -> Vec<(PathBuf, String)> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let named = fs::canonicalize(folder).ok().zip(path.file_name()).map(|(folder, name)| folder.join(name));
+    let split = |path: PathBuf| {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        Some((path.parent()?.to_owned(), name))
+    };
+    named.into_iter().chain(fs::canonicalize(path)).filter_map(split).collect()
 }
 
 /// Implements `mend catalog accept`.
@@ -90,6 +107,8 @@ pub fn restore(cluster: &Cluster, copy: &Path) -> Result<Answer, Failure> {
         text += &format!("the previous catalog was kept: {}\n", replaced.display());
     }
     text += "next: mend coordinator, then mend scrub --parity, which checks the parity of all stripes";
+    let replaced = replaced.map(|path| path.display().to_string());
+    let catalog = catalog.display().to_string();
     Ok(Answer::new(text, &serde_json::json!({ "catalog": catalog, "replaced": replaced })))
 }
 
@@ -116,7 +135,7 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
         "stranger_blocks": found.strangers.iter().map(|stranger| serde_json::json!({
             "block": stranger.block.to_string(), "helper": stranger.helper, "file": stranger.file,
         })).collect::<Vec<_>>(),
-        "replaced": found.replaced,
+        "replaced": found.replaced.as_ref().map(|path| path.display().to_string()),
     });
     let exit = if found.is_clear() && held.silent.is_empty() { Exit::Done } else { Exit::Data };
     Ok(Answer::new(rebuilt_text(&held, &found), &facts).with_exit(exit))
@@ -215,5 +234,37 @@ fn list(names: &[String]) -> String {
     match names.get(..LISTED) {
         Some(first) if names.len() > LISTED => format!("{}, …", first.join(", ")),
         _ => names.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_replaces_no_file_of_the_coordinator() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [coordinator, other] = ["coordinator", "other"].map(|name| scratch.path().join(name));
+        let (catalog, link) = (coordinator.join("catalog.redb"), other.join("link"));
+        for folder in [&coordinator, &other] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::write(&catalog, "catalog").unwrap();
+        symlink(&catalog, &link).unwrap();
+        for file in [&catalog, &coordinator.join("catalog.redb.last-good"), &link] {
+            let refused = check_copy(&catalog, file).expect_err("a file of the coordinator");
+            assert!(refused.message().contains("is a file of the coordinator"), "{refused:?}");
+        }
+        // The coordinator's catalog may be a link as well.
+        let linked = other.join("catalog.redb");
+        symlink(&catalog, &linked).unwrap();
+        for file in [&catalog, &linked] {
+            check_copy(&linked, file).expect_err("a file of the coordinator");
+        }
+        for file in [other.join("copy"), coordinator.join("copy"), "copy".into()] {
+            check_copy(&catalog, &file).unwrap();
+        }
     }
 }

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use cluster::{Cluster, Config, HelperConfig, InitOptions, RepairAfter, Role};
+use cluster::{Cluster, Config, HelperConfig, InitOptions, IssueError, RepairAfter, Role};
 
 use crate::answer::Answer;
 use crate::args::{AddNodeArgs, InitArgs, IssueArgs, RenewArgs, RoleKind};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::format::{count, lasting};
 
 /// Implements `mend init`.
@@ -26,10 +26,10 @@ pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure>
         scheme: args.scheme.to_string(),
         data_tls: args.data_tls,
     };
-    let cluster = Cluster::init(&folder, &options)?;
-    stores::create(&cluster)?;
+    let create = |cluster: &Cluster| stores::create(cluster).map_err(Failure::from);
+    let cluster = Cluster::init_with(&folder, &options, create)?;
     let facts = serde_json::json!({
-        "folder": cluster.folder(),
+        "folder": cluster.folder().display().to_string(),
         "cluster_id": cluster.config().cluster_id,
         "code": options.code,
         "block_bytes": options.block_bytes.bytes(),
@@ -125,20 +125,29 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     if let Role::Monitor(_) = &role {
         text += "\nnext: let Prometheus scrape /metrics of the API with it (docs/reference/metrics.md)";
     }
+    let certificate = certificate.display().to_string();
     Ok(Answer::new(text, &serde_json::json!({ "role": role.to_string(), "certificate": certificate })))
 }
 
 /// Implements `mend renew`.
 pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
     let until = SystemTime::now() + args.within;
-    let mut renewed = Vec::new();
+    let (mut renewed, mut failed) = (Vec::new(), Vec::new());
     for role in cluster.members() {
         if cluster.expires(&role).is_none_or(|expires| expires < until) {
-            cluster.issue(&role)?;
-            renewed.push((role.to_string(), cluster.role_folder(&role)));
+            match cluster.issue(&role) {
+                Ok(()) => renewed.push((role.to_string(), cluster.role_folder(&role))),
+                Err(error) => failed.push((role.to_string(), error)),
+            }
         }
     }
+    if renewed.is_empty()
+        && let [(_, error)] | [(_, error @ IssueError::NoAuthorityKey { .. }), ..] = &failed[..]
+    {
+        return Err(Failure::new(error)); // Without ca.key, all fail alike.
+    }
     let mut text = match renewed.len() as u64 {
+        0 if !failed.is_empty() => "created no certificate".to_owned(),
         0 => format!("no certificate expires within {}", lasting(args.within)),
         number => format!("created {}:", count(number, "new certificate")),
     };
@@ -149,6 +158,41 @@ pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
         text += "\nnext: copy cert.pem and key.pem of each member to the member's machine; daemons load new \
                  certificates without a restart";
     }
+    for (role, error) in &failed {
+        text += &format!("\nFAILED for {role}: {error}");
+    }
     let roles: Vec<&String> = renewed.iter().map(|(role, _)| role).collect();
-    Ok(Answer::new(text, &serde_json::json!({ "renewed": roles })))
+    let failures: Vec<_> = failed.iter().map(|(role, error)| failed_member(role, error)).collect();
+    let exit = if failed.is_empty() { Exit::Done } else { Exit::Failed };
+    Ok(Answer::new(text, &serde_json::json!({ "renewed": roles, "failed": failures })).with_exit(exit))
+}
+
+fn failed_member(role: &str, error: &IssueError) -> serde_json::Value {
+    serde_json::json!({ "member": role, "error": error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_cannot_be_renewed_keeps_none_of_the_others_back() {
+        let scratch = tempfile::tempdir().unwrap();
+        let options = InitOptions { helpers: 2, ..InitOptions::default() };
+        let cluster = Cluster::init(&scratch.path().join("demo"), &options).unwrap();
+        let key = cluster.key(&Role::Coordinator);
+        fs::remove_file(&key).unwrap();
+        fs::create_dir(&key).unwrap(); // A file cannot replace a folder.
+        let args = RenewArgs { within: std::time::Duration::from_secs(20 * 365 * 24 * 3600) };
+        let answer = renew(&cluster, &args).unwrap();
+        let number = |list: &serde_json::Value| list.as_array().unwrap().len();
+        assert_eq!(number(&answer.facts()["renewed"]), 3, "{answer:?}");
+        assert_eq!(answer.facts()["failed"][0]["member"], "coordinator", "{answer:?}");
+        assert_eq!(answer.exit(), Exit::Failed);
+        // Without the authority's key, nothing is renewed, and there is one error.
+        fs::remove_file(cluster.folder().join("ca/ca.key")).unwrap();
+        assert!(renew(&cluster, &args).unwrap_err().message().contains("ca.key"));
+    }
 }

@@ -73,11 +73,11 @@ pub async fn compare(client: &Client, args: &CompareArgs) -> Result<Answer, Fail
         return Err(failure); // Every scheme failed: report the last error.
     }
     let mut text = subject.head() + &measured_table(plain.median, subject.stripe.block_bytes, &rows);
-    for (scheme, failure) in refused {
+    for (scheme, failure) in &refused {
         text += &format!("{scheme}: {}\n", failure.message());
     }
     let exit = if rows.iter().all(|row| row.bytes_agree) { Exit::Done } else { Exit::Data };
-    Ok(Answer::new(text, &subject.facts(plain.median, &rows)).with_exit(exit))
+    Ok(Answer::new(text, &subject.facts(plain.median, &rows, &refused)).with_exit(exit))
 }
 
 /// Returns every scheme that rebuilds a block. Leaves out `auto`, which would repeat one of the others, and
@@ -251,7 +251,13 @@ impl Subject {
         format!("block {name} of {}, {size}, {how}{median}\n", self.stripe.code)
     }
 
-    fn facts(&self, plain: Duration, rows: &[Row]) -> serde_json::Value {
+    fn facts(&self, plain: Duration, rows: &[Row], refused: &[(Scheme, Failure)]) -> serde_json::Value {
+        let refused: Vec<_> = refused
+            .iter()
+            .map(|(scheme, failure)| {
+                serde_json::json!({ "scheme": scheme.to_string(), "error": failure.message() })
+            })
+            .collect();
         serde_json::json!({
             "block": self.name_of(self.index),
             "plain_block": self.name_of(self.plain),
@@ -260,6 +266,7 @@ impl Subject {
             "repeat": self.repeat,
             "plain_ms": plain.as_secs_f64() * 1e3,
             "schemes": rows,
+            "refused": refused,
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::helper_metrics::{Metrics, SharedBlocks};
 use crate::interrupt::interrupted;
 
-/// How often to look for a renewed certificate after the old one has expired.
+/// How often to look whether the certificate is valid by now.
 const RENEWAL_EVERY: Duration = Duration::from_secs(2);
 /// How often a helper checks whether its folder of blocks was exchanged.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -26,7 +26,10 @@ const CLOSING_TIME: Duration = Duration::from_secs(1);
 
 /// Implements `mend coordinator`.
 pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Failure> {
-    await_valid(&cluster, &Role::Coordinator).await?;
+    tokio::select! {
+        identity = await_valid(&cluster, &Role::Coordinator) => drop(identity?),
+        () = interrupted() => return Ok(stopping()),
+    }
     let own_repair = stores::own_repair(&cluster)?;
     let mut config = CoordinatorConfig::from_cluster(cluster);
     config.descriptors = descriptors::raise();
@@ -45,13 +48,26 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
     if let Some(error) = crashed {
         return Err(Failure::new(error));
     }
-    tracing::info!("stopping");
+    let answer = stopping();
     handle.stop().await;
-    Ok(Answer::silent())
+    Ok(answer)
 }
 
 /// Implements `mend helper NAME`.
 pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
+    tokio::select! {
+        served = serve(cluster, name) => served.map(|()| Answer::silent()),
+        () = interrupted() => Ok(stopping()),
+    }
+}
+
+fn stopping() -> Answer {
+    tracing::info!("stopping");
+    Answer::silent()
+}
+
+/// Runs a helper. Opens its folder of blocks again whenever another folder is at the path.
+async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
     let mut told = false;
     let (activity, shared) = (Activity::default(), SharedBlocks::default());
@@ -86,15 +102,13 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
             }
         };
         tokio::select! {
-            result = daemon.run(ready) => break result.map_err(daemon_failure)?,
+            result = daemon.run(ready) => return result.map_err(daemon_failure),
             () = displaced(blocks) => {
                 tracing::warn!("another folder of blocks is at the path now; opening it");
                 tokio::time::sleep(CLOSING_TIME).await;
             }
-            () = interrupted() => break tracing::info!("stopping"),
         }
     }
-    Ok(Answer::silent())
 }
 
 /// Waits until another folder of blocks is at the path of the opened one, for example because its disk was
@@ -119,25 +133,22 @@ fn heal(own_repair: OwnRepair, dry_run: bool) -> Option<bool> {
     }
 }
 
-/// Loads a role's identity. If its certificate has expired, waits for a renewed one, because a daemon that
-/// exits would have to be restarted by hand.
+/// Loads a role's identity. If its certificate has expired, waits for a renewed one; if it is not valid yet,
+/// waits until it is. A daemon that exits would have to be restarted by hand.
 async fn await_valid(cluster: &Cluster, role: &Role) -> Result<Identity, Failure> {
-    let mut told = false;
+    let mut told = None;
     loop {
-        match cluster.identity(role) {
+        let (error, awaited) = match cluster.identity(role) {
             Err(error) if error.is_expired() => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::error!(
-                        "{error}; waiting for a new certificate: run `mend renew` on the machine with ca.key"
-                    );
-                }
+                (error, "waiting for a new certificate: run `mend renew` on the machine with ca.key")
             }
+            Err(error) if error.is_not_yet_valid() => (error, "waiting until it is valid"),
             result => return Ok(result?),
+        };
+        if told.replace(awaited) != Some(awaited) {
+            tracing::error!("{error}; {awaited}");
         }
-        tokio::select! {
-            () = tokio::time::sleep(RENEWAL_EVERY) => {}
-            () = interrupted() => return Err(Failure::interrupted("the certificate has expired")),
-        }
+        tokio::time::sleep(RENEWAL_EVERY).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use attached::KindError;
 use client::{ClientError, RequestFailure, Severity};
-use cluster::is_certificate_expired;
+use cluster::{is_certificate_expired, is_certificate_not_yet_valid};
 use serde_json::json;
 
 use crate::args::Format;
@@ -40,6 +40,16 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// Returns the exit code of a verb whose result cannot be written: that of the result, unless it says that
+    /// all is well.
+    pub fn unwritten(self) -> Self {
+        match self {
+            Self::Done => Self::Failed,
+            Self::Check(Severity::Ok) => Self::Check(Severity::Unknown),
+            found => found,
+        }
+    }
+
     fn code(self) -> u8 {
         match self {
             Self::Done | Self::Check(Severity::Ok) => 0,
@@ -138,6 +148,9 @@ impl From<ClientError> for Failure {
             ClientError::Untrusted { source, .. } if is_certificate_expired(&source) => failure
                 .help(RENEW)
                 .exit(Exit::Unreachable),
+            ClientError::Untrusted { source, .. } if is_certificate_not_yet_valid(&source) => failure
+                .help("the coordinator's certificate is not valid yet: check this machine's clock")
+                .exit(Exit::Unreachable),
             ClientError::Untrusted { .. } => failure
                 .help(
                     "check that --cluster names the right folder, and that mend.toml has the address of the \
@@ -199,3 +212,16 @@ plain!(
     store_api::OpenError,
     store_api::BlockError,
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_that_cannot_be_written_is_never_a_success_or_a_milder_failure() {
+        let code = |exit: Exit| exit.unwritten().code();
+        assert_eq!([Exit::Done, Exit::Failed, Exit::Data].map(code), [1, 1, 3]);
+        let severities = [Severity::Ok, Severity::Warning, Severity::Critical, Severity::Unknown];
+        assert_eq!(severities.map(|severity| code(Exit::Check(severity))), [3, 1, 2, 3]);
+    }
+}

@@ -102,7 +102,7 @@ fn default_target(name: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Whether `path` is the same file as this process's stdout, such as `/dev/stdout`.
-fn is_stdout(path: &Path) -> bool {
+pub fn is_stdout(path: &Path) -> bool {
     let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from).and_then(|file| file.metadata());
     let (Ok(stdout), Ok(path)) = (stdout, std::fs::metadata(path)) else { return false };
     (stdout.dev(), stdout.ino()) == (path.dev(), path.ino())

@@ -10,7 +10,7 @@ use client::{
 use cluster::{ByteSize, Name};
 
 use crate::answer::Answer;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::format::{count, disk_rate, lasting, link_rate, printable, table};
 
 /// How often to poll a running measurement.
@@ -66,7 +66,14 @@ pub async fn bench_links(client: &Client, args: &BenchLinksArgs) -> Result<Answe
         view.links[said..].iter().for_each(|link| tracing::info!("{}", probed_row(link).join("  ")));
         said = view.links.len();
     }
-    Ok(Answer::new(probe_text(&view), &view))
+    let exit = if args.show { Exit::Done } else { exit_of(&view) };
+    Ok(Answer::new(probe_text(&view), &view).with_exit(exit))
+}
+
+/// Returns the exit code of a measurement: a failure if no link could be measured.
+fn exit_of(view: &ProbeView) -> Exit {
+    let has_failed = !view.links.is_empty() && view.links.iter().all(|link| link.bytes_per_s.is_none());
+    if has_failed { Exit::Failed } else { Exit::Done }
 }
 
 fn probe_request(args: &BenchLinksArgs) -> ProbeRequest {
@@ -179,6 +186,17 @@ fn now_unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_measurement_fails_if_every_link_does() {
+        let link = |bytes_per_s| ProbedLink { from: "a".into(), to: "b".into(), bytes_per_s, error: None };
+        let exit = |rates: &[Option<u64>]| {
+            let links = rates.iter().map(|&rate| link(rate)).collect();
+            exit_of(&ProbeView { running: false, pairs: false, bytes: 1, left: 0, links })
+        };
+        assert_eq!(exit(&[None, None]), Exit::Failed);
+        assert_eq!([exit(&[]), exit(&[None, Some(1)])], [Exit::Done; 2]);
+    }
 
     #[test]
     fn rates_say_how_they_are_known() {

@@ -1,9 +1,10 @@
 //! Implements `mend node …` and `mend rebalance`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use client::{Client, NodeView, RebalanceRequest, RebalanceView, SafetyView, SettingsRequest};
-use cluster::{Cluster, Name};
+use cluster::{Cluster, Name, RemoveHelperError};
 use serde_json::json;
 
 use crate::answer::Answer;
@@ -115,13 +116,22 @@ async fn remove(client: &Client, cluster: &Cluster, node: &Name) -> Result<Answe
         }
         answer => answer?,
     };
-    let listed = cluster.remove_helper(node)?;
     let path = cluster.config_path();
+    let listed = cluster.remove_helper(node).map_err(|error| only_in_config(node, &path, &error))?;
     let text = match listed {
         true => format!("removed {node}, also from {}; its folder and certificate were kept", path.display()),
         false => format!("removed {node}"),
     };
     Ok(Answer::new(text, &view))
+}
+
+/// Returns the failure of a removal that the coordinator has carried out, and that `mend.toml` has not.
+fn only_in_config(node: &Name, path: &Path, error: &RemoveHelperError) -> Failure {
+    Failure::new(format!(
+        "the coordinator has removed {node}, but {} still lists it: {error}",
+        path.display()
+    ))
+    .help(format!("run `mend node remove {node}` again when the file can be written"))
 }
 
 async fn maintain(client: &Client, node: &Name, time: Duration) -> Result<Answer, Failure> {

@@ -105,6 +105,12 @@ async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Fa
     Ok(request)
 }
 
+/// Returns the exit code for several repairs: that of the worst one.
+pub fn worst_exit(views: &[RepairView]) -> Exit {
+    let exits: Vec<Exit> = views.iter().map(exit_of).collect();
+    [Exit::Data, Exit::Failed].into_iter().find(|exit| exits.contains(exit)).unwrap_or_default()
+}
+
 fn exit_of(view: &RepairView) -> Exit {
     let is_damage =
         |item: &RepairItem| matches!(item.state, ItemState::Unrepairable | ItemState::Contradictory);
@@ -258,8 +264,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn several_repairs_exit_like_the_worst() {
+        let failed = RepairView { state: RepairState::Failed, ..ended() };
+        assert_eq!(worst_exit(&[]), Exit::Done);
+        assert_eq!(worst_exit(&[ended(), ended()]), Exit::Done);
+        assert_eq!(worst_exit(&[ended(), failed, ended()]), Exit::Failed);
+    }
+
+    #[test]
     fn the_end_of_a_repair_leaves_out_its_pauses() {
-        let view: RepairView = serde_json::from_value(serde_json::json!({
+        assert_eq!(
+            ended_text(&ended(), Detail::default()),
+            "repair 7 (node h4) done after 2 s: 3 blocks, 6 MiB rebuilt in 3 of 3 stripes, 3 MiB/s\nlinks and \
+             disks allow 1 s at best (50% of the time taken)\n"
+        );
+    }
+
+    fn ended() -> RepairView {
+        serde_json::from_value(serde_json::json!({
             "repair": 7, "target": "node h4", "by_itself": false, "policy": "even", "scheme": "auto",
             "state": "done", "stripes": 3, "stripes_done": 3, "stripes_failed": 0, "blocks_rebuilt": 3,
             "bytes_rebuilt": 6 << 20, "bytes": 6 << 20, "started_unix_ms": 1000, "ended_unix_ms": 61_000,
@@ -269,11 +291,6 @@ mod tests {
             },
             "reasons": [], "version": 1, "items": []
         }))
-        .unwrap();
-        assert_eq!(
-            ended_text(&view, Detail::default()),
-            "repair 7 (node h4) done after 2 s: 3 blocks, 6 MiB rebuilt in 3 of 3 stripes, 3 MiB/s\nlinks and \
-             disks allow 1 s at best (50% of the time taken)\n"
-        );
+        .unwrap()
     }
 }

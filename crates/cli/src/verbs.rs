@@ -88,6 +88,7 @@ fn options(verb: &Verb) -> ClientOptions {
 async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Result<Answer, Failure> {
     let client = Client::connect_with(cluster, role, options(&verb))?;
     let scheme = &cluster.config().defaults.scheme;
+    let if_interrupted = effect_of_interrupt(&verb);
     let asked = async {
         match verb {
             Verb::Node(action) => nodes::node(&client, cluster, action, detail).await,
@@ -133,11 +134,41 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
     };
     let result = tokio::select! {
         result = asked => result,
-        () = interrupted() => Err(Failure::interrupted("repairs continue. What was not complete is discarded, but a put that was just ending may be stored: check with mend ls")),
+        () = interrupted() => Err(Failure::interrupted(if_interrupted)),
     };
     // Roll back an interrupted put before exiting.
     let _ = tokio::time::timeout(SETTLE_LIMIT, client.settle()).await;
     result
+}
+
+/// Returns what happens to the work of a verb that the user interrupts.
+fn effect_of_interrupt(verb: &Verb) -> &'static str {
+    match verb {
+        Verb::Put(_) => {
+            "what was not complete is discarded, but a put that was just ending may be stored: check with \
+             mend ls"
+        }
+        Verb::Get(_) | Verb::Catalog(CatalogAction::Backup { .. }) => {
+            "a file that was not complete is discarded"
+        }
+        Verb::Rm(_) => "some of the files may be removed: check with mend ls",
+        Verb::Repair(_) | Verb::Watch(_) | Verb::Rebalance(_) => {
+            "repairs continue; mend cancel NUMBER ends one"
+        }
+        Verb::Scrub(_) => "a running scrub continues; mend scrub --stop ends it",
+        Verb::Bench(_) => "a running measurement continues; mend bench links --stop ends it",
+        Verb::Ls(_)
+        | Verb::Stat(_)
+        | Verb::Status(_)
+        | Verb::History(_)
+        | Verb::Audit(_)
+        | Verb::Wait(_)
+        | Verb::Timeline(_)
+        | Verb::Topology
+        | Verb::Plan(_)
+        | Verb::Compare(_) => "nothing was changed",
+        _ => "the coordinator may have carried out the request; repairs continue",
+    }
 }
 
 fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {

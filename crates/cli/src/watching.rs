@@ -36,7 +36,8 @@ pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<
     }
     let ended = await_all(client).await?;
     let text: String = ended.iter().map(line).collect();
-    Ok(Answer::new(if text.is_empty() { "no repair is running".to_owned() } else { text }, &ended))
+    let text = if text.is_empty() { "no repair is running".to_owned() } else { text };
+    Ok(Answer::new(text, &ended).with_exit(repairs::worst_exit(&ended)))
 }
 
 /// Follows all open repairs, also those that begin meanwhile, until none is open. Returns the ended ones.

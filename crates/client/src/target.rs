@@ -85,7 +85,9 @@ impl WholeFile {
     /// Makes the file appear under its name; returns its length in bytes.
     pub(crate) fn finish(self) -> Result<u64, LocalFileError> {
         match self.output {
-            Output::Stream(_) => {}
+            Output::Stream(mut stream) => {
+                stream.flush().map_err(LocalFileError::io("write", &self.path))?;
+            }
             Output::File(target) => target.finish()?,
         }
         Ok(self.bytes)

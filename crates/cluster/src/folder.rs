@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde::de::DeserializeOwned;
+use tempfile::TempDir;
 use toml_edit::Table;
 
 use crate::authority::{Authority, AuthorityError};
@@ -223,13 +224,34 @@ impl Cluster {
     /// # Errors
     /// If the folder is in use, options conflict, or writing fails.
     pub fn init(folder: &Path, options: &InitOptions) -> Result<Self, InitError> {
-        let folder = absolute(folder)?;
-        refuse_used(&folder)?;
+        Self::init_with(folder, options, |_| Ok(()))
+    }
+
+    /// Like [`init`](Self::init), and lets `fill` write further files into the folder before it appears under
+    /// its name.
+    ///
+    /// # Errors
+    /// As [`init`](Self::init), and the errors of `fill`. On failure, nothing is left behind.
+    pub fn init_with<E: From<InitError>>(
+        folder: &Path,
+        options: &InitOptions,
+        fill: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let folder = absolute(folder).map_err(InitError::File)?;
+        let (_scratch, unfinished) = Self::unfinished(&folder, options)?;
+        fill(&unfinished)?;
+        rename_onto(&unfinished.folder, &folder)?;
+        Ok(Cluster { folder, config: unfinished.config })
+    }
+
+    /// Creates the cluster for `folder` in a temporary folder next to it.
+    fn unfinished(folder: &Path, options: &InitOptions) -> Result<(TempDir, Self), InitError> {
+        refuse_used(folder)?;
         let cluster_id = random_cluster_id()?;
         let text = options.config_text(cluster_id, &folder.join(CONFIG_FILE))?;
         let config = Config::parse(&text, &folder.join(CONFIG_FILE)).map_err(InitError::Options)?;
 
-        let parent = folder.parent().ok_or_else(|| InitError::NotEmpty { folder: folder.clone() })?;
+        let parent = folder.parent().ok_or_else(|| InitError::NotEmpty { folder: folder.to_owned() })?;
         durable::create_folder(parent)?;
         // Use a sibling folder, so that the rename stays within one file system. The temporary folder is
         // private, because keys are created in it.
@@ -239,8 +261,7 @@ impl Cluster {
             .map_err(cannot("create a temporary folder in", parent))?;
         let unfinished = Cluster { folder: scratch.path().join("cluster"), config };
         unfinished.write_all(&text)?;
-        rename_onto(&unfinished.folder, &folder)?;
-        Ok(Cluster { folder, config: unfinished.config })
+        Ok((scratch, unfinished))
     }
 
     /// Opens a cluster folder. [`identity`](Self::identity) loads the certificates of members.

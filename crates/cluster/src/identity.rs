@@ -17,7 +17,7 @@ use rustls::version::TLS13;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
 
 use crate::durable::{self, FileError};
-use crate::expiry::{expiry, is_expired};
+use crate::expiry::{expiry, is_expired, is_not_yet_valid};
 use crate::{Role, peer_role};
 
 /// The identity of this process: its role, and the TLS configurations that prove the role to other members.
@@ -67,12 +67,12 @@ pub enum IdentityError {
         /// The rustls error.
         source: rustls::Error,
     },
-    /// The certificate was issued by another authority, or it has expired.
+    /// The certificate was issued by another authority, has expired, or is not valid yet.
     #[error(
-        "{} is not accepted by {} ({source}): it has expired or belongs to another cluster; issue a new \
-         certificate",
+        "{} is not accepted by {} ({source}): {}",
         certificate.display(),
-        authority.display()
+        authority.display(),
+        cause_and_remedy(.source)
     )]
     NotAccepted {
         /// The certificate.
@@ -98,6 +98,19 @@ impl IdentityError {
     /// Whether the only problem is that the certificate has expired.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::NotAccepted { source, .. } if is_expired(source))
+    }
+
+    /// Whether the only problem is that the certificate is not valid yet by the clock of this machine.
+    pub fn is_not_yet_valid(&self) -> bool {
+        matches!(self, Self::NotAccepted { source, .. } if is_not_yet_valid(source))
+    }
+}
+
+/// Returns why a certificate is not accepted, and the operator's next step.
+fn cause_and_remedy(error: &rustls::Error) -> &'static str {
+    match is_not_yet_valid(error) {
+        true => "it is not valid yet: check this machine's clock",
+        false => "it has expired or belongs to another cluster; issue a new certificate",
     }
 }
 

@@ -104,6 +104,27 @@ fn init_that_fails_leaves_nothing() {
     let error = init(InitOptions { listen_host: "0.0.0.0".parse().unwrap(), ..small() }).to_string();
     assert!(error.contains("advertise"), "{error}");
     assert_eq!(entries(scratch.path()), Vec::<String>::new());
+    let error = Cluster::init_with(&folder, &small(), |cluster| {
+        fs::write(cluster.folder().join("coordinator/catalog.redb"), "half").unwrap();
+        Err(InitError::Random)
+    });
+    assert!(matches!(error, Err(InitError::Random)), "{error:?}");
+    assert_eq!(entries(scratch.path()), Vec::<String>::new());
+}
+
+#[test]
+fn files_that_init_is_told_to_add_appear_with_the_folder() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("demo");
+    let add = |cluster: &Cluster| {
+        assert!(!folder.exists());
+        fs::write(cluster.folder().join("more"), "more").unwrap();
+        Ok::<(), InitError>(())
+    };
+    let cluster = Cluster::init_with(&folder, &small(), add).unwrap();
+    assert_eq!(cluster.folder(), folder);
+    assert_eq!(fs::read_to_string(folder.join("more")).unwrap(), "more");
+    assert_eq!(entries(scratch.path()), ["demo"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use cluster::{
     Address, Bandwidth, Cluster, ClusterId, HelperConfig, Identity, LimitsConfig, RENEW_WITHIN, Role,
-    is_certificate_expired,
+    is_certificate_expired, is_certificate_not_yet_valid,
 };
 use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
 use repair::{Caps, Rates, StatedRates};
@@ -30,7 +30,7 @@ use crate::write_checks::{self, WriteChecks};
 
 /// The pause between attempts to connect to the coordinator.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
-/// The pause before the certificate is loaded again when ours or the coordinator's has expired.
+/// The pause before the certificate is loaded again when ours or the coordinator's is not valid now.
 const RENEWAL_EVERY: Duration = Duration::from_secs(5);
 /// The interval of checks for a new certificate.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
@@ -187,8 +187,8 @@ impl Daemon {
     /// Serves until the coordinator refuses the helper, or either side rejects the other's certificate. Calls
     /// `ready` after every registration.
     ///
-    /// After a transient problem (an unreachable or silent coordinator, an expired certificate, or blocks
-    /// that cannot be listed at the moment) the helper retries indefinitely, and logs each problem once. When
+    /// After a transient problem (an unreachable or silent coordinator, a certificate that has expired or is
+    /// not valid yet, or blocks that cannot be listed at the moment) the helper retries indefinitely, and logs each problem once. When
     /// the coordinator is lost, all jobs are dropped together with everything they have not committed.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ impl Daemon {
                 Ok(()) => waiting = Waiting::default(),
                 Err(error) if waiting.is_worthwhile(&error) => {
                     waiting.say(&error);
-                    if is_expired(&error) {
+                    if is_outside_validity(&error) {
                         tokio::time::sleep(RENEWAL_EVERY).await;
                         refresh_aside(&self.options.identity).await;
                     }
@@ -311,9 +311,9 @@ impl Waiting {
                 self.refused = None;
                 true
             }
-            error if is_expired(error) => {
+            error if is_outside_validity(error) => {
                 self.refused = None;
-                true // A renewed certificate is loaded without a restart.
+                true // A renewed certificate is loaded without a restart, and a wrong clock is set right.
             }
             DaemonError::Session(
                 ConnectError::Refused { passing: false, .. }
@@ -327,7 +327,8 @@ impl Waiting {
 
     /// Logs the problem if it differs from the problem that was logged last.
     fn say(&mut self, error: &DaemonError) {
-        let text = error.to_string();
+        let hint = if is_not_yet_valid(error) { "; check this machine's clock" } else { "" };
+        let text = format!("{error}{hint}");
         if self.said.as_ref() != Some(&text) {
             tracing::warn!("{text}; trying again");
             self.said = Some(text);
@@ -335,9 +336,22 @@ impl Waiting {
     }
 }
 
-/// Whether our certificate or the coordinator's has expired.
-fn is_expired(error: &DaemonError) -> bool {
-    matches!(error, DaemonError::Session(ConnectError::Untrusted { source, .. }) if is_certificate_expired(source))
+/// Whether our certificate or the coordinator's has expired or is not valid yet.
+fn is_outside_validity(error: &DaemonError) -> bool {
+    certificate_fault(error)
+        .is_some_and(|source| is_certificate_expired(source) || is_certificate_not_yet_valid(source))
+}
+
+/// Whether the coordinator's certificate is not valid yet by the clock of this machine.
+fn is_not_yet_valid(error: &DaemonError) -> bool {
+    certificate_fault(error).is_some_and(is_certificate_not_yet_valid)
+}
+
+fn certificate_fault(error: &DaemonError) -> Option<&io::Error> {
+    match error {
+        DaemonError::Session(ConnectError::Untrusted { source, .. }) => Some(source),
+        _ => None,
+    }
 }
 
 /// Loads a renewed certificate on another thread, because the folder may respond slowly; returns whether

@@ -1,7 +1,7 @@
 //! Lost, damaged and outdated catalogs, and renamed helpers.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,9 @@ fn a_catalog_is_backed_up_online_and_restored_offline() {
     let copy = copy.to_str().unwrap();
     cluster.mend(&["catalog", "backup", copy]).ok();
     cluster.mend(&["catalog", "restore", copy]).fails_with(&["in use", "stop"]);
+    let printed = File::create(cluster.path("printed.redb")).unwrap();
+    let to_stdout = cluster.command(&["catalog", "backup", "/dev/stdout"]).stdout(printed).status().unwrap();
+    assert!(to_stdout.success());
     cluster.mend(&["catalog", "rebuild", "--wait", "1"]).fails_with(&["in use"]);
     cluster.kill("coordinator");
     // A flipped bit causes an error that names the remedy, although every record is still valid JSON.
@@ -45,7 +48,10 @@ fn a_catalog_is_backed_up_online_and_restored_offline() {
     places.iter().for_each(|at| bytes[at + 8] ^= 1);
     fs::write(catalog(&cluster), bytes).unwrap();
     cluster.mend(&["coordinator"]).fails_with(&["damaged", "mend catalog rebuild", "mend catalog restore"]);
-    cluster.mend(&["catalog", "restore", copy]).ok();
+    // The bytes on stdout are a copy like the other one: no message follows them.
+    for copy in [cluster.path("printed.redb").to_str().unwrap(), copy] {
+        cluster.mend(&["catalog", "restore", copy]).ok();
+    }
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     until_safe(&cluster);

@@ -217,6 +217,24 @@ fn a_helper_whose_block_folder_is_gone_is_down_until_it_is_back() {
     assert_eq!(cluster.block_files().len(), 12, "nothing was rebuilt");
 }
 
+#[test]
+fn a_helper_that_cannot_open_an_exchanged_folder_stops_on_a_signal() {
+    let mut cluster = Cluster::new(3, "rs-3-2", "64KiB");
+    let blocks = cluster.folder().join("helpers/h2/blocks");
+    std::fs::rename(&blocks, cluster.path("aside")).unwrap();
+    std::fs::create_dir(&blocks).unwrap();
+    // Another process uses the new folder.
+    let lock = std::fs::File::create(blocks.join(".lock")).unwrap();
+    lock.lock().unwrap();
+    cluster.eventually("it tries", |cluster| cluster.log("h2").contains("cannot open the folder of blocks"));
+    cluster.signal("h2", "TERM");
+    let sent = Instant::now();
+    while cluster.runs("h2") {
+        assert!(sent.elapsed() < Duration::from_secs(10), "{}", cluster.log("h2"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// A helper starts before its disk is mounted. Blocks that are written into the empty folder would disappear
 /// once the disk is mounted.
 #[test]

@@ -21,7 +21,7 @@ use super::tables::{
     Change, FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, check_record, fault,
     guard,
 };
-use super::{DirCatalog, copy_path};
+use super::{DirCatalog, copy_path, former_copy_path};
 
 /// The prefix of the names of drafts, which are unfinished catalogs, and the number of characters after it.
 const DRAFT_PREFIX: &str = ".catalog-";
@@ -104,10 +104,16 @@ impl CatalogSnapshot {
     /// # Errors
     /// [`OpenError`].
     pub fn write(&self, to: &Path) -> Result<(), OpenError> {
+        self.write_after(to, || Ok(()))
+    }
+
+    /// Like [`write`](Self::write), and runs `make_room` when the copy is complete but has no name yet.
+    fn write_after(&self, to: &Path, make_room: impl FnOnce() -> io::Result<()>) -> Result<(), OpenError> {
         guard(&self.path, || {
             let draft = draft_beside(to)?;
             self.fill(&draft, to)?;
             let io_fault = |source| OpenError::Io { path: to.to_owned(), source };
+            make_room().map_err(io_fault)?;
             draft.persist(to).map_err(|error| io_fault(error.error))?;
             sync_folder_of(to)
         })
@@ -177,14 +183,14 @@ impl store_api::Snapshot for CatalogSnapshot {
 
     fn keep(&self) -> Result<(), OpenError> {
         let kept = copy_path(&self.path);
-        let io_fault = |source| OpenError::Io { path: kept.clone(), source };
-        if fs::exists(&kept).map_err(io_fault)? {
-            let mut before = kept.clone().into_os_string();
-            before.push(".1");
-            fs::rename(&kept, before).map_err(io_fault)?;
-        }
         remove_leftovers(&self.path);
-        self.write(&kept)
+        // The last copy gives up its name only to a complete one: the disk may be full.
+        self.write_after(&kept, || {
+            if fs::exists(&kept)? {
+                fs::rename(&kept, former_copy_path(&self.path))?;
+            }
+            Ok(())
+        })
     }
 }
 

@@ -129,12 +129,13 @@ fn block_index(index: usize) -> BlockIndex {
 
 /// Returns the operator's next step for a damaged or missing catalog.
 fn remedy(path: &Path) -> String {
-    let copy = copy_path(path);
-    let restore = match fs::exists(&copy) {
-        Ok(true) => {
-            format!("`mend catalog restore {}` (the copy from the last successful start)", copy.display())
-        }
-        _ => "`mend catalog restore FILE` from a backup".to_owned(),
+    let copies = [
+        (copy_path(path), "the copy from the last successful start"),
+        (former_copy_path(path), "the last but one copy"),
+    ];
+    let restore = match copies.iter().find(|(copy, _)| matches!(fs::exists(copy), Ok(true))) {
+        Some((copy, which)) => format!("`mend catalog restore {}` ({which})", copy.display()),
+        None => "`mend catalog restore FILE` from a backup".to_owned(),
     };
     format!(
         "the blocks on the helpers are untouched: rebuild it from them with `mend catalog rebuild`, or \
@@ -146,5 +147,12 @@ fn remedy(path: &Path) -> String {
 fn copy_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".last-good");
+    name.into()
+}
+
+/// Returns the path of the copy before the last good one.
+fn former_copy_path(path: &Path) -> PathBuf {
+    let mut name = copy_path(path).into_os_string();
+    name.push(".1");
     name.into()
 }

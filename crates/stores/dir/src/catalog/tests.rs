@@ -759,6 +759,30 @@ fn snapshots_are_restored_only_if_no_coordinator_is_running() {
 }
 
 #[test]
+fn the_last_good_copy_gives_way_only_to_a_complete_one() {
+    let mut test = CatalogTest::new();
+    let path = test.path();
+    let [kept, former] = [copy_path(&path), former_copy_path(&path)];
+    let files =
+        |copy: &Path| DirCatalog::open(copy, CLUSTER).expect("whole").files("").expect("readable").len();
+    let keep = |test: &CatalogTest| store_api::Snapshot::keep(&test.catalog.snapshot().expect("readable"));
+    test.file("a", 1);
+    keep(&test).expect("written");
+    test.file("b", 1);
+    keep(&test).expect("written");
+    assert_eq!([files(&kept), files(&former)], [2, 1]);
+    // A copy that cannot get its name leaves the others, and the operator is told of the remaining one.
+    fs::remove_file(&former).expect("removed");
+    fs::create_dir(&former).expect("created");
+    assert!(remedy(&path).contains("catalog.redb.last-good`"), "{}", remedy(&path));
+    keep(&test).expect_err("a file cannot replace a folder");
+    assert_eq!(files(&kept), 2);
+    fs::remove_dir(&former).expect("removed");
+    fs::rename(&kept, &former).expect("renamed");
+    assert!(remedy(&path).contains("catalog.redb.last-good.1`"), "{}", remedy(&path));
+}
+
+#[test]
 fn a_copy_taken_during_a_put_does_not_harm_the_later_file() {
     let mut test = CatalogTest::new();
     test.catalog.begin_term().expect("written");
