@@ -504,8 +504,8 @@ impl Scheduler {
         self.return_to_queue(item.0);
     }
 
-    /// Tries all waiting items again, because the reason for which the driver put items back has gone. The scheduler
-    /// does not notice the end of a reason outside of the facts that it was told.
+    /// Tries all waiting items again. The driver calls this when the reason for which it put items back has ended and
+    /// the scheduler was told no new facts.
     pub fn try_again(&mut self) {
         self.scan.restart();
     }

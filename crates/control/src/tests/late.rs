@@ -4,6 +4,12 @@
 use super::*;
 use crate::commands::{FileCommand, NodeCommand, RepairCommand};
 
+/// Returns the recorded helper and state of the first block of the file `f`.
+fn first_block(cluster: &mut TestCluster) -> (Option<String>, &'static str) {
+    let block = cluster.file("f").layout[0].stripe.blocks[0].clone();
+    (block.node, block.state.name())
+}
+
 fn stripe_of(file: &FileLayout) -> StripeId {
     StripeId(file.layout[0].stripe.stripe.clone())
 }
@@ -65,8 +71,7 @@ fn a_rebuilt_block_that_rots_before_it_is_recorded_counts_as_bad() {
         let file = cluster.put("f", 1);
         let taker = cluster.rebuild_unrecorded(&file);
         cluster.rot_unrecorded(&taker, stripe_of(&file), answers_before);
-        let recorded = cluster.file("f").layout[0].stripe.blocks[0].clone();
-        assert_eq!((recorded.node, recorded.state.name()), (Some(taker), "corrupt"), "{answers_before}");
+        assert_eq!(first_block(&mut cluster), (Some(taker), "corrupt"), "{answers_before}");
     }
 }
 
@@ -88,8 +93,7 @@ fn a_block_of_a_put_that_rots_before_it_is_recorded_counts_as_bad() {
         cluster.closed(1).unwrap().unwrap();
         cluster.ask(|reply| FileCommand::CommitPut(PutId(put.put), reply)).unwrap();
         cluster.play();
-        let recorded = cluster.file("f").layout[0].stripe.blocks[0].clone();
-        assert_eq!((recorded.node, recorded.state.name()), (Some(taker), "corrupt"), "{answers_before}");
+        assert_eq!(first_block(&mut cluster), (Some(taker), "corrupt"), "{answers_before}");
     }
 }
 
@@ -102,8 +106,7 @@ fn a_rebuilt_block_is_missing_if_its_helper_returns_without_it_before_it_is_reco
     cluster.node(&taker).disk.clear();
     cluster.start(&taker);
     cluster.record_all();
-    let recorded = cluster.file("f").layout[0].stripe.blocks[0].clone();
-    assert_eq!((recorded.node, recorded.state.name()), (Some(taker), "missing"));
+    assert_eq!(first_block(&mut cluster), (Some(taker), "missing"));
 }
 
 #[test]
@@ -121,8 +124,7 @@ fn a_found_block_is_missing_if_its_helper_returns_without_it_before_it_is_record
     cluster.node(&old).disk.remove(&lost);
     cluster.start(&old);
     cluster.record_all();
-    let recorded = cluster.file("f").layout[0].stripe.blocks[0].clone();
-    assert_ne!((recorded.node, recorded.state.name()), (Some(old), "healthy"));
+    assert_ne!(first_block(&mut cluster), (Some(old), "healthy"));
 }
 
 /// A drained helper keeps its copy while the stripe is not whole. Then the helper with the new copy dies.
@@ -340,18 +342,27 @@ fn a_helper_is_not_forgotten_before_the_store_is_listed() {
     assert!(is_going(&mut cluster));
 }
 
+impl TestCluster {
+    /// Puts the file `f`, and has its block 3 recorded on the helper with block 2. Returns the file as it was put, and the
+    /// helpers with blocks 2 and 3.
+    fn put_misplaced(&mut self) -> (FileLayout, String, String) {
+        self.repair_after("never");
+        let file = self.put("f", 1);
+        let (first, second) = (home(&file, 2), home(&file, 3));
+        let mut record = self.core().stripes.picture.stripe(&stripe_of(&file)).unwrap();
+        record.blocks[3].node = record.blocks[2].node;
+        self.node(&first).disk.insert(block(&file, 3), 4096);
+        self.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+        (file, first, second)
+    }
+}
+
 /// Two blocks of a stripe are on one helper, and another helper has a copy of one of them. The copy is put into service,
 /// and no block moves at the same time: it could move to the copy, and both would be misplaced again.
 #[test]
 fn a_better_placed_copy_is_used_before_blocks_move() {
     let mut cluster = TestCluster::new(5);
-    cluster.repair_after("never");
-    let file = cluster.put("f", 1);
-    let (first, second) = (home(&file, 2), home(&file, 3));
-    let mut record = cluster.core().stripes.picture.stripe(&stripe_of(&file)).unwrap();
-    record.blocks[3].node = record.blocks[2].node;
-    cluster.node(&first).disk.insert(block(&file, 3), 4096);
-    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    let (_, first, second) = cluster.put_misplaced();
     // The other helper lists its copy of block 3 as one that belongs to no stripe, and takes its time to verify it.
     let disk = cluster.node(&second).disk.clone();
     cluster.frozen.insert(second.clone());
@@ -391,13 +402,7 @@ fn a_block_moves_if_its_former_helper_has_no_copy() {
 #[test]
 fn one_copy_of_a_misplaced_stripe_is_used_at_a_time() {
     let mut cluster = TestCluster::new(5);
-    cluster.repair_after("never");
-    let file = cluster.put("f", 1);
-    let (first, second) = (home(&file, 2), home(&file, 3));
-    let mut record = cluster.core().stripes.picture.stripe(&stripe_of(&file)).unwrap();
-    record.blocks[3].node = record.blocks[2].node;
-    cluster.node(&first).disk.insert(block(&file, 3), 4096);
-    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    let (file, first, second) = cluster.put_misplaced();
     let mut disk = cluster.node(&second).disk.clone();
     disk.insert(block(&file, 2), 4096);
     cluster.frozen.insert(second.clone());

@@ -387,7 +387,8 @@ fn a_waiting_request_is_answered_when_its_repair_changes() {
     cluster.answered::<()>(end).expect("it has ended").unwrap();
 }
 
-/// Whoever waits for a repair asks for its result after its end, so it is kept even if many later ones ended before it.
+/// A client waits for the end of a repair and then asks for the result. So a repair that has just ended is kept, even if
+/// many later ones ended before it.
 #[test]
 fn a_repair_that_has_just_ended_is_known() {
     let mut cluster = TestCluster::new(6);

@@ -21,10 +21,8 @@ pub struct Listing {
     pub safe_mode: bool,
     /// Number of groups that Mend cannot repair, by reason.
     pub refused: BTreeMap<String, usize>,
-    /// The requested block tokens, each with the block's index in the group.
-    pub tokens: Vec<(u8, Permit)>,
-    /// The checksum format of the requested group's blocks, if it is known and supported.
-    pub checksums: Option<ChecksumFormat>,
+    /// What is needed to write blocks of the requested group.
+    pub terms: GroupTerms,
     /// The progress of the listing, while it runs.
     pub progress: Progress,
     /// Counts of snapshots, and of files that exist only in snapshots.
@@ -45,6 +43,15 @@ pub struct Listing {
     pub edits: Edits,
     /// The encoded paths of files that exist only in snapshots, by inode number.
     held: BTreeMap<u64, String>,
+}
+
+/// What is needed to write blocks of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupTerms {
+    /// The requested block tokens, each with the block's index in the group.
+    pub tokens: Vec<(u8, Permit)>,
+    /// The checksum format of the group's blocks, if it is known and supported.
+    pub checksums: Option<ChecksumFormat>,
 }
 
 /// The NameNode's lists of groups that lack blocks.
@@ -315,7 +322,7 @@ impl Listing {
 
     fn take_token(&mut self, text: &str) -> Option<()> {
         let (index, token) = text.split_once(' ')?;
-        self.tokens.push((index_in_group(index)?, token.parse().ok()?));
+        self.terms.tokens.push((index_in_group(index)?, token.parse().ok()?));
         Some(())
     }
 
@@ -356,7 +363,7 @@ impl Listing {
                 let corrupt = self.losses.groups.entry(number(&mut words)?).or_default();
                 corrupt.extend(words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned));
             }
-            "h" => self.checksums = words.next()?.parse().ok(),
+            "h" => self.terms.checksums = words.next()?.parse().ok(),
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),
@@ -577,8 +584,8 @@ mod tests {
         let uncovered = vec![("/a bä".to_owned(), "no permission".to_owned())];
         assert_eq!(listing.snapshots, Snapshots { folders: 2, snapshots: 5, files: 1, uncovered });
         assert_eq!(listing.refused.values().sum::<usize>(), 1);
-        assert_eq!(listing.checksums.map(|format| format.to_string()).as_deref(), Some("crc32/1024"));
-        assert_eq!(listing.tokens, [(8, Permit::new(b"secret".to_vec()).expect("short"))]);
+        assert_eq!(listing.terms.checksums.map(|format| format.to_string()).as_deref(), Some("crc32/1024"));
+        assert_eq!(listing.terms.tokens, [(8, Permit::new(b"secret".to_vec()).expect("short"))]);
     }
 
     #[test]

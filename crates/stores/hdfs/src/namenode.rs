@@ -284,7 +284,7 @@ impl NameNode {
     ) -> Result<Vec<(u8, Permit)>, AskError> {
         let indices: Vec<String> = indices.iter().map(u8::to_string).collect();
         let question = format!("tokens {file} {start} {}", indices.join(","));
-        Ok(self.ask(&question, LOOK_LIMIT).await?.tokens)
+        Ok(self.ask(&question, LOOK_LIMIT).await?.terms.tokens)
     }
 
     /// Queries the checksum format of a group's blocks from a DataNode that holds one of them. `None` if no DataNode
@@ -293,7 +293,7 @@ impl NameNode {
     /// # Errors
     /// [`AskError`].
     pub async fn checksum(&self, file: &FileRef, start: u64) -> Result<Option<ChecksumFormat>, AskError> {
-        Ok(self.ask(&format!("checksum {file} {start}"), SILENCE_LIMIT).await?.checksums)
+        Ok(self.ask(&format!("checksum {file} {start}"), SILENCE_LIMIT).await?.terms.checksums)
     }
 
     /// Requests from a DataNode each block of the group that the NameNode lists there. A DataNode that has lost the

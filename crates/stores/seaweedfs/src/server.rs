@@ -381,7 +381,7 @@ impl VolumeServer {
     }
 
     /// Deletes a needle (a stored object) on this server only. The server adds the deletion to its journal,
-    /// and heeds it at once. Of several disks with shards of the volume, only the first one gets it. Returns
+    /// and heeds it at once. If shards of the volume are on several disks, only the first disk gets the deletion. Returns
     /// `false` if the volume has no such needle.
     ///
     /// SeaweedFS also answers without an error if the server has mounted nothing of the volume.

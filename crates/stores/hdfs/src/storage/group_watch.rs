@@ -130,9 +130,7 @@ impl Watch {
             }
         }
     }
-}
 
-impl Watch {
     /// Whether a folder that the last listing lacked exists now. Queries the NameNode only now and then.
     async fn has_folder_appeared(&mut self) -> bool {
         let Last::Incomplete { missing, looked } = &mut self.last else { return false };

@@ -128,9 +128,11 @@ impl Losses {
         let changed: BTreeSet<i64> =
             all.copied().filter(|group| self.listed.get(group) != listed.get(group)).collect();
         let again = self.again(&listed);
-        let corrupt = listed.iter().filter(|(_, corrupt)| !corrupt.is_empty());
-        shared.state().corrupt = corrupt.map(|(&group, corrupt)| (group, corrupt.clone())).collect();
-        let unjudged: Vec<i64> = shared.state().unjudged.keys().copied().take(AGAIN_AT_ONCE).collect();
+        let unjudged: Vec<i64> = {
+            let corrupt = &mut shared.state().corrupt;
+            corrupt.take_lists(&listed);
+            corrupt.unnamed().take(AGAIN_AT_ONCE).collect()
+        };
         let asked_again: BTreeSet<i64> = changed.into_iter().chain(again).chain(unjudged).collect();
         look_up(shared, shared.known(asked_again)).await?;
         mark_corrupt(shared)?;

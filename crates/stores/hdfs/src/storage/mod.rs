@@ -8,6 +8,7 @@
 //! again before one of its blocks is rebuilt. A block is reported as repaired only once the NameNode lists
 //! it.
 
+mod corrupt;
 mod datanodes;
 mod following;
 mod group_watch;
@@ -21,6 +22,7 @@ mod publishing;
 mod replay;
 mod reports;
 mod state;
+mod terms;
 mod view;
 mod watching;
 
@@ -71,7 +73,7 @@ impl System for Shared {
         let mut changes =
             vec![StoreChange::Maintained(nodes.maintained()), StoreChange::Needed(nodes.needed().clone())];
         changes.extend(state.view.everything(now));
-        changes.extend([state.troubles(), state.remarks(), state.unjudged()]);
+        changes.extend([state.troubles(), state.remarks(), state.corrupt.told()]);
         state.tell(changes);
     }
 

@@ -1,7 +1,6 @@
 //! Queries the NameNode for a group before one of its blocks is rebuilt, and again afterwards, until the
 //! NameNode lists the block.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +11,8 @@ use tokio::time::Instant;
 
 use super::groups::Listed;
 use super::state::Shared;
-use crate::blocks::{BlockTerms, ChecksumFormat};
+use super::terms;
 use crate::listing::Service;
-use crate::namenode::NameNode;
 
 /// Timeout for the NameNode to list a block after its DataNode has accepted the block. Usually this takes a
 /// moment.
@@ -22,16 +20,12 @@ const LISTED_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The interval between queries while the NameNode does not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// After DataNodes have not answered which checksum format a group has, none is asked for this long: a firewall may
-/// make every question wait for its timeout.
-const UNANSWERED_PAUSE: Duration = Duration::from_secs(60);
 /// The error for a group that the NameNode no longer lists.
 const GONE: &str = "its file was removed or is being written";
 
 impl Shared {
     /// Checks that a group is unchanged, and that these nodes can receive these blocks. Returns the
-    /// [terms](BlockTerms) of the blocks: the checksum format of the group, and the block tokens that DataNodes
-    /// require for pushed blocks. Also records the NameNode's current answer about the group.
+    /// [terms](crate::BlockTerms) of the blocks. Also records the NameNode's current answer about the group.
     pub async fn claim(
         self: &Arc<Self>,
         stripe: &StripeId,
@@ -47,65 +41,7 @@ impl Shared {
             return Err(taken("its generation stamp in HDFS has changed".to_owned()));
         }
         self.check_targets(stripe, &found, (nodes, blocks)).map_err(taken)?;
-        self.permits(stripe, &found, blocks).await.map_err(taken)
-    }
-
-    /// Returns the terms of these blocks. They do not depend on the DataNode, so the target of a block may change
-    /// later.
-    async fn permits(
-        &self,
-        stripe: &StripeId,
-        found: &Listed,
-        blocks: &[BlockIndex],
-    ) -> Result<Vec<(BlockIndex, Permit)>, String> {
-        let Some(namenode) = &self.namenode else { return Ok(Vec::new()) };
-        let indices: BTreeMap<u8, BlockIndex> = {
-            let state = self.state();
-            let index = |&at: &BlockIndex| Some((state.view.groups().index_in_group(stripe, at)?, at));
-            blocks.iter().filter_map(index).collect()
-        };
-        let asked: Vec<u8> = indices.keys().copied().collect();
-        let mut tokens = self.tokens(namenode, found, &asked).await?;
-        let checksums = self.checksums(namenode, found).await;
-        let mut permits = Vec::new();
-        for (index, at) in indices {
-            let terms = BlockTerms { checksums, token: tokens.remove(&index) };
-            let permit = terms.to_permit().map_err(|error| error.to_string())?;
-            permits.extend(permit.map(|permit| (at, permit)));
-        }
-        Ok(permits)
-    }
-
-    /// Queries the checksum format of a group. Returns `None` if it is not known; the configured format is used then.
-    async fn checksums(&self, namenode: &NameNode, found: &Listed) -> Option<ChecksumFormat> {
-        let failed = self.state().checksums_failed;
-        if failed.is_some_and(|at| self.now() < at + UNANSWERED_PAUSE) {
-            return None;
-        }
-        let asked = namenode.checksum(&found.file, found.start).await;
-        self.state().checksums_failed = asked.is_err().then(|| self.now());
-        asked.unwrap_or_else(|error| {
-            let stripe = found.group.stripe_id();
-            tracing::warn!(%stripe, %error, "rebuilding blocks with the configured checksum format");
-            None
-        })
-    }
-
-    /// Requests a block token for each of these blocks, if blocks are pushed and HDFS uses tokens. Tokens are
-    /// requested before each repair, since keys rotate and a restarted NameNode has new keys.
-    async fn tokens(
-        &self,
-        namenode: &NameNode,
-        found: &Listed,
-        indices: &[u8],
-    ) -> Result<BTreeMap<u8, Permit>, String> {
-        if !self.attachment.pushes {
-            return Ok(BTreeMap::new());
-        }
-        let made = namenode.tokens(&found.file, found.start, indices).await;
-        let made = made.map_err(|error| format!("cannot create block tokens for pushing blocks: {error}"));
-        self.state().note_troubles("tokens", made.as_ref().err().cloned().into_iter().collect());
-        Ok(made?.into_iter().collect())
+        terms::permits(self, stripe, &found, blocks).await.map_err(taken)
     }
 
     fn check_targets(

@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 use attached::{CopyState, Ledger, Teller};
 use codes::BlockIndex;
 use repair::NodeId;
-use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term, Unjudged};
+use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term};
 use tokio::sync::Notify;
 
+use super::corrupt::Corrupt;
 use super::groups::Listed;
 use super::names::{FolderId, Place};
 use super::open::Attachment;
 use super::replay::Replay;
 use super::reports::Reports;
 use super::view::View;
-use crate::listing::{DataNode, Edits, Group, Listing, Progress, SeenFile, SeenPlace};
+use crate::listing::{DataNode, Edits, Listing, Progress, SeenFile, SeenPlace};
 use crate::namenode::NameNode;
 
 /// Finders of problems: the task that asks for all DataNodes, and tasks that fail too if the NameNode does not
@@ -54,12 +55,7 @@ pub(super) struct State {
     pub(super) nodes_changed: Option<Duration>,
     /// Groups to query again, because helpers found copies bad or missing.
     pub(super) suspects: BTreeSet<i64>,
-    /// The addresses of DataNodes with replicas that the NameNode knows to be corrupt, of groups on its lists.
-    pub(super) corrupt: BTreeMap<i64, BTreeSet<String>>,
-    /// Groups with corrupt replicas that the NameNode's lists have not named. Any of their replicas may be corrupt.
-    pub(super) unjudged: BTreeMap<i64, Unjudged>,
-    /// The last report of these groups.
-    told_unjudged: Vec<Unjudged>,
+    pub(super) corrupt: Corrupt,
     /// When DataNodes last did not answer which checksum format a group has; `None` if they answered since.
     pub(super) checksums_failed: Option<Duration>,
     /// The block reports that DataNodes are to send.
@@ -143,20 +139,9 @@ impl State {
         Ok(numbers)
     }
 
-    /// Returns the groups with unnamed corrupt replicas as a report, if they have changed since the last one.
     fn tell_unjudged(&mut self) -> Option<StoreChange> {
-        let Self { unjudged, told_unjudged, view, .. } = self;
-        unjudged.retain(|&number, _| view.groups().inode(number).is_some());
-        if unjudged.values().eq(told_unjudged.iter()) {
-            return None;
-        }
-        *told_unjudged = unjudged.values().cloned().collect();
-        Some(StoreChange::Unjudged(told_unjudged.clone()))
-    }
-
-    /// Returns the groups with unnamed corrupt replicas as a report.
-    pub fn unjudged(&self) -> StoreChange {
-        StoreChange::Unjudged(self.told_unjudged.clone())
+        let Self { corrupt, view, .. } = self;
+        corrupt.tell(|group| view.groups().inode(group).is_some())
     }
 
     /// Removes the records of missing or corrupt copies that the NameNode no longer lists.
@@ -180,9 +165,7 @@ impl Shared {
             remarks: BTreeMap::new(),
             nodes_changed: None,
             suspects: BTreeSet::new(),
-            corrupt: BTreeMap::new(),
-            unjudged: BTreeMap::new(),
-            told_unjudged: Vec::new(),
+            corrupt: Corrupt::default(),
             checksums_failed: None,
             reports: Reports::default(),
             doubted: BTreeMap::new(),
@@ -237,7 +220,7 @@ impl Shared {
     pub(super) fn want_report(&self, group: i64, node: NodeId) {
         let Some(address) = self.address_of(node) else { return };
         let mut state = self.state();
-        if !state.corrupt.get(&group).is_some_and(|corrupt| corrupt.contains(&address)) {
+        if !state.corrupt.names(group, &address) {
             state.reports.want(node, group);
         }
     }
@@ -324,10 +307,7 @@ impl Shared {
         let folders: Vec<FolderId> = folders.collect();
         let mut listed = Vec::with_capacity(listing.groups.len());
         for group in listing.groups {
-            let number = group.group.number;
-            let corrupt = state.corrupt.get(&number).filter(|_| group.has_corrupt);
-            let is_unjudged = group.has_corrupt && corrupt.is_none_or(BTreeSet::is_empty);
-            let unjudged = is_unjudged.then(|| unjudged(&group, &listing.nodes));
+            let corrupt = state.corrupt.take_group(&group, &listing.nodes);
             let is_corrupt =
                 |node: usize| corrupt.is_some_and(|at| at.contains(&listing.nodes[node].address));
             let homes = group.homes.iter().filter(|&&(_, node)| !is_corrupt(node));
@@ -339,10 +319,6 @@ impl Shared {
                 group: group.group,
                 homes: homes.map(|&(index, node)| (index, numbers[node])).collect(),
             });
-            match unjudged {
-                Some(it) => drop(state.unjudged.insert(number, it)),
-                None => drop(state.unjudged.remove(&number)),
-            }
         }
         let changed = state.view.take_groups(now, asked, listed, all);
         let mut changes = state.view.tell(now, changed);
@@ -459,7 +435,7 @@ pub(super) fn mark_corrupt(shared: &Shared) -> Result<(), StoreError> {
     let mut state = shared.state();
     let State { view, numbers, corrupt, .. } = &*state;
     let mut found = Vec::new();
-    for (&number, addresses) in corrupt {
+    for (&number, addresses) in corrupt.named() {
         let Some(held) = view.groups().get(number) else { continue };
         let (stripe, shape) = (held.listed.group.stripe_id(), held.listed.group.stripe());
         for node in addresses.iter().filter_map(|address| numbers.get(shared.attachment.name_of(address))) {
@@ -485,22 +461,6 @@ pub(super) fn mark_corrupt(shared: &Shared) -> Result<(), StoreError> {
     let changes = state.view.tell(now, found.into_iter().map(|(number, _)| number));
     state.tell(changes);
     Ok(())
-}
-
-/// Describes a group with corrupt replicas that the NameNode's lists have not named.
-fn unjudged(group: &Group, nodes: &[DataNode]) -> Unjudged {
-    let blocks = group.group.stripe().into_iter().flat_map(|shape| shape.blocks);
-    Unjudged {
-        stripe: group.group.stripe_id(),
-        blocks: blocks.map(|block| block.name.block_id()).collect(),
-        servers: group.homes.iter().map(|&(_, node)| nodes[node].address.clone()).collect(),
-        why: "too few of its replicas are intact, and only the NameNode's lists, which have not been read, tell \
-              which ones are corrupt"
-            .to_owned(),
-        next_step: "mend scrub, which finds the corrupt replicas; if a note in mend status says why the NameNode's \
-                    lists cannot be read, correct that"
-            .to_owned(),
-    }
 }
 
 fn place_of(seen: SeenPlace, folders: &[FolderId]) -> Place {

@@ -11,11 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use repair::StripeId;
 use serde::{Deserialize, Serialize};
 use store_api::{CatalogError, RecordWrite};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::inspection::bring;
 use super::side_files::{entries, entry_bytes};
@@ -32,6 +34,9 @@ const MAX_JOURNAL_BYTES: usize = 64 << 20;
 const ENTRY_BYTES: usize = 8;
 /// The number of needles about which a server is asked at the same time.
 const AT_ONCE: usize = 16;
+/// Timeout for reading the journal of a server that does not have the shard. A silent server must not hold up the
+/// shard's publication; its deletions are made later.
+const JOURNAL_LIMIT: Duration = Duration::from_secs(5);
 /// Prefix of the keys under which late deletions are recorded.
 const PREFIX: &str = "seaweedfs/deletions/";
 
@@ -160,18 +165,28 @@ impl Knowledge {
     }
 }
 
-impl Shared {
+/// Makes and verifies the deletions of needles.
+#[derive(Clone, Copy)]
+pub(super) struct Deletions<'s> {
+    shared: &'s Arc<Shared>,
+}
+
+impl<'s> Deletions<'s> {
+    pub(super) fn of(shared: &'s Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
     /// Gives a server that is about to mount a shard the deletions that other servers have recorded. Records
-    /// them as late until [`settle_deletions`](Self::settle_deletions), since the coordinator may die in
+    /// them as late until [`settle`](Self::settle), since the coordinator may die in
     /// between. The caller must hold the cluster's lock for the volume.
-    pub(super) async fn receive_deletions(self: &Arc<Self>, shard: &ShardName, to: &ServerId) -> Recorded {
+    pub(super) async fn receive(self, shard: &ShardName, to: &ServerId) -> Recorded {
         let name = &shard.volume;
         let recorded = self.recorded_elsewhere(shard, to).await;
         if recorded.needles.is_empty() && recorded.unread.is_empty() {
             return recorded;
         }
-        self.known.state().note_late(&Late::new(shard, to), String::new());
-        let serves = self.known.state().view.volumes().serves(name.id(), to);
+        self.shared.known.state().note_late(&Late::new(shard, to), String::new());
+        let serves = self.shared.known.state().view.volumes().serves(name.id(), to);
         let done = if serves {
             self.delete_at(name, &recorded.needles, to).await
         } else {
@@ -186,16 +201,11 @@ impl Shared {
 
     /// Makes these deletions on a server that has mounted the shard, as far as the server does not heed them
     /// yet. The caller must hold the cluster's lock for the volume.
-    pub(super) async fn settle_deletions(
-        self: &Arc<Self>,
-        shard: &ShardName,
-        to: &ServerId,
-        recorded: Recorded,
-    ) {
+    pub(super) async fn settle(self, shard: &ShardName, to: &ServerId, recorded: Recorded) {
         let done = self.delete_at(&shard.volume, &recorded.needles, to).await;
         let done = done.and_then(|()| recorded.unread.into_iter().next().map_or(Ok(()), Err));
         let late = Late::new(shard, to);
-        let mut state = self.known.state();
+        let mut state = self.shared.known.state();
         match done {
             Ok(()) => state.forget_late(&late),
             Err(why) => {
@@ -206,16 +216,16 @@ impl Shared {
     }
 
     /// Makes the late deletions of a volume again.
-    pub(super) async fn retry_deletions(self: &Arc<Self>, name: &VolumeName) {
+    pub(super) async fn retry(self, name: &VolumeName) {
         let late: Vec<Late> = {
-            let state = self.known.state();
+            let state = self.shared.known.state();
             let of_volume = |it: &&Late| it.volume() == Some(name.id());
             state.late_deletions.0.keys().filter(of_volume).cloned().collect()
         };
         for it in late {
             let (Some(shard), server) = (it.shard(), ServerId(it.server.clone())) else { continue };
             let (was_there, is_there) = {
-                let state = self.known.state();
+                let state = self.shared.known.state();
                 let volumes = state.view.volumes();
                 let homes = volumes.homes(name.id(), shard.shard);
                 (
@@ -224,16 +234,16 @@ impl Shared {
                 )
             };
             if !was_there {
-                self.known.state().forget_late(&it);
+                self.shared.known.state().forget_late(&it);
             } else if is_there {
                 let stripe = StripeId(name.to_string());
-                match self.begin_upkeep(&stripe).await {
+                match self.shared.begin_upkeep(&stripe).await {
                     Ok(()) => {
                         let recorded = self.recorded_elsewhere(&shard, &server).await;
-                        self.settle_deletions(&shard, &server, recorded).await;
-                        self.lock.end_upkeep(&stripe).await;
+                        self.settle(&shard, &server, recorded).await;
+                        self.shared.lock.end_upkeep(&stripe).await;
                     }
-                    Err(error) => self.known.state().note_late(&it, error.to_string()),
+                    Err(error) => self.shared.known.state().note_late(&it, error.to_string()),
                 }
             }
         }
@@ -245,27 +255,19 @@ impl Shared {
     ///
     /// # Errors
     /// The reason for the failure, as text.
-    pub(super) async fn hand_over_deletions(
-        self: &Arc<Self>,
-        shard: &ShardName,
-        from: &ServerId,
-    ) -> Result<(), String> {
+    pub(super) async fn hand_over(self, shard: &ShardName, from: &ServerId) -> Result<(), String> {
         let deleted = self.deleted_at(&shard.volume, from).await;
-        self.hand_over(shard, from, deleted).await
+        self.hand_to_others(shard, from, deleted).await
     }
 
-    /// Like [`hand_over_deletions`](Self::hand_over_deletions), but with the server's journal only.
-    pub(super) async fn hand_over_journal(
-        self: &Arc<Self>,
-        shard: &ShardName,
-        from: &ServerId,
-    ) -> Result<(), String> {
+    /// Like [`hand_over`](Self::hand_over), but with the server's journal only.
+    pub(super) async fn hand_over_journal(self, shard: &ShardName, from: &ServerId) -> Result<(), String> {
         let deleted = self.journalled_at(&shard.volume, from).await;
-        self.hand_over(shard, from, deleted).await
+        self.hand_to_others(shard, from, deleted).await
     }
 
-    async fn hand_over(
-        self: &Arc<Self>,
+    async fn hand_to_others(
+        self,
         shard: &ShardName,
         from: &ServerId,
         deleted: Result<BTreeSet<u64>, String>,
@@ -275,7 +277,7 @@ impl Shared {
             deleted.map_err(|why| format!("cannot read the deletions of {name} on {from}: {why}"))?;
         for to in self.other_servers(shard, from) {
             let done = self.delete_at(name, &deleted, &to).await;
-            let mut state = self.known.state();
+            let mut state = self.shared.known.state();
             match done {
                 Ok(()) => state.forget_late(&Late::new(shard, &to)),
                 Err(why) => {
@@ -288,28 +290,33 @@ impl Shared {
         Ok(())
     }
 
-    fn other_servers(&self, shard: &ShardName, server: &ServerId) -> BTreeSet<ServerId> {
-        let homes = self.known.state().view.volumes().homes(shard.volume.id(), shard.shard);
+    fn other_servers(self, shard: &ShardName, server: &ServerId) -> BTreeSet<ServerId> {
+        let homes = self.shared.known.state().view.volumes().homes(shard.volume.id(), shard.shard);
         homes.into_iter().map(|home| home.server).filter(|other| other != server).collect()
     }
 
     /// Returns the deletions that all other servers of a volume have recorded. Servers are called in
     /// parallel.
-    async fn recorded_elsewhere(self: &Arc<Self>, shard: &ShardName, to: &ServerId) -> Recorded {
+    async fn recorded_elsewhere(self, shard: &ShardName, to: &ServerId) -> Recorded {
         let homes = self.other_servers(shard, to);
         let mut servers: BTreeSet<ServerId> =
-            self.known.state().view.volumes().holders_of(shard.volume.id()).into_iter().collect();
+            self.shared.known.state().view.volumes().holders_of(shard.volume.id()).into_iter().collect();
         servers.extend(homes.iter().cloned());
         servers.remove(to);
         let mut asking = JoinSet::new();
         for from in servers {
-            let (shared, name, has_shard) = (Arc::clone(self), shard.volume.clone(), homes.contains(&from));
+            let (shared, name, has_shard) =
+                (Arc::clone(self.shared), shard.volume.clone(), homes.contains(&from));
             asking.spawn(async move {
                 // A server that has the shard too may have recorded most deletions.
                 let found = if has_shard {
-                    shared.deleted_at(&name, &from).await
+                    Deletions::of(&shared).deleted_at(&name, &from).await
                 } else {
-                    shared.journalled_at(&name, &from).await
+                    let journalled = Deletions::of(&shared).journalled_at(&name, &from);
+                    match timeout(JOURNAL_LIMIT, journalled).await {
+                        Ok(found) => found,
+                        Err(_elapsed) => Err("it does not answer".to_owned()),
+                    }
                 };
                 (from, found)
             });
@@ -329,16 +336,16 @@ impl Shared {
     }
 
     /// Returns the needles of a volume in a server's journal.
-    async fn journalled_at(&self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
-        journal(&self.known.connect(from).await?, name).await
+    async fn journalled_at(self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
+        journal(&self.shared.known.connect(from).await?, name).await
     }
 
     /// Returns the needles of a volume that a server treats as deleted: those in its journal, those marked in
     /// its index and, if the server has shards of the volume on several disks, all others that it says are
     /// deleted.
-    async fn deleted_at(&self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
+    async fn deleted_at(self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
         let shards = self.shard_of_each_disk(name, from);
-        let server = self.known.connect(from).await?;
+        let server = self.shared.known.connect(from).await?;
         let mut deleted = journal(&server, name).await?;
         let (marked, live) = indexed(&server, name).await?;
         deleted.extend(marked);
@@ -352,8 +359,8 @@ impl Shared {
         Ok(deleted)
     }
 
-    fn shard_of_each_disk(&self, name: &VolumeName, server: &ServerId) -> Vec<u8> {
-        let disks = self.known.state().view.volumes().shards_by_disk(name.id(), server);
+    fn shard_of_each_disk(self, name: &VolumeName, server: &ServerId) -> Vec<u8> {
+        let disks = self.shared.known.state().view.volumes().shards_by_disk(name.id(), server);
         disks.values().filter_map(|shards| shards.first().copied()).collect()
     }
 
@@ -363,7 +370,7 @@ impl Shared {
     /// # Errors
     /// The reason for the failure, as text.
     async fn delete_at(
-        self: &Arc<Self>,
+        self,
         name: &VolumeName,
         needles: &BTreeSet<u64>,
         to: &ServerId,
@@ -373,7 +380,7 @@ impl Shared {
         if needles.is_empty() || shards.is_empty() {
             return Ok(());
         }
-        let server = self.known.connect(to).await?;
+        let server = self.shared.known.connect(to).await?;
         let needles: Vec<u64> = needles.iter().copied().collect();
         let open = delete(&server, name, &shards, &needles).await.map_err(text)?;
         if open.is_empty() {
@@ -381,7 +388,7 @@ impl Shared {
         }
         // Each disk has a journal, and the server makes a deletion on the first disk that has mounted shards
         // of the volume. So mount the shards of one disk after the other.
-        let disks = self.known.state().view.volumes().shards_by_disk(name.id(), to);
+        let disks = self.shared.known.state().view.volumes().shards_by_disk(name.id(), to);
         let by_disk = async {
             for shards in disks.values() {
                 server.mount(name, shards).await.map_err(text)?;
@@ -392,7 +399,7 @@ impl Shared {
             }
             Ok::<(), String>(())
         };
-        self.remounted(name, to, &server, by_disk).await?;
+        self.shared.remounted(name, to, &server, by_disk).await?;
         match not_heeded(&server, name, &shards, &open).await.map_err(text)?.len() {
             0 => Ok(()),
             several => Err(format!("{several} deletions have no effect there")),
@@ -401,15 +408,15 @@ impl Shared {
 
     /// Appends journals to the journal of a server that has mounted nothing of the volume.
     async fn copy_journals(
-        &self,
+        self,
         name: &VolumeName,
         servers: &[ServerId],
         to: &ServerId,
     ) -> Result<(), String> {
-        let target = self.known.connect(to).await?;
+        let target = self.shared.known.connect(to).await?;
         for from in servers {
-            let source = self.known.connect(from).await?;
-            self.lock.check(&StripeId(name.to_string())).await?;
+            let source = self.shared.known.connect(from).await?;
+            self.shared.lock.check(&StripeId(name.to_string())).await?;
             bring(&target, name, &[SmallFile::Ecj], source.address(), 0).await?;
         }
         Ok(())

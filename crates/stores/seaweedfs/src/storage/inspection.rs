@@ -11,6 +11,7 @@ use repair::{BlockId, StripeId};
 use store_api::StoreChange;
 use tokio::time::Instant;
 
+use super::deletions::Deletions;
 use super::publishing::check_mounted;
 use super::side_files::{Problem, Verdict};
 use super::state::{Shared, State};
@@ -148,7 +149,7 @@ impl Shared {
                 self.put_right(&name, server, file, problem).await;
             }
         }
-        self.retry_deletions(&name).await;
+        Deletions::of(self).retry(&name).await;
     }
 
     async fn put_right(

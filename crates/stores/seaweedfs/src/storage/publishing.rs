@@ -10,6 +10,7 @@ use repair::{BlockId, Digest, NodeId, StripeId};
 use store_api::{BlockState, Origin, RecordWrite, StoreChange, StoreError, Term};
 use tokio::time::Instant;
 
+use super::deletions::Deletions;
 use super::state::Shared;
 use super::view::{Expected, shard_number, shard_of};
 use super::withdrawals::Withdrawal;
@@ -110,7 +111,7 @@ impl Shared {
         };
         let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
         self.known.state().forget_withdrawal(&Withdrawal::new(&shard, server));
-        let recorded = self.receive_deletions(&shard, server).await;
+        let recorded = Deletions::of(self).receive(&shard, server).await;
         if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
             tracing::warn!(block = %name, %server, why, "cannot put a shard into service");
             match origin {
@@ -119,7 +120,7 @@ impl Shared {
             }
             return Err(not_served(name, why));
         }
-        self.settle_deletions(&shard, server, recorded).await;
+        Deletions::of(self).settle(&shard, server, recorded).await;
         let mended = (stripe.clone(), index, node, BlockState::Healthy);
         self.known.state().ledger.note(term, &[mended])?;
         self.settle(term, stripe, &volume, index, node).await
@@ -245,7 +246,7 @@ impl Shared {
         if !homes.iter().any(|home| home.server != *server) {
             return Err(format!("no other server has {shard}, so it stays on {server}"));
         }
-        self.hand_over_deletions(shard, server).await?;
+        Deletions::of(self).hand_over(shard, server).await?;
         {
             let mounting = self.mounting(shard.volume.id());
             let _alone = mounting.lock().await;
@@ -254,7 +255,7 @@ impl Shared {
         }
         self.refresh_locations(&shard.volume).await;
         // Until then, other servers sent deletions for this shard here.
-        self.hand_over_journal(shard, server).await
+        Deletions::of(self).hand_over_journal(shard, server).await
     }
 }
 

@@ -176,7 +176,7 @@ impl Copies {
         }
     }
 
-    /// Records how many servers were to be asked. Those of which no copy was added have not answered.
+    /// Records how many servers were to be asked. If no copy of a server was added, the server has not answered.
     pub fn note_asked(&mut self, servers: usize) {
         let told: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
         self.silent = servers.saturating_sub(told + self.damaged.len() + self.missing.len());

@@ -210,8 +210,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     /// Changes happen before the listing, between the folders that it visits, and between all queries that
-    /// follow. Every existing group is known in the end. A group that is gone may remain: events about a file
-    /// that has the path of an earlier one may be ascribed to the other. The next listing drops such a group.
+    /// follow. Every existing group is known in the end. Groups of deleted files may remain, because an event
+    /// may concern an earlier file with the same path. The next listing drops them.
     #[test]
     fn changes_during_the_listing_and_the_replay_are_not_lost(
         before in prop::collection::vec(change(), 0..8),
