@@ -1,4 +1,4 @@
-//! Permits: secrets that a store's own process requires before it takes a block.
+//! Permits: what a store tells the helper that stores a block, such as a secret that the store's own process requires.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The maximum length of a permit, in bytes.
 pub const MAX_PERMIT_BYTES: usize = 4 << 10;
 
-/// A secret that lets its bearer give one block to the store's own process; only the store can interpret it.
-/// The store issues permits when the coordinator claims a stripe for a repair, and the coordinator passes
+/// What a store tells the helper that stores a block: for example a secret that lets its bearer give the block to the
+/// store's own process, or the format of the block's checksums. Only the store can interpret it. The store issues permits when the coordinator claims a stripe for a repair, and the coordinator passes
 /// each permit to the helper that rebuilds the block. Permits are neither logged nor written to disk.
 ///
 /// ```

@@ -13,7 +13,7 @@ use store_api::BlockError;
 
 use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES};
 use super::name::{ShardName, VolumeName};
-use super::vif::VolumeInfo;
+use super::vif::{Ratio, VolumeInfo};
 
 /// The suffix of Mend's own files. SeaweedFS ignores such files, because their names do not end in `.ec` and
 /// digits.
@@ -170,12 +170,19 @@ impl Folders {
 
     /// Returns the volume's checksums, preferably from the copy in `folder`; `None` if the server has none.
     ///
-    /// A damaged file is skipped if another disk has a good one.
-    pub(super) fn ecsum(&self, volume: &VolumeName, folder: &Path) -> Result<Option<Ecsum>, BlockError> {
+    /// Checksums of another ratio or generation do not belong to this volume; SeaweedFS ignores them too. They, and
+    /// damaged files, are skipped if another disk has the right ones.
+    pub(super) fn ecsum(
+        &self,
+        volume: &VolumeName,
+        folder: &Path,
+        ratio: Ratio,
+    ) -> Result<Option<Ecsum>, BlockError> {
         let mut first = None;
         for path in self.small(volume, ".ecsum", folder)? {
             match Ecsum::decode(&read_bounded(&path, MAX_FILE_BYTES)?) {
-                Ok(ecsum) => return Ok(Some(ecsum)),
+                Ok(ecsum) if ecsum.generation() == 0 && ecsum.ratio() == ratio => return Ok(Some(ecsum)),
+                Ok(_) => {}
                 Err(error) => first = first.or(Some(unusable(&path, error))),
             }
         }

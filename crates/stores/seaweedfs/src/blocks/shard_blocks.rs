@@ -185,13 +185,10 @@ impl ShardBlocks {
 
 impl Shared {
     /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match.
-    ///
-    /// Checksums of another ratio or generation do not belong to this volume; SeaweedFS ignores them too.
     pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
-        let Some(ecsum) = self.folders.ecsum(&shard.volume, folder)? else { return Ok(None) };
         let ratio = self.folders.info(&shard.volume, folder)?.map_or_else(Ratio::default, |info| info.ratio);
-        let fits = ecsum.generation() == 0 && ecsum.ratio() == ratio;
-        Ok(ecsum.shard(shard.shard).filter(|_| fits).cloned())
+        let ecsum = self.folders.ecsum(&shard.volume, folder, ratio)?;
+        Ok(ecsum.and_then(|ecsum| ecsum.shard(shard.shard).cloned()))
     }
 
     fn reader(&self, shard: &ShardName, path: &Path) -> Result<ShardReader, BlockError> {

@@ -244,6 +244,18 @@ fn mismatched_or_damaged_checksums_blame_no_shard() {
     blocks.open_block(&id("p_5.ec00")).expect("there").verify(&OpenGate).expect("by the other disk's");
 }
 
+/// The first folder has checksums that were left by an encoding with another ratio.
+#[test]
+fn checksums_of_another_ratio_do_not_hide_the_right_ones() {
+    let server = Server::new();
+    let right = fs::read(server.folder("a/p_5.ecsum")).expect("there");
+    let other = Ratio::new(1, 2).expect("possible");
+    server.write("a/p_5.ecsum", &made::ecsum(other, BLOCK, &server.shards));
+    server.write("b/p_5.ecsum", &right);
+    let facts = server.open().facts(&name("p_5.ec00")).expect("readable");
+    assert_ne!(facts.protection, Protection::Unprotected);
+}
+
 #[test]
 fn a_committed_shard_is_whole_and_in_the_folder_of_the_index() {
     let server = Server::new();

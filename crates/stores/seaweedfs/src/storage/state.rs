@@ -252,6 +252,9 @@ impl Knowledge {
         let asked = Instant::now();
         let part = self.master.list_volumes(&[volume]).await.map_err(|error| error.to_string())?;
         let mut state = self.state();
+        if state.listed.is_some_and(|listed| asked < listed) {
+            return Ok(()); // A later listing was faster. This one could bring back servers that have left since.
+        }
         let taken = state.take(&self.attachment, asked, |view| view.list_some(&[volume], part));
         taken.map(drop).map_err(|error| error.to_string())
     }
