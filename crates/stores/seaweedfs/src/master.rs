@@ -20,7 +20,7 @@ use crate::lock::{LOCK_NAME, LockHolder};
 use crate::security::Security;
 
 /// Timeout of a request.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Upper limit of a response in bytes; a list of 800,000 volumes takes 36 MB.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
 

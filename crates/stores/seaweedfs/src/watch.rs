@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use tokio_stream::StreamExt as _;
-use tonic::Streaming;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::Status;
 
 use crate::error::AskError;
 use crate::generated::master_pb::{KeepConnectedRequest, KeepConnectedResponse};
 use crate::listing::Listing;
-use crate::master::MasterClient;
+use crate::master::{ANSWER_LIMIT, MasterClient};
 
 /// Time to wait for further messages. One operation often sends several, for example when a shell mounts
 /// shards one by one.
@@ -112,7 +112,8 @@ async fn follow(
     let hello = KeepConnectedRequest { client_type: "mend".to_owned(), ..KeepConnectedRequest::default() };
     // The request stream must stay open for as long as the responses are read.
     let requests = tokio_stream::once(hello).chain(tokio_stream::pending());
-    let opened = client.keep_connected(requests).await;
+    let opened = timeout(ANSWER_LIMIT, client.keep_connected(requests)).await;
+    let opened = opened.map_err(|_| AskError::TimedOut { address: address.clone(), call })?;
     let mut stream = opened.map_err(|status| AskError::of(&address, call, &status))?.into_inner();
     let ended = |status| AskError::of(&address, call, &status);
     loop {
@@ -138,13 +139,13 @@ async fn follow(
     }
 }
 
-/// Consumes messages for a short time.
-async fn settle(stream: &mut Streaming<KeepConnectedResponse>) -> Result<(), tonic::Status> {
+/// Consumes messages for a short time, or until the stream ends.
+async fn settle(
+    stream: &mut (impl Stream<Item = Result<KeepConnectedResponse, Status>> + Unpin),
+) -> Result<(), Status> {
     let until = Instant::now() + SETTLE;
-    while let Ok(message) = timeout_at(until, stream.message()).await {
-        if message?.is_none() {
-            sleep_until(until).await; // The next read detects the end of the stream.
-        }
+    while let Ok(Some(message)) = timeout_at(until, stream.next()).await {
+        message?;
     }
     Ok(())
 }
@@ -154,4 +155,17 @@ fn concerns_us(message: &KeepConnectedResponse) -> bool {
     message.volume_location.as_ref().is_some_and(|at| {
         !at.new_ec_vids.is_empty() || !at.deleted_ec_vids.is_empty() || !at.leader.is_empty()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A master that no longer leads names the leader and ends the stream at once.
+    #[tokio::test]
+    async fn a_stream_that_ends_while_it_settles() {
+        let mut stream = tokio_stream::empty();
+        let settled = timeout(Duration::from_secs(30), settle(&mut stream)).await;
+        settled.expect("it returns").expect("no error");
+    }
 }
