@@ -1,12 +1,14 @@
 //! The background scrub reads every block again and again, in a fixed order and at the configured rate. Its
 //! position is recorded, so it continues from there after a restart.
 //!
-//! The scrub has at most one read per helper in flight. Lost blocks and blocks of absent helpers are skipped
-//! until the next round. Findings are handled as after any other read. If mend.toml asks for parity checks,
+//! The scrub has at most one read per helper in flight. It waits a moment for a helper that is still reading,
+//! then puts that helper's blocks off and continues with those of other helpers; it reads the blocks that it
+//! put off as soon as their helper is idle. Lost blocks and blocks of absent helpers are skipped until the next
+//! round. Findings are handled as after any other read. If mend.toml asks for parity checks,
 //! each stripe is checked after its blocks. The parity check reads the blocks a second time, within the same
 //! rate.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -17,6 +19,7 @@ use views::{ParityScrubView, SteadyScrubView};
 
 use crate::base::Base;
 use crate::facts::Facts;
+use crate::helper_queries::Queries;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::scrub::parity_checks::Asker;
@@ -30,6 +33,9 @@ const KEY: &str = "scrub/steady";
 const KEEP_EVERY: Duration = Duration::from_secs(30);
 /// The shortest time between the starts of two rounds, for clusters with little data.
 const ROUND_AT_LEAST: Duration = Duration::from_secs(60);
+
+/// How long the scrub waits for a helper that is still reading, before it continues with other helpers.
+const SLOW_AFTER: Duration = Duration::from_secs(30);
 
 /// The entry for the parity check of a stripe. It sorts after the blocks of the stripe.
 const PARITY: (BlockIndex, NodeId) = (BlockIndex(u16::MAX), NodeId(u32::MAX));
@@ -57,22 +63,40 @@ impl Scrubs {
     }
 
     /// Returns the next block to read or stripe to check. After the last one, starts a new round. Returns
-    /// `None` if the block's helper is still reading another block, or if the new round is not due yet.
+    /// `None` if the scrub waits for busy helpers, or if the new round is not due yet.
     fn next_place(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<BlockOnNode> {
-        if self.background.left.as_ref().is_none_or(VecDeque::is_empty) {
+        let now = facts.base.now;
+        let background = &mut self.background;
+        if let Some(place) = background.put_off.next(&out.queries) {
+            return Some(place);
+        }
+        if background.left.as_ref().is_none_or(VecDeque::is_empty) {
+            if !background.put_off.all_are_slow(now) {
+                return None;
+            }
             self.begin_round(facts);
-            if !self.background.pace.is_due(facts.base.now) {
+            if !self.background.pace.is_due(now) {
                 return None;
             }
         }
-        let (_, index, node) = *self.background.left.as_ref()?.front()?;
-        if (index, node) == PARITY {
-            return self.background.left.as_mut()?.pop_front();
+        let background = &mut self.background;
+        while let Some((_, index, node)) = background.left.as_ref().and_then(VecDeque::front) {
+            let is_parity = (*index, *node) == PARITY;
+            let is_busy = !is_parity && out.queries.is_verifying(*node);
+            if is_busy && !background.put_off.is_slow(*node, now) {
+                return None;
+            }
+            let place = background.left.as_mut()?.pop_front()?;
+            if !is_parity {
+                background.kept.after = Some(key(&place.0, place.1, place.2));
+                background.changed = true;
+            }
+            if !is_busy {
+                return Some(place);
+            }
+            background.put_off.add(place);
         }
-        if out.queries.is_verifying(node) {
-            return None;
-        }
-        self.background.left.as_mut()?.pop_front()
+        None
     }
 
     fn begin_round(&mut self, facts: Facts<'_>) {
@@ -88,6 +112,7 @@ impl Scrubs {
             self.background.changed = true;
         }
         let after = self.background.kept.after.clone();
+        let put_off: BTreeSet<&BlockOnNode> = self.background.put_off.blocks.values().flatten().collect();
         let mut places: Vec<BlockOnNode> = Vec::new();
         for node in facts.nodes.live_helpers().collect::<Vec<_>>() {
             let blocks = facts.stripes.picture.blocks_of(node);
@@ -98,8 +123,10 @@ impl Scrubs {
             places.extend(facts.stripes.picture.of_files().map(parity));
         }
         places.sort();
-        let is_left = |(stripe, index, node): &BlockOnNode| {
-            after.as_ref().is_none_or(|after| key(stripe, *index, *node) > *after)
+        let is_left = |place: &BlockOnNode| {
+            let (stripe, index, node) = place;
+            let is_later = |after: &_| key(stripe, *index, *node) > *after;
+            !put_off.contains(place) && after.as_ref().is_none_or(is_later)
         };
         places.retain(is_left);
         self.background.left = Some(places.into());
@@ -152,8 +179,6 @@ impl Scrubs {
     /// Asks a helper to read a block, if the catalog still places the block there. Returns the block's length
     /// in bytes, or 0 if the block is skipped.
     fn ask_block_at(&mut self, facts: Facts<'_>, (stripe, index, node): &BlockOnNode, out: &mut Out) -> u64 {
-        self.background.kept.after = Some(key(stripe, *index, *node));
-        self.background.changed = true;
         let record = facts.stripes.picture.stripe(stripe).ok();
         let block = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let Some(block) = block.filter(|block| block.state_on(*node).is_some()) else { return 0 };
@@ -176,14 +201,55 @@ impl Scrubs {
     }
 
     pub(crate) fn background_view(&self, base: &Base) -> Option<SteadyScrubView> {
-        let kept = &self.background.kept;
+        let (kept, left) = (&self.background.kept, self.background.left.as_ref());
         Some(SteadyScrubView {
             rate_bytes_per_s: base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0)?,
             round_began_unix_ms: kept.round_began_unix_ms,
-            left_in_round: self.background.left.as_ref().map(|left| left.len() as u64),
+            left_in_round: left.map(|left| (left.len() + self.background.put_off.len()) as u64),
             last_round_ended_unix_ms: kept.last_round_ended_unix_ms,
             parity: base.settings.scrub_parity.then(|| self.background.parity.clone()),
         })
+    }
+}
+
+/// The blocks that the scrub has put off because their helpers are slow, in the order of each helper's list.
+#[derive(Default)]
+pub(crate) struct PutOff {
+    blocks: BTreeMap<NodeId, VecDeque<BlockOnNode>>,
+    /// The busy helpers that the scrub waits for, and since when.
+    waits: BTreeMap<NodeId, Duration>,
+}
+
+impl PutOff {
+    /// Returns a block whose helper is idle again.
+    fn next(&mut self, queries: &Queries) -> Option<BlockOnNode> {
+        self.waits.retain(|&node, _| queries.is_verifying(node));
+        let node = *self.blocks.keys().find(|&&node| !queries.is_verifying(node))?;
+        let blocks = self.blocks.get_mut(&node)?;
+        let next = blocks.pop_front();
+        if blocks.is_empty() {
+            self.blocks.remove(&node);
+        }
+        next
+    }
+
+    /// Whether the scrub has waited long enough for this busy helper.
+    fn is_slow(&mut self, node: NodeId, now: Duration) -> bool {
+        now >= *self.waits.entry(node).or_insert(now) + SLOW_AFTER
+    }
+
+    /// Whether all helpers with blocks that were put off are slow again; the next round then starts without them.
+    fn all_are_slow(&mut self, now: Duration) -> bool {
+        let nodes: Vec<NodeId> = self.blocks.keys().copied().collect();
+        nodes.into_iter().all(|node| self.is_slow(node, now))
+    }
+
+    fn add(&mut self, place: BlockOnNode) {
+        self.blocks.entry(place.2).or_default().push_back(place);
+    }
+
+    fn len(&self) -> usize {
+        self.blocks.values().map(VecDeque::len).sum()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The state of running scrubs, and the results of earlier ones.
 
 use crate::pace::Pace;
+use crate::scrub::background_scrub::PutOff;
 use crate::scrub::parity_checks::ParityChecks;
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -74,6 +75,7 @@ pub(crate) struct BackgroundScrub {
     pub(super) kept: Kept,
     /// The rest of the round; `None` before the first round since the start.
     pub(super) left: Option<VecDeque<BlockOnNode>>,
+    pub(super) put_off: PutOff,
     /// The time at which the next block may be requested.
     pub(super) pace: Pace,
     pub(super) keep_due: Duration,

@@ -52,6 +52,24 @@ fn it_continues_from_its_position_after_a_restart() {
     assert!(after <= before + 1 && after > 0, "{after} are left of {before}: it does not begin anew");
 }
 
+/// A helper whose disk hangs delays only its own blocks.
+#[test]
+fn it_reads_the_blocks_of_other_helpers_while_one_does_not_answer() {
+    let (mut cluster, file) = cluster(4);
+    let last = &file.layout.last().expect("a stripe").stripe.blocks[2];
+    let slow = last.node.clone().expect("it is healthy");
+    cluster.rotten.insert(BlockId(last.block.clone()));
+    cluster.frozen.insert(slow);
+    cluster.wait(Duration::from_secs(60));
+    let steady = cluster.status().work.steady_scrub.expect("a rate is set");
+    assert!(steady.last_round_ended_unix_ms.is_some(), "the blocks of the others were read: {steady:?}");
+    assert_eq!(cluster.status().stripes.blocks_lost, 0);
+    cluster.frozen.clear();
+    // The next round begins after a pause, and needs 10 s to reach the last stripe.
+    cluster.wait(Duration::from_secs(43));
+    assert_eq!(cluster.status().stripes.blocks_lost, 1, "what was put off comes first");
+}
+
 #[test]
 fn without_a_rate_nothing_is_read() {
     let mut cluster = TestCluster::new(4);
