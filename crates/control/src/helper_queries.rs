@@ -109,6 +109,12 @@ impl Queries {
         self.open.values().any(|question| question.node == node && rechecks(&question.subject))
     }
 
+    /// Whether a node is describing its blocks so that orphans can be removed automatically.
+    pub(crate) fn is_tidying(&self, node: NodeId) -> bool {
+        let tidies = |question: &Query| matches!(question.subject, Subject::Tidying);
+        self.open.values().any(|question| question.node == node && tidies(question))
+    }
+
     /// Whether a node is verifying this block.
     pub(crate) fn is_verifying_block(&self, node: NodeId, block: &BlockId) -> bool {
         let is_it = |subject: &Subject| matches!(subject, Subject::Block { known, .. } if known.id == *block);

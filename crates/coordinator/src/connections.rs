@@ -73,6 +73,8 @@ pub(crate) enum EndReason {
         "its list of blocks is too long: {blocks} blocks fill the limit of {limit} bytes, and more follow"
     )]
     LongListing { blocks: usize, limit: usize },
+    #[error("it sent a list of blocks, which only a helper is asked for")]
+    UnaskedList,
     #[error("the coordinator closed the connection")]
     Dropped,
 }
@@ -221,7 +223,7 @@ impl Shared {
             return EndReason::Dropped; // The coordinator is stopping.
         }
         loop {
-            let (message, room) = match inbox.next().await {
+            let (message, room) = match inbox.next(matches!(role, Role::Helper(_))).await {
                 Ok((message, room)) => (Box::new(message), room),
                 Err(why) => return why,
             };

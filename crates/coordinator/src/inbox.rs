@@ -91,8 +91,9 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         Ok((hello, room))
     }
 
-    /// Receives the next message; the parts of a list of blocks are joined into one message.
-    pub(crate) async fn next(&mut self) -> Result<(FromNode, Room), EndReason> {
+    /// Receives the next message; the parts of a list of blocks are joined into one message. Lists of others than
+    /// helpers are refused, because nobody asks for them and few are received at a time.
+    pub(crate) async fn next(&mut self, is_helper: bool) -> Result<(FromNode, Room), EndReason> {
         if let Some(message) = self.between.pop_front() {
             return Ok((message, Room::default()));
         }
@@ -100,6 +101,9 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         let room = self.room_for(length).await;
         let message = self.finish(length, start).await?;
         let FromNode::Listed { ask, mut blocks, more: true } = message else { return Ok((message, room)) };
+        if !is_helper {
+            return Err(EndReason::UnaskedList);
+        }
         drop(room); // While waiting for its turn, a connection must not occupy memory that others need.
         let room = self.listing_room().await;
         let rest = self.rest_of_listing(|message| match message {
@@ -229,11 +233,11 @@ mod tests {
             }
             ours
         });
-        let (message, room) = inbox.next().await.unwrap();
+        let (message, room) = inbox.next(true).await.unwrap();
         assert_eq!(message, FromNode::Listed { ask: 7, blocks: blocks(20_000), more: false });
         assert_eq!(rooms.listings.available_permits(), LISTINGS_AT_ONCE - 1);
         drop(room);
-        let (between, _) = inbox.next().await.unwrap();
+        let (between, _) = inbox.next(true).await.unwrap();
         assert_eq!(
             between,
             FromNode::Pong { free_bytes: 0, tasks: 0, write_problem: None },
@@ -242,6 +246,16 @@ mod tests {
         assert_eq!(rooms.listings.available_permits(), LISTINGS_AT_ONCE);
         assert_eq!(rooms.messages.available_permits(), ROOM_BYTES / ROOM_UNIT);
         drop(said.await);
+    }
+
+    #[tokio::test]
+    async fn a_list_from_a_plug_in_takes_nobodys_turn() {
+        let rooms = Rooms::default();
+        let (mut ours, mut inbox) = inbox(&rooms);
+        let part = FromNode::Listed { ask: 7, blocks: blocks(1), more: true };
+        ours.write_all(&control::encode(&part)).await.unwrap();
+        assert!(matches!(inbox.next(false).await, Err(EndReason::UnaskedList)));
+        assert_eq!(rooms.listings.available_permits(), LISTINGS_AT_ONCE);
     }
 
     #[tokio::test]
@@ -257,7 +271,7 @@ mod tests {
             ours.write_all(&(length as u32).to_be_bytes()).await.unwrap();
             ours.write_all(start).await.unwrap();
             drop(ours);
-            let error = inbox.next().await.unwrap_err();
+            let error = inbox.next(true).await.unwrap_err();
             assert_eq!(matches!(error, EndReason::LongMessage { .. }), !taken, "{error}");
         }
     }
@@ -270,7 +284,7 @@ mod tests {
             let (mut ours, mut inbox) = inbox(&rooms);
             ours.write_all(&(16_u32 << 20).to_be_bytes()).await.unwrap();
             ours.write_all(&[&br#"{"report":{"job":1,"epoch":1"#[..], &[b' '; 1000]].concat()).await.unwrap();
-            open.push((ours, tokio::spawn(async move { inbox.next().await.map(drop) })));
+            open.push((ours, tokio::spawn(async move { inbox.next(true).await.map(drop) })));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
         // Four connections occupy all memory, and two wait.

@@ -77,6 +77,7 @@ mod tests {
             outlets: vec![],
             outputs: vec![],
             sinks: vec![],
+            checked: false,
             stall_ms: 1500,
         }
     }

@@ -100,19 +100,20 @@ impl Budget {
         self.disk_bytes = self.disk_bytes.saturating_sub(reserved.disk_bytes);
     }
 
-    /// Returns the first resource without room for `need` next to existing reservations (`self`), if any.
-    pub(super) fn lacks(&self, need: &Self, budget: &Self, node: NodeId) -> Option<Lack> {
+    /// Returns the first resource without room for `need` next to existing reservations (`self`, of which
+    /// `repairs` are those of repairs), if any.
+    pub(super) fn lacks(&self, repairs: &Self, need: &Self, budget: &Self, node: NodeId) -> Option<Lack> {
         let lack = |resource: fn(NodeId) -> Resource, need| Some(Lack { resource: resource(node), need });
-        if !fits(self.jobs, need.jobs, budget.jobs) {
+        if !fits((self.jobs, repairs.jobs), need.jobs, budget.jobs) {
             return lack(Resource::Jobs, need.jobs);
         }
-        if !fits(self.up_bytes, need.up_bytes, budget.up_bytes) {
+        if !fits((self.up_bytes, repairs.up_bytes), need.up_bytes, budget.up_bytes) {
             return lack(Resource::Uplink, need.up_bytes);
         }
-        if !fits(self.down_bytes, need.down_bytes, budget.down_bytes) {
+        if !fits((self.down_bytes, repairs.down_bytes), need.down_bytes, budget.down_bytes) {
             return lack(Resource::Downlink, need.down_bytes);
         }
-        if !fits(self.disk_bytes, need.disk_bytes, budget.disk_bytes) {
+        if !fits((self.disk_bytes, repairs.disk_bytes), need.disk_bytes, budget.disk_bytes) {
             return lack(Resource::Disk, need.disk_bytes);
         }
         None
@@ -135,10 +136,10 @@ pub(super) fn stretched(bytes: u64, stretch: f64) -> u64 {
     if bytes == u64::MAX { bytes } else { (bytes as f64 * stretch).ceil() as u64 }
 }
 
-/// Whether `need` fits into `budget` next to the reserved amount `used`. A need larger than the whole budget
-/// fits if nothing is reserved.
-pub(super) fn fits(used: u64, need: u64, budget: u64) -> bool {
-    need == 0 || (budget > 0 && used.saturating_add(need.min(budget)) <= budget)
+/// Whether `need` fits into `budget` next to the reserved amount `used`, of which repairs have reserved `repairs`.
+/// While no repair reserves anything, any need fits: one repair runs beside any number of reads.
+pub(super) fn fits((used, repairs): (u64, u64), need: u64, budget: u64) -> bool {
+    need == 0 || (budget > 0 && (repairs == 0 || used.saturating_add(need.min(budget)) <= budget))
 }
 
 /// A resource without enough room, and the amount needed.
@@ -240,19 +241,31 @@ mod tests {
         let budget = Budget { jobs: 4, up_bytes: 100, down_bytes: 100, disk_bytes: 100 };
         let need = Budget { jobs: 1, up_bytes: 250, down_bytes: 0, disk_bytes: 30 };
         let mut used = Budget::default();
-        assert_eq!(used.lacks(&need, &budget, NodeId(1)), None);
+        assert_eq!(used.lacks(&used, &need, &budget, NodeId(1)), None);
         let reserved = used.add(need, &budget);
         assert_eq!(used, Budget { jobs: 1, up_bytes: 100, down_bytes: 0, disk_bytes: 30 });
-        let lack = used.lacks(&need, &budget, NodeId(1));
+        let lack = used.lacks(&used, &need, &budget, NodeId(1));
         assert_eq!(lack, Some(Lack { resource: Resource::Uplink(NodeId(1)), need: 250 }));
         used.take(reserved);
         assert_eq!(used, Budget::default());
     }
 
     #[test]
+    fn a_large_need_fits_beside_reads_but_not_beside_another_repair() {
+        let budget = Budget { jobs: 4, up_bytes: 100, down_bytes: 100, disk_bytes: 100 };
+        let reads = Budget { jobs: 2, up_bytes: 50, down_bytes: 0, disk_bytes: 50 };
+        let repair = Budget { jobs: 1, up_bytes: 60, down_bytes: 0, disk_bytes: 60 };
+        let mut both = reads;
+        both.add(repair, &budget);
+        assert_eq!(reads.lacks(&Budget::default(), &repair, &budget, NodeId(1)), None);
+        assert!(both.lacks(&repair, &repair, &budget, NodeId(1)).is_some());
+    }
+
+    #[test]
     fn an_empty_budget_has_no_room() {
         let need = Budget { jobs: 1, up_bytes: 1, down_bytes: 1, disk_bytes: 1 };
-        let lack = |budget: Budget| Budget::default().lacks(&need, &budget, NodeId(1)).unwrap().resource;
+        let none = Budget::default();
+        let lack = |budget: Budget| none.lacks(&none, &need, &budget, NodeId(1)).unwrap().resource;
         assert_eq!(lack(Budget { jobs: 1, ..Budget::default() }), Resource::Uplink(NodeId(1)));
         assert_eq!(lack(Budget::jobs(0)), Resource::Jobs(NodeId(1)));
     }

@@ -279,7 +279,7 @@ impl NodeTable {
     pub fn lacks(&self, loads: &Loads) -> Option<Lack> {
         let of_node = |load: &NodeLoad| {
             let node = self.get(self.find(load.node)?);
-            node.used().lacks(&load.need(), &node.budget, node.id)
+            node.lacks(&load.need())
         };
         loads.nodes.iter().find_map(of_node).or_else(|| {
             self.trunks(loads).iter().find_map(|&(rack, up, down)| {
@@ -296,7 +296,7 @@ impl NodeTable {
 
     /// Whether the resource still has too little room.
     pub fn still_lacks(&self, lack: &Lack) -> bool {
-        let (used, budget) = match &lack.resource {
+        let (used, repairs, budget) = match &lack.resource {
             Resource::TrunkOut(name) => self.trunk(name, |rack, trunk| (rack.up_bytes, trunk.up_bytes)),
             Resource::TrunkInto(name) => self.trunk(name, |rack, trunk| (rack.down_bytes, trunk.down_bytes)),
             Resource::Jobs(id) => self.share(*id, |budget| budget.jobs),
@@ -304,19 +304,25 @@ impl NodeTable {
             Resource::Downlink(id) => self.share(*id, |budget| budget.down_bytes),
             Resource::Disk(id) => self.share(*id, |budget| budget.disk_bytes),
             // Nothing is reserved on links between two single nodes, so these links never lack room.
-            Resource::Pair(..) | Resource::Between(..) => (0, u64::MAX),
+            Resource::Pair(..) | Resource::Between(..) => (0, 0, u64::MAX),
         };
-        !fits(used, lack.need, budget)
+        !fits((used, repairs), lack.need, budget)
     }
 
-    fn trunk(&self, name: &str, of: impl Fn(&Rack, TrunkBudget) -> (u64, u64)) -> (u64, u64) {
+    /// Returns the reserved amount, the amount that repairs have reserved, and the budget. Reads reserve nothing on
+    /// trunks.
+    fn trunk(&self, name: &str, of: impl Fn(&Rack, TrunkBudget) -> (u64, u64)) -> (u64, u64, u64) {
         let rack = self.racks.iter().find(|rack| rack.name == name);
-        rack.map_or((0, u64::MAX), |rack| of(rack, rack.trunk.stretched(self.stretch)))
+        let share = rack.map(|rack| of(rack, rack.trunk.stretched(self.stretch)));
+        share.map_or((0, 0, u64::MAX), |(used, budget)| (used, used, budget))
     }
 
-    fn share(&self, id: NodeId, of: impl Fn(&Budget) -> u64) -> (u64, u64) {
+    /// Returns the same for a resource of a node.
+    fn share(&self, id: NodeId, of: impl Fn(&Budget) -> u64) -> (u64, u64, u64) {
         let node = self.find(id).map(|no| self.get(no));
-        node.map_or((0, u64::MAX), |node| (of(&node.used()), of(&node.budget)))
+        node.map_or((0, 0, u64::MAX), |node| {
+            (of(&node.used()), of(&node.in_flight.reserved), of(&node.budget))
+        })
     }
 
     /// Reserves `loads`, whether there is room or not.
@@ -559,6 +565,10 @@ impl Node {
     /// bytes.
     pub fn has_room(&self, sends: u64, receives: u64, disk: u64) -> bool {
         let need = Budget { jobs: 1, up_bytes: sends, down_bytes: receives, disk_bytes: disk };
-        self.used().lacks(&need, &self.budget, self.id).is_none()
+        self.lacks(&need).is_none()
+    }
+
+    fn lacks(&self, need: &Budget) -> Option<Lack> {
+        self.used().lacks(&self.in_flight.reserved, need, &self.budget, self.id)
     }
 }

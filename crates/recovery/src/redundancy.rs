@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use codes::{BlockIndex, Code, CodeSpec};
+use codes::{BlockIndex, Code, CodeSpec, Matrix};
 
 /// Maximum number of loss sets to try for a code that is not MDS.
 const SETS_TRIED: usize = 5_000;
+/// Maximum work of these tries, in operations on single bytes; about a quarter of a second.
+const WORK: usize = 1 << 30;
+/// Maximum number of entries in each cache. Clients can describe any number of codes.
+const KEPT: usize = 4096;
 
 /// Computes facts about codes with some blocks lost, and caches them by code and lost blocks. Clusters have
 /// few different codes and losses.
@@ -33,6 +37,7 @@ impl Redundancy {
             return Some(spare);
         }
         let key = (code.spec().to_string(), lost.to_vec());
+        make_room(&mut self.survives);
         *self.survives.entry(key).or_insert_with(|| try_losses(code, lost, spare))
     }
 
@@ -64,6 +69,7 @@ impl Redundancy {
 
     fn reads(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> Reads {
         let key = (code.spec().to_string(), lost.to_vec(), wanted.to_vec());
+        make_room(&mut self.reads);
         *self.reads.entry(key).or_insert_with(|| {
             let Ok(recipe) = code.repair(wanted, &left(code, lost)) else { return Reads::default() };
             let mut sources: Vec<BlockIndex> = recipe.sources().iter().map(|source| source.block).collect();
@@ -75,21 +81,29 @@ impl Redundancy {
     }
 }
 
+/// Empties a full cache; what is in use is computed again.
+fn make_room<K: Ord, V>(cache: &mut BTreeMap<K, V>) {
+    if cache.len() >= KEPT {
+        cache.clear();
+    }
+}
+
 /// Returns how many further losses a stripe survives, by trying all sets of one further loss, then of two,
-/// and so on. `None` if the lost blocks are already too many. After [`SETS_TRIED`] sets, it returns the
-/// number that was proven so far.
+/// and so on. `None` if the lost blocks are already too many. After [`SETS_TRIED`] sets, or as much [`WORK`], it
+/// returns the number that was proven so far.
 fn try_losses(code: &dyn Code, lost: &[BlockIndex], spare: u32) -> Option<u32> {
-    if !decodes(code, lost) {
+    let equations = Equations::new(code);
+    if !equations.determine(lost) {
         return None;
     }
     let left = left(code, lost);
-    let mut tried = 0;
+    let (mut sets, mut work) = (0, 0);
     for further in 1..=spare {
         let mut set: Vec<usize> = (0..further as usize).collect();
         loop {
-            tried += 1;
             let all: Vec<BlockIndex> = lost.iter().copied().chain(set.iter().map(|&at| left[at])).collect();
-            if tried > SETS_TRIED || !decodes(code, &all) {
+            (sets, work) = (sets + 1, work + equations.work(all.len()));
+            if sets > SETS_TRIED || work > WORK || !equations.determine(&all) {
                 return Some(further - 1);
             }
             if !next_set(&mut set, left.len()) {
@@ -100,8 +114,44 @@ fn try_losses(code: &dyn Code, lost: &[BlockIndex], spare: u32) -> Option<u32> {
     Some(spare)
 }
 
-fn decodes(code: &dyn Code, lost: &[BlockIndex]) -> bool {
-    code.repair(lost, &left(code, lost)).is_ok()
+/// The equations between the blocks of a code: each parity sub-block is a sum of data sub-blocks.
+struct Equations {
+    sub_blocks: usize,
+    /// For each block, the terms of the equations in which it occurs: equation, sub-block and coefficient.
+    terms: Vec<Vec<(usize, usize, u8)>>,
+    count: usize,
+}
+
+impl Equations {
+    fn new(code: &dyn Code) -> Self {
+        let encoding = code.encoding();
+        let mut terms = vec![Vec::new(); code.blocks()];
+        for (row, parity) in encoding.outputs().iter().enumerate() {
+            let sources = encoding.row(row).iter().map(|&(at, c)| (encoding.sources()[at as usize], c));
+            for (sub_block, coefficient) in sources.chain([(*parity, 1)]) {
+                terms[usize::from(sub_block.block.0)].push((row, usize::from(sub_block.sub), coefficient));
+            }
+        }
+        Self { sub_blocks: code.sub_blocks(), terms, count: encoding.outputs().len() }
+    }
+
+    /// Whether the equations determine these blocks if all others are known: the columns of their sub-blocks are
+    /// linearly independent.
+    fn determine(&self, lost: &[BlockIndex]) -> bool {
+        let mut matrix = Matrix::zero(self.count, lost.len() * self.sub_blocks);
+        for (position, block) in lost.iter().enumerate() {
+            for &(row, sub, coefficient) in &self.terms[usize::from(block.0)] {
+                matrix[(row, position * self.sub_blocks + sub)] = coefficient;
+            }
+        }
+        matrix.columns() <= self.count && matrix.rank() == matrix.columns()
+    }
+
+    /// The work of [`determine`](Self::determine) for this number of blocks.
+    fn work(&self, blocks: usize) -> usize {
+        let columns = blocks * self.sub_blocks;
+        self.count * columns * columns
+    }
 }
 
 fn left(code: &dyn Code, lost: &[BlockIndex]) -> Vec<BlockIndex> {
@@ -149,6 +199,39 @@ mod tests {
         assert_eq!(survives("lrc-6-2-2", &[0, 1, 2]), Some(0));
         assert_eq!(survives("lrc-6-2-2", &[0, 1, 2, 6]), None);
         assert_eq!(survives("lrc-6-2-2", &[0, 1, 3, 4]), Some(0));
+    }
+
+    /// A loss is survived if and only if the code can decode it.
+    #[test]
+    fn equations_agree_with_decoding() {
+        for code in ["lrc-6-2-2", "lrc1-4-2-2", "lrc-12-2-2", "rs-5-3", "hitchhiker-xor-5-3", "rotated-8-6-2"]
+        {
+            let code = code.parse::<CodeSpec>().unwrap().build().unwrap();
+            let equations = Equations::new(&*code);
+            for losses in 0..1_u32 << code.blocks() {
+                let lost: Vec<BlockIndex> =
+                    (0..code.blocks() as u16).filter(|at| losses >> at & 1 == 1).map(BlockIndex).collect();
+                if lost.len() <= code.blocks() - code.data_blocks() + 1 {
+                    let decodes = code.repair(&lost, &left(&*code, &lost)).is_ok();
+                    assert_eq!(equations.determine(&lost), decodes, "{} without {lost:?}", code.spec());
+                }
+            }
+        }
+    }
+
+    /// Anybody who may describe stripes can name any number of codes.
+    #[test]
+    fn caches_are_bounded() {
+        let mut redundancy = Redundancy::default();
+        let code = "lrc-6-2-2".parse::<CodeSpec>().unwrap().build().unwrap();
+        let (lost, wanted) = ([BlockIndex(0)], [BlockIndex(0)]);
+        for number in 0..KEPT as u32 {
+            redundancy.survives.insert((number.to_string(), Vec::new()), None);
+            redundancy.reads.insert((number.to_string(), Vec::new(), Vec::new()), Reads::default());
+        }
+        assert_eq!(redundancy.survives(&*code, &lost), Some(2));
+        assert_eq!(redundancy.sources(&*code, &lost, &wanted), 3);
+        assert!(redundancy.survives.len() <= KEPT && redundancy.reads.len() <= KEPT);
     }
 
     #[test]

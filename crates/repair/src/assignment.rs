@@ -42,6 +42,10 @@ pub struct Assignment {
     pub outputs: Vec<SubBlock>,
     /// The blocks that are delivered at this node.
     pub sinks: Vec<Sink>,
+    /// Whether the delivery counts only after a parity check, in which the node takes part. A requestor that cannot
+    /// compute fingerprints refuses the assignment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checked: bool,
     /// The node reports a stall if a slice that it waits for has not arrived for this long.
     pub stall_ms: u32,
 }

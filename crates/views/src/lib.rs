@@ -622,7 +622,7 @@ pub struct ScrubView {
     pub skipped: Vec<SkippedNode>,
     /// Bad blocks that were found.
     pub findings: Vec<Finding>,
-    /// Orphans: blocks on helpers on which the catalog does not place them.
+    /// Orphans: blocks on helpers on which the catalog does not place them. The list may be truncated.
     pub orphans: Vec<OrphanView>,
     /// Results of parity checks, if the request asked for them.
     #[serde(default)]

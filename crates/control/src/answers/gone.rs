@@ -178,8 +178,8 @@ impl<'a> Answers<'a> {
                 )
             }
             RecoveryState::Off => format!(
-                "{name} is down, and automatic repair is off (repair_after = never): start the helper, or \
-                 run mend repair --all"
+                "{name} is down, and automatic repair is off (repair_after = never, or a coordinator with \
+                 --dry-run): start the helper, or run mend repair --all"
             ),
             RecoveryState::Cancelled => {
                 format!(

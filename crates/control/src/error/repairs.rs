@@ -1,6 +1,7 @@
 //! Refusals of repairs.
 
 use recovery::UnknownPolicy;
+use repair::StripeId;
 use views::RepairState;
 
 use crate::error::{CORRECT_IT, ErrorKind};
@@ -19,6 +20,8 @@ pub enum RepairError {
     HelperPolicy(#[from] UnknownPolicy),
     #[error("helper {name} is up, so its blocks are not lost")]
     NodeIsUp { name: String },
+    #[error("{open} repairs of stripe {stripe} are open already, which is the limit")]
+    TooManyOrders { stripe: StripeId, open: usize },
     #[error("a repair needs exactly one of `block`, `stripe`, `node`, `drain` and `all`")]
     NoOneTarget,
 }
@@ -27,6 +30,7 @@ impl RepairError {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::NoSuchRepair(_) => ErrorKind::NotFound,
+            Self::TooManyOrders { .. } => ErrorKind::InUse,
             Self::RepairEnded { .. } | Self::NodeIsUp { .. } => ErrorKind::Conflict,
             Self::NoSuchWay(_) | Self::HelperPolicy(_) | Self::NoOneTarget => ErrorKind::Invalid,
         }
@@ -40,6 +44,7 @@ impl RepairError {
             Self::NodeIsUp { .. } => {
                 "empty the helper with `mend node drain`, or repair single blocks with `mend repair`"
             }
+            Self::TooManyOrders { .. } => "try again when some of them have ended: `mend status` shows them",
             Self::NoOneTarget => CORRECT_IT,
         };
         step.into()

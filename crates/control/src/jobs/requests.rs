@@ -41,11 +41,12 @@ impl Jobs {
         crate::stripes::indices::check_indices(&record, &read.blocks)?;
         let stripe = facts.stripe_now(&record, &read.pretend_lost)?;
         // A stored block needs no check here. A decoded block may have been computed from a wrong one, so it
-        // is verified.
+        // is verified. A block that is stored now may have to be decoded later.
         let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
+        let checks = facts.stripes.verify(&read.stripe, read.verify);
         let verify = match decodes || read.verify {
-            true => facts.stripes.verify(&read.stripe, read.verify),
-            false => Verify::default(),
+            true => checks,
+            false => Verify { parity: false, ..checks },
         };
         let request = JobRequest {
             job: out.next_job()?,

@@ -13,6 +13,9 @@ use crate::nodes::node::Node;
 use crate::nodes::registry::Registry;
 use crate::out::Out;
 
+/// The maximum length of the name of a helper's rack, in bytes.
+const MAX_RACK_BYTES: usize = 255;
+
 /// The reason for refusing a node.
 pub(crate) struct Refusal {
     pub(crate) reason: String,
@@ -90,6 +93,14 @@ pub(crate) fn check_version(version: u32) -> Result<(), String> {
          run the same version of mend on both machines",
         control::VERSION
     ))
+}
+
+/// Names of racks are kept after a helper has left.
+pub(crate) fn check_rack(rack: Option<&str>) -> Result<(), String> {
+    match rack.map_or(0, str::len) {
+        ..=MAX_RACK_BYTES => Ok(()),
+        bytes => Err(format!("its rack has a name of {bytes} bytes; the limit is {MAX_RACK_BYTES}")),
+    }
 }
 
 pub(crate) fn view_of(role: &Role, name: &str, hello: &Hello) -> NodeProfile {

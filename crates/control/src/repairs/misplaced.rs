@@ -55,6 +55,7 @@ impl Misplaced {
         out: &mut Out,
     ) {
         if !facts.base.store.owns_files()
+            || facts.base.is_dry_run()
             || !facts.nodes.settled
             || !facts.may_change()
             || facts.base.now < self.due

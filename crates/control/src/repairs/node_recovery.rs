@@ -41,7 +41,8 @@ impl NodeRecovery {
 
     /// Starts the recoveries that are due.
     pub(crate) fn begin(&mut self, facts: Facts<'_>, jobs: &Jobs, queue: &Queue, out: &mut Out) {
-        if !facts.nodes.settled
+        if facts.base.is_dry_run()
+            || !facts.nodes.settled
             || !facts.may_change()
             || facts.nodes.registry.gone().next().is_none()
             || facts.too_many_gone().is_some()
@@ -109,7 +110,9 @@ impl NodeRecovery {
                 RecoveryState::Maintenance
             }
             () if outage.cancelled => RecoveryState::Cancelled,
-            () if facts.nodes.repair_after(facts.base) == RepairAfter::Never => RecoveryState::Off,
+            () if facts.nodes.repair_after(facts.base) == RepairAfter::Never || facts.base.is_dry_run() => {
+                RecoveryState::Off
+            }
             () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
             () if self.room_of(node).is_none() => RecoveryState::NoRoom,
             () if tries.is_some_and(|tries| tries.attempts.have_failed()) => RecoveryState::Failed,
@@ -120,7 +123,7 @@ impl NodeRecovery {
     /// Repeats drains that left blocks behind, if other helpers can accept some of these blocks now. Only
     /// connected helpers are drained; [`begin`](Self::begin) recovers absent ones.
     pub(crate) fn drain_again(&mut self, facts: Facts<'_>, jobs: &Jobs, queue: &Queue, out: &mut Out) {
-        if !facts.nodes.settled || !facts.may_change() {
+        if facts.base.is_dry_run() || !facts.nodes.settled || !facts.may_change() {
             return;
         }
         for node in facts.nodes.registry.leaving().collect::<Vec<_>>() {

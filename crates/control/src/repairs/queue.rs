@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use recovery::Target;
 use repair::{NodeId, StripeId};
+use views::RepairRequest;
 
 use crate::effect::Reply;
 use crate::error::RepairError;
@@ -16,6 +17,8 @@ use crate::storing::then::Then;
 
 /// How many ended repairs are kept.
 const REMEMBERED: usize = 100;
+/// How many repairs of a stripe that a plug-in has described may be open.
+const ORDERS_OF_A_STRIPE: usize = 16;
 
 /// All known repairs.
 #[derive(Default)]
@@ -50,6 +53,19 @@ impl Queue {
     pub(crate) fn open_for<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = u64> + 'a {
         let open = self.by_id.iter().filter(|(_, repair)| repair.is_open());
         open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
+    }
+
+    /// Returns an error if too many repairs of a described stripe are open. Each keeps the description.
+    pub(crate) fn check_room(&self, request: &RepairRequest) -> Result<(), RepairError> {
+        let Some(stripe) = request.stripe.as_ref().filter(|_| !request.homes.is_empty()) else {
+            return Ok(());
+        };
+        let stripe = StripeId(stripe.clone());
+        let open = self.open_for(&Target::Stripe(stripe.clone())).count();
+        match open < ORDERS_OF_A_STRIPE {
+            true => Ok(()),
+            false => Err(RepairError::TooManyOrders { stripe, open }),
+        }
     }
 
     pub(crate) fn is_open(&self, id: u64) -> bool {

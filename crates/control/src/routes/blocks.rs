@@ -10,6 +10,7 @@ use crate::Control;
 use crate::helper_queries::{Query, Subject, other_digest, state_for};
 use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
+use crate::stripes::inventory::is_known_by_name;
 
 impl Control {
     /// Closes expired queries to connected helpers, and continues without the answers.
@@ -36,6 +37,13 @@ impl Control {
         }
     }
 
+    /// Handles a helper's message that a cap delays the verification of a block.
+    pub(crate) fn take_verifying(&mut self, node: NodeId, number: u64) {
+        if matches!(self.out.queries.subject(node, number), Some(Subject::Block { .. })) {
+            self.out.queries.wait(node, number, self.base.now);
+        }
+    }
+
     pub(crate) fn take_verified(
         &mut self,
         node: NodeId,
@@ -43,10 +51,9 @@ impl Control {
         block: &BlockId,
         result: Result<Option<Digest>, BlockProblem>,
     ) {
-        let Some(Subject::Block { stripe, index, known, scrub }) = self.out.queries.close(node, number)
-        else {
-            return;
-        };
+        let is_asked = matches!(self.out.queries.subject(node, number), Some(Subject::Block { .. }));
+        let asked = is_asked.then(|| self.out.queries.close(node, number)).flatten();
+        let Some(Subject::Block { stripe, index, known, scrub }) = asked else { return };
         // Whoever forges a block can forge its checksums too. So a block that parity showed to be wrong stays
         // wrong even if its checksums match.
         let result = match self.stripes.condemned.problem(&known.id, node) {
@@ -74,6 +81,9 @@ impl Control {
         match (result_digest, &current) {
             // The block's home may have returned without the block, so the current record decides.
             (Some(digest), Some(current)) if is_found(&self.base.store, node, current) => {
+                if is_known_by_name(&self.base.store, current) {
+                    self.scrub.proof.doubt(&stripe, &mut self.out);
+                }
                 self.stripes.adopt(
                     outer_facts!(self),
                     node,
@@ -109,10 +119,14 @@ impl Control {
         }
         // A concurrent read or repair may have recorded the same damage first; the scrub reports it all the same.
         let bad = [Some(BlockState::Corrupt), Some(BlockState::Missing)];
-        let is_recorded = current.is_some_and(|current| bad.contains(&current.state_on(node)));
-        let found = match problem.filter(|_| still || is_recorded) {
-            Some(problem) => Err(problem),
-            None => Ok(result_digest.unwrap_or(known.digest)),
+        let recorded = current.and_then(|current| current.state_on(node));
+        let is_recorded = bad.contains(&recorded);
+        let found = match problem {
+            Some(problem) if still || is_recorded => Err(problem),
+            Some(_) if recorded.is_some() => {
+                Err(BlockProblem::Unavailable("its record changed meanwhile".to_owned()))
+            }
+            _ => Ok(result_digest.unwrap_or(known.digest)),
         };
         self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, found);
     }
@@ -125,9 +139,10 @@ impl Control {
         number: u64,
         listed: Result<&[HeldBlock], &StoreProblem>,
     ) {
-        if self.out.queries.close(node, number).is_none() {
+        if !matches!(self.out.queries.subject(node, number), Some(Subject::List)) {
             return;
         }
+        self.out.queries.close(node, number);
         match listed {
             Ok(blocks) => {
                 self.stripes.note_orphans(outer_facts!(self), node, blocks, &mut self.out);

@@ -12,7 +12,7 @@ use crate::effect::Effect;
 use crate::helper_queries::Subject;
 use crate::jobs::{Jobs, Requests};
 use crate::nodes::continuation::NodeThen;
-use crate::nodes::joining::{Hello, Refusal, check_version, view_of};
+use crate::nodes::joining::{Hello, Refusal, check_rack, check_version, view_of};
 use crate::nodes::node::Session;
 use crate::signal::Signal;
 use crate::storing::then::Then;
@@ -54,7 +54,7 @@ impl Control {
             FromNode::Unused { up, down } => self.nodes.note_unused(node, up, down),
             FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
-            FromNode::Verifying { ask } => self.out.queries.wait(node, ask, self.base.now),
+            FromNode::Verifying { ask } => self.take_verifying(node, ask),
             FromNode::Listed { ask, blocks, more: _ } => self.take_list(node, ask, Ok(&blocks)),
             FromNode::ListFailed { ask, problem } => self.take_list(node, ask, Err(&problem)),
             FromNode::RemoveFailed { block, problem } => {
@@ -184,6 +184,7 @@ impl Control {
             ) => {
                 check_version(version)?;
                 self.base.check_cluster(&cluster_id)?;
+                check_rack(rack.as_deref())?;
                 let hello = Hello { address, rack, rates, blocks, free_bytes };
                 self.admit_helper(connection, role, name.as_str(), hello)
             }

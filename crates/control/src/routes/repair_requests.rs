@@ -13,9 +13,10 @@ use crate::{Control, ItemPage};
 impl RepairCommand {
     pub(super) fn carry_out(self, control: &mut Control) {
         match self {
-            Self::Queue(request, reply) => {
-                facts!(control).queue_repair(&request, reply, &mut control.out);
-            }
+            Self::Queue(request, reply) => match control.repairs.queue.check_room(&request) {
+                Ok(()) => facts!(control).queue_repair(&request, reply, &mut control.out),
+                Err(error) => answer(reply, Err::<RepairView, _>(error), &mut control.out),
+            },
             Self::Rebalance(request, reply) => {
                 facts!(control).rebalance(request, reply, &mut control.out);
             }

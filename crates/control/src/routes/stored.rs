@@ -107,10 +107,16 @@ impl StripeThen {
                     stripes.find_all_homes(outer, out);
                 }
             }
-            Self::Adopted { node, stripe, block } => {
+            Self::Adopted { node, stripe, block, by_name } => {
                 stripes.inventory.adopting.remove(&stripe);
                 match &result {
-                    Ok(_) => stripes.adopted(outer, node, &block, out),
+                    Ok(_) => {
+                        stripes.adopted(outer, node, &block, out);
+                        if by_name {
+                            // A check may have ended meanwhile that did not read the block yet.
+                            control.scrub.proof.doubt(&stripe, out);
+                        }
+                    }
                     Err(error) => {
                         let helper = outer.nodes.name(node);
                         tracing::warn!(%block, helper, %error, "cannot use a block that was found");

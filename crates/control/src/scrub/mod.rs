@@ -38,6 +38,8 @@ use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 const OUTSTANDING: usize = 2;
 /// The maximum number of findings that a report lists.
 const FINDINGS_LISTED: usize = 10_000;
+/// The maximum number of orphans that a report lists.
+const ORPHANS_LISTED: usize = 10_000;
 /// The maximum number of earlier scrubs that are kept.
 const PAST_SCRUBS: usize = 16;
 /// The record key of the last scrub.
@@ -294,11 +296,12 @@ impl Scrubs {
         scrub.view.state = state;
         scrub.view.ended_unix_ms = Some(facts.base.unix_ms);
         scrub.view.orphans = orphans;
+        scrub.view.orphans.truncate(ORPHANS_LISTED);
         let view = scrub.view();
         let record = serde_json::to_value(&view).expect("a view has string keys");
         tracing::info!(scrub = view.scrub, findings = view.findings.len(), state = %state, "scrub ended");
         self.current = Some(scrub);
-        if state == ScrubState::Done {
+        if state == ScrubState::Done && view.skipped.is_empty() {
             self.set_unscrubbed(facts, out);
         }
         out.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);

@@ -56,6 +56,14 @@ pub(crate) struct Checked {
     pub verdict: Verdict,
 }
 
+impl Checked {
+    /// Returns the node that was asked for a block. A block of the first reading may be unread in the second.
+    pub(crate) fn asked(&self, index: BlockIndex) -> Option<NodeId> {
+        let unread = self.unread.iter().find(|(of, ..)| *of == index);
+        self.read.get(&index).copied().or(unread.map(|&(_, node, _)| node))
+    }
+}
+
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {

@@ -269,7 +269,7 @@ impl Scrubs {
 
 fn suspect(facts: Facts<'_>, checked: &Checked, index: BlockIndex) -> SuspectBlock {
     let block = checked.record.blocks[usize::from(index.0)].id.to_string();
-    SuspectBlock { block, node: facts.nodes.name(checked.read[&index]) }
+    SuspectBlock { block, node: checked.asked(index).map_or_else(String::new, |node| facts.nodes.name(node)) }
 }
 
 /// Returns the stripe as it is now, if its parity can be checked.

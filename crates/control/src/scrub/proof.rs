@@ -6,6 +6,9 @@
 //! come first, because somebody may have replaced a block by one with a weaker digest. A stripe that cannot
 //! be checked now is retried.
 //!
+//! A block that a rebuild could not read may be found later. The catalog has no digest of such a block, so its
+//! stripe counts as unproven again.
+//!
 //! Other parity checks prove stripes too. A stripe whose blocks contradict each other leaves the list,
 //! because its contradiction is recorded.
 
@@ -64,6 +67,18 @@ impl Proof {
         if indexed(&record).all(|(index, block)| blocks.contains(&index) || !facts.counts(block)) {
             self.forget(stripe);
         }
+    }
+
+    /// Puts a stripe on the list again, because a block was found of which the catalog has no digest, so only its
+    /// name shows that it belongs to the stripe.
+    pub(crate) fn doubt(&mut self, stripe: &StripeId, out: &mut Out) {
+        if self.left.insert(stripe.clone()) {
+            self.queue.push_back(stripe.clone());
+        }
+        // The catalog has digests of all blocks except those that a rebuild could not read.
+        let kept = self.kept.get_or_insert(Unproven { since: Replaced::Rebuilt, from: None });
+        kept.from = self.left.first().cloned();
+        out.keep_record(UNPROVEN.to_owned(), kept);
     }
 
     /// Takes a stripe off the list, because it was removed, or because its contradiction is recorded

@@ -10,8 +10,8 @@ use crate::effect::Reply;
 pub(crate) enum StripeThen {
     /// States of these copies are recorded; `write` is the [number](crate::stripes::state::unrecorded) of the write.
     Known { write: u64, copies: Vec<(BlockId, NodeId)> },
-    /// A found block is recorded on its node.
-    Adopted { node: NodeId, stripe: StripeId, block: BlockId },
+    /// A found block is recorded on its node; `by_name` if no digest was recorded before.
+    Adopted { node: NodeId, stripe: StripeId, block: BlockId, by_name: bool },
     /// A node has removed a block, and the removal is recorded.
     Discarded { node: NodeId, block: BlockId },
     /// An orphan is marked for removal.

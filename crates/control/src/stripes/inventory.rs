@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
 use repair::{BlockId, Digest, NodeId, StripeId};
-use store_api::{BlockRecord, BlockState, Origin, StripeWrite, Write};
+use store_api::{BlockRecord, BlockState, Origin, StorePolicy, StripeWrite, Write};
 
 use crate::error::RequestError;
 use crate::facts::Facts;
@@ -225,7 +225,8 @@ impl Stripes {
             return;
         }
         let blocks = vec![(index, node, digest)];
-        let then = StripeThen::Adopted { node, stripe: stripe.clone(), block: known.id.clone() };
+        let by_name = is_known_by_name(&outer.base.store, known);
+        let then = StripeThen::Adopted { node, stripe: stripe.clone(), block: known.id.clone(), by_name };
         let stripe = stripe.clone();
         let origin = Origin::Found;
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks, origin }), then);
@@ -264,4 +265,10 @@ impl Stripes {
         }
         Ok(OrphansView { orphans })
     }
+}
+
+/// Whether only its name shows that a missing block belongs to its stripe: a rebuild of the catalog could not read
+/// the block, so no digest is recorded.
+pub(crate) fn is_known_by_name(store: &StorePolicy, block: &BlockRecord) -> bool {
+    store.owns_files() && block.digest.is_none() && block.state == BlockState::Missing
 }

@@ -17,6 +17,7 @@ impl Stripes {
     /// Asks helpers to describe their orphans, if some of these can be removed.
     pub(crate) fn tidy_orphans(&mut self, outer: OuterFacts<'_>, out: &mut Out) {
         if !outer.base.store.owns_files()
+            || outer.base.is_dry_run()
             || !outer.nodes.settled
             || !outer.with(self).may_remove()
             || outer.base.now < self.orphans.due
@@ -25,7 +26,8 @@ impl Stripes {
         }
         self.orphans.due = outer.base.now + LOOK_EVERY;
         for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
-            if outer.with(self).removable_orphans(node).next().is_some() {
+            // A description of all blocks takes a helper long, so it is asked for one at a time.
+            if !out.queries.is_tidying(node) && outer.with(self).removable_orphans(node).next().is_some() {
                 let ask = out.queries.open(node, Subject::Tidying, outer.base.now);
                 outer.nodes.send(node, ToNode::Describe { ask }, out);
             }

@@ -235,6 +235,20 @@ fn a_description_gives_way_to_the_store_that_lists_the_stripe_later() {
     assert_eq!(state(&mut cluster), "healthy");
 }
 
+/// Each repair of a described stripe keeps the description, also in the catalog.
+#[test]
+fn few_repairs_of_a_described_stripe_are_open_at_a_time() {
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
+    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let queued: Vec<_> =
+        (0..20).map(|_| cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]), reply))).collect();
+    let (taken, refused): (Vec<_>, Vec<_>) = queued.into_iter().partition(Result::is_ok);
+    assert_eq!((taken.len(), refused.len()), (16, 4));
+    let error = refused[0].as_ref().unwrap_err().to_string();
+    assert!(error.contains("16 repairs of stripe group are open already"), "{error}");
+}
+
 /// In a store that reports dead servers and rebuilds their blocks itself, the first command that a plug-in passes on
 /// begins the recovery of the dead server.
 #[test]

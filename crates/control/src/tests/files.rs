@@ -227,6 +227,22 @@ fn a_removed_file_leaves_no_blocks_even_on_a_helper_that_was_down() {
     assert!(cluster.status().catalog.orphans.is_empty());
 }
 
+/// A helper with many blocks needs long for their description.
+#[test]
+fn a_helper_describes_its_blocks_for_one_query_at_a_time() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
+    cluster.wait(Duration::from_secs(1));
+    cluster.kill("h2");
+    cluster.node("h2").disk.insert(block(&file, 0), 4096);
+    cluster.frozen.insert("h2".to_owned());
+    cluster.start("h2");
+    cluster.wait(Duration::from_secs(60));
+    let is_asked = |message: &&ToNode| matches!(message, ToNode::Describe { .. });
+    assert_eq!(cluster.node("h2").backlog.iter().filter(is_asked).count(), 1);
+}
+
 // ---- reads ----
 
 #[test]

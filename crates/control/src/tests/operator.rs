@@ -7,6 +7,7 @@ use views::{
 };
 
 use super::*;
+use crate::HealPolicy;
 use crate::history::KEPT_BYTES;
 
 impl TestCluster {
@@ -123,6 +124,20 @@ fn a_helper_that_returns_in_time_is_not_rebuilt() {
     cluster.wait(Duration::from_secs(120));
     assert!(cluster.repairs().is_empty());
     assert_eq!(cluster.gone(&dead).recovery, RecoveryState::Off);
+}
+
+#[test]
+fn a_dry_run_recovers_no_helper() {
+    for dry_run in [true, false] {
+        let mut cluster = TestCluster::new(6);
+        let dead = home(&cluster.put("f", 1), 0);
+        cluster.core().base.settings.heal = Some(HealPolicy { dry_run });
+        cluster.repair_after("10s");
+        cluster.kill(&dead);
+        cluster.wait(Duration::from_secs(60));
+        assert_eq!(cluster.repairs().is_empty(), dry_run);
+        assert!(!dry_run || cluster.gone(&dead).recovery == RecoveryState::Off);
+    }
 }
 
 #[test]

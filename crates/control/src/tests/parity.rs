@@ -123,6 +123,34 @@ fn a_contradiction_must_be_confirmed_by_a_second_reading() {
     assert_eq!(states(&cluster.file("f")), ["healthy"; 4]);
 }
 
+/// A helper that drops out between the two readings is among the suspects of the first.
+#[test]
+fn a_contradiction_is_recorded_although_a_helper_drops_out_between_two_readings() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    let name = home(&file, 3);
+    (1..=2).for_each(|index| cluster.forge(&file, index));
+    cluster.frozen.insert(name.clone());
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(true, reply)).unwrap().scrub;
+    let is_second = |message: &ToNode| matches!(message, ToNode::Fingerprint { epoch, .. } if epoch.0 == 1);
+    loop {
+        cluster.play();
+        if cluster.asked(&name).iter().any(is_second) {
+            break;
+        }
+        for message in std::mem::take(&mut cluster.node(&name).backlog) {
+            let answer = cluster.node(&name).answer(message, &BTreeSet::new());
+            answer.into_iter().for_each(|answer| cluster.say(&name, answer));
+        }
+        cluster.wait(Duration::from_millis(50));
+    }
+    cluster.kill(&name);
+    let state = cluster.scrub_state(scrub);
+    let contradictory = &parity(&state).contradictory;
+    assert_eq!(contradictory.len(), 1, "{state:?}");
+    assert!(contradictory[0].suspects.iter().any(|suspect| suspect.node == name), "{contradictory:?}");
+}
+
 #[test]
 fn a_stripe_that_changes_during_its_check_gets_no_verdict() {
     let mut cluster = TestCluster::new(5);
@@ -303,6 +331,54 @@ fn a_stripe_without_spare_blocks_stays_unproven_until_it_has_some() {
         "{advice:?}"
     );
     away.iter().for_each(|helper| cluster.start(helper));
+    cluster.wait(Duration::from_secs(15));
+    assert!(cluster.status().healthy, "{}", cluster.status().summary);
+}
+
+/// A catalog that was rebuilt without a helper has no digests of its blocks. The helper returns with a wrong block.
+#[test]
+fn a_block_that_only_its_name_identifies_is_checked_against_parity() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let (late, id) = (home(&file, 1), StripeId(file.layout[0].stripe.stripe.clone()));
+    cluster.kill(&late);
+    let mut record = cluster.core().stripes.picture.stripe(&id).unwrap();
+    let block = &mut record.blocks[1];
+    (block.node, block.state, block.digest) = (None, store_api::BlockState::Missing, None);
+    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    cluster.start(&late);
+    cluster.node(&late).forged.insert(BlockId(format!("{id}.1")));
+    cluster.wait(Duration::from_secs(15));
+    let status = cluster.status();
+    assert_eq!(
+        states(&cluster.file("f")),
+        ["healthy", "corrupt", "healthy", "healthy"],
+        "{}",
+        status.summary
+    );
+}
+
+/// The same, with a helper that answers no requests for fingerprints for the time being.
+#[test]
+fn a_block_that_only_its_name_identifies_is_unproven_also_after_a_restart() {
+    let helpers = ["h1", "h2", "h3", "h4", "h5"];
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let (late, id) = (home(&file, 1), StripeId(file.layout[0].stripe.stripe.clone()));
+    cluster.kill(&late);
+    let mut record = cluster.core().stripes.picture.stripe(&id).unwrap();
+    let block = &mut record.blocks[1];
+    (block.node, block.state, block.digest) = (None, store_api::BlockState::Missing, None);
+    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    cluster.frozen.insert(late.clone());
+    cluster.start(&late);
+    cluster.settle_without_fingerprints(&[&late]);
+    assert!(cluster.status().summary.starts_with("UNPROVEN"), "{}", cluster.status().summary);
+    cluster.restart();
+    cluster.start_without_fingerprints(&helpers);
+    assert!(cluster.status().summary.starts_with("UNPROVEN"), "{}", cluster.status().summary);
+    cluster.frozen.clear();
+    cluster.play();
     cluster.wait(Duration::from_secs(15));
     assert!(cluster.status().healthy, "{}", cluster.status().summary);
 }

@@ -50,6 +50,95 @@ fn a_scrub_lists_damage_that_a_read_records_first() {
     assert_eq!(found, [block(&file, 0).0]);
 }
 
+/// The record of a block changes after the scrub's question was sent. The helper cannot read the block.
+#[test]
+fn a_problem_with_a_block_whose_record_has_changed_does_not_count_as_checked() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let (stripe, helper) = (StripeId(file.layout[0].stripe.stripe.clone()), home(&file, 0));
+    cluster.rotten.insert(block(&file, 0));
+    cluster.frozen.insert(helper.clone());
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.play();
+    let mut record = cluster.core().stripes.picture.stripe(&stripe).unwrap();
+    let other = (0..5).map(NodeId).find(|&node| record.blocks.iter().all(|block| block.node != Some(node)));
+    let copy = store_api::Replica { node: other.unwrap(), state: store_api::BlockState::Healthy };
+    record.blocks[0].replicas.push(copy);
+    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    cluster.frozen.clear();
+    cluster.play();
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    assert_eq!((state.state.name(), state.checked, state.skipped.len()), ("done", 3, 1), "{state:?}");
+    assert_eq!((state.skipped[0].node.clone(), state.skipped[0].blocks), (helper, 1));
+}
+
+/// A helper answers a question with an answer of another kind. It does not count, so the question stays open.
+#[test]
+fn an_answer_of_another_kind_ends_no_question() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.frozen.insert("h1".to_owned());
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.play();
+    let asked: Vec<ToNode> = cluster.node("h1").backlog.iter().cloned().collect();
+    for message in asked {
+        match message {
+            ToNode::List { ask } => {
+                let result = Err(BlockProblem::Missing);
+                cluster.say("h1", FromNode::Verified { ask, block: BlockId("x.0".into()), result });
+                cluster.say("h1", FromNode::Verifying { ask });
+            }
+            ToNode::Verify { ask, .. } => {
+                cluster.say("h1", FromNode::Listed { ask, blocks: Vec::new(), more: false });
+            }
+            _ => {}
+        }
+    }
+    cluster.frozen.clear();
+    cluster.play();
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    assert_eq!((state.state.name(), state.checked, state.skipped.len()), ("done", 4, 0), "{state:?}");
+}
+
+#[test]
+fn a_scrub_without_helpers_is_not_complete() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.wait(Duration::from_secs(1));
+    let before = cluster.core().scrub.unscrubbed_since_unix_ms;
+    cluster.wait(Duration::from_secs(1));
+    for helper in ["h1", "h2", "h3", "h4"] {
+        cluster.kill(helper);
+    }
+    let scrub = |cluster: &mut TestCluster| {
+        let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+        cluster.play();
+        cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap()
+    };
+    let state = scrub(&mut cluster);
+    assert_eq!((state.state.name(), state.skipped.len()), ("done", 4), "{state:?}");
+    assert_eq!(cluster.core().scrub.unscrubbed_since_unix_ms, before);
+    for helper in ["h1", "h2", "h3", "h4"] {
+        cluster.start(helper);
+    }
+    assert_eq!(scrub(&mut cluster).checked, 4);
+    assert_ne!(cluster.core().scrub.unscrubbed_since_unix_ms, before);
+}
+
+#[test]
+fn a_report_lists_a_limited_number_of_orphans() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.kill("h1");
+    let strays = (0..10_500).map(|at| (BlockId(format!("stray-{at}")), 1));
+    cluster.node("h1").disk.extend(strays);
+    cluster.start("h1");
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+    cluster.play();
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    assert_eq!((state.state.name(), state.orphans.len()), ("done", 10_000));
+}
+
 #[test]
 fn a_scrub_reports_a_silent_helper_and_ends() {
     let mut cluster = TestCluster::new(4);

@@ -11,10 +11,11 @@ use super::work::Work;
 use crate::assignment::{Inlet, Lanes, Outlet, Sink, SinkEnd};
 use crate::{Assignment, EdgeKey, NodeId, Plan, StripeBlock, Topology};
 
-/// Cuts a plan into one assignment per node and generates a key for every edge.
+/// Cuts a plan into one assignment per node and generates a key for every edge. `is_checked` tells requestors that the
+/// delivery counts only after a parity check.
 pub(super) fn assignments(
     plan: &Plan,
-    work: &Work,
+    (work, is_checked): (&Work, bool),
     topology: &Topology,
     patience: Duration,
     random: &mut ChaCha20Rng,
@@ -27,14 +28,14 @@ pub(super) fn assignments(
     }
     plan.nodes()
         .into_iter()
-        .map(|node| (node, assignment(plan, node, work, topology, &keys, patience)))
+        .map(|node| (node, assignment(plan, node, (work, is_checked), topology, &keys, patience)))
         .collect()
 }
 
 fn assignment(
     plan: &Plan,
     node: NodeId,
-    work: &Work,
+    (work, is_checked): (&Work, bool),
     topology: &Topology,
     keys: &BTreeMap<(NodeId, NodeId), EdgeKey>,
     patience: Duration,
@@ -86,6 +87,7 @@ fn assignment(
         inlets: keys.iter().filter(|((_, to), _)| *to == node).map(inlet).collect(),
         outlets: keys.iter().filter(|((from, _), _)| *from == node).map(outlet).collect(),
         outputs: plan.outputs().iter().map(|output| output.sub_block).collect(),
+        checked: is_checked && !sinks.is_empty(),
         sinks: sinks.into_iter().map(sink).collect(),
         stall_ms: patience.as_millis() as u32,
     }

@@ -123,6 +123,7 @@ impl Ending {
     /// Starts a new check that asks every survivor, because another job or a scrub found that blocks of the
     /// stripe contradict each other.
     pub(super) fn hear_of_contradiction(&mut self, work: &mut Work, scene: EndingContext<'_>) -> Turn {
+        self.proven.clear(); // An equation that held before proves nothing about the blocks as they are now.
         self.begin_check(None, work, scene)
     }
 
@@ -180,12 +181,17 @@ impl Ending {
                 Turn::On
             }
             (Step::Rereading { waiting }, Report::Reread { block, digest }) => {
-                take_reread(waiting, &block, digest, work)
+                take_reread(waiting, node, &block, digest, work)
             }
             (
                 Step::Proving { sealing: waiting, .. } | Step::Committing { waiting },
                 Report::Refused { why },
             ) if waiting.contains(&node) => Turn::RequestorFailed { node, reason: why.to_string() },
+            (Step::Proving { check: Some(check), .. }, Report::Refused { why })
+                if work.is_requestor(node) && check.proof.asks(node) =>
+            {
+                Turn::RequestorFailed { node, reason: why.to_string() }
+            }
             _ => Turn::On,
         }
     }
@@ -280,11 +286,12 @@ impl Ending {
         self.until = now + DISK_LIMIT;
     }
 
-    /// Starts the parity check, if one was requested.
+    /// Starts the parity check, if one was requested or is needed.
     fn begin_check(&mut self, ahead: Option<Proof>, work: &mut Work, scene: EndingContext<'_>) -> Turn {
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
-        if work.verify.parity && !work.goals.iter().all(|goal| goal.committed) {
+        let is_due = work.verify.parity || scene.trust.needs_parity(work);
+        if is_due && !work.goals.iter().all(|goal| goal.committed) {
             let nobody = BTreeSet::new();
             let anew = || Some(Proof::of_all(scene.trust.parity_check(work, scene.topology, &nobody)?, work));
             match ahead.filter(|ahead| ahead.can_go_on(scene.topology)).or_else(anew) {
@@ -498,11 +505,12 @@ fn take_sealed(work: &mut Work, node: NodeId, digests: &[(BlockId, Option<Digest
 /// Compares the digest of a published block, as read back from disk, with the digest reported at the seal.
 fn take_reread(
     waiting: &mut BTreeSet<BlockIndex>,
+    node: NodeId,
     block: &BlockId,
     digest: Option<Digest>,
     work: &Work,
 ) -> Turn {
-    let goal = work.goals.iter().find(|goal| work.id_of(goal.block) == block);
+    let goal = work.goals.iter().find(|goal| goal.requestor == node && work.id_of(goal.block) == block);
     let Some(goal) = goal.filter(|goal| waiting.contains(&goal.block)) else { return Turn::On };
     if goal.digest != digest {
         let problem = BlockProblem::Corrupt("reads back different bytes".into());

@@ -100,7 +100,8 @@ pub struct Verify {
     /// Whether to read a committed block back from disk.
     pub reread: bool,
     /// Whether blocks of the stripe are known to contradict each other. Then every survivor takes part in the
-    /// parity check, and the job rejects a delivery that is not proven correct.
+    /// parity check, and the job rejects a delivery that is not proven correct. A read without `parity` may return
+    /// stored blocks unchecked, but no decoded ones.
     pub doubted: bool,
 }
 
@@ -480,12 +481,13 @@ impl Job {
     }
 
     /// Handles the case that another job or a scrub found blocks of the stripe that contradict each other.
-    /// From now on, deliveries that are not published yet must agree with every survivor.
+    /// From now on, deliveries that are not published yet must agree with every survivor, except stored blocks that
+    /// a client reads as they are.
     pub fn handle_contradiction(&mut self, topology: &Topology, now: Duration) {
-        if !(self.work.publish || self.work.verify.parity) || self.is_finished() {
+        if self.is_finished() {
             return;
         }
-        self.work.verify.parity = true;
+        self.work.verify.parity |= self.work.publish;
         self.trust.hear_of_contradiction();
         match &mut self.phase {
             Phase::Running(running) => running.proof = None,

@@ -86,7 +86,9 @@ impl Job {
         }
         let in_background = self.work.class() == Class::Repair;
         let patience = patience(&plan, topology, in_background, self.fruitless);
-        let assignments = assignments(&plan, &self.work, topology, patience, &mut self.keys);
+        let is_checked =
+            !self.work.publish && (self.work.verify.parity || self.trust.needs_parity(&self.work));
+        let assignments = assignments(&plan, (&self.work, is_checked), topology, patience, &mut self.keys);
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
         for (node, assignment) in assignments {
             self.work.touched.insert(node);

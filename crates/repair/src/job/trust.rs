@@ -177,14 +177,22 @@ impl Trust {
 
     /// Whether the result of `plan` could be verified by a parity check, or needs no such check.
     pub(super) fn can_be_known(&self, plan: &Plan, work: &Work, topology: &Topology) -> bool {
-        !self.needs_parity(work)
-            || self.check_of(&self.copied_after(plan, work), work, topology, &BTreeSet::new()).is_some()
+        let copied = self.copied_after(plan, work);
+        !self.needs_parity_of(&copied, work)
+            || self.check_of(&copied, work, topology, &BTreeSet::new()).is_some()
     }
 
     /// Whether a delivery needs a parity check: blocks are suspected, and the recorded digest of the delivery
     /// is weaker than the check that raised the suspicion.
     pub(super) fn needs_parity(&self, work: &Work) -> bool {
-        let recorded = self.was_in_doubt.then_some(Strength::Parity);
+        self.needs_parity_of(self.copied.as_ref().unwrap_or(&BTreeSet::new()), work)
+    }
+
+    fn needs_parity_of(&self, copied: &BTreeSet<BlockIndex>, work: &Work) -> bool {
+        // A plain read of stored blocks returns them as they are.
+        let is_plain = !work.publish && !work.verify.parity;
+        let is_stored = is_plain && work.goals.iter().all(|goal| copied.contains(&goal.block));
+        let recorded = (self.was_in_doubt && !is_stored).then_some(Strength::Parity);
         let Some(doubted_by) = self.doubt.as_ref().map(|doubt| doubt.by).max(recorded) else { return false };
         let mut open = work.goals.iter().filter(|goal| !goal.committed);
         !open.all(|goal| work.digest_strength(goal) >= Some(doubted_by))

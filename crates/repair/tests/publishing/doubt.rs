@@ -357,6 +357,87 @@ fn a_read_tells_which_block_it_left_out_and_settles_nothing() {
     }
 }
 
+/// A stored block is read as it is. If it turns out to be bad, it is decoded, and every survivor is asked.
+#[test]
+fn a_plain_read_in_doubt_decodes_nothing_without_proof() {
+    let plain = Verify { parity: false, ..DOUBTED };
+    let is_asked =
+        |test: &TestJob| test.told.iter().any(|(_, message)| matches!(message, ToNode::Fingerprint { .. }));
+    let mut test = TestJob::read_stored(plain.clone());
+    Cast::honest(|_| None).play(&mut test);
+    assert!(succeeded(&test).parity == ParityOutcome::NotAsked && !is_asked(&test), "{:?}", test.ended);
+    for forged in 1..6 {
+        // The contradiction is known before the read begins, or found during the read.
+        for is_known in [true, false] {
+            let verify = Verify { doubted: is_known, ..plain.clone() };
+            let mut test = TestJob::read_stored(verify);
+            if !is_known {
+                test.job.handle_contradiction(&test.topology, test.now);
+                test.act();
+            }
+            let (heard, problem) = (test.told.len(), BlockProblem::Corrupt("page 3".into()));
+            test.say(NodeId(0), Report::BadBlock { block: id(0), problem });
+            let mut was_stopped = false;
+            Cast { forged: Some(forged), ..Cast::honest(|_| None) }.play_except(
+                &mut test,
+                heard,
+                |test, node, message| {
+                    // Nothing of the bad block had arrived.
+                    let is_first = matches!(message, ToNode::Stop { .. }) && !was_stopped;
+                    if is_first {
+                        was_stopped = true;
+                        test.say(node, Report::Stopped { delivered: SliceSet::new() });
+                    }
+                    is_first
+                },
+            );
+            let outcome = succeeded(&test);
+            assert!(outcome.parity == ParityOutcome::Holds && is_asked(&test), "{outcome:?}");
+        }
+    }
+}
+
+/// A requestor that cannot check parity refuses a delivery that must be checked, or its fingerprint.
+#[test]
+fn a_read_in_doubt_fails_at_once_if_its_client_cannot_check_it() {
+    for verify in [DOUBTED, Verify::default()] {
+        let test = TestJob::read(1, verify.clone());
+        let assigned = test.told.iter().filter(|(node, _)| *node == requestor(0));
+        let is_checked = assigned.filter_map(|(_, message)| match message {
+            ToNode::Assign(assignment) => Some(assignment.checked),
+            _ => None,
+        });
+        assert_eq!(is_checked.collect::<Vec<_>>(), [verify.doubted]);
+    }
+    let mut test = TestJob::read(1, DOUBTED);
+    let (before, detail) = (test.now, "this client does not support `fingerprint`".to_owned());
+    Cast::honest(|_| None).play_except(&mut test, 0, |test, node, message| {
+        let is_its = node == requestor(0) && matches!(message, ToNode::Fingerprint { .. });
+        if is_its {
+            test.say(node, Report::Refused { why: repair::Refusal::Assignment { detail: detail.clone() } });
+        }
+        is_its
+    });
+    assert!(matches!(test.ended, Some(Err(_))), "{:?}", test.ended);
+    assert!(test.now < before + 5 * SECOND, "{:?}", test.now);
+}
+
+/// An equation that held before another job found a contradiction proves nothing any more.
+#[test]
+fn a_contradiction_found_during_the_publication_leaves_nothing_proven() {
+    for is_found in [false, true] {
+        let mut test = TestJob::verified(1, PARITY);
+        Cast::honest(|_| None).play_except(&mut test, 0, |test, _, message| {
+            if is_found && is_commit(message) {
+                test.job.handle_contradiction(&test.topology, test.now);
+                test.act();
+            }
+            false
+        });
+        assert_eq!(succeeded(&test).proven.is_empty(), is_found);
+    }
+}
+
 #[test]
 fn a_unique_digest_identifies_the_wrong_block_with_one_to_spare() {
     for forged in 2..6 {

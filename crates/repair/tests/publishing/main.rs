@@ -100,6 +100,17 @@ impl TestJob {
         Self::with(lost, Policy::default(), verify, |_| None, None, false)
     }
 
+    /// A client's read of a stored block.
+    fn read_stored(verify: Verify) -> Self {
+        let mut topology = Topology::new();
+        topology.set(requestor(0), NodeProfile::client("the client"));
+        for node in (0..6).map(NodeId) {
+            topology.set(node, NodeProfile::helper(format!("h{node}"), format!("10.0.0.{node}:1")));
+        }
+        let stripe = stripe(|index| Some(NodeId(index.into())), |_| None);
+        Self::begin(JobRequest { stripe, publish: false, tag: Some(1), ..request(1, verify) }, topology)
+    }
+
     /// A client's put of the whole stripe.
     fn put(spare: Option<NodeId>) -> Self {
         let verify = Verify { parity: true, ..Verify::default() };
@@ -268,6 +279,9 @@ fn a_throttled_reread_is_awaited_while_it_is_reported() {
     let told = test.told.len();
     test.wait(119 * SECOND);
     assert_eq!((test.told.len(), test.ended.is_none()), (told, true));
+    // Only the node that has the block can confirm it.
+    test.say(NodeId(1), Report::Reread { block: id(0), digest: None });
+    assert!(test.ended.is_none());
     test.say(node, Report::Reread { block: id(0), digest: None });
     assert!(test.ended.expect("nothing is left to do").is_ok());
 

@@ -13,7 +13,7 @@ pub(crate) struct Counts {
     kinds: BTreeMap<Key, Count>,
 }
 
-type Key = (u16, Vec<u16>, Together);
+type Key = (u32, Vec<u16>, Together);
 
 /// Returns the combination that a stripe is counted under.
 fn key(entry: &Entry, fleet: &Fleet) -> Key {

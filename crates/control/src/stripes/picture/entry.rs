@@ -9,12 +9,15 @@ use store_api::{BlockRecord, BlockState, Replica, StripeRecord};
 
 /// The number that stands for no node.
 const NOBODY: u32 = u32::MAX;
+/// The number that stands for a kind of digest that is stored with the digest itself. Helpers choose the kinds, so
+/// there may be more than a byte can number.
+const RARE_KIND: u8 = u8::MAX;
 
 /// Data that many stripes share.
 #[derive(Default)]
 pub(crate) struct Shared {
     codes: Vec<CodeSpec>,
-    /// Kinds of digests, numbered from 1.
+    /// The first kinds of digests, numbered from 1 to less than [`RARE_KIND`].
     kinds: Vec<String>,
     /// Chunk sizes, numbered from 1.
     chunks: Vec<u64>,
@@ -24,12 +27,45 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn code(&mut self, code: &CodeSpec) -> u16 {
-        number(&mut self.codes, |known| known == code, || code.clone()) as u16
+    fn code(&mut self, code: &CodeSpec) -> u32 {
+        number(&mut self.codes, |known| known == code, || code.clone()) as u32
     }
 
-    pub(crate) fn code_of(&self, number: u16) -> &CodeSpec {
-        &self.codes[usize::from(number)]
+    pub(crate) fn code_of(&self, number: u32) -> &CodeSpec {
+        &self.codes[number as usize]
+    }
+
+    fn kind(&mut self, kind: &str) -> u8 {
+        let known = self.kinds.iter().position(|known| known == kind);
+        let number = known.unwrap_or(self.kinds.len()) + 1;
+        if number >= RARE_KIND.into() {
+            return RARE_KIND;
+        }
+        if known.is_none() {
+            self.kinds.push(kind.to_owned());
+        }
+        number as u8
+    }
+
+    fn pack(&mut self, digest: Option<Digest>, packed: &mut Vec<u8>) {
+        let Some(digest) = digest else { return packed.push(0) };
+        let kind = self.kind(digest.kind());
+        packed.push(kind);
+        if kind == RARE_KIND {
+            pack_bytes(digest.kind().as_bytes(), packed);
+        }
+        pack_bytes(digest.bytes(), packed);
+    }
+
+    fn unpack(&self, packed: &mut &[u8]) -> Option<Digest> {
+        let (&kind, rest) = packed.split_first().expect("each block has a digest's kind");
+        *packed = rest;
+        let kind = match kind {
+            0 => return None,
+            RARE_KIND => str::from_utf8(unpack_bytes(packed)).expect("a stored kind is text"),
+            known => &self.kinds[usize::from(known) - 1],
+        };
+        Some(Digest::new(kind, unpack_bytes(packed)).expect("a stored digest is valid"))
     }
 
     fn chunks(&mut self, bytes: u64) -> u32 {
@@ -56,6 +92,18 @@ impl Shared {
             self.parts.remove(&part.put);
         }
     }
+}
+
+/// Appends at most 255 bytes, after their number.
+fn pack_bytes(bytes: &[u8], packed: &mut Vec<u8>) {
+    packed.push(bytes.len() as u8);
+    packed.extend(bytes);
+}
+
+fn unpack_bytes<'a>(packed: &mut &'a [u8]) -> &'a [u8] {
+    let (bytes, rest) = packed[1..].split_at(packed[0].into());
+    *packed = rest;
+    bytes
 }
 
 /// Returns the index of a matching element, which is added if there is none.
@@ -135,15 +183,15 @@ struct Odd {
 /// A stripe in its compact form.
 pub(crate) struct Entry {
     name: Arc<str>,
-    pub code: u16,
+    pub code: u32,
     pub pending: bool,
     naming: Naming,
     /// The number of the stripe's chunk size in [`Shared`], from 1; 0 if the stripe has no chunk size.
     chunks: u32,
     pub block_bytes: u64,
     places: Box<[PackedReplica]>,
-    /// For each block: the number of the digest's kind, the digest's length and its bytes; or a single zero
-    /// if the block has no digest.
+    /// For each block: the number of the digest's kind, the kind itself if it has no number, the digest's length
+    /// and its bytes; or a single zero if the block has no digest.
     digests: Box<[u8]>,
     file: Option<(Arc<FilePart>, u32)>,
     odd: Option<Box<Odd>>,
@@ -156,16 +204,7 @@ impl Entry {
             state: block.state,
         };
         let mut digests = Vec::new();
-        for block in &stripe.blocks {
-            let Some(digest) = block.digest else {
-                digests.push(0);
-                continue;
-            };
-            let kind =
-                number(&mut shared.kinds, |kind| kind == digest.kind(), || digest.kind().to_owned()) + 1;
-            digests.extend([kind as u8, digest.bytes().len() as u8]);
-            digests.extend(digest.bytes());
-        }
+        stripe.blocks.iter().for_each(|block| shared.pack(block.digest, &mut digests));
         Self {
             name: stripe.id.0.as_str().into(),
             code: shared.code(&stripe.code),
@@ -276,7 +315,7 @@ impl Entry {
             node: (place.node != NOBODY).then_some(NodeId(place.node)),
             state: place.state,
             replicas: replicas(at),
-            digest: next_digest(&mut digests, &shared.kinds),
+            digest: shared.unpack(&mut digests),
         };
         let blocks = self.places.iter().enumerate().map(block).collect();
         let part =
@@ -290,17 +329,6 @@ impl Entry {
             file: self.file.as_ref().map(part),
         }
     }
-}
-
-fn next_digest(packed: &mut &[u8], kinds: &[String]) -> Option<Digest> {
-    let (&kind, rest) = packed.split_first().expect("each block has a digest's kind");
-    if kind == 0 {
-        *packed = rest;
-        return None;
-    }
-    let (bytes, rest) = rest[1..].split_at(rest[0].into());
-    *packed = rest;
-    Some(Digest::new(&kinds[usize::from(kind) - 1], bytes).expect("a stored digest is valid"))
 }
 
 fn odd(stripe: &StripeRecord) -> Option<Box<Odd>> {

@@ -257,3 +257,22 @@ fn stripes_set_apart_are_not_counted() {
     let all: Vec<Slot> = (1..=3).map(|at| picture.slot_of_file(&name(at)).unwrap()).collect();
     assert_eq!(counted(&all), []);
 }
+
+/// Helpers choose the kinds of digests, so there may be more than a byte can number.
+#[test]
+fn any_number_of_kinds_of_digests_is_kept() {
+    let mut picture = Picture::default();
+    let record = |at: u32| {
+        let mut record = stripe(2, &[Some(1), Some(2), Some(3)], &[0; 3], 0, &[]);
+        record.id = StripeId(format!("{at}-abcdef"));
+        for (index, block) in record.blocks.iter_mut().enumerate() {
+            block.id = BlockId(format!("{}.{index}", record.id));
+        }
+        record.blocks[1].digest = Some(Digest::new(&format!("kind-{at}"), &at.to_be_bytes()).unwrap());
+        record
+    };
+    (0..600).for_each(|at| picture.apply(StoreChange::Stripe(record(at), false)));
+    for at in 0..600 {
+        assert_eq!(picture.stripe(&record(at).id).unwrap(), record(at));
+    }
+}
