@@ -48,7 +48,9 @@ pub use config::{
 };
 pub use durable::FileError;
 pub use expiry::{RENEW_WITHIN, expiry, is_certificate_expired, is_certificate_not_yet_valid};
-pub use folder::{AddHelperError, Cluster, InitError, InitOptions, OpenError, RemoveHelperError};
+pub use folder::{
+    AddHelperError, Cluster, InitError, InitOptions, NewCluster, OpenError, RemoveHelperError,
+};
 pub use helper_settings::HelperSettings;
 pub use identity::{Identity, IdentityError, is_certificate_refused};
 pub use name::{Name, ParseNameError};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cluster::{
     AddHelperError, Cluster, ConfigError, HelperConfig, IdentityError, InitError, InitOptions, IssueError,
-    OpenError, Role,
+    NewCluster, OpenError, Role,
 };
 use tempfile::TempDir;
 
@@ -124,6 +124,24 @@ fn files_that_init_is_told_to_add_appear_with_the_folder() {
     let cluster = Cluster::init_with(&folder, &small(), add).unwrap();
     assert_eq!(cluster.folder(), folder);
     assert_eq!(fs::read_to_string(folder.join("more")).unwrap(), "more");
+    assert_eq!(entries(scratch.path()), ["demo"]);
+}
+
+#[test]
+fn a_new_cluster_appears_when_it_is_finished_or_not_at_all() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("demo");
+    let begin = || {
+        let mut new = NewCluster::begin(&folder, &small()).unwrap();
+        new.unfinished().add_helper(helper("more", "127.0.0.1:7499")).unwrap();
+        assert!(new.folder() == folder && !folder.exists());
+        new
+    };
+    drop(begin());
+    assert_eq!(entries(scratch.path()), Vec::<String>::new());
+    let cluster = begin().finish().unwrap();
+    assert_eq!((cluster.folder(), cluster.config().helpers.len()), (&*folder, 3));
+    assert_eq!(Cluster::open(&folder).unwrap().config(), cluster.config());
     assert_eq!(entries(scratch.path()), ["demo"]);
 }
 
