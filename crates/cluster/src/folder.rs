@@ -30,6 +30,7 @@ use crate::config::{new_text, store_settings, with_helpers, with_store, without_
 use crate::durable::{self, FileError, PUBLIC, cannot};
 use crate::expiry::expiry;
 use crate::helper_settings::{HelperSettings, helper_settings};
+use crate::pair::Pair;
 use crate::{
     ByteSize, ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, Host, Identity,
     IdentityError, IssueError, Name, RepairAfter, Role,
@@ -437,6 +438,16 @@ impl Cluster {
         self.issue_by(&authority, role, lifetime)
     }
 
+    /// Completes the replacement of a member's certificate and key, if [`issue`](Self::issue) was interrupted.
+    /// Returns whether the key has changed.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn finish_issue(&self, role: &Role) -> Result<bool, FileError> {
+        let (certificate, key) = (self.certificate(role), self.key(role));
+        Pair { certificate: &certificate, key: &key }.finish()
+    }
+
     /// Lists all members with a certificate in this folder.
     pub fn members(&self) -> Vec<Role> {
         let named = |folder: &str, role: fn(Name) -> Role| -> Vec<Role> {
@@ -557,7 +568,8 @@ impl Cluster {
         lifetime: Option<Duration>,
     ) -> Result<(), IssueError> {
         durable::create_folder(&self.role_folder(role))?;
-        authority.issue(role, lifetime, &self.certificate(role), &self.key(role))
+        let (certificate, key) = (self.certificate(role), self.key(role));
+        authority.issue(role, lifetime, Pair { certificate: &certificate, key: &key })
     }
 
     /// Locks the configuration for changes; dropping the result releases the lock.

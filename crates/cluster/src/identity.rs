@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
@@ -18,6 +18,7 @@ use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SignatureSc
 
 use crate::durable::{self, FileError};
 use crate::expiry::{expiry, is_expired, is_not_yet_valid};
+use crate::pair::Pair;
 use crate::{Role, peer_role};
 
 /// The identity of this process: its role, and the TLS configurations that prove the role to other members.
@@ -169,7 +170,6 @@ impl Identity {
         let roots = Arc::new(load_roots(authority)?);
         let pem = read(certificate)?;
         let chain = certificates_in(certificate, &pem)?;
-        let private_key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| damaged(key, e))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
 
         let accepts_peers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
@@ -194,7 +194,7 @@ impl Identity {
             .build()
             .map_err(|error| damaged(authority, error))?;
         let expires = expiry(&chain[0]).ok_or_else(|| damaged(certificate, "it has no date"))?;
-        let certified = CertifiedKey::from_der(chain, private_key, &provider).map_err(mismatch)?;
+        let certified = Pair { certificate, key }.load(&chain, &provider)?;
         let presented = Presented { key: Arc::new(certified), pem, expires };
         let current = Arc::new(Current(RwLock::new(presented)));
         let server = |provider: &Arc<CryptoProvider>| {
@@ -244,8 +244,8 @@ impl Identity {
     /// they have changed. The trusted authorities stay as loaded.
     ///
     /// # Errors
-    /// As [`load`](Self::load); the identity is then unchanged. While the files are being replaced, the
-    /// certificate and the key may briefly not match; this is an error too.
+    /// As [`load`](Self::load); the identity is then unchanged. If the files are being copied from another machine,
+    /// the certificate and the key may briefly not match; this is an error too.
     pub fn refresh(&self) -> Result<bool, IdentityError> {
         let Files { authority, certificate, key } = &*self.files;
         if read(certificate)? == self.current.get().pem {
@@ -355,13 +355,16 @@ fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Identi
     certificates_in(path, &read(path)?)
 }
 
-fn certificates_in(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+pub(crate) fn certificates_in(
+    path: &Path,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let certificates: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|e| damaged(path, e))?;
     if certificates.is_empty() { Err(damaged(path, "it contains no certificate")) } else { Ok(certificates) }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
     match durable::read(path) {
         Ok(text) => Ok(text.into_bytes()),
         Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
@@ -371,7 +374,7 @@ fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
     }
 }
 
-fn damaged(path: &Path, reason: impl fmt::Display) -> IdentityError {
+pub(crate) fn damaged(path: &Path, reason: impl fmt::Display) -> IdentityError {
     IdentityError::Damaged { path: path.to_owned(), reason: reason.to_string() }
 }
 

@@ -35,6 +35,7 @@ mod helper_settings;
 mod identity;
 mod name;
 mod network;
+mod pair;
 mod quantity;
 mod repair_after;
 mod role;
@@ -48,9 +49,7 @@ pub use config::{
 };
 pub use durable::FileError;
 pub use expiry::{RENEW_WITHIN, expiry, is_certificate_expired, is_certificate_not_yet_valid};
-pub use folder::{
-    AddHelperError, Cluster, InitError, InitOptions, NewCluster, OpenError, RemoveHelperError,
-};
+pub use folder::{AddHelperError, Cluster, InitError, InitOptions, NewCluster, OpenError, RemoveHelperError};
 pub use helper_settings::HelperSettings;
 pub use identity::{Identity, IdentityError, is_certificate_refused};
 pub use name::{Name, ParseNameError};

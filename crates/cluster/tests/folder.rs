@@ -234,6 +234,27 @@ fn identities_that_would_fail_a_handshake_fail_to_load() {
 }
 
 #[test]
+fn an_interrupted_replacement_of_a_certificate_is_undone_or_completed() {
+    let (_scratch, cluster) = init();
+    let h1 = role("h1");
+    let (key, new_key) = (cluster.key(&h1), cluster.role_folder(&h1).join("key.new.pem"));
+    let old = fs::read(&key).unwrap();
+
+    fs::copy(cluster.key(&role("h2")), &new_key).unwrap(); // The certificate was not replaced yet.
+    cluster.identity(&h1).unwrap();
+    assert!(!cluster.finish_issue(&h1).unwrap() && !new_key.exists());
+
+    cluster.issue(&h1).unwrap();
+    assert!(!new_key.exists());
+    fs::rename(&key, &new_key).unwrap(); // The key was not replaced yet.
+    fs::write(&key, old).unwrap();
+    cluster.identity(&h1).unwrap();
+    assert!(cluster.finish_issue(&h1).unwrap() && !new_key.exists());
+    cluster.identity(&h1).unwrap();
+    assert!(!cluster.finish_issue(&h1).unwrap());
+}
+
+#[test]
 fn a_helper_is_added_and_comments_stay() {
     let (_scratch, mut cluster) = init();
     let text = fs::read_to_string(cluster.config_path()).unwrap();
