@@ -2,6 +2,7 @@
 //! renewal, configurations that were already handed out present the new certificate as well.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -17,7 +18,7 @@ use rustls::version::TLS13;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
 
 use crate::durable::{self, FileError};
-use crate::expiry::{expiry, is_expired, is_not_yet_valid};
+use crate::expiry::{Distrust, expiry, is_expired, is_not_yet_valid};
 use crate::pair::Pair;
 use crate::{Role, peer_role};
 
@@ -109,9 +110,12 @@ impl IdentityError {
 
 /// Returns why a certificate is not accepted, and the operator's next step.
 fn cause_and_remedy(error: &rustls::Error) -> &'static str {
-    match is_not_yet_valid(error) {
-        true => "it is not valid yet: check this machine's clock",
-        false => "it has expired or belongs to another cluster; issue a new certificate",
+    if is_not_yet_valid(error) {
+        return "it is not valid yet: check this machine's clock";
+    }
+    match is_expired(error) {
+        true => "it has expired: check this machine's clock; if it is right, issue a new certificate",
+        false => "it belongs to another cluster; issue a new certificate",
     }
 }
 
@@ -261,6 +265,11 @@ impl Identity {
         self.current.get().expires
     }
 
+    /// Returns the reason why one side rejected the other's certificate in a handshake with this error.
+    pub fn distrust(&self, error: &io::Error) -> Distrust {
+        Distrust::of(error, self.expires(), SystemTime::now())
+    }
+
     /// Returns the role of this process.
     pub fn role(&self) -> &Role {
         &self.role
@@ -367,7 +376,7 @@ pub(crate) fn certificates_in(
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
     match durable::read(path) {
         Ok(text) => Ok(text.into_bytes()),
-        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
             Err(IdentityError::Missing { path: path.to_owned() })
         }
         Err(error) => Err(error.into()),
@@ -383,7 +392,7 @@ pub(crate) fn damaged(path: &Path, reason: impl fmt::Display) -> IdentityError {
 ///
 /// With TLS 1.3, the accepting side checks the certificate after the dialling side's handshake is complete.
 /// The errors of the first read or write are therefore relevant, too.
-pub fn is_certificate_refused(error: &std::io::Error) -> bool {
+pub fn is_certificate_refused(error: &io::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {

@@ -48,7 +48,7 @@ pub use config::{
     ParseClusterIdError, parse_block_size,
 };
 pub use durable::FileError;
-pub use expiry::{RENEW_WITHIN, expiry, is_certificate_expired, is_certificate_not_yet_valid};
+pub use expiry::{Distrust, RENEW_WITHIN, expiry};
 pub use folder::{AddHelperError, Cluster, InitError, InitOptions, NewCluster, OpenError, RemoveHelperError};
 pub use helper_settings::HelperSettings;
 pub use identity::{Identity, IdentityError, is_certificate_refused};

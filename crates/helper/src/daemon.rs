@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime};
 
 use cluster::{
     Address, Bandwidth, Cluster, ClusterId, HelperConfig, Identity, LimitsConfig, RENEW_WITHIN, Role,
-    is_certificate_expired, is_certificate_not_yet_valid,
 };
 use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
 use repair::{Caps, Rates, StatedRates};
@@ -208,7 +207,7 @@ impl Daemon {
                 Ok(()) => waiting = Waiting::default(),
                 Err(error) if waiting.is_worthwhile(&error) => {
                     waiting.say(&error);
-                    if is_outside_validity(&error) {
+                    if outside_validity(&error).is_some() {
                         tokio::time::sleep(RENEWAL_EVERY).await;
                         refresh_aside(&self.options.identity).await;
                     }
@@ -311,7 +310,7 @@ impl Waiting {
                 self.refused = None;
                 true
             }
-            error if is_outside_validity(error) => {
+            error if outside_validity(error).is_some() => {
                 self.refused = None;
                 true // A renewed certificate is loaded without a restart, and a wrong clock is set right.
             }
@@ -327,7 +326,7 @@ impl Waiting {
 
     /// Logs the problem if it differs from the problem that was logged last.
     fn say(&mut self, error: &DaemonError) {
-        let hint = if is_not_yet_valid(error) { "; check this machine's clock" } else { "" };
+        let hint = outside_validity(error).map(|hint| format!("; {hint}")).unwrap_or_default();
         let text = format!("{error}{hint}");
         if self.said.as_ref() != Some(&text) {
             tracing::warn!("{text}; trying again");
@@ -336,20 +335,10 @@ impl Waiting {
     }
 }
 
-/// Whether our certificate or the coordinator's has expired or is not valid yet.
-fn is_outside_validity(error: &DaemonError) -> bool {
-    certificate_fault(error)
-        .is_some_and(|source| is_certificate_expired(source) || is_certificate_not_yet_valid(source))
-}
-
-/// Whether the coordinator's certificate is not valid yet by the clock of this machine.
-fn is_not_yet_valid(error: &DaemonError) -> bool {
-    certificate_fault(error).is_some_and(is_certificate_not_yet_valid)
-}
-
-fn certificate_fault(error: &DaemonError) -> Option<&io::Error> {
+/// Returns the operator's next step if our certificate or the coordinator's is not valid now by one of the clocks.
+fn outside_validity(error: &DaemonError) -> Option<&'static str> {
     match error {
-        DaemonError::Session(ConnectError::Untrusted { source, .. }) => Some(source),
+        DaemonError::Session(ConnectError::Untrusted { distrust, .. }) => distrust.next_step(),
         _ => None,
     }
 }
