@@ -12,7 +12,7 @@ use cluster::{
 };
 use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
 use repair::{Caps, Rates, StatedRates};
-use store_api::{BlockError, Blocks};
+use store_api::{BlockError, BlockList, Blocks};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
@@ -222,7 +222,7 @@ impl Daemon {
         let (reports, outgoing) = outbox();
         self.write_checks.check_before_registering(&self.options.blocks).await;
         let removals = self.removals.next_connection().await;
-        let hello = self.hello().await?;
+        let (hello, silent) = self.hello().await?;
         let mut session =
             Session::open(&self.options.coordinator, &self.options.identity, hello, outgoing).await?;
         let helper = match self.options.identity.role() {
@@ -240,28 +240,39 @@ impl Daemon {
         let queries = Queries::new(blocks, reports, engine.clone(), write_checks, removals);
         queries.handle(ToNode::Ping); // Tells at once what the coordinator would ask for within a second.
         while let Some(message) = session.incoming.recv().await {
-            if self.write_checks.hangs() {
-                break; // The coordinator sends pings, so this is noticed soon.
+            // The coordinator sends pings, so this is noticed soon.
+            if self.write_checks.hangs() || self.options.blocks.silent_folders() != silent {
+                break;
             }
             if let Some(message) = engine.handle(message) {
                 queries.handle(message);
             }
         }
+        let now_silent = self.options.blocks.silent_folders();
         match self.write_checks.hangs() {
             true => tracing::error!("the disk hangs; leaving the coordinator, and dropping its jobs"),
+            false if now_silent != silent => {
+                tracing::error!(
+                    folders = %now_silent.join(", "),
+                    "other folders than before do not answer; registering again, and dropping all jobs"
+                );
+            }
             false => tracing::warn!("lost the connection to the coordinator; dropping its jobs"),
         }
         engine.forget_all();
         Ok(())
     }
 
-    /// Returns the messages that register the helper and list its blocks; long lists need several messages.
-    async fn hello(&self) -> Result<Vec<FromNode>, DaemonError> {
+    /// Returns the messages that register the helper and list its blocks; long lists need several messages. Also
+    /// returns the folders that do not answer. Their blocks are not listed.
+    async fn hello(&self) -> Result<(Vec<FromNode>, Vec<String>), DaemonError> {
         let blocks = self.options.blocks.clone();
-        let listing =
-            blocking(move || Ok::<_, BlockError>((control::parts(blocks.list()?), blocks.free_bytes()?)));
+        let listing = blocking(move || {
+            let BlockList { held, silent } = blocks.list_answering()?;
+            Ok::<_, BlockError>((control::parts(held), silent, blocks.free_bytes()?))
+        });
         tokio::pin!(listing);
-        let (held, free_bytes) = loop {
+        let (held, silent, free_bytes) = loop {
             match timeout(write_checks::WARN_EVERY, &mut listing).await {
                 Ok(listed) => break listed?,
                 Err(_elapsed) => tracing::warn!(
@@ -279,6 +290,7 @@ impl Daemon {
             rates: self.options.rates,
             blocks,
             more,
+            incomplete: (!silent.is_empty()).then(|| format!("{} does not answer", silent.join(", "))),
             free_bytes,
         };
         let last = held.len() - 1;
@@ -286,7 +298,8 @@ impl Daemon {
             0 => register(blocks, at < last),
             _ => FromNode::Held { blocks, more: at < last },
         };
-        Ok(held.into_iter().enumerate().map(message).collect())
+        let messages = held.into_iter().enumerate().map(message).collect();
+        Ok((messages, silent))
     }
 }
 
