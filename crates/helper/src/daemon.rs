@@ -407,3 +407,71 @@ impl Drop for AbortOnDrop {
         self.0.abort();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cluster::InitOptions;
+    use repair::{BlockId, Digest, LocalBlock, Sink};
+    use store_api::{BlockReader, Delivery, Gate, Sinks, Sources};
+
+    use super::*;
+
+    /// A store with a folder that answers and one whose disk hangs.
+    struct HalfSilent;
+
+    impl Sources for HalfSilent {
+        fn open(&self, _: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+            unreachable!("no block is read")
+        }
+    }
+
+    impl Sinks for HalfSilent {
+        fn deliver(&self, _: &Sink) -> Result<Delivery, BlockError> {
+            unreachable!("no block is stored")
+        }
+    }
+
+    impl Blocks for HalfSilent {
+        fn verify(&self, _: &BlockId, _: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+            unreachable!("no block is verified")
+        }
+
+        fn remove(&self, _: &BlockId) -> Result<bool, BlockError> {
+            unreachable!("no block is removed")
+        }
+
+        fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+            Err(BlockError::Hangs { path: "/d2".to_owned() })
+        }
+
+        fn list_answering(&self) -> Result<BlockList, BlockError> {
+            let held = vec![HeldBlock { id: BlockId("a".to_owned()), bytes: 1 }];
+            Ok(BlockList { held, silent: self.silent_folders() })
+        }
+
+        fn silent_folders(&self) -> Vec<String> {
+            vec!["/d2".to_owned()]
+        }
+
+        fn free_bytes(&self) -> Result<u64, BlockError> {
+            Ok(7)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_helper_registers_although_a_disk_hangs_and_names_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let options = InitOptions { helpers: 1, first_helper_port: 0, ..InitOptions::default() };
+        let cluster = Cluster::init(&scratch.path().join("cluster"), &options).unwrap();
+        let helper = &cluster.config().helpers[0];
+        let identity = cluster.identity(&Role::Helper(helper.name.clone())).unwrap();
+        let options = DaemonOptions::new(&cluster, helper, identity, Arc::new(HalfSilent));
+        let daemon = Daemon::bind(options).await.unwrap();
+        let (messages, silent) = daemon.hello().await.unwrap();
+        let [FromNode::RegisterHelper { blocks, incomplete, .. }] = &messages[..] else {
+            panic!("{messages:?}")
+        };
+        assert_eq!((blocks.len(), &silent[..]), (1, &["/d2".to_owned()][..]));
+        assert_eq!(incomplete.as_deref(), Some("/d2 does not answer"));
+    }
+}

@@ -357,3 +357,49 @@ fn clean(folder: &Path) -> Result<(), BlockError> {
     let left = names.iter().filter(|name| name.starts_with(OWN_PREFIX) && name.ends_with(TEMPORARY_SUFFIX));
     remove_all(folder, left)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn shards_on_other_disks_are_found_and_listed_while_a_disk_hangs() {
+        let disks = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for (disk, shard) in disks.iter().zip(["17.ec03", "17.ec04"]) {
+            fs::write(disk.path().join(shard), "shard").unwrap();
+        }
+        let mut folders = Folders::open(&disks.each_ref().map(|disk| disk.path().to_owned()), None).unwrap();
+        let (first, second) = (folders.data()[0].clone(), folders.data()[1].clone());
+        let watch = Arc::new(DiskWatch::with_patience(&second, Duration::ZERO));
+        folders.watches.insert(second.clone(), Arc::clone(&watch));
+        let ((begun, has_begun), (end, ends)) = (mpsc::channel(), mpsc::channel::<()>());
+        thread::spawn(move || {
+            watch.run(|| {
+                begun.send(()).unwrap();
+                let _ = ends.recv();
+                Ok(())
+            })
+        });
+        has_begun.recv().unwrap();
+
+        let shard = |name: &str| ShardName::from_str(name).unwrap();
+        let hangs = |error: &BlockError| matches!(error, BlockError::Hangs { .. });
+        assert_eq!(folders.find(&shard("17.ec03")).unwrap(), first.join("17.ec03"));
+        assert!(folders.find(&shard("17.ec04")).is_err_and(|error| hangs(&error)));
+        assert!(folders.copies(&shard("17.ec03")).is_err_and(|error| hangs(&error)));
+        assert!(folders.shards().is_err_and(|error| hangs(&error)));
+        let (listed, silent) = folders.list().unwrap();
+        assert_eq!(listed.into_iter().collect::<Vec<_>>(), [(shard("17.ec03"), 5)]);
+        assert_eq!(silent, [second.display().to_string()]);
+        assert_eq!(folders.silent(), silent);
+        drop(end);
+        while !folders.silent().is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(folders.shards().unwrap(), [shard("17.ec03"), shard("17.ec04")]);
+    }
+}
