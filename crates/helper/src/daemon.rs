@@ -290,7 +290,7 @@ impl Daemon {
             rates: self.options.rates,
             blocks,
             more,
-            incomplete: (!silent.is_empty()).then(|| format!("{} does not answer", silent.join(", "))),
+            incomplete: write_checks::silence(&silent),
             free_bytes,
         };
         let last = held.len() - 1;
@@ -472,6 +472,6 @@ mod tests {
             panic!("{messages:?}")
         };
         assert_eq!((blocks.len(), &silent[..]), (1, &["/d2".to_owned()][..]));
-        assert_eq!(incomplete.as_deref(), Some("/d2 does not answer"));
+        assert_eq!(incomplete.as_deref(), Some("no answer from the disk of /d2"));
     }
 }
