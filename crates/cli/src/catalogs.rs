@@ -148,8 +148,8 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
     Ok(Answer::new(text, &facts).with_exit(exit))
 }
 
-/// Refuses to replace the records of an attached cluster. No block contains them, and without the records of known
-/// damage, wrong blocks would count as good.
+/// Refuses to replace the records of an attached cluster. No block contains them, and without the records of
+/// known damage, wrong blocks would count as good.
 fn check_rebuildable(cluster: &Cluster) -> Result<(), Failure> {
     let path = stores::catalog_path(cluster);
     match &cluster.config().store {

@@ -41,7 +41,8 @@ pub enum Distrust {
 }
 
 impl Distrust {
-    /// Finds the reason in the error of a handshake with the coordinator. Our certificate expires at `expires`.
+    /// Finds the reason in the error of a handshake with the coordinator. Our certificate expires at
+    /// `expires`.
     pub(crate) fn of(error: &io::Error, expires: SystemTime, now: SystemTime) -> Self {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         match cause {
@@ -72,8 +73,8 @@ impl Distrust {
     }
 }
 
-/// Whether the peer rejected our certificate because of its dates. The alert is the same for an expired certificate
-/// and for one that is not valid yet.
+/// Whether the peer rejected our certificate because of its dates. The alert is the same for an expired
+/// certificate and for one that is not valid yet.
 fn is_ours_rejected(error: &io::Error) -> bool {
     let alert = rustls::Error::AlertReceived(AlertDescription::CertificateExpired);
     // Some libraries keep only the text of an alert.

@@ -93,8 +93,8 @@ impl Default for InitOptions {
     }
 }
 
-/// A cluster folder that is being created. Its files are in a temporary folder until [`finish`](Self::finish);
-/// dropping it earlier removes them.
+/// A cluster folder that is being created. Its files are in a temporary folder until
+/// [`finish`](Self::finish); dropping it earlier removes them.
 #[derive(Debug)]
 pub struct NewCluster {
     folder: PathBuf,
@@ -438,8 +438,8 @@ impl Cluster {
         self.issue_by(&authority, role, lifetime)
     }
 
-    /// Completes the replacement of a member's certificate and key, if [`issue`](Self::issue) was interrupted.
-    /// Returns whether the key has changed.
+    /// Completes the replacement of a member's certificate and key, if [`issue`](Self::issue) was
+    /// interrupted. Returns whether the key has changed.
     ///
     /// # Errors
     /// If a file cannot be written.

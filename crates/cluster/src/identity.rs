@@ -248,8 +248,8 @@ impl Identity {
     /// they have changed. The trusted authorities stay as loaded.
     ///
     /// # Errors
-    /// As [`load`](Self::load); the identity is then unchanged. If the files are being copied from another machine,
-    /// the certificate and the key may briefly not match; this is an error too.
+    /// As [`load`](Self::load); the identity is then unchanged. If the files are being copied from another
+    /// machine, the certificate and the key may briefly not match; this is an error too.
     pub fn refresh(&self) -> Result<bool, IdentityError> {
         let Files { authority, certificate, key } = &*self.files;
         if read(certificate)? == self.current.get().pem {

@@ -1,8 +1,8 @@
 //! The files of a member's certificate and key, which are replaced together.
 //!
-//! The rename of the certificate decides: the new key is written to a file of its own before, and renamed after.
-//! If this is interrupted between the two renames, the new key is still in its own file; readers find it there,
-//! and [`finish`](Pair::finish) completes the replacement.
+//! The rename of the certificate decides: the new key is written to a file of its own before, and renamed
+//! after. If this is interrupted between the two renames, the new key is still in its own file; readers find
+//! it there, and [`finish`](Pair::finish) completes the replacement.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,8 @@ impl Pair<'_> {
         }
     }
 
-    /// Loads the key that belongs to the certificate with this chain, wherever an interrupted replacement left it.
+    /// Loads the key that belongs to the certificate with this chain, wherever an interrupted replacement
+    /// left it.
     pub(crate) fn load(
         self,
         chain: &[CertificateDer<'static>],

@@ -263,8 +263,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Returns the messages that register the helper and list its blocks; long lists need several messages. Also
-    /// returns the folders that do not answer. Their blocks are not listed.
+    /// Returns the messages that register the helper and list its blocks; long lists need several messages.
+    /// Also returns the folders that do not answer. Their blocks are not listed.
     async fn hello(&self) -> Result<(Vec<FromNode>, Vec<String>), DaemonError> {
         let blocks = self.options.blocks.clone();
         let listing = blocking(move || {
@@ -348,7 +348,8 @@ impl Waiting {
     }
 }
 
-/// Returns the operator's next step if our certificate or the coordinator's is not valid now by one of the clocks.
+/// Returns the operator's next step if our certificate or the coordinator's is not valid now by one of the
+/// clocks.
 fn outside_validity(error: &DaemonError) -> Option<&'static str> {
     match error {
         DaemonError::Session(ConnectError::Untrusted { distrust, .. }) => distrust.next_step(),

@@ -246,8 +246,8 @@ fn stripe_findings(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> 
     found
 }
 
-/// Finds helpers whose blocks are not all known: they have not registered since the catalog was replaced, or could
-/// not list all of their blocks.
+/// Finds helpers whose blocks are not all known: they have not registered since the catalog was replaced, or
+/// could not list all of their blocks.
 fn incomplete_finding(answers: Answers<'_>) -> Option<Finding> {
     let mut names = unheard::names(answers.facts);
     let mut texts: Vec<String> = unheard::text(answers.facts).into_iter().collect();

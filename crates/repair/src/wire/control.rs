@@ -53,8 +53,8 @@ pub enum FromNode {
         /// Whether more blocks follow in [`Held`](Self::Held).
         #[serde(default)]
         more: bool,
-        /// Why the list is incomplete: the state of a block that is not listed is unknown. `None` if the list has
-        /// all blocks.
+        /// Why the list is incomplete: the state of a block that is not listed is unknown. `None` if the list
+        /// has all blocks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         incomplete: Option<String>,
         /// Free space for blocks, in bytes.

@@ -1,7 +1,7 @@
 //! Notices a disk that hangs, so that it does not block the use of other disks.
 //!
-//! A system call that waits for a disk cannot be cancelled. [`DiskWatch`] therefore records when each use of a
-//! disk began. If a use takes too long, the disk hangs, and further uses fail at once until that use ends.
+//! A system call that waits for a disk cannot be cancelled. [`DiskWatch`] therefore records when each use of
+//! a disk began. If a use takes too long, the disk hangs, and further uses fail at once until that use ends.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -107,8 +107,8 @@ pub fn silent_folders<'w>(watches: impl IntoIterator<Item = &'w DiskWatch>) -> V
     silent.map(|watch| watch.folder.display().to_string()).collect()
 }
 
-/// Looks at several disks at once, each on a thread of its own. Each look consists of [uses](DiskWatch::run) of
-/// its disk. Returns the results in the same order; that of a disk that hangs is [`BlockError::Hangs`].
+/// Looks at several disks at once, each on a thread of its own. Each look consists of [uses](DiskWatch::run)
+/// of its disk. Returns the results in the same order; that of a disk that hangs is [`BlockError::Hangs`].
 pub fn look_at_all<T, L>(looks: Vec<(Arc<DiskWatch>, L)>) -> Vec<Result<T, BlockError>>
 where
     T: Send + 'static,

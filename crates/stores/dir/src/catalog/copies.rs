@@ -233,8 +233,8 @@ pub(super) fn mark_unproven(change: &Change<'_>, since: Replaced) -> Result<(), 
     change.put(QUEUE, UNPROVEN, &Unproven { since, from: None })
 }
 
-/// Checks that no coordinator has the catalog open. Ignores all other errors. Changes nothing: the catalog that
-/// is about to be replaced is kept as it is, even if it was not closed properly.
+/// Checks that no coordinator has the catalog open. Ignores all other errors. Changes nothing: the catalog
+/// that is about to be replaced is kept as it is, even if it was not closed properly.
 pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
     if !path.is_file() {
         return Ok(());

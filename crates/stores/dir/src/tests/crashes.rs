@@ -99,7 +99,8 @@ fn a_failed_replacement_leaves_the_old_or_the_new_block_without_a_restart() {
     }
 }
 
-/// If the folder cannot be synced, the rename of the block may not be durable, although its new checksums are.
+/// If the folder cannot be synced, the rename of the block may not be durable, although its new checksums
+/// are.
 #[test]
 fn a_crash_after_a_failed_replacement_leaves_the_new_block() {
     let test = TestStore::new();

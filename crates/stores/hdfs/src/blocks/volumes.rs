@@ -324,7 +324,8 @@ impl Volumes {
         Ok((found, silent))
     }
 
-    /// Returns the folders that were left out because their disks did not answer, and those whose disks hang now.
+    /// Returns the folders that were left out because their disks did not answer, and those whose disks hang
+    /// now.
     pub(super) fn silent_folders(&self) -> Vec<String> {
         let hanging = silent_folders(self.volumes.iter().map(|volume| &*volume.watch));
         self.left_out_folders().into_iter().chain(hanging).collect()
@@ -340,7 +341,8 @@ impl Volumes {
     }
 }
 
-/// Passes on the error of a disk that hangs. What is on such a disk is not known, and the DataNode may still use it.
+/// Passes on the error of a disk that hangs. What is on such a disk is not known, and the DataNode may still
+/// use it.
 fn unless_hanging(failed: Option<BlockError>) -> Result<(), BlockError> {
     match failed {
         Some(error @ BlockError::Hangs { .. }) => Err(error),

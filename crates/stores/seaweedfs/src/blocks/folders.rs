@@ -81,8 +81,8 @@ impl Folders {
         silent.map_or(Ok(found), Err)
     }
 
-    /// Returns the shard's file that SeaweedFS would mount: the first in the order of the folders. Folders whose
-    /// disks hang are left out if another has the shard.
+    /// Returns the shard's file that SeaweedFS would mount: the first in the order of the folders. Folders
+    /// whose disks hang are left out if another has the shard.
     pub(super) fn find(&self, shard: &ShardName) -> Result<PathBuf, BlockError> {
         let missing = || {
             let folders: Vec<_> = self.data.iter().map(|folder| folder.display().to_string()).collect();
@@ -109,8 +109,8 @@ impl Folders {
         Ok((found, silent))
     }
 
-    /// Returns the volume's files with this extension, starting with the folder `first`. Folders whose disks hang
-    /// are left out if another has such a file.
+    /// Returns the volume's files with this extension, starting with the folder `first`. Folders whose disks
+    /// hang are left out if another has such a file.
     fn small(&self, volume: &VolumeName, extension: &str, first: &Path) -> Result<Vec<PathBuf>, BlockError> {
         let (found, silent) = self.existing(self.places(volume, extension, first))?;
         match silent.filter(|_| found.is_empty()) {
