@@ -415,3 +415,63 @@ fn check_layout(current: &Path) -> Result<(), BlockError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    const POOL: &str = "BP-1-127.0.0.1-1";
+
+    /// Creates a disk of a DataNode with one replica.
+    fn make_disk(folder: &Path, replica: &ReplicaName) {
+        let pool = folder.join("current").join(POOL);
+        for current in [folder.join("current"), pool.join("current")] {
+            fs::create_dir_all(&current).unwrap();
+            fs::write(current.join("VERSION"), format!("layoutVersion={LAYOUT}\n")).unwrap();
+        }
+        let watch = Arc::new(DiskWatch::new(folder));
+        let files = Volume { pool, watch }.files(replica);
+        fs::create_dir_all(parent(&files.bytes)).unwrap();
+        fs::write(files.bytes, "bytes").unwrap();
+        fs::write(files.meta, "sums").unwrap();
+    }
+
+    #[test]
+    fn replicas_on_other_disks_are_found_and_listed_while_a_disk_hangs() {
+        let root = tempfile::tempdir().unwrap();
+        let [first, second, absent] = [1, 2, 3].map(|block| ReplicaName::new(block, 1001).unwrap());
+        let folders = ["a", "b"].map(|disk| root.path().join(disk));
+        make_disk(&folders[0], &first);
+        make_disk(&folders[1], &second);
+        let mut volumes = Volumes::open(&folders, None).unwrap();
+        let watch = Arc::new(DiskWatch::with_patience(&folders[1], Duration::ZERO));
+        volumes.volumes[1].watch = Arc::clone(&watch);
+        let ((begun, has_begun), (end, ends)) = (mpsc::channel(), mpsc::channel::<()>());
+        thread::spawn(move || {
+            watch.run(|| {
+                begun.send(()).unwrap();
+                let _ = ends.recv();
+                Ok(())
+            })
+        });
+        has_begun.recv().unwrap();
+
+        let hangs = |error: &BlockError| matches!(error, BlockError::Hangs { .. });
+        assert_eq!(volumes.find(&first).unwrap().len(), 1);
+        assert!(volumes.find(&absent).is_err_and(|error| hangs(&error)), "it may be on the disk that hangs");
+        assert!(volumes.check_group(&absent).is_err_and(|error| hangs(&error)));
+        assert_eq!(volumes.emptiest().unwrap().0, 0);
+        let silent = vec![folders[1].display().to_string()];
+        assert_eq!(volumes.list().unwrap(), (vec![(first, 5)], silent.clone()));
+        assert_eq!(volumes.silent_folders(), silent);
+        drop(end);
+        while !volumes.silent_folders().is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(volumes.list().unwrap(), (vec![(first, 5), (second, 5)], Vec::new()));
+    }
+}
