@@ -107,7 +107,7 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
         tokio::select! {
             result = daemon.run(ready) => return result.map_err(daemon_failure),
             () = displaced(blocks) => {
-                tracing::warn!("another folder of blocks is at the path now; opening it");
+                tracing::warn!("the folders of blocks have changed; opening them again");
                 tokio::time::sleep(CLOSING_TIME).await;
             }
         }

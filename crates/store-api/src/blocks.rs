@@ -170,7 +170,8 @@ pub trait Blocks: Sources + Sinks {
     }
 
     /// Whether another folder of blocks is now at the path of the folder that was opened, for example because
-    /// a disk was mounted there. The blocks must then be opened again. May block.
+    /// a disk was mounted there, or a folder can be used again that was left out. The blocks must then be
+    /// opened again. May block.
     fn is_displaced(&self) -> bool {
         false
     }
