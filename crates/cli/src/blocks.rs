@@ -16,13 +16,17 @@ pub enum Target {
 
 /// Looks up a block or stripe by name.
 pub async fn find(client: &Client, name: &str) -> Result<Target, Failure> {
+    look_up(client, name).await?.ok_or_else(|| {
+        Failure::new(format!("there is no block or stripe `{}`", printable(name)))
+            .help("see a file's stripes and blocks with `mend stat FILE`")
+    })
+}
+
+/// Like [`find`], but returns `None` if there is no such block or stripe.
+async fn look_up(client: &Client, name: &str) -> Result<Option<Target>, Failure> {
     match found(client.block(name).await)? {
-        Some(place) => Ok(Target::Block(place.index, place.stripe)),
-        None => match found(client.stripe(name).await)? {
-            Some(stripe) => Ok(Target::Stripe(stripe)),
-            None => Err(Failure::new(format!("there is no block or stripe `{}`", printable(name)))
-                .help("see a file's stripes and blocks with `mend stat FILE`")),
-        },
+        Some(place) => Ok(Some(Target::Block(place.index, place.stripe))),
+        None => Ok(found(client.stripe(name).await)?.map(Target::Stripe)),
     }
 }
 
@@ -40,15 +44,15 @@ pub async fn stat(client: &Client, name: &str) -> Result<Answer, Failure> {
     if let Some(file) = found(client.file(name).await)? {
         return Ok(Answer::new(file_text(&file), &file));
     }
-    match find(client, name).await {
-        Ok(Target::Stripe(stripe)) => Ok(Answer::new(stripe_text(&stripe), &stripe)),
-        Ok(Target::Block(index, stripe)) => {
+    match look_up(client, name).await? {
+        Some(Target::Stripe(stripe)) => Ok(Answer::new(stripe_text(&stripe), &stripe)),
+        Some(Target::Block(index, stripe)) => {
             let block = stripe.blocks.iter().find(|block| block.index == index);
             let line = block.map(|block| block_text(block, &stripe)).unwrap_or_default();
             let facts = serde_json::json!({ "index": index, "stripe": &stripe });
             Ok(Answer::new(format!("{line}{}", stripe_text(&stripe)), &facts))
         }
-        Err(_) => Err(Failure::new(format!("there is no file, block or stripe `{}`", printable(name)))
+        None => Err(Failure::new(format!("there is no file, block or stripe `{}`", printable(name)))
             .help("list the files with `mend ls`")),
     }
 }

@@ -17,6 +17,10 @@ use crate::format::{count, printable, size};
 
 /// The maximum number of names to list.
 const LISTED: usize = 20;
+/// The answer to a rebuild in an attached cluster.
+const EMPTY_RECORDS: &str = "created empty records; the attached store lists its stripes and blocks itself, but Mend's \
+     settings, history and records of known damage are lost\n\
+     next: mend coordinator, then mend scrub --parity, which checks the parity of all stripes";
 
 /// Implements `mend catalog backup FILE`.
 pub async fn backup(client: &Client, cluster: &Cluster, file: &Path) -> Result<Answer, Failure> {
@@ -114,6 +118,8 @@ pub fn restore(cluster: &Cluster, copy: &Path) -> Result<Answer, Failure> {
 
 /// Implements `mend catalog rebuild`.
 pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure> {
+    check_rebuildable(&cluster)?;
+    let is_attached = cluster.config().store.is_some();
     let config = CoordinatorConfig::from_cluster(cluster.clone());
     let held = coordinator::gather_inventories(config, wait).await.map_err(Failure::new)?;
     let (held, found) = rebuild_from(cluster, held).await?;
@@ -138,7 +144,27 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
         "replaced": found.replaced.as_ref().map(|path| path.display().to_string()),
     });
     let exit = if found.is_clear() && held.silent.is_empty() { Exit::Done } else { Exit::Data };
-    Ok(Answer::new(rebuilt_text(&held, &found), &facts).with_exit(exit))
+    let text = if is_attached { EMPTY_RECORDS.to_owned() } else { rebuilt_text(&held, &found) };
+    Ok(Answer::new(text, &facts).with_exit(exit))
+}
+
+/// Refuses to replace the records of an attached cluster. No block contains them, and without the records of
+/// known damage, wrong blocks would count as good.
+fn check_rebuildable(cluster: &Cluster) -> Result<(), Failure> {
+    let path = stores::catalog_path(cluster);
+    match &cluster.config().store {
+        Some(store) if path.exists() => Err(Failure::new(format!(
+            "{} has Mend's own records of the attached store ({}): settings, history and known damage; they cannot be \
+             rebuilt, because no block contains them",
+            path.display(),
+            store.kind
+        ))
+        .help(
+            "if the file is damaged, restore a copy with `mend catalog restore FILE`; without a copy, move the file \
+             away, and run this again to begin with empty records",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Rebuilds the catalog on a thread that may block.
@@ -242,6 +268,24 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn records_of_an_attached_store_are_not_replaced_by_empty_ones() {
+        let scratch = tempfile::tempdir().unwrap();
+        let options = cluster::InitOptions { helpers: 1, ..Default::default() };
+        let own = Cluster::init_with(&scratch.path().join("own"), &options, |own| {
+            stores::create(own).map_err(Failure::from)
+        });
+        let own = own.unwrap();
+        check_rebuildable(&own).unwrap();
+        let text = fs::read_to_string(own.config_path()).unwrap();
+        fs::write(own.config_path(), format!("{text}\n[store]\nkind = \"hdfs\"\n")).unwrap();
+        let attached = Cluster::open(own.folder()).unwrap();
+        let refused = check_rebuildable(&attached).unwrap_err();
+        assert!(refused.message().contains("known damage"), "{refused:?}");
+        fs::remove_file(stores::catalog_path(&attached)).unwrap();
+        check_rebuildable(&attached).unwrap();
+    }
 
     #[test]
     fn a_copy_replaces_no_file_of_the_coordinator() {

@@ -134,11 +134,10 @@ pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
     let until = SystemTime::now() + args.within;
     let (mut renewed, mut failed) = (Vec::new(), Vec::new());
     for role in cluster.members() {
-        if cluster.expires(&role).is_none_or(|expires| expires < until) {
-            match cluster.issue(&role) {
-                Ok(()) => renewed.push((role.to_string(), cluster.role_folder(&role))),
-                Err(error) => failed.push((role.to_string(), error)),
-            }
+        match renew_member(cluster, &role, until) {
+            Ok(true) => renewed.push((role.to_string(), cluster.role_folder(&role))),
+            Ok(false) => {}
+            Err(error) => failed.push((role.to_string(), error)),
         }
     }
     if renewed.is_empty()
@@ -165,6 +164,15 @@ pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
     let failures: Vec<_> = failed.iter().map(|(role, error)| failed_member(role, error)).collect();
     let exit = if failed.is_empty() { Exit::Done } else { Exit::Failed };
     Ok(Answer::new(text, &serde_json::json!({ "renewed": roles, "failed": failures })).with_exit(exit))
+}
+
+/// Renews a member's certificate if it expires before `until`. Otherwise completes a renewal that was
+/// interrupted. Returns whether the member's files have changed.
+fn renew_member(cluster: &Cluster, role: &Role, until: SystemTime) -> Result<bool, IssueError> {
+    match cluster.expires(role).is_none_or(|expires| expires < until) {
+        true => cluster.issue(role).map(|()| true),
+        false => Ok(cluster.finish_issue(role)?),
+    }
 }
 
 fn failed_member(role: &str, error: &IssueError) -> serde_json::Value {
@@ -194,5 +202,20 @@ mod tests {
         // Without the authority's key, nothing is renewed, and there is one error.
         fs::remove_file(cluster.folder().join("ca/ca.key")).unwrap();
         assert!(renew(&cluster, &args).unwrap_err().message().contains("ca.key"));
+    }
+
+    #[test]
+    fn a_renewal_that_was_interrupted_is_completed_by_the_next() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cluster = Cluster::init(&scratch.path().join("demo"), &InitOptions::default()).unwrap();
+        let key = cluster.key(&Role::Coordinator);
+        let old = fs::read(&key).unwrap();
+        cluster.issue(&Role::Coordinator).unwrap();
+        fs::rename(&key, key.with_file_name("key.new.pem")).unwrap();
+        fs::write(&key, &old).unwrap();
+        let args = RenewArgs { within: std::time::Duration::ZERO };
+        assert_eq!(renew(&cluster, &args).unwrap().facts()["renewed"], serde_json::json!(["coordinator"]));
+        assert!(fs::read(&key).unwrap() != old);
+        assert_eq!(renew(&cluster, &args).unwrap().facts()["renewed"], serde_json::json!([]));
     }
 }

@@ -9,7 +9,8 @@ use cluster::{Cluster, Identity, Name, OwnRepair, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Activity, Daemon, DaemonError, DaemonOptions};
 use store_api::Blocks;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use crate::answer::Answer;
 use crate::descriptors;
@@ -21,6 +22,8 @@ use crate::interrupt::interrupted;
 const RENEWAL_EVERY: Duration = Duration::from_secs(2);
 /// How often a helper checks whether its folder of blocks was exchanged.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The interval of warnings while the folder of blocks is being opened.
+const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The time in which the port is closed before it is opened again.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
 
@@ -80,8 +83,8 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
             servers.spawn(metrics.serve(activity, shared, identity, descriptors::raise()));
         }
         let (of_cluster, helper) = (cluster.clone(), config.clone());
-        let opened = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
-        let blocks = match opened.await.expect("opening a folder does not panic") {
+        let opening = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
+        let blocks = match saying_so(opening).await.expect("opening a folder does not panic") {
             Ok(blocks) => blocks,
             Err(error) if told => {
                 tracing::error!(%error, "cannot open the folder of blocks; trying again");
@@ -104,9 +107,19 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
         tokio::select! {
             result = daemon.run(ready) => return result.map_err(daemon_failure),
             () = displaced(blocks) => {
-                tracing::warn!("another folder of blocks is at the path now; opening it");
+                tracing::warn!("the folders of blocks have changed; opening them again");
                 tokio::time::sleep(CLOSING_TIME).await;
             }
+        }
+    }
+}
+
+/// Waits for the folders of blocks to be opened, and logs periodically that the disk does not answer.
+async fn saying_so<T>(mut opening: JoinHandle<T>) -> Result<T, JoinError> {
+    loop {
+        match timeout(WARN_EVERY, &mut opening).await {
+            Ok(opened) => return opened,
+            Err(_elapsed) => tracing::warn!("waiting for the disk to open the folder of blocks"),
         }
     }
 }

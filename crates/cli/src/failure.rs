@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use attached::KindError;
 use client::{ClientError, RequestFailure, Severity};
-use cluster::{is_certificate_expired, is_certificate_not_yet_valid};
 use serde_json::json;
 
 use crate::args::Format;
@@ -145,17 +144,11 @@ impl From<ClientError> for Failure {
                 )
                 .exit(Exit::Unreachable),
             ClientError::Identity(error) if error.is_expired() => failure.help(RENEW),
-            ClientError::Untrusted { source, .. } if is_certificate_expired(&source) => failure
-                .help(RENEW)
-                .exit(Exit::Unreachable),
-            ClientError::Untrusted { source, .. } if is_certificate_not_yet_valid(&source) => failure
-                .help("the coordinator's certificate is not valid yet: check this machine's clock")
-                .exit(Exit::Unreachable),
-            ClientError::Untrusted { .. } => failure
-                .help(
+            ClientError::Untrusted { distrust, .. } => failure
+                .help(distrust.next_step().unwrap_or(
                     "check that --cluster names the right folder, and that mend.toml has the address of the \
                      cluster's coordinator",
-                )
+                ))
                 .exit(Exit::Unreachable),
             ClientError::Lost { .. } => {
                 failure.help("check that `mend coordinator` is still running, then try again").exit(Exit::Unreachable)

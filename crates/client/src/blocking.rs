@@ -200,9 +200,9 @@ fn kind_of(error: &ClientError) -> ErrorKind {
 fn next_step(error: &ClientError) -> Option<&str> {
     match error {
         ClientError::Unreachable { .. } => Some("is `mend coordinator` running?"),
-        ClientError::Untrusted { .. } => Some(
-            "check that the cluster folder is that of this coordinator, and that the certificate is valid",
-        ),
+        ClientError::Untrusted { distrust, .. } => distrust.next_step().or(Some(
+            "check that the cluster folder is that of this coordinator, and that it knows the client",
+        )),
         ClientError::Refused { next_step, .. } => next_step.as_deref(),
         ClientError::Unreadable { .. } => Some("`mend status` names the helpers that are down"),
         ClientError::Replaced { .. } => Some("open the file again"),

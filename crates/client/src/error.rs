@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use cluster::{Address, IdentityError};
+use cluster::{Address, Distrust, IdentityError};
 use helper::ConnectError;
 use repair::wire::RequestFailure;
 
@@ -26,10 +26,12 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The peer is not this cluster's coordinator, or it rejects our certificate.
-    #[error("{address} is not the coordinator of this cluster, or does not accept our certificate: {source}")]
+    #[error("{address} {distrust}: {source}")]
     Untrusted {
         /// The dialled address.
         address: Address,
+        /// The reason.
+        distrust: Distrust,
         /// The TLS error.
         source: io::Error,
     },
@@ -238,7 +240,9 @@ impl From<ConnectError> for ClientError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Unreachable { address, source } => Self::Unreachable { address, source },
-            ConnectError::Untrusted { address, source } => Self::Untrusted { address, source },
+            ConnectError::Untrusted { address, distrust, source } => {
+                Self::Untrusted { address, distrust, source }
+            }
             other => Self::Session(other),
         }
     }

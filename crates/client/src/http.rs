@@ -207,7 +207,7 @@ impl Http {
             .connect(Role::Coordinator.server_name(), stream)
             .await
             .map_err(|source| match is_certificate_refused(&source) {
-                true => ClientError::Untrusted { address: self.address.clone(), source },
+                true => self.untrusted(source),
                 false => unreachable(source),
             })?;
         await_word(stream.get_ref().0).await.map_err(unreachable)?;
@@ -245,12 +245,16 @@ impl Http {
         match root_cause(&*error) {
             // With TLS 1.3, the server may reject our certificate after the handshake is complete for us. The
             // HTTP/2 library preserves only the kind and the text of the TLS error.
-            Some(alert) if alert.kind() == io::ErrorKind::InvalidData => ClientError::Untrusted {
-                address: self.address.clone(),
-                source: io::Error::new(alert.kind(), alert.to_string()),
-            },
+            Some(alert) if alert.kind() == io::ErrorKind::InvalidData => {
+                self.untrusted(io::Error::new(alert.kind(), alert.to_string()))
+            }
             _ => ClientError::Lost { address: self.address.clone(), detail },
         }
+    }
+
+    fn untrusted(&self, source: io::Error) -> ClientError {
+        let (address, distrust) = (self.address.clone(), self.identity.distrust(&source));
+        ClientError::Untrusted { address, distrust, source }
     }
 
     pub(crate) fn protocol(&self, error: impl ToString) -> ClientError {

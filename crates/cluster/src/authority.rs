@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use webpki::EndEntityCert;
 
 use crate::durable::{self, FileError, PRIVATE, PUBLIC};
+use crate::pair::Pair;
 use crate::{ClusterId, Role};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -114,15 +115,12 @@ impl Authority {
         &self,
         role: &Role,
         lifetime: Option<Duration>,
-        certificate: &Path,
-        key: &Path,
+        files: Pair<'_>,
     ) -> Result<(), IssueError> {
         let (certificate_pem, key_pem) = self
             .make(role, lifetime.unwrap_or(CERTIFICATE_LIFETIME))
             .map_err(|source| IssueError::Make { role: role.clone(), source })?;
-        durable::replace(key, key_pem.as_bytes(), PRIVATE)?;
-        durable::replace(certificate, certificate_pem.as_bytes(), PUBLIC)?;
-        Ok(())
+        Ok(files.replace(&certificate_pem, &key_pem)?)
     }
 
     fn make(&self, role: &Role, lifetime: Duration) -> Result<(String, String), rcgen::Error> {

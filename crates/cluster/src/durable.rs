@@ -53,3 +53,10 @@ fn try_replace(folder: &Path, path: &Path, bytes: &[u8], mode: u32) -> io::Resul
     file.persist(path).map_err(|error| error.error)?;
     File::open(folder)?.sync_all()
 }
+
+/// Renames a file durably. An existing file at `to` is replaced.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
+    let folder = to.parent().expect("every file here is written into a folder");
+    let renamed = fs::rename(from, to).and_then(|()| File::open(folder)?.sync_all());
+    renamed.map_err(cannot("write", to))
+}

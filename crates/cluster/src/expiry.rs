@@ -17,26 +17,68 @@ pub fn expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// Whether a handshake failed because our certificate or the peer's has expired.
-pub fn is_certificate_expired(error: &io::Error) -> bool {
-    match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::AlertReceived(alert)) => *alert == AlertDescription::CertificateExpired,
-        Some(error) => is_expired(error),
-        // Some libraries keep only the text of an alert.
-        None => {
-            let alert = rustls::Error::AlertReceived(AlertDescription::CertificateExpired);
-            error.get_ref().is_some_and(|cause| cause.to_string() == alert.to_string())
+/// Why one side of a handshake rejected the other's certificate. The text is a predicate about the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    /// Our certificate has expired.
+    #[error("does not accept our certificate, which has expired")]
+    Expired,
+    /// Our certificate is valid by the clock of this machine, but not by the peer's clock.
+    #[error(
+        "does not accept our certificate, which is valid by this machine's clock, but has expired or is not \
+         valid yet by the clock there"
+    )]
+    ClocksDiffer,
+    /// The peer's certificate has expired by the clock of this machine.
+    #[error("has a certificate that has expired by this machine's clock")]
+    PeerExpired,
+    /// The peer's certificate is not valid yet by the clock of this machine.
+    #[error("has a certificate that is not valid yet by this machine's clock")]
+    PeerNotYetValid,
+    /// The time is not the reason. The peer may belong to another cluster.
+    #[error("is not the coordinator of this cluster, or does not accept our certificate")]
+    Stranger,
+}
+
+impl Distrust {
+    /// Finds the reason in the error of a handshake with the coordinator. Our certificate expires at
+    /// `expires`.
+    pub(crate) fn of(error: &io::Error, expires: SystemTime, now: SystemTime) -> Self {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        match cause {
+            _ if is_ours_rejected(error) => {
+                if expires <= now {
+                    Self::Expired
+                } else {
+                    Self::ClocksDiffer
+                }
+            }
+            Some(error) if is_expired(error) => Self::PeerExpired,
+            Some(error) if is_not_yet_valid(error) => Self::PeerNotYetValid,
+            _ => Self::Stranger,
+        }
+    }
+
+    /// Returns the operator's next step, if the time is the reason.
+    pub fn next_step(self) -> Option<&'static str> {
+        match self {
+            Self::Expired => Some("run `mend renew` on the machine with ca.key"),
+            Self::ClocksDiffer => Some("set the clocks of both machines, for example by NTP"),
+            Self::PeerExpired => Some(
+                "check this machine's clock; if it is right, run `mend renew` on the machine with ca.key",
+            ),
+            Self::PeerNotYetValid => Some("check this machine's clock"),
+            Self::Stranger => None,
         }
     }
 }
 
-/// Whether a handshake failed because the peer's certificate is not valid yet by the clock of this machine.
-///
-/// A peer whose clock is slow rejects our certificate with an alert that does not distinguish this from an
-/// expired certificate, see [`is_certificate_expired`].
-pub fn is_certificate_not_yet_valid(error: &io::Error) -> bool {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    cause.is_some_and(is_not_yet_valid)
+/// Whether the peer rejected our certificate because of its dates. The alert is the same for an expired
+/// certificate and for one that is not valid yet.
+fn is_ours_rejected(error: &io::Error) -> bool {
+    let alert = rustls::Error::AlertReceived(AlertDescription::CertificateExpired);
+    // Some libraries keep only the text of an alert.
+    error.get_ref().is_some_and(|cause| cause.to_string() == alert.to_string())
 }
 
 /// Whether the rustls error means a certificate that is not valid yet.
@@ -66,15 +108,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_clock_is_not_taken_for_an_expired_certificate() {
+    fn a_wrong_clock_is_not_taken_for_an_expired_certificate() {
+        let [before, expires, after] = [1, 2, 3].map(|days| UNIX_EPOCH + Duration::from_secs(days * 86_400));
         let handshake = |error: CertificateError| io::Error::other(rustls::Error::InvalidCertificate(error));
-        let (early, late) = (handshake(CertificateError::NotValidYet), handshake(CertificateError::Expired));
-        assert!(is_certificate_not_yet_valid(&early) && !is_certificate_expired(&early));
-        assert!(is_certificate_expired(&late) && !is_certificate_not_yet_valid(&late));
+        let of = |error: CertificateError| Distrust::of(&handshake(error), expires, before);
         let times = [1, 2].map(|seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds)));
         let context = CertificateError::NotValidYetContext { time: times[0], not_before: times[1] };
-        assert!(is_certificate_not_yet_valid(&handshake(context)));
-        assert!(!is_certificate_not_yet_valid(&handshake(CertificateError::UnknownIssuer)));
-        assert!(!is_certificate_not_yet_valid(&io::ErrorKind::UnexpectedEof.into()));
+        assert_eq!(of(context), Distrust::PeerNotYetValid);
+        assert_eq!(of(CertificateError::NotValidYet), Distrust::PeerNotYetValid);
+        assert_eq!(of(CertificateError::Expired), Distrust::PeerExpired);
+        assert_eq!(of(CertificateError::UnknownIssuer), Distrust::Stranger);
+        assert_eq!(Distrust::of(&io::ErrorKind::UnexpectedEof.into(), expires, after), Distrust::Stranger);
+
+        let alert = rustls::Error::AlertReceived(AlertDescription::CertificateExpired);
+        for rejected in [io::Error::other(alert.to_string()), io::Error::other(alert)] {
+            assert_eq!(Distrust::of(&rejected, expires, before), Distrust::ClocksDiffer);
+            assert_eq!(Distrust::of(&rejected, expires, after), Distrust::Expired);
+        }
     }
 }

@@ -30,6 +30,7 @@ use crate::config::{new_text, store_settings, with_helpers, with_store, without_
 use crate::durable::{self, FileError, PUBLIC, cannot};
 use crate::expiry::expiry;
 use crate::helper_settings::{HelperSettings, helper_settings};
+use crate::pair::Pair;
 use crate::{
     ByteSize, ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, Host, Identity,
     IdentityError, IssueError, Name, RepairAfter, Role,
@@ -89,6 +90,61 @@ impl Default for InitOptions {
             scheme: "auto".to_owned(),
             data_tls: None,
         }
+    }
+}
+
+/// A cluster folder that is being created. Its files are in a temporary folder until
+/// [`finish`](Self::finish); dropping it earlier removes them.
+#[derive(Debug)]
+pub struct NewCluster {
+    folder: PathBuf,
+    unfinished: Cluster,
+    /// Removes the temporary folder when it is dropped.
+    _scratch: TempDir,
+}
+
+impl NewCluster {
+    /// Creates the cluster for `folder`, which must be absent or empty, in a temporary folder next to it.
+    ///
+    /// # Errors
+    /// If the folder is in use, options conflict, or writing fails.
+    pub fn begin(folder: &Path, options: &InitOptions) -> Result<Self, InitError> {
+        let folder = absolute(folder)?;
+        refuse_used(&folder)?;
+        let cluster_id = random_cluster_id()?;
+        let text = options.config_text(cluster_id, &folder.join(CONFIG_FILE))?;
+        let config = Config::parse(&text, &folder.join(CONFIG_FILE)).map_err(InitError::Options)?;
+
+        let parent = folder.parent().ok_or_else(|| InitError::NotEmpty { folder: folder.clone() })?;
+        durable::create_folder(parent)?;
+        // Use a sibling folder, so that the rename stays within one file system. The temporary folder is
+        // private, because keys are created in it.
+        let scratch = tempfile::Builder::new()
+            .prefix(".mend-init-")
+            .tempdir_in(parent)
+            .map_err(cannot("create a temporary folder in", parent))?;
+        let unfinished = Cluster { folder: scratch.path().join("cluster"), config };
+        unfinished.write_all(&text)?;
+        Ok(Self { folder, unfinished, _scratch: scratch })
+    }
+
+    /// Returns the path that the folder will have.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the cluster in its temporary folder, for adding to it.
+    pub fn unfinished(&mut self) -> &mut Cluster {
+        &mut self.unfinished
+    }
+
+    /// Renames the temporary folder to its final path.
+    ///
+    /// # Errors
+    /// If the path is in use by now, or the rename fails; nothing is left behind then.
+    pub fn finish(self) -> Result<Cluster, InitError> {
+        rename_onto(&self.unfinished.folder, &self.folder)?;
+        Ok(Cluster { folder: self.folder, config: self.unfinished.config })
     }
 }
 
@@ -237,31 +293,9 @@ impl Cluster {
         options: &InitOptions,
         fill: impl FnOnce(&Self) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let folder = absolute(folder).map_err(InitError::File)?;
-        let (_scratch, unfinished) = Self::unfinished(&folder, options)?;
-        fill(&unfinished)?;
-        rename_onto(&unfinished.folder, &folder)?;
-        Ok(Cluster { folder, config: unfinished.config })
-    }
-
-    /// Creates the cluster for `folder` in a temporary folder next to it.
-    fn unfinished(folder: &Path, options: &InitOptions) -> Result<(TempDir, Self), InitError> {
-        refuse_used(folder)?;
-        let cluster_id = random_cluster_id()?;
-        let text = options.config_text(cluster_id, &folder.join(CONFIG_FILE))?;
-        let config = Config::parse(&text, &folder.join(CONFIG_FILE)).map_err(InitError::Options)?;
-
-        let parent = folder.parent().ok_or_else(|| InitError::NotEmpty { folder: folder.to_owned() })?;
-        durable::create_folder(parent)?;
-        // Use a sibling folder, so that the rename stays within one file system. The temporary folder is
-        // private, because keys are created in it.
-        let scratch = tempfile::Builder::new()
-            .prefix(".mend-init-")
-            .tempdir_in(parent)
-            .map_err(cannot("create a temporary folder in", parent))?;
-        let unfinished = Cluster { folder: scratch.path().join("cluster"), config };
-        unfinished.write_all(&text)?;
-        Ok((scratch, unfinished))
+        let new = NewCluster::begin(folder, options)?;
+        fill(&new.unfinished)?;
+        Ok(new.finish()?)
     }
 
     /// Opens a cluster folder. [`identity`](Self::identity) loads the certificates of members.
@@ -404,6 +438,16 @@ impl Cluster {
         self.issue_by(&authority, role, lifetime)
     }
 
+    /// Completes the replacement of a member's certificate and key, if [`issue`](Self::issue) was
+    /// interrupted. Returns whether the key has changed.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn finish_issue(&self, role: &Role) -> Result<bool, FileError> {
+        let (certificate, key) = (self.certificate(role), self.key(role));
+        Pair { certificate: &certificate, key: &key }.finish()
+    }
+
     /// Lists all members with a certificate in this folder.
     pub fn members(&self) -> Vec<Role> {
         let named = |folder: &str, role: fn(Name) -> Role| -> Vec<Role> {
@@ -524,7 +568,8 @@ impl Cluster {
         lifetime: Option<Duration>,
     ) -> Result<(), IssueError> {
         durable::create_folder(&self.role_folder(role))?;
-        authority.issue(role, lifetime, &self.certificate(role), &self.key(role))
+        let (certificate, key) = (self.certificate(role), self.key(role));
+        authority.issue(role, lifetime, Pair { certificate: &certificate, key: &key })
     }
 
     /// Locks the configuration for changes; dropping the result releases the lock.

@@ -2,6 +2,7 @@
 //! renewal, configurations that were already handed out present the new certificate as well.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -9,7 +10,7 @@ use std::time::SystemTime;
 use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
@@ -17,7 +18,8 @@ use rustls::version::TLS13;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
 
 use crate::durable::{self, FileError};
-use crate::expiry::{expiry, is_expired, is_not_yet_valid};
+use crate::expiry::{Distrust, expiry, is_expired, is_not_yet_valid};
+use crate::pair::Pair;
 use crate::{Role, peer_role};
 
 /// The identity of this process: its role, and the TLS configurations that prove the role to other members.
@@ -108,9 +110,12 @@ impl IdentityError {
 
 /// Returns why a certificate is not accepted, and the operator's next step.
 fn cause_and_remedy(error: &rustls::Error) -> &'static str {
-    match is_not_yet_valid(error) {
-        true => "it is not valid yet: check this machine's clock",
-        false => "it has expired or belongs to another cluster; issue a new certificate",
+    if is_not_yet_valid(error) {
+        return "it is not valid yet: check this machine's clock";
+    }
+    match is_expired(error) {
+        true => "it has expired: check this machine's clock; if it is right, issue a new certificate",
+        false => "it belongs to another cluster; issue a new certificate",
     }
 }
 
@@ -169,7 +174,6 @@ impl Identity {
         let roots = Arc::new(load_roots(authority)?);
         let pem = read(certificate)?;
         let chain = certificates_in(certificate, &pem)?;
-        let private_key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| damaged(key, e))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
 
         let accepts_peers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
@@ -194,7 +198,7 @@ impl Identity {
             .build()
             .map_err(|error| damaged(authority, error))?;
         let expires = expiry(&chain[0]).ok_or_else(|| damaged(certificate, "it has no date"))?;
-        let certified = CertifiedKey::from_der(chain, private_key, &provider).map_err(mismatch)?;
+        let certified = Pair { certificate, key }.load(&chain, &provider)?;
         let presented = Presented { key: Arc::new(certified), pem, expires };
         let current = Arc::new(Current(RwLock::new(presented)));
         let server = |provider: &Arc<CryptoProvider>| {
@@ -244,8 +248,8 @@ impl Identity {
     /// they have changed. The trusted authorities stay as loaded.
     ///
     /// # Errors
-    /// As [`load`](Self::load); the identity is then unchanged. While the files are being replaced, the
-    /// certificate and the key may briefly not match; this is an error too.
+    /// As [`load`](Self::load); the identity is then unchanged. If the files are being copied from another
+    /// machine, the certificate and the key may briefly not match; this is an error too.
     pub fn refresh(&self) -> Result<bool, IdentityError> {
         let Files { authority, certificate, key } = &*self.files;
         if read(certificate)? == self.current.get().pem {
@@ -259,6 +263,11 @@ impl Identity {
     /// Returns the expiry time of the certificate.
     pub fn expires(&self) -> SystemTime {
         self.current.get().expires
+    }
+
+    /// Returns the reason why one side rejected the other's certificate in a handshake with this error.
+    pub fn distrust(&self, error: &io::Error) -> Distrust {
+        Distrust::of(error, self.expires(), SystemTime::now())
     }
 
     /// Returns the role of this process.
@@ -355,23 +364,26 @@ fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Identi
     certificates_in(path, &read(path)?)
 }
 
-fn certificates_in(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+pub(crate) fn certificates_in(
+    path: &Path,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let certificates: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|e| damaged(path, e))?;
     if certificates.is_empty() { Err(damaged(path, "it contains no certificate")) } else { Ok(certificates) }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
     match durable::read(path) {
         Ok(text) => Ok(text.into_bytes()),
-        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
             Err(IdentityError::Missing { path: path.to_owned() })
         }
         Err(error) => Err(error.into()),
     }
 }
 
-fn damaged(path: &Path, reason: impl fmt::Display) -> IdentityError {
+pub(crate) fn damaged(path: &Path, reason: impl fmt::Display) -> IdentityError {
     IdentityError::Damaged { path: path.to_owned(), reason: reason.to_string() }
 }
 
@@ -380,7 +392,7 @@ fn damaged(path: &Path, reason: impl fmt::Display) -> IdentityError {
 ///
 /// With TLS 1.3, the accepting side checks the certificate after the dialling side's handshake is complete.
 /// The errors of the first read or write are therefore relevant, too.
-pub fn is_certificate_refused(error: &std::io::Error) -> bool {
+pub fn is_certificate_refused(error: &io::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {

@@ -35,6 +35,7 @@ mod helper_settings;
 mod identity;
 mod name;
 mod network;
+mod pair;
 mod quantity;
 mod repair_after;
 mod role;
@@ -47,8 +48,8 @@ pub use config::{
     ParseClusterIdError, parse_block_size,
 };
 pub use durable::FileError;
-pub use expiry::{RENEW_WITHIN, expiry, is_certificate_expired, is_certificate_not_yet_valid};
-pub use folder::{AddHelperError, Cluster, InitError, InitOptions, OpenError, RemoveHelperError};
+pub use expiry::{Distrust, RENEW_WITHIN, expiry};
+pub use folder::{AddHelperError, Cluster, InitError, InitOptions, NewCluster, OpenError, RemoveHelperError};
 pub use helper_settings::HelperSettings;
 pub use identity::{Identity, IdentityError, is_certificate_refused};
 pub use name::{Name, ParseNameError};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cluster::{
     AddHelperError, Cluster, ConfigError, HelperConfig, IdentityError, InitError, InitOptions, IssueError,
-    OpenError, Role,
+    NewCluster, OpenError, Role,
 };
 use tempfile::TempDir;
 
@@ -128,6 +128,24 @@ fn files_that_init_is_told_to_add_appear_with_the_folder() {
 }
 
 #[test]
+fn a_new_cluster_appears_when_it_is_finished_or_not_at_all() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("demo");
+    let begin = || {
+        let mut new = NewCluster::begin(&folder, &small()).unwrap();
+        new.unfinished().add_helper(helper("more", "127.0.0.1:7499")).unwrap();
+        assert!(new.folder() == folder && !folder.exists());
+        new
+    };
+    drop(begin());
+    assert_eq!(entries(scratch.path()), Vec::<String>::new());
+    let cluster = begin().finish().unwrap();
+    assert_eq!((cluster.folder(), cluster.config().helpers.len()), (&*folder, 3));
+    assert_eq!(Cluster::open(&folder).unwrap().config(), cluster.config());
+    assert_eq!(entries(scratch.path()), ["demo"]);
+}
+
+#[test]
 fn init_on_every_interface_advertises_a_host() {
     let scratch = tempfile::tempdir().unwrap();
     let options = InitOptions {
@@ -213,6 +231,27 @@ fn identities_that_would_fail_a_handshake_fail_to_load() {
         let error = cluster.identity(&h2).unwrap_err();
         assert!(matches!(error, IdentityError::Damaged { .. }), "{error}");
     }
+}
+
+#[test]
+fn an_interrupted_replacement_of_a_certificate_is_undone_or_completed() {
+    let (_scratch, cluster) = init();
+    let h1 = role("h1");
+    let (key, new_key) = (cluster.key(&h1), cluster.role_folder(&h1).join("key.new.pem"));
+    let old = fs::read(&key).unwrap();
+
+    fs::copy(cluster.key(&role("h2")), &new_key).unwrap(); // The certificate was not replaced yet.
+    cluster.identity(&h1).unwrap();
+    assert!(!cluster.finish_issue(&h1).unwrap() && !new_key.exists());
+
+    cluster.issue(&h1).unwrap();
+    assert!(!new_key.exists());
+    fs::rename(&key, &new_key).unwrap(); // The key was not replaced yet.
+    fs::write(&key, old).unwrap();
+    cluster.identity(&h1).unwrap();
+    assert!(cluster.finish_issue(&h1).unwrap() && !new_key.exists());
+    cluster.identity(&h1).unwrap();
+    assert!(!cluster.finish_issue(&h1).unwrap());
 }
 
 #[test]

@@ -189,6 +189,7 @@ fn hello(name: &str, disk: &BTreeMap<BlockId, u64>) -> FromNode {
         rates: repair::StatedRates::default(),
         blocks: disk.iter().map(|(id, &bytes)| HeldBlock { id: id.clone(), bytes }).collect(),
         more: false,
+        incomplete: None,
         free_bytes: 1 << 30,
     }
 }

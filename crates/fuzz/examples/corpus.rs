@@ -143,6 +143,7 @@ fn from_node() -> Vec<FromNode> {
             blocks: held(),
             free_bytes: 1 << 40,
             more: false,
+            incomplete: Some("no answer from the disk of /data/2".into()),
         },
         FromNode::RegisterClient { version: VERSION, bandwidth: None, rack: None },
         FromNode::Pong { free_bytes: 0, tasks: 3, write_problem: None },

@@ -9,11 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use cluster::{
     Address, Bandwidth, Cluster, ClusterId, HelperConfig, Identity, LimitsConfig, RENEW_WITHIN, Role,
-    is_certificate_expired, is_certificate_not_yet_valid,
 };
 use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
 use repair::{Caps, Rates, StatedRates};
-use store_api::{BlockError, Blocks};
+use store_api::{BlockError, BlockList, Blocks};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
@@ -208,7 +207,7 @@ impl Daemon {
                 Ok(()) => waiting = Waiting::default(),
                 Err(error) if waiting.is_worthwhile(&error) => {
                     waiting.say(&error);
-                    if is_outside_validity(&error) {
+                    if outside_validity(&error).is_some() {
                         tokio::time::sleep(RENEWAL_EVERY).await;
                         refresh_aside(&self.options.identity).await;
                     }
@@ -223,7 +222,7 @@ impl Daemon {
         let (reports, outgoing) = outbox();
         self.write_checks.check_before_registering(&self.options.blocks).await;
         let removals = self.removals.next_connection().await;
-        let hello = self.hello().await?;
+        let (hello, silent) = self.hello().await?;
         let mut session =
             Session::open(&self.options.coordinator, &self.options.identity, hello, outgoing).await?;
         let helper = match self.options.identity.role() {
@@ -241,15 +240,23 @@ impl Daemon {
         let queries = Queries::new(blocks, reports, engine.clone(), write_checks, removals);
         queries.handle(ToNode::Ping); // Tells at once what the coordinator would ask for within a second.
         while let Some(message) = session.incoming.recv().await {
-            if self.write_checks.hangs() {
-                break; // The coordinator sends pings, so this is noticed soon.
+            // The coordinator sends pings, so this is noticed soon.
+            if self.write_checks.hangs() || self.options.blocks.silent_folders() != silent {
+                break;
             }
             if let Some(message) = engine.handle(message) {
                 queries.handle(message);
             }
         }
+        let now_silent = self.options.blocks.silent_folders();
         match self.write_checks.hangs() {
             true => tracing::error!("the disk hangs; leaving the coordinator, and dropping its jobs"),
+            false if now_silent != silent => {
+                tracing::error!(
+                    folders = %now_silent.join(", "),
+                    "other folders than before do not answer; registering again, and dropping all jobs"
+                );
+            }
             false => tracing::warn!("lost the connection to the coordinator; dropping its jobs"),
         }
         engine.forget_all();
@@ -257,12 +264,15 @@ impl Daemon {
     }
 
     /// Returns the messages that register the helper and list its blocks; long lists need several messages.
-    async fn hello(&self) -> Result<Vec<FromNode>, DaemonError> {
+    /// Also returns the folders that do not answer. Their blocks are not listed.
+    async fn hello(&self) -> Result<(Vec<FromNode>, Vec<String>), DaemonError> {
         let blocks = self.options.blocks.clone();
-        let listing =
-            blocking(move || Ok::<_, BlockError>((control::parts(blocks.list()?), blocks.free_bytes()?)));
+        let listing = blocking(move || {
+            let BlockList { held, silent } = blocks.list_answering()?;
+            Ok::<_, BlockError>((control::parts(held), silent, blocks.free_bytes()?))
+        });
         tokio::pin!(listing);
-        let (held, free_bytes) = loop {
+        let (held, silent, free_bytes) = loop {
             match timeout(write_checks::WARN_EVERY, &mut listing).await {
                 Ok(listed) => break listed?,
                 Err(_elapsed) => tracing::warn!(
@@ -280,6 +290,7 @@ impl Daemon {
             rates: self.options.rates,
             blocks,
             more,
+            incomplete: write_checks::silence(&silent),
             free_bytes,
         };
         let last = held.len() - 1;
@@ -287,7 +298,8 @@ impl Daemon {
             0 => register(blocks, at < last),
             _ => FromNode::Held { blocks, more: at < last },
         };
-        Ok(held.into_iter().enumerate().map(message).collect())
+        let messages = held.into_iter().enumerate().map(message).collect();
+        Ok((messages, silent))
     }
 }
 
@@ -311,7 +323,7 @@ impl Waiting {
                 self.refused = None;
                 true
             }
-            error if is_outside_validity(error) => {
+            error if outside_validity(error).is_some() => {
                 self.refused = None;
                 true // A renewed certificate is loaded without a restart, and a wrong clock is set right.
             }
@@ -327,7 +339,7 @@ impl Waiting {
 
     /// Logs the problem if it differs from the problem that was logged last.
     fn say(&mut self, error: &DaemonError) {
-        let hint = if is_not_yet_valid(error) { "; check this machine's clock" } else { "" };
+        let hint = outside_validity(error).map(|hint| format!("; {hint}")).unwrap_or_default();
         let text = format!("{error}{hint}");
         if self.said.as_ref() != Some(&text) {
             tracing::warn!("{text}; trying again");
@@ -336,20 +348,11 @@ impl Waiting {
     }
 }
 
-/// Whether our certificate or the coordinator's has expired or is not valid yet.
-fn is_outside_validity(error: &DaemonError) -> bool {
-    certificate_fault(error)
-        .is_some_and(|source| is_certificate_expired(source) || is_certificate_not_yet_valid(source))
-}
-
-/// Whether the coordinator's certificate is not valid yet by the clock of this machine.
-fn is_not_yet_valid(error: &DaemonError) -> bool {
-    certificate_fault(error).is_some_and(is_certificate_not_yet_valid)
-}
-
-fn certificate_fault(error: &DaemonError) -> Option<&io::Error> {
+/// Returns the operator's next step if our certificate or the coordinator's is not valid now by one of the
+/// clocks.
+fn outside_validity(error: &DaemonError) -> Option<&'static str> {
     match error {
-        DaemonError::Session(ConnectError::Untrusted { source, .. }) => Some(source),
+        DaemonError::Session(ConnectError::Untrusted { distrust, .. }) => distrust.next_step(),
         _ => None,
     }
 }
@@ -403,5 +406,73 @@ struct AbortOnDrop(tokio::task::JoinHandle<()>);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::InitOptions;
+    use repair::{BlockId, Digest, LocalBlock, Sink};
+    use store_api::{BlockReader, Delivery, Gate, Sinks, Sources};
+
+    use super::*;
+
+    /// A store with a folder that answers and one whose disk hangs.
+    struct HalfSilent;
+
+    impl Sources for HalfSilent {
+        fn open(&self, _: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+            unreachable!("no block is read")
+        }
+    }
+
+    impl Sinks for HalfSilent {
+        fn deliver(&self, _: &Sink) -> Result<Delivery, BlockError> {
+            unreachable!("no block is stored")
+        }
+    }
+
+    impl Blocks for HalfSilent {
+        fn verify(&self, _: &BlockId, _: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+            unreachable!("no block is verified")
+        }
+
+        fn remove(&self, _: &BlockId) -> Result<bool, BlockError> {
+            unreachable!("no block is removed")
+        }
+
+        fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+            Err(BlockError::Hangs { path: "/d2".to_owned() })
+        }
+
+        fn list_answering(&self) -> Result<BlockList, BlockError> {
+            let held = vec![HeldBlock { id: BlockId("a".to_owned()), bytes: 1 }];
+            Ok(BlockList { held, silent: self.silent_folders() })
+        }
+
+        fn silent_folders(&self) -> Vec<String> {
+            vec!["/d2".to_owned()]
+        }
+
+        fn free_bytes(&self) -> Result<u64, BlockError> {
+            Ok(7)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_helper_registers_although_a_disk_hangs_and_names_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let options = InitOptions { helpers: 1, first_helper_port: 0, ..InitOptions::default() };
+        let cluster = Cluster::init(&scratch.path().join("cluster"), &options).unwrap();
+        let helper = &cluster.config().helpers[0];
+        let identity = cluster.identity(&Role::Helper(helper.name.clone())).unwrap();
+        let options = DaemonOptions::new(&cluster, helper, identity, Arc::new(HalfSilent));
+        let daemon = Daemon::bind(options).await.unwrap();
+        let (messages, silent) = daemon.hello().await.unwrap();
+        let [FromNode::RegisterHelper { blocks, incomplete, .. }] = &messages[..] else {
+            panic!("{messages:?}")
+        };
+        assert_eq!((blocks.len(), &silent[..]), (1, &["/d2".to_owned()][..]));
+        assert_eq!(incomplete.as_deref(), Some("no answer from the disk of /d2"));
     }
 }

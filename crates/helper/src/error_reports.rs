@@ -12,8 +12,10 @@ pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
         BlockError::Corrupt { detail, .. } | BlockError::Other { detail, .. } => {
             BlockProblem::Corrupt(detail.clone())
         }
-        // The check was abandoned or the disk unmounted, which proves nothing about the block.
-        BlockError::GivenUp(_) | BlockError::Unmounted { .. } => BlockProblem::Unavailable(error.to_string()),
+        // The check was abandoned, or the disk is unmounted or hangs, which proves nothing about the block.
+        BlockError::GivenUp(_) | BlockError::Unmounted { .. } | BlockError::Hangs { .. } => {
+            BlockProblem::Unavailable(error.to_string())
+        }
         BlockError::Io { source, .. } if is_of_the_machine(source) => {
             BlockProblem::Unavailable(error.to_string())
         }

@@ -19,7 +19,7 @@ use crate::outbox::Reports;
 use crate::port_rates::PortRates;
 use crate::removals::ConnectionRemovals;
 use crate::traffic::Purpose;
-use crate::write_checks::{Writable, WriteChecks, is_full};
+use crate::write_checks::{Writable, WriteChecks, is_full, silence};
 
 /// The maximum number of whole blocks scrubbed at the same time.
 const VERIFIES_AT_ONCE: usize = 2;
@@ -105,7 +105,8 @@ impl Queries {
         let (tasks, answering) = (self.engine.jobs(), self.answering.clone());
         let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
         let write_problem = match self.write_checks.look(&self.blocks, Instant::now()) {
-            Writable::Yes => None,
+            // While a disk hangs, the store cannot tell whether a new block would be a second copy.
+            Writable::Yes => silence(&self.blocks.silent_folders()),
             Writable::No(problem) => Some(problem),
             Writable::Hangs => return answering.store(false, Ordering::Relaxed),
         };

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
-use cluster::{Address, Identity, Role, is_certificate_refused};
+use cluster::{Address, Distrust, Identity, Role, is_certificate_refused};
 use repair::NodeId;
 use repair::wire::control::{self, ControlError, FromNode, ToNode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -51,10 +51,12 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The other end is not this cluster's coordinator, or rejects our certificate.
-    #[error("{address} is not the coordinator of this cluster, or does not accept our certificate: {source}")]
+    #[error("{address} {distrust}: {source}")]
     Untrusted {
         /// The address that was dialled.
         address: Address,
+        /// The reason.
+        distrust: Distrust,
         /// The error reported by TLS.
         source: io::Error,
     },
@@ -98,11 +100,11 @@ impl Session {
     ) -> Result<Self, ConnectError> {
         let stream = timeout(CONNECT_LIMIT, connect(address, identity))
             .await
-            .unwrap_or_else(|_| Err(failed(address, silent(CONNECT_LIMIT))))?;
+            .unwrap_or_else(|_| Err(failed(address, identity, silent(CONNECT_LIMIT))))?;
         let (reader, writer) = tokio::io::split(stream);
         let mut reader = Reader { stream: reader, buffer: Vec::new() };
         let (node, writer) = register(&mut reader, writer, hello).await.map_err(|end| match end {
-            End::Io(source) => failed(address, source),
+            End::Io(source) => failed(address, identity, source),
             End::Refused { reason, passing } => ConnectError::Refused { reason, passing },
             End::Message(error) => protocol(address, error.to_string()),
             End::Other(message) => {
@@ -118,8 +120,8 @@ impl Session {
 /// Presents our current certificate to the coordinator, on a connection that ends after the handshake.
 pub(crate) async fn show_certificate(address: &Address, identity: &Identity) -> Result<(), ConnectError> {
     let shown = timeout(CONNECT_LIMIT, connect(address, identity)).await;
-    let mut stream = shown.unwrap_or_else(|_| Err(failed(address, silent(CONNECT_LIMIT))))?;
-    patient(stream.shutdown()).await.map_err(|source| failed(address, source))
+    let mut stream = shown.unwrap_or_else(|_| Err(failed(address, identity, silent(CONNECT_LIMIT))))?;
+    patient(stream.shutdown()).await.map_err(|source| failed(address, identity, source))
 }
 
 /// Why a connection did not become a session.
@@ -140,10 +142,10 @@ impl From<ReceiveError> for End {
 }
 
 /// Classifies the failure of a connection or handshake.
-fn failed(address: &Address, source: io::Error) -> ConnectError {
+fn failed(address: &Address, identity: &Identity, source: io::Error) -> ConnectError {
     let address = address.clone();
     match is_certificate_refused(&source) {
-        true => ConnectError::Untrusted { address, source },
+        true => ConnectError::Untrusted { address, distrust: identity.distrust(&source), source },
         false => ConnectError::Unreachable { address, source },
     }
 }
@@ -163,7 +165,7 @@ async fn connect(address: &Address, identity: &Identity) -> Result<TlsStream<Tcp
     TlsConnector::from(identity.client_config())
         .connect(Role::Coordinator.server_name(), stream)
         .await
-        .map_err(|source| failed(address, source))
+        .map_err(|source| failed(address, identity, source))
 }
 
 type Writer = WriteHalf<TlsStream<TcpStream>>;

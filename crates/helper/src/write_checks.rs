@@ -120,6 +120,11 @@ impl State {
     }
 }
 
+/// Returns the problem of a store in which these folders do not answer; `None` if there are none.
+pub(crate) fn silence(silent: &[String]) -> Option<String> {
+    (!silent.is_empty()).then(|| format!("no answer from the disk of {}", silent.join(", ")))
+}
+
 /// Whether the disk is full. This is no problem of the disk; the coordinator knows the free space.
 pub(crate) fn is_full(error: &BlockError) -> bool {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};

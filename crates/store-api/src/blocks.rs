@@ -83,6 +83,12 @@ pub enum BlockError {
         /// The reason for this conclusion.
         why: String,
     },
+    /// The disk hangs: an operation on it has not ended for a long time. This proves nothing about any block.
+    #[error("{path}: the disk does not answer; check it, and the network if it is remote")]
+    Hangs {
+        /// The folder on the disk.
+        path: String,
+    },
     /// The operating system reports an error.
     #[error("{path}: {source}")]
     Io {
@@ -137,6 +143,15 @@ pub enum ProcessError {
     },
 }
 
+/// A list of blocks that may be incomplete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockList {
+    /// The committed blocks, sorted by name, except those in `silent`.
+    pub held: Vec<HeldBlock>,
+    /// The folders whose disks hang. It is not known which blocks they hold.
+    pub silent: Vec<String>,
+}
+
 /// The blocks on one node, as a helper uses a store.
 pub trait Blocks: Sources + Sinks {
     /// Reads a whole block and its checksums from the medium and compares them; `gate` limits the rate.
@@ -155,7 +170,8 @@ pub trait Blocks: Sources + Sinks {
     }
 
     /// Whether another folder of blocks is now at the path of the folder that was opened, for example because
-    /// a disk was mounted there. The blocks must then be opened again. May block.
+    /// a disk was mounted there, or a folder can be used again that was left out. The blocks must then be
+    /// opened again. May block.
     fn is_displaced(&self) -> bool {
         false
     }
@@ -171,6 +187,20 @@ pub trait Blocks: Sources + Sinks {
     /// # Errors
     /// [`BlockError::Io`].
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError>;
+
+    /// Like [`list`](Self::list), but omits the blocks in folders whose disks hang. For a store with several
+    /// folders, of which at least one must answer.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    fn list_answering(&self) -> Result<BlockList, BlockError> {
+        Ok(BlockList { held: self.list()?, silent: Vec::new() })
+    }
+
+    /// Returns the folders whose disks hang now. Never waits.
+    fn silent_folders(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Describes a block: its digest, plus its stripe and index if the store keeps a label for each block.
     ///

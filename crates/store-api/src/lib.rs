@@ -33,7 +33,7 @@ mod stripes;
 mod unproven;
 mod writes;
 
-pub use blocks::{BlockError, BlockReader, Blocks, ProcessError};
+pub use blocks::{BlockError, BlockList, BlockReader, Blocks, ProcessError};
 pub use digest::{BlockHash, DIGEST_KIND};
 pub use ends::{
     BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, ReadBack, Sinks, Sources,

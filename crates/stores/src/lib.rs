@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use attached::{Attached, Kind, KindError};
+use attached::{Attached, Findings, Kind, KindError};
 use clap::ArgMatches;
 use cluster::{Cluster, HelperConfig, OwnRepair, Role};
 use dir::{DirBlocks, DirCatalog};
@@ -86,15 +86,16 @@ pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks
 /// Attaches to a running system: creates a cluster folder with empty records.
 ///
 /// # Errors
-/// [`KindError`].
+/// [`KindError`]; no folder is created then.
 pub async fn attach(
     kind: &dyn Kind,
     folder: Option<PathBuf>,
     args: &ArgMatches,
-) -> Result<Attached, KindError> {
-    let attached = kind.attach(folder, args).await?;
-    create(&attached.cluster)?;
-    Ok(attached)
+) -> Result<Findings, KindError> {
+    let Attached { mut cluster, findings } = kind.attach(folder, args).await?;
+    create(cluster.unfinished())?;
+    cluster.finish()?;
+    Ok(findings)
 }
 
 /// Creates the empty records of a new cluster. A coordinator never does this: if the records were lost, empty

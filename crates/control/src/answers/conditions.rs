@@ -143,6 +143,15 @@ impl<'a> Answers<'a> {
         !self.facts.nodes.settled || self.facts.stripes.news.unlisted().is_some()
     }
 
+    /// Returns the helpers that have not listed all of their blocks, with the reasons.
+    pub(crate) fn incomplete_helpers(self) -> Vec<(String, String)> {
+        let nodes = &self.facts.nodes;
+        let why = |node: NodeId| Some((nodes.name(node), nodes.registry.incomplete(node)?.to_owned()));
+        let mut helpers: Vec<(String, String)> = nodes.live_helpers().filter_map(why).collect();
+        helpers.sort_by(|a, b| views::natural(&a.0, &b.0));
+        helpers
+    }
+
     /// Determines the present conditions that are certain.
     pub(crate) fn findings(self) -> Result<Vec<Finding>, RequestError> {
         let census = self.census()?;
@@ -225,10 +234,7 @@ fn stripe_findings(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> 
     if let Some(misplaced) = found.iter_mut().find(|finding| finding.code == ConditionCode::Misplaced) {
         misplaced.details.extend(answers.misplaced_advice(census));
     }
-    if let Some(text) = unheard::text(answers.facts) {
-        let names = unheard::names(answers.facts);
-        found.push(Finding::about(ConditionCode::Incomplete, &names, text).with_word("INCOMPLETE"));
-    }
+    found.extend(incomplete_finding(answers));
     if let Some(text) = answers.scrub.proof.words(census.stripes) {
         let left = answers.scrub.proof.left() as u64;
         found.push(
@@ -238,6 +244,27 @@ fn stripe_findings(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> 
         );
     }
     found
+}
+
+/// Finds helpers whose blocks are not all known: they have not registered since the catalog was replaced, or
+/// could not list all of their blocks.
+fn incomplete_finding(answers: Answers<'_>) -> Option<Finding> {
+    let mut names = unheard::names(answers.facts);
+    let mut texts: Vec<String> = unheard::text(answers.facts).into_iter().collect();
+    let partial = answers.incomplete_helpers();
+    let partial_names: Vec<String> = partial.iter().map(|(name, _)| name.clone()).collect();
+    if !partial.is_empty() {
+        texts.push(format!("the state of some blocks is unknown on {}", list(&partial_names)));
+    }
+    names.extend(partial_names);
+    let detail = |(name, why): (String, String)| {
+        format!("{name}: {why}, so the state of the blocks there is unknown; check the disk")
+    };
+    (!names.is_empty()).then(|| {
+        Finding::about(ConditionCode::Incomplete, &names, texts.join("; "))
+            .with_word("INCOMPLETE")
+            .with_details(partial.into_iter().map(detail))
+    })
 }
 
 /// Returns sentences about the repair of lost blocks.

@@ -238,7 +238,8 @@ impl<'a> Answers<'a> {
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);
         let unjudged = self.facts.stripes.unjudged.count_on((self.facts.nodes, self.facts.base), &nodes);
-        let is_known = unjudged == 0 && view.unreadable_now == 0;
+        let incomplete: Vec<String> = self.incomplete_helpers().into_iter().map(|(name, _)| name).collect();
+        let is_known = unjudged == 0 && view.unreadable_now == 0 && incomplete.is_empty();
         view.safe = view.unreadable == 0 && view.contradictory == 0 && is_known && is_left;
         let doubt = contradictions::words(view.contradictory, view.stripes);
         let them = list(&view.nodes);
@@ -252,6 +253,9 @@ impl<'a> Answers<'a> {
             ),
             (false, _) if view.unreadable == 0 && doubt.is_some() => {
                 format!("NOT OK to stop {them}: {}", doubt.unwrap_or_default())
+            }
+            (false, _) if view.unreadable == 0 && !incomplete.is_empty() => {
+                format!("NOT OK to stop {them}: the state of some blocks is unknown on {}", list(&incomplete))
             }
             (false, Some(survives)) if view.unreadable == 0 => format!(
                 "NOT OK to stop {them}: all {} with blocks there stay readable, but some stripes {}",

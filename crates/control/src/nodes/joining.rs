@@ -35,6 +35,7 @@ pub(crate) struct Hello {
     pub(crate) rack: Option<String>,
     pub(crate) rates: StatedRates,
     pub(crate) blocks: Vec<HeldBlock>,
+    pub(crate) incomplete: Option<String>,
     pub(crate) free_bytes: u64,
 }
 

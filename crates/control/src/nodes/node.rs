@@ -39,6 +39,14 @@ pub(crate) struct Session {
     pub unproven: Option<Unproven>,
     /// Why the helper cannot store blocks, if it has found that.
     pub write_problem: Option<String>,
+    /// Why the helper has not listed all of its blocks; `None` if it has.
+    pub incomplete: Option<String>,
+}
+
+impl Session {
+    pub(super) fn new(connection: ConnectionId) -> Self {
+        Self { connection, unproven: None, write_problem: None, incomplete: None }
+    }
 }
 
 /// Whether a disconnected node belongs to the cluster.
@@ -80,7 +88,7 @@ impl Node {
     /// If the node is up or being removed; admission refuses both.
     pub(super) fn connect(&mut self, connection: ConnectionId) -> Option<Outage> {
         assert!(!self.is_up() && !self.is_being_forgotten(), "{} cannot connect", self.name);
-        let up = Lifecycle::Up(Session { connection, unproven: None, write_problem: None });
+        let up = Lifecycle::Up(Session::new(connection));
         match std::mem::replace(&mut self.lifecycle, up) {
             Lifecycle::Down { outage, .. } => outage,
             Lifecycle::Up(_) => None,

@@ -137,9 +137,21 @@ impl Registry {
         self.nodes.get(&node).is_some_and(Node::is_being_forgotten)
     }
 
-    /// Whether a helper has returned and not yet described its blocks.
+    /// Whether a helper has returned and not yet described its blocks, or has not listed all of them.
     pub(crate) fn is_unproven(&self, node: NodeId) -> bool {
-        self.session(node).is_some_and(|session| session.unproven.is_some())
+        self.session(node).is_some_and(|session| session.unproven.is_some() || session.incomplete.is_some())
+    }
+
+    /// Records why a helper that has just connected has not listed all of its blocks.
+    pub(crate) fn note_incomplete(&mut self, node: NodeId, why: Option<String>) {
+        if let Some(session) = self.session_mut(node) {
+            session.incomplete = why;
+        }
+    }
+
+    /// Returns why a helper has not listed all of its blocks; `None` if it has.
+    pub(crate) fn incomplete(&self, node: NodeId) -> Option<&str> {
+        self.session(node)?.incomplete.as_deref()
     }
 
     /// Records whether a helper can store blocks, and if not, why.

@@ -179,13 +179,14 @@ impl Control {
                     rates,
                     blocks,
                     free_bytes,
+                    incomplete,
                     more: _,
                 },
             ) => {
                 check_version(version)?;
                 self.base.check_cluster(&cluster_id)?;
                 check_rack(rack.as_deref())?;
-                let hello = Hello { address, rack, rates, blocks, free_bytes };
+                let hello = Hello { address, rack, rates, blocks, incomplete, free_bytes };
                 self.admit_helper(connection, role, name.as_str(), hello)
             }
             (
@@ -252,6 +253,7 @@ impl Control {
         self.nodes.lay_links(&self.base);
         self.stripes.inventory.add(node);
         let outage = self.nodes.connect_helper(node, connection);
+        self.nodes.registry.note_incomplete(node, hello.incomplete.clone());
         self.welcome(node);
         if let Some(outage) = outage {
             // Before the end of the start-up phase, helpers do not count as absent, so the history gets no
@@ -262,7 +264,7 @@ impl Control {
         if !self.stripes.news.keep(node, &hello.blocks) {
             self.stripes.compare(outer_facts!(self), node, &hello.blocks, &mut self.out);
         }
-        if self.base.store.trusts_lists() {
+        if self.base.store.trusts_lists() && hello.incomplete.is_none() {
             lose_unlisted(&mut self.jobs, &self.stripes, node, &hello.blocks);
         }
         self.check_returned(node);

@@ -64,12 +64,13 @@ impl Stripes {
     ) {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
         let (mut news, mut again, mut missing) = (Vec::new(), BTreeSet::new(), 0);
+        let is_complete = outer.base.store.trusts_lists() && outer.nodes.registry.incomplete(node).is_none();
         for (stripe, index) in self.picture.blocks_of(node) {
             let record = self.picture.stripe(&stripe).expect("listed stripes exist");
             let block = &record.blocks[usize::from(index.0)];
             let known = self.unrecorded.latest(block, node).unwrap_or(block.state);
             let state = match held.get(&block.id) {
-                None if !outer.base.store.trusts_lists() => {
+                None if !is_complete => {
                     again.insert((stripe, index));
                     continue;
                 }

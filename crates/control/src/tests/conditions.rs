@@ -3,7 +3,7 @@
 use views::{Condition, ConditionCode, MuteRequest, Severity};
 
 use super::*;
-use crate::commands::ScrubCommand;
+use crate::commands::{NodeCommand, ScrubCommand};
 use crate::error::ConditionError;
 
 impl TestCluster {
@@ -152,6 +152,7 @@ fn a_helper_of_another_version_is_named_while_it_tries() {
         rates: repair::StatedRates::default(),
         blocks: Vec::new(),
         more: false,
+        incomplete: None,
         free_bytes: 0,
     };
     cluster.join("x", Role::Helper("h9".parse().unwrap()), hello);
@@ -256,4 +257,37 @@ fn a_scrub_that_was_stopped_does_not_count() {
     cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     cluster.play();
     assert_eq!(cluster.condition(ConditionCode::ScrubOverdue), None);
+}
+
+/// A helper with several disks registers although one hangs, and does not list the blocks there.
+#[test]
+fn blocks_on_a_disk_that_hangs_are_neither_lost_nor_safe() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    let home = file.layout[0].stripe.blocks[0].node.clone().unwrap();
+    let register = |cluster: &mut TestCluster, why: Option<&str>| {
+        let mut partial = hello(&home, &BTreeMap::new());
+        if let FromNode::RegisterHelper { incomplete, .. } = &mut partial {
+            *incomplete = why.map(str::to_owned);
+        }
+        cluster.kill(&home);
+        cluster.join(&home, helper_role(&home), partial);
+    };
+    register(&mut cluster, Some("no answer from the disk of /d2"));
+    cluster.play();
+    let status = cluster.status();
+    assert_eq!((status.stripes.intact, status.damage.lost_lately.len()), (1, 0), "{}", status.summary);
+    assert!(status.summary.starts_with("INCOMPLETE"), "{}", status.summary);
+    let condition = cluster.condition(ConditionCode::Incomplete).expect("some blocks are unknown");
+    assert_eq!(condition.subjects, [home.clone()]);
+    assert!(condition.details[0].contains("no answer from the disk of /d2"), "{condition:?}");
+    let other = file.layout[0].stripe.blocks[1].node.clone().unwrap();
+    let stop = cluster.ask(|reply| NodeCommand::OkToStop(vec![other], 0, reply)).unwrap();
+    assert!(!stop.safe && stop.text.contains(&home), "{stop:?}");
+
+    cluster.kill(&home);
+    cluster.start(&home);
+    assert_eq!(cluster.condition(ConditionCode::Incomplete), None);
+    register(&mut cluster, None);
+    assert_eq!(cluster.status().stripes.intact, 0, "a complete list without the block");
 }

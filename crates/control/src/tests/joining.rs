@@ -30,6 +30,7 @@ fn foreign_members_are_refused_with_the_reason() {
         rates: repair::StatedRates::default(),
         blocks: Vec::new(),
         more: false,
+        incomplete: None,
         free_bytes: 0,
     };
     let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };

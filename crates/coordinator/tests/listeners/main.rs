@@ -123,6 +123,7 @@ impl Running {
             rates: repair::StatedRates::default(),
             blocks: Vec::new(),
             more: false,
+            incomplete: None,
             free_bytes: 1 << 30,
         }
     }

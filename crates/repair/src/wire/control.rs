@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The version of the control protocol; both ends must have the same version.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// The maximum length of a message. Messages from nodes have far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
@@ -53,6 +53,10 @@ pub enum FromNode {
         /// Whether more blocks follow in [`Held`](Self::Held).
         #[serde(default)]
         more: bool,
+        /// Why the list is incomplete: the state of a block that is not listed is unknown. `None` if the list
+        /// has all blocks.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        incomplete: Option<String>,
         /// Free space for blocks, in bytes.
         free_bytes: u64,
     },

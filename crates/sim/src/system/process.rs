@@ -123,6 +123,7 @@ impl Process {
                 rates: StatedRates::default(),
                 blocks: self.held(),
                 more: false,
+                incomplete: None,
                 free_bytes: self.free_bytes(),
             },
         }

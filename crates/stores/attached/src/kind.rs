@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use clap::{ArgMatches, Command};
-use cluster::{Cluster, HelperConfig, HelperSettings, OwnRepair};
+use cluster::{Cluster, HelperConfig, HelperSettings, NewCluster, OwnRepair};
 use store_api::{Blocks, SharedRecords, Storage};
 
 /// A kind of attached store. The store's crate implements this trait, and the table in the crate `stores`
@@ -62,10 +62,16 @@ pub fn settings_of<T: HelperSettings>(cluster: &Cluster, helper: &HelperConfig) 
 /// `mend attach` in progress.
 pub type Attaching<'a> = Pin<Box<dyn Future<Output = Result<Attached, KindError>> + 'a>>;
 
-/// The cluster folder that `mend attach` created for a running system.
+/// The cluster folder that `mend attach` creates for a running system.
 pub struct Attached {
-    /// The cluster.
-    pub cluster: Cluster,
+    /// The cluster, still without records.
+    pub cluster: NewCluster,
+    /// The findings for the operator.
+    pub findings: Findings,
+}
+
+/// What `mend attach` tells the operator.
+pub struct Findings {
     /// Findings and next steps as text for the operator.
     pub text: String,
     /// The findings and next steps as JSON.

@@ -19,7 +19,7 @@ use aside::Aside;
 pub use attach::{BesideArgs, name, options, own_address, unit};
 pub use bad_copies::{BadCopies, CopyId};
 pub use catalog::{AttachedCatalog, StartError, System};
-pub use kind::{Attached, Attaching, Kind, KindError, settings_of};
+pub use kind::{Attached, Attaching, Findings, Kind, KindError, settings_of};
 pub use ledger::{CopyState, Ledger};
 pub use service::ServiceReport;
 pub use telling::Teller;

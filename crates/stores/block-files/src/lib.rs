@@ -15,6 +15,7 @@ mod niceness;
 mod steady;
 mod stored;
 mod through;
+mod watch;
 
 pub use cached::{Wait, forget, forget_all, open_cached, read_ahead, read_exact, read_exact_cached};
 pub use chunks::read_by_chunks;
@@ -29,3 +30,4 @@ pub use niceness::yield_processors;
 pub use steady::SteadyFile;
 pub use stored::StoredBlock;
 pub use through::read_through;
+pub use watch::{DiskWatch, look_at_all, silent_folders};

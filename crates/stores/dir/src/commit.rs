@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use block_files::{StoredBlock, block_fault, fault, sync_folder};
+use block_files::{StoredBlock, block_fault, fault, remove_file, sync_folder};
 use store_api::{BlockError, OpenGate};
 
 use super::block_paths::{BlockPaths, Temporary};
@@ -43,7 +43,7 @@ pub(super) fn run(place: &BlockPaths, temporary: &Temporary) -> Result<(), Block
     let steps = if replacing { replace_steps(place, temporary) } else { create_steps(place, temporary) };
     let done = steps.iter().try_for_each(Step::run);
     if done.is_err() {
-        if replacing { undo_replace(place, temporary) } else { undo_create(place) }
+        if replacing { settle_replace(place, temporary) } else { undo_create(place) }
     }
     done
 }
@@ -84,13 +84,24 @@ fn undo_create(place: &BlockPaths) {
     let _ = fs::remove_file(&place.checksums);
 }
 
-/// Cancels the replacement by removing its intent file, if the block was not renamed yet. Otherwise the next
-/// start completes the replacement.
-fn undo_replace(place: &BlockPaths, temporary: &Temporary) {
-    if fs::exists(&temporary.block).unwrap_or(false) {
-        let _ = fs::remove_file(&temporary.intent);
-        let _ = sync_folder(&place.folder);
+/// Makes block and checksums match again after a step of a replacement failed: restores the state before the
+/// replacement if the block was not renamed yet, and otherwise gives the block its checksums.
+pub(super) fn settle_replace(place: &BlockPaths, temporary: &Temporary) {
+    match fs::exists(&temporary.block) {
+        Ok(true) => drop(fs::remove_file(&temporary.intent)),
+        Ok(false) if link_checksums(place, temporary).is_ok() => {}
+        Ok(false) => drop(fs::rename(&temporary.intent, &place.checksums)),
+        Err(_) => {} // The next start completes the replacement.
     }
+    let _ = sync_folder(&place.folder);
+}
+
+/// Gives the intent the name of the block's checksums as a second name. The rename of the block may not be
+/// durable, so a crash may bring the old block back. The intent stays, and the next start then completes the
+/// replacement.
+fn link_checksums(place: &BlockPaths, temporary: &Temporary) -> io::Result<()> {
+    fs::hard_link(&temporary.intent, &temporary.checksums)?;
+    fs::rename(&temporary.checksums, &place.checksums)
 }
 
 /// Completes the replacement that `temporary.intent` announces; called at startup.
@@ -108,7 +119,9 @@ pub(super) fn finish(place: &BlockPaths, temporary: &Temporary) -> Result<(), Bl
         }
         Err(error) => return Err(fault(&temporary.block)(error)),
     }
-    fs::rename(&temporary.intent, &place.checksums).map_err(fault(&temporary.intent))
+    fs::rename(&temporary.intent, &place.checksums).map_err(fault(&temporary.intent))?;
+    // If both are names of one file, the rename has changed nothing.
+    remove_file(&temporary.intent).map(drop)
 }
 
 fn agrees(place: &BlockPaths, checksums: &Path) -> Result<bool, BlockError> {

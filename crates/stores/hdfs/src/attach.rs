@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use attached::{Attached, BesideArgs, KindError, name, options, own_address, unit};
+use attached::{Attached, BesideArgs, Findings, KindError, name, options, own_address, unit};
 use clap::Args;
-use cluster::{Cluster, HelperConfig, Host, OwnRepair};
+use cluster::{HelperConfig, Host, NewCluster, OwnRepair};
 
 use crate::config::{Adopt, HdfsConfig, HdfsHelper, NameNodeConfig};
 use crate::{AskError, DataNode, Listing, NameNode, NameNodeSettings, Progress, Snapshots};
@@ -74,11 +74,11 @@ pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result
         return Err(KindError::new("the NameNode lists no DataNodes").unreachable());
     };
     let host = args.beside.listen.map_or_else(|| own_address(&first.address), Ok)?;
-    let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
-    cluster.set_store(store(args)?.to_table())?;
+    let mut cluster = NewCluster::begin(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
+    cluster.unfinished().set_store(store(args)?.to_table())?;
     let helpers = new_helpers(&nodes, args)?;
     for (helper, settings) in &helpers {
-        cluster.add_helper_with(helper.clone(), settings.to_table())?;
+        cluster.unfinished().add_helper_with(helper.clone(), settings.to_table())?;
     }
     let facts = serde_json::json!({
         "folder": cluster.folder(),
@@ -89,7 +89,7 @@ pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result
         "notes": notes(&nodes, &listing.snapshots),
     });
     let text = text(&cluster, &helpers, &nodes, &listing, args.no_plugin);
-    Ok(Attached { cluster, text, facts })
+    Ok(Attached { cluster, findings: Findings { text, facts } })
 }
 
 /// The time of the last progress report of a listing.
@@ -177,7 +177,7 @@ fn notes(nodes: &[DataNode], snapshots: &Snapshots) -> Vec<String> {
 }
 
 fn text(
-    cluster: &Cluster,
+    cluster: &NewCluster,
     helpers: &[(HelperConfig, HdfsHelper)],
     nodes: &[DataNode],
     listing: &Listing,

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use attached::{Attached, BesideArgs, KindError, name, options, own_address, unit};
+use attached::{Attached, BesideArgs, Findings, KindError, name, options, own_address, unit};
 use clap::Args;
-use cluster::{Cluster, HelperConfig, Host, Name, OwnRepair};
+use cluster::{HelperConfig, Host, Name, NewCluster, OwnRepair};
 
 use crate::config::{SeaweedfsConfig, SeaweedfsHelper};
 use crate::{
@@ -64,11 +64,11 @@ pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result
     let found = ask_servers(&listing, &security).await;
     let index_folders = index_folders(&args.index_folder, &found)?;
     let host = args.beside.listen.map_or_else(|| own_address(&masters[0].http()), Ok)?;
-    let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
-    cluster.set_store(store(args).to_table())?;
+    let mut cluster = NewCluster::begin(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
+    cluster.unfinished().set_store(store(args).to_table())?;
     let helpers = new_helpers(&found, &index_folders, args.base_port)?;
     for (helper, settings) in &helpers {
-        cluster.add_helper_with(helper.clone(), settings.to_table())?;
+        cluster.unfinished().add_helper_with(helper.clone(), settings.to_table())?;
     }
     let facts = serde_json::json!({
         "folder": cluster.folder(),
@@ -81,7 +81,7 @@ pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result
         "notes": notes(&found, &maintenance.scripts),
     });
     let text = text(&cluster, &helpers, &listing, &found, &maintenance.scripts);
-    Ok(Attached { cluster, text, facts })
+    Ok(Attached { cluster, findings: Findings { text, facts } })
 }
 
 async fn ask_servers(listing: &Listing, security: &Security) -> Vec<Found> {
@@ -202,7 +202,7 @@ fn notes(found: &[Found], scripts: &str) -> Vec<String> {
 }
 
 fn text(
-    cluster: &Cluster,
+    cluster: &NewCluster,
     helpers: &[(HelperConfig, SeaweedfsHelper)],
     listing: &Listing,
     found: &[Found],

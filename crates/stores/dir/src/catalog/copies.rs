@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redb::backends::FileBackend;
 use redb::{
-    Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError, TableHandle,
+    Database, Key, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
+    TableError, TableHandle,
 };
 use store_api::{CatalogError, Eras, NodeRecord, OpenError, Replaced, UNPROVEN, Unproven, names};
 use tempfile::NamedTempFile;
@@ -232,12 +233,13 @@ pub(super) fn mark_unproven(change: &Change<'_>, since: Replaced) -> Result<(), 
     change.put(QUEUE, UNPROVEN, &Unproven { since, from: None })
 }
 
-/// Checks that no coordinator has the catalog open. Ignores all other errors.
+/// Checks that no coordinator has the catalog open. Ignores all other errors. Changes nothing: the catalog
+/// that is about to be replaced is kept as it is, even if it was not closed properly.
 pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
     if !path.is_file() {
         return Ok(());
     }
-    match guard(path, || Database::open(path).map_err(|error| open_fault(path, error))) {
+    match guard(path, || ReadOnlyDatabase::open(path).map_err(|error| open_fault(path, error))) {
         Err(error @ OpenError::Locked { .. }) => Err(error),
         _ => Ok(()),
     }
@@ -355,6 +357,20 @@ mod tests {
         remove_leftovers(&catalog);
         assert!(!left.exists() && locked.path().exists() && fresh.path().exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    }
+
+    #[test]
+    fn looking_whether_a_catalog_is_in_use_does_not_change_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, crashed] = ["catalog", "crashed"].map(|name| folder.path().join(name));
+        let open = DirCatalog::create(&path, "cluster").unwrap();
+        fs::copy(&path, &crashed).unwrap(); // As a crash would leave it.
+        let before = fs::read(&crashed).unwrap();
+        assert!(matches!(check_unused(&path), Err(OpenError::Locked { .. })));
+        check_unused(&crashed).unwrap();
+        assert!(fs::read(&crashed).unwrap() == before);
+        drop(open);
+        check_unused(&path).unwrap();
     }
 
     #[test]

@@ -8,7 +8,7 @@ use store_api::BlockWriter;
 
 use super::*;
 use crate::block_paths::Temporary;
-use crate::commit::{Step, create_steps, replace_steps};
+use crate::commit::{Step, create_steps, replace_steps, settle_replace};
 use crate::writer::DirWriter;
 
 const OLD: &[u8] = b"the old block";
@@ -81,6 +81,38 @@ fn a_crash_during_replacement_leaves_the_old_or_the_new_block() {
         assert_eq!(test.load(&id("a")).expect("whole"), expected, "after {stop} steps");
         assert_clean(&test, &["a", "a.crc"]);
     }
+}
+
+#[test]
+fn a_failed_replacement_leaves_the_old_or_the_new_block_without_a_restart() {
+    for done in 0..=7 {
+        let test = TestStore::new();
+        test.store(&id("a"), OLD);
+        let (place, temporary) = sealed(&test, &id("a"));
+        run(&replace_steps(&place, &temporary)[..done]);
+        settle_replace(&place, &temporary);
+        let expected = if done < 4 { OLD } else { NEW };
+        assert_eq!(test.load(&id("a")).expect("whole"), expected, "after {done} steps");
+        let test = test.restart();
+        assert_eq!(test.load(&id("a")).expect("whole"), expected, "after {done} steps and a restart");
+        assert_clean(&test, &["a", "a.crc"]);
+    }
+}
+
+/// If the folder cannot be synced, the rename of the block may not be durable, although its new checksums
+/// are.
+#[test]
+fn a_crash_after_a_failed_replacement_leaves_the_new_block() {
+    let test = TestStore::new();
+    test.store(&id("a"), OLD);
+    let (place, temporary) = sealed(&test, &id("a"));
+    run(&replace_steps(&place, &temporary)[..4]);
+    settle_replace(&place, &temporary);
+    fs::rename(&place.block, &temporary.block).expect("the state before the rename");
+    fs::write(&place.block, OLD).expect("the old bytes");
+    let test = test.restart();
+    assert_eq!(test.load(&id("a")).expect("whole"), NEW);
+    assert_clean(&test, &["a", "a.crc"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block_files::StoredBlock;
 use repair::wire::control::HeldBlock;
 use repair::{BlockId, Digest, LocalBlock, Sink};
-use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
+use store_api::{BlockError, BlockList, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
 
 use super::datanode::{Plugin, ToldWriter};
 use super::meta::ChecksumFormat;
@@ -183,8 +183,27 @@ impl Blocks for HdfsBlocks {
 
     /// Lists only blocks of block groups; Mend does not repair replicated files.
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
-        let replicas = self.shared.volumes.list()?.into_iter().filter(|(name, _)| name.place().is_some());
-        Ok(replicas.map(|(name, bytes)| HeldBlock { id: name.block_id(), bytes }).collect())
+        let list = self.list_answering()?;
+        match list.silent.into_iter().next() {
+            Some(path) => Err(BlockError::Hangs { path }),
+            None => Ok(list.held),
+        }
+    }
+
+    fn list_answering(&self) -> Result<BlockList, BlockError> {
+        let (replicas, silent) = self.shared.volumes.list()?;
+        let replicas = replicas.into_iter().filter(|(name, _)| name.place().is_some());
+        let held = replicas.map(|(name, bytes)| HeldBlock { id: name.block_id(), bytes }).collect();
+        Ok(BlockList { held, silent })
+    }
+
+    fn silent_folders(&self) -> Vec<String> {
+        self.shared.volumes.silent_folders()
+    }
+
+    /// Whether a folder can be used again that was left out because its disk did not answer.
+    fn is_displaced(&self) -> bool {
+        self.shared.volumes.has_returned()
     }
 
     /// Returns the free bytes of the disk with the most free space. Does not subtract the reserve

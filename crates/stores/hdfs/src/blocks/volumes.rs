@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use block_files::{
-    FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes, names_if_any, parent,
-    remove_all, remove_file, sync_folder,
+    DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes,
+    look_at_all, names_if_any, parent, remove_all, remove_file, silent_folders, sync_folder,
 };
 use store_api::BlockError;
 
@@ -23,10 +24,11 @@ const EIO: i32 = 5;
 const REPLICA_LIST: &str = "replicas";
 
 /// The part of one DataNode folder that belongs to the block pool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Volume {
     /// The path of `current/BP-…`.
     pool: PathBuf,
+    watch: Arc<DiskWatch>,
 }
 
 /// All folders of a DataNode, locked against other helpers until this is dropped.
@@ -34,6 +36,8 @@ pub(super) struct Volume {
 pub(super) struct Volumes {
     pool: String,
     volumes: Vec<Volume>,
+    /// The watches of folders that were left out because their disks did not answer.
+    left_out: Vec<Arc<DiskWatch>>,
     own_names: OwnNames,
     _locks: Vec<FolderLock>,
 }
@@ -48,11 +52,11 @@ pub(super) struct Files {
 impl Volume {
     /// Opens the block pool `pool` below one folder of a DataNode. Removes files that a crash of Mend left
     /// behind.
-    fn open(folder: &Path, pool: &str) -> Result<Self, BlockError> {
+    fn open(folder: &Path, pool: &str, watch: Arc<DiskWatch>) -> Result<Self, BlockError> {
         check_layout(&folder.join("current"))?;
         let pool = folder.join("current").join(pool);
         check_layout(&pool.join("current"))?;
-        let volume = Self { pool };
+        let volume = Self { pool, watch };
         volume.clean()?;
         Ok(volume)
     }
@@ -119,8 +123,8 @@ impl Volume {
         let mut found = Vec::new();
         for folder in (0..FOLDERS).flat_map(|outer| (0..FOLDERS).map(move |inner| (outer, inner))) {
             let folder = self.finalized().join(format!("subdir{}/subdir{}", folder.0, folder.1));
-            for name in replicas(&folder)? {
-                if let Some(bytes) = file_bytes(&folder.join(name.file()))? {
+            for name in self.watch.run(|| replicas(&folder))? {
+                if let Some(bytes) = self.watch.run(|| file_bytes(&folder.join(name.file())))? {
                     found.push((name, bytes));
                 }
             }
@@ -166,16 +170,25 @@ impl Volumes {
     /// (`dfs.datanode.failed.volumes.tolerated`).
     pub(super) fn open(folders: &[PathBuf], pool: Option<&str>) -> Result<Self, BlockError> {
         let none = || refused(Path::new("dfs.datanode.data.dir"), "no folder is given".to_owned());
-        let (mut open, mut failed) = (Vec::new(), None);
-        for folder in folders {
-            match open_volume(folder, pool) {
+        let watches: Vec<_> = folders.iter().map(|folder| Arc::new(DiskWatch::new(folder))).collect();
+        let look = |watch: &Arc<DiskWatch>| {
+            let (watch, pool) = (Arc::clone(watch), pool.map(str::to_owned));
+            (Arc::clone(&watch), move || watch.run(|| open_volume(&watch, pool.as_deref())))
+        };
+        let opened = look_at_all(watches.iter().map(look).collect());
+        let (mut open, mut left_out, mut failed) = (Vec::new(), Vec::new(), None);
+        for (watch, opened) in watches.into_iter().zip(opened) {
+            match opened {
                 Ok(volume) => open.push(volume),
                 Err(error) if is_of_disk(&error) => {
                     tracing::error!(
-                        folder = %folder.display(), %error,
-                        "leaving out a folder; its blocks count as missing. If its disk works again, restart \
-                         this helper; otherwise remove the folder from `folders` in mend.toml"
+                        folder = %watch.folder().display(), %error,
+                        "leaving out a folder, and its blocks. If its disk works again, restart this helper; \
+                         otherwise remove the folder from `folders` in mend.toml"
                     );
+                    if matches!(error, BlockError::Hangs { .. }) {
+                        left_out.push(watch);
+                    }
                     failed = failed.or(Some(error));
                 }
                 Err(error) => return Err(error),
@@ -184,7 +197,7 @@ impl Volumes {
         let pool = open.first().map(|(_, pool, _)| pool.clone());
         let Some(pool) = pool else { return Err(failed.unwrap_or_else(none)) };
         let (volumes, locks) = open.into_iter().map(|(volume, _, lock)| (volume, lock)).unzip();
-        Ok(Self { pool, volumes, own_names: OwnNames::default(), _locks: locks })
+        Ok(Self { pool, volumes, left_out, own_names: OwnNames::default(), _locks: locks })
     }
 
     /// Returns the name of the block pool.
@@ -205,9 +218,10 @@ impl Volumes {
         &'v self,
         mut look: impl FnMut(&'v Volume) -> Result<T, BlockError>,
     ) -> Result<(Vec<T>, Option<BlockError>), BlockError> {
-        let (mut found, mut failed) = (Vec::new(), None);
+        let hangs = |watch: &Arc<DiskWatch>| BlockError::Hangs { path: watch.folder().display().to_string() };
+        let (mut found, mut failed) = (Vec::new(), self.left_out.first().map(hangs));
         for volume in &self.volumes {
-            match look(volume) {
+            match volume.watch.run(|| look(volume)) {
                 Ok(it) => found.push(it),
                 Err(error) if is_of_disk(&error) => failed = failed.or(Some(error)),
                 Err(error) => return Err(error),
@@ -221,25 +235,28 @@ impl Volumes {
 
     /// Returns the working disk with the most free space, as its number and its free bytes.
     pub(super) fn emptiest(&self) -> Result<(usize, u64), BlockError> {
-        let mut numbers = 0..self.volumes.len();
-        let (free, _) = self.look(|volume| {
-            let number = numbers.next().unwrap_or_default();
-            Ok((number, volume.free_bytes()?))
-        })?;
+        let number = |volume: &Volume| self.volumes.iter().position(|other| std::ptr::eq(other, volume));
+        let (free, _) = self.look(|volume| Ok((number(volume).unwrap_or_default(), volume.free_bytes()?)))?;
         let most = free.into_iter().max_by_key(|&(number, bytes)| (bytes, Reverse(number)));
         Ok(most.unwrap_or_default())
     }
 
     /// Returns the volumes that have bytes of the block, with any generation stamp.
+    ///
+    /// # Errors
+    /// As for [`look`](Self::look), and if a disk hangs.
     pub(super) fn with(&self, name: &ReplicaName) -> Result<Vec<&Volume>, BlockError> {
         let has = |volume| Ok(exists(&Volume::files(volume, name).bytes)?.then_some(volume));
-        Ok(self.look(has)?.0.into_iter().flatten().collect())
+        let (found, failed) = self.look(has)?;
+        unless_hanging(failed)?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// Refuses a block if the DataNode has another block of the same group. The NameNode records only one
     /// block of a group per DataNode, and would mistake the second for the first or ignore it.
     pub(super) fn check_group(&self, name: &ReplicaName) -> Result<(), BlockError> {
-        let (beside, _) = self.look(|volume| volume.beside(name))?;
+        let (beside, failed) = self.look(|volume| volume.beside(name))?;
+        unless_hanging(failed)?;
         match beside.into_iter().flatten().next() {
             Some(beside) => Err(BlockError::Beside { block: name.block_id(), beside: beside.block_id() }),
             None => Ok(()),
@@ -263,7 +280,7 @@ impl Volumes {
     /// existed.
     pub(super) fn remove(&self, name: &ReplicaName) -> Result<bool, BlockError> {
         let removals: Vec<Result<bool, BlockError>> =
-            self.volumes.iter().map(|volume| volume.remove(name)).collect();
+            self.volumes.iter().map(|volume| volume.watch.run(|| volume.remove(name))).collect();
         removals.into_iter().try_fold(false, |was_there, removed| Ok(was_there | removed?))
     }
 
@@ -275,28 +292,83 @@ impl Volumes {
     }
 
     /// Lists all replicas that have both files, with their lengths, sorted by name. Replicas on a disk that fails
-    /// are left out, if another disk works.
-    pub(super) fn list(&self) -> Result<Vec<(ReplicaName, u64)>, BlockError> {
-        let (found, _) = self.look(Volume::list)?;
-        let mut found: Vec<_> = found.into_iter().flatten().collect();
+    /// are left out, if another disk works. Also returns the [silent folders](Self::silent_folders).
+    pub(super) fn list(&self) -> Result<(Vec<(ReplicaName, u64)>, Vec<String>), BlockError> {
+        let look = |volume: &Volume| {
+            let (watch, volume) = (Arc::clone(&volume.watch), volume.clone());
+            (watch, move || volume.list())
+        };
+        let (mut found, mut failed, mut works) = (Vec::new(), None, false);
+        let mut silent = self.left_out_folders();
+        let listed = look_at_all(self.volumes.iter().map(look).collect());
+        for (volume, listed) in self.volumes.iter().zip(listed) {
+            match listed {
+                Ok(listed) => {
+                    works = true;
+                    found.extend(listed);
+                }
+                Err(error) if is_of_disk(&error) => {
+                    if matches!(error, BlockError::Hangs { .. }) {
+                        silent.push(volume.watch.folder().display().to_string());
+                    }
+                    failed = failed.or(Some(error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(error) = failed.filter(|_| !works) {
+            return Err(error);
+        }
         found.sort_unstable();
         found.dedup_by_key(|(name, _)| *name);
-        Ok(found)
+        Ok((found, silent))
+    }
+
+    /// Returns the folders that were left out because their disks did not answer, and those whose disks hang
+    /// now.
+    pub(super) fn silent_folders(&self) -> Vec<String> {
+        let hanging = silent_folders(self.volumes.iter().map(|volume| &*volume.watch));
+        self.left_out_folders().into_iter().chain(hanging).collect()
+    }
+
+    fn left_out_folders(&self) -> Vec<String> {
+        self.left_out.iter().map(|watch| watch.folder().display().to_string()).collect()
+    }
+
+    /// Whether a disk answers again that did not when the folders were opened.
+    pub(super) fn has_returned(&self) -> bool {
+        self.left_out.iter().any(|watch| watch.check().is_ok())
+    }
+}
+
+/// Passes on the error of a disk that hangs. What is on such a disk is not known, and the DataNode may still
+/// use it.
+fn unless_hanging(failed: Option<BlockError>) -> Result<(), BlockError> {
+    match failed {
+        Some(error @ BlockError::Hangs { .. }) => Err(error),
+        _ => Ok(()),
     }
 }
 
 /// Opens and locks one folder; also returns the name of its block pool. The DataNode locks `in_use.lock`.
-fn open_volume(folder: &Path, pool: Option<&str>) -> Result<(Volume, String, FolderLock), BlockError> {
-    let folder = fs::canonicalize(folder).map_err(fault(folder))?;
+fn open_volume(
+    watch: &Arc<DiskWatch>,
+    pool: Option<&str>,
+) -> Result<(Volume, String, FolderLock), BlockError> {
+    let folder = fs::canonicalize(watch.folder()).map_err(fault(watch.folder()))?;
     let pool = pool.map_or_else(|| only_pool(&folder), |pool| Ok(pool.to_owned()))?;
     let lock = FolderLock::take(&folder, OWN_LOCK, TAKEN)?;
-    Ok((Volume::open(&folder, &pool)?, pool, lock))
+    Ok((Volume::open(&folder, &pool, Arc::clone(watch))?, pool, lock))
 }
 
-/// Whether an error is the fault of a disk: it is not mounted, read-only or broken.
+/// Whether an error is the fault of a disk: it hangs, is not mounted, read-only or broken.
 fn is_of_disk(error: &BlockError) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, ReadOnlyFilesystem};
-    let BlockError::Io { source, .. } = error else { return false };
+    let source = match error {
+        BlockError::Hangs { .. } => return true,
+        BlockError::Io { source, .. } => source,
+        _ => return false,
+    };
     let is_away = matches!(source.kind(), NotFound | NotADirectory | ReadOnlyFilesystem);
     is_away || source.raw_os_error() == Some(EIO)
 }
@@ -341,5 +413,65 @@ fn check_layout(current: &Path) -> Result<(), BlockError> {
             );
             Err(fault(&path)(io::Error::new(io::ErrorKind::Unsupported, text)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    const POOL: &str = "BP-1-127.0.0.1-1";
+
+    /// Creates a disk of a DataNode with one replica.
+    fn make_disk(folder: &Path, replica: &ReplicaName) {
+        let pool = folder.join("current").join(POOL);
+        for current in [folder.join("current"), pool.join("current")] {
+            fs::create_dir_all(&current).unwrap();
+            fs::write(current.join("VERSION"), format!("layoutVersion={LAYOUT}\n")).unwrap();
+        }
+        let watch = Arc::new(DiskWatch::new(folder));
+        let files = Volume { pool, watch }.files(replica);
+        fs::create_dir_all(parent(&files.bytes)).unwrap();
+        fs::write(files.bytes, "bytes").unwrap();
+        fs::write(files.meta, "sums").unwrap();
+    }
+
+    #[test]
+    fn replicas_on_other_disks_are_found_and_listed_while_a_disk_hangs() {
+        let root = tempfile::tempdir().unwrap();
+        let [first, second, absent] = [1, 2, 3].map(|block| ReplicaName::new(block, 1001).unwrap());
+        let folders = ["a", "b"].map(|disk| root.path().join(disk));
+        make_disk(&folders[0], &first);
+        make_disk(&folders[1], &second);
+        let mut volumes = Volumes::open(&folders, None).unwrap();
+        let watch = Arc::new(DiskWatch::with_patience(&folders[1], Duration::ZERO));
+        volumes.volumes[1].watch = Arc::clone(&watch);
+        let ((begun, has_begun), (end, ends)) = (mpsc::channel(), mpsc::channel::<()>());
+        thread::spawn(move || {
+            watch.run(|| {
+                begun.send(()).unwrap();
+                let _ = ends.recv();
+                Ok(())
+            })
+        });
+        has_begun.recv().unwrap();
+
+        let hangs = |error: &BlockError| matches!(error, BlockError::Hangs { .. });
+        assert_eq!(volumes.find(&first).unwrap().len(), 1);
+        assert!(volumes.find(&absent).is_err_and(|error| hangs(&error)), "it may be on the disk that hangs");
+        assert!(volumes.check_group(&absent).is_err_and(|error| hangs(&error)));
+        assert_eq!(volumes.emptiest().unwrap().0, 0);
+        let silent = vec![folders[1].display().to_string()];
+        assert_eq!(volumes.list().unwrap(), (vec![(first, 5)], silent.clone()));
+        assert_eq!(volumes.silent_folders(), silent);
+        drop(end);
+        while !volumes.silent_folders().is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(volumes.list().unwrap(), (vec![(first, 5), (second, 5)], Vec::new()));
     }
 }

@@ -1,13 +1,15 @@
 //! The folders of one volume server: finds its files, and locks them against other helpers.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use block_files::{
-    FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, names, parent, remove_all,
-    sync_folder,
+    DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes,
+    look_at_all, names, parent, remove_all, silent_folders, sync_folder,
 };
 use store_api::BlockError;
 
@@ -29,6 +31,8 @@ pub(super) struct Folders {
     /// All folders that may contain a volume's metadata files (`.vif`, `.ecsum`, `.ecx`, `.ecj`): the data
     /// folders and the `-dir.idx` folder.
     small: Vec<PathBuf>,
+    /// The watch of each of these folders.
+    watches: BTreeMap<PathBuf, Arc<DiskWatch>>,
     own_names: OwnNames,
     _locks: Vec<FolderLock>,
 }
@@ -41,8 +45,29 @@ impl Folders {
         let lock = |folder: &PathBuf| FolderLock::take(folder, OWN_LOCK, TAKEN);
         let locks = data.iter().map(lock).collect::<Result<_, _>>()?;
         data.iter().try_for_each(|folder| clean(folder))?;
-        let small = data.iter().cloned().chain(index.map(Path::to_owned)).collect();
-        Ok(Self { data, small, own_names: OwnNames::default(), _locks: locks })
+        let small: Vec<PathBuf> = data.iter().cloned().chain(index.map(Path::to_owned)).collect();
+        let watch = |folder: &PathBuf| (folder.clone(), Arc::new(DiskWatch::new(folder)));
+        let watches = small.iter().map(watch).collect();
+        Ok(Self { data, small, watches, own_names: OwnNames::default(), _locks: locks })
+    }
+
+    fn watch(&self, folder: &Path) -> &Arc<DiskWatch> {
+        &self.watches[folder]
+    }
+
+    /// Returns the folders of shards whose disks hang now.
+    pub(super) fn silent(&self) -> Vec<String> {
+        silent_folders(self.data.iter().map(|folder| &**self.watch(folder)))
+    }
+
+    /// Returns the free space of a folder in bytes.
+    pub(super) fn free_bytes(&self, folder: &Path) -> Result<u64, BlockError> {
+        self.watch(folder).run(|| free_bytes(folder))
+    }
+
+    /// Whether a file in one of the folders exists.
+    fn exists(&self, path: &Path) -> Result<bool, BlockError> {
+        self.watch(parent(path)).run(|| exists(path))
     }
 
     /// Returns the folders that contain shards.
@@ -52,22 +77,63 @@ impl Folders {
 
     /// Returns all files of a shard; there are several if the shard is on several disks.
     pub(super) fn copies(&self, shard: &ShardName) -> Result<Vec<PathBuf>, BlockError> {
-        existing(self.data.iter().map(|folder| folder.join(shard.to_string())))
+        let (found, silent) = self.existing(self.data.iter().map(|folder| folder.join(shard.to_string())))?;
+        silent.map_or(Ok(found), Err)
     }
 
-    /// Returns the shard's file that SeaweedFS would mount: the first in the order of the folders.
+    /// Returns the shard's file that SeaweedFS would mount: the first in the order of the folders. Folders
+    /// whose disks hang are left out if another has the shard.
     pub(super) fn find(&self, shard: &ShardName) -> Result<PathBuf, BlockError> {
         let missing = || {
             let folders: Vec<_> = self.data.iter().map(|folder| folder.display().to_string()).collect();
             BlockError::Missing { block: shard.block_id(), path: folders.join(", ") }
         };
-        self.copies(shard)?.into_iter().next().ok_or_else(missing)
+        let (found, silent) = self.existing(self.data.iter().map(|folder| folder.join(shard.to_string())))?;
+        found.into_iter().next().ok_or_else(|| silent.unwrap_or_else(missing))
     }
 
-    /// Returns the volume's files with this extension, starting with the folder `first`.
+    /// Returns those of the files that exist, and the error of a folder whose disk hangs, if there is one.
+    fn existing(
+        &self,
+        paths: impl Iterator<Item = PathBuf>,
+    ) -> Result<(Vec<PathBuf>, Option<BlockError>), BlockError> {
+        let (mut found, mut silent) = (Vec::new(), None);
+        for path in paths {
+            match self.exists(&path) {
+                Ok(true) => found.push(path),
+                Ok(false) => {}
+                Err(error @ BlockError::Hangs { .. }) => silent = silent.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((found, silent))
+    }
+
+    /// Returns the volume's files with this extension, starting with the folder `first`. Folders whose disks
+    /// hang are left out if another has such a file.
     fn small(&self, volume: &VolumeName, extension: &str, first: &Path) -> Result<Vec<PathBuf>, BlockError> {
-        let others = self.small.iter().map(PathBuf::as_path).filter(|&folder| folder != first);
-        existing([first].into_iter().chain(others).map(|folder| folder.join(volume.file(extension))))
+        let (found, silent) = self.existing(self.places(volume, extension, first))?;
+        match silent.filter(|_| found.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(found),
+        }
+    }
+
+    /// Like [`small`](Self::small), but fails if a disk hangs.
+    fn all_small(&self, volume: &VolumeName, extension: &str) -> Result<Vec<PathBuf>, BlockError> {
+        let (found, silent) = self.existing(self.places(volume, extension, &self.small[0]))?;
+        silent.map_or(Ok(found), Err)
+    }
+
+    fn places<'f>(
+        &'f self,
+        volume: &VolumeName,
+        extension: &str,
+        first: &'f Path,
+    ) -> impl Iterator<Item = PathBuf> + use<'f> {
+        let others = self.small.iter().map(PathBuf::as_path).filter(move |&folder| folder != first);
+        let name = volume.file(extension);
+        [first].into_iter().chain(others).map(move |folder| folder.join(&name))
     }
 
     /// Whether one of the folders contains the volume's index.
@@ -83,7 +149,8 @@ impl Folders {
         extension: &str,
         folder: &Path,
     ) -> Result<bool, BlockError> {
-        Ok(file_bytes(&folder.join(volume.file(extension)))?.is_some_and(|bytes| bytes > 0))
+        let path = folder.join(volume.file(extension));
+        Ok(self.watch(folder).run(|| file_bytes(&path))?.is_some_and(|bytes| bytes > 0))
     }
 
     /// Rejects a volume if the `.vif` files on the server's disks name different encodings: SeaweedFS would
@@ -92,7 +159,7 @@ impl Folders {
     pub(super) fn settle_encoding(&self, volume: &VolumeName) -> Result<(), BlockError> {
         let mut good: Option<(PathBuf, Vec<u8>, VolumeInfo)> = None;
         let mut bad: Vec<(PathBuf, BlockError)> = Vec::new();
-        for path in self.small(volume, ".vif", &self.data[0])? {
+        for path in self.all_small(volume, ".vif")? {
             let bytes = read_bounded(&path, MAX_VIF_BYTES)?;
             if bytes.is_empty() {
                 continue;
@@ -193,7 +260,7 @@ impl Folders {
     /// ascending order.
     pub(super) fn deleted(&self, volume: &VolumeName) -> Result<Vec<u64>, BlockError> {
         let mut ids = Vec::new();
-        for path in self.small(volume, ".ecj", &self.small[0])? {
+        for path in self.all_small(volume, ".ecj")? {
             let bytes = fs::read(&path).map_err(fault(&path))?;
             // An incomplete last entry is still being written.
             ids.extend(bytes.as_chunks::<8>().0.iter().map(|id| u64::from_be_bytes(*id)));
@@ -205,13 +272,37 @@ impl Folders {
 
     /// Returns all shards in order of their names.
     pub(super) fn shards(&self) -> Result<Vec<ShardName>, BlockError> {
-        let mut shards = Vec::new();
-        for folder in &self.data {
-            shards.extend(names(folder)?.iter().filter_map(|name| ShardName::from_str(name).ok()));
+        let (listed, silent) = self.list()?;
+        match silent.into_iter().next() {
+            Some(path) => Err(BlockError::Hangs { path }),
+            None => Ok(listed.into_keys().collect()),
         }
-        shards.sort();
-        shards.dedup();
-        Ok(shards)
+    }
+
+    /// Returns all shards with the lengths of their files, and the folders whose disks hang. If a shard is on
+    /// several disks, its first file counts.
+    ///
+    /// # Errors
+    /// [`BlockError`], also if all disks hang.
+    pub(super) fn list(&self) -> Result<(BTreeMap<ShardName, u64>, Vec<String>), BlockError> {
+        let look = |folder: &PathBuf| {
+            let (watch, folder) = (Arc::clone(self.watch(folder)), folder.clone());
+            (Arc::clone(&watch), move || shards_in(&folder, &watch))
+        };
+        let (mut shards, mut silent) = (BTreeMap::new(), Vec::new());
+        for listed in look_at_all(self.data.iter().map(look).collect()) {
+            match listed {
+                Ok(listed) => listed.into_iter().for_each(|(shard, bytes)| {
+                    shards.entry(shard).or_insert(bytes);
+                }),
+                Err(BlockError::Hangs { path }) => silent.push(path),
+                Err(error) => return Err(error),
+            }
+        }
+        match silent.len() < self.data.len() {
+            true => Ok((shards, silent)),
+            false => Err(BlockError::Hangs { path: silent.join(", ") }),
+        }
     }
 
     /// Returns a unique temporary name in `folder`, which SeaweedFS ignores.
@@ -224,14 +315,17 @@ impl Folders {
     }
 }
 
-fn existing(paths: impl Iterator<Item = PathBuf>) -> Result<Vec<PathBuf>, BlockError> {
-    let mut found = Vec::new();
-    for path in paths {
-        if exists(&path)? {
-            found.push(path);
+/// Returns the shards in a folder, with the lengths of their files.
+fn shards_in(folder: &Path, watch: &DiskWatch) -> Result<Vec<(ShardName, u64)>, BlockError> {
+    let mut shards = Vec::new();
+    for name in watch.run(|| names(folder))? {
+        if let Ok(shard) = ShardName::from_str(&name)
+            && let Some(bytes) = watch.run(|| file_bytes(&folder.join(&name)))?
+        {
+            shards.push((shard, bytes));
         }
     }
-    Ok(found)
+    Ok(shards)
 }
 
 fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, BlockError> {
@@ -262,4 +356,50 @@ fn clean(folder: &Path) -> Result<(), BlockError> {
     let names = names(folder)?;
     let left = names.iter().filter(|name| name.starts_with(OWN_PREFIX) && name.ends_with(TEMPORARY_SUFFIX));
     remove_all(folder, left)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn shards_on_other_disks_are_found_and_listed_while_a_disk_hangs() {
+        let disks = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for (disk, shard) in disks.iter().zip(["17.ec03", "17.ec04"]) {
+            fs::write(disk.path().join(shard), "shard").unwrap();
+        }
+        let mut folders = Folders::open(&disks.each_ref().map(|disk| disk.path().to_owned()), None).unwrap();
+        let (first, second) = (folders.data()[0].clone(), folders.data()[1].clone());
+        let watch = Arc::new(DiskWatch::with_patience(&second, Duration::ZERO));
+        folders.watches.insert(second.clone(), Arc::clone(&watch));
+        let ((begun, has_begun), (end, ends)) = (mpsc::channel(), mpsc::channel::<()>());
+        thread::spawn(move || {
+            watch.run(|| {
+                begun.send(()).unwrap();
+                let _ = ends.recv();
+                Ok(())
+            })
+        });
+        has_begun.recv().unwrap();
+
+        let shard = |name: &str| ShardName::from_str(name).unwrap();
+        let hangs = |error: &BlockError| matches!(error, BlockError::Hangs { .. });
+        assert_eq!(folders.find(&shard("17.ec03")).unwrap(), first.join("17.ec03"));
+        assert!(folders.find(&shard("17.ec04")).is_err_and(|error| hangs(&error)));
+        assert!(folders.copies(&shard("17.ec03")).is_err_and(|error| hangs(&error)));
+        assert!(folders.shards().is_err_and(|error| hangs(&error)));
+        let (listed, silent) = folders.list().unwrap();
+        assert_eq!(listed.into_iter().collect::<Vec<_>>(), [(shard("17.ec03"), 5)]);
+        assert_eq!(silent, [second.display().to_string()]);
+        assert_eq!(folders.silent(), silent);
+        drop(end);
+        while !folders.silent().is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(folders.shards().unwrap(), [shard("17.ec03"), shard("17.ec04")]);
+    }
 }

@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block_files::{StoredBlock, fault, free_bytes, most_free, parent, sync_folder};
+use block_files::{StoredBlock, fault, most_free, parent, sync_folder};
 use repair::wire::control::HeldBlock;
 use repair::{BlockId, Digest, LocalBlock, Sink};
-use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
+use store_api::{BlockError, BlockList, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
 
 use super::ecsum::ShardSums;
 use super::folders::Folders;
@@ -88,7 +88,7 @@ impl ShardBlocks {
         let shard = shard(&block.id)?;
         self.shared.folders.settle_encoding(&shard.volume)?;
         let folder = self.folder_for(&shard, block.bytes)?;
-        if free_bytes(&folder)? < block.bytes {
+        if self.shared.folders.free_bytes(&folder)? < block.bytes {
             return Err(BlockError::NoSpace { block: block.id.clone(), path: folder.display().to_string() });
         }
         Ok(Box::new(ShardWriter::create(Arc::clone(&self.shared), shard, &folder, block.bytes)?))
@@ -171,7 +171,7 @@ impl ShardBlocks {
         let mut best: Option<(_, &PathBuf)> = None;
         for folder in folders.data() {
             let has = |extension| folders.has(&shard.volume, extension, folder);
-            let free = free_bytes(folder)?;
+            let free = folders.free_bytes(folder)?;
             let score = (free >= bytes, has(".vif")?, has(".ecsum")?, has(".ecx")?, free);
             if best.as_ref().is_none_or(|(other, _)| score > *other) {
                 best = Some((score, folder));
@@ -234,19 +234,26 @@ impl Blocks for ShardBlocks {
     }
 
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
-        let mut held = Vec::new();
-        for shard in self.shared.folders.shards()? {
-            if let Some(path) = self.shared.folders.copies(&shard)?.first() {
-                let bytes = fs::metadata(path).map_err(fault(path))?.len();
-                held.push(HeldBlock { id: shard.block_id(), bytes });
-            }
+        let list = self.list_answering()?;
+        match list.silent.into_iter().next() {
+            Some(path) => Err(BlockError::Hangs { path }),
+            None => Ok(list.held),
         }
-        Ok(held)
+    }
+
+    fn list_answering(&self) -> Result<BlockList, BlockError> {
+        let (shards, silent) = self.shared.folders.list()?;
+        let held = shards.into_iter().map(|(shard, bytes)| HeldBlock { id: shard.block_id(), bytes });
+        Ok(BlockList { held: held.collect(), silent })
+    }
+
+    fn silent_folders(&self) -> Vec<String> {
+        self.shared.folders.silent()
     }
 
     /// Returns the free bytes of the disk with the most free space.
     fn free_bytes(&self) -> Result<u64, BlockError> {
-        let free = self.shared.folders.data().iter().map(|folder| free_bytes(folder));
+        let free = self.shared.folders.data().iter().map(|folder| self.shared.folders.free_bytes(folder));
         most_free(free)
     }
 }
