@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use repair::StripeId;
 use serde::{Deserialize, Serialize};
-use store_api::{CatalogError, RecordWrite};
+use store_api::CatalogError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -124,21 +124,14 @@ impl State {
     fn note_late(&mut self, it: &Late, why: String) {
         if !self.late_deletions.0.contains_key(it) {
             let value = serde_json::to_value(it).expect("plain text");
-            self.write_late(RecordWrite::Put(it.key(), value));
+            self.keep_records([(it.key(), Some(value))]);
         }
         self.late_deletions.0.insert(it.clone(), why);
     }
 
     fn forget_late(&mut self, it: &Late) {
         if self.late_deletions.0.remove(it).is_some() {
-            self.write_late(RecordWrite::Remove(it.key()));
-        }
-    }
-
-    fn write_late(&mut self, write: RecordWrite) {
-        let term = self.ledger.term();
-        if let Err(error) = self.ledger.write(term, write) {
-            tracing::error!(%error, "the records");
+            self.keep_records([(it.key(), None)]);
         }
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Paper {
     pub kept: BTreeMap<String, Value>,
     pub nodes: Vec<String>,
     pub refuses: bool,
+    /// Whether only the records of new nodes are refused.
+    pub refuses_nodes: bool,
 }
 
 impl Records for Paper {
@@ -36,6 +38,9 @@ impl Records for Paper {
 
     fn number_node(&mut self, name: &str) -> Result<NodeRecord, CatalogError> {
         if !self.nodes.iter().any(|node| node == name) {
+            if self.refuses_nodes {
+                return Err(CatalogError::NumbersUsedUp);
+            }
             self.nodes.push(name.to_owned());
         }
         let at = self.nodes.iter().position(|node| node == name).expect("it was added");

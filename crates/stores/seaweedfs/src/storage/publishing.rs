@@ -122,7 +122,7 @@ impl Shared {
         }
         Deletions::of(self).settle(&shard, server, recorded).await;
         let mended = (stripe.clone(), index, node, BlockState::Healthy);
-        self.known.state().ledger.note(term, &[mended])?;
+        self.known.state().record_states(term, &[mended])?;
         self.settle(term, stripe, &volume, index, node).await
     }
 

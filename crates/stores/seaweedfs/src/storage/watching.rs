@@ -72,14 +72,16 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
     }
 }
 
-/// Reads metadata files, confirms lost shards and retries to undo failed publications, until the storage is
-/// dropped. This task is separate from `watch`, so that a server that hangs does not delay the listings.
+/// Reads metadata files, confirms lost shards, and retries to undo failed publications and to write refused records,
+/// until the storage is dropped. This task is separate from `watch`, so that a server that hangs does not delay the
+/// listings.
 pub(super) async fn tend(storage: Weak<Shared>) {
     loop {
         let Some(shared) = storage.upgrade() else { return };
         learn(&shared).await;
         confirm(&shared).await;
         withdraw_pending(&shared).await;
+        shared.known.state().keep_records([]);
         report(&shared);
         // Retry failed reads and confirmations after a pause.
         let _ = tokio::time::timeout(ASK_AGAIN, shared.known.listed.notified()).await;
@@ -257,6 +259,7 @@ pub(super) fn report(shared: &Shared) {
     state.tell(unjudged.into_iter().collect());
     let mut news: Vec<String> = state.blind.iter().map(|why| unseen(why)).collect();
     news.extend(left_overs(state.view.volumes()));
+    news.extend(state.unwritten.line());
     news.extend(state.withdrawals.lines());
     news.extend(state.late_deletions.lines());
     news.extend(state.inspection.lines());

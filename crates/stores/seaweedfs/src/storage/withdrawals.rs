@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::blocks::{ShardName, VolumeName};
 use repair::StripeId;
 use serde::{Deserialize, Serialize};
-use store_api::{CatalogError, RecordWrite};
+use store_api::CatalogError;
 
 use super::publishing::check_mounted;
 use super::state::{Knowledge, Shared, State};
@@ -67,21 +67,14 @@ impl Withdrawals {
 impl State {
     fn keep_withdrawal(&mut self, it: &Withdrawal) {
         let value = serde_json::to_value(it).expect("plain text");
-        self.note_withdrawal(RecordWrite::Put(it.key(), value));
+        self.keep_records([(it.key(), Some(value))]);
         self.withdrawals.0.entry(it.clone()).or_default();
     }
 
     /// Drops a withdrawal and its record.
     pub fn forget_withdrawal(&mut self, it: &Withdrawal) {
         if self.withdrawals.0.remove(it).is_some() {
-            self.note_withdrawal(RecordWrite::Remove(it.key()));
-        }
-    }
-
-    fn note_withdrawal(&mut self, write: RecordWrite) {
-        let term = self.ledger.term();
-        if let Err(error) = self.ledger.write(term, write) {
-            tracing::error!(%error, "the records");
+            self.keep_records([(it.key(), None)]);
         }
     }
 }
@@ -198,3 +191,7 @@ pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "withdrawals/tests.rs"]
+mod tests;
