@@ -46,6 +46,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("shards_of_a_returning_server_are_surplus_and_removed", healing::a_server_that_goes),
     ("shards_are_stored_next_to_a_servers_index_files", layout::an_index_folder),
     ("corrupt_small_files_are_replaced", side_files::small_files_that_rot),
+    ("checksums_of_an_earlier_encoding_are_not_used", side_files::checksums_of_an_earlier_encoding),
     ("a_large_index_is_replaced", side_files::an_index_that_is_large),
     ("a_shard_is_repaired_elsewhere_if_its_server_refuses_it", side_files::a_home_that_takes_nothing),
     ("a_shard_lost_during_downtime_is_repaired_at_home", side_files::a_loss_that_nobody_saw),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use attached::{CopyId, CopyState};
 use codes::{BlockIndex, CodeSpec, RsFamily};
-use repair::{BlockId, NodeId, StripeId};
+use repair::{BlockId, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, OtherData, Replica, StoreChange, StripeRecord};
 
 use super::encoding_files::{EncodingFiles, Known};
@@ -130,6 +130,11 @@ impl View {
     pub fn learn(&mut self, volume: u32, encoding: Encoding, known: Known) {
         self.volumes.tell_ratio(volume, encoding, known.ratio);
         self.files.learn(volume, encoding, known);
+    }
+
+    /// Replaces the digests of an encoding's shards. Returns whether they have changed.
+    pub fn set_digests(&mut self, volume: u32, encoding: Encoding, digests: Vec<Digest>) -> bool {
+        self.files.set_digests(volume, encoding, digests)
     }
 
     /// Records why the files of an encoding cannot be read. Returns whether the reason is new.

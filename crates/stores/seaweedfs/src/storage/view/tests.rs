@@ -1,6 +1,5 @@
 use super::*;
 use crate::listing::{Disk, Holding, Server};
-use repair::Digest;
 
 const RATIO: (u32, u32) = (2, 1);
 
