@@ -6,6 +6,7 @@
 //! `MEND_SKIP=seaweedfs` skips it. The servers die with this process, however it ends.
 
 mod cases;
+mod deletions;
 mod faults;
 mod healing;
 mod judging;
@@ -58,6 +59,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("volumes_out_of_sight_are_not_safe", healing::a_cluster_out_of_sight),
     ("a_paused_repair_leaves_the_lock_to_others", healing::a_repair_that_is_paused),
     ("a_server_in_service_is_drained", healing::a_server_that_is_drained),
+    ("deletions_on_the_first_disk_survive_a_rebuild", deletions::deletions_on_the_first_disk),
+    ("deletions_survive_the_index_that_marks_them", deletions::deletions_that_only_a_damaged_index_marks),
     // This case is the last on this cluster: `ec.rebuild` may leave servers with different indexes, and Mend
     // replaces no index if no majority of servers agrees.
     ("mend_killed_during_a_repair_next_to_ec_rebuild", healing::killed_in_the_middle),

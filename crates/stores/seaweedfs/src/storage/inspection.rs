@@ -287,21 +287,20 @@ impl Shared {
         problem: &Problem,
     ) -> Result<(), String> {
         let source = verdict.good.first().ok_or("no server has a good copy")?;
+        if file == SmallFile::Ecx && *problem != Problem::Missing {
+            // Deletions that only this index marks would be lost with it.
+            Deletions::of(self).preserve(name, server, &verdict.good).await?;
+        }
         let (connection, source) = (self.known.connect(server).await?, self.known.connect(source).await?);
-        let files: &[SmallFile] = match (file, problem) {
-            (SmallFile::Ecx, Problem::Missing) => &[SmallFile::Ecx, SmallFile::Ecj],
-            (SmallFile::Ecx, _) => &[SmallFile::Ecx],
-            (SmallFile::Vif, _) => &[SmallFile::Vif],
-            _ => &[SmallFile::Ecsum],
-        };
         tracing::info!(
             file = file.of(name), %server, from = %source.address(), %problem,
             "replacing a small file of a volume"
         );
+        let files = [file];
         // If the server chooses the disk, it may store the file on one disk but read an old file from another
         // disk first. So try each disk in turn until the server reads the new file.
         for disk in self.disks_of(server) {
-            let bring = bring(&connection, name, files, source.address(), disk);
+            let bring = bring(&connection, name, &files, source.address(), disk);
             let serves = self.known.state().view.volumes().serves(name.id(), server);
             match file {
                 // An index must not change while the server has it open.

@@ -17,6 +17,7 @@ mod homes;
 mod inspection;
 mod judging;
 mod marks;
+mod needles;
 mod open;
 mod publishing;
 mod server_nodes;

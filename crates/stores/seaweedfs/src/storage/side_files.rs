@@ -143,13 +143,14 @@ fn sums_fit(sums: &Ecsum, ratio: Ratio, shard_bytes: Option<u64>) -> bool {
     sums.generation() == 0 && sums.ratio() == ratio && sums.shard_bytes().is_some_and(has_length)
 }
 
-/// Returns the size of an index's entries in bytes, given the start of the index: the keys ascend.
-pub(super) fn entry_bytes(start: &[u8]) -> usize {
+/// Returns the size of the entries in a window of an index, in bytes: the keys ascend. `None` if the window is damaged,
+/// as they ascend with neither size.
+pub(super) fn entry_bytes(window: &[u8]) -> Option<usize> {
     let ascends = |bytes: &usize| {
-        let keys = entries(start, *bytes).map(|(needle, _)| needle);
-        start.len().is_multiple_of(*bytes) && keys.is_sorted_by(|one, other| one < other)
+        let keys = entries(window, *bytes).map(|(needle, _)| needle);
+        window.len().is_multiple_of(*bytes) && keys.is_sorted_by(|one, other| one < other)
     };
-    ENTRY_BYTES.into_iter().find(ascends).unwrap_or(ENTRY_BYTES[0])
+    ENTRY_BYTES.into_iter().find(ascends)
 }
 
 /// Returns the needles in a window of an index with entries of `bytes` bytes, and whether each is marked as

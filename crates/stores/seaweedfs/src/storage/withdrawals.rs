@@ -13,6 +13,7 @@ use repair::StripeId;
 use serde::{Deserialize, Serialize};
 use store_api::CatalogError;
 
+use super::deletions::Deletions;
 use super::publishing::check_mounted;
 use super::state::{Knowledge, Shared, State};
 use crate::listing::ServerId;
@@ -130,9 +131,23 @@ impl Shared {
         let (Some(shard), server) = (it.shard(), it.server()) else { return Ok(()) };
         let stripe = StripeId(shard.volume.to_string());
         self.begin_upkeep(&stripe).await.map_err(|error| error.to_string())?;
-        let done = self.unmount_and_delete(&stripe, &shard, &server).await;
+        let done = match self.preserve_deletions(&shard, &server).await {
+            Ok(()) => self.unmount_and_delete(&stripe, &shard, &server).await,
+            Err(why) => Err(why),
+        };
         self.lock.end_upkeep(&stripe).await;
         done
+    }
+
+    /// Makes the deletions that a server has recorded on another server: with the last shard of a volume, SeaweedFS
+    /// deletes its journal too.
+    async fn preserve_deletions(
+        self: &Arc<Self>,
+        shard: &ShardName,
+        server: &ServerId,
+    ) -> Result<(), String> {
+        let keepers = self.known.state().view.volumes().holders_of(shard.volume.id());
+        Deletions::of(self).preserve(&shard.volume, server, &keepers).await
     }
 
     /// Whether the master lists a shard on a server under the current encoding only, and the server serves it

@@ -118,8 +118,11 @@ fn the_size_of_an_indexs_entries_follows_from_its_keys() {
     };
     for bytes in ENTRY_BYTES {
         let index = index(bytes);
-        assert_eq!(entry_bytes(&index), bytes);
-        assert_eq!(entry_bytes(&index[..bytes]), bytes, "of a single entry, the length says it");
+        assert_eq!(entry_bytes(&index), Some(bytes));
+        assert_eq!(entry_bytes(&index[..bytes]), Some(bytes), "of a single entry, the length says it");
+        assert_eq!(entry_bytes(&index[1..]), None, "it is cut off");
+        let erased = [&index[..2 * bytes], &vec![0xff; 2 * bytes]].concat();
+        assert_eq!(entry_bytes(&erased), None, "not even the entries that look like deleted ones count");
         let found: Vec<(u64, bool)> = entries(&index, bytes).take(3).collect();
         assert_eq!(found, [(100, false), (200, false), (300, true)]);
     }

@@ -2,34 +2,8 @@ use store_api::Catalog as _;
 
 use super::*;
 use crate::blocks::{Encoding, Ratio};
-use crate::listing::{Holding, Server};
-use crate::storage::doubles::{Paper, start};
+use crate::storage::doubles::{Paper, listing, start};
 use crate::storage::encoding_files::Known;
-
-/// Returns a listing in which the server at each position has the shard with this number of volume 5.
-fn listing(servers: [&str; 3]) -> Listing {
-    let mut listing = Listing::default();
-    for (name, shard) in servers.into_iter().zip(0..) {
-        let server = ServerId(name.to_owned());
-        listing.volumes.entry(5).or_default().push(Holding {
-            server: server.clone(),
-            disk: 0,
-            collection: "c".to_owned(),
-            encoding: Encoding(1),
-            shards: [(shard, 100)].into(),
-        });
-        let connected = Server {
-            address: format!("{name}:8080").parse().expect("an address"),
-            data_center: "d".to_owned(),
-            rack: "r".to_owned(),
-            disks: BTreeMap::new(),
-            free_volumes: 5,
-            plain_volumes: BTreeSet::new(),
-        };
-        listing.servers.insert(server, connected);
-    }
-    listing
-}
 
 /// The catalog's disk is full when a new server connects with a shard that another server has lost.
 #[test]
