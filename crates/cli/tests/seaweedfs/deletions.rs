@@ -12,7 +12,8 @@ use crate::layout::shards_at;
 use crate::side_files::files_of;
 use crate::world::World;
 
-/// Returns the ID of the needle that contains a picture. SeaweedFS's URLs have it before a cookie of 8 digits.
+/// Returns the ID of the needle that contains a picture. SeaweedFS's URLs have it before a cookie of 8
+/// digits.
 fn id_of(world: &World, path: &str) -> u64 {
     let needle = world.needle(path);
     let (_, digits) = needle.split_once(',').expect("volume and needle");
@@ -38,7 +39,8 @@ fn while_unmounted(world: &World, volume: &VolumeName, at: usize, work: impl FnO
     wait_until_whole(world);
 }
 
-/// Makes sure that a server has shards of a volume on both disks. Each disk has the metadata files, and its own journal.
+/// Makes sure that a server has shards of a volume on both disks. Each disk has the metadata files, and its
+/// own journal.
 fn spread(world: &World, volume: &VolumeName, at: usize) {
     let [first, second] = &world.servers[at].folders[..] else { panic!("two folders") };
     let has_shard = |folder: &Path, shards: &[ShardName]| {
@@ -59,8 +61,8 @@ fn spread(world: &World, volume: &VolumeName, at: usize) {
     });
 }
 
-/// Without the first shard of a needle, SeaweedFS records the needle's deletion on a server with any other shard. That
-/// server has shards on two disks, and returns only the journal of the second one.
+/// Without the first shard of a needle, SeaweedFS records the needle's deletion on a server with any other
+/// shard. That server has shards on two disks, and returns only the journal of the second one.
 pub fn deletions_on_the_first_disk(world: &mut World) {
     let volume = world.pictures.clone();
     let has_several =
@@ -100,8 +102,8 @@ fn mark_and_spoil(index: &Path, needle: u64) {
     file.write_all_at(&[bytes[other + 9] ^ 0x10], (other + 9) as u64).expect("written");
 }
 
-/// Only the index of one server marks a needle as deleted, as after `ec.rebuild`, which has also deleted the journal there.
-/// The index is damaged elsewhere, so Mend replaces it.
+/// Only the index of one server marks a needle as deleted, as after `ec.rebuild`, which has also deleted the
+/// journal there. The index is damaged elsewhere, so Mend replaces it.
 pub fn deletions_that_only_a_damaged_index_marks(world: &mut World) {
     let volume = world.pictures.clone();
     let has_one_index = |&at: &usize| {

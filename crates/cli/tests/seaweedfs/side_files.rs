@@ -193,12 +193,13 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum, &byte| (0..8).fold(sum ^ u32::from(byte), |sum, _| next(sum)))
 }
 
-/// The number of bytes of an `.ecsum` before its payload, and after the checksums of the last shard: the ID of the run.
+/// The number of bytes of an `.ecsum` before its payload, and after the checksums of the last shard: the ID
+/// of the run.
 const ECSUM_HEADER: usize = 14;
 const ECSUM_RUN: usize = 18;
 
-/// A server has an `.ecsum` that an earlier encoding with equally long shards has left. It is intact, but its checksum of
-/// the last shard is another one.
+/// A server has an `.ecsum` that an earlier encoding with equally long shards has left. It is intact, but its
+/// checksum of the last shard is another one.
 pub fn checksums_of_an_earlier_encoding(world: &mut World) {
     let volume = world.pictures.clone();
     // The server with the first shard is the one that the master lists first.

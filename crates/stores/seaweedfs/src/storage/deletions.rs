@@ -7,8 +7,9 @@
 //!
 //! Mend makes these deletions on the server, which heeds them at once, and then asks the server about each.
 //! As long as a deletion is not heeded, it is recorded as late, the status names volume and server, and it is
-//! made again. Deletions are collected from the journals and indexes on all disks of all servers that have or had
-//! shards of the volume, and are preserved on another server before a file with them is replaced or removed.
+//! made again. Deletions are collected from the journals and indexes on all disks of all servers that have or
+//! had shards of the volume, and are preserved on another server before a file with them is replaced or
+//! removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,8 +32,8 @@ use crate::server::SmallFile;
 /// Timeout for reading the journal of a server that does not have the shard. A silent server must not hold up the
 /// shard's publication; its deletions are made later.
 const JOURNAL_LIMIT: Duration = Duration::from_secs(5);
-/// Timeout for a server to report all its deletions after a shard was put into service. Later, they are read with the
-/// patient limit.
+/// Timeout for a server to report all its deletions after a shard was put into service. Later, they are read
+/// with the patient limit.
 const REPORT_LIMIT: Duration = Duration::from_secs(5);
 const PATIENT_LIMIT: Duration = Duration::from_secs(600);
 /// Prefix of the keys under which late deletions are recorded.
@@ -152,9 +153,9 @@ impl<'s> Deletions<'s> {
         Self { shared }
     }
 
-    /// Gives a server that is about to mount a shard the deletions that are quickly found on other servers. Records the
-    /// others as late until [`settle`](Self::settle), since the coordinator may die in between. The caller must hold the
-    /// cluster's lock for the volume.
+    /// Gives a server that is about to mount a shard the deletions that are quickly found on other servers.
+    /// Records the others as late until [`settle`](Self::settle), since the coordinator may die in between.
+    /// The caller must hold the cluster's lock for the volume.
     pub(super) async fn receive(self, shard: &ShardName, to: &ServerId) {
         let name = &shard.volume;
         self.shared.known.state().note_late(&Late::new(shard, to), String::new());
@@ -171,8 +172,8 @@ impl<'s> Deletions<'s> {
         }
     }
 
-    /// Makes all deletions that the volume's servers have recorded on a server that has mounted the shard, as far as
-    /// the server does not heed them yet. The caller must hold the cluster's lock for the volume.
+    /// Makes all deletions that the volume's servers have recorded on a server that has mounted the shard, as
+    /// far as the server does not heed them yet. The caller must hold the cluster's lock for the volume.
     pub(super) async fn settle(self, shard: &ShardName, to: &ServerId) {
         let recorded = self.recorded(shard, to, Extent::Everything(REPORT_LIMIT)).await;
         self.make(shard, to, recorded).await;
@@ -252,9 +253,9 @@ impl<'s> Deletions<'s> {
         Ok(())
     }
 
-    /// Preserves the deletions that a server has recorded, since files with them are to be replaced or removed: makes
-    /// them on one of `keepers`. Afterwards, the server itself counts as late if it has mounted shards of the volume. The
-    /// caller must hold the cluster's lock for the volume.
+    /// Preserves the deletions that a server has recorded, since files with them are to be replaced or
+    /// removed: makes them on one of `keepers`. Afterwards, the server itself counts as late if it has
+    /// mounted shards of the volume. The caller must hold the cluster's lock for the volume.
     ///
     /// # Errors
     /// The reason for the failure, as text.
@@ -303,8 +304,8 @@ impl<'s> Deletions<'s> {
         homes.into_iter().map(|home| home.server).filter(|other| other != server).collect()
     }
 
-    /// Returns the deletions that the servers of a volume have recorded, including servers that only had shards of it.
-    /// Servers are called in parallel.
+    /// Returns the deletions that the servers of a volume have recorded, including servers that only had
+    /// shards of it. Servers are called in parallel.
     async fn recorded(self, shard: &ShardName, to: &ServerId, extent: Extent) -> Recorded {
         let homes = self.other_servers(shard, to);
         let mut asking = JoinSet::new();
@@ -330,8 +331,8 @@ impl<'s> Deletions<'s> {
         recorded
     }
 
-    /// Returns the servers that may have recorded deletions which `to` does not heed. If `to` has several disks, it may
-    /// itself heed a deletion on one of them only.
+    /// Returns the servers that may have recorded deletions which `to` does not heed. If `to` has several
+    /// disks, it may itself heed a deletion on one of them only.
     fn witnesses(self, name: &VolumeName, to: &ServerId, extent: Extent) -> BTreeSet<ServerId> {
         let state = self.shared.known.state();
         let volumes = state.view.volumes();
@@ -429,8 +430,9 @@ impl<'s> Deletions<'s> {
         }
     }
 
-    /// Copies the longest journal to a server that has mounted nothing of the volume, so that most deletions take
-    /// effect with the mount. A server that has a journal keeps it: SeaweedFS would overwrite the start of it.
+    /// Copies the longest journal to a server that has mounted nothing of the volume, so that most deletions
+    /// take effect with the mount. A server that has a journal keeps it: SeaweedFS would overwrite the start
+    /// of it.
     async fn copy_journal(self, name: &VolumeName, recorded: &Recorded, to: &ServerId) -> Result<(), String> {
         let Some((_, from)) = recorded.servers.iter().max() else { return Ok(()) };
         let target = self.shared.known.connect(to).await?;

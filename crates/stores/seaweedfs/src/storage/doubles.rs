@@ -1,4 +1,5 @@
-//! Doubles for tests of the storage: records in memory, a storage that calls no server, and a master's listing.
+//! Doubles for tests of the storage: records in memory, a storage that calls no server, and a master's
+//! listing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -19,8 +19,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Combines the description of an encoding, the `.ecsum` files of its servers, and the length with which the master
-    /// lists its shards. Returns `None` if the length is unknown.
+    /// Combines the description of an encoding, the `.ecsum` files of its servers, and the length with which
+    /// the master lists its shards. Returns `None` if the length is unknown.
     pub fn of(info: &VolumeInfo, ecsum: &Copies, listed: Option<u64>) -> Option<Self> {
         let by_sums = match ecsum.checksums(info.ratio, None) {
             Checksums::Agreed(sums) => sums.shard_bytes(),

@@ -392,9 +392,9 @@ fn dispute(
     let checksums = copies.checksums(expected.ratio, Some(expected.shard_bytes));
     if let Checksums::Disputed { agree, of } = checksums {
         return Some(format!(
-            "only {agree} of {of} servers agree on {}, so Mend does not know the checksums of this volume's shards: \
-             compare these files by hand, copy the right one to all servers, and remove those that an earlier \
-             encoding has left",
+            "only {agree} of {of} servers agree on {}, so Mend does not know the checksums of this volume's \
+             shards: compare these files by hand, copy the right one to all servers, and remove those that \
+             an earlier encoding has left",
             file.of(name)
         ));
     }

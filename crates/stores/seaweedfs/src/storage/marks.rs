@@ -1,7 +1,7 @@
 //! Copies of shards that were found missing or corrupt. Pure: this module stores nothing.
 //!
-//! A mark belongs to one encoding of a volume: a volume that was decoded and encoded again has other shards under the
-//! same names. So marks are recorded under the name of the volume together with the encoding.
+//! A mark belongs to one encoding of a volume: a volume that was decoded and encoded again has other shards
+//! under the same names. So marks are recorded under the name of the volume together with the encoding.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ pub(super) fn marked(stripe: &StripeId, encoding: Encoding) -> StripeId {
     StripeId(format!("{stripe}{SEPARATOR}{}", encoding.0))
 }
 
-/// Returns the volume and the encoding to which a recorded name belongs. Earlier versions of Mend recorded no encoding.
+/// Returns the volume and the encoding to which a recorded name belongs. Earlier versions of Mend recorded no
+/// encoding.
 pub(super) fn parse(name: &StripeId) -> Option<(VolumeName, Option<Encoding>)> {
     let with_encoding = name.0.rsplit_once(SEPARATOR).and_then(|(volume, encoding)| {
         let encoding = encoding.parse().ok()?;
@@ -37,8 +38,8 @@ pub(super) fn parse(name: &StripeId) -> Option<(VolumeName, Option<Encoding>)> {
     with_encoding.or_else(|| Some((name.0.parse().ok()?, None)))
 }
 
-/// Returns the copies whose records are to be changed together with the record of this copy: if the copy is healthy,
-/// also the record of an earlier version of Mend is removed.
+/// Returns the copies whose records are to be changed together with the record of this copy: if the copy is
+/// healthy, also the record of an earlier version of Mend is removed.
 pub(super) fn with_older((name, index, node, state): CopyState) -> Vec<CopyState> {
     let older = parse(&name).filter(|_| state == BlockState::Healthy);
     let older = older.map(|(volume, _)| (StripeId(volume.to_string()), index, node, state));
@@ -71,6 +72,9 @@ impl Marks {
         index: BlockIndex,
         node: NodeId,
     ) -> BlockState {
+        if self.encodings.is_empty() {
+            return BlockState::Healthy;
+        }
         self.bad.state(&marked(stripe, encoding), index, node)
     }
 

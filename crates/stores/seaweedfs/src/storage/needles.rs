@@ -1,8 +1,9 @@
-//! The needles (stored objects) that a server treats as deleted, and the calls that make deletions on a server.
+//! The needles (stored objects) that a server treats as deleted, and the calls that make deletions on a
+//! server.
 //!
-//! On each disk with shards of a volume, a server has a journal and an index of the volume. It returns only those of its
-//! last disk, and makes a deletion on the first disk that has mounted shards. About all disks it answers only single
-//! questions: whether a needle is deleted when it is read from a shard.
+//! On each disk with shards of a volume, a server has a journal and an index of the volume. It returns only
+//! those of its last disk, and makes a deletion on the first disk that has mounted shards. About all disks it
+//! answers only single questions: whether a needle is deleted when it is read from a shard.
 
 use std::collections::BTreeSet;
 
@@ -65,8 +66,9 @@ pub(super) async fn journalled(server: &VolumeServer, name: &VolumeName) -> Resu
     Ok(needles.iter().map(|&needle| u64::from_be_bytes(needle)).collect())
 }
 
-/// Returns the needles that a server treats as deleted: those in its journal, those that its index marks and, if it has
-/// mounted shards on several disks, all others that it says are deleted. `shards` has a shard of each disk.
+/// Returns the needles that a server treats as deleted: those in its journal, those that its index marks and,
+/// if it has mounted shards on several disks, all others that it says are deleted. `shards` has a shard of
+/// each disk.
 ///
 /// # Errors
 /// The reason for the failure, as text.
@@ -115,8 +117,8 @@ async fn add_deleted<S: Deletes>(
     Ok(())
 }
 
-/// Makes deletions on a server, as far as none of its disks has them. Returns the number of needles whose deletion is
-/// not recorded there.
+/// Makes deletions on a server, as far as none of its disks has them. Returns the number of needles whose
+/// deletion is not recorded there.
 pub(super) async fn record<S: Deletes>(
     server: &S,
     name: &VolumeName,

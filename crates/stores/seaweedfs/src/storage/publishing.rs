@@ -30,10 +30,9 @@ impl Shared {
     /// A repair that has written the files has claimed the stripe. For files that were found on the servers'
     /// disks (adoption), this call takes the lock itself.
     ///
-    /// # Errors
-    /// [`StoreError::NotServed`] if a server does not serve its shard correctly. The shard is then unmounted.
-    /// The file is deleted only if a repair has written it. Shards mounted before it stay mounted. The same error is
-    /// returned for a found shard without a checksum that can be rebuilt.
+    /// # Errors [`StoreError::NotServed`] if a server does not serve its shard correctly. The shard is then
+    /// unmounted. The file is deleted only if a repair has written it. Shards mounted before it stay mounted.
+    /// The same error is returned for a found shard without a checksum that can be rebuilt.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,
@@ -59,8 +58,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses a shard that was found, and that no checksum proves, if the shard can be rebuilt from others. It may be left
-    /// from an earlier encoding.
+    /// Refuses a shard that was found, and that no checksum proves, if the shard can be rebuilt from others.
+    /// It may be left from an earlier encoding.
     fn check_need(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> Result<(), StoreError> {
         let state = self.known.state();
         let Some(volume) = state.view.volume_of(stripe) else { return Ok(()) };
@@ -68,7 +67,8 @@ impl Shared {
             return Ok(());
         }
         let server = state.view.nodes().server(node).map_or_else(|| node.to_string(), ServerId::to_string);
-        let why = "the volume has no checksums, so the shard may belong to an earlier encoding; it is rebuilt instead";
+        let why =
+            "the volume has no checksums, so the shard may belong to an earlier encoding; Mend rebuilds it";
         Err(StoreError::NotServed { block: block_of(stripe, index), node, server, why: why.to_owned() })
     }
 

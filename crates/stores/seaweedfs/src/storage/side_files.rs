@@ -129,22 +129,22 @@ impl Content {
     }
 }
 
-/// Whether two checksum files agree. Checksums of blocks of another size count as different, since the digests of the
-/// shards differ too.
+/// Whether two checksum files agree. Checksums of blocks of another size count as different, since the
+/// digests of the shards differ too.
 fn sums_agree(one: &Ecsum, other: &Ecsum) -> bool {
     (one.ratio(), one.generation()) == (other.ratio(), other.generation())
         && (0..one.ratio().total()).all(|shard| one.shard(shard) == other.shard(shard))
 }
 
-/// Whether checksums may be those of shards of this ratio and length. SeaweedFS ignores files of another ratio or
-/// generation.
+/// Whether checksums may be those of shards of this ratio and length. SeaweedFS ignores files of another
+/// ratio or generation.
 fn sums_fit(sums: &Ecsum, ratio: Ratio, shard_bytes: Option<u64>) -> bool {
     let has_length = |found: u64| shard_bytes.is_none_or(|bytes| bytes == found);
     sums.generation() == 0 && sums.ratio() == ratio && sums.shard_bytes().is_some_and(has_length)
 }
 
-/// Returns the size of the entries in a window of an index, in bytes: the keys ascend. `None` if the window is damaged,
-/// as they ascend with neither size.
+/// Returns the size of the entries in a window of an index, in bytes: the keys ascend. `None` if the window
+/// is damaged, as they ascend with neither size.
 pub(super) fn entry_bytes(window: &[u8]) -> Option<usize> {
     let ascends = |bytes: &usize| {
         let keys = entries(window, *bytes).map(|(needle, _)| needle);
@@ -220,8 +220,8 @@ impl Copies {
         self.groups.len() > 1
     }
 
-    /// Returns the description of an encoding that most of its `.vif` files contain. Files of other encodings do not
-    /// count.
+    /// Returns the description of an encoding that most of its `.vif` files contain. Files of other encodings
+    /// do not count.
     ///
     /// # Errors
     /// Why the encoding is not described, as text.

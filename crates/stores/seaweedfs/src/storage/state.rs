@@ -153,7 +153,8 @@ impl State {
         let changes = apply(&mut self.view);
         let mut volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
         let mut told = Vec::new();
-        // Even if a record cannot be stored, all other changes are reported: the next listing does not repeat them.
+        // Even if a record cannot be stored, all other changes are reported: the next listing does not repeat
+        // them.
         let numbered = self.number_servers(attachment, &mut volumes, &mut told);
         self.forget_marks();
         self.keep_homes(volumes.iter().copied());

@@ -1,5 +1,5 @@
-//! Records that the catalog has refused, for example because its disk is full. They are written again until that
-//! succeeds, and the status names the problem meanwhile.
+//! Records that the catalog has refused, for example because its disk is full. They are written again until
+//! that succeeds, and the status names the problem meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ impl Unwritten {
     pub fn line(&self) -> Option<String> {
         let why = self.why.as_ref()?;
         Some(format!(
-            "{} of the coordinator's records about SeaweedFS cannot be written: {why}; if the coordinator restarts \
-             before they are, it forgets unfinished work and the places of shards; Mend tries again",
+            "{} of the coordinator's records about SeaweedFS cannot be written: {why}; if the coordinator \
+             restarts before they are, it forgets unfinished work and the places of shards; Mend tries again",
             self.records.len()
         ))
     }

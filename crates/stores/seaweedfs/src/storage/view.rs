@@ -169,7 +169,8 @@ impl View {
         }
     }
 
-    /// Returns the records with which the state of a copy is stored; none if the stripe's encoding is unknown.
+    /// Returns the records with which the state of a copy is stored; none if the stripe's encoding is
+    /// unknown.
     pub fn records_of(&self, (stripe, index, node, state): &CopyState) -> Vec<CopyState> {
         let Some(encoding) = self.encoding_of(stripe) else { return Vec::new() };
         marks::with_older((marks::marked(stripe, encoding), *index, *node, *state))
@@ -294,8 +295,8 @@ impl View {
         self.volumes.iter().filter_map(|(id, _)| self.stripe(id))
     }
 
-    /// Returns the changes that report the current state of these volumes. A stripe that was encoded again is first
-    /// reported as gone, since nothing that is known of its former blocks is true of the new ones.
+    /// Returns the changes that report the current state of these volumes. A stripe that was encoded again is
+    /// first reported as gone, since nothing that is known of its former blocks is true of the new ones.
     pub fn tell(&mut self, volumes: impl IntoIterator<Item = u32>) -> Vec<StoreChange> {
         let mut changes = Vec::new();
         for id in volumes {

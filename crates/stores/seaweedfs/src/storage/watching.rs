@@ -69,9 +69,9 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
     }
 }
 
-/// Reads metadata files, confirms lost shards, and retries to undo failed publications and to write refused records,
-/// until the storage is dropped. This task is separate from `watch`, so that a server that hangs does not delay the
-/// listings.
+/// Reads metadata files, confirms lost shards, and retries to undo failed publications and to write refused
+/// records, until the storage is dropped. This task is separate from `watch`, so that a server that hangs
+/// does not delay the listings.
 pub(super) async fn tend(storage: Weak<Shared>) {
     loop {
         let Some(shared) = storage.upgrade() else { return };
@@ -156,7 +156,8 @@ fn most_frequent(lengths: impl Iterator<Item = u64>) -> Option<u64> {
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(bytes, _)| bytes)
 }
 
-/// Reads an encoding's files from these servers, and compares them: a server may still have files of another encoding.
+/// Reads an encoding's files from these servers, and compares them: a server may still have files of another
+/// encoding.
 async fn read_at(
     shared: &Shared,
     name: &VolumeName,

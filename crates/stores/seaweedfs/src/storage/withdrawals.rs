@@ -139,8 +139,8 @@ impl Shared {
         done
     }
 
-    /// Makes the deletions that a server has recorded on another server: with the last shard of a volume, SeaweedFS
-    /// deletes its journal too.
+    /// Makes the deletions that a server has recorded on another server: with the last shard of a volume,
+    /// SeaweedFS deletes its journal too.
     async fn preserve_deletions(
         self: &Arc<Self>,
         shard: &ShardName,

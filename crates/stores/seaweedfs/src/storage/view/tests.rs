@@ -164,8 +164,8 @@ fn known() -> Known {
     Known { ratio: Ratio::new(RATIO.0, RATIO.1).expect("possible"), shard_bytes: 100, digests: Vec::new() }
 }
 
-/// A volume was decoded and encoded again under its ID. While servers may still have the former shards, its state is
-/// unknown.
+/// A volume was decoded and encoded again under its ID. While servers may still have the former shards, its
+/// state is unknown.
 #[test]
 fn a_bad_shard_is_healthy_in_a_new_encoding() {
     let mut view = view("a b c", "a.0 b.1 c.2");
