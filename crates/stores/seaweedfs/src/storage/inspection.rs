@@ -250,10 +250,6 @@ impl Shared {
                 continue;
             }
             match verdict.bad.get(server) {
-                Some(Problem::Differs) if file == SmallFile::Vif && self.serves_another(name, server) => {
-                    // The new file would label the old shards as current.
-                    return Err("it serves shards of another encoding of the volume".to_owned());
-                }
                 Some(problem) => {
                     if *problem != Problem::Missing {
                         self.known.state().tell_spoiled(name, server, file, problem);
@@ -272,10 +268,6 @@ impl Shared {
         Ok(())
     }
 
-    fn serves_another(&self, name: &VolumeName, server: &ServerId) -> bool {
-        self.known.state().view.volumes().serves_another_encoding(name.id(), server)
-    }
-
     /// Replaces a server's file by a copy from a server of the majority. The caller must hold the cluster's
     /// lock for the volume.
     async fn replace(
@@ -286,6 +278,10 @@ impl Shared {
         verdict: &Verdict,
         problem: &Problem,
     ) -> Result<(), String> {
+        let serves_another = self.known.state().view.volumes().serves_another_encoding(name.id(), server);
+        if serves_another && relabels(file, problem) {
+            return Err("it serves shards of another encoding of the volume".to_owned());
+        }
         let source = verdict.good.first().ok_or("no server has a good copy")?;
         if file == SmallFile::Ecx && *problem != Problem::Missing {
             // Deletions that only this index marks would be lost with it.
@@ -381,7 +377,13 @@ impl Shared {
     }
 }
 
-/// Describes files of which no copy can be taken for right.
+/// Whether a file may describe shards of another encoding. Its replacement would label these shards as
+/// current ones.
+fn relabels(file: SmallFile, problem: &Problem) -> bool {
+    file == SmallFile::Vif && *problem == Problem::Differs
+}
+
+/// Describes copies of a file if none of them can be taken for right.
 fn dispute(
     name: &VolumeName,
     file: SmallFile,
@@ -436,4 +438,17 @@ async fn mount_again(
         check_mounted(server, name, shard, expected).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the current `.vif`, a server would mount the other shards as current ones at its next start.
+    #[test]
+    fn the_vif_of_shards_of_another_encoding_is_not_replaced() {
+        assert!(relabels(SmallFile::Vif, &Problem::Differs));
+        let damaged = Problem::Damaged("it is no JSON".to_owned());
+        assert!(!relabels(SmallFile::Vif, &damaged) && !relabels(SmallFile::Ecx, &Problem::Differs));
+    }
 }

@@ -259,9 +259,8 @@ impl Shared {
 
     async fn unmount(self: &Arc<Self>, shard: &ShardName, server: &ServerId) -> Result<(), String> {
         let connection = self.known.connect(server).await?;
-        let homes = self.known.state().view.volumes().homes(shard.volume.id(), shard.shard);
-        if !homes.iter().any(|home| home.server != *server) {
-            return Err(format!("no other server has {shard}, so it stays on {server}"));
+        if !self.known.state().view.has_good_copy_elsewhere(shard, server) {
+            return Err(format!("no other server has a good copy of {shard}, so it stays on {server}"));
         }
         Deletions::of(self).hand_over(shard, server).await?;
         {

@@ -272,6 +272,16 @@ impl View {
         holders
     }
 
+    /// Whether another server is listed with a copy of a shard that is not known to be bad.
+    pub fn has_good_copy_elsewhere(&self, shard: &ShardName, server: &ServerId) -> bool {
+        let id = shard.volume.id();
+        let is_listed = self.volumes.homes(id, shard.shard).iter().any(|home| home.server != *server);
+        let (stripe, own) = (self.stripe(id), self.nodes.node(server));
+        let block = stripe.as_ref().and_then(|stripe| stripe.blocks.get(usize::from(shard.shard)));
+        let is_good = |holder: Replica| Some(holder.node) != own && holder.state == BlockState::Healthy;
+        is_listed && block.is_some_and(|block| block.holders().any(is_good))
+    }
+
     /// Returns the lost shards whose last server is connected but has not confirmed the loss.
     pub fn unconfirmed(&self) -> Vec<(u32, Encoding, u8, ServerId)> {
         let connected =

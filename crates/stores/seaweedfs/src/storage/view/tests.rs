@@ -225,3 +225,17 @@ fn a_stripe_encoded_again_during_downtime_is_reported_as_gone_first() {
     assert_eq!(changes[0], StoreChange::StripeGone(StripeId("c_5".into())));
     assert!(matches!(changes[1], StoreChange::Stripe(..)));
 }
+
+#[test]
+fn a_bad_copy_is_no_reason_to_unmount_the_other_one() {
+    let mut view = view("a b c", "a.0 a.1 b.1 c.2");
+    let name = |shard| ShardName { volume: VolumeName::new("c", 5).expect("a name"), shard };
+    let has_other = |view: &View, shard: u8, server: &str| {
+        view.has_good_copy_elsewhere(&name(shard), &ServerId(server.to_owned()))
+    };
+    assert!(has_other(&view, 1, "a") && has_other(&view, 1, "b") && !has_other(&view, 0, "a"));
+    view.set_state(&StripeId("c_5".into()), BlockIndex(1), NodeId(1), BlockState::Corrupt);
+    assert!(!has_other(&view, 1, "a") && has_other(&view, 1, "b"));
+    view.list(listing("b c", "b.1 c.2"));
+    assert!(!has_other(&view, 0, "c"), "the server that had it is not listed with it");
+}
