@@ -30,9 +30,10 @@ impl Shared {
     /// A repair that has written the files has claimed the stripe. For files that were found on the servers'
     /// disks (adoption), this call takes the lock itself.
     ///
-    /// # Errors [`StoreError::NotServed`] if a server does not serve its shard correctly. The shard is then
-    /// unmounted. The file is deleted only if a repair has written it. Shards mounted before it stay mounted.
-    /// The same error is returned for a found shard without a checksum that can be rebuilt.
+    /// # Errors
+    /// [`StoreError::NotServed`] if a server does not serve its shard correctly. The shard is then unmounted.
+    /// The file is deleted only if a repair has written it. Shards mounted before it stay mounted. The same
+    /// error is returned for a found shard without a checksum that can be rebuilt.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,
