@@ -6,6 +6,7 @@
 //! `MEND_SKIP=seaweedfs` skips it. The servers die with this process, however it ends.
 
 mod cases;
+mod deletions;
 mod faults;
 mod healing;
 mod judging;
@@ -46,6 +47,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("shards_of_a_returning_server_are_surplus_and_removed", healing::a_server_that_goes),
     ("shards_are_stored_next_to_a_servers_index_files", layout::an_index_folder),
     ("corrupt_small_files_are_replaced", side_files::small_files_that_rot),
+    ("checksums_of_an_earlier_encoding_are_not_used", side_files::checksums_of_an_earlier_encoding),
     ("a_large_index_is_replaced", side_files::an_index_that_is_large),
     ("a_shard_is_repaired_elsewhere_if_its_server_refuses_it", side_files::a_home_that_takes_nothing),
     ("a_shard_lost_during_downtime_is_repaired_at_home", side_files::a_loss_that_nobody_saw),
@@ -57,6 +59,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("volumes_out_of_sight_are_not_safe", healing::a_cluster_out_of_sight),
     ("a_paused_repair_leaves_the_lock_to_others", healing::a_repair_that_is_paused),
     ("a_server_in_service_is_drained", healing::a_server_that_is_drained),
+    ("deletions_on_the_first_disk_survive_a_rebuild", deletions::deletions_on_the_first_disk),
+    ("deletions_survive_the_index_that_marks_them", deletions::deletions_that_only_a_damaged_index_marks),
     // This case is the last on this cluster: `ec.rebuild` may leave servers with different indexes, and Mend
     // replaces no index if no majority of servers agrees.
     ("mend_killed_during_a_repair_next_to_ec_rebuild", healing::killed_in_the_middle),

@@ -187,3 +187,41 @@ pub fn a_loss_that_nobody_saw(world: &mut World) {
     drop(mend);
     world.assert_whole();
 }
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let next = |sum: u32| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 };
+    !bytes.iter().fold(!0, |sum, &byte| (0..8).fold(sum ^ u32::from(byte), |sum, _| next(sum)))
+}
+
+/// The number of bytes of an `.ecsum` before its payload, and after the checksums of the last shard: the ID
+/// of the run.
+const ECSUM_HEADER: usize = 14;
+const ECSUM_RUN: usize = 18;
+
+/// A server has an `.ecsum` that an earlier encoding with equally long shards has left. It is intact, but its
+/// checksum of the last shard is another one.
+pub fn checksums_of_an_earlier_encoding(world: &mut World) {
+    let volume = world.pictures.clone();
+    // The server with the first shard is the one that the master lists first.
+    let at = world.holder(&shard(&volume, 0)).0;
+    let mut mend = world.attach(GRACE);
+    mend.kill_coordinator();
+    // Of several disks, the server returns the copy of the last one.
+    let files: Vec<PathBuf> = files_of(world, at, &volume, "ecsum").pop().into_iter().collect();
+    let right = spoil(&files, |bytes| {
+        let last = bytes.len() - ECSUM_RUN - 1;
+        bytes[last] ^= 0x10;
+        let sum = crc32c(&bytes[ECSUM_HEADER..]);
+        bytes[ECSUM_HEADER - 4..ECSUM_HEADER].copy_from_slice(&sum.to_be_bytes());
+    });
+    seaweedfs::Ecsum::decode(&fs::read(&files[0]).expect("there")).expect("it is intact");
+    mend.start_coordinator();
+    wait_until_right(&files, &right);
+    mend.wait_until_safe(2);
+    let scrub = mend.ask(&["scrub"]).expect("it reports");
+    assert_eq!(scrub["findings"].as_array().map(Vec::len), Some(0), "no shard is taken for bad: {scrub}");
+    wait_until_whole(world);
+    wait_until_unlocked(world);
+    drop(mend);
+    world.assert_whole();
+}

@@ -170,7 +170,8 @@ impl VolumeServer {
     /// Makes the server copy metadata files of a volume from another server. `disk` 0 lets the server choose
     /// the disk. If the source has no `.ecsum`, that file is skipped.
     ///
-    /// Existing files are overwritten, except that the journal is appended to.
+    /// Existing files are overwritten. Only the start of an existing journal is overwritten, so copy a
+    /// journal only to a server without one.
     ///
     /// # Errors
     /// [`AskError`].

@@ -262,6 +262,11 @@ impl Volumes {
             && self.servers().values().any(|server| server.plain_volumes.contains(&volume))
     }
 
+    /// Whether enough shards of the current encoding are listed to read a volume.
+    pub(crate) fn is_readable(&self, volume: u32) -> bool {
+        self.known(volume).is_some_and(|(_, _, generation)| generation.is_readable())
+    }
+
     /// Whether every shard of a volume is listed.
     pub(crate) fn is_whole(&self, volume: u32) -> bool {
         let standing = self.get(volume).map(Volume::standing);
@@ -303,6 +308,31 @@ impl Volumes {
         let current = volume.current().map(|(encoding, _)| encoding);
         let mut others = volume.generations.iter().filter(|(encoding, _)| Some(**encoding) != current);
         others.any(|(_, generation)| generation.all_homes().any(|home| home.server == *server))
+    }
+
+    /// Returns the volumes of which a server has shards of any encoding.
+    pub(crate) fn volumes_at(&self, server: &ServerId) -> impl Iterator<Item = u32> {
+        let all = self.iter();
+        all.filter(move |(_, volume)| volume.all_homes().any(|home| home.server == *server)).map(|(id, _)| id)
+    }
+
+    /// Returns the encoding of a volume whose locations an earlier coordinator recorded.
+    pub(crate) fn recorded_encoding(&self, volume: u32) -> Option<Encoding> {
+        self.kept.keys().find(|&&(id, _)| id == volume).map(|&(_, encoding)| encoding)
+    }
+
+    /// Whether a volume exists but no longer in this encoding.
+    pub(crate) fn is_replaced(&self, volume: u32, encoding: Encoding) -> bool {
+        self.get(volume).is_some_and(|it| !it.generations.contains_key(&encoding))
+            && !self.kept.contains_key(&(volume, encoding))
+    }
+
+    /// Returns the connected servers that have or had shards of the current encoding.
+    pub(crate) fn witnesses_of(&self, volume: u32) -> BTreeSet<ServerId> {
+        let Some((_, _, generation)) = self.known(volume) else { return BTreeSet::new() };
+        let homes = generation.all_homes().chain(generation.former.values()).map(|home| &home.server);
+        let all = homes.chain(generation.origins.values());
+        all.filter(|server| self.servers().contains_key(*server)).cloned().collect()
     }
 
     /// Returns the number of shards of all volumes on a server.

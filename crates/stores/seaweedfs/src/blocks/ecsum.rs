@@ -140,6 +140,17 @@ impl Ecsum {
         &self.encode_uuid
     }
 
+    /// Returns the length of each shard in bytes; `None` if the shards have different lengths.
+    pub fn shard_bytes(&self) -> Option<u64> {
+        let bytes = self.shards.first()?.bytes;
+        self.shards.iter().all(|sums| sums.bytes == bytes).then_some(bytes)
+    }
+
+    /// Returns the digests of all shards.
+    pub fn digests(&self) -> Vec<repair::Digest> {
+        self.shards.iter().map(ShardSums::digest).collect()
+    }
+
     /// Returns the checksums of a shard; `None` if the volume has no such shard.
     pub fn shard(&self, shard: u8) -> Option<&ShardSums> {
         self.shards.get(usize::from(shard))
@@ -273,7 +284,7 @@ fn sums(shard: &Shard, block_bytes: u32) -> Result<ShardSums, EcsumError> {
 
 /// Encodes `.ecsum` files as SeaweedFS does, for tests.
 #[cfg(test)]
-pub(super) mod made {
+pub(crate) mod made {
     use super::*;
 
     /// Returns the `.ecsum` file of shards with these bytes.

@@ -43,6 +43,8 @@ pub mod fuzzing {
     }
 }
 
+#[cfg(test)]
+pub(crate) use ecsum::made;
 pub use ecsum::{Ecsum, EcsumError, ShardSums};
 pub use name::{MAX_SHARDS, NotAShard, ShardName, VolumeName};
 pub use shard_blocks::{Protection, ShardBlocks, ShardFacts};

@@ -10,7 +10,6 @@ use repair::{BlockId, Digest, Sink, SinkEnd};
 use store_api::{BlockError, Blocks, OpenGate};
 use tempfile::TempDir;
 
-use super::ecsum::made;
 use super::*;
 
 const BLOCK: u32 = 1 << 20;

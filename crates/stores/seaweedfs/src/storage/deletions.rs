@@ -7,7 +7,9 @@
 //!
 //! Mend makes these deletions on the server, which heeds them at once, and then asks the server about each.
 //! As long as a deletion is not heeded, it is recorded as late, the status names volume and server, and it is
-//! made again.
+//! made again. Deletions are collected from the journals and indexes on all disks of all servers that have or
+//! had shards of the volume, and are preserved on another server before a file with them is replaced or
+//! removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,28 +17,25 @@ use std::time::Duration;
 
 use repair::StripeId;
 use serde::{Deserialize, Serialize};
-use store_api::{CatalogError, RecordWrite};
+use store_api::CatalogError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::inspection::bring;
-use super::side_files::{entries, entry_bytes};
-use super::small_files::WINDOW_BYTES;
+use super::needles::{MAX_JOURNAL_BYTES, delete, deleted_on, journalled, not_heeded, record};
 use super::state::{Knowledge, Shared, State};
 use crate::blocks::{ShardName, VolumeName};
 use crate::error::AskError;
 use crate::listing::ServerId;
-use crate::server::{SmallFile, VolumeServer};
+use crate::server::SmallFile;
 
-/// Upper limit of a journal in bytes: 8 million deletions.
-const MAX_JOURNAL_BYTES: usize = 64 << 20;
-/// Size of a journal's entry in bytes: the ID of a needle.
-const ENTRY_BYTES: usize = 8;
-/// The number of needles about which a server is asked at the same time.
-const AT_ONCE: usize = 16;
 /// Timeout for reading the journal of a server that does not have the shard. A silent server must not hold up the
 /// shard's publication; its deletions are made later.
 const JOURNAL_LIMIT: Duration = Duration::from_secs(5);
+/// Timeout for a server to report all its deletions after a shard was put into service. Later, they are read
+/// with the patient limit.
+const REPORT_LIMIT: Duration = Duration::from_secs(5);
+const PATIENT_LIMIT: Duration = Duration::from_secs(600);
 /// Prefix of the keys under which late deletions are recorded.
 const PREFIX: &str = "seaweedfs/deletions/";
 
@@ -51,38 +50,23 @@ struct Late {
 #[derive(Default)]
 pub(super) struct LateDeletions(BTreeMap<Late, String>);
 
-/// The deletions that the other servers of a volume have recorded.
+/// The deletions that the servers of a volume have recorded.
 #[derive(Default)]
-pub(super) struct Recorded {
+struct Recorded {
     needles: BTreeSet<u64>,
-    /// The servers that have recorded them.
-    servers: Vec<ServerId>,
+    /// The servers that have recorded them, each with the number of its deletions.
+    servers: Vec<(usize, ServerId)>,
     /// Why the deletions of some servers cannot be read.
     unread: Vec<String>,
 }
 
-/// The calls with which deletions are made and verified on a server.
-trait Deletes: Clone + Send + Sync + 'static {
-    /// See [`VolumeServer::is_deleted`].
-    fn heeds(
-        &self,
-        volume: &VolumeName,
-        shard: u8,
-        needle: u64,
-    ) -> impl Future<Output = Result<bool, AskError>> + Send;
-
-    /// See [`VolumeServer::delete_needle`].
-    fn make(&self, volume: &VolumeName, needle: u64) -> impl Future<Output = Result<bool, AskError>> + Send;
-}
-
-impl Deletes for VolumeServer {
-    async fn heeds(&self, volume: &VolumeName, shard: u8, needle: u64) -> Result<bool, AskError> {
-        self.is_deleted(volume.id(), shard, needle).await
-    }
-
-    async fn make(&self, volume: &VolumeName, needle: u64) -> Result<bool, AskError> {
-        self.delete_needle(volume, needle).await
-    }
+/// The deletions that servers are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Quickly: all of the servers that have the shard too, and one journal of each other server.
+    Journals,
+    /// All of every server, as far as it reports them within this time.
+    Everything(Duration),
 }
 
 impl Late {
@@ -124,21 +108,14 @@ impl State {
     fn note_late(&mut self, it: &Late, why: String) {
         if !self.late_deletions.0.contains_key(it) {
             let value = serde_json::to_value(it).expect("plain text");
-            self.write_late(RecordWrite::Put(it.key(), value));
+            self.keep_records([(it.key(), Some(value))]);
         }
         self.late_deletions.0.insert(it.clone(), why);
     }
 
     fn forget_late(&mut self, it: &Late) {
         if self.late_deletions.0.remove(it).is_some() {
-            self.write_late(RecordWrite::Remove(it.key()));
-        }
-    }
-
-    fn write_late(&mut self, write: RecordWrite) {
-        let term = self.ledger.term();
-        if let Err(error) = self.ledger.write(term, write) {
-            tracing::error!(%error, "the records");
+            self.keep_records([(it.key(), None)]);
         }
     }
 
@@ -176,32 +153,33 @@ impl<'s> Deletions<'s> {
         Self { shared }
     }
 
-    /// Gives a server that is about to mount a shard the deletions that other servers have recorded. Records
-    /// them as late until [`settle`](Self::settle), since the coordinator may die in
-    /// between. The caller must hold the cluster's lock for the volume.
-    pub(super) async fn receive(self, shard: &ShardName, to: &ServerId) -> Recorded {
+    /// Gives a server that is about to mount a shard the deletions that are quickly found on other servers.
+    /// Records the others as late until [`settle`](Self::settle), since the coordinator may die in between.
+    /// The caller must hold the cluster's lock for the volume.
+    pub(super) async fn receive(self, shard: &ShardName, to: &ServerId) {
         let name = &shard.volume;
-        let recorded = self.recorded_elsewhere(shard, to).await;
-        if recorded.needles.is_empty() && recorded.unread.is_empty() {
-            return recorded;
-        }
         self.shared.known.state().note_late(&Late::new(shard, to), String::new());
+        let recorded = self.recorded(shard, to, Extent::Journals).await;
         let serves = self.shared.known.state().view.volumes().serves(name.id(), to);
         let done = if serves {
             self.delete_at(name, &recorded.needles, to).await
         } else {
-            self.copy_journals(name, &recorded.servers, to).await
+            self.copy_journal(name, &recorded, to).await
         };
         if let Err(why) = done {
             // This is tried again once the shard is mounted.
             tracing::info!(block = %shard, server = %to, why, "cannot make deletions before the mount");
         }
-        recorded
     }
 
-    /// Makes these deletions on a server that has mounted the shard, as far as the server does not heed them
-    /// yet. The caller must hold the cluster's lock for the volume.
-    pub(super) async fn settle(self, shard: &ShardName, to: &ServerId, recorded: Recorded) {
+    /// Makes all deletions that the volume's servers have recorded on a server that has mounted the shard, as
+    /// far as the server does not heed them yet. The caller must hold the cluster's lock for the volume.
+    pub(super) async fn settle(self, shard: &ShardName, to: &ServerId) {
+        let recorded = self.recorded(shard, to, Extent::Everything(REPORT_LIMIT)).await;
+        self.make(shard, to, recorded).await;
+    }
+
+    async fn make(self, shard: &ShardName, to: &ServerId, recorded: Recorded) {
         let done = self.delete_at(&shard.volume, &recorded.needles, to).await;
         let done = done.and_then(|()| recorded.unread.into_iter().next().map_or(Ok(()), Err));
         let late = Late::new(shard, to);
@@ -237,10 +215,11 @@ impl<'s> Deletions<'s> {
                 self.shared.known.state().forget_late(&it);
             } else if is_there {
                 let stripe = StripeId(name.to_string());
+                // This may take minutes, so it happens before the lock is taken.
+                let recorded = self.recorded(&shard, &server, Extent::Everything(PATIENT_LIMIT)).await;
                 match self.shared.begin_upkeep(&stripe).await {
                     Ok(()) => {
-                        let recorded = self.recorded_elsewhere(&shard, &server).await;
-                        self.settle(&shard, &server, recorded).await;
+                        self.make(&shard, &server, recorded).await;
                         self.shared.lock.end_upkeep(&stripe).await;
                     }
                     Err(error) => self.shared.known.state().note_late(&it, error.to_string()),
@@ -250,29 +229,13 @@ impl<'s> Deletions<'s> {
     }
 
     /// Makes all deletions that a server has recorded on the other servers of a shard, because the server is
-    /// to stop serving the shard. The server must still have mounted it. The caller must hold the cluster's
-    /// lock for the volume.
+    /// to stop serving the shard, or has stopped. The caller must hold the cluster's lock for the volume.
     ///
     /// # Errors
     /// The reason for the failure, as text.
     pub(super) async fn hand_over(self, shard: &ShardName, from: &ServerId) -> Result<(), String> {
-        let deleted = self.deleted_at(&shard.volume, from).await;
-        self.hand_to_others(shard, from, deleted).await
-    }
-
-    /// Like [`hand_over`](Self::hand_over), but with the server's journal only.
-    pub(super) async fn hand_over_journal(self, shard: &ShardName, from: &ServerId) -> Result<(), String> {
-        let deleted = self.journalled_at(&shard.volume, from).await;
-        self.hand_to_others(shard, from, deleted).await
-    }
-
-    async fn hand_to_others(
-        self,
-        shard: &ShardName,
-        from: &ServerId,
-        deleted: Result<BTreeSet<u64>, String>,
-    ) -> Result<(), String> {
         let name = &shard.volume;
+        let deleted = self.deleted_at(name, from).await;
         let deleted =
             deleted.map_err(|why| format!("cannot read the deletions of {name} on {from}: {why}"))?;
         for to in self.other_servers(shard, from) {
@@ -290,34 +253,67 @@ impl<'s> Deletions<'s> {
         Ok(())
     }
 
+    /// Preserves the deletions that a server has recorded, since files with them are to be replaced or
+    /// removed: makes them on one of `keepers`. Afterwards, the server itself counts as late if it has
+    /// mounted shards of the volume. The caller must hold the cluster's lock for the volume.
+    ///
+    /// # Errors
+    /// The reason for the failure, as text.
+    pub(super) async fn preserve(
+        self,
+        name: &VolumeName,
+        from: &ServerId,
+        keepers: &[ServerId],
+    ) -> Result<(), String> {
+        let shards = self.shard_of_each_disk(name, from);
+        let server = self.shared.known.connect(from).await?;
+        // The intact parts of a damaged index count.
+        let deleted = deleted_on(&server, name, &shards).await?.needles;
+        if deleted.is_empty() {
+            return Ok(());
+        }
+        let serves =
+            |keeper: &&ServerId| *keeper != from && !self.shard_of_each_disk(name, keeper).is_empty();
+        let keeper = keepers.iter().find(serves).ok_or("no other server can record its deletions")?;
+        self.record_at(name, deleted, keeper).await?;
+        if let Some(&shard) = shards.first() {
+            let late = Late::new(&ShardName { volume: name.clone(), shard }, from);
+            self.shared.known.state().note_late(&late, String::new());
+        }
+        Ok(())
+    }
+
+    /// Records deletions on a server that has mounted shards of the volume.
+    async fn record_at(
+        self,
+        name: &VolumeName,
+        needles: BTreeSet<u64>,
+        keeper: &ServerId,
+    ) -> Result<(), String> {
+        let server = self.shared.known.connect(keeper).await?;
+        let (shards, needles) = (self.shard_of_each_disk(name, keeper), Vec::from_iter(needles));
+        self.shared.lock.check(&StripeId(name.to_string())).await?;
+        match record(&server, name, &shards, &needles).await.map_err(|error| error.to_string())? {
+            0 => Ok(()),
+            several => Err(format!("{several} of its deletions cannot be recorded on {keeper}")),
+        }
+    }
+
     fn other_servers(self, shard: &ShardName, server: &ServerId) -> BTreeSet<ServerId> {
         let homes = self.shared.known.state().view.volumes().homes(shard.volume.id(), shard.shard);
         homes.into_iter().map(|home| home.server).filter(|other| other != server).collect()
     }
 
-    /// Returns the deletions that all other servers of a volume have recorded. Servers are called in
-    /// parallel.
-    async fn recorded_elsewhere(self, shard: &ShardName, to: &ServerId) -> Recorded {
+    /// Returns the deletions that the servers of a volume have recorded, including servers that only had
+    /// shards of it. Servers are called in parallel.
+    async fn recorded(self, shard: &ShardName, to: &ServerId, extent: Extent) -> Recorded {
         let homes = self.other_servers(shard, to);
-        let mut servers: BTreeSet<ServerId> =
-            self.shared.known.state().view.volumes().holders_of(shard.volume.id()).into_iter().collect();
-        servers.extend(homes.iter().cloned());
-        servers.remove(to);
         let mut asking = JoinSet::new();
-        for from in servers {
+        for from in self.witnesses(&shard.volume, to, extent) {
             let (shared, name, has_shard) =
                 (Arc::clone(self.shared), shard.volume.clone(), homes.contains(&from));
             asking.spawn(async move {
-                // A server that has the shard too may have recorded most deletions.
-                let found = if has_shard {
-                    Deletions::of(&shared).deleted_at(&name, &from).await
-                } else {
-                    let journalled = Deletions::of(&shared).journalled_at(&name, &from);
-                    match timeout(JOURNAL_LIMIT, journalled).await {
-                        Ok(found) => found,
-                        Err(_elapsed) => Err("it does not answer".to_owned()),
-                    }
-                };
+                let found = Deletions::of(&shared).reported_by(&name, &from, extent, has_shard).await;
                 (from, found)
             });
         }
@@ -326,8 +322,8 @@ impl<'s> Deletions<'s> {
             match found {
                 Ok(needles) if needles.is_empty() => {}
                 Ok(needles) => {
+                    recorded.servers.push((needles.len(), from));
                     recorded.needles.extend(needles);
-                    recorded.servers.push(from);
                 }
                 Err(why) => recorded.unread.push(format!("cannot read the deletions on {from}: {why}")),
             }
@@ -335,28 +331,56 @@ impl<'s> Deletions<'s> {
         recorded
     }
 
-    /// Returns the needles of a volume in a server's journal.
-    async fn journalled_at(self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
-        journal(&self.shared.known.connect(from).await?, name).await
+    /// Returns the servers that may have recorded deletions which `to` does not heed. If `to` has several
+    /// disks, it may itself heed a deletion on one of them only.
+    fn witnesses(self, name: &VolumeName, to: &ServerId, extent: Extent) -> BTreeSet<ServerId> {
+        let state = self.shared.known.state();
+        let volumes = state.view.volumes();
+        let mut servers = volumes.witnesses_of(name.id());
+        let has_several_disks = volumes.servers().get(to).is_some_and(|server| server.disks.len() > 1);
+        if extent == Extent::Journals || !has_several_disks {
+            servers.remove(to);
+        }
+        servers
     }
 
-    /// Returns the needles of a volume that a server treats as deleted: those in its journal, those marked in
-    /// its index and, if the server has shards of the volume on several disks, all others that it says are
-    /// deleted.
+    /// Returns the deletions that a server reports in time.
+    async fn reported_by(
+        self,
+        name: &VolumeName,
+        from: &ServerId,
+        extent: Extent,
+        has_shard: bool,
+    ) -> Result<BTreeSet<u64>, String> {
+        let limit = match extent {
+            // A server that has the shard too may have recorded most deletions.
+            Extent::Journals if has_shard => PATIENT_LIMIT,
+            Extent::Journals => JOURNAL_LIMIT,
+            Extent::Everything(limit) => limit,
+        };
+        let reported = async {
+            match extent {
+                Extent::Journals if !has_shard => self.journalled_at(name, from).await,
+                _ => self.deleted_at(name, from).await,
+            }
+        };
+        let late = |_| Err(format!("it has not reported all of them within {} s", limit.as_secs()));
+        timeout(limit, reported).await.unwrap_or_else(late)
+    }
+
+    /// Returns the needles of a volume in a server's journal.
+    async fn journalled_at(self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
+        journalled(&self.shared.known.connect(from).await?, name).await
+    }
+
+    /// Returns the needles of a volume that a server treats as deleted; see [`deleted_on`].
     async fn deleted_at(self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
         let shards = self.shard_of_each_disk(name, from);
-        let server = self.shared.known.connect(from).await?;
-        let mut deleted = journal(&server, name).await?;
-        let (marked, live) = indexed(&server, name).await?;
-        deleted.extend(marked);
-        // Each disk has a journal, and the server returns only one of them.
-        if shards.len() > 1 {
-            let open: Vec<u64> = live.into_iter().filter(|needle| !deleted.contains(needle)).collect();
-            let heeded = times_heeded(&server, name, &shards, &open).await;
-            let heeded = heeded.map_err(|error| error.to_string())?;
-            deleted.extend(heeded.into_iter().filter(|&(_, times)| times > 0).map(|(needle, _)| needle));
+        let deleted = deleted_on(&self.shared.known.connect(from).await?, name, &shards).await?;
+        if deleted.is_damaged {
+            return Err("its index is damaged".to_owned());
         }
-        Ok(deleted)
+        Ok(deleted.needles)
     }
 
     fn shard_of_each_disk(self, name: &VolumeName, server: &ServerId) -> Vec<u8> {
@@ -406,106 +430,19 @@ impl<'s> Deletions<'s> {
         }
     }
 
-    /// Appends journals to the journal of a server that has mounted nothing of the volume.
-    async fn copy_journals(
-        self,
-        name: &VolumeName,
-        servers: &[ServerId],
-        to: &ServerId,
-    ) -> Result<(), String> {
+    /// Copies the longest journal to a server that has mounted nothing of the volume, so that most deletions
+    /// take effect with the mount. A server that has a journal keeps it: SeaweedFS would overwrite the start
+    /// of it.
+    async fn copy_journal(self, name: &VolumeName, recorded: &Recorded, to: &ServerId) -> Result<(), String> {
+        let Some((_, from)) = recorded.servers.iter().max() else { return Ok(()) };
         let target = self.shared.known.connect(to).await?;
-        for from in servers {
-            let source = self.shared.known.connect(from).await?;
-            self.shared.lock.check(&StripeId(name.to_string())).await?;
-            bring(&target, name, &[SmallFile::Ecj], source.address(), 0).await?;
+        let own = target.small_file(name, SmallFile::Ecj, MAX_JOURNAL_BYTES).await;
+        if own.map_err(|error| error.to_string())?.is_some() {
+            return Ok(());
         }
-        Ok(())
-    }
-}
-
-/// Makes deletions on a server, as far as it does not heed them yet for all these shards. Returns the needles
-/// that it still serves for some of the shards.
-async fn delete<S: Deletes>(
-    server: &S,
-    name: &VolumeName,
-    shards: &[u8],
-    needles: &[u64],
-) -> Result<Vec<u64>, AskError> {
-    let mut made = Vec::new();
-    for needle in not_heeded(server, name, shards, needles).await? {
-        // A needle that is not in the index cannot be read.
-        if server.make(name, needle).await? {
-            made.push(needle);
-        }
-    }
-    not_heeded(server, name, shards, &made).await
-}
-
-/// Returns the needles whose deletion a server does not heed for all these shards.
-async fn not_heeded<S: Deletes>(
-    server: &S,
-    name: &VolumeName,
-    shards: &[u8],
-    needles: &[u64],
-) -> Result<Vec<u64>, AskError> {
-    let heeded = times_heeded(server, name, shards, needles).await?;
-    Ok(heeded.into_iter().filter(|&(_, times)| times < shards.len()).map(|(needle, _)| needle).collect())
-}
-
-/// Returns for how many of the shards a server heeds the deletion of each needle.
-async fn times_heeded<S: Deletes>(
-    server: &S,
-    name: &VolumeName,
-    shards: &[u8],
-    needles: &[u64],
-) -> Result<Vec<(u64, usize)>, AskError> {
-    let mut asking = JoinSet::new();
-    for part in needles.chunks(needles.len().div_ceil(AT_ONCE).max(1)) {
-        let (server, name, shards, part) = (server.clone(), name.clone(), shards.to_vec(), part.to_vec());
-        asking.spawn(async move {
-            let mut heeded = Vec::with_capacity(part.len());
-            for needle in part {
-                let mut times = 0;
-                for &shard in &shards {
-                    times += usize::from(server.heeds(&name, shard, needle).await?);
-                }
-                heeded.push((needle, times));
-            }
-            Ok::<Vec<(u64, usize)>, AskError>(heeded)
-        });
-    }
-    let mut all = Vec::with_capacity(needles.len());
-    for heeded in asking.join_all().await {
-        all.extend(heeded?);
-    }
-    all.sort_unstable();
-    Ok(all)
-}
-
-/// Returns the IDs of the needles whose deletion a server has journalled.
-async fn journal(server: &VolumeServer, name: &VolumeName) -> Result<BTreeSet<u64>, String> {
-    let bytes = server.small_file(name, SmallFile::Ecj, MAX_JOURNAL_BYTES).await;
-    let bytes = bytes.map_err(|error| error.to_string())?.unwrap_or_default();
-    // The last entry may be incomplete, because it is being written.
-    let (needles, _) = bytes.as_chunks::<ENTRY_BYTES>();
-    Ok(needles.iter().map(|&needle| u64::from_be_bytes(needle)).collect())
-}
-
-/// Returns the needles that a server's index marks as deleted, and all others in the index.
-async fn indexed(server: &VolumeServer, name: &VolumeName) -> Result<(Vec<u64>, Vec<u64>), String> {
-    let text = |error: AskError| error.to_string();
-    let mut index = server.open_small_file(name, SmallFile::Ecx).await.map_err(text)?;
-    let (mut marked, mut live, mut bytes) = (Vec::new(), Vec::new(), None);
-    loop {
-        let window = index.next_window(WINDOW_BYTES).await.map_err(text)?;
-        if window.is_empty() {
-            return Ok((marked, live));
-        }
-        let bytes = *bytes.get_or_insert_with(|| entry_bytes(&window));
-        for (needle, is_marked) in entries(&window, bytes) {
-            let needles = if is_marked { &mut marked } else { &mut live };
-            needles.push(needle);
-        }
+        let source = self.shared.known.connect(from).await?;
+        self.shared.lock.check(&StripeId(name.to_string())).await?;
+        bring(&target, name, &[SmallFile::Ecj], source.address(), 0).await
     }
 }
 

@@ -1,6 +1,7 @@
-//! Doubles for tests of the storage: records in memory, and a storage that calls no server.
+//! Doubles for tests of the storage: records in memory, a storage that calls no server, and a master's
+//! listing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use store_api::{
 use super::AttachedCatalog;
 use super::open::Attachment;
 use super::state::Shared;
+use crate::blocks::Encoding;
+use crate::listing::{Holding, Listing, Server, ServerId};
 use crate::master::MasterClient;
 use crate::security::Security;
 
@@ -23,6 +26,8 @@ pub(super) struct Paper {
     pub kept: BTreeMap<String, Value>,
     pub nodes: Vec<String>,
     pub refuses: bool,
+    /// Whether only the records of new nodes are refused.
+    pub refuses_nodes: bool,
 }
 
 impl Records for Paper {
@@ -36,6 +41,9 @@ impl Records for Paper {
 
     fn number_node(&mut self, name: &str) -> Result<NodeRecord, CatalogError> {
         if !self.nodes.iter().any(|node| node == name) {
+            if self.refuses_nodes {
+                return Err(CatalogError::NumbersUsedUp);
+            }
             self.nodes.push(name.to_owned());
         }
         let at = self.nodes.iter().position(|node| node == name).expect("it was added");
@@ -87,4 +95,29 @@ pub(super) fn start(paper: &Arc<Mutex<Paper>>) -> AttachedCatalog {
     let records: SharedRecords = paper.clone();
     let shared = |ledger, teller| Shared::new(master, attachment, ledger, teller);
     AttachedCatalog::start(records, shared).expect("threads")
+}
+
+/// Returns a listing in which the server at each position has the shard with this number of volume `c_5`.
+pub(super) fn listing<const N: usize>(servers: [&str; N]) -> Listing {
+    let mut listing = Listing::default();
+    for (name, shard) in servers.into_iter().zip(0..) {
+        let server = ServerId(name.to_owned());
+        listing.volumes.entry(5).or_default().push(Holding {
+            server: server.clone(),
+            disk: 0,
+            collection: "c".to_owned(),
+            encoding: Encoding(1),
+            shards: [(shard, 100)].into(),
+        });
+        let connected = Server {
+            address: format!("{name}:8080").parse().expect("an address"),
+            data_center: "d".to_owned(),
+            rack: "r".to_owned(),
+            disks: BTreeMap::new(),
+            free_volumes: 5,
+            plain_volumes: BTreeSet::new(),
+        };
+        listing.servers.insert(server, connected);
+    }
+    listing
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use repair::Digest;
 
-use crate::blocks::{Encoding, Ratio};
+use super::side_files::{Checksums, Copies};
+use crate::blocks::{Encoding, Ratio, VolumeInfo};
 use crate::volumes::Volumes;
 
 /// Facts from an encoding's `.vif` file, and from its `.ecsum` file if it has one.
@@ -13,8 +14,29 @@ use crate::volumes::Volumes;
 pub(super) struct Known {
     pub ratio: Ratio,
     pub shard_bytes: u64,
-    /// One digest per shard; empty for a volume without `.ecsum`.
+    /// One digest per shard; empty for a volume without `.ecsum`, or if servers have different ones.
     pub digests: Vec<Digest>,
+}
+
+impl Known {
+    /// Combines the description of an encoding, the `.ecsum` files of its servers, and the length with which
+    /// the master lists its shards. Returns `None` if the length is unknown.
+    pub fn of(info: &VolumeInfo, ecsum: &Copies, listed: Option<u64>) -> Option<Self> {
+        let by_sums = match ecsum.checksums(info.ratio, None) {
+            Checksums::Agreed(sums) => sums.shard_bytes(),
+            _ => None,
+        };
+        let shard_bytes = most_credible([info.shard_bytes, by_sums, listed])?;
+        let digests = ecsum.checksums(info.ratio, Some(shard_bytes)).digests();
+        Some(Self { ratio: info.ratio, shard_bytes, digests: digests.unwrap_or_default() })
+    }
+}
+
+/// Returns the length that two of the sources report, or else the length that the first source reports.
+fn most_credible(said: [Option<u64>; 3]) -> Option<u64> {
+    let said: Vec<u64> = said.into_iter().flatten().filter(|&bytes| bytes > 0).collect();
+    let twice = said.iter().enumerate().find(|&(at, bytes)| said[at + 1..].contains(bytes));
+    twice.map(|(_, &bytes)| bytes).or_else(|| said.first().copied())
 }
 
 /// The facts from the `.vif` and `.ecsum` files of all encodings.
@@ -42,6 +64,13 @@ impl EncodingFiles {
         self.known.insert((volume, encoding), known);
     }
 
+    /// Replaces the digests of an encoding's shards. Returns whether they have changed.
+    pub fn set_digests(&mut self, volume: u32, encoding: Encoding, digests: Vec<Digest>) -> bool {
+        let Some(known) = self.known.get_mut(&(volume, encoding)) else { return false };
+        let before = std::mem::replace(&mut known.digests, digests);
+        before != known.digests
+    }
+
     /// Records why the files of an encoding cannot be read; returns whether the reason is new.
     pub fn note_unread(&mut self, volume: u32, encoding: Encoding, why: String) -> bool {
         self.unread.insert((volume, encoding), why.clone()).is_none_or(|before| before != why)
@@ -63,5 +92,23 @@ impl EncodingFiles {
         };
         self.known.retain(|key, _| exists(key));
         self.unread.retain(|key, _| exists(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sources_outvote_a_third_one() {
+        for (said, found) in [
+            ([Some(1), Some(2), Some(2)], Some(2)),
+            ([Some(1), Some(2), Some(1)], Some(1)),
+            ([Some(1), Some(2), Some(3)], Some(1)),
+            ([None, Some(2), Some(3)], Some(2)),
+            ([None, None, Some(0)], None),
+        ] {
+            assert_eq!(most_credible(said), found, "{said:?}");
+        }
     }
 }

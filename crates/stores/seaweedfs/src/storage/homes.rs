@@ -6,13 +6,14 @@
 //! since the volume may have been deleted meanwhile. But if the servers of most of its shards are down, the
 //! state of the volume is reported as unknown.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::blocks::Encoding;
 use serde::{Deserialize, Serialize};
-use store_api::{CatalogError, RecordWrite};
+use store_api::CatalogError;
 
 use super::state::{Knowledge, State};
+use super::unwritten;
 use crate::listing::ServerId;
 use crate::volumes::{Generation, Home, Kept};
 
@@ -32,13 +33,10 @@ struct Record {
     origins: BTreeMap<u8, String>,
 }
 
-/// The records of all volumes.
+/// The records of all volumes, including those that are still to be written.
 #[derive(Default)]
 pub(super) struct Homes {
-    /// The records as last written.
     recorded: BTreeMap<u32, Record>,
-    /// Volumes whose records could not be written.
-    unwritten: BTreeSet<u32>,
 }
 
 impl Record {
@@ -71,46 +69,27 @@ impl Record {
 }
 
 impl State {
-    /// Records the locations of the shards of changed volumes, and of those whose records could not be written before.
+    /// Records the locations of the shards of changed volumes.
     pub(super) fn keep_homes(&mut self, volumes: impl IntoIterator<Item = u32>) {
-        let changed: BTreeSet<u32> =
-            volumes.into_iter().chain(std::mem::take(&mut self.homes.unwritten)).collect();
-        let (mut writes, mut records) = (Vec::new(), Vec::new());
-        for id in changed {
-            let key = format!("{PREFIX}{id}");
-            let volume = self.view.volumes().get(id);
-            match volume.map(|volume| (&volume.collection, volume.current())) {
-                Some((collection, Some((encoding, generation)))) => {
-                    let record = Record::of(collection, encoding, generation);
-                    if self.homes.recorded.get(&id) != Some(&record) {
-                        let value = serde_json::to_value(&record).expect("plain numbers and text");
-                        writes.push(RecordWrite::Put(key, value));
-                        records.push((id, Some(record)));
-                    }
-                }
-                Some((_, None)) => {} // It is unknown which encoding is current, so the record stays.
-                None if self.homes.recorded.contains_key(&id) => {
-                    writes.push(RecordWrite::Remove(key));
-                    records.push((id, None));
-                }
-                None => {}
-            }
+        let changed: Vec<_> = volumes.into_iter().filter_map(|id| self.changed_home(id)).collect();
+        self.keep_records(changed);
+    }
+
+    /// Returns the new record of a volume, if it differs from the last one.
+    fn changed_home(&mut self, id: u32) -> Option<unwritten::Record> {
+        let key = format!("{PREFIX}{id}");
+        let Some(volume) = self.view.volumes().get(id) else {
+            return self.homes.recorded.remove(&id).map(|_| (key, None));
+        };
+        // If it is unknown which encoding is current, the record stays.
+        let (encoding, generation) = volume.current()?;
+        let record = Record::of(&volume.collection, encoding, generation);
+        if self.homes.recorded.get(&id) == Some(&record) {
+            return None;
         }
-        if writes.is_empty() {
-            return;
-        }
-        let term = self.ledger.term();
-        let done = self.ledger.write_all(term, &writes);
-        for ((id, record), done) in records.into_iter().zip(done) {
-            match (done, record) {
-                (Err(error), _) => {
-                    tracing::error!(volume = id, %error, "cannot record the locations of a volume's shards; trying again");
-                    self.homes.unwritten.insert(id);
-                }
-                (Ok(_), Some(record)) => drop(self.homes.recorded.insert(id, record)),
-                (Ok(_), None) => drop(self.homes.recorded.remove(&id)),
-            }
-        }
+        let value = serde_json::to_value(&record).expect("plain numbers and text");
+        self.homes.recorded.insert(id, record);
+        Some((key, Some(value)))
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::deletions::Deletions;
 use super::publishing::check_mounted;
-use super::side_files::{Problem, Verdict};
+use super::side_files::{Checksums, Copies, Problem, Verdict};
 use super::state::{Shared, State};
 use super::view::Expected;
 use crate::address::ServerAddress;
@@ -100,6 +100,37 @@ impl State {
         if is_due { Some(self.view.named(id)?.0) } else { None }
     }
 
+    /// Records the result of comparing all copies of a file.
+    fn note_comparison(
+        &mut self,
+        name: &VolumeName,
+        file: SmallFile,
+        copies: &Copies,
+        verdict: &Verdict,
+        expected: Expected,
+    ) {
+        let volume = name.id();
+        match dispute(name, file, copies, verdict, expected) {
+            Some(why) => drop(self.inspection.split.insert((volume, file), why)),
+            None => drop(self.inspection.split.remove(&(volume, file))),
+        }
+        let good = |server: &ServerId| verdict.good.contains(server);
+        self.inspection.standing.retain(|(id, server, it), _| *id != volume || *it != file || !good(server));
+        if file == SmallFile::Ecsum {
+            self.note_checksums(name, copies, expected);
+        }
+    }
+
+    /// Uses the checksums that most servers have now, and none if servers have different ones.
+    fn note_checksums(&mut self, name: &VolumeName, copies: &Copies, expected: Expected) {
+        let digests = copies.checksums(expected.ratio, Some(expected.shard_bytes)).digests();
+        let Some(digests) = digests else { return };
+        if self.view.set_digests(name.id(), expected.encoding, digests) {
+            tracing::info!(volume = %name, "the checksums of a volume have changed on most of its servers");
+            self.tell_volumes([name.id()]);
+        }
+    }
+
     /// Reports that a server's copy of a file is bad.
     fn tell_spoiled(&mut self, name: &VolumeName, server: &ServerId, file: SmallFile, problem: &Problem) {
         let Some(node) = self.view.nodes().node(server) else { return };
@@ -127,24 +158,8 @@ impl Shared {
         let Some((name, expected)) = self.known.state().view.named(volume) else { return };
         for file in FILES {
             let copies = self.small_files.copies(&name, file, None).await;
-            let verdict = copies.verdict(file, expected.encoding);
-            {
-                let mut state = self.known.state();
-                let is_split = verdict.good.is_empty() && copies.is_split();
-                let why = format!(
-                    "servers have different {}, and no majority agrees: compare these files by hand",
-                    file.of(&name)
-                );
-                state.inspection.split.remove(&(volume, file));
-                if is_split {
-                    state.inspection.split.insert((volume, file), why);
-                }
-                let good = |server: &ServerId| verdict.good.contains(server);
-                state
-                    .inspection
-                    .standing
-                    .retain(|(id, server, it), _| *id != volume || *it != file || !good(server));
-            }
+            let verdict = copies.verdict(file, expected);
+            self.known.state().note_comparison(&name, file, &copies, &verdict, expected);
             for (server, problem) in &verdict.bad {
                 self.put_right(&name, server, file, problem).await;
             }
@@ -198,7 +213,7 @@ impl Shared {
     ) -> Result<(), String> {
         let (_, expected) =
             self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-        let verdict = self.small_files.copies(name, file, None).await.verdict(file, expected.encoding);
+        let verdict = self.small_files.copies(name, file, None).await.verdict(file, expected);
         match verdict.bad.get(server) {
             Some(problem) => self.replace(name, server, file, &verdict, problem).await,
             None => Ok(()),
@@ -220,8 +235,7 @@ impl Shared {
         for &file in files {
             let (_, expected) =
                 self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-            let mut verdict =
-                self.small_files.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
+            let mut verdict = self.small_files.copies(name, file, Some(server)).await.verdict(file, expected);
             // There may be no verdict yet on a server that has just started or whose copy is being replaced.
             // Compare again after a while.
             for _ in 0..TRIES {
@@ -230,17 +244,12 @@ impl Shared {
                     break;
                 }
                 tokio::time::sleep(TRY_AGAIN_AFTER).await;
-                verdict =
-                    self.small_files.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
+                verdict = self.small_files.copies(name, file, Some(server)).await.verdict(file, expected);
             }
             if verdict.good.contains(server) {
                 continue;
             }
             match verdict.bad.get(server) {
-                Some(Problem::Differs) if file == SmallFile::Vif && self.serves_another(name, server) => {
-                    // The new file would label the old shards as current.
-                    return Err("it serves shards of another encoding of the volume".to_owned());
-                }
                 Some(problem) => {
                     if *problem != Problem::Missing {
                         self.known.state().tell_spoiled(name, server, file, problem);
@@ -259,10 +268,6 @@ impl Shared {
         Ok(())
     }
 
-    fn serves_another(&self, name: &VolumeName, server: &ServerId) -> bool {
-        self.known.state().view.volumes().serves_another_encoding(name.id(), server)
-    }
-
     /// Replaces a server's file by a copy from a server of the majority. The caller must hold the cluster's
     /// lock for the volume.
     async fn replace(
@@ -273,22 +278,25 @@ impl Shared {
         verdict: &Verdict,
         problem: &Problem,
     ) -> Result<(), String> {
+        let serves_another = self.known.state().view.volumes().serves_another_encoding(name.id(), server);
+        if serves_another && relabels(file, problem) {
+            return Err("it serves shards of another encoding of the volume".to_owned());
+        }
         let source = verdict.good.first().ok_or("no server has a good copy")?;
+        if file == SmallFile::Ecx && *problem != Problem::Missing {
+            // Deletions that only this index marks would be lost with it.
+            Deletions::of(self).preserve(name, server, &verdict.good).await?;
+        }
         let (connection, source) = (self.known.connect(server).await?, self.known.connect(source).await?);
-        let files: &[SmallFile] = match (file, problem) {
-            (SmallFile::Ecx, Problem::Missing) => &[SmallFile::Ecx, SmallFile::Ecj],
-            (SmallFile::Ecx, _) => &[SmallFile::Ecx],
-            (SmallFile::Vif, _) => &[SmallFile::Vif],
-            _ => &[SmallFile::Ecsum],
-        };
         tracing::info!(
             file = file.of(name), %server, from = %source.address(), %problem,
             "replacing a small file of a volume"
         );
+        let files = [file];
         // If the server chooses the disk, it may store the file on one disk but read an old file from another
         // disk first. So try each disk in turn until the server reads the new file.
         for disk in self.disks_of(server) {
-            let bring = bring(&connection, name, files, source.address(), disk);
+            let bring = bring(&connection, name, &files, source.address(), disk);
             let serves = self.known.state().view.volumes().serves(name.id(), server);
             match file {
                 // An index must not change while the server has it open.
@@ -297,8 +305,7 @@ impl Shared {
             }
             let (_, expected) =
                 self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-            let again =
-                self.small_files.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
+            let again = self.small_files.copies(name, file, Some(server)).await.verdict(file, expected);
             if again.good.contains(server) {
                 return Ok(());
             }
@@ -354,11 +361,7 @@ impl Shared {
     pub(super) async fn refresh_locations(self: &Arc<Self>, name: &VolumeName) {
         let Some((_, expected)) = self.known.state().view.named(name.id()) else { return };
         // Remount only servers with a good `.vif`: without one, a server could not mount its shards again.
-        let vif = self
-            .small_files
-            .copies(name, SmallFile::Vif, None)
-            .await
-            .verdict(SmallFile::Vif, expected.encoding);
+        let vif = self.small_files.copies(name, SmallFile::Vif, None).await.verdict(SmallFile::Vif, expected);
         for server in &vif.good {
             let done = async {
                 let connection = self.known.connect(server).await?;
@@ -372,6 +375,37 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whether a file may describe shards of another encoding. Its replacement would label these shards as
+/// current ones.
+fn relabels(file: SmallFile, problem: &Problem) -> bool {
+    file == SmallFile::Vif && *problem == Problem::Differs
+}
+
+/// Describes copies of a file if none of them can be taken for right.
+fn dispute(
+    name: &VolumeName,
+    file: SmallFile,
+    copies: &Copies,
+    verdict: &Verdict,
+    expected: Expected,
+) -> Option<String> {
+    let checksums = copies.checksums(expected.ratio, Some(expected.shard_bytes));
+    if let Checksums::Disputed { agree, of } = checksums {
+        return Some(format!(
+            "only {agree} of {of} servers agree on {}, so Mend does not know the checksums of this volume's \
+             shards: compare these files by hand, copy the right one to all servers, and remove those that \
+             an earlier encoding has left",
+            file.of(name)
+        ));
+    }
+    (verdict.good.is_empty() && copies.is_split()).then(|| {
+        format!(
+            "servers have different {}, and no majority agrees: compare these files by hand",
+            file.of(name)
+        )
+    })
 }
 
 pub(super) async fn bring(
@@ -404,4 +438,17 @@ async fn mount_again(
         check_mounted(server, name, shard, expected).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the current `.vif`, a server would mount the other shards as current ones at its next start.
+    #[test]
+    fn the_vif_of_shards_of_another_encoding_is_not_replaced() {
+        assert!(relabels(SmallFile::Vif, &Problem::Differs));
+        let damaged = Problem::Damaged("it is no JSON".to_owned());
+        assert!(!relabels(SmallFile::Vif, &damaged) && !relabels(SmallFile::Ecx, &Problem::Differs));
+    }
 }

@@ -65,10 +65,10 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     let shared = |ledger, teller| Shared::new(master, attachment, ledger, teller);
     let catalog = AttachedCatalog::start(Arc::clone(&records), shared)?;
     let (shared, runtime) = (catalog.system(), catalog.runtime());
+    shared.known.recall_homes()?;
     shared.known.recall()?;
     shared.known.recall_withdrawals()?;
     shared.known.recall_late_deletions()?;
-    shared.known.recall_homes()?;
     let asked = Instant::now();
     let listing = runtime.block_on(shared.known.master.list())?;
     shared.known.take_all(listing, asked)?;

@@ -32,7 +32,8 @@ impl Shared {
     ///
     /// # Errors
     /// [`StoreError::NotServed`] if a server does not serve its shard correctly. The shard is then unmounted.
-    /// The file is deleted only if a repair has written it. Shards mounted before it stay mounted.
+    /// The file is deleted only if a repair has written it. Shards mounted before it stay mounted. The same
+    /// error is returned for a found shard without a checksum that can be rebuilt.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,
@@ -40,7 +41,10 @@ impl Shared {
         blocks: &[(BlockIndex, NodeId, Option<Digest>)],
         origin: Origin,
     ) -> Result<(), StoreError> {
-        for &(index, node, _) in blocks {
+        for &(index, node, digest) in blocks {
+            if origin == Origin::Found && digest.is_none() {
+                self.check_need(stripe, index, node)?;
+            }
             self.note_move(stripe, index, node);
             match origin {
                 Origin::Written => self.serve(term, stripe, index, node, origin).await?,
@@ -53,6 +57,20 @@ impl Shared {
             self.refresh_locations(&name).await;
         }
         Ok(())
+    }
+
+    /// Refuses a shard that was found, and that no checksum proves, if the shard can be rebuilt from others.
+    /// It may be left from an earlier encoding.
+    fn check_need(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> Result<(), StoreError> {
+        let state = self.known.state();
+        let Some(volume) = state.view.volume_of(stripe) else { return Ok(()) };
+        if !state.view.volumes().is_readable(volume) {
+            return Ok(());
+        }
+        let server = state.view.nodes().server(node).map_or_else(|| node.to_string(), ServerId::to_string);
+        let why =
+            "the volume has no checksums, so the shard may belong to an earlier encoding; Mend rebuilds it";
+        Err(StoreError::NotServed { block: block_of(stripe, index), node, server, why: why.to_owned() })
     }
 
     /// Records that the shard moves to another server, which makes the locations cached by servers stale.
@@ -111,7 +129,7 @@ impl Shared {
         };
         let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
         self.known.state().forget_withdrawal(&Withdrawal::new(&shard, server));
-        let recorded = Deletions::of(self).receive(&shard, server).await;
+        Deletions::of(self).receive(&shard, server).await;
         if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
             tracing::warn!(block = %name, %server, why, "cannot put a shard into service");
             match origin {
@@ -120,9 +138,9 @@ impl Shared {
             }
             return Err(not_served(name, why));
         }
-        Deletions::of(self).settle(&shard, server, recorded).await;
+        Deletions::of(self).settle(&shard, server).await;
         let mended = (stripe.clone(), index, node, BlockState::Healthy);
-        self.known.state().ledger.note(term, &[mended])?;
+        self.known.state().record_states(term, &[mended])?;
         self.settle(term, stripe, &volume, index, node).await
     }
 
@@ -242,9 +260,8 @@ impl Shared {
 
     async fn unmount(self: &Arc<Self>, shard: &ShardName, server: &ServerId) -> Result<(), String> {
         let connection = self.known.connect(server).await?;
-        let homes = self.known.state().view.volumes().homes(shard.volume.id(), shard.shard);
-        if !homes.iter().any(|home| home.server != *server) {
-            return Err(format!("no other server has {shard}, so it stays on {server}"));
+        if !self.known.state().view.has_good_copy_elsewhere(shard, server) {
+            return Err(format!("no other server has a good copy of {shard}, so it stays on {server}"));
         }
         Deletions::of(self).hand_over(shard, server).await?;
         {
@@ -255,8 +272,13 @@ impl Shared {
         }
         self.refresh_locations(&shard.volume).await;
         // Until then, other servers sent deletions for this shard here.
-        Deletions::of(self).hand_over_journal(shard, server).await
+        Deletions::of(self).hand_over(shard, server).await
     }
+}
+
+/// Returns the name of a stripe's block.
+fn block_of(stripe: &StripeId, index: BlockIndex) -> BlockId {
+    BlockId(format!("{stripe}.ec{:02}", shard_number(index)))
 }
 
 /// Checks that a server reports the expected size and ratio of a shard that it has just mounted, and that it
@@ -292,3 +314,7 @@ pub(super) async fn check_mounted(
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "publishing/tests.rs"]
+mod tests;

@@ -7,9 +7,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::blocks::{Ecsum, Encoding, VolumeInfo};
+use crate::blocks::{Ecsum, Encoding, Ratio, VolumeInfo};
+use repair::Digest;
 use serde_json::Value;
 
+use super::view::Expected;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
@@ -55,9 +57,38 @@ pub(super) struct Verdict {
     pub bad: BTreeMap<ServerId, Problem>,
 }
 
+/// The checksums of an encoding's shards, according to the `.ecsum` files of all servers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Checksums<'c> {
+    /// Most servers have these.
+    Agreed(&'c Ecsum),
+    /// No server has any.
+    Absent,
+    /// Servers differ. An `.ecsum` does not name its encoding, so any of these files may be outdated.
+    Disputed {
+        /// The number of servers with the most frequent checksums.
+        agree: usize,
+        /// The number of all servers.
+        of: usize,
+    },
+    /// It depends on servers that have not answered.
+    Undecided,
+}
+
+impl Checksums<'_> {
+    /// Returns a digest for each shard, or none if servers differ; `None` if that is undecided.
+    pub fn digests(&self) -> Option<Vec<Digest>> {
+        match self {
+            Self::Agreed(sums) => Some(sums.digests()),
+            Self::Absent | Self::Disputed { .. } => Some(Vec::new()),
+            Self::Undecided => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Content {
-    Vif(Encoding, Value),
+    Vif(VolumeInfo, Value),
     Ecsum(Box<Ecsum>),
     /// A window of an index.
     Ecx(Vec<u8>),
@@ -79,7 +110,7 @@ impl Content {
             SmallFile::Vif => {
                 let info = VolumeInfo::decode(&bytes).map_err(|error| error.to_string())?;
                 let value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-                Ok(Self::Vif(info.encoding, value))
+                Ok(Self::Vif(info, value))
             }
             SmallFile::Ecsum => {
                 Ecsum::decode(&bytes).map(|it| Self::Ecsum(Box::new(it))).map_err(|error| error.to_string())
@@ -98,25 +129,28 @@ impl Content {
     }
 }
 
-/// Whether two checksum files agree. Servers may have recomputed checksums with another block size; then only
-/// the shards' lengths can be compared.
+/// Whether two checksum files agree. Checksums of blocks of another size count as different, since the
+/// digests of the shards differ too.
 fn sums_agree(one: &Ecsum, other: &Ecsum) -> bool {
-    let shards = one.ratio() == other.ratio() && one.generation() == other.generation();
-    shards
-        && (0..one.ratio().total()).all(|shard| match (one.shard(shard), other.shard(shard)) {
-            (Some(one), Some(other)) if one.block_bytes() == other.block_bytes() => one == other,
-            (Some(one), Some(other)) => one.bytes() == other.bytes(),
-            _ => false,
-        })
+    (one.ratio(), one.generation()) == (other.ratio(), other.generation())
+        && (0..one.ratio().total()).all(|shard| one.shard(shard) == other.shard(shard))
 }
 
-/// Returns the size of an index's entries in bytes, given the start of the index: the keys ascend.
-pub(super) fn entry_bytes(start: &[u8]) -> usize {
+/// Whether checksums may be those of shards of this ratio and length. SeaweedFS ignores files of another
+/// ratio or generation.
+fn sums_fit(sums: &Ecsum, ratio: Ratio, shard_bytes: Option<u64>) -> bool {
+    let has_length = |found: u64| shard_bytes.is_none_or(|bytes| bytes == found);
+    sums.generation() == 0 && sums.ratio() == ratio && sums.shard_bytes().is_some_and(has_length)
+}
+
+/// Returns the size of the entries in a window of an index, in bytes: the keys ascend. `None` if the window
+/// is damaged, as they ascend with neither size.
+pub(super) fn entry_bytes(window: &[u8]) -> Option<usize> {
     let ascends = |bytes: &usize| {
-        let keys = entries(start, *bytes).map(|(needle, _)| needle);
-        start.len().is_multiple_of(*bytes) && keys.is_sorted_by(|one, other| one < other)
+        let keys = entries(window, *bytes).map(|(needle, _)| needle);
+        window.len().is_multiple_of(*bytes) && keys.is_sorted_by(|one, other| one < other)
     };
-    ENTRY_BYTES.into_iter().find(ascends).unwrap_or(ENTRY_BYTES[0])
+    ENTRY_BYTES.into_iter().find(ascends)
 }
 
 /// Returns the needles in a window of an index with entries of `bytes` bytes, and whether each is marked as
@@ -178,8 +212,7 @@ impl Copies {
 
     /// Records how many servers were to be asked. If no copy of a server was added, the server has not answered.
     pub fn note_asked(&mut self, servers: usize) {
-        let told: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
-        self.silent = servers.saturating_sub(told + self.damaged.len() + self.missing.len());
+        self.silent = servers.saturating_sub(self.readable() + self.damaged.len() + self.missing.len());
     }
 
     /// Whether the readable copies differ between servers.
@@ -187,13 +220,73 @@ impl Copies {
         self.groups.len() > 1
     }
 
+    /// Returns the description of an encoding that most of its `.vif` files contain. Files of other encodings
+    /// do not count.
+    ///
+    /// # Errors
+    /// Why the encoding is not described, as text.
+    pub fn description(&self, encoding: Encoding) -> Result<VolumeInfo, String> {
+        let mut votes: Vec<(VolumeInfo, usize)> = Vec::new();
+        for (content, servers) in &self.groups {
+            let Content::Vif(info, _) = content else { continue };
+            if info.encoding != encoding {
+                continue;
+            }
+            match votes.iter_mut().find(|(other, _)| other == info) {
+                Some((_, count)) => *count += servers.len(),
+                None => votes.push((*info, servers.len())),
+            }
+        }
+        let all: usize = votes.iter().map(|&(_, count)| count).sum();
+        let most = votes.iter().find(|&&(_, count)| 2 * count > all);
+        most.map(|&(info, _)| info).ok_or_else(|| self.why_not_described(all > 0))
+    }
+
+    fn why_not_described(&self, is_split: bool) -> String {
+        if is_split {
+            return "servers have different .vif files of this encoding, and no majority agrees".to_owned();
+        }
+        if let Some((server, why)) = self.damaged.first() {
+            return format!(".vif on {server}: {why}");
+        }
+        let other = self.groups.iter().flat_map(|(_, servers)| servers).next();
+        match (other, self.missing.first()) {
+            (Some(server), _) => format!("{server} has the .vif of another encoding"),
+            (None, Some(server)) => format!("{server} has no .vif of the volume"),
+            (None, None) => "no server with its shards has answered".to_owned(),
+        }
+    }
+
+    /// Returns the checksums that more than half of all servers have, of shards of this length and ratio.
+    pub fn checksums(&self, ratio: Ratio, shard_bytes: Option<u64>) -> Checksums<'_> {
+        let candidates = self.groups.iter().filter_map(|(content, servers)| match content {
+            Content::Ecsum(sums) if sums_fit(sums, ratio, shard_bytes) => Some((&**sums, servers.len())),
+            _ => None,
+        });
+        let all = self.readable() + self.damaged.len() + self.missing.len() + self.silent;
+        match candidates.max_by_key(|&(_, servers)| servers) {
+            Some((sums, agree)) if 2 * agree > all => Checksums::Agreed(sums),
+            _ if self.silent > 0 => Checksums::Undecided,
+            Some((_, agree)) => Checksums::Disputed { agree, of: all },
+            None => Checksums::Absent,
+        }
+    }
+
+    /// The number of servers with a readable copy.
+    fn readable(&self) -> usize {
+        self.groups.iter().map(|(_, servers)| servers.len()).sum()
+    }
+
     /// Decides by majority which copies are good. Servers that have not answered count as if their copies
     /// differed: the servers that can be reached may all be outdated. A server without `.ecsum` is blamed
-    /// only if most servers have that file; a good `.vif` must also belong to the given encoding.
-    pub fn verdict(&self, file: SmallFile, encoding: Encoding) -> Verdict {
-        let readable: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
-        let all = readable + self.silent;
-        let fits = |content: &Content| !matches!(content, Content::Vif(other, _) if *other != encoding);
+    /// only if most servers have that file. A good `.vif` or `.ecsum` must also fit the encoding.
+    pub fn verdict(&self, file: SmallFile, expected: Expected) -> Verdict {
+        let all = self.readable() + self.silent;
+        let fits = |content: &Content| match content {
+            Content::Vif(info, _) => info.encoding == expected.encoding,
+            Content::Ecsum(sums) => sums_fit(sums, expected.ratio, Some(expected.shard_bytes)),
+            Content::Ecx(_) => true,
+        };
         let most = self.groups.iter().find(|(content, servers)| 2 * servers.len() > all && fits(content));
         let Some((_, good)) = most else { return Verdict::default() };
         let mut bad: BTreeMap<ServerId, Problem> = self

@@ -55,6 +55,16 @@ impl SmallFiles {
     ) -> Copies {
         let mut servers = self.known.state().view.volumes().holders_of(name.id());
         servers.extend(besides.filter(|it| !servers.contains(it)).cloned());
+        self.copies_at(name, file, servers).await
+    }
+
+    /// Reads a file of a volume from these servers.
+    pub async fn copies_at(
+        self: &Arc<Self>,
+        name: &VolumeName,
+        file: SmallFile,
+        mut servers: Vec<ServerId>,
+    ) -> Copies {
         let all = servers.len();
         servers.retain(|server| !self.is_silent(server));
         let mut copies = match file {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use attached::{CopyState, Ledger, Teller};
+use attached::{CopyId, CopyState, Ledger, Teller};
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term, Unjudged};
@@ -18,6 +18,7 @@ use super::inspection::Inspection;
 use super::judging::unjudged;
 use super::open::Attachment;
 use super::small_files::SmallFiles;
+use super::unwritten::Unwritten;
 use super::view::{View, shard_of};
 use super::withdrawals::Withdrawals;
 use crate::listing::{Listing, ServerId};
@@ -60,6 +61,10 @@ pub(super) struct State {
     pub withdrawals: Withdrawals,
     /// Shards whose servers may not heed all deletions of needles yet.
     pub late_deletions: LateDeletions,
+    /// Records that the catalog has refused.
+    pub unwritten: Unwritten,
+    /// Bad copies that no longer exist, and whose records are still to be deleted.
+    gone: Vec<CopyId>,
     /// The problems that were last reported, one line each.
     said: Vec<String>,
     /// The volumes that were last reported as having an unknown state.
@@ -146,16 +151,13 @@ impl State {
     ) -> Result<Vec<Change>, CatalogError> {
         self.listed = Some(asked);
         let changes = apply(&mut self.view);
+        let mut volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
         let mut told = Vec::new();
-        for server in self.view.unnumbered() {
-            let name = attachment.name_of(&server, &self.view.volumes().servers()[&server]);
-            let record = self.ledger.number_node(&name)?;
-            self.view.number(server, record.id);
-            told.push(StoreChange::Node(record));
-        }
-        self.forget_marks()?;
-        self.keep_homes(changes.iter().filter_map(Change::volume).collect::<BTreeSet<u32>>());
-        let volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
+        // Even if a record cannot be stored, all other changes are reported: the next listing does not repeat
+        // them.
+        let numbered = self.number_servers(attachment, &mut volumes, &mut told);
+        self.forget_marks();
+        self.keep_homes(volumes.iter().copied());
         let service = self.view.tell_service();
         self.ledger.note_needed(self.view.nodes().plain_volumes());
         // Report a server before its shards when it arrives, and after them when it leaves.
@@ -166,14 +168,43 @@ impl State {
         told.extend(went);
         told.extend(self.judge());
         self.tell(told);
-        Ok(changes)
+        numbered.map(|()| changes)
     }
-}
 
-impl State {
+    /// Assigns IDs to new servers. Adds the volumes with shards on them to `volumes`.
+    fn number_servers(
+        &mut self,
+        attachment: &Attachment,
+        volumes: &mut BTreeSet<u32>,
+        told: &mut Vec<StoreChange>,
+    ) -> Result<(), CatalogError> {
+        for server in self.view.unnumbered() {
+            let name = attachment.name_of(&server, &self.view.volumes().servers()[&server]);
+            let record = self.ledger.number_node(&name)?;
+            volumes.extend(self.view.volumes().volumes_at(&server));
+            self.view.number(server, record.id);
+            told.push(StoreChange::Node(record));
+        }
+        Ok(())
+    }
+
     /// Deletes the records of bad copies that no longer exist.
-    fn forget_marks(&mut self) -> Result<(), CatalogError> {
-        self.ledger.forget(self.view.take_gone())
+    fn forget_marks(&mut self) {
+        self.gone.extend(self.view.take_gone());
+        let gone = std::mem::take(&mut self.gone);
+        if let Err(error) = self.ledger.forget(gone.iter().cloned()) {
+            tracing::error!(%error, "cannot delete the records of bad copies that are gone; trying again");
+            self.gone = gone;
+        }
+    }
+
+    /// Records the states that were found for copies, each with the encoding to which the copy belongs.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the states cannot be recorded.
+    pub fn record_states(&mut self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
+        let records: Vec<CopyState> = states.iter().flat_map(|state| self.view.records_of(state)).collect();
+        self.ledger.note(term, &records)
     }
 }
 
@@ -202,6 +233,8 @@ impl Knowledge {
             homes: Homes::default(),
             withdrawals: Withdrawals::default(),
             late_deletions: LateDeletions::default(),
+            unwritten: Unwritten::default(),
+            gone: Vec::new(),
             blind: None,
             unlisted: false,
             said: Vec::new(),
@@ -217,7 +250,7 @@ impl Knowledge {
     }
 
     /// Loads the missing and corrupt copies, and the nodes with volumes that are not erasure-coded, which
-    /// earlier coordinators recorded.
+    /// earlier coordinators recorded. The locations of shards must have been loaded before.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -225,8 +258,8 @@ impl Knowledge {
         let mut state = self.state();
         let needed = state.ledger.recall_needed()?;
         state.view.recall_plain_volumes(needed);
-        for (stripe, index, node, bad) in state.ledger.bad_copies()? {
-            state.view.set_state(&stripe, index, node, bad);
+        for copy in state.ledger.bad_copies()? {
+            state.view.recall_mark(copy);
         }
         Ok(())
     }
@@ -275,7 +308,7 @@ impl Knowledge {
     /// [`StoreError`] if the states cannot be recorded; nothing has changed then.
     pub fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let mut shared = self.state();
-        shared.ledger.note(term, states)?;
+        shared.record_states(term, states)?;
         let mut volumes = BTreeSet::new();
         for (stripe, index, node, state) in states {
             shared.view.set_state(stripe, *index, *node, *state);
@@ -296,3 +329,7 @@ impl Knowledge {
         VolumeServer::connect(&address, &self.attachment.security).await.map_err(|error| error.to_string())
     }
 }
+
+#[cfg(test)]
+#[path = "state/tests.rs"]
+mod tests;

@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use attached::{BadCopies, CopyId};
+use attached::{CopyId, CopyState};
 use codes::{BlockIndex, CodeSpec, RsFamily};
-use repair::{BlockId, NodeId, StripeId};
+use repair::{BlockId, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, OtherData, Replica, StoreChange, StripeRecord};
 
 use super::encoding_files::{EncodingFiles, Known};
+use super::marks::{self, Marks};
 use super::server_nodes::ServerNodes;
 use crate::blocks::{Encoding, Ratio, ShardName, VolumeName};
 use crate::listing::{Listing, ServerId};
@@ -23,10 +24,21 @@ pub(super) struct View {
     files: EncodingFiles,
     nodes: ServerNodes,
     /// Copies that were found corrupt or missing.
-    bad: BadCopies,
+    marks: Marks,
     /// Lost shards whose last server has confirmed the loss.
     confirmed: BTreeSet<(u32, Encoding, u8)>,
-    told: BTreeMap<u32, StripeId>,
+    told: BTreeMap<u32, Told>,
+    /// Stripes that were encoded again since an earlier coordinator; reported to the first listener.
+    encoded_again: BTreeSet<StripeId>,
+    has_listener: bool,
+}
+
+/// A stripe as last reported, or as an earlier coordinator knew it.
+struct Told {
+    stripe: StripeId,
+    encoding: Encoding,
+    /// Whether the stripe was reported, and not reported as gone since.
+    is_listed: bool,
 }
 
 /// The facts that a server must report about a mounted shard.
@@ -55,7 +67,19 @@ impl View {
 
     /// Loads recorded locations of an encoding's shards.
     pub fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
+        if let Some(name) = VolumeName::new(&kept.collection, volume) {
+            let stripe = StripeId(name.to_string());
+            self.told.insert(volume, Told { stripe, encoding, is_listed: false });
+        }
         self.volumes.recall(volume, encoding, kept);
+    }
+
+    /// Loads a recorded state of a copy.
+    pub fn recall_mark(&mut self, (name, index, node, state): CopyState) {
+        let Some((volume, encoding)) = marks::parse(&name) else { return };
+        // A record without an encoding is of the encoding that was known when it was written.
+        let Some(encoding) = encoding.or_else(|| self.volumes.recorded_encoding(volume.id())) else { return };
+        self.marks.set(&StripeId(volume.to_string()), encoding, index, node, state);
     }
 
     /// Applies a listing. The caller must assign IDs to [`unnumbered`](Self::unnumbered) servers before it
@@ -65,8 +89,15 @@ impl View {
         let unlisted: BTreeSet<(u32, Encoding, u8)> =
             self.volumes.unlisted().map(|(volume, encoding, shard, _)| (volume, encoding, shard)).collect();
         self.confirmed.retain(|shard| unlisted.contains(shard));
-        self.files.retain_listed(&self.volumes);
+        self.forget_replaced();
         changes
+    }
+
+    /// Forgets what belongs to encodings that no longer exist.
+    fn forget_replaced(&mut self) {
+        self.files.retain_listed(&self.volumes);
+        let volumes = &self.volumes;
+        self.marks.forget(|volume, encoding| volumes.is_replaced(volume, encoding));
     }
 
     /// Applies a partial listing, which contains only these volumes.
@@ -101,6 +132,11 @@ impl View {
         self.files.learn(volume, encoding, known);
     }
 
+    /// Replaces the digests of an encoding's shards. Returns whether they have changed.
+    pub fn set_digests(&mut self, volume: u32, encoding: Encoding, digests: Vec<Digest>) -> bool {
+        self.files.set_digests(volume, encoding, digests)
+    }
+
     /// Records why the files of an encoding cannot be read. Returns whether the reason is new.
     pub fn note_unread(&mut self, volume: u32, encoding: Encoding, why: String) -> bool {
         self.files.note_unread(volume, encoding, why)
@@ -128,17 +164,38 @@ impl View {
 
     /// Records the state in which a copy of a shard was found.
     pub fn set_state(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId, state: BlockState) {
-        self.bad.set(stripe, index, node, state);
+        if let Some(encoding) = self.encoding_of(stripe) {
+            self.marks.set(stripe, encoding, index, node, state);
+        }
     }
 
-    /// See [`BadCopies::take_gone`].
+    /// Returns the records with which the state of a copy is stored; none if the stripe's encoding is
+    /// unknown.
+    pub fn records_of(&self, (stripe, index, node, state): &CopyState) -> Vec<CopyState> {
+        let Some(encoding) = self.encoding_of(stripe) else { return Vec::new() };
+        marks::with_older((marks::marked(stripe, encoding), *index, *node, *state))
+    }
+
+    /// Returns the encoding in which a stripe was last reported. If it was not, returns the current one.
+    fn encoding_of(&self, stripe: &StripeId) -> Option<Encoding> {
+        let id = self.volume_of(stripe)?;
+        let told = self.told.get(&id).filter(|told| told.is_listed && told.stripe == *stripe);
+        told.map(|told| told.encoding).or_else(|| self.volumes.known(id).map(|(encoding, ..)| encoding))
+    }
+
+    /// See [`Marks::take_gone`].
     pub fn take_gone(&mut self) -> Vec<CopyId> {
-        self.bad.take_gone()
+        self.marks.take_gone()
     }
 
     /// Returns a volume as a stripe; `None` if its current encoding, ratio or shard size is unknown, or if it is
     /// an ordinary volume as well.
     pub fn stripe(&self, id: u32) -> Option<StripeRecord> {
+        self.encoded_stripe(id).map(|(_, stripe)| stripe)
+    }
+
+    /// Like [`stripe`](Self::stripe), with the encoding.
+    fn encoded_stripe(&self, id: u32) -> Option<(Encoding, StripeRecord)> {
         let volume = self.volumes.get(id)?;
         let Standing::Known { encoding, ratio, .. } = volume.standing() else { return None };
         if self.volumes.is_both(id) {
@@ -146,11 +203,9 @@ impl View {
         }
         let known = self.files.get(id, encoding)?;
         let name = VolumeName::new(&volume.collection, id)?;
-        let stripe = StripeId(name.to_string());
         let generation = &volume.generations[&encoding];
         let block = |shard: u8| {
-            let confirmed = self.confirmed.contains(&(id, encoding, shard));
-            let mut holders = self.holders(&stripe, generation, known, shard, confirmed).into_iter();
+            let mut holders = self.holders(&name, encoding, generation, known, shard).into_iter();
             let home = holders.next();
             BlockRecord {
                 id: ShardName { volume: name.clone(), shard }.block_id(),
@@ -162,14 +217,15 @@ impl View {
             }
         };
         let (n, k) = (usize::from(ratio.total()), usize::from(ratio.data()));
-        Some(StripeRecord {
+        let stripe = StripeRecord {
             code: CodeSpec::ReedSolomon { family: RsFamily::Vandermonde, n, k },
             block_bytes: known.shard_bytes,
             chunk_bytes: None,
             blocks: (0..ratio.total()).map(block).collect(),
             file: None,
-            id: stripe.clone(),
-        })
+            id: StripeId(name.to_string()),
+        };
+        Some((encoding, stripe))
     }
 
     /// Returns the holders of a shard. Healthy copies come first. The first healthy copy is the one to keep:
@@ -182,13 +238,14 @@ impl View {
     /// moment before that server's shards.
     fn holders(
         &self,
-        stripe: &StripeId,
+        name: &VolumeName,
+        encoding: Encoding,
         generation: &Generation,
         known: &Known,
         shard: u8,
-        is_gone: bool,
     ) -> Vec<Replica> {
         let Some(homes) = generation.homes.get(&shard) else {
+            let is_gone = self.confirmed.contains(&(name.id(), encoding, shard));
             let state = if is_gone { BlockState::Missing } else { BlockState::Healthy };
             let holder = |home: &Home| Some(Replica { node: self.nodes.node(&home.server)?, state });
             return generation.former.get(&shard).and_then(holder).into_iter().collect();
@@ -201,9 +258,10 @@ impl View {
         homes
             .sort_by_key(|home| (!is_origin(&home.server), shards_at(&home.server), &home.server, home.disk));
         homes.dedup_by_key(|home| &home.server); // Copies on two disks of one server belong to one node.
+        let stripe = StripeId(name.to_string());
         let holder = |home: &Home| {
             let node = self.nodes.node(&home.server)?;
-            let found = self.bad.state(stripe, BlockIndex(shard.into()), node);
+            let found = self.marks.state(&stripe, encoding, BlockIndex(shard.into()), node);
             // A length of 0 is unknown: older masters list no lengths.
             let is_short = home.bytes != 0 && home.bytes != known.shard_bytes;
             let listed = if is_short { BlockState::Corrupt } else { BlockState::Healthy };
@@ -212,6 +270,16 @@ impl View {
         let mut holders: Vec<Replica> = homes.into_iter().filter_map(holder).collect();
         holders.sort_by_key(|holder| holder.state != BlockState::Healthy); // Stable: healthy copies first.
         holders
+    }
+
+    /// Whether another server is listed with a copy of a shard that is not known to be bad.
+    pub fn has_good_copy_elsewhere(&self, shard: &ShardName, server: &ServerId) -> bool {
+        let id = shard.volume.id();
+        let is_listed = self.volumes.homes(id, shard.shard).iter().any(|home| home.server != *server);
+        let (stripe, own) = (self.stripe(id), self.nodes.node(server));
+        let block = stripe.as_ref().and_then(|stripe| stripe.blocks.get(usize::from(shard.shard)));
+        let is_good = |holder: Replica| Some(holder.node) != own && holder.state == BlockState::Healthy;
+        is_listed && block.is_some_and(|block| block.holders().any(is_good))
     }
 
     /// Returns the lost shards whose last server is connected but has not confirmed the loss.
@@ -229,7 +297,7 @@ impl View {
         self.confirmed.extend(gone);
         let confirmed = &self.confirmed;
         self.volumes.drop_deleted(|volume, encoding, shard| confirmed.contains(&(volume, encoding, shard)));
-        self.files.retain_listed(&self.volumes);
+        self.forget_replaced();
     }
 
     /// Returns all stripes.
@@ -237,26 +305,38 @@ impl View {
         self.volumes.iter().filter_map(|(id, _)| self.stripe(id))
     }
 
-    /// Returns the changes that report the current state of these volumes.
+    /// Returns the changes that report the current state of these volumes. A stripe that was encoded again is
+    /// first reported as gone, since nothing that is known of its former blocks is true of the new ones.
     pub fn tell(&mut self, volumes: impl IntoIterator<Item = u32>) -> Vec<StoreChange> {
         let mut changes = Vec::new();
         for id in volumes {
-            let stripe = self.stripe(id);
-            let before = self.told.remove(&id);
-            if let Some(before) = before.filter(|before| stripe.as_ref().is_none_or(|now| now.id != *before))
-            {
-                // While the state of the volume is only unknown, bad copies stay recorded.
-                if stripe.is_some() || self.volumes.get(id).is_none() {
-                    self.bad.remove_stripe(&before);
-                }
-                changes.push(StoreChange::StripeGone(before));
-            }
-            if let Some(stripe) = stripe {
-                self.told.insert(id, stripe.id.clone());
+            let now = self.encoded_stripe(id);
+            changes.extend(self.retract(id, now.as_ref()).map(StoreChange::StripeGone));
+            if let Some((encoding, stripe)) = now {
+                self.told.insert(id, Told { stripe: stripe.id.clone(), encoding, is_listed: true });
                 changes.push(StoreChange::Stripe(stripe, false));
+            } else if !self.volumes.may_exist(id) {
+                // While the state of the volume is only unknown, bad copies stay recorded.
+                self.told.remove(&id);
+                self.marks.forget(|volume, _| volume == id);
             }
         }
         changes
+    }
+
+    /// Returns the stripe as which a volume was last known, if that stripe must be reported as gone.
+    fn retract(&mut self, id: u32, now: Option<&(Encoding, StripeRecord)>) -> Option<StripeId> {
+        let told = self.told.get_mut(&id)?;
+        let is_same =
+            now.is_some_and(|(encoding, stripe)| (*encoding, &stripe.id) == (told.encoding, &told.stripe));
+        if is_same || now.is_none() && !told.is_listed {
+            return None;
+        }
+        told.is_listed = false;
+        if now.is_some() && !self.has_listener {
+            self.encoded_again.insert(told.stripe.clone());
+        }
+        Some(told.stripe.clone())
     }
 
     /// Returns the servers that connected or disconnected since the last call.
@@ -267,8 +347,11 @@ impl View {
     /// Returns the complete current state, for a new listener.
     pub fn everything(&mut self) -> Vec<StoreChange> {
         self.nodes.reset_service();
+        self.has_listener = true;
+        let again = std::mem::take(&mut self.encoded_again);
+        let mut changes: Vec<_> = again.into_iter().map(StoreChange::StripeGone).collect();
         let ids: Vec<u32> = self.volumes.iter().map(|(id, _)| id).collect();
-        let mut changes = self.tell(ids);
+        changes.extend(self.tell(ids));
         changes.extend(self.tell_service());
         changes
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::blocks::{Ecsum, Encoding, VolumeInfo, VolumeName};
+use crate::blocks::{Encoding, VolumeName};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -12,7 +12,6 @@ use super::encoding_files::Known;
 use super::judging::left_overs;
 use super::state::{Shared, unseen};
 use super::withdrawals::withdraw_pending;
-use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 use crate::watch::{Event, Watch};
@@ -26,8 +25,6 @@ const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
 /// If the last listing is older than this plus two intervals between listings, the state of the cluster is
 /// reported as unknown.
 const BLIND_LIMIT: Duration = Duration::from_secs(10);
-const MAX_VIF_BYTES: usize = 1 << 20;
-const MAX_ECSUM_BYTES: usize = 256 << 20;
 
 /// Applies changes of the cluster until the storage is dropped.
 pub(super) async fn watch(storage: Weak<Shared>) {
@@ -72,14 +69,16 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
     }
 }
 
-/// Reads metadata files, confirms lost shards and retries to undo failed publications, until the storage is
-/// dropped. This task is separate from `watch`, so that a server that hangs does not delay the listings.
+/// Reads metadata files, confirms lost shards, and retries to undo failed publications and to write refused
+/// records, until the storage is dropped. This task is separate from `watch`, so that a server that hangs
+/// does not delay the listings.
 pub(super) async fn tend(storage: Weak<Shared>) {
     loop {
         let Some(shared) = storage.upgrade() else { return };
         learn(&shared).await;
         confirm(&shared).await;
         withdraw_pending(&shared).await;
+        shared.known.state().keep_records([]);
         report(&shared);
         // Retry failed reads and confirmations after a pause.
         let _ = tokio::time::timeout(ASK_AGAIN, shared.known.listed.notified()).await;
@@ -130,67 +129,46 @@ pub(super) async fn learn(shared: &Arc<Shared>) {
     state.tell_volumes(volumes);
 }
 
-/// Reads an encoding's files. Tries the servers that hold shards of the encoding in turn, until one succeeds.
+/// Reads an encoding's files from all servers that hold shards of the encoding.
 async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known> {
-    let (name, servers, listed_bytes) = {
+    let (name, servers, listed) = {
         let state = shared.known.state();
         let found = state.view.volumes().get(volume)?;
-        let homes: Vec<_> = found.generations.get(&encoding)?.homes.values().flatten().cloned().collect();
-        let bytes = homes.iter().map(|home| home.bytes).max();
-        let mut servers: Vec<ServerId> = homes.into_iter().map(|home| home.server).collect();
-        servers.dedup();
-        (VolumeName::new(&found.collection, volume)?, servers, bytes)
+        let homes = found.generations.get(&encoding)?.homes.values().flatten();
+        let servers: BTreeSet<ServerId> = homes.clone().map(|home| home.server.clone()).collect();
+        let listed = most_frequent(homes.map(|home| home.bytes).filter(|&bytes| bytes > 0));
+        (VolumeName::new(&found.collection, volume)?, servers.into_iter().collect(), listed)
     };
-    let (mut why, mut doubtful) = (String::new(), None);
-    for server in servers {
-        match read_at(shared, &name, encoding, &server, listed_bytes).await {
-            // An `.ecsum` does not name its encoding, so a server may have one of another encoding.
-            Ok(known) if listed_bytes.is_some_and(|bytes| bytes > 0 && bytes != known.shard_bytes) => {
-                doubtful = doubtful.or(Some(known));
+    match read_at(shared, &name, encoding, servers, listed).await {
+        Ok(known) => Some(known),
+        Err(why) => {
+            if shared.known.state().view.note_unread(volume, encoding, why.clone()) {
+                tracing::warn!(volume = %name, why, "cannot read the files of an encoding");
             }
-            Ok(known) => return Some(known),
-            Err(error) => why = error,
+            None
         }
     }
-    if doubtful.is_some() {
-        return doubtful;
-    }
-    if shared.known.state().view.note_unread(volume, encoding, why.clone()) {
-        tracing::warn!(volume = %name, why, "cannot read the files of an encoding");
-    }
-    None
 }
 
+fn most_frequent(lengths: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    lengths.for_each(|bytes| *counts.entry(bytes).or_default() += 1);
+    counts.into_iter().max_by_key(|&(_, count)| count).map(|(bytes, _)| bytes)
+}
+
+/// Reads an encoding's files from these servers, and compares them: a server may still have files of another
+/// encoding.
 async fn read_at(
     shared: &Shared,
     name: &VolumeName,
     encoding: Encoding,
-    server: &ServerId,
-    listed_bytes: Option<u64>,
+    servers: Vec<ServerId>,
+    listed: Option<u64>,
 ) -> Result<Known, String> {
-    let text = |error: AskError| error.to_string();
-    let connection = shared.known.connect(server).await?;
-    let vif = connection.small_file(name, SmallFile::Vif, MAX_VIF_BYTES).await.map_err(text)?;
-    let vif = vif.ok_or_else(|| format!("{server} has no .vif of the volume"))?;
-    let info = VolumeInfo::decode(&vif).map_err(|error| format!(".vif on {server}: {error}"))?;
-    if info.encoding != encoding {
-        return Err(format!("{server} has the .vif of another encoding"));
-    }
-    let ecsum = connection.small_file(name, SmallFile::Ecsum, MAX_ECSUM_BYTES).await.map_err(text)?;
-    let ecsum = ecsum.map(|bytes| Ecsum::decode(&bytes)).transpose();
-    let ecsum = ecsum.map_err(|error| format!(".ecsum on {server}: {error}"))?;
-    let ecsum = ecsum.filter(|ecsum| ecsum.generation() == 0 && ecsum.ratio() == info.ratio);
-    let sums: Vec<_> = ecsum
-        .iter()
-        .flat_map(|ecsum| (0..info.ratio.total()).filter_map(|shard| ecsum.shard(shard)))
-        .collect();
-    let bytes = sums.first().map(|sums| sums.bytes()).or(info.shard_bytes);
-    let shard_bytes = bytes.or(listed_bytes).filter(|&bytes| bytes > 0);
-    Ok(Known {
-        ratio: info.ratio,
-        shard_bytes: shard_bytes.ok_or_else(|| format!("{server} does not report the size of its shards"))?,
-        digests: sums.iter().map(|sums| sums.digest()).collect(),
-    })
+    let vif = shared.small_files.copies_at(name, SmallFile::Vif, servers.clone()).await;
+    let info = vif.description(encoding)?;
+    let ecsum = shared.small_files.copies_at(name, SmallFile::Ecsum, servers).await;
+    Known::of(&info, &ecsum, listed).ok_or_else(|| "no server reports the size of its shards".to_owned())
 }
 
 /// Confirms lost shards with their last servers, since a returning server is listed a moment before its
@@ -257,6 +235,7 @@ pub(super) fn report(shared: &Shared) {
     state.tell(unjudged.into_iter().collect());
     let mut news: Vec<String> = state.blind.iter().map(|why| unseen(why)).collect();
     news.extend(left_overs(state.view.volumes()));
+    news.extend(state.unwritten.line());
     news.extend(state.withdrawals.lines());
     news.extend(state.late_deletions.lines());
     news.extend(state.inspection.lines());

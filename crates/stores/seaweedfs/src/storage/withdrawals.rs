@@ -11,8 +11,9 @@ use std::sync::Arc;
 use crate::blocks::{ShardName, VolumeName};
 use repair::StripeId;
 use serde::{Deserialize, Serialize};
-use store_api::{CatalogError, RecordWrite};
+use store_api::CatalogError;
 
+use super::deletions::Deletions;
 use super::publishing::check_mounted;
 use super::state::{Knowledge, Shared, State};
 use crate::listing::ServerId;
@@ -67,21 +68,14 @@ impl Withdrawals {
 impl State {
     fn keep_withdrawal(&mut self, it: &Withdrawal) {
         let value = serde_json::to_value(it).expect("plain text");
-        self.note_withdrawal(RecordWrite::Put(it.key(), value));
+        self.keep_records([(it.key(), Some(value))]);
         self.withdrawals.0.entry(it.clone()).or_default();
     }
 
     /// Drops a withdrawal and its record.
     pub fn forget_withdrawal(&mut self, it: &Withdrawal) {
         if self.withdrawals.0.remove(it).is_some() {
-            self.note_withdrawal(RecordWrite::Remove(it.key()));
-        }
-    }
-
-    fn note_withdrawal(&mut self, write: RecordWrite) {
-        let term = self.ledger.term();
-        if let Err(error) = self.ledger.write(term, write) {
-            tracing::error!(%error, "the records");
+            self.keep_records([(it.key(), None)]);
         }
     }
 }
@@ -137,9 +131,23 @@ impl Shared {
         let (Some(shard), server) = (it.shard(), it.server()) else { return Ok(()) };
         let stripe = StripeId(shard.volume.to_string());
         self.begin_upkeep(&stripe).await.map_err(|error| error.to_string())?;
-        let done = self.unmount_and_delete(&stripe, &shard, &server).await;
+        let done = match self.preserve_deletions(&shard, &server).await {
+            Ok(()) => self.unmount_and_delete(&stripe, &shard, &server).await,
+            Err(why) => Err(why),
+        };
         self.lock.end_upkeep(&stripe).await;
         done
+    }
+
+    /// Makes the deletions that a server has recorded on another server: with the last shard of a volume,
+    /// SeaweedFS deletes its journal too.
+    async fn preserve_deletions(
+        self: &Arc<Self>,
+        shard: &ShardName,
+        server: &ServerId,
+    ) -> Result<(), String> {
+        let keepers = self.known.state().view.volumes().holders_of(shard.volume.id());
+        Deletions::of(self).preserve(&shard.volume, server, &keepers).await
     }
 
     /// Whether the master lists a shard on a server under the current encoding only, and the server serves it
@@ -198,3 +206,7 @@ pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "withdrawals/tests.rs"]
+mod tests;

@@ -1,4 +1,13 @@
 use super::*;
+use crate::blocks::made;
+
+fn ratio() -> Ratio {
+    Ratio::new(2, 1).expect("possible")
+}
+
+fn expected() -> Expected {
+    Expected { encoding: Encoding(7), ratio: ratio(), shard_bytes: 100 }
+}
 
 fn vif(encoding: i64) -> Vec<u8> {
     format!(
@@ -12,7 +21,7 @@ fn verdict(file: SmallFile, copies: &[(&str, Option<Vec<u8>>)]) -> Verdict {
     for (server, bytes) in copies {
         found.add(file, ServerId((*server).to_owned()), bytes.clone());
     }
-    found.verdict(file, Encoding(7))
+    found.verdict(file, expected())
 }
 
 fn names(servers: &[ServerId]) -> Vec<&str> {
@@ -52,9 +61,9 @@ fn servers_that_do_not_answer_are_no_part_of_the_majority() {
     found.add(SmallFile::Vif, server("b"), Some(vif(7)));
     found.add(SmallFile::Vif, server("c"), None);
     found.note_asked(4);
-    assert_eq!(names(&found.verdict(SmallFile::Vif, Encoding(7)).good), ["a", "b"]);
+    assert_eq!(names(&found.verdict(SmallFile::Vif, expected()).good), ["a", "b"]);
     found.note_asked(5);
-    assert_eq!(found.verdict(SmallFile::Vif, Encoding(7)), Verdict::default(), "two of four may be outdated");
+    assert_eq!(found.verdict(SmallFile::Vif, expected()), Verdict::default(), "two of four may be outdated");
 }
 
 #[test]
@@ -109,8 +118,11 @@ fn the_size_of_an_indexs_entries_follows_from_its_keys() {
     };
     for bytes in ENTRY_BYTES {
         let index = index(bytes);
-        assert_eq!(entry_bytes(&index), bytes);
-        assert_eq!(entry_bytes(&index[..bytes]), bytes, "of a single entry, the length says it");
+        assert_eq!(entry_bytes(&index), Some(bytes));
+        assert_eq!(entry_bytes(&index[..bytes]), Some(bytes), "of a single entry, the length says it");
+        assert_eq!(entry_bytes(&index[1..]), None, "it is cut off");
+        let erased = [&index[..2 * bytes], &vec![0xff; 2 * bytes]].concat();
+        assert_eq!(entry_bytes(&erased), None, "not even the entries that look like deleted ones count");
         let found: Vec<(u64, bool)> = entries(&index, bytes).take(3).collect();
         assert_eq!(found, [(100, false), (200, false), (300, true)]);
     }
@@ -129,7 +141,7 @@ fn verdict_on_windows(copies: &[(&str, &[&[u8]])]) -> Verdict {
             copies.iter().filter_map(|(name, windows)| Some((server(name), windows.get(at)?.to_vec())));
         found.compare_next(next.collect());
     }
-    found.verdict(SmallFile::Ecx, Encoding(7))
+    found.verdict(SmallFile::Ecx, expected())
 }
 
 #[test]
@@ -168,4 +180,82 @@ fn checksums_on_one_server_only_are_not_required_elsewhere() {
     };
     let found = verdict(SmallFile::Ecsum, &[("a", Some(sums(true))), ("b", None), ("c", None)]);
     assert_eq!(found, Verdict::default(), "there is none to hold it against");
+}
+
+/// The copies of a file on several servers; `None` for a server without a copy.
+type Bytes<'b> = &'b [Option<&'b [u8]>];
+
+/// Returns the copies of a file, of servers that are named by their positions.
+fn copies(file: SmallFile, bytes: Bytes<'_>) -> Copies {
+    let mut found = Copies::default();
+    for (at, bytes) in bytes.iter().enumerate() {
+        found.add(file, ServerId(at.to_string()), bytes.map(<[u8]>::to_vec));
+    }
+    found
+}
+
+/// Returns an `.ecsum` of three shards of this length, which consist of this byte.
+fn ecsum(fill: u8, bytes: usize) -> Vec<u8> {
+    made::ecsum(ratio(), 1 << 20, &vec![vec![fill; bytes]; 3])
+}
+
+/// A file that an earlier encoding has left has the same ratio, and its shards may have had the same length.
+#[test]
+fn checksums_count_if_most_servers_agree_on_them() {
+    let (new, old, short) = (ecsum(1, 100), ecsum(2, 100), ecsum(1, 99));
+    let (new, old, short) = (Some(&*new), Some(&*old), Some(&*short));
+    let digests = Ecsum::decode(&ecsum(1, 100)).expect("just made").digests();
+    let (none, garbage): (_, Option<&[u8]>) = (Some(Vec::new()), Some(b"garbage"));
+    let cases: [(Bytes<'_>, usize, Option<Vec<Digest>>); 8] = [
+        (&[old, new, new], 3, Some(digests.clone())),
+        (&[new, new, None], 3, Some(digests)),
+        (&[old, new], 2, none.clone()),
+        (&[old, None, None], 3, none.clone()),
+        (&[old, garbage, garbage], 3, none.clone()),
+        (&[short, short], 2, none.clone()),
+        (&[None, None], 2, none),
+        (&[new, new], 4, None),
+    ];
+    for (bytes, servers, found) in cases {
+        let mut copies = copies(SmallFile::Ecsum, bytes);
+        copies.note_asked(servers);
+        assert_eq!(copies.checksums(ratio(), Some(100)).digests(), found, "{copies:?}");
+    }
+}
+
+#[test]
+fn most_servers_with_checksums_of_other_shards_are_not_right() {
+    let (new, short) = (ecsum(1, 100), ecsum(1, 99));
+    let (new, short) = (Some(&*new), Some(&*short));
+    let found = copies(SmallFile::Ecsum, &[new, short, short]);
+    assert_eq!(found.verdict(SmallFile::Ecsum, expected()), Verdict::default());
+    let found = copies(SmallFile::Ecsum, &[new, new, short]);
+    assert_eq!(names(&found.verdict(SmallFile::Ecsum, expected()).good), ["0", "1"]);
+}
+
+#[test]
+fn an_encoding_is_as_most_of_its_vif_files_describe_it() {
+    let sized = |encoding: i64, bytes: u64| {
+        let text = String::from_utf8(vif(encoding)).expect("text");
+        text.replace("\"dataShards\"", &format!("\"blockSize\": \"{bytes}\", \"dataShards\"")).into_bytes()
+    };
+    let (right, wrong, other) = (sized(7, 100), sized(7, 50), sized(8, 50));
+    let (right, wrong, other) = (Some(&*right), Some(&*wrong), Some(&*other));
+    let described = |bytes: Bytes<'_>| {
+        copies(SmallFile::Vif, bytes).description(Encoding(7)).map(|info| info.shard_bytes)
+    };
+    assert_eq!(described(&[wrong, right, right]), Ok(Some(100)));
+    assert_eq!(described(&[other, other, right]), Ok(Some(100)), "another encoding's say nothing about it");
+    let garbage: Option<&[u8]> = Some(b"{ garbage");
+    let cases: [(Bytes<'_>, &str); 5] = [
+        (&[wrong, right], "no majority"),
+        (&[other], "another encoding"),
+        (&[None], "has no .vif"),
+        (&[garbage], ".vif on 0"),
+        (&[], "no server"),
+    ];
+    for (bytes, why) in cases {
+        let error = described(bytes).expect_err("unknown");
+        assert!(error.contains(why), "{error}");
+    }
 }

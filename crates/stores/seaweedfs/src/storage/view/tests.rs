@@ -1,6 +1,5 @@
 use super::*;
 use crate::listing::{Disk, Holding, Server};
-use repair::Digest;
 
 const RATIO: (u32, u32) = (2, 1);
 
@@ -144,11 +143,99 @@ fn deleted_stripes_are_reported_and_unread_ones_are_not() {
     assert_eq!(told(&view), "0:Missing 1:Missing 2:Healthy");
     view.confirm([(5, Encoding(1), 2)]);
     assert_eq!(view.tell([5]), [StoreChange::StripeGone(stripe.id.clone())]);
-    assert_eq!(view.take_gone(), [(stripe.id, BlockIndex(1), NodeId(1))]);
+    let records = ["c_5@1", "c_5"].map(|name| (StripeId(name.into()), BlockIndex(1), NodeId(1)));
+    assert_eq!(view.take_gone(), records, "also the one that an earlier version would have written");
     view.list(listing("a b c", "a.0 b.1 c.2"));
     assert_eq!(
         (told(&view).as_str(), view.files().unknown(view.volumes())),
         ("nothing", vec![(5, Encoding(1))]),
         "it may be another one"
     );
+}
+
+/// Returns a listing in which all three shards have encoding 2.
+fn encoded_again() -> Listing {
+    let mut listing = listing("a b c", "a.0 b.1 c.2");
+    listing.volumes.values_mut().flatten().for_each(|holding| holding.encoding = Encoding(2));
+    listing
+}
+
+fn known() -> Known {
+    Known { ratio: Ratio::new(RATIO.0, RATIO.1).expect("possible"), shard_bytes: 100, digests: Vec::new() }
+}
+
+/// A volume was decoded and encoded again under its ID. While servers may still have the former shards, its
+/// state is unknown.
+#[test]
+fn a_bad_shard_is_healthy_in_a_new_encoding() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    let stripe = StripeId("c_5".into());
+    view.tell([5]);
+    view.set_state(&stripe, BlockIndex(1), NodeId(1), BlockState::Corrupt);
+    assert_eq!(told(&view), "0:Healthy 1:Corrupt 2:Healthy");
+    view.list(encoded_again());
+    view.learn(5, Encoding(2), known());
+    assert_eq!(view.tell([5]), [StoreChange::StripeGone(stripe.clone())]);
+    view.confirm([0, 1, 2].map(|shard| (5, Encoding(1), shard)));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy");
+    assert_eq!(
+        view.take_gone()[0],
+        (StripeId("c_5@1".into()), BlockIndex(1), NodeId(1)),
+        "its record is deleted"
+    );
+    view.tell([5]);
+    view.set_state(&stripe, BlockIndex(2), NodeId(2), BlockState::Corrupt);
+    let marked = (stripe, BlockIndex(2), NodeId(2), BlockState::Corrupt);
+    let recorded = (StripeId("c_5@2".into()), BlockIndex(2), NodeId(2), BlockState::Corrupt);
+    assert_eq!(
+        (told(&view).as_str(), view.records_of(&marked)),
+        ("0:Healthy 1:Healthy 2:Corrupt", vec![recorded])
+    );
+}
+
+/// Returns a view that was restarted after shards of encoding 1 were found corrupt.
+fn restarted(now: Listing, encoding: Encoding) -> View {
+    let mut view = View::default();
+    for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
+        view.number(ServerId(name.to_owned()), NodeId(node));
+    }
+    view.recall(5, Encoding(1), Kept { collection: "c".to_owned(), ..Kept::default() });
+    for (name, index) in [("c_5@1", 1), ("c_5", 0)] {
+        let node = NodeId(u32::from(index));
+        view.recall_mark((StripeId(name.into()), BlockIndex(index), node, BlockState::Corrupt));
+    }
+    view.list(now);
+    view.learn(5, encoding, known());
+    view.tell([5]);
+    view
+}
+
+#[test]
+fn bad_shards_are_remembered_after_a_restart_also_from_older_records() {
+    let mut view = restarted(listing("a b c", "a.0 b.1 c.2"), Encoding(1));
+    assert_eq!(told(&view), "0:Corrupt 1:Corrupt 2:Healthy");
+    assert!(matches!(view.everything()[0], StoreChange::Stripe(..)));
+}
+
+#[test]
+fn a_stripe_encoded_again_during_downtime_is_reported_as_gone_first() {
+    let mut view = restarted(encoded_again(), Encoding(2));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy");
+    let changes = view.everything();
+    assert_eq!(changes[0], StoreChange::StripeGone(StripeId("c_5".into())));
+    assert!(matches!(changes[1], StoreChange::Stripe(..)));
+}
+
+#[test]
+fn a_bad_copy_is_no_reason_to_unmount_the_other_one() {
+    let mut view = view("a b c", "a.0 a.1 b.1 c.2");
+    let name = |shard| ShardName { volume: VolumeName::new("c", 5).expect("a name"), shard };
+    let has_other = |view: &View, shard: u8, server: &str| {
+        view.has_good_copy_elsewhere(&name(shard), &ServerId(server.to_owned()))
+    };
+    assert!(has_other(&view, 1, "a") && has_other(&view, 1, "b") && !has_other(&view, 0, "a"));
+    view.set_state(&StripeId("c_5".into()), BlockIndex(1), NodeId(1), BlockState::Corrupt);
+    assert!(!has_other(&view, 1, "a") && has_other(&view, 1, "b"));
+    view.list(listing("b c", "b.1 c.2"));
+    assert!(!has_other(&view, 0, "c"), "the server that had it is not listed with it");
 }

@@ -1,0 +1,132 @@
+//! Deletions of needles that SeaweedFS has recorded in a single file of a single server.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use seaweedfs::{ShardName, VolumeName};
+use testbed::eventually;
+
+use crate::healing::{GRACE, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
+use crate::layout::shards_at;
+use crate::side_files::files_of;
+use crate::world::World;
+
+/// Returns the ID of the needle that contains a picture. SeaweedFS's URLs have it before a cookie of 8
+/// digits.
+fn id_of(world: &World, path: &str) -> u64 {
+    let needle = world.needle(path);
+    let (_, digits) = needle.split_once(',').expect("volume and needle");
+    u64::from_str_radix(&digits[..digits.len() - 8], 16).expect("hexadecimal")
+}
+
+fn wait_until_deleted(world: &World, at: usize, name: &ShardName, needle: u64) {
+    let server = world.server(at);
+    eventually("a server that heeds the deletion", || {
+        let asked = server.is_deleted(name.volume.id(), name.shard, needle);
+        world.runtime.block_on(asked).ok()?.then_some(())
+    });
+}
+
+/// Unmounts a server's shards of a volume while `work` runs.
+fn while_unmounted(world: &World, volume: &VolumeName, at: usize, work: impl FnOnce(&[ShardName])) {
+    let shards = shards_at(world, volume, at);
+    let numbers: Vec<u8> = shards.iter().map(|name| name.shard).collect();
+    let server = world.server(at);
+    world.runtime.block_on(server.unmount(volume, &numbers)).expect("unmounted");
+    work(&shards);
+    world.runtime.block_on(server.mount(volume, &numbers)).expect("mounted again");
+    wait_until_whole(world);
+}
+
+/// Makes sure that a server has shards of a volume on both disks. Each disk has the metadata files, and its
+/// own journal.
+fn spread(world: &World, volume: &VolumeName, at: usize) {
+    let [first, second] = &world.servers[at].folders[..] else { panic!("two folders") };
+    let has_shard = |folder: &Path, shards: &[ShardName]| {
+        shards.iter().any(|name| folder.join(name.to_string()).exists())
+    };
+    while_unmounted(world, volume, at, |shards| {
+        let (from, to) = match (has_shard(first, shards), has_shard(second, shards)) {
+            (true, true) => return,
+            (true, false) => (first, second),
+            _ => (second, first),
+        };
+        for extension in ["ecx", "vif", "ecsum"] {
+            let file = format!("{volume}.{extension}");
+            fs::copy(from.join(&file), to.join(&file)).expect("copied");
+        }
+        let moved = shards.last().expect("it has several").to_string();
+        fs::rename(from.join(&moved), to.join(&moved)).expect("moved");
+    });
+}
+
+/// Without the first shard of a needle, SeaweedFS records the needle's deletion on a server with any other
+/// shard. That server has shards on two disks, and returns only the journal of the second one.
+pub fn deletions_on_the_first_disk(world: &mut World) {
+    let volume = world.pictures.clone();
+    let has_several =
+        |&at: &usize| world.servers[at].index_folder.is_none() && shards_at(world, &volume, at).len() > 1;
+    let at = (0..world.servers.len()).find(has_several).expect("six servers have 14 shards");
+    spread(world, &volume, at);
+    let path = "pictures/33";
+    let needle = id_of(world, path);
+    let mend = world.attach(GRACE);
+    mend.wait_until_safe(2);
+    let server = world.server(at);
+    let deleted = world.runtime.block_on(server.delete_needle(&volume, needle));
+    assert!(deleted.expect("it answers"), "it is in the index");
+    let lost =
+        world.shards(&volume).into_iter().find(|name| world.holder(name).0 != at).expect("others have some");
+    let (_, before) = world.lose(&lost);
+    wait_until_as_it_was(world, &lost, &before);
+    wait_until_whole(world);
+    wait_until_deleted(world, world.holder(&lost).0, &lost, needle);
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
+    drop(mend);
+    world.delete(path);
+    world.assert_whole();
+}
+
+/// Flips a bit of an offset in an index, and marks a needle as deleted.
+fn mark_and_spoil(index: &Path, needle: u64) {
+    let bytes = fs::read(index).expect("there");
+    // The program for large volumes has entries of 17 bytes.
+    let entry = if bytes.len().is_multiple_of(17) { 17 } else { 16 };
+    let at =
+        bytes.chunks_exact(entry).position(|it| it[..8] == needle.to_be_bytes()).expect("it is in the index");
+    let other = if at == 0 { entry } else { 0 };
+    let file = File::options().write(true).open(index).expect("there");
+    file.write_all_at(&[0xff; 4], ((at + 1) * entry - 4) as u64).expect("written");
+    file.write_all_at(&[bytes[other + 9] ^ 0x10], (other + 9) as u64).expect("written");
+}
+
+/// Only the index of one server marks a needle as deleted, as after `ec.rebuild`, which has also deleted the
+/// journal there. The index is damaged elsewhere, so Mend replaces it.
+pub fn deletions_that_only_a_damaged_index_marks(world: &mut World) {
+    let volume = world.pictures.clone();
+    let has_one_index = |&at: &usize| {
+        !shards_at(world, &volume, at).is_empty() && files_of(world, at, &volume, "ecx").len() == 1
+    };
+    let at = (0..world.servers.len()).find(has_one_index).expect("there is one");
+    let path = "pictures/34";
+    let needle = id_of(world, path);
+    let index = files_of(world, at, &volume, "ecx").remove(0);
+    let right = fs::read(&index).expect("there");
+    let mut mend = world.attach(GRACE);
+    mend.wait_until_safe(2);
+    mend.kill_coordinator();
+    while_unmounted(world, &volume, at, |_| mark_and_spoil(&index, needle));
+    let name = shards_at(world, &volume, at).remove(0);
+    wait_until_deleted(world, at, &name, needle);
+    mend.start_coordinator();
+    eventually("a whole index", || (fs::read(&index).ok()? == right).then_some(()));
+    wait_until_deleted(world, at, &name, needle);
+    wait_until_whole(world);
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
+    drop(mend);
+    world.delete(path);
+    world.assert_whole();
+}

@@ -1,0 +1,43 @@
+use store_api::Catalog as _;
+
+use super::*;
+use crate::blocks::{Encoding, Ratio};
+use crate::storage::doubles::{Paper, listing, start};
+use crate::storage::encoding_files::Known;
+
+/// The catalog's disk is full when a new server connects with a shard that another server has lost.
+#[test]
+fn a_move_is_reported_although_a_new_server_cannot_be_recorded() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let mut catalog = start(&paper);
+    let heard: Arc<Mutex<Vec<StoreChange>>> = Arc::default();
+    let listener = Arc::clone(&heard);
+    catalog.listen(Box::new(move |changes| listener.lock().expect("not poisoned").extend(changes)));
+    let known = Arc::clone(&catalog.system().known);
+    // Returns the nodes that have the shards, as last reported.
+    let nodes = || {
+        catalog.flush();
+        let heard = heard.lock().expect("not poisoned");
+        let stripes = heard.iter().filter_map(|change| match change {
+            StoreChange::Stripe(stripe, _) => Some(stripe),
+            _ => None,
+        });
+        let last = stripes.last().expect("it was reported");
+        last.blocks.iter().map(|block| block.node).collect::<Vec<_>>()
+    };
+    known.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
+    let ratio = Ratio::new(2, 1).expect("possible");
+    {
+        let mut state = known.state();
+        state.view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests: Vec::new() });
+        state.tell_volumes([5]);
+    }
+    let numbers = |numbers: [Option<u32>; 3]| numbers.map(|number| number.map(NodeId)).to_vec();
+    assert_eq!(nodes(), numbers([Some(0), Some(1), Some(2)]));
+    paper.lock().expect("not poisoned").refuses_nodes = true;
+    assert!(known.take_all(listing(["a", "d", "c"]), Instant::now()).is_err());
+    assert_eq!(nodes(), numbers([Some(0), None, Some(2)]), "nobody is known to have it");
+    paper.lock().expect("not poisoned").refuses_nodes = false;
+    known.take_all(listing(["a", "d", "c"]), Instant::now()).expect("recorded");
+    assert_eq!(nodes(), numbers([Some(0), Some(3), Some(2)]));
+}
