@@ -17,7 +17,7 @@ use crate::listing::Service;
 /// Timeout for the NameNode to list a block after its DataNode has accepted the block. Usually this takes a
 /// moment.
 const LISTED_LIMIT: Duration = Duration::from_secs(20);
-/// The pauses between queries for a block: each is twice as long as the last one.
+/// The first and the longest pause between queries for a block. The pauses double.
 const LOOK_FIRST: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_millis(500);
 /// A block that is not listed after this time is recorded, in case the coordinator is restarted meanwhile.

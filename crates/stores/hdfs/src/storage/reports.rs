@@ -7,8 +7,8 @@
 //! has lost, it ignores all reports of another one. So the DataNode is first asked for the listed block, and
 //! notices that it is lost.
 //!
-//! Blocks that may be unlisted are recorded, so that a coordinator that is started later has them reported. Whether
-//! they are unlisted cannot be seen any more by then: nobody lists them.
+//! Blocks that may be unlisted are recorded. A coordinator that is started later has them reported; it has no other
+//! way to find them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;

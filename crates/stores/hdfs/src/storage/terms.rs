@@ -25,7 +25,7 @@ const UNANSWERED_PAUSE: Duration = Duration::from_secs(60);
 const QUESTIONS: usize = 8;
 /// Interval between checks whether the storage was dropped.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Number of groups whose formats are kept. Others are asked for again.
+/// Number of groups whose formats are kept. Formats of further groups are asked for at each claim.
 const KEPT: usize = 16_384;
 
 /// The checksum formats of groups. All blocks of a group have the format with which its file was written, so it stays

@@ -28,7 +28,7 @@ final class Desk implements Runnable {
 
   private final ServerSocket listener;
   private final Adoption adoption;
-  /** If all threads are busy, the accepting thread answers itself, so that further connections wait. */
+  /** If all threads are busy, the accepting thread answers itself. Further connections wait meanwhile. */
   private final Executor threads = new ThreadPoolExecutor(0, AT_ONCE, IDLE_S, TimeUnit.SECONDS,
       new SynchronousQueue<>(), Desk::thread, new ThreadPoolExecutor.CallerRunsPolicy());
 

@@ -22,8 +22,8 @@ final class Question {
   }
 
   /**
-   * Whether a few calls of the NameNode answer the question. Others walk through files, or wait for DataNodes that
-   * may not answer.
+   * Whether a few calls of the NameNode answer the question. The other questions walk through files, or wait for
+   * DataNodes that may not answer.
    */
   boolean isShort() {
     return SHORT.contains(word);

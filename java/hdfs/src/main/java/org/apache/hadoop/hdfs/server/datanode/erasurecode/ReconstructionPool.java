@@ -21,9 +21,9 @@ import org.slf4j.LoggerFactory;
  * Replaces the DataNode's reconstruction pool. Each task is offered to a {@link Repairer} first and falls
  * back to HDFS if that fails. Groups whose blocks contradict each other are not rebuilt.
  *
- * <p>A task's {@link Slot} is returned as soon as the repairer has taken the task over, so that the NameNode sends
- * more commands at the next heartbeat. The task keeps its thread until its end. So at most as many tasks are taken over
- * as the pool has threads; further ones wait with their slots, and the NameNode then sends none.
+ * <p>A task's {@link Slot} is returned as soon as the repairer has taken the task over. The NameNode then sends more
+ * commands at the next heartbeat. The task keeps its thread until its end. So at most as many tasks are taken over as
+ * the pool has threads; further ones wait with their slots, and the NameNode then sends none.
  *
  * <p>It is in HDFS's package because a task's details are only accessible there. Invariant: every task is
  * accounted for exactly once, here or by HDFS.

@@ -17,7 +17,7 @@ final class Slot {
     this.counter = counter;
   }
 
-  /** Returns the slot, so that the NameNode sends further commands. Does nothing if it was returned before. */
+  /** Returns the slot. The NameNode then sends further commands. Does nothing if it was returned before. */
   void giveBack() {
     if (isHeld) {
       isHeld = false;
