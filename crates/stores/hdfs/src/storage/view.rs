@@ -144,8 +144,8 @@ impl View {
         self.unsettled.len()
     }
 
-    /// Returns the groups with several blocks on one DataNode, each with one such DataNode. A NameNode of today lists only
-    /// one of these blocks, so the others count as lost, and were last seen there.
+    /// Returns the groups with several blocks on one DataNode, each with one such DataNode. NameNodes list only one
+    /// of these blocks; the others count as lost, and were last listed there.
     pub fn doubled(&self) -> &BTreeMap<i64, NodeId> {
         &self.doubled
     }
