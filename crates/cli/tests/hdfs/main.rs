@@ -8,6 +8,7 @@ mod contradictions;
 mod healing;
 mod mend;
 mod parity;
+mod placement;
 mod reading;
 mod takeover;
 mod telling;
@@ -31,6 +32,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("lost_blocks_are_repaired_automatically", healing::what_is_lost),
     ("rot_and_silent_losses_are_found_and_repaired_in_place", healing::what_is_rotten),
     ("parity_identifies_a_block_replaced_with_its_checksums", parity::replaced_with_checksums),
+    ("two_blocks_of_a_group_on_one_datanode_are_separated", placement::two_blocks_on_one_datanode),
     ("blocks_of_a_dead_datanode_are_rebuilt_elsewhere", healing::a_dead_datanode),
     ("helpers_coordinator_and_namenode_killed_during_repairs", healing::killed_in_the_middle),
     ("a_helper_pushes_blocks_without_the_plug_in", healing::without_the_plug_in),

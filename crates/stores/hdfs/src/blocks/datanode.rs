@@ -2,7 +2,8 @@
 //!
 //! The plug-in `mend.hdfs.MendPlugin` in the DataNode listens on a loopback port. Each connection carries one
 //! request line and one answer line. The request is `ready POOL`, or `adopt POOL BLOCK STAMP BYTES` once both
-//! files have been renamed; the answer is `yes`, or `no WHY`.
+//! files have been renamed, or `tell POOL BLOCK` to have the NameNode told of a block; the answer is `yes`, or
+//! `no WHY`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,6 +23,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Timeout for the whole hand-over: the answer, plus the time to rename two files.
 const LIMIT: Duration = Duration::from_secs(45);
 const MAX_ANSWER_BYTES: u64 = 4096;
+/// Timeout for each step of a request whose answer does not matter.
+const TELL_LIMIT: Duration = Duration::from_secs(2);
 
 /// The plug-in of a DataNode.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +33,14 @@ pub(super) struct Plugin(pub(super) SocketAddr);
 impl Plugin {
     fn process(&self) -> String {
         format!("the DataNode whose plug-in should listen at {}", self.0)
+    }
+
+    /// Has the DataNode tell the NameNode of a block that it has, as the DataNode's next report of all blocks would.
+    /// The NameNode then lists the block or has it deleted. Waits for the DataNode.
+    pub(super) fn tell(&self, pool: &str, block: i64) {
+        if let Err(error) = tell(self.0, &format!("tell {pool} {block}\n")) {
+            tracing::debug!(block, %error, "cannot have the NameNode told of a block");
+        }
     }
 
     /// Sends a request. Any answer but `yes` is an error.
@@ -60,6 +71,15 @@ async fn exchange(address: SocketAddr, question: &str) -> io::Result<String> {
     let mut answer = String::new();
     stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer).await?;
     Ok(answer)
+}
+
+fn tell(address: SocketAddr, request: &str) -> io::Result<()> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect_timeout(&address, TELL_LIMIT)?;
+    stream.set_write_timeout(Some(TELL_LIMIT))?;
+    stream.set_read_timeout(Some(TELL_LIMIT))?;
+    stream.write_all(request.as_bytes())?;
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut Vec::new()).map(drop)
 }
 
 /// Writes a replica that is handed over to the DataNode's plug-in.

@@ -142,6 +142,18 @@ impl HdfsBlocks {
         }
         ReplicaWriter::create(Arc::clone(&self.shared), place, block.bytes, made)
     }
+
+    /// Has the NameNode told of a block because of which another one of its group was refused. The NameNode does not
+    /// list it here, as it would otherwise not want the other one here. Once it lists the block or has it deleted, this
+    /// DataNode or another one can get a block of the group.
+    fn tell_of_beside(&self, error: &BlockError) {
+        let (Some(Adopter::Plugin(plugin)), BlockError::Beside { beside, .. }) = (self.adopter, error) else {
+            return;
+        };
+        if let Ok(name) = replica(beside) {
+            plugin.tell(self.shared.volumes.pool(), name.block());
+        }
+    }
 }
 
 impl Sources for HdfsBlocks {
@@ -159,7 +171,7 @@ impl Sources for HdfsBlocks {
 
 impl Sinks for HdfsBlocks {
     fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
-        let writer = self.writer(sink)?;
+        let writer = self.writer(sink).inspect_err(|error| self.tell_of_beside(error))?;
         Ok(match self.adopter {
             Some(Adopter::Plugin(plugin)) => Delivery::HandedOver(Box::new(ToldWriter::new(writer, plugin))),
             Some(Adopter::Push(pusher)) => {

@@ -356,6 +356,19 @@ fn a_datanode_gets_only_one_block_of_a_group() {
     assert!(read(&blocks, NAME, 0, 1).is_err(), "it has no name");
 }
 
+/// HDFS itself has placed two blocks of a group on one DataNode, and one of them is corrupt.
+#[test]
+fn a_corrupt_replica_is_replaced_though_another_block_of_its_group_is_there() {
+    let (node, bytes) = (DataNode::new(), pattern(7_000));
+    node.put("a", "blk_-9223372036854775791_1001", ChecksumFormat::default(), &bytes);
+    node.put("b", NAME, ChecksumFormat::default(), &bytes);
+    flip(&node.path("b", "blk_-9223372036854775792"), 77);
+    let blocks = node.open();
+    make(&blocks, NAME, &bytes).expect("made in place");
+    assert_eq!(read(&blocks, NAME, 0, 7_000).expect("whole"), bytes);
+    assert_eq!((node.names("a").len(), node.names("b").len()), (2, 2));
+}
+
 #[test]
 fn unfinished_replicas_leave_no_files() {
     let node = DataNode::new();
@@ -479,6 +492,15 @@ fn the_plugin_is_asked_before_and_told_after() {
     let adopt = format!("adopt {POOL} -9223372036854775792 1001 10\n");
     assert_eq!(asked.join().expect("it answered"), [ready.clone(), ready, adopt]);
     assert_eq!(node.open_names(), ["blk_-9223372036854775792", "blk_-9223372036854775792_1001.meta"]);
+}
+
+#[test]
+fn the_namenode_is_told_of_a_block_that_prevents_another_one_of_its_group() {
+    let node = DataNode::new();
+    node.put("b", "blk_-9223372036854775791_1001", ChecksumFormat::default(), &pattern(10));
+    let (address, asked) = plugin(&["yes"]);
+    says(hand_over(&node, address), "of the same stripe");
+    assert_eq!(asked.join().expect("it answered"), [format!("tell {POOL} -9223372036854775791\n")]);
 }
 
 #[test]

@@ -253,8 +253,12 @@ impl Volumes {
     }
 
     /// Refuses a block if the DataNode has another block of the same group. The NameNode records only one
-    /// block of a group per DataNode, and would mistake the second for the first or ignore it.
+    /// block of a group per DataNode, and would mistake the second for the first or ignore it. A block that the
+    /// DataNode has already may be replaced, because that changes no placement.
     pub(super) fn check_group(&self, name: &ReplicaName) -> Result<(), BlockError> {
+        if !self.with(name)?.is_empty() {
+            return Ok(());
+        }
         let (beside, failed) = self.look(|volume| volume.beside(name))?;
         unless_hanging(failed)?;
         match beside.into_iter().flatten().next() {

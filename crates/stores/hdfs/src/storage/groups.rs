@@ -41,6 +41,20 @@ pub(super) struct Listed {
     pub homes: Vec<(u8, NodeId)>,
 }
 
+impl Listed {
+    /// Whether a DataNode has another block of the group, but none of these. The NameNode lists only one block of a
+    /// group on each DataNode, so the DataNode must not get one of these blocks.
+    pub fn is_beside(&self, indices: &[u8], node: NodeId) -> bool {
+        let there = || self.homes.iter().filter(|&&(_, home)| home == node);
+        there().next().is_some() && !there().any(|(index, _)| indices.contains(index))
+    }
+
+    /// Whether a DataNode has a block of the group other than this one.
+    pub fn has_other(&self, index: u8, node: NodeId) -> bool {
+        self.homes.iter().any(|&(other, home)| home == node && other != index)
+    }
+}
+
 /// The last report about a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {

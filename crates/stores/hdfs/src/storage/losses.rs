@@ -127,6 +127,8 @@ impl Losses {
         let all = self.listed.keys().chain(listed.keys());
         let changed: BTreeSet<i64> =
             all.copied().filter(|group| self.listed.get(group) != listed.get(group)).collect();
+        shared.state().formats.want(changed.iter().copied().filter(|group| listed.contains_key(group)));
+        shared.lacking.notify_one();
         let again = self.again(&listed);
         let unjudged: Vec<i64> = {
             let corrupt = &mut shared.state().corrupt;

@@ -114,7 +114,11 @@ impl System for Shared {
 
     fn heed(&self, write: &RecordWrite, done: &Done) {
         match (write, &done.value) {
-            (RecordWrite::ForgetNode(node), _) => self.state().view.forget_node(*node),
+            (RecordWrite::ForgetNode(node), _) => {
+                let mut state = self.state();
+                state.view.forget_node(*node);
+                state.forget_reports_of(*node);
+            }
             (_, Answer::Node(node)) => self.assume_service(*node),
             _ => {}
         }

@@ -8,7 +8,7 @@ use attached::StartError;
 use store_api::{CatalogError, SharedRecords, Storage};
 
 use super::state::Shared;
-use super::{AttachedCatalog, group_watch, reports, watching};
+use super::{AttachedCatalog, group_watch, reports, terms, watching};
 use crate::namenode::{NameNode, NameNodeSettings};
 
 /// The cluster to attach to, and its helpers.
@@ -61,7 +61,9 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
         catalog.runtime().spawn(group_watch::watch_groups(Arc::downgrade(shared), namenode.clone()));
         catalog.runtime().spawn(watching::watch_silence(Arc::downgrade(shared)));
         catalog.runtime().spawn(watching::watch_folders(Arc::downgrade(shared), namenode.clone()));
+        catalog.runtime().spawn(watching::watch_unsettled(Arc::downgrade(shared)));
         catalog.runtime().spawn(reports::watch_reports(Arc::downgrade(shared), namenode.clone()));
+        catalog.runtime().spawn(terms::watch_formats(Arc::downgrade(shared)));
     }
     Ok(catalog.over(records))
 }

@@ -22,8 +22,8 @@ const SAME_TIME: u8 = 1 << 4;
 const AT_START: u8 = 1 << 5;
 const HAS_PLACE: u8 = 1 << 6;
 
-/// A group that has exactly one healthy replica of each block, in a file outside of snapshots that was closed long
-/// enough ago.
+/// A group that has exactly one healthy replica of each block, each on a DataNode of its own, in a file outside of
+/// snapshots that was closed long enough ago.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plain {
     number: i64,
@@ -56,6 +56,9 @@ impl Plain {
         for (block, place) in shape.blocks.iter().zip(&mut nodes.0) {
             let index = block.index.0 as u8;
             let &(_, node) = listed.homes.iter().find(|&&(other, _)| other == index)?;
+            if listed.has_other(index, node) {
+                return None;
+            }
             indices |= 1 << index;
             *place = node.0;
         }
@@ -215,7 +218,7 @@ mod tests {
             inode in 1u64..1 << 40,
             place in prop::option::of((any::<u32>(), any::<u32>())),
             start in 0u64..3,
-            nodes in prop::collection::vec(0u32..100_000, 14),
+            nodes in prop::collection::btree_set(0u32..100_000, 14),
         ) -> Listed {
             let policy: Policy = policy.parse().expect("a policy");
             let group = BlockGroup { number: i64::MIN + 16 * group, stamp, bytes, policy };

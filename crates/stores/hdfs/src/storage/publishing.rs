@@ -17,7 +17,11 @@ use crate::listing::Service;
 /// Timeout for the NameNode to list a block after its DataNode has accepted the block. Usually this takes a
 /// moment.
 const LISTED_LIMIT: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The first and the longest pause between queries for a block. The pauses double.
+const LOOK_FIRST: Duration = Duration::from_millis(5);
+const LOOK_LAST: Duration = Duration::from_millis(500);
+/// A block that is not listed after this time is recorded, in case the coordinator is restarted meanwhile.
+const RECORD_AFTER: Duration = Duration::from_secs(1);
 /// The interval between queries while the NameNode does not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The error for a group that the NameNode no longer lists.
@@ -35,29 +39,22 @@ impl Shared {
         let known = self.state().view.groups().listed(stripe);
         let known = known.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
-        let found = self.look_up(&known).await.map_err(taken)?;
+        let group = async { self.look_up(&known).await.map_err(taken) };
+        let checksums = async { Ok::<_, StoreError>(terms::checksums(self, &known).await) };
+        let (found, checksums) = tokio::try_join!(group, checksums)?;
         let found = found.ok_or_else(|| taken(GONE.to_owned()))?;
         if found.group != known.group {
             return Err(taken("its generation stamp in HDFS has changed".to_owned()));
         }
-        self.check_targets(stripe, &found, (nodes, blocks)).map_err(taken)?;
-        terms::permits(self, stripe, &found, blocks).await.map_err(taken)
+        self.check_lost(stripe, &found, blocks).map_err(taken)?;
+        self.check_targets(stripe, &found, (nodes, blocks))?;
+        terms::permits(self, stripe, &found, blocks, checksums).await.map_err(taken)
     }
 
-    fn check_targets(
-        &self,
-        stripe: &StripeId,
-        found: &Listed,
-        (nodes, blocks): (&[NodeId], &[BlockIndex]),
-    ) -> Result<(), String> {
+    /// Checks that these blocks are lost. HDFS would remove a second copy, possibly the new one.
+    fn check_lost(&self, stripe: &StripeId, found: &Listed, blocks: &[BlockIndex]) -> Result<(), String> {
         let state = self.state();
         let view = &state.view;
-        for &node in nodes {
-            if !view.nodes().may_take(node) {
-                return Err(format!("DataNode {node} is down or being taken out of service"));
-            }
-        }
-        let shape = found.group.stripe().ok_or("it is empty")?;
         let is_good = |(at, index): (BlockIndex, u8)| {
             let homes = found.homes.iter().filter(|(other, _)| *other == index);
             let mut homes = homes.map(|&(_, node)| node);
@@ -66,21 +63,37 @@ impl Shared {
                     && view.nodes().standing(node).is_none_or(|it| it.service == Service::Normal)
             })
         };
-        let indices = shape.blocks.iter().zip(0..).map(|(block, at)| (BlockIndex(at), block.index.0 as u8));
-        let claimed: Vec<(BlockIndex, u8)> = indices.filter(|(at, _)| blocks.contains(at)).collect();
-        if claimed.iter().any(|&block| is_good(block)) {
-            return Err(
+        match claimed(found, blocks).into_iter().any(is_good) {
+            true => Err(
                 "a block is not lost any more, and HDFS would remove an extra copy, possibly the new one: to \
                  empty a DataNode, decommission it first (hdfs dfsadmin -refreshNodes)"
                     .to_owned(),
-            );
+            ),
+            false => Ok(()),
         }
-        // The NameNode lists only one block of a group on each storage.
-        let is_beside = |&&(index, node): &&(u8, NodeId)| {
-            nodes.contains(&node) && !claimed.iter().any(|&(_, other)| other == index)
+    }
+
+    /// Checks that these nodes can receive these blocks. The error names one that cannot, so that another one takes
+    /// its place, and the other blocks need not wait.
+    fn check_targets(
+        &self,
+        stripe: &StripeId,
+        found: &Listed,
+        (nodes, blocks): (&[NodeId], &[BlockIndex]),
+    ) -> Result<(), StoreError> {
+        let indices: Vec<u8> = claimed(found, blocks).into_iter().map(|(_, index)| index).collect();
+        let unfit = |node: NodeId, why: &str| {
+            let server = self.address_of(node).unwrap_or_else(|| node.to_string());
+            let server = format!("DataNode {server}");
+            StoreError::Unfit { stripe: stripe.clone(), node, server, why: why.to_owned() }
         };
-        if let Some((_, node)) = found.homes.iter().find(is_beside) {
-            return Err(format!("DataNode {node} has another block of the group"));
+        for &node in nodes {
+            if !self.state().view.nodes().may_take(node) {
+                return Err(unfit(node, "it is down or being taken out of service"));
+            }
+            if found.is_beside(&indices, node) {
+                return Err(unfit(node, "it has another block of the group; HDFS lists only one of them"));
+            }
         }
         Ok(())
     }
@@ -120,7 +133,9 @@ impl Shared {
         let (Some(known), Some(index)) = (known, index) else {
             return Err(CatalogError::NoSuchStripe(stripe.clone()).into());
         };
-        if let Err(why) = self.wait_until_listed(&known, index, node).await {
+        let listed = self.wait_until_listed(&known, index, node).await;
+        self.state().settle_unlisted(node, known.group.number);
+        if let Err(why) = listed {
             let block = known
                 .group
                 .stripe()
@@ -128,11 +143,13 @@ impl Shared {
             let block = block.unwrap_or_else(|| BlockId(stripe.0.clone()));
             return Err(StoreError::NotServed { block, node, server: node.to_string(), why });
         }
-        // The new copy has replaced any bad copy on this node.
-        let mended = (stripe.clone(), at, node, BlockState::Healthy);
-        self.state().ledger.note(term, &[mended])?;
         let now = self.now();
         let mut state = self.state();
+        if state.view.is_bad(stripe, at, node) {
+            // The new copy has replaced the bad one. Healthy copies have no record.
+            let mended = (stripe.clone(), at, node, BlockState::Healthy);
+            state.ledger.note(term, &[mended])?;
+        }
         let group = state.view.set_state(stripe, at, node, BlockState::Healthy);
         let changes = state.view.tell(now, group);
         state.tell(changes);
@@ -145,7 +162,8 @@ impl Shared {
         index: u8,
         node: NodeId,
     ) -> Result<(), String> {
-        let until = Instant::now() + LISTED_LIMIT;
+        let (began, mut pause) = (Instant::now(), LOOK_FIRST);
+        let until = began + LISTED_LIMIT;
         loop {
             let found = match self.look_up(known).await {
                 Ok(found) => found.ok_or_else(|| GONE.to_owned())?,
@@ -173,7 +191,18 @@ impl Shared {
                     }
                 };
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            if began.elapsed() >= RECORD_AFTER {
+                self.state().record_unlisted(node, known.group.number);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_LAST);
         }
     }
+}
+
+/// Returns these blocks of a group, each with its index in the group.
+fn claimed(found: &Listed, blocks: &[BlockIndex]) -> Vec<(BlockIndex, u8)> {
+    let shape = found.group.stripe().map(|shape| shape.blocks).unwrap_or_default();
+    let indices = shape.iter().zip(0..).map(|(block, at)| (BlockIndex(at), block.index.0 as u8));
+    indices.filter(|(at, _)| blocks.contains(at)).collect()
 }

@@ -3,43 +3,59 @@
 //! would stay unlisted until the next report, up to six hours later. Mend itself removes no replica of HDFS, because
 //! the NameNode may list it at any moment.
 //!
-//! The NameNode lists only one block of a group for each storage. If it still lists a block there that the DataNode
+//! The NameNode lists only one block of a group on each DataNode. If it still lists a block there that the DataNode
 //! has lost, it ignores all reports of another one. So the DataNode is first asked for the listed block, and
 //! notices that it is lost.
+//!
+//! Blocks that may be unlisted are recorded. A coordinator that is started later has them reported; it has no other
+//! way to find them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::time::Duration;
 
 use repair::NodeId;
+use serde_json::Value;
+use store_api::{CatalogError, RecordWrite};
 use tokio::time::sleep;
 
-use super::state::Shared;
+use super::state::{Shared, State};
 use crate::namenode::NameNode;
 
 /// Interval between checks for wanted reports.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Minimum interval between reports of a DataNode. A report costs the NameNode time in proportion to its blocks.
 const REPORT_EVERY: Duration = Duration::from_secs(600);
+/// The key prefix of the records of blocks that may be unlisted: `hdfs/unlisted/NODE/GROUP`.
+const PREFIX: &str = "hdfs/unlisted/";
+
+/// A DataNode, and a group of which it has accepted a block.
+type Accepted = (NodeId, i64);
 
 /// The reports that are wanted.
 #[derive(Default)]
 pub(super) struct Reports {
     /// The groups whose blocks are not listed, by DataNode.
     wanted: BTreeMap<NodeId, BTreeSet<i64>>,
+    /// The blocks that are recorded: those whose reports are wanted, and those that are not listed yet.
+    recorded: BTreeSet<Accepted>,
     /// When each DataNode was last asked for a report.
     asked: BTreeMap<NodeId, Duration>,
 }
 
 impl Reports {
     /// Records that the NameNode does not list a DataNode's block of a group.
-    pub fn want(&mut self, node: NodeId, group: i64) {
+    fn want(&mut self, (node, group): Accepted) {
         self.wanted.entry(node).or_default().insert(group);
     }
 
+    fn wants(&self, (node, group): Accepted) -> bool {
+        self.wanted.get(&node).is_some_and(|groups| groups.contains(&group))
+    }
+
     /// Takes out the DataNodes that were not asked for a report lately, with the groups.
-    pub fn take_due(&mut self, now: Duration) -> BTreeMap<NodeId, BTreeSet<i64>> {
-        let Self { wanted, asked } = self;
+    fn take_due(&mut self, now: Duration) -> BTreeMap<NodeId, BTreeSet<i64>> {
+        let Self { wanted, asked, .. } = self;
         let is_due = |node: &NodeId| asked.get(node).is_none_or(|&asked| now >= asked + REPORT_EVERY);
         let nodes: Vec<NodeId> = wanted.keys().copied().filter(|node| is_due(node)).collect();
         let due: BTreeMap<_, _> = nodes.iter().filter_map(|node| wanted.remove_entry(node)).collect();
@@ -48,29 +64,114 @@ impl Reports {
     }
 }
 
+impl State {
+    /// Loads the blocks that an earlier coordinator did not find listed. Their DataNodes are to report all blocks.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn recall_reports(&mut self) -> Result<(), CatalogError> {
+        for (key, _) in self.ledger.list(PREFIX)? {
+            if let Some(accepted) = parse_key(&key) {
+                self.reports.recorded.insert(accepted);
+                self.reports.want(accepted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a DataNode report all its blocks, because the NameNode does not list its block of a group.
+    pub fn want_report(&mut self, node: NodeId, group: i64) {
+        self.record_unlisted(node, group);
+        self.reports.want((node, group));
+    }
+
+    /// Records that a DataNode has accepted a block of a group, and the NameNode does not list it yet.
+    pub fn record_unlisted(&mut self, node: NodeId, group: i64) {
+        if self.reports.recorded.insert((node, group)) {
+            self.write_report(RecordWrite::Put(key((node, group)), Value::Bool(true)));
+        }
+    }
+
+    /// Removes the record of a block, unless its report is wanted.
+    pub fn settle_unlisted(&mut self, node: NodeId, group: i64) {
+        if !self.reports.wants((node, group)) {
+            self.forget_unlisted((node, group));
+        }
+    }
+
+    /// Removes the records of a node that was removed.
+    pub fn forget_reports_of(&mut self, node: NodeId) {
+        self.reports.wanted.remove(&node);
+        let recorded: Vec<Accepted> =
+            self.reports.recorded.iter().copied().filter(|&(other, _)| other == node).collect();
+        recorded.into_iter().for_each(|accepted| self.forget_unlisted(accepted));
+    }
+
+    fn forget_unlisted(&mut self, accepted: Accepted) {
+        if self.reports.recorded.remove(&accepted) {
+            self.write_report(RecordWrite::Remove(key(accepted)));
+        }
+    }
+
+    /// Stores or removes a record. If this fails and the coordinator is restarted before the report, the block stays
+    /// unlisted, or is reported once more.
+    fn write_report(&mut self, write: RecordWrite) {
+        let term = self.ledger.term();
+        if let Err(error) = self.ledger.write(term, write) {
+            tracing::warn!(%error, "cannot record which rebuilt blocks the NameNode does not list");
+        }
+    }
+}
+
+fn key((node, group): Accepted) -> String {
+    format!("{PREFIX}{}/{group}", node.0)
+}
+
+fn parse_key(key: &str) -> Option<Accepted> {
+    let (node, group) = key.strip_prefix(PREFIX)?.split_once('/')?;
+    Some((NodeId(node.parse().ok()?), group.parse().ok()?))
+}
+
 /// Makes DataNodes report all their blocks if this is wanted, until the storage is dropped.
 pub(super) async fn watch_reports(storage: Weak<Shared>, namenode: NameNode) {
     loop {
         sleep(LOOK_EVERY).await;
         let Some(shared) = storage.upgrade() else { return };
+        if shared.unlisted().is_some() {
+            continue; // The addresses of DataNodes and the files of groups are not known yet.
+        }
         let due = shared.state().reports.take_due(shared.now());
         for (node, groups) in due {
-            let Some(address) = shared.address_of(node) else { continue };
-            for group in shared.known(groups.iter().copied()) {
-                if let Err(error) = namenode.touch(&group.file, group.start, &address).await {
-                    tracing::debug!(%error, "cannot have a DataNode look for its blocks of a group");
+            let is_reported = report(&shared, &namenode, node, &groups).await;
+            let mut state = shared.state();
+            for group in groups {
+                match is_reported {
+                    true => state.forget_unlisted((node, group)),
+                    false => state.reports.want((node, group)),
                 }
             }
-            match namenode.report(&address).await {
-                Ok(()) => tracing::info!(
-                    "DataNode {address} reports all its blocks, because the NameNode does not list a rebuilt one"
-                ),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot have DataNode {address} report all its blocks yet");
-                    let mut state = shared.state();
-                    groups.into_iter().for_each(|group| state.reports.want(node, group));
-                }
-            }
+        }
+    }
+}
+
+/// Makes a DataNode report all its blocks. Returns whether it does.
+async fn report(shared: &Shared, namenode: &NameNode, node: NodeId, groups: &BTreeSet<i64>) -> bool {
+    let Some(address) = shared.address_of(node) else { return false };
+    for group in shared.known(groups.iter().copied()) {
+        if let Err(error) = namenode.touch(&group.file, group.start, &address).await {
+            tracing::debug!(%error, "cannot have a DataNode look for its blocks of a group");
+        }
+    }
+    match namenode.report(&address).await {
+        Ok(()) => {
+            tracing::info!(
+                "DataNode {address} reports all its blocks, because the NameNode does not list a rebuilt one"
+            );
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, "cannot have DataNode {address} report all its blocks yet");
+            false
         }
     }
 }
@@ -84,12 +185,20 @@ mod tests {
         let (mut reports, seconds) = (Reports::default(), Duration::from_secs);
         let [node, other] = [1, 2].map(NodeId);
         assert!(reports.take_due(seconds(1)).is_empty());
-        [-32, -16, -32].into_iter().for_each(|group| reports.want(node, group));
+        [-32, -16, -32].into_iter().for_each(|group| reports.want((node, group)));
         assert_eq!(reports.take_due(seconds(1)), BTreeMap::from([(node, BTreeSet::from([-32, -16]))]));
-        reports.want(node, -48);
-        reports.want(other, -48);
+        reports.want((node, -48));
+        reports.want((other, -48));
         assert_eq!(reports.take_due(seconds(600)), BTreeMap::from([(other, BTreeSet::from([-48]))]));
+        assert!(reports.wants((node, -48)) && !reports.wants((other, -48)));
         assert_eq!(reports.take_due(seconds(601)), BTreeMap::from([(node, BTreeSet::from([-48]))]));
         assert!(reports.take_due(seconds(9999)).is_empty());
+    }
+
+    #[test]
+    fn records_are_read_as_they_are_written() {
+        let accepted = (NodeId(7), -9_223_372_036_854_775_792);
+        assert_eq!(parse_key(&key(accepted)), Some(accepted));
+        assert_eq!(parse_key("hdfs/unlisted/7"), None);
     }
 }

@@ -16,6 +16,7 @@ use super::names::{FolderId, Place};
 use super::open::Attachment;
 use super::replay::Replay;
 use super::reports::Reports;
+use super::terms::Formats;
 use super::view::View;
 use crate::listing::{DataNode, Edits, Listing, Progress, SeenFile, SeenPlace};
 use crate::namenode::NameNode;
@@ -37,6 +38,8 @@ pub struct Shared {
     pub(super) attachment: Attachment,
     /// Notified after a change that calls for a new listing.
     pub(super) look: Notify,
+    /// Notified when more groups are known to lack blocks.
+    pub(super) lacking: Notify,
     opened: Instant,
     state: Mutex<State>,
 }
@@ -56,8 +59,7 @@ pub(super) struct State {
     /// Groups to query again, because helpers found copies bad or missing.
     pub(super) suspects: BTreeSet<i64>,
     pub(super) corrupt: Corrupt,
-    /// When DataNodes last did not answer which checksum format a group has; `None` if they answered since.
-    pub(super) checksums_failed: Option<Duration>,
+    pub(super) formats: Formats,
     /// The block reports that DataNodes are to send.
     pub(super) reports: Reports,
     /// Groups that possibly no longer exist, with their files.
@@ -166,7 +168,7 @@ impl Shared {
             nodes_changed: None,
             suspects: BTreeSet::new(),
             corrupt: Corrupt::default(),
-            checksums_failed: None,
+            formats: Formats::default(),
             reports: Reports::default(),
             doubted: BTreeMap::new(),
             unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
@@ -174,7 +176,14 @@ impl Shared {
             blind: false,
             teller,
         };
-        Self { namenode, attachment, look: Notify::new(), opened: Instant::now(), state: Mutex::new(state) }
+        Self {
+            namenode,
+            attachment,
+            look: Notify::new(),
+            lacking: Notify::new(),
+            opened: Instant::now(),
+            state: Mutex::new(state),
+        }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -197,6 +206,7 @@ impl Shared {
             state.view.set_state(&stripe, index, node, bad);
         }
         if self.namenode.is_some() {
+            state.recall_reports()?;
             let needed = state.ledger.recall_needed()?;
             state.view.recall_needed(needed);
             for node in state.ledger.nodes()? {
@@ -221,7 +231,7 @@ impl Shared {
         let Some(address) = self.address_of(node) else { return };
         let mut state = self.state();
         if !state.corrupt.names(group, &address) {
-            state.reports.want(node, group);
+            state.want_report(node, group);
         }
     }
 
@@ -417,6 +427,8 @@ impl Shared {
             let group = shared.view.set_state(stripe, *index, *node, *state);
             if *state != BlockState::Healthy && self.namenode.is_some() {
                 shared.suspects.extend(group);
+                shared.formats.want(group);
+                self.lacking.notify_one();
             }
             groups.extend(group);
         }

@@ -50,6 +50,8 @@ pub(super) struct View {
     /// Groups that were not reported to the coordinator yet, because DataNodes may not have reported some of
     /// their blocks.
     unsettled: BTreeSet<i64>,
+    /// Groups with several blocks on one DataNode, and one such DataNode.
+    doubled: BTreeMap<i64, NodeId>,
 }
 
 impl View {
@@ -142,6 +144,12 @@ impl View {
         self.unsettled.len()
     }
 
+    /// Returns the groups with several blocks on one DataNode, each with one such DataNode. NameNodes list only one
+    /// of these blocks; the others count as lost, and were last listed there.
+    pub fn doubled(&self) -> &BTreeMap<i64, NodeId> {
+        &self.doubled
+    }
+
     /// Returns up to `most` unsettled groups whose DataNodes have had time to report, so that the caller
     /// queries these groups again.
     pub fn due(&self, now: Duration, most: usize) -> Vec<Listed> {
@@ -161,6 +169,7 @@ impl View {
         self.unsettled.remove(&number);
         self.unsure.remove(&number);
         self.waiting.remove(&number);
+        self.doubled.remove(&number);
         let held = self.groups.get(number)?;
         let held = held.as_ref();
         let shape = held.listed.group.stripe()?;
@@ -184,7 +193,8 @@ impl View {
                 digest: None,
             }
         });
-        let blocks = blocks.collect();
+        let blocks: Vec<BlockRecord> = blocks.collect();
+        self.doubled.extend(shared_node(&blocks).map(|node| (number, node)));
         if is_unsure {
             self.unsure.insert(number);
         }
@@ -214,9 +224,10 @@ impl View {
         let index = block.index.0 as u8;
         let state = |node| self.bad.state(stripe, at, node);
         let homes = held.listed.homes.iter().filter(|(other, _)| *other == index);
-        let best = homes
-            .map(|&(_, node)| (node, state(node)))
-            .min_by_key(|&(node, state)| (state != BlockState::Healthy, !self.nodes.may_take(node), node));
+        let best = homes.map(|&(_, node)| (node, state(node))).min_by_key(|&(node, state)| {
+            let has_other = held.listed.has_other(index, node);
+            (state != BlockState::Healthy, !self.nodes.may_take(node), has_other, node)
+        });
         if best.is_some() {
             return (best, Ends::Never);
         }
@@ -241,6 +252,7 @@ impl View {
             for groups in [&mut self.unsettled, &mut self.waiting, &mut self.unsure] {
                 groups.remove(&number);
             }
+            self.doubled.remove(&number);
             if let Some(Told { stripe, .. }) = told {
                 self.bad.remove_stripe(&stripe);
                 changes.push(StoreChange::StripeGone(stripe));
@@ -338,6 +350,13 @@ impl View {
     pub fn take_gone(&mut self) -> Vec<CopyId> {
         self.bad.take_gone()
     }
+}
+
+/// Returns a node that has several of these blocks.
+fn shared_node(blocks: &[BlockRecord]) -> Option<NodeId> {
+    let mut nodes = blocks.iter().map(|block| block.node).enumerate();
+    let is_shared = |at: usize, node: NodeId| blocks[..at].iter().any(|block| block.node == Some(node));
+    nodes.find_map(|(at, node)| node.filter(|&node| is_shared(at, node)))
 }
 
 /// Summarizes a report.

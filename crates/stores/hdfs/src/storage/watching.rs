@@ -5,15 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::following::failed;
 use super::state::{ASKING, LISTING_FILES, QUERYING_FILES, READING_EDITS, Shared};
 use crate::listing::{DataNode, Listing, Snapshots};
 use crate::namenode::{AskError, NameNode, PART};
 
-/// Interval between queries for DataNodes.
-const NODES_EVERY: Duration = Duration::from_secs(2);
+/// The pause between queries for DataNodes is this many times the duration of the last one, within these bounds. A
+/// dead DataNode is recovered once it is known to be dead.
+const NODES_PEACE_TIMES: u32 = 50;
+const NODES_FIRST: Duration = Duration::from_millis(500);
+const NODES_LAST: Duration = Duration::from_secs(2);
+/// Interval between queries for groups with blocks that may be unreported.
+const SETTLE_EVERY: Duration = Duration::from_secs(2);
 /// The time of the first query for the DataNodes' folders, and the interval between later ones. Each query dials
 /// every DataNode.
 const FOLDERS_FIRST: Duration = Duration::from_secs(30);
@@ -23,19 +28,38 @@ const DUE_AT_ONCE: usize = 64;
 
 /// Follows the DataNodes until the storage is dropped.
 pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
+    let mut pause = NODES_FIRST;
     loop {
-        sleep(NODES_EVERY).await;
+        sleep(pause).await;
         let Some(shared) = storage.upgrade() else { return };
+        let began = Instant::now();
         let told = namenode.nodes().await;
+        pause = pause_after(began.elapsed());
         note(&shared, ASK_NODES, told.and_then(|listing| take(&shared, listing, None)));
+    }
+}
+
+/// Returns the pause after a query for DataNodes that took this long.
+fn pause_after(took: Duration) -> Duration {
+    (took * NODES_PEACE_TIMES).clamp(NODES_FIRST, NODES_LAST)
+}
+
+/// Queries groups with blocks that may be unreported, and remarks on the placement of blocks, until the storage is
+/// dropped.
+pub(super) async fn watch_unsettled(storage: Weak<Shared>) {
+    loop {
+        sleep(SETTLE_EVERY).await;
+        let Some(shared) = storage.upgrade() else { return };
         settle(&shared).await;
+        let lines = doubled(&shared).into_iter().collect();
+        shared.state().note_remarks("placement", lines);
     }
 }
 
 /// Reports a NameNode that does not answer, until the storage is dropped. A query may wait for minutes.
 pub(super) async fn watch_silence(storage: Weak<Shared>) {
     loop {
-        sleep(NODES_EVERY).await;
+        sleep(NODES_LAST).await;
         let Some(shared) = storage.upgrade() else { return };
         shared.tell_blindness();
     }
@@ -100,6 +124,22 @@ fn unsettled(groups: &str, count: &str) -> String {
         "{groups} written recently and {count} as soon as the DataNodes have reported all blocks to the \
          NameNode"
     )
+}
+
+/// Returns a remark on groups with several blocks on one DataNode.
+fn doubled(shared: &Shared) -> Option<String> {
+    let (groups, stripe, node) = {
+        let state = shared.state();
+        let (&number, &node) = state.view.doubled().first_key_value()?;
+        let stripe = state.view.groups().get(number)?.listed.group.stripe_id();
+        (state.view.doubled().len(), stripe, node)
+    };
+    let address = shared.address_of(node)?;
+    let more = if groups > 1 { format!(", and {} more groups", groups - 1) } else { String::new() };
+    Some(format!(
+        "several blocks of one group are on one DataNode, whose loss would be that of all of them: {stripe} on \
+         {address}{more}; HDFS lists only one of them there, and the others are rebuilt on other DataNodes"
+    ))
 }
 
 /// A listing of all groups that was recorded.
@@ -280,4 +320,15 @@ pub(super) fn note(shared: &Shared, task: Task, told: Result<(), AskError>) {
         Err(error) => vec![format!("{}: {error}", task.failure)],
     };
     shared.state().note_troubles(task.name, lines);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datanodes_are_queried_often_if_the_answer_is_quick() {
+        let ms = Duration::from_millis;
+        assert_eq!([0, 9, 20, 900].map(|took| pause_after(ms(took))), [ms(500), ms(500), ms(1000), ms(2000)]);
+    }
 }

@@ -9,16 +9,18 @@ use std::time::{Duration, Instant};
 
 use codes::BlockIndex;
 use dir::DirCatalog;
-use repair::StripeId;
+use repair::{NodeId, StripeId};
 use store_api::{
-    BlockState, NodeRecord, Origin, SharedRecords, Storage, StoreChange, StoreError, StripeWrite, Write,
+    Answer, BlockState, Done, NodeRecord, Origin, SharedRecords, Storage, StoreChange, StoreError,
+    StripeWrite, Term, Write,
 };
 use tempfile::TempDir;
 
-use crate::{Attachment, NameNodeSettings};
+use crate::{Attachment, BlockTerms, ChecksumFormat, ChecksumKind, NameNodeSettings};
 
 /// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has the
-/// holders of the blocks of the only group of file N, and `no-WORD` makes queries of this kind fail.
+/// holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups, `format` that of
+/// their checksums, and `no-WORD` makes queries of this kind fail.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 nodes() {
@@ -29,7 +31,9 @@ nodes() {
 }
 group() {
     if [ -e "homes-$1" ]; then
-        echo "$number g $1 0 -$((16 * $1)) 1001 3000000 RS-3-2-1024k old $(cat "homes-$1")"
+        stamp=1001
+        if [ -e stamp ]; then stamp=$(cat stamp); fi
+        echo "$number g $1 0 -$((16 * $1)) $stamp 3000000 RS-3-2-1024k old $(cat "homes-$1")"
     fi
 }
 echo '0 ready 5'
@@ -51,6 +55,7 @@ while read -r number word rest; do
         nodes) if [ -e homes-7 ]; then nodes; fi ;;
         group) nodes; group "$file" ;;
         touch | report) echo "$word $rest" >>reports ;;
+        checksum) echo "$rest" >>formats; if [ -e format ]; then echo "$number h $(cat format)"; fi ;;
         missing) if [ -e absent ]; then echo "$number missing %2F"; fi ;;
         position) if [ -e router ]; then echo "$number failed no such call"; continue; fi; echo "$number e 5" ;;
         edits)
@@ -84,6 +89,18 @@ const LIST: &str = r#"BEGIN {
     }
 }"#;
 
+/// Opens the records. Tasks of an earlier storage over the same records may not have ended yet.
+fn open_records(path: &Path) -> DirCatalog {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        match DirCatalog::open(path, "a-cluster") {
+            Ok(records) => return records,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 struct Script {
     folder: TempDir,
     remarks: Arc<Mutex<Vec<String>>>,
@@ -93,6 +110,7 @@ struct Script {
     damaged: Arc<Mutex<BTreeSet<String>>>,
     stripes: Arc<AtomicUsize>,
     storage: Storage,
+    term: Term,
 }
 
 impl Script {
@@ -113,6 +131,13 @@ impl Script {
         let mut install = std::process::Command::new("install");
         let installed = install.args(["-m", "755"]).args([path("text"), path("java")]).status();
         assert!(installed.is_ok_and(|status| status.success()));
+        drop(DirCatalog::create(path("records"), "a-cluster").expect("created"));
+        Self::over(folder)
+    }
+
+    /// Opens a storage over the records in this folder.
+    fn over(folder: TempDir) -> Self {
+        let path = |name: &str| folder.path().join(name);
         let namenode = NameNodeSettings {
             java: path("java"),
             classpath: "x".to_owned(),
@@ -126,10 +151,9 @@ impl Script {
             folders: BTreeMap::new(),
             pushes: false,
         };
-        drop(DirCatalog::create(path("records"), "a-cluster").expect("created"));
-        let records = DirCatalog::open(path("records"), "a-cluster").expect("opened");
-        let records: SharedRecords = Arc::new(Mutex::new(records));
+        let records: SharedRecords = Arc::new(Mutex::new(open_records(&path("records"))));
         let mut storage = crate::open(attachment, records).expect("attached");
+        let term = storage.begin_term().expect("begun");
         let lines = || Arc::new(Mutex::new(Vec::new()));
         let (remarks, troubles, unjudged) = (lines(), lines(), lines());
         let (damaged, stripes) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(AtomicUsize::new(0)));
@@ -157,7 +181,50 @@ impl Script {
                 }
             }
         }));
-        Self { folder, remarks, troubles, unjudged, damaged, stripes, storage }
+        Self { folder, remarks, troubles, unjudged, damaged, stripes, storage, term }
+    }
+
+    /// Closes the storage, and opens another one over the same records.
+    fn restarted(self) -> Self {
+        let Self { folder, storage, .. } = self;
+        drop(storage);
+        Self::over(folder)
+    }
+
+    /// Waits until the store has reported a stripe. Returns the DataNodes' numbers.
+    fn await_nodes(&mut self) -> [NodeId; 5] {
+        self.await_that("a group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
+        let mut nodes = BTreeMap::new();
+        let mut visit = |change: StoreChange| {
+            if let StoreChange::Node(NodeRecord { id, name, .. }) = change {
+                nodes.insert(name, id);
+            }
+        };
+        self.storage.each_record(&mut visit).expect("read");
+        [0, 1, 2, 3, 4].map(|node| nodes[&format!("10.0.0.{node}:9866")])
+    }
+
+    fn write(&mut self, write: StripeWrite) -> Result<Done, StoreError> {
+        self.storage.carry_out(self.term, &[Write::Stripes(write)]).remove(0)
+    }
+
+    /// Claims blocks of the group of file 7 for this DataNode.
+    fn claim(&mut self, stamp: u64, node: NodeId, blocks: &[u16]) -> Result<Done, StoreError> {
+        let stripe = StripeId(format!("group_-112_{stamp}"));
+        let blocks = blocks.iter().copied().map(BlockIndex).collect();
+        self.write(StripeWrite::Claim { stripe, nodes: vec![node], blocks })
+    }
+
+    /// Waits in vain for the NameNode to list block 3 of the group of file 7 on this DataNode.
+    fn publish_in_vain(&mut self, node: NodeId) {
+        let done = self.write(publication(node));
+        assert!(matches!(done, Err(StoreError::NotServed { .. })), "{done:?}");
+    }
+
+    /// The lines of a file that the script has written.
+    fn lines(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.path(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
     }
 
     /// Writes a file, so that the script reads it either as before or as a whole.
@@ -213,6 +280,15 @@ impl Script {
 
     fn remarks(&self) -> String {
         self.remarks.lock().expect("whole").join("\n")
+    }
+}
+
+/// The write of block 3 of the group of file 7 on this DataNode.
+fn publication(node: NodeId) -> StripeWrite {
+    StripeWrite::Publish {
+        stripe: StripeId("group_-112_1001".to_owned()),
+        blocks: vec![(BlockIndex(3), node, None)],
+        origin: Origin::Written,
     }
 }
 
@@ -355,23 +431,91 @@ fn a_group_whose_query_fails_hides_no_other_losses() {
 fn a_datanode_whose_new_block_is_not_listed_reports_all_blocks() {
     // The NameNode still lists block 4 on node 4, so it ignores block 3 there.
     let mut script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,4:4")]);
-    script.await_that("the group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
-    let term = script.storage.begin_term().expect("begun");
-    let mut target = None;
-    let mut visit = |change: StoreChange| match change {
-        StoreChange::Node(NodeRecord { id, name, .. }) if name == "10.0.0.4:9866" => target = Some(id),
-        _ => {}
-    };
-    script.storage.each_record(&mut visit).expect("read");
-    let write = Write::Stripes(StripeWrite::Publish {
-        stripe: StripeId("group_-112_1001".to_owned()),
-        blocks: vec![(BlockIndex(3), target.expect("known"), None)],
-        origin: Origin::Written,
-    });
-    let done = script.storage.carry_out(term, &[write]).remove(0);
-    assert!(matches!(done, Err(StoreError::NotServed { .. })), "{done:?}");
-    script.await_that("a report", |script| script.path("reports").exists());
-    std::thread::sleep(super::FOLLOW_EVERY);
-    let reports = fs::read_to_string(script.path("reports")).expect("written");
-    assert_eq!(reports, "touch 7 0 10.0.0.4:9866\nreport 10.0.0.4:9866\n");
+    let target = script.await_nodes()[4];
+    script.publish_in_vain(target);
+    script.await_that("a report", |script| script.lines("reports").len() == 2);
+    assert_eq!(script.lines("reports"), ["touch 7 0 10.0.0.4:9866", "report 10.0.0.4:9866"]);
+}
+
+#[test]
+fn a_report_that_is_wanted_outlasts_the_coordinator() {
+    let mut script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,4:4"), ("no-report", "")]);
+    let target = script.await_nodes()[4];
+    script.publish_in_vain(target);
+    script.await_that("an attempt", |script| !script.lines("reports").is_empty());
+    let script = script.restarted();
+    script.unset("no-report");
+    let report = "report 10.0.0.4:9866".to_owned();
+    script.await_that("a report", |script| script.lines("reports").contains(&report));
+    // It is wanted no longer.
+    let script = script.restarted();
+    script.await_that("a group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
+    std::thread::sleep(super::FOLLOW_EVERY * 4);
+    assert_eq!(script.lines("reports").iter().filter(|line| **line == report).count(), 1);
+}
+
+/// The coordinator ends while it waits for the NameNode to list a block.
+#[test]
+fn a_block_that_is_not_listed_when_the_coordinator_ends_is_reported() {
+    let mut script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,4:4")]);
+    let target = script.await_nodes()[4];
+    let write = Write::Stripes(publication(target));
+    assert!(script.storage.begin(script.term, &write, Box::new(|_| {})).is_none(), "it is being carried out");
+    std::thread::sleep(Duration::from_secs(3));
+    let script = script.restarted();
+    let report = "report 10.0.0.4:9866".to_owned();
+    script.await_that("a report", |script| script.lines("reports").contains(&report));
+}
+
+fn formats_of(claimed: &Done) -> Vec<Option<ChecksumFormat>> {
+    let Answer::Claimed(permits) = &claimed.value else { panic!("{claimed:?}") };
+    permits.iter().map(|(_, permit)| BlockTerms::of(Some(permit)).checksums).collect()
+}
+
+#[test]
+fn formats_are_asked_for_ahead_of_claims_and_once_for_each_generation() {
+    let mut script = Script::open_with(&[("homes-7", WHOLE), ("format", "crc32/1024")]);
+    let nodes = script.await_nodes();
+    assert!(script.lines("formats").is_empty(), "nothing is lost");
+    script.set("homes-7", "0:0,1:1,2:2,3:3");
+    script.set("lost", "-112\n");
+    script.set("counts", "1 0 0 0");
+    script.await_damaged(&[7]);
+    script.await_that("a question", |script| script.lines("formats").len() == 1);
+    let format = ChecksumFormat::new(ChecksumKind::Crc32, 1024);
+    for _ in 0..2 {
+        let claimed = script.claim(1001, nodes[4], &[4]).expect("granted");
+        assert_eq!(formats_of(&claimed), [format]);
+    }
+    assert_eq!(script.lines("formats"), ["7 0"], "no claim has asked");
+    // The group is written again.
+    script.set("format", "crc32c/512");
+    script.set("stamp", "1002");
+    assert!(script.claim(1001, nodes[4], &[4]).is_err(), "it has another generation stamp");
+    let again = "group_-112_1002".to_owned();
+    script.await_that("the group", |script| script.damaged.lock().expect("whole").contains(&again));
+    let claimed = script.claim(1002, nodes[4], &[4]).expect("granted");
+    assert_eq!(formats_of(&claimed), [Some(ChecksumFormat::default())]);
+}
+
+#[test]
+fn a_claim_names_the_datanode_that_has_another_block_of_the_group() {
+    let mut script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,3:3")]);
+    let nodes = script.await_nodes();
+    match script.claim(1001, nodes[0], &[4]) {
+        Err(StoreError::Unfit { node, server, .. }) => {
+            assert_eq!((node, server.as_str()), (nodes[0], "DataNode 10.0.0.0:9866"));
+        }
+        other => panic!("{other:?}"),
+    }
+    script.claim(1001, nodes[4], &[4]).expect("granted");
+}
+
+#[test]
+fn two_blocks_of_a_group_on_one_datanode_are_reported() {
+    let script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,3:3,4:3")]);
+    script.await_that("a remark", |script| script.remarks().contains("group_-112_1001 on 10.0.0.3:9866;"));
+    script.set("homes-7", WHOLE);
+    script.set("purged", "");
+    script.await_that("no remark", |script| script.remarks().is_empty());
 }

@@ -294,12 +294,49 @@ fn only_groups_without_damage_are_plain() {
     }
     // HDFS has moved a block.
     let mut moved = listed(&[2]);
-    moved.homes.push((2, NodeId(1)));
+    moved.homes.push((2, NodeId(6)));
     assert_eq!(test.list(vec![moved]).len(), 1);
-    assert_eq!((test.block(), is_plain(&test)), ((Some(1), BlockState::Healthy), true));
+    assert_eq!((test.block(), is_plain(&test)), ((Some(6), BlockState::Healthy), true));
     test.list(Vec::new());
     assert!(!is_plain(&test), "the next listing may drop it");
     assert_eq!(test.view.everything(test.now).len(), 6);
+}
+
+/// The NameNode lists block 2 on the DataNode of block 0, on another disk.
+#[test]
+fn two_blocks_on_one_datanode_are_known() {
+    let mut test = ViewTest::new();
+    test.nodes(&[1, 2, 3, 4, 5, 6], 10);
+    let mut both = listed(&[2]);
+    both.homes.push((2, NodeId(1)));
+    assert_eq!(test.list(vec![both.clone()]).len(), 1);
+    assert_eq!(test.view.doubled(), &BTreeMap::from([(-160, NodeId(1))]));
+    assert!(test.view.groups().is_held(-160), "it is not plain");
+    assert!(
+        both.is_beside(&[3], NodeId(1))
+            && !both.is_beside(&[2], NodeId(1))
+            && !both.is_beside(&[3], NodeId(6))
+    );
+    // There is another copy of block 2, on a DataNode without another block of the group.
+    both.homes.push((2, NodeId(6)));
+    test.list(vec![both]);
+    assert_eq!((test.block(), test.view.doubled().len()), ((Some(6), BlockState::Healthy), 0));
+}
+
+/// A NameNode that lists only one block of a group for each DataNode drops block 2 when its DataNode reports block 0.
+#[test]
+fn a_block_that_another_one_has_displaced_is_lost_and_its_datanode_is_known() {
+    let mut test = ViewTest::new();
+    let mut displaced = listed(&[0, 2]);
+    displaced.homes.push((0, NodeId(3)));
+    test.list(vec![displaced.clone()]);
+    assert_eq!(test.view.doubled(), &BTreeMap::from([(-160, NodeId(3))]));
+    test.now += PATIENCE;
+    test.list(vec![displaced.clone()]);
+    assert_eq!(test.block(), (Some(3), BlockState::Missing), "it does not count for what the group can lose");
+    displaced.homes.push((2, NodeId(1)));
+    test.list(vec![displaced]);
+    assert_eq!((test.block(), test.view.doubled().len()), ((Some(1), BlockState::Healthy), 0));
 }
 
 #[test]

@@ -36,6 +36,15 @@ final class Adoption {
     }
   }
 
+  /**
+   * Tells the NameNode of a block that the DataNode has, see {@link HeldReplicas#tell}.
+   *
+   * @throws IOException if the DataNode has no such block
+   */
+  void tell(String pool, long block) throws IOException {
+    HeldReplicas.tell(dataNode, pool, block);
+  }
+
   private FsDatasetSpi<?> dataset() throws IOException {
     FsDatasetSpi<?> dataset = dataNode.getFSDataset();
     if (dataset == null) {

@@ -6,11 +6,15 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.Executor;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Answers the helper's requests, one at a time. Each connection carries one request line, {@code ready POOL}
- * or {@code adopt POOL BLOCK STAMP BYTES}, and one response line, {@code yes} or {@code no WHY}.
+ * Answers the helper's requests, a few at a time. Each connection carries one request line, {@code ready POOL},
+ * {@code adopt POOL BLOCK STAMP BYTES} or {@code tell POOL BLOCK}, and one response line, {@code yes} or {@code no
+ * WHY}.
  */
 final class Desk implements Runnable {
   /** The time limit for a connection's request line. */
@@ -18,9 +22,15 @@ final class Desk implements Runnable {
   /** The delay after a failed accept, for example because no file descriptor is free. */
   private static final long PAUSE_MS = 500;
   private static final int MAX_LINE_BYTES = 512;
+  /** The number of requests that are answered in addition to the one that the accepting thread answers. */
+  private static final int AT_ONCE = 4;
+  private static final long IDLE_S = 60;
 
   private final ServerSocket listener;
   private final Adoption adoption;
+  /** If all threads are busy, the accepting thread answers itself. Further connections wait meanwhile. */
+  private final Executor threads = new ThreadPoolExecutor(0, AT_ONCE, IDLE_S, TimeUnit.SECONDS,
+      new SynchronousQueue<>(), Desk::thread, new ThreadPoolExecutor.CallerRunsPolicy());
 
   Desk(ServerSocket listener, Adoption adoption) {
     this.listener = listener;
@@ -43,13 +53,23 @@ final class Desk implements Runnable {
         }
         continue;
       }
-      try (Socket socket = accepted) {
-        byte[] answer = (answer(line(socket)) + "\n").getBytes(StandardCharsets.UTF_8);
-        socket.getOutputStream().write(answer);
-      // This also catches errors due to another HDFS version, so that later requests are still answered.
-      } catch (Throwable problem) {
-        MendPlugin.LOG.warn("cannot answer a request of Mend's helper", problem);
-      }
+      threads.execute(() -> serve(accepted));
+    }
+  }
+
+  private static Thread thread(Runnable work) {
+    Thread thread = new Thread(work, "mend-request");
+    thread.setDaemon(true);
+    return thread;
+  }
+
+  private void serve(Socket accepted) {
+    try (Socket socket = accepted) {
+      byte[] answer = (answer(line(socket)) + "\n").getBytes(StandardCharsets.UTF_8);
+      socket.getOutputStream().write(answer);
+    // This also catches errors due to another HDFS version, so that later requests are still answered.
+    } catch (Throwable problem) {
+      MendPlugin.LOG.warn("cannot answer a request of Mend's helper", problem);
     }
   }
 
@@ -71,6 +91,8 @@ final class Desk implements Runnable {
         adoption.ready(words[1]);
       } else if (words.length == 5 && words[0].equals("adopt")) {
         adoption.adopt(words[1], Long.parseLong(words[2]), Long.parseLong(words[3]), Long.parseLong(words[4]));
+      } else if (words.length == 3 && words[0].equals("tell")) {
+        adoption.tell(words[1], Long.parseLong(words[2]));
       } else {
         return "no this version of the plug-in does not support the request";
       }

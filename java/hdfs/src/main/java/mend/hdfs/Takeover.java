@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
 import mend.client.MendException;
 import mend.client.Repair;
@@ -18,7 +19,7 @@ import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionPool;
  * Executes the NameNode's reconstruction commands through Mend. All lost blocks of a command are rebuilt in
  * one repair. The helper of each target DataNode writes the rebuilt block, and the DataNode adopts it.
  *
- * <p>HDFS's own thread waits for the repair, so HDFS's limits on concurrent commands apply. Every failure is
+ * <p>HDFS's own thread waits for the repair, so HDFS's limit on concurrent commands applies. Every failure is
  * reported as an exception; {@link ReconstructionPool} then lets HDFS do the work itself, unless the blocks
  * of the group are known to contradict each other.
  */
@@ -88,9 +89,15 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
   }
 
   @Override
-  public boolean repair(ReconstructionCommand command) throws IOException {
+  public Optional<ReconstructionPool.Begun> begin(ReconstructionCommand command, Duration waited)
+      throws IOException {
     if (!breaker.allows()) {
       throw new IOException("the coordinator did not answer recent requests");
+    }
+    // The NameNode gives up its command some time after it has sent it.
+    Duration left = limit.minus(waited);
+    if (left.isNegative()) {
+      throw new IOException("the command has waited for other ones for " + waited.getSeconds() + " s");
     }
     Group group = new Group(command.group(), command.policy());
     command.forEachSource(group::hold);
@@ -100,14 +107,13 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     }
     try {
       mend.describe(group.stripe());
-      await(group.name(), mend.get().repair(group.name(), homes));
-      breaker.succeeded();
-      return true;
+      Repair begun = mend.get().repair(group.name(), homes);
+      return Optional.of(() -> await(group.name(), begun, left));
     } catch (MendException problem) {
       breaker.failed(problem);
       if (problem.kind() == MendException.Kind.BUSY) {
         MendPlugin.LOG.info("{} is being repaired already: {}", group.name(), problem.getMessage());
-        return false;
+        return Optional.empty();
       }
       throw problem;
     }
@@ -132,10 +138,11 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     }
   }
 
-  private void await(String group, Repair begun) throws IOException {
+  private void await(String group, Repair begun, Duration left) throws IOException {
     boolean isOver = false;
     try {
-      Repair repair = mend.get().await(begun, limit);
+      Repair repair = mend.get().await(begun, left);
+      breaker.succeeded();
       isOver = repair.hasEnded();
       if (repair.isContradictory()) {
         contradictions.add(group);
@@ -143,6 +150,9 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
       if (!repair.isDone()) {
         throw new IOException(repair + (isOver ? "" : ", and did not finish within " + limit.getSeconds() + " s"));
       }
+    } catch (MendException problem) {
+      breaker.failed(problem);
+      throw problem;
     } finally {
       if (!isOver) {
         cancel(begun);

@@ -21,7 +21,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *
  * <p>A question is a line on standard input that starts with a number. An answer is a sequence of lines on
  * standard output, each with the number of the question; the last one is {@code done} or {@code failed WHY}.
- * Questions are answered concurrently.
+ * Questions are answered concurrently, and short ones never wait for long ones.
  *
  * <pre>
  *   7 list PATH TAB PATH …      all groups of all files below these paths, and all DataNodes
@@ -49,7 +49,10 @@ import org.apache.hadoop.util.GenericOptionsParser;
 public final class Reporter {
   /** The first line of the output, with the protocol version. */
   private static final String GREETING = "0 ready 5";
-  private static final int AT_ONCE = 8;
+  /** The number of short questions that are answered at once. Repairs wait for these answers. */
+  private static final int SHORT_AT_ONCE = 16;
+  /** The number of other questions that are answered at once. */
+  private static final int LONG_AT_ONCE = 16;
   /** The limit for connecting to a DataNode, and for each answer. */
   private static final int DATANODE_LIMIT_MS = 10_000;
   private static final String PRINCIPAL_KEY = "mend.principal";
@@ -71,17 +74,23 @@ public final class Reporter {
     DistributedFileSystem files = files(conf);
     Answers answers = new Answers(output, new BlockTokens(conf));
     answers.say(GREETING);
-    ExecutorService threads = Executors.newFixedThreadPool(AT_ONCE, work -> {
+    ExecutorService forShort = threads(SHORT_AT_ONCE);
+    ExecutorService forLong = threads(LONG_AT_ONCE);
+    BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    for (String line = input.readLine(); line != null; line = input.readLine()) {
+      Question question = Question.of(line);
+      ExecutorService threads = question.isShort() ? forShort : forLong;
+      threads.execute(() -> answers.answer(question, files, conf));
+    }
+    System.exit(0); // Some of Hadoop's threads are not daemons.
+  }
+
+  private static ExecutorService threads(int most) {
+    return Executors.newFixedThreadPool(most, work -> {
       Thread thread = new Thread(work, "question");
       thread.setDaemon(true);
       return thread;
     });
-    BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-    for (String line = input.readLine(); line != null; line = input.readLine()) {
-      Question question = Question.of(line);
-      threads.execute(() -> answers.answer(question, files, conf));
-    }
-    System.exit(0); // Some of Hadoop's threads are not daemons.
   }
 
   private static void logIn(Configuration conf) throws IOException {

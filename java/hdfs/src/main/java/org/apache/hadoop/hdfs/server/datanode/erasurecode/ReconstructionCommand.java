@@ -110,7 +110,8 @@ public final class ReconstructionCommand {
     return lost.stream().mapToLong(this::blockBytes).sum();
   }
 
-  private long blockBytes(int index) {
+  /** Returns the length of an internal block in bytes. */
+  long blockBytes(int index) {
     return StripedBlockUtil.getInternalBlockLength(group.getNumBytes(), policy, index);
   }
 

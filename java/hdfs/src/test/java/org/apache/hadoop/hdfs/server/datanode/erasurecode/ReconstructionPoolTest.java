@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.hadoop.hdfs.protocol.Block;
 import org.apache.hadoop.hdfs.protocol.DatanodeID;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
@@ -33,10 +34,10 @@ class ReconstructionPoolTest {
 
   /** Whether a DataNode that has the block with this index holds another block than those rebuilt there. */
   private static boolean holdsAnother(String dataNode, int index) {
-    return ReconstructionPool.holdsAnother(command((short) 1, (short) 4), dataNode, (pool, block) -> {
+    return ReconstructionPool.another(command((short) 1, (short) 4), dataNode, (pool, block) -> {
       assertEquals(POOL, pool);
       return block == GROUP + index ? new Block(block) : null;
-    });
+    }).isPresent();
   }
 
   @Test
@@ -51,12 +52,42 @@ class ReconstructionPoolTest {
 
   @Test
   void aBlockThatCannotBeLookedUpIsPassedOver() {
-    assertTrue(ReconstructionPool.holdsAnother(command((short) 1, (short) 4), "uuid-11", (pool, block) -> {
+    assertTrue(ReconstructionPool.another(command((short) 1, (short) 4), "uuid-11", (pool, block) -> {
       if (block == GROUP) {
         throw new IOException("the disk fails");
       }
       return block == GROUP + 2 ? new Block(block) : null;
-    }));
+    }).isPresent());
+  }
+
+  /** Whether a DataNode that has a replica of block 1 has already what a command rebuilds. */
+  private static boolean isMade(String dataNode, long bytes, long stamp, short... targetIndices) throws IOException {
+    return ReconstructionPool.madeAlready(command(targetIndices), dataNode,
+        (pool, block) -> block == GROUP + 1 ? new Block(block, bytes, stamp) : null).isPresent();
+  }
+
+  @Test
+  void aCommandWhoseBlockIsHereAlreadyIsComplete() throws IOException {
+    short[] one = {1, 0};
+    assertTrue(isMade("uuid-11", 1 << 20, 1001, one));
+    assertFalse(isMade("uuid-14", 1 << 20, 1001, one), "it is rebuilt elsewhere");
+    assertFalse(isMade("uuid-11", 1 << 20, 1000, one), "it has an older generation stamp");
+    assertFalse(isMade("uuid-11", 1000, 1001, one), "it is truncated");
+    assertFalse(isMade("uuid-11", 1 << 20, 1001, (short) 1, (short) 4), "another block is missing");
+    assertFalse(isMade("uuid-11", 1 << 20, 1001, (short) 4, (short) 0), "another block is missing");
+  }
+
+  @Test
+  void aSlotIsCountedOnce() {
+    AtomicInteger transfers = new AtomicInteger(3);
+    Slot slot = new Slot(3, transfers::addAndGet);
+    slot.takeAgain();
+    assertEquals(3, transfers.get(), "HDFS has counted it");
+    slot.giveBack();
+    slot.giveBack();
+    assertEquals(0, transfers.get());
+    slot.takeAgain();
+    assertEquals(3, transfers.get(), "HDFS subtracts it after its own work");
   }
 
   @Test
