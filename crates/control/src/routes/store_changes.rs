@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use repair::StripeId;
 use store_api::StoreChange;
 
 use crate::Control;
@@ -16,6 +17,7 @@ impl Control {
             return;
         }
         self.storing.changes += 1;
+        let judged = self.take_unjudged(&changes);
         let (mut nodes, mut discarding) = (BTreeSet::new(), BTreeSet::new());
         for change in changes {
             let Some(change) = self.take_news(change) else { continue };
@@ -44,6 +46,22 @@ impl Control {
         for node in discarding {
             self.stripes.remove_discards(outer_facts!(self), &self.jobs, node, &mut self.out);
         }
+        for stripe in judged {
+            self.stripes.forget_if_gone(outer_facts!(self), stripe, &mut self.out);
+        }
+    }
+
+    /// Takes the stripes of unknown state before all other changes, because a stripe that leaves the list of stripes
+    /// for that reason still exists. Returns the stripes whose state was unknown and is not any more.
+    fn take_unjudged(&mut self, changes: &[StoreChange]) -> Vec<StripeId> {
+        let listed = |change: &StoreChange| match change {
+            StoreChange::Unjudged(stripes) => Some(stripes.clone()),
+            _ => None,
+        };
+        let Some(stripes) = changes.iter().rev().find_map(listed) else { return Vec::new() };
+        let before = self.stripes.unjudged.names();
+        self.stripes.unjudged.set(&stripes);
+        before.into_iter().filter(|stripe| !self.stripes.unjudged.contain(stripe)).collect()
     }
 
     /// Handles changes that do not concern the picture (the catalog in memory). Returns any other change.
@@ -61,7 +79,7 @@ impl Control {
                 self.stripes.remember_loss(outer, node, &file, problem.clone(), out);
                 self.scrub.note_spoiled(facts!(self), node, &stripe, &file, &problem);
             }
-            StoreChange::Unjudged(stripes) => self.stripes.unjudged.set(&stripes),
+            StoreChange::Unjudged(_) => {} // See `take_unjudged`.
             StoreChange::Remarks(remarks) => self.stripes.news.set_remarks(&remarks),
             StoreChange::Needed(needed) => self.stripes.news.needed = needed,
             StoreChange::Maintained(nodes) => self.stripes.news.maintained = nodes,

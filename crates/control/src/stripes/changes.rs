@@ -53,6 +53,13 @@ impl Stripes {
         nodes
     }
 
+    /// Drops all state about a stripe whose state was unknown, if the store does not list it any more.
+    pub(crate) fn forget_if_gone(&mut self, outer: OuterFacts<'_>, stripe: StripeId, out: &mut Out) {
+        if self.picture.stripe(&stripe).is_err() {
+            self.forget_stripe(outer, stripe, None, out);
+        }
+    }
+
     /// Drops all state about a stripe that was removed.
     fn forget_stripe(
         &mut self,
@@ -61,11 +68,14 @@ impl Stripes {
         before: Option<StripeRecord>,
         out: &mut Out,
     ) {
-        self.condemned.forget_stripe(&stripe, out);
+        // What is known of the blocks stays true of a stripe whose state is unknown for the time being.
+        if !self.unjudged.contain(&stripe) {
+            self.condemned.forget_stripe(&stripe, out);
+            self.forget_contradiction(&stripe, out);
+        }
         self.made_lately.forget_stripe(&stripe);
         self.inventory.forget_stripe(&stripe, before.as_ref());
         self.settle_findings(before.as_ref(), None);
-        self.forget_contradiction(&stripe, out);
         before.into_iter().for_each(|stripe| self.retire_stripe(outer.base, stripe));
         out.tell(Signal::Removed(stripe));
     }

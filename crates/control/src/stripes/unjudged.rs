@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use repair::{BlockId, NodeId};
+use repair::{BlockId, NodeId, StripeId};
 use store_api::Unjudged;
 use views::UnjudgedStripe;
 
@@ -33,6 +33,14 @@ impl UnjudgedStripes {
     /// Whether a block belongs to a stripe of unknown state.
     pub fn have(&self, block: &BlockId) -> bool {
         self.blocks.contains(block)
+    }
+
+    pub fn contain(&self, stripe: &StripeId) -> bool {
+        self.stripes.iter().any(|it| it.stripe == *stripe)
+    }
+
+    pub fn names(&self) -> Vec<StripeId> {
+        self.stripes.iter().map(|it| it.stripe.clone()).collect()
     }
 
     /// Returns the number of stripes of unknown state that have blocks on any of these nodes, or had them last.

@@ -335,6 +335,43 @@ fn a_stripe_without_spare_blocks_stays_unproven_until_it_has_some() {
     assert!(cluster.status().healthy, "{}", cluster.status().summary);
 }
 
+/// A store that others run cannot tell the state of a stripe for a moment, and then lists a copy as good that parity
+/// has shown to be wrong.
+#[test]
+fn a_block_stays_condemned_while_the_state_of_its_stripe_is_unknown() {
+    for is_removed in [false, true] {
+        let mut cluster = TestCluster::new(4);
+        let file = cluster.put("f", 1);
+        let (wrong, id) = (home(&file, 1), StripeId(file.layout[0].stripe.stripe.clone()));
+        cluster.forge(&file, 1);
+        cluster.scrub_parity();
+        let core = cluster.core();
+        let node = core.nodes.node_named(&core.base, &wrong).unwrap();
+        let mut record = core.stripes.picture.stripe(&id).unwrap();
+        record.blocks[1].state = store_api::BlockState::Healthy;
+        let unjudged = store_api::Unjudged {
+            stripe: id.clone(),
+            blocks: Vec::new(),
+            servers: BTreeSet::new(),
+            why: "two encodings are listed".into(),
+            next_step: "wait".into(),
+        };
+        let gone = store_api::StoreChange::StripeGone(id.clone());
+        cluster.handle(Event::Changed(vec![gone, store_api::StoreChange::Unjudged(vec![unjudged])]));
+        let judged = store_api::StoreChange::Unjudged(Vec::new());
+        if is_removed {
+            cluster.handle(Event::Changed(vec![judged]));
+            assert!(cluster.core().stripes.condemned.problem(&block(&file, 1), node).is_none());
+            continue;
+        }
+        cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false), judged]));
+        let now = cluster.core().stripes.picture.stripe(&id).unwrap();
+        let is_marked = now.blocks[1].state_on(node) != Some(store_api::BlockState::Healthy)
+            || cluster.core().stripes.is_doubted(&block(&file, 1), node);
+        assert!(is_marked, "{:?}", now.blocks[1]);
+    }
+}
+
 /// A catalog that was rebuilt without a helper has no digests of its blocks. The helper returns with a wrong block.
 #[test]
 fn a_block_that_only_its_name_identifies_is_checked_against_parity() {

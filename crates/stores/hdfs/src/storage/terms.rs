@@ -61,7 +61,7 @@ impl Formats {
             return Vec::new();
         }
         let next: Vec<i64> = self.wanted.iter().copied().take(most).collect();
-        next.iter().for_each(|group| drop(self.wanted.remove(group)));
+        self.wanted.retain(|group, _| !next.contains(group));
         next
     }
 
