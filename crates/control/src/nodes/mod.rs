@@ -14,6 +14,7 @@ pub(crate) mod node;
 pub(crate) mod outages;
 pub(crate) mod registry;
 pub(crate) mod skew;
+pub(crate) mod usage;
 
 use std::collections::BTreeMap;
 
@@ -100,7 +101,7 @@ impl Nodes {
     /// Disconnects a node or a client. Returns its session; `None` if it was not connected.
     pub(crate) fn disconnect(&mut self, node: NodeId) -> Option<Session> {
         let session = match self.clients.remove(&node) {
-            Some(Client { connection, .. }) => Session { connection, unproven: None, write_problem: None },
+            Some(Client { connection, .. }) => Session::new(connection),
             None => self.registry.get_mut(node)?.disconnect()?,
         };
         self.connections.remove(&session.connection);

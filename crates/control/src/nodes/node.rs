@@ -10,6 +10,7 @@ use std::time::Duration;
 use repair::{BlockId, StripeId};
 
 use crate::ConnectionId;
+use crate::nodes::usage::Usage;
 use crate::repairs::orders::Order;
 
 /// A node that the catalog has registered.
@@ -39,6 +40,13 @@ pub(crate) struct Session {
     pub unproven: Option<Unproven>,
     /// Why the helper cannot store blocks, if it has found that.
     pub write_problem: Option<String>,
+    pub usage: Usage,
+}
+
+impl Session {
+    pub(super) fn new(connection: ConnectionId) -> Self {
+        Self { connection, unproven: None, write_problem: None, usage: Usage::default() }
+    }
 }
 
 /// Whether a disconnected node belongs to the cluster.
@@ -80,7 +88,7 @@ impl Node {
     /// If the node is up or being removed; admission refuses both.
     pub(super) fn connect(&mut self, connection: ConnectionId) -> Option<Outage> {
         assert!(!self.is_up() && !self.is_being_forgotten(), "{} cannot connect", self.name);
-        let up = Lifecycle::Up(Session { connection, unproven: None, write_problem: None });
+        let up = Lifecycle::Up(Session::new(connection));
         match std::mem::replace(&mut self.lifecycle, up) {
             Lifecycle::Down { outage, .. } => outage,
             Lifecycle::Up(_) => None,
