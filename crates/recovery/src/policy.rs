@@ -110,13 +110,10 @@ impl HelperPolicy {
         }
     }
 
-    /// Returns the scheme of repairs under this policy, given the requested one. m-PPR plans the trees of PPR,
-    /// unless a certain scheme is requested.
-    pub fn scheme(self, requested: Scheme) -> Scheme {
-        match (self, requested) {
-            (Self::MPpr, Scheme::Auto) => Scheme::Ppr,
-            _ => requested,
-        }
+    /// Returns the scheme of repairs for which no scheme is requested; `None` for the cluster's scheme. m-PPR plans
+    /// the trees of PPR.
+    pub fn own_scheme(self) -> Option<Scheme> {
+        (self == Self::MPpr).then_some(Scheme::Ppr)
     }
 
     /// Whether the policy divides work into shares and computes chains.
@@ -264,12 +261,5 @@ mod tests {
         for (data_blocks, rounds) in rounds {
             assert_eq!(Weights::new(data_blocks, 1000).repair, 1000 * rounds, "k = {data_blocks}");
         }
-    }
-
-    #[test]
-    fn m_ppr_plans_trees_unless_another_scheme_is_requested() {
-        assert_eq!(HelperPolicy::MPpr.scheme(Scheme::Auto), Scheme::Ppr);
-        assert_eq!(HelperPolicy::MPpr.scheme(Scheme::Conventional), Scheme::Conventional);
-        assert_eq!(HelperPolicy::Even.scheme(Scheme::Auto), Scheme::Auto);
     }
 }

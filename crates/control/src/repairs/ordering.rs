@@ -18,7 +18,10 @@ impl Facts<'_> {
         let requestors: Result<Vec<NodeId>, NodeError> =
             request.requestors.iter().map(|name| self.nodes.node_named(self.base, name)).collect();
         let (target, given) = self.target(request)?;
-        let scheme = policy.scheme(self.scheme(request.scheme.as_deref())?);
+        let scheme = match (request.scheme.as_deref(), policy.own_scheme()) {
+            (None, Some(own)) => own,
+            (asked, _) => self.scheme(asked)?,
+        };
         Ok(Order {
             given,
             way: Way::named(request.way.as_deref())?,
