@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::answer::Answer;
 use crate::args::{NodeAction, RebalanceArgs};
 use crate::failure::{Exit, Failure};
-use crate::format::{count, date, size, table};
+use crate::format::{count, date, disk_rate, size, table};
 use crate::recoveries;
 use crate::repairs::{self, Detail};
 
@@ -54,16 +54,28 @@ async fn list(client: &Client) -> Result<Answer, Failure> {
     let nodes = client.nodes().await?;
     let text = match nodes.iter().any(|node| node.serves.is_some()) {
         true => table(
-            ["name", "helper", "server", "address", "rack", ">blocks", ">free", ">tasks"],
+            [
+                "name",
+                "helper",
+                "server",
+                "address",
+                "rack",
+                ">blocks",
+                ">free",
+                ">tasks",
+                ">in memory",
+                ">clients read",
+            ],
             nodes.iter().map(|node| {
                 let [name, state, rest @ ..] = row(node);
-                let [address, rack, blocks, free, tasks] = rest;
-                [name, state, server(node), address, rack, blocks, free, tasks]
+                let [address, rack, blocks, free, tasks, hot, load] = rest;
+                [name, state, server(node), address, rack, blocks, free, tasks, hot, load]
             }),
         ),
-        false => {
-            table(["name", "state", "address", "rack", ">blocks", ">free", ">tasks"], nodes.iter().map(row))
-        }
+        false => table(
+            ["name", "state", "address", "rack", ">blocks", ">free", ">tasks", ">in memory", ">clients read"],
+            nodes.iter().map(row),
+        ),
     };
     Ok(Answer::new(text, &nodes))
 }
@@ -78,7 +90,7 @@ fn server(node: &NodeView) -> String {
     .to_owned()
 }
 
-fn row(node: &NodeView) -> [String; 7] {
+fn row(node: &NodeView) -> [String; 9] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let up_or_down = match (node.has_helper, node.up) {
         (_, true) => "up",
@@ -98,6 +110,8 @@ fn row(node: &NodeView) -> [String; 7] {
         node.blocks.to_string(),
         or_dash(node.free_bytes.map(size)),
         or_dash(node.tasks.map(|tasks| tasks.to_string())),
+        or_dash(node.hot_blocks.map(|hot| (hot + node.very_hot_blocks.unwrap_or(0)).to_string())),
+        or_dash(node.user_bytes_per_s.map(disk_rate)),
     ]
 }
 

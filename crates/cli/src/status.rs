@@ -1,10 +1,11 @@
 //! Implements `mend status`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use client::{
-    Client, Condition, ConditionCode, ContradictionView, JobKind, MuteRequest, ParityScrubView, ScrubState,
-    ScrubView, Severity, Status, SteadyScrubView, UnreadablePart,
+    Client, Condition, ConditionCode, ContradictionView, HelperUse, JobKind, MuteRequest, ParityScrubView,
+    ScrubState, ScrubView, Severity, Status, SteadyScrubView, UnreadablePart,
 };
 
 use crate::answer::Answer;
@@ -17,6 +18,8 @@ use crate::recoveries;
 const PARTS_LISTED: usize = 20;
 /// The maximum number of bad blocks to list.
 const LOST_LISTED: usize = 10;
+/// The maximum number of helpers to list from which clients read.
+const READ_LISTED: usize = 10;
 
 /// Implements `mend status`.
 pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failure> {
@@ -134,6 +137,7 @@ fn status_text(status: &Status) -> String {
     }
     status.work.repairs.iter().for_each(|repair| text += &recoveries::line(repair));
     status.helpers.leaving.iter().for_each(|leaving| text += &recoveries::leaving_line(leaving));
+    text += &in_use_text(&status.helpers.in_use);
     status.work.last_scrub.iter().for_each(|scrub| text += &scrub_line(scrub));
     if !status.catalog.orphans.is_empty() {
         text += &format!(
@@ -143,6 +147,23 @@ fn status_text(status: &Status) -> String {
     }
     text += &status.work.steady_scrub.as_ref().map_or_else(String::new, steady_line);
     text + &lost_text(status)
+}
+
+/// Lists the helpers from which clients read, the busiest first. Nearly every helper has blocks in memory, so
+/// these alone are no reason to list it.
+fn in_use_text(helpers: &[HelperUse]) -> String {
+    let is_read = |helper: &&HelperUse| helper.user_bytes_per_s > 0 || helper.very_hot_blocks > 0;
+    let mut read: Vec<&HelperUse> = helpers.iter().filter(is_read).collect();
+    read.sort_by_key(|helper| Reverse(helper.user_bytes_per_s));
+    let mut text = String::new();
+    for HelperUse { node, hot_blocks, very_hot_blocks, user_bytes_per_s } in read.iter().take(READ_LISTED) {
+        let (hot, load) = (count(*hot_blocks, "block"), disk_rate(*user_bytes_per_s));
+        text += &format!("clients read {load} from {node}: {hot} in memory, {very_hot_blocks} read often\n");
+    }
+    if read.len() > READ_LISTED {
+        text += &format!("and from {} others; see --output json\n", read.len() - READ_LISTED);
+    }
+    text
 }
 
 fn steady_line(steady: &SteadyScrubView) -> String {
@@ -295,6 +316,24 @@ mod tests {
     use client::FileRange;
 
     use super::*;
+
+    #[test]
+    fn helpers_from_which_clients_read_are_listed() {
+        let helper = |node: &str, user_bytes_per_s, very_hot_blocks| HelperUse {
+            node: node.into(),
+            hot_blocks: 1,
+            very_hot_blocks,
+            user_bytes_per_s,
+        };
+        let text = in_use_text(&[helper("h1", 0, 0), helper("h2", 5_000_000, 0), helper("h3", 9_000_000, 2)]);
+        assert_eq!(
+            text,
+            "clients read 9 MB/s from h3: 1 block in memory, 2 read often\n\
+             clients read 5 MB/s from h2: 1 block in memory, 0 read often\n"
+        );
+        let many: Vec<HelperUse> = (0..12).map(|_| helper("h1", 1, 0)).collect();
+        assert!(in_use_text(&many).ends_with("and from 2 others; see --output json\n"));
+    }
 
     #[test]
     fn unreadable_parts_are_listed_as_byte_ranges_with_the_helpers_to_start() {

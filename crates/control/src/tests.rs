@@ -21,6 +21,7 @@ mod reserved_bandwidth;
 mod scrubs;
 mod storing;
 mod surplus;
+mod usage;
 
 use crate::commands::{ClusterCommand, FileCommand, RepairCommand};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

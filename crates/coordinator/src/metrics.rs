@@ -181,6 +181,12 @@ fn helpers(helpers: &[HelperMetrics], metrics: &Metrics, writer: &mut Writer<'_>
     gauge("mend_helper_free_bytes", help, |it| it.free_bytes.map(|bytes| bytes as f64))?;
     gauge("mend_helper_blocks", "Number of blocks on a helper", |it| Some(it.blocks as f64))?;
     gauge("mend_helper_block_bytes", "Bytes of the blocks on a helper", |it| Some(it.block_bytes as f64))?;
+    let help = "Blocks in a helper's memory that clients do not read often";
+    gauge("mend_helper_hot_blocks", help, |it| it.hot_blocks.map(|blocks| blocks as f64))?;
+    let help = "Blocks on a helper that clients read often";
+    gauge("mend_helper_very_hot_blocks", help, |it| it.very_hot_blocks.map(|blocks| blocks as f64))?;
+    let help = "Bytes per second that clients read from a helper";
+    gauge("mend_helper_user_bytes_per_second", help, |it| it.user_bytes_per_s.map(|rate| rate as f64))?;
     let lost = |helper: &HelperMetrics| metrics.totals.disconnects.get(&helper.name).copied().unwrap_or(0);
     let disconnects = helpers.iter().map(|helper| (of(&helper.name), lost(helper)));
     writer.counters("mend_helper_disconnects", "How often a helper was lost", disconnects)
@@ -287,6 +293,9 @@ mod tests {
             free_bytes: Some(12_345_678_901_234),
             blocks: 123_456,
             block_bytes: 8_285_087_072_256,
+            hot_blocks: Some(1024),
+            very_hot_blocks: Some(0),
+            user_bytes_per_s: Some(125_000_000),
         };
         let expires = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let metrics = Metrics {

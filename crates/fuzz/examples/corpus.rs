@@ -10,13 +10,13 @@ use cluster::{Cluster, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec};
 use dir::DirBlocks;
 use repair::wire::RequestFailure;
-use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
+use repair::wire::control::{BlockHeat, ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
     Assignment, BlockId, BlockProblem, Caps, Chunking, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint,
-    Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Permit, Policy, Refusal,
-    Report, Scheme, Sent, Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel,
-    Topology, Verify, Wanted,
+    Heat, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Permit, Policy,
+    Refusal, Report, Scheme, Sent, Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId,
+    StripeLabel, Topology, Verify, Wanted,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -183,6 +183,13 @@ fn from_node() -> Vec<FromNode> {
         report(Report::Committed),
         report(Report::Reread { block, digest: Some(digest(1)) }),
         FromNode::Verifying { ask: 3 },
+        FromNode::UserLoad { bytes_per_s: 50_000_000 },
+        FromNode::Heat {
+            blocks: vec![
+                BlockHeat { id: BlockId("17.3".into()), heat: Heat::VeryHot },
+                BlockHeat { id: BlockId("17.4".into()), heat: Heat::Cold },
+            ],
+        },
     ]
 }
 

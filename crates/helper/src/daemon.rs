@@ -21,6 +21,7 @@ use crate::engine::{Engine, blocking};
 use crate::local::Local;
 use crate::outbox::outbox;
 use crate::queries::Queries;
+use crate::recent_blocks::RecentBlocks;
 use crate::removals::Removals;
 use crate::rendezvous::{Rendezvous, bind};
 use crate::session::{ConnectError, Session, show_certificate};
@@ -162,6 +163,7 @@ pub struct Daemon {
     listener: Option<TcpListener>,
     write_checks: WriteChecks,
     removals: Removals,
+    recent: RecentBlocks,
 }
 
 impl Daemon {
@@ -174,8 +176,8 @@ impl Daemon {
         let listener = bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let rendezvous = Rendezvous::within(options.descriptors).secured(&options.identity, options.data_tls);
-        let (write_checks, removals) = (WriteChecks::default(), Removals::default());
-        Ok(Self { options, rendezvous, address, listener: Some(listener), write_checks, removals })
+        let (write_checks, removals, recent) = Default::default();
+        Ok(Self { options, rendezvous, address, listener: Some(listener), write_checks, removals, recent })
     }
 
     /// Returns the address of the bound data port.
@@ -234,10 +236,12 @@ impl Daemon {
         let local = Local::Store(self.options.blocks.clone());
         let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone())
             .within(self.options.limits)
-            .counting(self.options.activity.traffic().clone());
+            .counting(self.options.activity.traffic().clone())
+            .remembering(self.recent.clone());
         let _registered = self.options.activity.registered(&engine);
         let (blocks, write_checks) = (self.options.blocks.clone(), self.write_checks.clone());
-        let queries = Queries::new(blocks, reports, engine.clone(), write_checks, removals);
+        let recent = self.recent.clone();
+        let queries = Queries::new(blocks, reports, engine.clone(), recent, write_checks, removals);
         queries.handle(ToNode::Ping); // Tells at once what the coordinator would ask for within a second.
         while let Some(message) = session.incoming.recv().await {
             // The coordinator sends pings, so this is noticed soon.

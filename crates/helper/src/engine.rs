@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
 use block_files::yield_processors;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{
-    Assignment, Caps, Class, JobId, MAX_WAITING_MESSAGES, Meter, Refusal, Report, too_many_messages,
+    Assignment, BlockId, Caps, Class, JobId, MAX_WAITING_MESSAGES, Meter, Refusal, Report, too_many_messages,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -21,6 +22,7 @@ use crate::job::JobTask;
 use crate::local::Local;
 use crate::memory::Memory;
 use crate::outbox::Reports;
+use crate::recent_blocks::RecentBlocks;
 use crate::rendezvous::Rendezvous;
 use crate::throttle::{Allowance, Throttle};
 use crate::traffic::Traffic;
@@ -43,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) buffers: Buffers,
     pub(crate) throttle: Throttle,
     pub(crate) memory: Memory,
+    /// The blocks used lately, on a node with a store.
+    pub(crate) recent: Option<RecentBlocks>,
     jobs: Arc<Mutex<BTreeMap<JobId, mpsc::Sender<ToNode>>>>,
 }
 
@@ -52,7 +56,9 @@ impl Engine {
     pub fn new(local: Local, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Arc::default());
         let (throttle, memory) = (Throttle::new(Caps::default()), Memory::default());
-        Self { node: Node { local, rendezvous, reports, traffic, buffers, throttle, memory, jobs }, workers }
+        let node =
+            Node { local, rendezvous, reports, traffic, buffers, throttle, memory, recent: None, jobs };
+        Self { node, workers }
     }
 
     /// Sets the node's own caps; the coordinator can only lower them.
@@ -64,6 +70,12 @@ impl Engine {
     /// Counts the node's traffic in `traffic`, which outlives the engine.
     pub fn counting(mut self, traffic: Traffic) -> Self {
         self.node.traffic = traffic;
+        self
+    }
+
+    /// Records the blocks that jobs read and store in `recent`, which outlives the engine.
+    pub(crate) fn remembering(mut self, recent: RecentBlocks) -> Self {
+        self.node.recent = Some(recent);
         self
     }
 
@@ -126,6 +138,13 @@ impl Engine {
 }
 
 impl Node {
+    /// Records that a job of this class reads or stores a block.
+    pub(crate) fn touch(&self, block: &BlockId, class: Class) {
+        if let Some(recent) = self.recent.as_ref().filter(|_| class != Class::Probe) {
+            recent.touch(block, class == Class::Read, Instant::now());
+        }
+    }
+
     /// Removes a finished job from the table. If another message has arrived for the job, keeps the job and
     /// returns `false`.
     pub(crate) fn retire(&self, job: JobId, messages: &mpsc::Receiver<ToNode>) -> bool {

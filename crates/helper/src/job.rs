@@ -226,7 +226,11 @@ impl JobTask {
 
     fn ask(&mut self, errand: Errand) -> Chore<(Report, Committed)> {
         let answer: Chore<Report> = match errand {
-            Errand::Commit => return Box::pin(publishing::commit(std::mem::take(&mut self.deliveries))),
+            Errand::Commit => {
+                // Storing a block is no read for a client, whatever the job's class.
+                self.deliveries.keys().for_each(|block| self.node.touch(block, Class::Repair));
+                return Box::pin(publishing::commit(std::mem::take(&mut self.deliveries)));
+            }
             Errand::Seal => Box::pin(publishing::seal(self.deliveries.clone())),
             Errand::Fingerprint(asked) => {
                 let gate = self.gate();

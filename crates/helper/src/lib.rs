@@ -29,6 +29,7 @@ mod port_rates;
 mod probe_blocks;
 mod publishing;
 mod queries;
+mod recent_blocks;
 mod removals;
 mod rendezvous;
 mod secure;
@@ -38,6 +39,7 @@ mod stream;
 mod throttle;
 mod traffic;
 mod unauthenticated;
+mod user_load;
 mod workers;
 mod write_checks;
 

@@ -45,6 +45,7 @@ async fn open_sources(node: &Node, assignment: &Assignment) -> Result<BTreeMap<B
     }
     let sources = node.local.sources(assignment)?;
     for block in &assignment.locals {
+        node.touch(&block.id, assignment.class);
         match sources.open_if_cached(block) {
             Some(reader) if check_identity(&*reader, block).is_ok() => {
                 opened.insert(block.index, Source { id: block.id.clone(), reader });

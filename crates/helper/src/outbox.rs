@@ -31,6 +31,7 @@ const MAX_PARTS: usize = 4;
 enum Slot {
     Pong,
     Seen,
+    UserLoad,
     Unused,
     Progress(JobId),
     Limited(JobId),
@@ -97,6 +98,7 @@ fn place(message: &FromNode) -> Option<Slot> {
     Some(match message {
         FromNode::Pong { .. } => Slot::Pong,
         FromNode::Seen { .. } => Slot::Seen,
+        FromNode::UserLoad { .. } => Slot::UserLoad,
         FromNode::Unused { .. } => Slot::Unused,
         FromNode::Report { job, report: Report::Progress { .. }, .. } => Slot::Progress(*job),
         FromNode::Report { job, report: Report::Limited, .. } => Slot::Limited(*job),

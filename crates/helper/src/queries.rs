@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use repair::wire::control::{self, Description, FromNode, StoreProblem, ToNode};
+use repair::wire::control::{self, BlockHeat, Description, FromNode, StoreProblem, ToNode};
 use repair::{BlockId, BlockProblem, Class, Digest, Meter};
 use store_api::{BlockError, Blocks};
 use tokio::sync::Semaphore;
@@ -17,8 +17,10 @@ use crate::error_reports::{MEDIUM, block_problem};
 use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::port_rates::PortRates;
+use crate::recent_blocks::{RecentBlocks, Told};
 use crate::removals::ConnectionRemovals;
 use crate::traffic::Purpose;
+use crate::user_load::UserLoad;
 use crate::write_checks::{Writable, WriteChecks, is_full, silence};
 
 /// The maximum number of whole blocks scrubbed at the same time.
@@ -48,8 +50,18 @@ pub(crate) struct Queries {
     /// Whether a ping is being answered.
     answering: Arc<AtomicBool>,
     port_rates: Mutex<PortRates>,
+    user_load: Mutex<UserLoad>,
+    memory: Arc<Memory>,
     write_checks: WriteChecks,
     removals: ConnectionRemovals,
+}
+
+/// The blocks in this helper's memory, and what the coordinator knows of them.
+struct Memory {
+    recent: RecentBlocks,
+    told: Mutex<Told>,
+    /// Whether blocks are being examined.
+    is_busy: AtomicBool,
 }
 
 impl Queries {
@@ -57,19 +69,35 @@ impl Queries {
         blocks: Arc<dyn Blocks>,
         reports: Reports,
         engine: Engine,
+        recent: RecentBlocks,
         write_checks: WriteChecks,
         removals: ConnectionRemovals,
     ) -> Self {
-        let verifies = Arc::new(Semaphore::new(VERIFIES_AT_ONCE));
-        let port_rates = Mutex::new(PortRates::new(engine.traffic().now(), Instant::now()));
-        let (interest, answering) = (Interest::default(), Arc::default());
-        Self { blocks, reports, engine, verifies, interest, answering, port_rates, write_checks, removals }
+        let (verifies, now) = (Arc::new(Semaphore::new(VERIFIES_AT_ONCE)), Instant::now());
+        let port_rates = Mutex::new(PortRates::new(engine.traffic().now(), now));
+        let user_load = Mutex::new(UserLoad::new(sent_to_users(&engine), now));
+        let memory = Memory { recent, told: Mutex::default(), is_busy: AtomicBool::new(false) };
+        Self {
+            blocks,
+            reports,
+            engine,
+            verifies,
+            interest: Interest::default(),
+            answering: Arc::default(),
+            port_rates,
+            user_load,
+            memory: Arc::new(memory),
+            write_checks,
+            removals,
+        }
     }
 
     pub(crate) fn handle(&self, message: ToNode) {
         match message {
             ToNode::Ping => {
                 self.tell_seen();
+                self.tell_user_load();
+                self.tell_heat();
                 self.pong();
             }
             ToNode::Spare => self.tell_unused(),
@@ -88,6 +116,33 @@ impl Queries {
             // The send fails only if the session has ended. The next session measures again.
             let _ = self.reports.send(FromNode::Seen { up, down });
         }
+    }
+
+    /// Reports the rate at which clients read from this helper, if it has changed since the last ping.
+    fn tell_user_load(&self) {
+        let mut user_load = self.user_load.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes_per_s) = user_load.look(sent_to_users(&self.engine), Instant::now()) {
+            // The send fails only if the session has ended. The next session begins without a load.
+            let _ = self.reports.send(FromNode::UserLoad { bytes_per_s });
+        }
+    }
+
+    /// Examines which blocks are in memory, and reports the changes since the last ping. A disk that hangs
+    /// blocks one thread.
+    fn tell_heat(&self) {
+        if self.memory.is_busy.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (memory, blocks, reports) = (self.memory.clone(), self.blocks.clone(), self.reports.clone());
+        tokio::task::spawn_blocking(move || {
+            memory.recent.examine(&*blocks);
+            let blocks = memory.changes(Instant::now());
+            if !blocks.is_empty() {
+                // The send fails only if the session has ended. The next session tells everything again.
+                let _ = reports.send(FromNode::Heat { blocks });
+            }
+            memory.is_busy.store(false, Ordering::Relaxed);
+        });
     }
 
     fn tell_unused(&self) {
@@ -204,6 +259,18 @@ impl Queries {
             let _ = reports.send(FromNode::Verified { ask, block, result });
         });
     }
+}
+
+impl Memory {
+    /// Returns what the coordinator does not know yet, and notes it as told.
+    fn changes(&self, now: Instant) -> Vec<BlockHeat> {
+        self.recent.changes(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner), now)
+    }
+}
+
+/// Returns the bytes that the node has sent for clients' reads.
+fn sent_to_users(engine: &Engine) -> u64 {
+    engine.traffic().of(Purpose::Read).sent
 }
 
 /// Waits for `verifying`, and reports to the coordinator periodically while a cap throttles scrubs. A scrub

@@ -155,11 +155,14 @@ impl Agent {
                 let last = Duration::from_millis(last_ms);
                 self.steady(Arc::new(pieces), (block_bytes, bytes), clients, last).await
             }
-            Instruction::Repair { stripe, blocks, scheme, slice_bytes } => {
+            Instruction::Hot => self.hot().await,
+            Instruction::Repair { stripe, blocks, scheme, slice_bytes, policy, verify_parity } => {
                 let request = RepairRequest {
                     stripe: Some(stripe),
                     scheme: Some(scheme.name().to_owned()),
                     slice_bytes,
+                    policy: policy.map(|policy| policy.name().to_owned()),
+                    verify_parity: Some(verify_parity),
                     ..RepairRequest::default()
                 };
                 self.repair(request, &blocks).await
@@ -170,6 +173,12 @@ impl Agent {
     async fn nodes(&self) -> Result<Answer, AgentError> {
         let nodes = self.client.nodes().await?;
         Ok(Answer::Nodes { up: nodes.into_iter().filter(|node| node.up).map(|node| node.name).collect() })
+    }
+
+    async fn hot(&self) -> Result<Answer, AgentError> {
+        let nodes = self.client.nodes().await?.into_iter();
+        let blocks = nodes.filter_map(|node| Some((node.name, node.hot_blocks?))).collect();
+        Ok(Answer::Hot { blocks })
     }
 
     async fn put(

@@ -77,6 +77,17 @@ pub enum LabError {
         /// The folder with the lab's blocks.
         path: PathBuf,
     },
+    /// The disks of helpers cannot be limited on this machine.
+    #[error(
+        "disk = … needs the control group controller blkio (cgroups v1, CONFIG_BLK_DEV_THROTTLING) at \
+         /sys/fs/cgroup/blkio, and {} on a block device: mount the controller, or set TMPDIR to a folder on \
+         a disk",
+        path.display()
+    )]
+    NoDiskLimits {
+        /// The folder with the lab's blocks.
+        path: PathBuf,
+    },
     /// The figure does not exist.
     #[error("there is no figure `{name}`; `mend lab figures --list` lists them")]
     NoFigure {

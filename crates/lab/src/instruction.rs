@@ -1,9 +1,11 @@
 //! Instructions to the agent inside a namespace, and the agent's answers: one JSON object per line.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use recovery::HelperPolicy;
 use repair::{Pacing, Scheme};
 use serde::{Deserialize, Serialize};
 
@@ -40,8 +42,17 @@ pub(crate) enum Instruction {
     /// Run clients for `last_ms` milliseconds. Each client goes from piece to piece and reads `bytes` bytes
     /// of each.
     Steady { pieces: Vec<Piece>, block_bytes: u64, clients: usize, bytes: u64, last_ms: u64 },
+    /// Report how many blocks each helper that is up has in memory.
+    Hot,
     /// Repair the lost blocks of a stripe onto nodes that the coordinator chooses.
-    Repair { stripe: String, blocks: Vec<String>, scheme: Scheme, slice_bytes: Option<u32> },
+    Repair {
+        stripe: String,
+        blocks: Vec<String>,
+        scheme: Scheme,
+        slice_bytes: Option<u32>,
+        policy: Option<HelperPolicy>,
+        verify_parity: bool,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,6 +92,7 @@ pub(crate) enum Answer {
     Done,
     Failed { reason: String },
     Nodes { up: Vec<String> },
+    Hot { blocks: BTreeMap<String, u64> },
     Layout { stripe: String, block_bytes: u64, sub_blocks: u16, data_blocks: u16, blocks: Vec<BlockAt> },
     Took(Took),
     Many { latencies_ns: Vec<u64>, failures: Vec<String> },

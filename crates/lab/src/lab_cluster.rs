@@ -16,7 +16,7 @@ use crate::agent;
 use crate::direct;
 use crate::error::LabError;
 use crate::instruction::{Answer, Instruction};
-use crate::medium::forget_cached;
+use crate::medium::{forget_cached, load_cached};
 use crate::network::{LabNode, Network};
 use crate::network_config;
 
@@ -156,6 +156,21 @@ impl LabCluster {
     pub(crate) fn forget_cached(&self) -> Result<(), LabError> {
         let folder = self.cluster.join("helpers");
         forget_cached(&folder).map_err(LabError::file("read", &folder))
+    }
+
+    /// Reads a helper's block into the page cache.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub(crate) fn load_cached(&self, helper: &str, block: &str) -> Result<(), LabError> {
+        let folder = self.blocks(helper);
+        load_cached(&folder, block).map_err(LabError::file("read", &folder))
+    }
+
+    /// Returns the helpers that run, with their process ids.
+    pub(crate) fn helpers(&self) -> impl Iterator<Item = (&str, u32)> {
+        let helpers = self.members.iter().filter(|(name, _)| *name != "coordinator");
+        helpers.map(|(name, child)| (name.as_str(), child.id()))
     }
 
     /// Leaves the members running, and ends the agents and senders.

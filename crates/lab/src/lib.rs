@@ -18,6 +18,7 @@ pub mod bench;
 mod check;
 mod command;
 mod direct;
+mod disk_limits;
 mod error;
 mod experiment;
 pub mod figure;

@@ -43,6 +43,21 @@ impl Medium {
     }
 }
 
+/// Returns the number `MAJOR:MINOR` of the device of a folder, or of the whole disk if the device is a
+/// partition. `None` for a file system in memory or on several devices.
+pub(crate) fn whole_device(folder: &Path) -> Option<String> {
+    let device = fs::metadata(folder).ok()?.dev();
+    let number = format!("{}:{}", major(device), minor(device));
+    let entry = Path::new("/sys/dev/block").join(&number);
+    if !entry.exists() {
+        return None;
+    }
+    match entry.join("partition").exists() {
+        true => Some(fs::read_to_string(entry.join("../dev")).ok()?.trim().to_owned()),
+        false => Some(number),
+    }
+}
+
 fn parse(stat: &str) -> Option<DeviceReads> {
     let mut fields = stat.split_whitespace().map(str::parse);
     let reads = fields.next()?.ok()?;
@@ -79,6 +94,19 @@ pub(crate) fn forget_cached(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Reads the files with this name below a folder into the page cache.
+pub(crate) fn load_cached(folder: &Path, name: &str) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            load_cached(&entry.path(), name)?;
+        } else if entry.file_name() == name {
+            io::copy(&mut File::open(entry.path())?, &mut io::sink())?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +121,6 @@ mod tests {
 
     #[test]
     fn a_folder_in_memory_is_on_no_device() {
-        assert!(Medium::of(Path::new("/proc")).is_none());
+        assert!(Medium::of(Path::new("/proc")).is_none() && whole_device(Path::new("/proc")).is_none());
     }
 }

@@ -100,6 +100,9 @@ pub(crate) fn all() -> Vec<Page> {
     let figures = figure::names().into_iter().map(|name| {
         let paths = figure::simulated_paths(&name).unwrap_or_else(|| {
             let mut paths = strings(&TRANSFERS);
+            if figure::has_policy(&name) {
+                paths.extend(strings(&COORDINATION));
+            }
             paths.push(format!("lab/figures/{name}.toml"));
             paths
         });

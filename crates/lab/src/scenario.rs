@@ -23,6 +23,7 @@ use std::str::FromStr;
 
 use cluster::{Bandwidth, ByteSize};
 use codes::CodeSpec;
+use recovery::HelperPolicy;
 use repair::{Pacing, Scheme};
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -57,6 +58,10 @@ pub struct Scenario {
     /// turns.
     #[serde(default = "plain")]
     pub data_tls: Many<bool>,
+    /// Whether as many surviving blocks as a repair reads, those with the highest indices, are in memory when
+    /// a measurement begins, and reported by their helpers. If both values are listed, both take turns.
+    #[serde(default = "plain")]
+    pub cached: Many<bool>,
     /// The lost blocks.
     #[serde(flatten)]
     pub loss: Losses,
@@ -71,6 +76,9 @@ pub struct Scenario {
     /// A helper that becomes slow; allowed only in networks of uniform links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub straggler: Option<Straggler>,
+    /// How repairs onto nodes are requested.
+    #[serde(flatten)]
+    pub repairs: Repairs,
     /// How each combination is measured.
     #[serde(flatten)]
     pub effort: Effort,
@@ -90,12 +98,27 @@ pub struct Losses {
     pub how: Loss,
 }
 
+/// How repairs onto nodes are requested.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repairs {
+    /// The policy that chooses helpers; the coordinator's default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<HelperPolicy>,
+    /// Whether rebuilt blocks are checked against parity equations.
+    #[serde(default = "yes")]
+    pub verify_parity: bool,
+}
+
 /// How each combination is measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Effort {
     /// Whether to evict all blocks from the page cache before each measurement, so that disks are read.
     #[serde(default)]
     pub cold: bool,
+    /// The rate at which each helper with a surviving block reads from its disk during a measurement; unlimited
+    /// if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Bandwidth>,
     /// The number of repetitions.
     #[serde(default = "five")]
     pub repetitions: u32,
@@ -247,6 +270,7 @@ impl Scenario {
     pub fn parse(text: &str, path: &Path) -> Result<Self, ScenarioError> {
         // An error in a flattened group has no line, so read these groups by themselves first.
         parse_toml::<Losses>(text, path)?;
+        parse_toml::<Repairs>(text, path)?;
         parse_toml::<Effort>(text, path)?;
         let scenario: Self = parse_toml(text, path)?;
         scenario.check(path)?;
@@ -298,7 +322,29 @@ impl Scenario {
                     .to_owned(),
             );
         }
-        self.code.iter().find_map(|code| self.misfit(code))
+        self.unfit_memory().or_else(|| self.code.iter().find_map(|code| self.misfit(code)))
+    }
+
+    /// Returns the reason why the keys about memory, disks and repairs do not fit the others; `None` if they
+    /// do.
+    fn unfit_memory(&self) -> Option<String> {
+        let (is_cached, is_limited) = (self.cached.iter().any(|&cached| cached), self.effort.disk.is_some());
+        if (is_cached || is_limited) && !self.effort.cold {
+            return Some(
+                "cached and disk need cold = true; otherwise no block is read from a disk".to_owned(),
+            );
+        }
+        if (is_cached || is_limited) && self.loss.how == Loss::Kill {
+            return Some(
+                "cached and disk need how = \"pretend\"; a killed helper starts without limit".to_owned(),
+            );
+        }
+        if self.to == Destination::Client && self.repairs != Repairs::default() {
+            return Some(
+                "policy and verify_parity are only possible for repairs: add to = \"node\"".to_owned(),
+            );
+        }
+        None
     }
 
     /// Returns the reason why the scenario does not fit a code; `None` if it does.
@@ -344,6 +390,7 @@ impl Scenario {
         let ways = self.schemes.iter().flat_map(|scheme| Variant::of(scheme.0, pacings()));
         let ways =
             ways.flat_map(|way| self.data_tls.iter().map(move |&encrypted| Variant { encrypted, ..way }));
+        let ways = ways.flat_map(|way| self.cached.iter().map(move |&cached| Variant { cached, ..way }));
         ways.collect()
     }
 
@@ -366,6 +413,12 @@ impl Scenario {
                 })
             })
             .collect()
+    }
+}
+
+impl Default for Repairs {
+    fn default() -> Self {
+        Self { policy: None, verify_parity: true }
     }
 }
 
@@ -433,6 +486,10 @@ fn plain() -> Many<bool> {
 
 fn first_block() -> Vec<Vec<u16>> {
     vec![vec![0]]
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn five() -> u32 {
@@ -636,6 +693,18 @@ edge = ["100mbit", "200mbit"]
     }
 
     #[test]
+    fn blocks_on_disk_and_in_memory_take_turns() {
+        let text =
+            GOOD.replacen("repetitions = 3", "cold = true\ncached = [false, true]\ndisk = \"40MB/s\"", 1);
+        let scenario = parse(&text).unwrap();
+        let ways: Vec<String> = scenario.ways().iter().map(ToString::to_string).collect();
+        assert_eq!(ways, ["conventional", "conventional cached", "pipelined", "pipelined cached"]);
+        assert_eq!(scenario.effort.disk.map(Bandwidth::bytes_per_second), Some(40e6));
+        let again = toml_edit::ser::to_string(&scenario).unwrap();
+        assert_eq!(parse(&again).unwrap(), scenario);
+    }
+
+    #[test]
     fn unknown_keys_are_named_with_their_line() {
         check_refused("repetitions", "repetition", "s.toml:8: unknown field `repetition`");
         check_refused("edge", "egde", "s.toml:13: unknown field `egde`");
@@ -684,5 +753,13 @@ edge = ["100mbit", "200mbit"]
         check_refused("repetitions = 3", "repetitions = 0", "must be at least 1");
         check_refused("\"64MiB\"", "\"1001B\"", "a multiple of 4096 bytes");
         check_refused("\"all\"", "\"../all\"", "file has this name");
+        check_refused("repetitions = 3", "cached = [false, true]", "need cold = true");
+        check_refused("repetitions = 3", "disk = \"40MB/s\"", "need cold = true");
+        check_refused("repetitions = 3", "policy = \"m-ppr\"", "add to = \"node\"");
+        check_refused(
+            "to = \"client\"",
+            "how = \"kill\"\ncold = true\ncached = true",
+            "need how = \"pretend\"",
+        );
     }
 }

@@ -1,10 +1,10 @@
-//! [`Variant`]: a scheme with its pacing and encryption, as measured in one row of a report.
+//! [`Variant`]: a scheme with its pacing, encryption and cache, as measured in one row of a report.
 
 use std::fmt;
 
 use repair::{Pacing, Scheme};
 
-/// A scheme, how nodes forward its slices, and whether data edges are encrypted.
+/// A scheme, how nodes forward its slices, whether data edges are encrypted, and whether blocks are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
     /// The scheme.
@@ -13,12 +13,14 @@ pub struct Variant {
     pub pacing: Option<Pacing>,
     /// Whether data edges are encrypted.
     pub encrypted: bool,
+    /// Whether as many surviving blocks as a repair reads are in memory when a measurement begins.
+    pub cached: bool,
 }
 
 impl Variant {
     /// Returns a scheme with Mend's defaults.
     pub fn own(scheme: Scheme) -> Self {
-        Self { scheme, pacing: None, encrypted: false }
+        Self { scheme, pacing: None, encrypted: false, cached: false }
     }
 
     /// Returns the variants of a scheme for the requested pacings. Only a scheme that was published in rounds
@@ -48,12 +50,13 @@ fn asked(pacing: Pacing) -> Option<Pacing> {
     (pacing != Pacing::Pipelined).then_some(pacing)
 }
 
-/// Displays as `ppr`, `ppr in rounds`, or `ppr encrypted`.
+/// Displays as `ppr`, `ppr in rounds`, `ppr encrypted`, or `ppr cached`.
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.scheme.name())?;
         f.write_str(if self.is_in_rounds() { " in rounds" } else { "" })?;
-        f.write_str(if self.encrypted { " encrypted" } else { "" })
+        f.write_str(if self.encrypted { " encrypted" } else { "" })?;
+        f.write_str(if self.cached { " cached" } else { "" })
     }
 }
 

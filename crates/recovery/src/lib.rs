@@ -44,7 +44,6 @@
 mod backlog;
 mod bound;
 mod budget;
-mod cache;
 mod caps;
 mod dealing;
 mod draining;
@@ -67,12 +66,11 @@ use std::fmt;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{JobId, NodeId, Resource, StripeId};
+use repair::{Heat, JobId, NodeId, Resource, StripeId};
 use serde::{Deserialize, Serialize};
 
 pub use bound::{Bottleneck, Bound, Demand, bound};
 pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad, SECONDS_AHEAD};
-pub use cache::{BlockCache, CacheDelta};
 pub use caps::{Caps, Dealer, Pace, Unused};
 pub use item::{
     Action, BlockFacts, Counters, End, Failure, ItemId, ItemState, Kind, NewItem, Proposal, RepairSpec,
@@ -207,20 +205,29 @@ impl Scheduler {
         self.scan.restart();
     }
 
-    /// Sets the bytes of user traffic at a node, as its heartbeat reports. The policy m-PPR uses this number.
-    pub fn handle_user_load(&mut self, id: NodeId, bytes: u64) {
+    /// Sets the user load of a node, in bytes that clients read from it per second. The policy m-PPR avoids
+    /// loaded nodes.
+    pub fn handle_user_load(&mut self, id: NodeId, bytes_per_s: u64) {
         let no = self.table.number(id);
-        self.table.get_mut(no).user_bytes = bytes;
+        self.table.get_mut(no).user_bytes = bytes_per_s;
     }
 
-    /// Records whether a node has a block in memory. The policy m-PPR prefers such nodes.
-    pub fn handle_cached(&mut self, id: NodeId, stripe: &StripeId, block: BlockIndex, cached: bool) {
+    /// Sets the heat of a node's copy of a block. The policy m-PPR prefers hot blocks and avoids very hot ones.
+    /// Only stripes with open items keep it, so the driver reports it again after [`push`](Self::push).
+    pub fn handle_heat(&mut self, id: NodeId, stripe: &StripeId, block: BlockIndex, heat: Heat) {
         let no = self.table.number(id);
-        let blocks = &mut self.table.get_mut(no).cached;
-        match cached {
-            true => blocks.insert((stripe.clone(), block)),
-            false => blocks.remove(&(stripe.clone(), block)),
-        };
+        if let Some(stripe) = self.stripes.find(stripe) {
+            self.stripes.get_mut(stripe).set_heat(block, no, heat);
+        }
+    }
+
+    /// Forgets the user load of a node and the heat of its blocks, because it no longer reports them.
+    pub fn forget_use(&mut self, id: NodeId) {
+        let no = self.table.number(id);
+        self.table.get_mut(no).user_bytes = 0;
+        for &stripe in &self.table.get(no).stripes {
+            self.stripes.get_mut(stripe).cool(no);
+        }
     }
 
     /// Records that a node has come up or gone down.

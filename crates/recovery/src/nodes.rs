@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use codes::BlockIndex;
-use repair::{Accepts, NodeId, Resource, StripeId};
+use repair::{Accepts, NodeId, Resource};
 
 use super::ReservationId;
 use super::budget::{Budget, Lack, Loads, NodeLoad, fits, stretched};
@@ -59,10 +58,8 @@ pub(super) struct Node {
     pub host: Option<usize>,
     pub in_flight: InFlight,
     pub done: Done,
-    /// Bytes of user traffic at the node, as its heartbeat reports.
+    /// Bytes per second that clients read from the node, as its helper reports.
     pub user_bytes: u64,
-    /// Blocks that the node has in memory.
-    pub cached: BTreeSet<(StripeId, BlockIndex)>,
     /// Stripes with open items and with a block on the node.
     pub stripes: BTreeSet<u32>,
     /// Number of the stripes in `stripes` that are proposed or have a job.
@@ -81,7 +78,8 @@ pub(super) struct InFlight {
     /// Blocks in transit to the node, and their bytes.
     pub coming: u64,
     pub coming_bytes: u64,
-    /// Number of running repairs that read from the node.
+    /// Number of running repairs that read from the node, without those in the foreground: their reservations
+    /// count as user load.
     pub sources: u64,
 }
 
@@ -462,8 +460,8 @@ impl InFlight {
         };
         self.coming += u64::from(load.stored_bytes > 0);
         self.coming_bytes += load.stored_bytes;
-        self.sources += u64::from(load.read_bytes > 0);
-        let (stored_bytes, reads) = (load.stored_bytes, load.read_bytes > 0);
+        let (stored_bytes, reads) = (load.stored_bytes, load.read_bytes > 0 && !foreground);
+        self.sources += u64::from(reads);
         Booked { node, reserved, foreground, stored_bytes, reads }
     }
 
@@ -498,7 +496,6 @@ impl Node {
             stripes: BTreeSet::new(),
             busy_stripes: 0,
             user_bytes: 0,
-            cached: BTreeSet::new(),
         }
     }
 
@@ -530,10 +527,12 @@ impl Node {
         }
     }
 
-    /// Returns the user traffic at the node in bytes: the reported load plus the reservations for reads.
+    /// Returns the user traffic at the node in bytes: the bytes of the last second that its helper reported, or
+    /// the reservations of reads and puts in flight, whichever is more. The next report includes these, so they
+    /// are not added.
     pub fn user_load(&self) -> u64 {
         let Budget { up_bytes, down_bytes, .. } = self.in_flight.foreground;
-        self.user_bytes.saturating_add(up_bytes).saturating_add(down_bytes)
+        self.user_bytes.max(up_bytes.saturating_add(down_bytes))
     }
 
     fn add_up(&mut self) {

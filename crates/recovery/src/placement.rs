@@ -130,8 +130,8 @@ impl<'a> Placer<'a> {
             let used = node.facts.blocks + node.in_flight.coming;
             let full_now = full && !self.policy.waits_for_requestor();
             let used = if self.policy.waits_for_requestor() { 0 } else { used };
-            let level = self.policy.requestor_level(node);
-            let preferred = self.policy.requestor_rank(node, self.stripe);
+            let level = self.policy.requestor_level(node, self.stripe);
+            let preferred = self.policy.requestor_rank(node);
             let rank = (domains.beside(node), on(no), full_now, level, used, preferred, node.id);
             (rank, (no, !full))
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use codes::{BlockIndex, Code};
-use repair::StripeId;
+use repair::{Heat, StripeId};
 
 use super::item::{BlockFacts, Kind, NewItem};
 use super::nodes::{NodeNo, NodeTable};
@@ -21,6 +21,8 @@ pub(super) struct Stripe {
     pub code: Arc<dyn Code>,
     pub block_bytes: u64,
     pub blocks: Vec<BlockState>,
+    /// The copies that are not cold.
+    heats: BTreeMap<(NodeNo, BlockIndex), Heat>,
     /// Open items of the stripe.
     pub items: Vec<u32>,
     /// The item that is proposed or running.
@@ -63,6 +65,24 @@ impl Stripe {
     /// Whether every block can be read now.
     pub fn is_whole(&self, table: &NodeTable) -> bool {
         self.blocks.iter().all(|&block| reader(block, table).is_some())
+    }
+
+    /// Sets the heat of a node's copy of a block.
+    pub fn set_heat(&mut self, block: BlockIndex, node: NodeNo, heat: Heat) {
+        match heat {
+            Heat::Cold => self.heats.remove(&(node, block)),
+            heat => self.heats.insert((node, block), heat),
+        };
+    }
+
+    /// Returns the heat of a node's copy of a block.
+    pub fn heat(&self, block: BlockIndex, node: NodeNo) -> Heat {
+        self.heats.get(&(node, block)).copied().unwrap_or_default()
+    }
+
+    /// Counts all copies on a node as cold.
+    pub fn cool(&mut self, node: NodeNo) {
+        self.heats.retain(|&(holder, _), _| holder != node);
     }
 
     pub fn has(&self, node: NodeNo) -> bool {
@@ -146,6 +166,7 @@ impl Stripes {
             code: new.code.clone(),
             block_bytes: new.block_bytes,
             blocks,
+            heats: BTreeMap::new(),
             items: Vec::new(),
             busy: None,
         };

@@ -17,6 +17,7 @@ mod digest;
 mod fingerprint;
 mod forecast;
 mod gathering;
+mod heat;
 mod ids;
 mod job;
 mod label;
@@ -44,6 +45,7 @@ pub use digest::{Digest, DigestError, MAX_DIGEST_BYTES, MAX_KIND_BYTES, Strength
 pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter, fingerprints};
 pub use forecast::Forecast;
 pub use gathering::Gathering;
+pub use heat::Heat;
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
     BlockProblem, Brought, Due, Job, JobAction, JobError, JobPhase, JobRequest, JobState, Outcome,

@@ -441,7 +441,7 @@ pub struct RepairRequest {
     /// target helper.
     #[serde(default)]
     pub homes: Vec<Home>,
-    /// The repair scheme; the cluster's default if absent.
+    /// The repair scheme. If absent, `ppr` for the policy `m-ppr`, and the cluster's default for other policies.
     pub scheme: Option<String>,
     /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,

@@ -32,6 +32,15 @@ pub struct NodeView {
     pub free_bytes: Option<u64>,
     /// Number of tasks that the helper is working on, if the helper is up.
     pub tasks: Option<u32>,
+    /// Bytes per second that clients read from the helper, if the helper is up.
+    #[serde(default)]
+    pub user_bytes_per_s: Option<u64>,
+    /// Number of blocks in the helper's memory that clients do not read often, if the helper is up.
+    #[serde(default)]
+    pub hot_blocks: Option<u64>,
+    /// Number of blocks that clients read often, if the helper is up.
+    #[serde(default)]
+    pub very_hot_blocks: Option<u64>,
     /// Number of blocks that the catalog places on the node.
     pub blocks: u64,
     /// Number of blocks on the node that the catalog does not place there.
@@ -56,6 +65,19 @@ pub struct LeavingView {
     /// The state of the drain as text for people: its progress, obstacles, and the suggested next step.
     #[serde(default)]
     pub text: String,
+}
+
+/// How clients use a helper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HelperUse {
+    /// The helper's name.
+    pub node: String,
+    /// Number of blocks in the helper's memory that clients do not read often.
+    pub hot_blocks: u64,
+    /// Number of blocks that clients read often. Repairs by the policy `m-ppr` avoid them.
+    pub very_hot_blocks: u64,
+    /// Bytes per second that clients read from the helper.
+    pub user_bytes_per_s: u64,
 }
 
 /// A helper that is full or nearly full.

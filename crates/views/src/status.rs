@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    Census, Condition, ConditionCode, ContradictionView, FullNode, GoneNode, JobView, LeavingView, LostBlock,
-    NewerBlocks, OrphanView, RepairView, ScrubView, Severity, SteadyScrubView, UnjudgedStripe,
+    Census, Condition, ConditionCode, ContradictionView, FullNode, GoneNode, HelperUse, JobView, LeavingView,
+    LostBlock, NewerBlocks, OrphanView, RepairView, ScrubView, Severity, SteadyScrubView, UnjudgedStripe,
     UnreadablePart, WaitingStripes,
 };
 
@@ -87,6 +87,9 @@ pub struct HelperStates {
     pub full: Vec<FullNode>,
     /// Helpers that are being emptied.
     pub leaving: Vec<LeavingView>,
+    /// Helpers from which clients read, or which have blocks in memory.
+    #[serde(default)]
+    pub in_use: Vec<HelperUse>,
 }
 
 /// Lost and wrong data.

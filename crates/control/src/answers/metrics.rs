@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codes::{CodeSpec, LinearCode};
 use recovery::RepairId;
-use repair::NodeId;
+use repair::{Heat, NodeId};
 use views::{Census, Condition, RepairState, RepairView, ScrubView, SteadyScrubView};
 
 use crate::answers::Answers;
@@ -122,6 +122,12 @@ pub struct HelperMetrics {
     pub blocks: u64,
     /// Bytes of these blocks.
     pub block_bytes: u64,
+    /// Number of its blocks that are in memory and that clients do not read often; `None` while it is down.
+    pub hot_blocks: Option<u64>,
+    /// Number of its blocks that clients read often; `None` while it is down.
+    pub very_hot_blocks: Option<u64>,
+    /// Bytes per second that clients read from it; `None` while it is down.
+    pub user_bytes_per_s: Option<u64>,
 }
 
 impl<'a> Answers<'a> {
@@ -239,7 +245,7 @@ fn open_repairs(answers: Answers<'_>) -> RepairMetrics {
 
 fn helper(facts: Facts<'_>, node: NodeId) -> HelperMetrics {
     let (nodes, picture) = (facts.nodes, &facts.stripes.picture);
-    let up = nodes.is_connected(node);
+    let (up, usage) = (nodes.is_connected(node), nodes.registry.usage(node));
     HelperMetrics {
         name: nodes.name(node),
         up,
@@ -247,6 +253,9 @@ fn helper(facts: Facts<'_>, node: NodeId) -> HelperMetrics {
         free_bytes: nodes.topology.get(node).filter(|_| up).map(|profile| profile.free_bytes),
         blocks: picture.block_count(node) as u64,
         block_bytes: picture.bytes_on(node),
+        hot_blocks: usage.map(|usage| usage.blocks(Heat::Hot)),
+        very_hot_blocks: usage.map(|usage| usage.blocks(Heat::VeryHot)),
+        user_bytes_per_s: usage.map(|usage| usage.user_bytes_per_s),
     }
 }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use codes::CodeSpec;
-use repair::NodeId;
+use repair::{Heat, NodeId};
 use views::{
     CatalogState, Census, Condition, ConditionCode, Damage, FileLayout, FileStripe, FileTotals, HelperStates,
-    NodeView, Redundancy, Status, StoreState, Work,
+    HelperUse, NodeView, Redundancy, Status, StoreState, Work,
 };
 
 use crate::answers::{Answers, conditions};
@@ -55,6 +55,7 @@ impl<'a> Answers<'a> {
                 gone,
                 full: self.full_nodes(),
                 leaving: self.leaving_views(),
+                in_use: self.helpers_in_use(),
             },
             work: Work {
                 jobs: self.jobs.job_views(),
@@ -111,6 +112,22 @@ impl<'a> Answers<'a> {
         Ok(tally.census())
     }
 
+    /// Returns the helpers from which clients read, or which have blocks in memory.
+    fn helpers_in_use(self) -> Vec<HelperUse> {
+        let nodes = self.facts.nodes;
+        let use_of = |node: NodeId| {
+            let usage = nodes.registry.usage(node)?;
+            let [hot_blocks, very_hot_blocks] = [Heat::Hot, Heat::VeryHot].map(|heat| usage.blocks(heat));
+            let user_bytes_per_s = usage.user_bytes_per_s;
+            let is_used = (hot_blocks, very_hot_blocks, user_bytes_per_s) != (0, 0, 0);
+            let node = nodes.name(node);
+            is_used.then_some(HelperUse { node, hot_blocks, very_hot_blocks, user_bytes_per_s })
+        };
+        let mut used: Vec<HelperUse> = nodes.live_helpers().filter_map(use_of).collect();
+        used.sort_by(|a, b| views::natural(&a.node, &b.node));
+        used
+    }
+
     pub(crate) fn node_views(self) -> Result<Vec<NodeView>, RequestError> {
         let views: Result<Vec<_>, _> =
             self.facts.nodes.registry.ids().map(|node| self.node_view(node)).collect();
@@ -126,6 +143,7 @@ impl<'a> Answers<'a> {
         let stated = self.facts.nodes.bandwidth.stated(node);
         let view = self.facts.nodes.topology.get(node);
         let up = view.filter(|_| is_up);
+        let usage = self.facts.nodes.registry.usage(node);
         Ok(NodeView {
             node: node.0,
             name: self.facts.nodes.name(node),
@@ -137,6 +155,9 @@ impl<'a> Answers<'a> {
             bandwidth_bytes_per_s: stated.up.into_iter().chain(stated.down).min().filter(|_| is_up),
             free_bytes: up.map(|view| view.free_bytes),
             tasks: up.map(|view| view.load),
+            user_bytes_per_s: usage.map(|usage| usage.user_bytes_per_s),
+            hot_blocks: usage.map(|usage| usage.blocks(Heat::Hot)),
+            very_hot_blocks: usage.map(|usage| usage.blocks(Heat::VeryHot)),
             blocks: self.facts.stripes.picture.block_count(node) as u64,
             orphans,
             leaving: self.facts.nodes.registry.is_leaving(node),

@@ -14,6 +14,7 @@ pub(crate) mod node;
 pub(crate) mod outages;
 pub(crate) mod registry;
 pub(crate) mod skew;
+pub(crate) mod usage;
 
 use std::collections::BTreeMap;
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use repair::{BlockId, StripeId};
 
 use crate::ConnectionId;
+use crate::nodes::usage::Usage;
 use crate::repairs::orders::Order;
 
 /// A node that the catalog has registered.
@@ -41,11 +42,13 @@ pub(crate) struct Session {
     pub write_problem: Option<String>,
     /// Why the helper has not listed all of its blocks; `None` if it has.
     pub incomplete: Option<String>,
+    pub usage: Usage,
 }
 
 impl Session {
     pub(super) fn new(connection: ConnectionId) -> Self {
-        Self { connection, unproven: None, write_problem: None, incomplete: None }
+        let usage = Usage::default();
+        Self { connection, unproven: None, write_problem: None, incomplete: None, usage }
     }
 }
 

@@ -8,6 +8,7 @@ use repair::{BlockId, NodeId, StripeId};
 
 use crate::nodes::continuation::NodeThen;
 use crate::nodes::node::{Node, Outage, Session, Unproven};
+use crate::nodes::usage::Usage;
 use crate::out::Out;
 use crate::signal::Signal;
 
@@ -166,6 +167,15 @@ impl Registry {
     /// Returns why a helper cannot store blocks; `None` if it can.
     pub(crate) fn write_problem(&self, node: NodeId) -> Option<&str> {
         self.session(node)?.write_problem.as_deref()
+    }
+
+    /// Returns how clients use a helper; `None` if it is not connected.
+    pub(crate) fn usage(&self, node: NodeId) -> Option<&Usage> {
+        Some(&self.session(node)?.usage)
+    }
+
+    pub(crate) fn usage_mut(&mut self, node: NodeId) -> Option<&mut Usage> {
+        Some(&mut self.session_mut(node)?.usage)
     }
 
     pub(super) fn session(&self, node: NodeId) -> Option<&Session> {

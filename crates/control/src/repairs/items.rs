@@ -101,6 +101,7 @@ impl Repairs {
             only,
         };
         let item = self.scheduler.push(RepairId(id), new);
+        self.tell_heats(facts, record);
         let wanted = match moving {
             Some(index) => vec![index],
             None => facts.wanted_of(order, record),

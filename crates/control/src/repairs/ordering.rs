@@ -18,6 +18,10 @@ impl Facts<'_> {
         let requestors: Result<Vec<NodeId>, NodeError> =
             request.requestors.iter().map(|name| self.nodes.node_named(self.base, name)).collect();
         let (target, given) = self.target(request)?;
+        let scheme = match (request.scheme.as_deref(), policy.own_scheme()) {
+            (None, Some(own)) => own,
+            (asked, _) => self.scheme(asked)?,
+        };
         Ok(Order {
             given,
             way: Way::named(request.way.as_deref())?,
@@ -25,7 +29,7 @@ impl Facts<'_> {
             verify_parity: request.verify_parity.unwrap_or(true),
             helpers: policy,
             requestors: requestors?,
-            ..Order::new(target, self.scheme(request.scheme.as_deref())?, self.base.unix_ms)
+            ..Order::new(target, scheme, self.base.unix_ms)
         })
     }
 

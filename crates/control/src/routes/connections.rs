@@ -51,6 +51,8 @@ impl Control {
                 self.nodes.registry.note_write_problem(node, write_problem, &mut self.out);
             }
             FromNode::Seen { up, down } => self.nodes.note_seen(&self.base, node, [up, down], &mut self.out),
+            FromNode::UserLoad { bytes_per_s } => self.note_user_load(node, bytes_per_s),
+            FromNode::Heat { blocks } => self.note_heat(node, blocks),
             FromNode::Unused { up, down } => self.nodes.note_unused(node, up, down),
             FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),

@@ -17,3 +17,4 @@ mod storage;
 mod store_changes;
 mod stored;
 mod stripe_requests;
+mod usage;

@@ -85,7 +85,8 @@ async fn queries(blocks: Arc<Faulty>) -> (Queries, Outgoing) {
     let local = Local::Store(blocks.clone());
     let engine = Engine::new(local, Rendezvous::within(64), reports.clone(), Workers::here());
     let removals = Removals::default().next_connection().await;
-    (Queries::new(blocks, reports, engine, WriteChecks::default(), removals), outgoing)
+    let recent = RecentBlocks::default();
+    (Queries::new(blocks, reports, engine, recent, WriteChecks::default(), removals), outgoing)
 }
 
 async fn next(outgoing: &mut Outgoing) -> Option<FromNode> {

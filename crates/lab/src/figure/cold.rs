@@ -25,8 +25,12 @@ pub(super) fn section(report: &Report) -> String {
         "marks",
     ];
     let rows: Vec<_> = report.rows.iter().filter_map(cells).collect();
+    let except = match report.scenario.cached.iter().any(|&cached| cached) {
+        true => ", except in rows marked `cached`: there, as many survivors were as a repair reads",
+        false => "",
+    };
     format!(
-        "\n## Cold disks\n\nNo block was in memory when a repair began. The plan counts ranges of \
+        "\n## Cold disks\n\nNo block was in memory when a repair began{except}. The plan counts ranges of \
          neighbouring bytes over all helpers. The device's own counters are next to it: all helpers share \
          the device, it splits reads larger than its largest request, and its counters include checksum \
          lists and other programs' reads.\n\n{}",

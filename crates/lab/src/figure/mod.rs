@@ -52,6 +52,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/ppr-7b.toml"),
     include_str!("../../../../lab/figures/ppr-7c.toml"),
     include_str!("../../../../lab/figures/ppr-7d.toml"),
+    include_str!("../../../../lab/figures/ppr-7e.toml"),
     include_str!("../../../../lab/figures/ppr-9.toml"),
     include_str!("../../../../lab/figures/crr-3.toml"),
     include_str!("../../../../lab/figures/crr-4.toml"),
@@ -107,6 +108,8 @@ pub(crate) enum Quantity {
     Throughput,
     /// Time relative to conventional repair of a Reed-Solomon code with the same number of data blocks.
     OverReedSolomon,
+    /// By how many percent the time is below that of conventional repair, with all blocks on disks.
+    LessThanConventional,
 }
 
 /// A quantitative claim of a paper.
@@ -148,6 +151,8 @@ pub(crate) enum Kind {
     Less,
     /// The value divided by that of the other scheme.
     Part,
+    /// By how many percent of the time of conventional repair the time is below that of the other scheme.
+    Points,
     /// The other scheme's time divided by that of this scheme.
     Times,
     /// By how many percent the time exceeds that of a direct send.
@@ -214,6 +219,8 @@ impl Quantity {
             Self::Seconds => row.time.median_s,
             Self::Throughput => throughput(row),
             Self::OverReedSolomon => reed_solomon::time_over(row, report).unwrap_or(f64::NAN),
+            Self::LessThanConventional => table::conventional(row, report)
+                .map_or(f64::NAN, |other| (1.0 - row.time.median_s / other.time.median_s) * 100.0),
         }
     }
 
@@ -222,6 +229,7 @@ impl Quantity {
             Self::Seconds => "seconds, median",
             Self::Throughput => "MB/s, median",
             Self::OverReedSolomon => "time over conventional repair of RS",
+            Self::LessThanConventional => "% less time than conventional repair, median",
         }
     }
 }
@@ -261,6 +269,11 @@ pub(crate) fn names() -> Vec<String> {
 /// Returns the paths on which a simulated figure depends; `None` for a figure that is measured.
 pub(crate) fn simulated_paths(name: &str) -> Option<Vec<String>> {
     simulated::paths_of(name)
+}
+
+/// Whether the coordinator's policy chooses the helpers of a measured figure.
+pub(crate) fn has_policy(name: &str) -> bool {
+    all().iter().any(|Figure { figure, scenario }| figure.name == name && scenario.repairs.policy.is_some())
 }
 
 /// Simulates a figure, and writes its files. Returns `false` for a figure that is measured.

@@ -83,11 +83,20 @@ fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64
     Some(match claim.kind {
         Kind::Less => 1.0 - claim.measure.of(row) / claim.measure.of(other()?),
         Kind::Part => claim.measure.of(row) / claim.measure.of(other()?),
+        Kind::Points => {
+            let whole = claim.measure.of(conventional(row, report)?);
+            (claim.measure.of(other()?) - claim.measure.of(row)) / whole
+        }
         Kind::Times => other()?.time.median_s / row.time.median_s,
         Kind::OverDirect => row.time.ratio - 1.0,
         Kind::Seconds => row.time.median_s,
         Kind::Throughput => throughput(row),
     })
+}
+
+/// Returns the row of conventional repair with the same parameters.
+pub(super) fn conventional<'r>(row: &Row, report: &'r Report) -> Option<&'r Row> {
+    report.rows.iter().find(|other| other.case.scheme == "conventional" && same_place(other, row))
 }
 
 /// Whether two rows have the same parameters, apart from the scheme.
@@ -108,6 +117,7 @@ fn shown(kind: Kind, value: f64) -> String {
     match kind {
         Kind::Less | Kind::OverDirect => format!("{:.1}%", value * 100.0),
         Kind::Part => format!("{value:.3}"),
+        Kind::Points => format!("{:.1} points", value * 100.0),
         Kind::Times => format!("{value:.2}×"),
         Kind::Seconds => format!("{value:.3} s"),
         Kind::Throughput => format!("{value:.1} MB/s"),

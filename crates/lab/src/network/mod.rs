@@ -196,7 +196,7 @@ impl Network {
         if !left.is_empty() {
             return Err(NetworkError::Stuck { left: left.join(", "), reason });
         }
-        remove_control_group(names);
+        remove_control_groups(names);
         state::remove(names)
     }
 
@@ -334,11 +334,19 @@ fn stop_processes(namespaces: &[String]) -> Result<(), NetworkError> {
     Ok(())
 }
 
-fn remove_control_group(names: &Names) {
-    let Some(group) = names.control_group().filter(|group| group.is_dir()) else { return };
+/// Removes the control groups of the lab: those of the disks of helpers first, then those that contain them.
+fn remove_control_groups(names: &Names) {
+    let disks = names.disk_group().filter(|group| group.is_dir());
+    let entries = disks.iter().filter_map(|group| std::fs::read_dir(group).ok()).flatten().flatten();
+    let of_helpers = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+    let of_lab = names.control_group().filter(|group| group.is_dir());
+    of_helpers.chain(disks.clone()).chain(of_lab).for_each(|group| remove_control_group(&group));
+}
+
+fn remove_control_group(group: &Path) {
     // After the last process has ended, the kernel takes a moment until it allows the removal.
     for _ in 0..40 {
-        if std::fs::remove_dir(&group).is_ok() {
+        if std::fs::remove_dir(group).is_ok() {
             return;
         }
         thread::sleep(Duration::from_millis(25));

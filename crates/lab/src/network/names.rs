@@ -84,6 +84,13 @@ impl Names {
         PathBuf::from(format!("/run/{}.json", self.prefix))
     }
 
+    /// The path of the control group that limits the disks of helpers, if the system has the controller blkio
+    /// of cgroups v1.
+    pub fn disk_group(&self) -> Option<PathBuf> {
+        let root = PathBuf::from("/sys/fs/cgroup/blkio");
+        root.join("blkio.throttle.read_bps_device").exists().then(|| root.join(&self.prefix))
+    }
+
     /// The path of the control group of the lab's processes, if the system has cgroups v2.
     pub fn control_group(&self) -> Option<PathBuf> {
         let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);

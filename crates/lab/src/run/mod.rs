@@ -1,6 +1,7 @@
 //! Runs a scenario: all combinations of parameters. In each repetition, a direct send of one block and all
 //! schemes take turns, so that gradual changes of the machine affect all of them alike.
 
+mod memory;
 mod row;
 mod sample;
 mod stored;
@@ -12,6 +13,7 @@ use cluster::ByteSize;
 
 use crate::baseline::{Baseline, Chain};
 use crate::check::check;
+use crate::disk_limits::DiskLimits;
 use crate::error::LabError;
 use crate::instruction::{Answer, Expected, Instruction, Took};
 use crate::lab_cluster::{LabCluster, Programs};
@@ -53,7 +55,10 @@ pub fn run(
     if scenario.effort.cold && medium.is_none() {
         return Err(LabError::NoDevice { path: work.to_owned() });
     }
-    let mut run = Run { network, fleets, current: 0, medium, scenario, stragglers: 0, say };
+    let helpers = || fleets.iter().flat_map(|clustered| clustered.fleet.helpers());
+    let limit = |rate| DiskLimits::new(names, work, rate, helpers());
+    let disks = scenario.effort.disk.map(limit).transpose()?;
+    let mut run = Run { network, fleets, current: 0, medium, disks, scenario, stragglers: 0, say };
     let report = run.all();
     // End the members first; they must not write into the folder that is removed with the network.
     drop(run.fleets);
@@ -74,6 +79,8 @@ struct Run<'a> {
     /// The index of the cluster in use.
     current: usize,
     medium: Option<Medium>,
+    /// The limits of helpers' disks, if the scenario has one.
+    disks: Option<DiskLimits>,
     scenario: &'a Scenario,
     /// The number of helpers slowed down so far.
     stragglers: u16,
@@ -247,9 +254,6 @@ impl Run<'_> {
 
     /// Measures the execution of one instruction by the client.
     fn took(&mut self, order: &Instruction) -> Result<Sample, LabError> {
-        if self.scenario.effort.cold {
-            self.fleets[self.current].fleet.forget_cached()?;
-        }
         let device_reads = || self.medium.as_ref().and_then(Medium::reads);
         let (meter, before) = (Meter::start(&self.network)?, device_reads());
         let answer = self.fleets[self.current].fleet.ask(&self.network, order)?;

@@ -23,10 +23,10 @@ impl Run<'_> {
         row
     }
 
-    /// Whether all links are shaped to the same rate, which the formulas require.
+    /// Whether all links are shaped to the same rate, and no disk is limited, which the formulas require.
     fn links_decide(&self) -> bool {
         let topology = self.network.topology();
-        topology.is_uniform() && topology.rate != Rate::Unshaped
+        topology.is_uniform() && topology.rate != Rate::Unshaped && self.disks.is_none()
     }
 
     /// Returns a row with its parameters, the plan's cost and the formula's result, but without measurements.

@@ -30,7 +30,9 @@ impl Run<'_> {
         lost: &[u16],
         expected: &[Expected],
     ) -> Result<Sample, LabError> {
-        let sample = self.took(&Instruction::Read(self.read_order(stored, way, slice, lost)))?;
+        self.prepare_memory(stored, way, lost)?;
+        let order = Instruction::Read(self.read_order(stored, way, slice, lost));
+        let sample = self.with_limited_disks(stored, lost, |run| run.took(&order))?;
         let compare = Instruction::Compare { expected: expected.to_vec() };
         let compared = self.fleets[self.current].fleet.ask(&self.network, &compare);
         compared.map_err(|error| wrong_bytes(stored, way, &error))?;
@@ -59,12 +61,16 @@ impl Run<'_> {
             let touch = ReadInstruction { blocks: vec![index], window: 0..4096, ..plain.clone() };
             self.fleets[self.current].fleet.ask_loader(&self.network, &Instruction::Read(touch))?;
         }
-        let sample = self.took(&Instruction::Repair {
+        self.prepare_memory(stored, way, lost)?;
+        let order = Instruction::Repair {
             stripe: stored.stripe.clone(),
             blocks,
             scheme: way.scheme,
             slice_bytes: slice.bytes(),
-        })?;
+            policy: self.scenario.repairs.policy,
+            verify_parity: self.scenario.repairs.verify_parity,
+        };
+        let sample = self.with_limited_disks(stored, lost, |run| run.took(&order))?;
         self.compare_stored(stored, way, plain, expected)?;
         Ok(sample)
     }

@@ -27,6 +27,14 @@ pub(super) struct Stored {
     source: PathBuf,
 }
 
+impl Stored {
+    /// The blocks that are not lost, by index.
+    pub(super) fn survivors(&self, lost: &[u16]) -> impl DoubleEndedIterator<Item = &BlockAt> {
+        let indices = 0..self.blocks.len() as u16;
+        self.blocks.iter().zip(indices).filter(move |(_, index)| !lost.contains(index)).map(|(at, _)| at)
+    }
+}
+
 impl Run<'_> {
     /// Stores a stripe of random bytes through the coordinator's namespace.
     pub(super) fn store(&mut self, code: &CodeSpec, block_bytes: u64) -> Result<Stored, LabError> {

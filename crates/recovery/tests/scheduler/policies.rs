@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use recovery::{
-    Action, BlockFacts, Budget, Demand, HelperPolicy, Limits, Loads, NodeFacts, RepairSpec, bound,
+    Action, BlockFacts, Budget, Demand, HelperPolicy, Limits, Loads, NodeFacts, NodeLoad, RepairSpec, bound,
 };
-use repair::{JobId, NodeId, Rates, StripeId};
+use repair::{Heat, JobId, NodeId, Rates, StripeId};
 
 use crate::scheduler_test::{BLOCK, REPAIR, SchedulerTest, chain, facts};
 
@@ -73,31 +73,66 @@ fn dealt_work_is_as_even_as_can_be() {
     }
 }
 
+/// Returns the helpers and the requestor that m-PPR chooses for the first block of stripe `a`. The other blocks
+/// are on n2, n3 and n4.
+fn m_ppr_order(prepare: fn(&mut SchedulerTest)) -> (Vec<u32>, u32) {
+    let mut test = SchedulerTest::new(9);
+    test.scheduler.open(REPAIR, RepairSpec { helpers: HelperPolicy::MPpr, ..RepairSpec::default() });
+    test.kill(1);
+    test.scheduler.push(REPAIR, test.new_item("a", [1, 2, 3, 4]));
+    prepare(&mut test);
+    test.work();
+    let proposal = test.proposal("a").clone();
+    (proposal.helpers.iter().map(|node| node.0).collect(), proposal.wanted[0].requestor.0)
+}
+
+fn set_heat(test: &mut SchedulerTest, node: u32, block: u16, heat: Heat) {
+    test.scheduler.handle_heat(NodeId(node), &StripeId("a".into()), BlockIndex(block), heat);
+}
+
 #[test]
-fn a_block_in_memory_and_an_idle_node_are_preferred() {
-    let order = |prepare: fn(&mut SchedulerTest)| {
-        let mut test = SchedulerTest::new(9);
-        test.scheduler.open(REPAIR, RepairSpec { helpers: HelperPolicy::MPpr, ..RepairSpec::default() });
-        test.kill(1);
-        prepare(&mut test);
-        test.scheduler.push(REPAIR, test.new_item("a", [1, 2, 3, 4]));
-        test.work();
-        let proposal = test.proposal("a").clone();
-        (proposal.helpers.iter().map(|node| node.0).collect::<Vec<_>>(), proposal.wanted[0].requestor.0)
-    };
-    assert_eq!(order(|_| {}), (vec![2, 3, 4], 5));
-    assert_eq!(order(|test| test.scheduler.handle_user_load(NodeId(2), 1000)).0, [3, 4, 2]);
-    assert_eq!(order(|test| test.scheduler.handle_user_load(NodeId(5), 1000)).1, 6);
+fn m_ppr_prefers_blocks_in_memory_and_avoids_those_read_often() {
+    assert_eq!(m_ppr_order(|_| {}).0, [2, 3, 4]);
     let in_memory = |test: &mut SchedulerTest| {
-        test.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), true);
-        test.scheduler.handle_cached(NodeId(3), &StripeId("a".into()), BlockIndex(0), true);
+        set_heat(test, 4, 3, Heat::Hot);
+        set_heat(test, 3, 0, Heat::Hot);
     };
-    assert_eq!(order(in_memory).0, [4, 2, 3], "n3 has another block in memory");
+    assert_eq!(m_ppr_order(in_memory).0, [4, 2, 3], "n3 has another block in memory");
+    assert_eq!(m_ppr_order(|test| set_heat(test, 2, 1, Heat::VeryHot)).0, [3, 4, 2]);
     let no_more = |test: &mut SchedulerTest| {
-        test.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), true);
-        test.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), false);
+        set_heat(test, 4, 3, Heat::Hot);
+        set_heat(test, 4, 3, Heat::Cold);
     };
-    assert_eq!(order(no_more).0, [2, 3, 4]);
+    assert_eq!(m_ppr_order(no_more).0, [2, 3, 4]);
+    let disconnected = |test: &mut SchedulerTest| {
+        set_heat(test, 4, 3, Heat::Hot);
+        test.scheduler.handle_user_load(NodeId(2), 1000);
+        test.scheduler.forget_use(NodeId(4));
+        test.scheduler.forget_use(NodeId(2));
+    };
+    assert_eq!(m_ppr_order(disconnected).0, [2, 3, 4]);
+}
+
+#[test]
+fn m_ppr_avoids_nodes_from_which_clients_read() {
+    assert_eq!(m_ppr_order(|_| {}), (vec![2, 3, 4], 5));
+    assert_eq!(m_ppr_order(|test| test.scheduler.handle_user_load(NodeId(2), 1000)).0, [3, 4, 2]);
+    assert_eq!(m_ppr_order(|test| test.scheduler.handle_user_load(NodeId(5), 1000)).1, 6);
+    // The report of n2 includes the read that is in flight.
+    let in_flight = |test: &mut SchedulerTest| {
+        let load = NodeLoad {
+            node: NodeId(2),
+            jobs: 1,
+            sent_bytes: 5000,
+            received_bytes: 0,
+            read_bytes: 5000,
+            stored_bytes: 0,
+        };
+        test.scheduler.reserve(&Loads { nodes: vec![load], links: Vec::new() });
+        test.scheduler.handle_user_load(NodeId(2), 1000);
+        test.scheduler.handle_user_load(NodeId(3), 5500);
+    };
+    assert_eq!(m_ppr_order(in_flight).0, [4, 2, 3]);
 }
 
 #[test]

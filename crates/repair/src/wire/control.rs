@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, BlockId, Caps, Chunking, Digest, Epoch, JobId, LocalBlock, NodeId, Pacing, ParityOutcome,
-    Report, Scheme, StatedRates, StripeId, StripeLabel,
+    Assignment, BlockId, Caps, Chunking, Digest, Epoch, Heat, JobId, LocalBlock, NodeId, Pacing,
+    ParityOutcome, Report, Scheme, StatedRates, StripeId, StripeLabel,
 };
 
 /// The version of the control protocol; both ends must have the same version.
@@ -30,6 +30,10 @@ pub const MAX_OPEN_REQUESTS: usize = 256;
 
 /// The maximum number of blocks described in one message.
 pub const DESCRIBED_AT_ONCE: usize = 256;
+
+/// The maximum size of the changes in one [`FromNode::Heat`], in bytes of JSON; further changes wait for the
+/// next ping.
+pub const HEAT_BYTES: usize = 60 << 10;
 
 /// A message from a node to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +109,18 @@ pub enum FromNode {
         up: u64,
         /// Bytes per second received.
         down: u64,
+    },
+    /// The rate at which this helper sends what clients read, sent after a ping if it has changed by more than
+    /// a tenth. On a new connection the rate begins at 0.
+    UserLoad {
+        /// Bytes per second sent for clients' reads since the last ping.
+        bytes_per_s: u64,
+    },
+    /// Changes of the helper's blocks that are in memory or that clients read often, sent after a ping. On a
+    /// new connection all blocks begin as [`Heat::Cold`].
+    Heat {
+        /// The blocks whose heat has changed.
+        blocks: Vec<BlockHeat>,
     },
     /// Answer to [`ToNode::Spare`]: the unused parts of the caps on repairs.
     Unused {
@@ -374,6 +390,22 @@ pub struct HeldBlock {
     pub bytes: u64,
 }
 
+/// A block on a helper, and its heat from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockHeat {
+    /// The block's name.
+    pub id: BlockId,
+    /// The block's heat.
+    pub heat: Heat,
+}
+
+impl BlockHeat {
+    /// An upper bound of the bytes of JSON that this change takes in a message.
+    pub fn most_bytes(&self) -> usize {
+        6 * self.id.0.len() + 40 // JSON needs at most six bytes for each byte of the name.
+    }
+}
+
 /// The self-description of a block on a helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
@@ -440,8 +472,8 @@ pub fn limit(start: &[u8]) -> usize {
         // The message contains a label for each block. The file name in a label has up to 1 KiB, and JSON
         // needs at most six bytes for each byte of the name.
         Some(b"described") => DESCRIBED_AT_ONCE << 13,
-        // The message contains block indices, or an error that the operating system reported.
-        Some(b"open" | b"verified" | b"list-failed" | b"remove-failed" | b"pong") => 64 << 10,
+        // The message contains block indices, changes of blocks' heat, or an error of the operating system.
+        Some(b"open" | b"verified" | b"list-failed" | b"remove-failed" | b"pong" | b"heat") => 64 << 10,
         _ => 1 << 10,
     }
 }
@@ -531,6 +563,16 @@ mod tests {
     }
 
     #[test]
+    fn a_full_message_of_heat_is_within_its_limit() {
+        for name in ["1.2".to_owned(), "\u{1}".repeat(255)] {
+            let change = BlockHeat { id: BlockId(name), heat: Heat::VeryHot };
+            let blocks = vec![change.clone(); HEAT_BYTES / change.most_bytes()];
+            let bytes = encode(&FromNode::Heat { blocks });
+            assert!(bytes.len() - 4 <= limit(&bytes[4..]), "{} bytes", bytes.len());
+        }
+    }
+
+    #[test]
     fn every_kind_has_a_limit_by_its_first_bytes() {
         let open = ClientRequest::PutStripe { put: 1, position: 2 };
         for (message, expected) in [
@@ -538,6 +580,8 @@ mod tests {
             (FromNode::RegisterClient { version: VERSION, bandwidth: Some(1), rack: None }, 1 << 10),
             (FromNode::Open { tag: 1, request: open }, 64 << 10),
             (FromNode::Held { blocks: Vec::new(), more: false }, LISTING_PART_BYTES + (64 << 10)),
+            (FromNode::Heat { blocks: Vec::new() }, 64 << 10),
+            (FromNode::UserLoad { bytes_per_s: u64::MAX }, 1 << 10),
         ] {
             let bytes = encode(&message);
             assert_eq!(limit(&bytes[4..][..KIND_BYTES.min(bytes.len() - 4)]), expected, "{message:?}");

@@ -61,7 +61,7 @@ impl Formats {
             return Vec::new();
         }
         let next: Vec<i64> = self.wanted.iter().copied().take(most).collect();
-        self.wanted.retain(|group, _| !next.contains(group));
+        self.wanted.retain(|group| !next.contains(group));
         next
     }
 
