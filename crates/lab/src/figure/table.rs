@@ -1,7 +1,10 @@
 //! The tables of a figure: the paper's numbers next to ours, and all measurements.
 
+use repair::Scheme;
+
 use super::{
-    About, Axis, CLAIMS, Claim, Kind, Quantity, block_of, cold, collective, reed_solomon, throughput,
+    About, Axis, Claim, ClaimRow, Kind, Measure, Quantity, block_of, claims_table, cold, collective,
+    reed_solomon, throughput,
 };
 use crate::report::{Report, Row, markdown_table};
 
@@ -13,9 +16,7 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
         text += &format!("**These figures are not reliable: {doubt}.**\n\n");
     }
     if !about.claim.is_empty() {
-        let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();
-        text += &format!("{CLAIMS}\n\n");
-        text += &markdown_table(&["what", "paper", "here"], &claims);
+        text += &claims_table(about.claim.iter().map(|claim| claim_row(about, claim, report)).collect());
     }
     if about.y == Quantity::OverReedSolomon {
         text += &reed_solomon::section(report);
@@ -48,8 +49,31 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     text
 }
 
-fn claim_cells(about: &About, claim: &Claim, report: &Report) -> Vec<String> {
-    vec![claim.text.clone(), claim.paper.clone(), ours(about, claim, report)]
+fn claim_row(about: &About, claim: &Claim, report: &Report) -> ClaimRow {
+    ClaimRow {
+        what: claim.text.clone(),
+        paper: claim.paper.clone(),
+        here: ours(about, claim, report),
+        of: percent_of(claim),
+        difference: claim.difference.clone(),
+    }
+}
+
+/// Returns the quantity of which a claim's percentage is a part; empty if the claim is not a percentage.
+fn percent_of(claim: &Claim) -> String {
+    let than = claim.than.as_deref().unwrap_or_default();
+    match claim.kind {
+        Kind::Less => {
+            let at = claim.than_at.as_ref().map_or(String::new(), |at| format!(" at {at}"));
+            format!("{} of {than}{at}", claim.measure.name())
+        }
+        Kind::Points => {
+            let at = claim.base_at.as_deref().unwrap_or_default();
+            format!("{} of conventional at {at}", claim.measure.name())
+        }
+        Kind::OverDirect => format!("{} of a direct send of one block", Measure::Time.name()),
+        Kind::Part | Kind::Times | Kind::Seconds | Kind::Throughput => String::new(),
+    }
 }
 
 /// Returns our number for a claim, or the range of our numbers if several rows match.
@@ -72,22 +96,29 @@ fn ours(about: &About, claim: &Claim, report: &Report) -> String {
 }
 
 fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64> {
-    let is_other = |other: &Row| match &claim.than_at {
-        Some(at) => about.x.of(other) == *at && (about.x == Axis::Code || other.case.code == row.case.code),
-        None => same_place(other, row),
-    };
-    let other = || {
-        let than = claim.than.as_ref()?;
-        report.rows.iter().find(|other| other.case.scheme == *than && is_other(other))
-    };
+    let other = || find(about, claim.than.as_ref()?, claim.than_at.as_deref(), row, report);
+    let of = |row: &Row| claim.measure.of(row);
     Some(match claim.kind {
-        Kind::Less => 1.0 - claim.measure.of(row) / claim.measure.of(other()?),
-        Kind::Part => claim.measure.of(row) / claim.measure.of(other()?),
+        Kind::Less => 1.0 - of(row) / of(other()?),
+        Kind::Points => {
+            let base = find(about, Scheme::Conventional.name(), claim.base_at.as_deref(), row, report)?;
+            (of(other()?) - of(row)) / of(base)
+        }
+        Kind::Part => of(row) / of(other()?),
         Kind::Times => other()?.time.median_s / row.time.median_s,
         Kind::OverDirect => row.time.ratio - 1.0,
         Kind::Seconds => row.time.median_s,
         Kind::Throughput => throughput(row),
     })
+}
+
+/// Returns the row of another scheme: at another position on the x axis, or with the same parameters as `row`.
+fn find<'a>(about: &About, scheme: &str, at: Option<&str>, row: &Row, report: &'a Report) -> Option<&'a Row> {
+    let is_there = |other: &Row| match at {
+        Some(at) => about.x.of(other) == *at && (about.x == Axis::Code || other.case.code == row.case.code),
+        None => same_place(other, row),
+    };
+    report.rows.iter().find(|other| other.case.scheme == scheme && is_there(other))
 }
 
 /// Whether two rows have the same parameters, apart from the scheme.
@@ -107,6 +138,7 @@ fn same_place(a: &Row, b: &Row) -> bool {
 fn shown(kind: Kind, value: f64) -> String {
     match kind {
         Kind::Less | Kind::OverDirect => format!("{:.1}%", value * 100.0),
+        Kind::Points => format!("{:.1} points", value * 100.0),
         Kind::Part => format!("{value:.3}"),
         Kind::Times => format!("{value:.2}×"),
         Kind::Seconds => format!("{value:.3} s"),
