@@ -37,10 +37,12 @@ const MOST_CLIENTS: u16 = 6;
 /// The interval between queries for the helpers that are up.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Returns the schemes of the degraded reads. CRR-R runs in rounds, as it was published.
-fn ways() -> [Variant; 4] {
+/// Returns the schemes of the degraded reads. CRR-R runs in slices, as the paper's prototype, and in rounds, as
+/// the paper's Algorithm 1.
+fn ways() -> [Variant; 5] {
     [
         Variant::own(Scheme::Conventional),
+        Variant::own(Scheme::CrrR),
         Variant { pacing: Some(Pacing::WholeBlock), ..Variant::own(Scheme::CrrR) },
         Variant::own(Scheme::CrrS),
         Variant::own(Scheme::Pipelined),

@@ -21,7 +21,7 @@ use crate::run::Say;
 pub(super) const NAME: &str = "crr-5";
 pub(super) const PAPER: &str = "CRR, figure 5";
 pub(super) const TITLE: &str = "Reads by several clients, one of 31 degraded, RS(6,2)";
-const REPETITIONS: u32 = 3;
+const REPETITIONS: u32 = 2;
 /// The number of the paper's clients.
 const CLIENTS: u16 = 3;
 /// Normal reads for each degraded one.
