@@ -9,7 +9,7 @@ use crate::error::LabError;
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
 use crate::network::Names;
-use crate::nodes::fastpr::{self, METHODS, Row};
+use crate::nodes::fastpr::{self, Clusters, METHODS, Row};
 use crate::report::markdown_table;
 use crate::run::Say;
 
@@ -82,7 +82,8 @@ pub(super) fn measure(
 ) -> Result<(), LabError> {
     say(&format!("== {NAME}: {TITLE}"));
     let machine = Machine::this();
-    let rows = fastpr::run(names, programs, repetitions.unwrap_or(REPETITIONS).max(1), say)?;
+    let repetitions = repetitions.unwrap_or(REPETITIONS).max(1);
+    let rows = fastpr::run(names, programs, Clusters::OfFigure, repetitions, say)?;
     let report = FastPrReport { machine, rows };
     write_json(&folders.report(NAME), &report)?;
     write(&report, folders)?;

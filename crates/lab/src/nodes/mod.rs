@@ -6,7 +6,7 @@
 //! is restored before each measurement.
 
 mod cluster;
-pub(crate) mod fastpr;
+pub mod fastpr;
 mod measure;
 mod page;
 

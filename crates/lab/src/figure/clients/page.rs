@@ -16,7 +16,7 @@ Scaled, because two cores carry all nodes and clients: blocks of an eighth of th
 1 MB. Each client is a process on a node of its own, behind a link like a helper's, and reads 31 random data blocks of six stripes one
 after another; one of them, at a random place in the sequence, counts as lost. Every scheme carries out the same reads. CRR-R runs
 in slices, because the paper's prototype pipelines units, and in rounds of whole blocks, as its Algorithm 1 is written. `pipelined` is
-ours.";
+ours. The page `recovery.md` simulates reads like these.";
 
 /// The relative times that follow from the paper's formulas if no client disturbs another: 30 reads of one
 /// timeslot, and one read of as many timeslots as the scheme takes. For k = 6, conventional repair takes 6,

@@ -27,8 +27,8 @@ use crate::run::Say;
 use crate::topology::Rate;
 
 const CHUNK_BYTES: u64 = 8 << 20;
-/// A sixteenth of a chunk, as the paper's best packets of 4 MB are of chunks of 64 MB.
-const PACKET_BYTES: u32 = 512 << 10;
+/// The number of packets of a chunk: the paper's best packets have 4 MB, its chunks 64 MB.
+const PACKETS: u64 = 16;
 /// The number of chunks on the failing node, on average over random placements.
 const CHUNKS: u64 = 16;
 const RATE_MBIT: u32 = 100;
@@ -51,6 +51,15 @@ pub(crate) const METHODS: [(&str, Option<Method>); 4] = [
     ("Mend's drain", None),
 ];
 
+/// The clusters to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clusters {
+    /// The clusters of the figure `fastpr-lab`.
+    OfFigure,
+    /// One small cluster, for tests.
+    Small,
+}
+
 /// A cluster to measure.
 #[derive(Clone, Copy, Debug)]
 struct Point {
@@ -58,6 +67,7 @@ struct Point {
     /// The number of nodes with blocks, the failing one included.
     nodes: u16,
     shape: Shape,
+    chunk_bytes: u64,
     rate_mbit: u32,
     /// A cap on every disk.
     disk_mbit: Option<u32>,
@@ -65,8 +75,24 @@ struct Point {
     standbys: u16,
 }
 
-const BASE: Point =
-    Point { name: "M = 21", nodes: 21, shape: RS_9_6, rate_mbit: RATE_MBIT, disk_mbit: None, standbys: 0 };
+const BASE: Point = Point {
+    name: "M = 21",
+    nodes: 21,
+    shape: RS_9_6,
+    chunk_bytes: CHUNK_BYTES,
+    rate_mbit: RATE_MBIT,
+    disk_mbit: None,
+    standbys: 0,
+};
+const SMALL: [Point; 1] = [Point {
+    name: "small",
+    nodes: 6,
+    shape: ("rs-4-2", 4, 2),
+    chunk_bytes: 1 << 20,
+    rate_mbit: 200,
+    disk_mbit: None,
+    standbys: 1,
+}];
 const POINTS: [Point; 10] = [
     Point { name: "M = 13", nodes: 13, ..BASE },
     Point { name: "M = 17", nodes: 17, ..BASE },
@@ -82,7 +108,7 @@ const POINTS: [Point; 10] = [
 
 /// A node that was emptied on one cluster by one method.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
+pub struct Row {
     pub(crate) point: String,
     pub(crate) method: String,
     /// Number of chunks on the failing node.
@@ -107,7 +133,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// Median seconds per chunk.
-    pub(crate) fn per_chunk(&self) -> f64 {
+    pub fn per_chunk(&self) -> f64 {
         median(&self.times_s) / self.chunks as f64
     }
 }
@@ -121,9 +147,13 @@ impl Point {
             code,
             data_blocks,
             blocks,
-            block_bytes: CHUNK_BYTES,
+            block_bytes: self.chunk_bytes,
             stripes: CHUNKS * u64::from(self.nodes) / blocks,
         }
+    }
+
+    fn packet_bytes(&self) -> u32 {
+        (self.chunk_bytes / PACKETS) as u32
     }
 
     fn rate(&self) -> Rate {
@@ -134,8 +164,8 @@ impl Point {
         let bytes_per_second = |mbit: u32| f64::from(mbit) * 1e6 / 8.0;
         Model {
             nodes: self.nodes.into(),
-            chunk_bytes: CHUNK_BYTES as f64,
-            packet_bytes: PACKET_BYTES.into(),
+            chunk_bytes: self.chunk_bytes as f64,
+            packet_bytes: self.packet_bytes().into(),
             disk: self.disk_mbit.map_or(UNCAPPED_DISK, bytes_per_second),
             link: bytes_per_second(self.rate_mbit) * PAYLOAD,
             standbys: (self.standbys > 0).then_some(self.standbys.into()),
@@ -147,14 +177,19 @@ impl Point {
 ///
 /// # Errors
 /// [`LabError`]; [`LabError::WrongBytes`] if a chunk differs on its new node.
-pub(crate) fn run(
+pub fn run(
     names: &Names,
     programs: &Programs,
+    clusters: Clusters,
     repetitions: u32,
     say: Say<'_>,
 ) -> Result<Vec<Row>, LabError> {
+    let points: &[Point] = match clusters {
+        Clusters::OfFigure => &POINTS,
+        Clusters::Small => &SMALL,
+    };
     let mut rows = Vec::new();
-    for point in POINTS {
+    for &point in points {
         let mut emptying = Emptying::prepare(names, programs, point)?;
         for (name, method) in METHODS {
             let row = emptying.row(name, method, repetitions)?;
@@ -227,7 +262,8 @@ impl Emptying {
         let (mut seconds, mut replanned, mut written) = (0.0, Vec::new(), Vec::new());
         for round in rounds {
             let (transfers, places) = self.failing.transfers(round);
-            let (took, why) = self.ask(&Instruction::Round { transfers, slice_bytes: PACKET_BYTES })?;
+            let slice_bytes = self.point.packet_bytes();
+            let (took, why) = self.ask(&Instruction::Round { transfers, slice_bytes })?;
             seconds += took;
             replanned.extend(why);
             written.extend(places);
@@ -313,7 +349,7 @@ mod tests {
 
     #[test]
     fn every_cluster_has_room_for_its_stripes_and_about_sixteen_chunks() {
-        for point in POINTS {
+        for point in POINTS.into_iter().chain(SMALL) {
             let setup = point.setup();
             assert!(setup.blocks < u64::from(point.nodes), "{}", point.name);
             assert!(setup.stripes * setup.blocks / u64::from(point.nodes) >= CHUNKS - 1, "{}", point.name);
