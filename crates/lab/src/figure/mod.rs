@@ -1,11 +1,12 @@
 //! Reproduces the papers' figures. A figure consists of a scenario to measure, the paper's claims, and how to
 //! compare the measurement with these claims.
 //!
-//! Each figure is a file in `lab/figures/`, compiled into the program so that it needs no other files. A
+//! Most figures are files in `lab/figures/`, compiled into the program so that it needs no other files. A
 //! measurement writes the report NAME.json to one folder. From the report, it generates NAME.md (tables) and
-//! NAME.svg in another folder. Some figures are simulated instead (`simulated`).
+//! NAME.svg in another folder. Some figures have programs of their own (`OWN`), and some are simulated instead
+//! (`simulated`).
 
-mod clients;
+pub mod clients;
 mod cold;
 mod collective;
 mod compute;
@@ -64,6 +65,8 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/data-tls.toml"),
 ];
 
+type OwnMeasurement = fn(&Names, &Programs, &Folders, Option<u32>, Say<'_>) -> Result<(), LabError>;
+
 /// A figure that has a program of its own instead of a scenario.
 struct OwnFigure {
     name: &'static str,
@@ -71,7 +74,7 @@ struct OwnFigure {
     title: &'static str,
     /// The paths on which the figure depends, in addition to those of all transfers of blocks.
     paths: &'static [&'static str],
-    measure: fn(&Names, &Programs, &Folders, Option<u32>, Say<'_>) -> Result<(), LabError>,
+    measure: OwnMeasurement,
     redraw: fn(&Folders) -> Result<(), LabError>,
 }
 

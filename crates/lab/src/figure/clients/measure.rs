@@ -6,7 +6,7 @@ use std::time::Duration;
 use repair::{Pacing, Scheme};
 use sim::Dice;
 
-use super::{CLIENTS, ClientsReport, NORMAL, Row, Run};
+use super::{CLIENTS, ClientsReport, Extent, NORMAL, Row, Run};
 use crate::check::check;
 use crate::error::LabError;
 use crate::experiment::wait_while;
@@ -49,16 +49,23 @@ fn ways() -> [Variant; 5] {
     ]
 }
 
-/// Returns the numbers of clients to measure with blocks of this size.
-fn clients_at(block_bytes: u64) -> Vec<u16> {
-    let more = COUNTS.iter().copied().filter(|_| block_bytes == BLOCK_OF_COUNTS);
-    more.chain([CLIENTS]).collect()
+/// Returns the sizes of blocks, each with the numbers of clients to measure.
+fn points(extent: Extent) -> Vec<(u64, Vec<u16>)> {
+    let clients_at = |block_bytes: u64| -> Vec<u16> {
+        let more = COUNTS.iter().copied().filter(|_| block_bytes == BLOCK_OF_COUNTS);
+        more.chain([CLIENTS]).collect()
+    };
+    match extent {
+        Extent::OfFigure => BLOCKS.map(|block_bytes| (block_bytes, clients_at(block_bytes))).into(),
+        Extent::Small => vec![(MIB, vec![2])],
+    }
 }
 
 /// Creates a lab, carries out all reads, and removes the lab.
 pub(super) fn run(
     names: &Names,
     programs: &Programs,
+    extent: Extent,
     repetitions: u32,
     say: Say<'_>,
 ) -> Result<ClientsReport, LabError> {
@@ -70,9 +77,9 @@ pub(super) fn run(
     let mut lab = ClientsLab { fleet, network, stripes: Vec::new() };
     lab.make_room_for_clients()?;
     let mut report = ClientsReport { machine: Machine::this(), check, rows: Vec::new() };
-    for block_bytes in BLOCKS {
+    for (block_bytes, counts) in points(extent) {
         lab.store(block_bytes)?;
-        for clients in clients_at(block_bytes) {
+        for clients in counts {
             report.rows.extend(lab.compare(clients, block_bytes, repetitions, say)?);
         }
         lab.forget()?;
@@ -284,8 +291,9 @@ mod tests {
 
     #[test]
     fn every_size_has_the_papers_clients() {
-        assert!(BLOCKS.iter().all(|&bytes| clients_at(bytes).contains(&CLIENTS)));
-        assert_eq!(clients_at(BLOCK_OF_COUNTS), [1, 2, MOST_CLIENTS, CLIENTS]);
-        assert_eq!(clients_at(BLOCKS[0]), [CLIENTS]);
+        let points = points(Extent::OfFigure);
+        assert_eq!(points[0], (BLOCKS[0], vec![CLIENTS]));
+        assert_eq!(points[1], (BLOCK_OF_COUNTS, vec![1, 2, MOST_CLIENTS, CLIENTS]));
+        assert!(points.iter().all(|(_, counts)| counts.contains(&CLIENTS)));
     }
 }

@@ -29,9 +29,18 @@ const NORMAL: usize = 30;
 /// The scheme with which the others are compared.
 const REFERENCE: &str = "conventional";
 
+/// The numbers of clients and the sizes of blocks to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Those of the figure.
+    OfFigure,
+    /// Two clients and small blocks, for tests.
+    Small,
+}
+
 /// The measurements of the figure.
 #[derive(Debug, Serialize, Deserialize)]
-struct ClientsReport {
+pub struct ClientsReport {
     machine: Machine,
     check: Check,
     rows: Vec<Row>,
@@ -93,6 +102,11 @@ impl Row {
 }
 
 impl ClientsReport {
+    /// The schemes of the degraded reads, one for each row of the table.
+    pub fn schemes(&self) -> Vec<&str> {
+        self.rows.iter().map(|row| row.scheme.as_str()).collect()
+    }
+
     /// Returns the time of a row divided by that of conventional repair at the same point.
     fn over_reference(&self, row: &Row) -> f64 {
         let is_reference = |other: &&Row| other.scheme == REFERENCE && other.is_same_point(row);
@@ -100,6 +114,20 @@ impl ClientsReport {
         reference
             .map_or(f64::NAN, |reference| row.median(|run| run.all_s) / reference.median(|run| run.all_s))
     }
+}
+
+/// Creates a lab, carries out all reads, and removes the lab.
+///
+/// # Errors
+/// [`LabError`], also if a read returns wrong bytes.
+pub fn run(
+    names: &Names,
+    programs: &Programs,
+    extent: Extent,
+    repetitions: u32,
+    say: Say<'_>,
+) -> Result<ClientsReport, LabError> {
+    measure::run(names, programs, extent, repetitions, say)
 }
 
 /// Measures the figure, and writes its files.
@@ -111,7 +139,7 @@ pub(super) fn measure(
     say: Say<'_>,
 ) -> Result<(), LabError> {
     say(&format!("== {NAME}: {TITLE}"));
-    let report = measure::run(names, programs, repetitions.unwrap_or(REPETITIONS).max(1), say)?;
+    let report = run(names, programs, Extent::OfFigure, repetitions.unwrap_or(REPETITIONS).max(1), say)?;
     write_json(&folders.report(NAME), &report)?;
     page::write(&report, folders)?;
     say(&format!("{}", folders.page(NAME, "md").display()));

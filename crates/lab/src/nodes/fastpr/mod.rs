@@ -3,7 +3,7 @@
 //!
 //! The lab plays the part of FastPR's coordinator. It finds the reconstruction sets and schedules the rounds
 //! with the code of `sim::fastpr`, and orders each copy and each rebuild of a round as the repair of a described
-//! stripe ([`rounds`]). Planning, transfer, publishing and reading back are Mend's.
+//! stripe (`rounds`). Planning, transfer, publishing and reading back are Mend's.
 
 mod rounds;
 mod second_names;
