@@ -203,3 +203,35 @@ fn name_of(about: &About, row: &Row, report: &Report) -> String {
     [Axis::Rate, Axis::Code, Axis::Block, Axis::Slice, Axis::Edge, Axis::Loss].into_iter().for_each(&mut add);
     name
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Figure, all};
+    use super::*;
+    use crate::machine::Machine;
+
+    fn row(code: &str, scheme: &str, median_s: f64) -> Row {
+        let mut row = Row::default();
+        (row.case.code, row.case.scheme) = (code.to_owned(), scheme.to_owned());
+        row.time.median_s = median_s;
+        row
+    }
+
+    #[test]
+    fn points_are_of_conventional_repair_and_percentages_of_the_other_scheme() {
+        let figure = all().into_iter().find(|figure| figure.figure.name == "ppr-9");
+        let Figure { figure, scenario } = figure.expect("the figure exists");
+        let rows = vec![
+            row("rs-16-12", "conventional", 10.0),
+            row("lrc-12-2-2", "conventional", 5.0),
+            row("lrc-12-2-2", "ppr in rounds", 2.59),
+        ];
+        let machine = Machine::this();
+        let report =
+            Report { scenario, machine, started_unix_ms: 0, checks: Vec::new(), constants: None, rows };
+        let claims: Vec<_> = figure.claim.iter().map(|claim| claim_row(&figure, claim, &report)).collect();
+        assert_eq!((&*claims[0].here, &*claims[0].of), ("24.1 points", "time of conventional at rs-16-12"));
+        assert_eq!((&*claims[1].here, &*claims[1].of), ("48.2%", "time of conventional at lrc-12-2-2"));
+        assert_eq!(&*claims[2].here, "50.0%");
+    }
+}
