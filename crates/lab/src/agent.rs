@@ -1,6 +1,8 @@
 //! The lab's client process, which runs in its own namespace and executes one [`Instruction`] after another.
 //! It measures times around calls of the client library, so process startup and TLS handshakes are excluded.
 
+mod rounds;
+
 use std::collections::BTreeSet;
 use std::env;
 use std::fs::File;
@@ -22,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::direct;
-use crate::instruction::{Answer, BlockAt, Expected, Instruction, Piece, ReadInstruction, Took};
+use crate::instruction::{Answer, BlockAt, CheckedRead, Expected, Instruction, Piece, ReadInstruction, Took};
 
 /// The environment variable with the client's rack, as for `mend get`.
 pub(crate) const RACK: &str = "MEND_RACK";
@@ -156,6 +158,9 @@ impl Agent {
                 self.steady(Arc::new(pieces), (block_bytes, bytes), clients, last).await
             }
             Instruction::Hot => self.hot().await,
+            Instruction::Sequence { reads } => self.sequence(&reads).await,
+            Instruction::Round { transfers, slice_bytes } => self.round(transfers, slice_bytes).await,
+            Instruction::Drain { node, requestors } => self.drain(node, requestors).await,
             Instruction::Repair { stripe, blocks, scheme, slice_bytes, policy, verify_parity } => {
                 let request = RepairRequest {
                     stripe: Some(stripe),
@@ -226,6 +231,15 @@ impl Agent {
             room.ok_or(AgentError::NotRead(expected.block))?.compare(expected, 0)?;
         }
         Ok(())
+    }
+
+    async fn sequence(&mut self, reads: &[CheckedRead]) -> Result<Answer, AgentError> {
+        let mut took = Vec::new();
+        for CheckedRead { read, expected } in reads {
+            took.push(self.read(read).await?);
+            self.compare(std::slice::from_ref(expected))?;
+        }
+        Ok(Answer::Sequence { took })
     }
 
     async fn save(&self, order: &ReadInstruction, path: &Path) -> Result<Answer, AgentError> {

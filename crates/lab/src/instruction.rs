@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use client::{GivenStripe, Home};
 use recovery::HelperPolicy;
 use repair::{Pacing, Scheme};
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,8 @@ pub(crate) enum Instruction {
     Steady { pieces: Vec<Piece>, block_bytes: u64, clients: usize, bytes: u64, last_ms: u64 },
     /// Report how many blocks each helper that is up has in memory.
     Hot,
+    /// Read blocks one after another, and compare each with its expected bytes.
+    Sequence { reads: Vec<CheckedRead> },
     /// Repair the lost blocks of a stripe onto nodes that the coordinator chooses.
     Repair {
         stripe: String,
@@ -53,6 +56,10 @@ pub(crate) enum Instruction {
         policy: Option<HelperPolicy>,
         verify_parity: bool,
     },
+    /// Make copies and rebuild blocks at the same time, each on a node that the instruction names.
+    Round { transfers: Vec<Transfer>, slice_bytes: u32 },
+    /// Drain a node by Mend's own rule. If nodes are named, only these receive blocks.
+    Drain { node: String, requestors: Vec<String> },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,6 +75,24 @@ pub(crate) struct ReadInstruction {
     pub(crate) pacing: Option<Pacing>,
     /// Whether to treat the blocks as lost; otherwise they are read directly.
     pub(crate) pretend_lost: bool,
+}
+
+/// A read of one block, and the bytes that it must return.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CheckedRead {
+    pub(crate) read: ReadInstruction,
+    pub(crate) expected: Expected,
+}
+
+/// A block to copy or to rebuild on another node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Transfer {
+    /// The stripe, described with only those blocks that are to be read.
+    pub(crate) stripe: GivenStripe,
+    /// The block to write and its new node.
+    pub(crate) home: Home,
+    /// Whether the failing node copies the block. It makes one copy at a time.
+    pub(crate) is_copy: bool,
 }
 
 /// A block of a stripe.
@@ -96,6 +121,7 @@ pub(crate) enum Answer {
     Layout { stripe: String, block_bytes: u64, sub_blocks: u16, data_blocks: u16, blocks: Vec<BlockAt> },
     Took(Took),
     Many { latencies_ns: Vec<u64>, failures: Vec<String> },
+    Sequence { took: Vec<Took> },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

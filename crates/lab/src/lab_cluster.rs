@@ -52,13 +52,13 @@ pub struct LabCluster {
     senders: BTreeSet<LabNode>,
     /// The address of the last relay of each bare chain, by number of relays and slice size.
     chains: BTreeMap<(u16, u32), SocketAddr>,
-    reader: Option<Agent>,
-    loader: Option<Agent>,
+    /// The agents, by the node in whose namespace each runs.
+    agents: BTreeMap<LabNode, Agent>,
 }
 
 /// A process that executes instructions.
 struct Agent {
-    name: &'static str,
+    name: String,
     child: Child,
     input: ChildStdin,
     answers: Receiver<String>,
@@ -114,8 +114,7 @@ impl LabCluster {
             servers: Vec::new(),
             senders: BTreeSet::new(),
             chains: BTreeMap::new(),
-            reader: None,
-            loader: None,
+            agents: BTreeMap::new(),
         };
         fleet.start_members(network)?;
         Ok(fleet)
@@ -180,7 +179,7 @@ impl LabCluster {
 
     /// Ends the members and the agents; keeps the cluster folder.
     pub(crate) fn stop(&mut self) {
-        let agents = self.reader.take().into_iter().chain(self.loader.take()).map(|agent| agent.child);
+        let agents = std::mem::take(&mut self.agents).into_values().map(|agent| agent.child);
         end(agents.chain(std::mem::take(&mut self.members).into_values()));
     }
 
@@ -222,19 +221,39 @@ impl LabCluster {
 
     /// Sends an instruction to the agent in the client's namespace, and returns the answer.
     pub(crate) fn ask(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
-        if self.reader.is_none() {
-            self.reader = Some(self.spawn_agent(network, "client", LabNode::Client)?);
-        }
-        self.reader.as_mut().expect("started above").ask(order)
+        self.agent(network, LabNode::Client)?.ask(order)
     }
 
     /// Sends an instruction to the agent in the coordinator's namespace, whose link is unshaped, and returns
     /// the answer.
     pub(crate) fn ask_loader(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
-        if self.loader.is_none() {
-            self.loader = Some(self.spawn_agent(network, "loader", LabNode::Coordinator)?);
+        self.agent(network, LabNode::Coordinator)?.ask(order)
+    }
+
+    /// Sends an instruction to the agent in the namespace of each of these nodes, without waiting for the other
+    /// agents' answers. Returns the answers in the same order.
+    pub(crate) fn ask_each(
+        &mut self,
+        network: &Network,
+        orders: &[(LabNode, Instruction)],
+    ) -> Result<Vec<Answer>, LabError> {
+        // All agents are started first, so that they begin to work at the same time.
+        for &(at, _) in orders {
+            self.agent(network, at)?;
         }
-        self.loader.as_mut().expect("started above").ask(order)
+        for (at, order) in orders {
+            self.agent(network, *at)?.send(order)?;
+        }
+        orders.iter().map(|&(at, _)| self.agent(network, at)?.receive()).collect()
+    }
+
+    /// Returns the agent in a node's namespace. Starts it if necessary.
+    fn agent(&mut self, network: &Network, at: LabNode) -> Result<&mut Agent, LabError> {
+        let agent = match self.agents.remove(&at) {
+            Some(agent) => agent,
+            None => self.spawn_agent(network, at)?,
+        };
+        Ok(self.agents.entry(at).or_insert(agent))
     }
 
     /// Returns the address of a node's plain sender, a process that sends bytes over plain TCP. Starts this
@@ -331,8 +350,13 @@ impl LabCluster {
         }
     }
 
-    fn spawn_agent(&self, network: &Network, name: &'static str, at: LabNode) -> Result<Agent, LabError> {
-        let log = self.work.join(name).with_extension("log");
+    fn spawn_agent(&self, network: &Network, at: LabNode) -> Result<Agent, LabError> {
+        let name = match at {
+            LabNode::Coordinator => "loader".to_owned(),
+            LabNode::Client => "client".to_owned(),
+            LabNode::Helper(_) => format!("client-at-{at}"),
+        };
+        let log = self.work.join(&name).with_extension("log");
         let log_file = File::create(&log).map_err(LabError::file("create", &log))?;
         let mut command = network.command(at, &self.programs.lab);
         command.args(["agent", "--cluster"]).arg(&self.cluster);
@@ -359,18 +383,31 @@ impl Drop for LabCluster {
 
 impl Agent {
     fn ask(&mut self, order: &Instruction) -> Result<Answer, LabError> {
-        let failed = |reason: String| LabError::Agent { who: self.name.to_owned(), reason };
+        self.send(order)?;
+        self.receive()
+    }
+
+    fn send(&mut self, order: &Instruction) -> Result<(), LabError> {
         let line = serde_json::to_string(order).expect("plain data") + "\n";
         let sent = self.input.write_all(line.as_bytes()).and_then(|()| self.input.flush());
-        sent.map_err(|_| failed(format!("ended: {}", last_words(&self.log))))?;
+        sent.map_err(|_| self.failed(format!("ended: {}", last_words(&self.log))))
+    }
+
+    fn receive(&self) -> Result<Answer, LabError> {
         match self.answers.recv_timeout(ORDER_LIMIT) {
-            Ok(line) => match serde_json::from_str(&line).map_err(|error| failed(error.to_string()))? {
-                Answer::Failed { reason } => Err(failed(reason)),
+            Ok(line) => match serde_json::from_str(&line).map_err(|error| self.failed(error.to_string()))? {
+                Answer::Failed { reason } => Err(self.failed(reason)),
                 answer => Ok(answer),
             },
-            Err(RecvTimeoutError::Timeout) => Err(failed(format!("no answer after {ORDER_LIMIT:?}"))),
-            Err(RecvTimeoutError::Disconnected) => Err(failed(format!("ended: {}", last_words(&self.log)))),
+            Err(RecvTimeoutError::Timeout) => Err(self.failed(format!("no answer after {ORDER_LIMIT:?}"))),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(self.failed(format!("ended: {}", last_words(&self.log))))
+            }
         }
+    }
+
+    fn failed(&self, reason: String) -> LabError {
+        LabError::Agent { who: self.name.clone(), reason }
     }
 }
 

@@ -98,14 +98,15 @@ impl fmt::Display for Freshness {
 pub(crate) fn all() -> Vec<Page> {
     let strings = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
     let figures = figure::names().into_iter().map(|name| {
-        let paths = figure::simulated_paths(&name).unwrap_or_else(|| {
-            let mut paths = strings(&TRANSFERS);
-            if figure::has_policy(&name) {
-                paths.extend(strings(&COORDINATION));
-            }
-            paths.push(format!("lab/figures/{name}.toml"));
-            paths
-        });
+        let measured = || {
+            let more = match figure::own_paths(&name) {
+                Some(more) => strings(more),
+                None => vec![format!("lab/figures/{name}.toml")],
+            };
+            let coordination = strings(if figure::has_policy(&name) { &COORDINATION } else { &[] });
+            [strings(&TRANSFERS), coordination, more].concat()
+        };
+        let paths = figure::simulated_paths(&name).unwrap_or_else(measured);
         Page { command: format!("mend lab figure {name}"), name, paths }
     });
     let others = OTHERS.iter().map(|&(name, command, more)| Page {
@@ -203,9 +204,9 @@ fn claims_of(page: &str) -> Vec<[String; 3]> {
     let Some((_, rest)) = page.split_once(figure::CLAIMS) else { return Vec::new() };
     let table = rest.split("\n## ").next().unwrap_or_default();
     let cells = |line: &str| -> Option<[String; 3]> {
-        let cells: Vec<String> =
-            line.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
-        cells.try_into().ok()
+        let cells = line.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
+        // Further columns explain the difference; pages that were measured earlier do not have them.
+        cells.take(3).collect::<Vec<_>>().try_into().ok()
     };
     let rows = table.lines().filter(|line| line.starts_with('|')).skip(2);
     rows.filter_map(cells).filter(|[_, paper, _]| !paper.is_empty()).collect()
@@ -244,6 +245,20 @@ mod tests {
         );
         assert_eq!(commit_of("no commit"), None);
         assert_eq!(claims_of(PAGE), [["less", "9%", "8%"].map(str::to_owned)]);
+    }
+
+    #[test]
+    fn explanations_of_claims_are_not_part_of_the_index() {
+        let row = |what: &str, paper: &str| figure::ClaimRow {
+            what: what.to_owned(),
+            paper: paper.to_owned(),
+            here: "7.0%".to_owned(),
+            of: "time of conventional".to_owned(),
+            difference: "Unexplained.".to_owned(),
+        };
+        let table = figure::claims_table(vec![row("less", "9%"), row("ours", "")]);
+        assert!(table.contains("Unexplained."), "{table}");
+        assert_eq!(claims_of(&table), [["less", "9%", "7.0%"].map(str::to_owned)]);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use cluster::Cluster;
+use lab::figure::clients::{self, Extent};
+use lab::nodes::fastpr::{self, Clusters};
 use lab::{LabCluster, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
 
 /// The verbs of `mend` and `mend-lab` that the lab uses.
@@ -43,10 +45,12 @@ fn main() -> ExitCode {
         }
         Err(error) => panic!("{error}"),
     }
-    let tests: [Test; 3] = [
+    let tests: [Test; 5] = [
         ("what is up is known, and nothing is left", up_and_down),
         ("leftovers of a killed lab are found and removed", leftovers),
         ("a scenario is carried out and its bytes are right", scenario),
+        ("several clients read at the same time and their bytes are right", several_clients),
+        ("a failing node is emptied in rounds and its bytes are right", failing_node),
     ];
     let filter = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
@@ -155,4 +159,21 @@ fn scenario(names: &Names) {
         println!("{}", report.to_markdown());
         nothing_is_left(names);
     }
+}
+
+/// Every read is compared with the bytes that were stored.
+fn several_clients(names: &Names) {
+    let mut say = |line: &str| println!("  {line}");
+    let report = clients::run(names, &programs(), Extent::Small, 1, &mut say).unwrap();
+    assert_eq!(report.schemes(), ["conventional", "crr-r", "crr-r in rounds", "crr-s", "pipelined"]);
+    nothing_is_left(names);
+}
+
+/// Every chunk is compared on its new node.
+fn failing_node(names: &Names) {
+    let mut say = |line: &str| println!("  {line}");
+    let rows = fastpr::run(names, &programs(), Clusters::Small, 1, &mut say).unwrap();
+    assert_eq!(rows.len(), 4, "FastPR, migration only, reconstruction only, Mend's drain");
+    assert!(rows.iter().all(|row| row.per_chunk() > 0.0), "{rows:?}");
+    nothing_is_left(names);
 }

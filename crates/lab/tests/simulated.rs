@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use sim::recovery::Loss;
 
 /// The tolerated ratios of the lab's time to the simulator's. The lab may be slower by more than it may be faster,
-/// because its processes share the machine with each other: on machines with two processors, 1.01 to 1.09 was seen.
+/// because its processes share the machine with each other: on machines with two processors, 0.96 to 1.09 was seen.
 const RATIOS: RangeInclusive<f64> = 0.95..=1.12;
 /// The maximum number of attempts.
 const ATTEMPTS: u32 = 3;

@@ -5,8 +5,9 @@
 use std::time::Instant;
 
 use gf::Kernel;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::read_report;
 use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
 use crate::machine::Machine;
@@ -18,7 +19,7 @@ pub(super) const PAPER: &str = "PPR (EuroSys'16), figure 7f";
 pub(super) const TITLE: &str = "Computing time by chunk size";
 const REPETITIONS: usize = 9;
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Computed {
     helpers: usize,
     block_bytes: usize,
@@ -26,7 +27,7 @@ struct Computed {
     ppr_s: f64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct ComputeReport {
     machine: Machine,
     kernel: String,
@@ -44,10 +45,19 @@ pub(super) fn measure(folders: &Folders, say: Say<'_>) -> Result<(), LabError> {
     }
     let report = ComputeReport { machine: Machine::this(), kernel: kernel.name().to_owned(), rows };
     write_json(&folders.report(NAME), &report)?;
-    let table = folders.page(NAME, "md");
-    write_page(&table, &markdown(&report))?;
-    say(&format!("{}", table.display()));
-    chart(&report).draw(&folders.page(NAME, "svg"))
+    write(&report, folders)?;
+    say(&format!("{}", folders.page(NAME, "md").display()));
+    Ok(())
+}
+
+/// Rewrites the table and the drawing from the report.
+pub(super) fn redraw(folders: &Folders) -> Result<(), LabError> {
+    write(&read_report(folders, NAME)?, folders)
+}
+
+fn write(report: &ComputeReport, folders: &Folders) -> Result<(), LabError> {
+    write_page(&folders.page(NAME, "md"), &markdown(report))?;
+    chart(report).draw(&folders.page(NAME, "svg"))
 }
 
 fn compute(kernel: Kernel, helpers: usize, block_bytes: usize) -> Computed {

@@ -1,13 +1,16 @@
 //! Reproduces the papers' figures. A figure consists of a scenario to measure, the paper's claims, and how to
 //! compare the measurement with these claims.
 //!
-//! Each figure is a file in `lab/figures/`, compiled into the program so that it needs no other files. A
+//! Most figures are files in `lab/figures/`, compiled into the program so that it needs no other files. A
 //! measurement writes the report NAME.json to one folder. From the report, it generates NAME.md (tables) and
-//! NAME.svg in another folder. Some figures are simulated instead (`simulated`).
+//! NAME.svg in another folder. Some figures have programs of their own (`OWN`), and some are simulated instead
+//! (`simulated`).
 
+pub mod clients;
 mod cold;
 mod collective;
 mod compute;
+mod fastpr_lab;
 mod plot;
 mod reed_solomon;
 mod simulated;
@@ -17,12 +20,13 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
 use crate::lab_cluster::Programs;
 use crate::network::Names;
-use crate::report::{Report, Row};
+use crate::report::{Report, Row, markdown_table};
 use crate::run::Say;
 use crate::scenario::{Scenario, parse_toml};
 
@@ -61,6 +65,92 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/cold-disk.toml"),
     include_str!("../../../../lab/figures/data-tls.toml"),
 ];
+
+type OwnMeasurement = fn(&Names, &Programs, &Folders, Option<u32>, Say<'_>) -> Result<(), LabError>;
+
+/// A figure that has a program of its own instead of a scenario.
+struct OwnFigure {
+    name: &'static str,
+    paper: &'static str,
+    title: &'static str,
+    /// The paths on which the figure depends, in addition to those of all transfers of blocks.
+    paths: &'static [&'static str],
+    measure: OwnMeasurement,
+    redraw: fn(&Folders) -> Result<(), LabError>,
+}
+
+static OWN: [OwnFigure; 3] = [
+    OwnFigure {
+        name: clients::NAME,
+        paper: clients::PAPER,
+        title: clients::TITLE,
+        paths: &["crates/lab/src/figure/clients"],
+        measure: clients::measure,
+        redraw: clients::redraw,
+    },
+    OwnFigure {
+        name: fastpr_lab::NAME,
+        paper: fastpr_lab::PAPER,
+        title: fastpr_lab::TITLE,
+        paths: &[
+            "crates/recovery",
+            "crates/control",
+            "crates/coordinator",
+            "crates/sim/src/fastpr",
+            "crates/lab/src/agent",
+            "crates/lab/src/nodes/fastpr",
+        ],
+        measure: fastpr_lab::measure,
+        redraw: fastpr_lab::redraw,
+    },
+    OwnFigure {
+        name: compute::NAME,
+        paper: compute::PAPER,
+        title: compute::TITLE,
+        paths: &["crates/lab/src/figure/compute.rs"],
+        measure: |_, _, folders, _, say| compute::measure(folders, say),
+        redraw: compute::redraw,
+    },
+];
+
+/// A row of the table of claims on a figure's page.
+pub(crate) struct ClaimRow {
+    /// The claim in words.
+    pub(crate) what: String,
+    /// The paper's number, as printed; empty if the paper has none.
+    pub(crate) paper: String,
+    /// Our number.
+    pub(crate) here: String,
+    /// The quantity of which percentages are a part; empty for other numbers.
+    pub(crate) of: String,
+    /// Why our number differs from the paper's; empty if the paper has none.
+    pub(crate) difference: String,
+}
+
+/// Returns the heading and the table of claims.
+pub(crate) fn claims_table(rows: Vec<ClaimRow>) -> String {
+    let cells = |row: ClaimRow| vec![row.what, row.paper, row.here, row.of, row.difference];
+    let rows: Vec<Vec<String>> = rows.into_iter().map(cells).collect();
+    let columns = ["what", "paper", "here", "percent of", "the difference"];
+    format!("{CLAIMS}\n\n{}", markdown_table(&columns, &rows))
+}
+
+/// Returns a fraction as a percentage.
+pub(crate) fn percent(fraction: f64) -> String {
+    format!("{:.1}%", fraction * 100.0)
+}
+
+/// Returns the range of some fractions as percentages.
+pub(crate) fn percents(fractions: impl IntoIterator<Item = f64>) -> String {
+    let (low, high) = fractions
+        .into_iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    match (percent(low), percent(high)) {
+        _ if low > high => "not measured".to_owned(),
+        (low, high) if low == high => low,
+        (low, high) => format!("{low} to {high}"),
+    }
+}
 
 /// A figure measured on the network.
 #[derive(Debug, Deserialize)]
@@ -118,8 +208,11 @@ pub(crate) enum Quantity {
 pub(crate) struct Claim {
     /// The claim in words.
     pub(crate) text: String,
-    /// The paper's number, as printed.
+    /// The paper's number, as printed; empty if the paper has none.
     pub(crate) paper: String,
+    /// Why our number differs from the paper's, in a sentence; required if the paper has a number.
+    #[serde(default)]
+    pub(crate) difference: String,
     pub(crate) kind: Kind,
     /// The scheme that the claim is about.
     pub(crate) of: String,
@@ -135,6 +228,9 @@ pub(crate) struct Claim {
     /// The position on the x axis to compare with, if it differs from `at`.
     #[serde(default)]
     pub(crate) than_at: Option<String>,
+    /// For percentage points: the position on the x axis of conventional repair, whose value is 100%.
+    #[serde(default)]
+    pub(crate) base_at: Option<String>,
     /// Restricts the claim to this rate.
     #[serde(default)]
     pub(crate) rate: Option<String>,
@@ -149,10 +245,11 @@ pub(crate) struct Claim {
 pub(crate) enum Kind {
     /// By how many percent the value is below that of the other scheme.
     Less,
+    /// By how many percentage points of conventional repair (see `base_at`) the value is below that of the other
+    /// scheme.
+    Points,
     /// The value divided by that of the other scheme.
     Part,
-    /// By how many percent of the time of conventional repair the time is below that of the other scheme.
-    Points,
     /// The other scheme's time divided by that of this scheme.
     Times,
     /// By how many percent the time exceeds that of a direct send.
@@ -178,6 +275,16 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
+    /// The quantity in words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Network => "bytes sent",
+            Self::Disk => "bytes read",
+            Self::Cpu => "processor seconds",
+        }
+    }
+
     pub(crate) fn of(self, row: &Row) -> f64 {
         match self {
             Self::Time => row.time.median_s,
@@ -262,8 +369,19 @@ fn parse(text: &str) -> Figure {
 /// Returns the names of all figures, in order.
 pub(crate) fn names() -> Vec<String> {
     let measured = all().into_iter().map(|figure| figure.figure.name);
+    let own = OWN.iter().map(|figure| figure.name.to_owned());
     let simulated = simulated::all().map(|figure| figure.name.to_owned());
-    measured.chain([compute::NAME.to_owned()]).chain(simulated).collect()
+    measured.chain(own).chain(simulated).collect()
+}
+
+fn own(name: &str) -> Option<&'static OwnFigure> {
+    OWN.iter().find(|figure| figure.name == name)
+}
+
+/// Returns the paths on which a figure with a program of its own depends, in addition to those of all
+/// transfers; `None` for other figures.
+pub(crate) fn own_paths(name: &str) -> Option<&'static [&'static str]> {
+    own(name).map(|figure| figure.paths)
 }
 
 /// Returns the paths on which a simulated figure depends; `None` for a figure that is measured.
@@ -290,7 +408,7 @@ pub(crate) fn simulate(name: &str, folders: &Folders, say: Say<'_>) -> Result<bo
 pub(crate) fn list() -> String {
     let mut lines: Vec<_> =
         all().iter().map(|Figure { figure, .. }| line(&figure.name, &figure.paper, &figure.title)).collect();
-    lines.push(line(compute::NAME, compute::PAPER, compute::TITLE));
+    lines.extend(OWN.iter().map(|figure| line(figure.name, figure.paper, figure.title)));
     lines.extend(simulated::all().map(|figure| line(figure.name, figure.paper, figure.title)));
     lines.concat()
 }
@@ -311,8 +429,8 @@ pub fn measure(
     repetitions: Option<u32>,
     say: Say<'_>,
 ) -> Result<(), LabError> {
-    if name == compute::NAME {
-        return compute::measure(folders, say);
+    if let Some(own) = own(name) {
+        return (own.measure)(names, programs, folders, repetitions, say);
     }
     if simulate(name, folders, say)? {
         return Ok(());
@@ -333,15 +451,22 @@ pub fn measure(
 /// # Errors
 /// [`LabError`].
 pub fn redraw(name: &str, folders: &Folders) -> Result<(), LabError> {
+    if let Some(own) = own(name) {
+        return (own.redraw)(folders);
+    }
     if simulate(name, folders, &mut |_| ())? {
         return Ok(());
     }
     let figure = chosen(name)?;
-    let path = folders.report(&figure.figure.name);
-    let text = fs::read(&path).map_err(LabError::file("read", &path))?;
-    let report: Report = serde_json::from_slice(&text)
-        .map_err(|error| LabError::file("read", &path)(std::io::Error::other(error)))?;
+    let report: Report = read_report(folders, &figure.figure.name)?;
     write(&figure, &report, folders)
+}
+
+/// Reads the report of a figure.
+fn read_report<T: DeserializeOwned>(folders: &Folders, name: &str) -> Result<T, LabError> {
+    let path = folders.report(name);
+    let text = fs::read(&path).map_err(LabError::file("read", &path))?;
+    serde_json::from_slice(&text).map_err(|error| LabError::file("read", &path)(std::io::Error::other(error)))
 }
 
 fn chosen(name: &str) -> Result<Figure, LabError> {
@@ -394,6 +519,9 @@ mod tests {
             assert!(listed.contains(&format!("{} ", figure.name)), "{}", figure.name);
             let schemes: Vec<_> = scenario.ways().iter().map(ToString::to_string).collect();
             for claim in &figure.claim {
+                let is_explained = claim.difference.ends_with('.');
+                assert_eq!(is_explained, !claim.paper.is_empty(), "{}: {}", figure.name, claim.text);
+                assert!(claim.base_at.is_none() || claim.kind == Kind::Points, "{}", figure.name);
                 for scheme in std::iter::once(&claim.of).chain(&claim.than) {
                     assert!(schemes.contains(scheme), "{}: {scheme} is not measured", figure.name);
                 }

@@ -1,7 +1,10 @@
 //! The tables of a figure: the paper's numbers next to ours, and all measurements.
 
+use repair::Scheme;
+
 use super::{
-    About, Axis, CLAIMS, Claim, Kind, Quantity, block_of, cold, collective, reed_solomon, throughput,
+    About, Axis, Claim, ClaimRow, Kind, Measure, Quantity, block_of, claims_table, cold, collective,
+    reed_solomon, throughput,
 };
 use crate::report::{Report, Row, markdown_table};
 
@@ -13,9 +16,7 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
         text += &format!("**These figures are not reliable: {doubt}.**\n\n");
     }
     if !about.claim.is_empty() {
-        let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();
-        text += &format!("{CLAIMS}\n\n");
-        text += &markdown_table(&["what", "paper", "here"], &claims);
+        text += &claims_table(about.claim.iter().map(|claim| claim_row(about, claim, report)).collect());
     }
     if about.y == Quantity::OverReedSolomon {
         text += &reed_solomon::section(report);
@@ -48,8 +49,31 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     text
 }
 
-fn claim_cells(about: &About, claim: &Claim, report: &Report) -> Vec<String> {
-    vec![claim.text.clone(), claim.paper.clone(), ours(about, claim, report)]
+fn claim_row(about: &About, claim: &Claim, report: &Report) -> ClaimRow {
+    ClaimRow {
+        what: claim.text.clone(),
+        paper: claim.paper.clone(),
+        here: ours(about, claim, report),
+        of: percent_of(claim),
+        difference: claim.difference.clone(),
+    }
+}
+
+/// Returns the quantity of which a claim's percentage is a part; empty if the claim is not a percentage.
+fn percent_of(claim: &Claim) -> String {
+    let than = claim.than.as_deref().unwrap_or_default();
+    match claim.kind {
+        Kind::Less => {
+            let at = claim.than_at.as_ref().map_or(String::new(), |at| format!(" at {at}"));
+            format!("{} of {than}{at}", claim.measure.name())
+        }
+        Kind::Points => {
+            let at = claim.base_at.as_ref().map_or(String::new(), |at| format!(" at {at}"));
+            format!("{} of conventional{at}", claim.measure.name())
+        }
+        Kind::OverDirect => format!("{} of a direct send of one block", Measure::Time.name()),
+        Kind::Part | Kind::Times | Kind::Seconds | Kind::Throughput => String::new(),
+    }
 }
 
 /// Returns our number for a claim, or the range of our numbers if several rows match.
@@ -72,21 +96,15 @@ fn ours(about: &About, claim: &Claim, report: &Report) -> String {
 }
 
 fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64> {
-    let is_other = |other: &Row| match &claim.than_at {
-        Some(at) => about.x.of(other) == *at && (about.x == Axis::Code || other.case.code == row.case.code),
-        None => same_place(other, row),
-    };
-    let other = || {
-        let than = claim.than.as_ref()?;
-        report.rows.iter().find(|other| other.case.scheme == *than && is_other(other))
-    };
+    let other = || find(about, claim.than.as_ref()?, claim.than_at.as_deref(), row, report);
+    let of = |row: &Row| claim.measure.of(row);
     Some(match claim.kind {
-        Kind::Less => 1.0 - claim.measure.of(row) / claim.measure.of(other()?),
-        Kind::Part => claim.measure.of(row) / claim.measure.of(other()?),
+        Kind::Less => 1.0 - of(row) / of(other()?),
         Kind::Points => {
-            let whole = claim.measure.of(conventional(row, report)?);
-            (claim.measure.of(other()?) - claim.measure.of(row)) / whole
+            let base = find(about, Scheme::Conventional.name(), claim.base_at.as_deref(), row, report)?;
+            (of(other()?) - of(row)) / of(base)
         }
+        Kind::Part => of(row) / of(other()?),
         Kind::Times => other()?.time.median_s / row.time.median_s,
         Kind::OverDirect => row.time.ratio - 1.0,
         Kind::Seconds => row.time.median_s,
@@ -95,8 +113,18 @@ fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64
 }
 
 /// Returns the row of conventional repair with the same parameters.
-pub(super) fn conventional<'r>(row: &Row, report: &'r Report) -> Option<&'r Row> {
-    report.rows.iter().find(|other| other.case.scheme == "conventional" && same_place(other, row))
+pub(super) fn conventional<'a>(row: &Row, report: &'a Report) -> Option<&'a Row> {
+    let is_it = |other: &&Row| other.case.scheme == Scheme::Conventional.name() && same_place(other, row);
+    report.rows.iter().find(is_it)
+}
+
+/// Returns the row of another scheme: at another position on the x axis, or with the same parameters as `row`.
+fn find<'a>(about: &About, scheme: &str, at: Option<&str>, row: &Row, report: &'a Report) -> Option<&'a Row> {
+    let is_there = |other: &Row| match at {
+        Some(at) => about.x.of(other) == *at && (about.x == Axis::Code || other.case.code == row.case.code),
+        None => same_place(other, row),
+    };
+    report.rows.iter().find(|other| other.case.scheme == scheme && is_there(other))
 }
 
 /// Whether two rows have the same parameters, apart from the scheme.
@@ -180,4 +208,36 @@ fn name_of(about: &About, row: &Row, report: &Report) -> String {
     };
     [Axis::Rate, Axis::Code, Axis::Block, Axis::Slice, Axis::Edge, Axis::Loss].into_iter().for_each(&mut add);
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Figure, all};
+    use super::*;
+    use crate::machine::Machine;
+
+    fn row(code: &str, scheme: &str, median_s: f64) -> Row {
+        let mut row = Row::default();
+        (row.case.code, row.case.scheme) = (code.to_owned(), scheme.to_owned());
+        row.time.median_s = median_s;
+        row
+    }
+
+    #[test]
+    fn points_are_of_conventional_repair_and_percentages_of_the_other_scheme() {
+        let figure = all().into_iter().find(|figure| figure.figure.name == "ppr-9");
+        let Figure { figure, scenario } = figure.expect("the figure exists");
+        let rows = vec![
+            row("rs-16-12", "conventional", 10.0),
+            row("lrc-12-2-2", "conventional", 5.0),
+            row("lrc-12-2-2", "ppr in rounds", 2.59),
+        ];
+        let machine = Machine::this();
+        let report =
+            Report { scenario, machine, started_unix_ms: 0, checks: Vec::new(), constants: None, rows };
+        let claims: Vec<_> = figure.claim.iter().map(|claim| claim_row(&figure, claim, &report)).collect();
+        assert_eq!((&*claims[0].here, &*claims[0].of), ("24.1 points", "time of conventional at rs-16-12"));
+        assert_eq!((&*claims[1].here, &*claims[1].of), ("48.2%", "time of conventional at lrc-12-2-2"));
+        assert_eq!(&*claims[2].here, "50.0%");
+    }
 }

@@ -33,7 +33,7 @@ pub(super) struct NodesLab {
     pub(super) network: Network,
     pub(super) setup: Setup,
     /// The saved cluster folder, with all stripes stored.
-    kept: PathBuf,
+    pub(super) kept: PathBuf,
     /// Every data block of every stripe.
     pub(super) pieces: Vec<Piece>,
     mend: PathBuf,
@@ -79,10 +79,15 @@ impl NodesLab {
 
     /// Restores the cluster to its saved state and starts it.
     pub(super) fn fresh(&mut self) -> Result<(), LabError> {
+        self.fresh_from(&self.kept.clone())
+    }
+
+    /// Restores the cluster from a saved folder and starts it.
+    pub(super) fn fresh_from(&mut self, kept: &Path) -> Result<(), LabError> {
         self.fleet.stop();
         let cluster = self.fleet.cluster().to_owned();
         fs::remove_dir_all(&cluster).map_err(LabError::file("remove", &cluster))?;
-        copy(&self.kept, &cluster, false).map_err(LabError::file("copy", &cluster))?;
+        copy(kept, &cluster, false).map_err(LabError::file("copy", &cluster))?;
         self.fleet.start_again(&self.network)?;
         let all = usize::from(self.setup.helpers);
         self.await_up("all helpers as up", |up| up.len() == all)
@@ -114,7 +119,8 @@ impl NodesLab {
         Ok(named(&folder).map_err(LabError::file("read", folder))?.len())
     }
 
-    fn blocks_kept(&self, helper: &str) -> PathBuf {
+    /// The saved block folder of a helper.
+    pub(super) fn blocks_kept(&self, helper: &str) -> PathBuf {
         self.kept.join("helpers").join(helper).join(BLOCKS)
     }
 
@@ -163,7 +169,7 @@ impl NodesLab {
 }
 
 /// Returns the paths of the blocks below a folder, by name.
-fn named(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
+pub(super) fn named(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -182,7 +188,7 @@ fn named(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
 
 /// Copies a folder. Published files in block folders are hard-linked instead. `is_shared` is true if `from`
 /// is a block folder or inside one.
-fn copy(from: &Path, to: &Path, is_shared: bool) -> io::Result<()> {
+pub(super) fn copy(from: &Path, to: &Path, is_shared: bool) -> io::Result<()> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::metadata(from)?.permissions())?;
     for entry in fs::read_dir(from)? {

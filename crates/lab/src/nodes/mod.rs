@@ -6,6 +6,7 @@
 //! is restored before each measurement.
 
 mod cluster;
+pub mod fastpr;
 mod measure;
 mod page;
 

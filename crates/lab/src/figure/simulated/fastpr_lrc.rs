@@ -51,21 +51,28 @@ struct Way {
     fastpr: f64,
 }
 
+/// The quantity of which percentages of mixed rounds are a part.
+const INDEPENDENT: &str = "time of independent rounds";
+
 fn simulate() -> Results {
     let all: Vec<Measured> = CODES.iter().map(|&(code, shape)| measure(code, shape)).collect();
     let mut claims = Vec::new();
     for (family, prefix) in [("Azure-LRC", "lrc-"), ("Azure-LRC+1", "lrc1-")] {
         let of_family = || all.iter().filter(|measured| measured.code.starts_with(prefix));
-        let mut claim = |text: &str, here| claims.push(Claim::new(format!("{family}: {text}"), "", here));
+        let mut claim = |text: &str, here, of| {
+            claims.push(Claim::new(format!("{family}: {text}"), "", here).of(of));
+        };
         let more = |value: fn(&Way) -> f64| {
             percents(of_family().map(|at| value(&at.mixed) / value(&at.independent) - 1.0))
         };
         let below = |than: Value| percents(of_family().map(|at| 1.0 - at.independent.fastpr / than(at)));
-        claim("mixed rounds over independent ones, by equations 1 and 2", more(|way| way.least));
-        claim("the same, executed, reconstruction only", more(|way| way.reconstruction));
-        claim("the same, executed, FastPR", more(|way| way.fastpr));
-        claim("FastPR, less than migration only", below(|at| at.independent.migration));
-        claim("FastPR, less than reconstruction only", below(|at| at.independent.reconstruction));
+        claim("mixed rounds over independent ones, by equations 1 and 2", more(|way| way.least), INDEPENDENT);
+        claim("the same, executed, reconstruction only", more(|way| way.reconstruction), INDEPENDENT);
+        claim("the same, executed, FastPR", more(|way| way.fastpr), INDEPENDENT);
+        let than_migration = below(|at| at.independent.migration);
+        claim("FastPR, less than migration only", than_migration, "time of migration only");
+        let than_reconstruction = below(|at| at.independent.reconstruction);
+        claim("FastPR, less than reconstruction only", than_reconstruction, "time of reconstruction only");
     }
     let rows = all.iter().flat_map(|measured| {
         let Measured { code, local, global, independent, mixed, migration } = measured;

@@ -8,6 +8,7 @@ mod pipe_s;
 
 use std::fmt::Write;
 
+use super::{ClaimRow, claims_table, percent, percents};
 use crate::command::{Folders, write_page};
 use crate::error::LabError;
 use crate::figure::plot::Chart;
@@ -63,6 +64,10 @@ struct Claim {
     /// The paper's number, as printed; empty for a number of ours that the paper does not have.
     paper: &'static str,
     here: String,
+    /// The quantity of which a percentage is a part.
+    of: &'static str,
+    /// Why our number differs from the paper's; required if the paper has one.
+    difference: &'static str,
 }
 
 struct Table {
@@ -73,7 +78,29 @@ struct Table {
 
 impl Claim {
     fn new(text: impl Into<String>, paper: &'static str, here: impl Into<String>) -> Self {
-        Self { text: text.into(), paper, here: here.into() }
+        Self { text: text.into(), paper, here: here.into(), of: "", difference: "" }
+    }
+
+    /// Names the quantity of which the number is a percentage.
+    fn of(self, of: &'static str) -> Self {
+        Self { of, ..self }
+    }
+
+    /// Says why our number differs from the paper's.
+    fn because(self, difference: &'static str) -> Self {
+        Self { difference, ..self }
+    }
+
+    fn row(&self) -> ClaimRow {
+        let Self { text, paper, here, of, difference } = self;
+        assert_eq!(paper.is_empty(), difference.is_empty(), "the difference is explained: {text}");
+        ClaimRow {
+            what: text.clone(),
+            paper: (*paper).to_owned(),
+            here: here.clone(),
+            of: (*of).to_owned(),
+            difference: (*difference).to_owned(),
+        }
     }
 }
 
@@ -122,36 +149,14 @@ impl Simulated {
         };
         let mut text = format!(
             "# {paper}: {title}\n\n![{title}]({name}.svg)\n\n{note}\n\nSimulated by `mend lab figure \
-             {name}`{origin}\n\n{}\n\n{}\n\n",
+             {name}`{origin}\n\n{}\n\n{}",
             results.findings,
-            super::CLAIMS
+            claims_table(results.claims.iter().map(Claim::row).collect()),
         );
-        let claims: Vec<Vec<String>> = results
-            .claims
-            .iter()
-            .map(|claim| vec![claim.text.clone(), claim.paper.to_owned(), claim.here.clone()])
-            .collect();
-        text += &markdown_table(&["what", "paper", "here"], &claims);
         for Table { heading, columns, rows } in &results.tables {
             write!(text, "\n## {heading}\n\n{}", markdown_table(columns, rows)).expect("text takes all");
         }
         text
-    }
-}
-
-/// Returns a fraction as a percentage.
-fn percent(fraction: f64) -> String {
-    format!("{:.1}%", fraction * 100.0)
-}
-
-/// Returns the range of some fractions as percentages.
-fn percents(fractions: impl IntoIterator<Item = f64>) -> String {
-    let (low, high) = fractions
-        .into_iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
-    match (percent(low), percent(high)) {
-        (low, high) if low == high => low,
-        (low, high) => format!("{low} to {high}"),
     }
 }
 
@@ -177,7 +182,7 @@ mod tests {
     fn pages_state_their_commit_and_claims() {
         let results = Results {
             findings: "Found.".to_owned(),
-            claims: vec![Claim::new("less", "9%", percents([0.07, 0.08]))],
+            claims: vec![Claim::new("less", "9%", percents([0.07, 0.08])).of("time").because("Unexplained.")],
             tables: vec![Table { heading: "All", columns: vec!["a"], rows: vec![vec!["1".to_owned()]] }],
             y: "s",
             ticks: Vec::new(),
@@ -185,7 +190,12 @@ mod tests {
         };
         let machine = Machine { commit: "0123456789ab".to_owned(), ..Machine::this() };
         let page = ALL[0].1.page(&results, &machine);
-        for text in ["commit 0123456789ab.", "| less | 9%    | 7.0% to 8.0% |", "## All", "(fastpr-1.svg)"] {
+        for text in [
+            "commit 0123456789ab.",
+            "| less | 9%    | 7.0% to 8.0% | time       | Unexplained.   |",
+            "## All",
+            "(fastpr-1.svg)",
+        ] {
             assert!(page.contains(text), "{text} is not in {page}");
         }
         let timed = named("fastpr-6").unwrap().page(&results, &machine);
