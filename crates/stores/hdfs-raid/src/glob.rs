@@ -194,9 +194,8 @@ mod tests {
             ["**", rest @ ..] => (0..=path.len()).any(|skipped| slow(rest, &path[skipped..])),
             [first, rest @ ..] => {
                 let chars = |text: &str| text.chars().collect::<Vec<_>>();
-                path.split_first().is_some_and(|(name, below)| {
-                    slow_name(&chars(first), &chars(name)) && slow(rest, below)
-                })
+                path.split_first()
+                    .is_some_and(|(name, below)| slow_name(&chars(first), &chars(name)) && slow(rest, below))
             }
         }
     }

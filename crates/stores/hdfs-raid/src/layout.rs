@@ -61,7 +61,9 @@ pub enum LayoutError {
         expected: u64,
     },
     /// The block size cannot be divided into the code's sub-blocks.
-    #[error("blocks of {block_bytes} bytes cannot be divided into {sub_blocks} equal parts, as the code requires")]
+    #[error(
+        "blocks of {block_bytes} bytes cannot be divided into {sub_blocks} equal parts, as the code requires"
+    )]
     SubBlocks {
         /// The block size.
         block_bytes: u64,
@@ -130,7 +132,8 @@ impl Layout {
 
     /// Returns the position of a block of a file; `None` if the layout does not contain the block.
     pub fn place(&self, file: usize, block: usize) -> Option<Place> {
-        let at = self.members.binary_search_by_key(&(file, block), |member| (member.file, member.block)).ok()?;
+        let at =
+            self.members.binary_search_by_key(&(file, block), |member| (member.file, member.block)).ok()?;
         let index = BlockIndex((at % self.data_blocks) as u16);
         Some(Place { stripe: at / self.data_blocks, index })
     }

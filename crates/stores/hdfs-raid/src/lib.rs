@@ -11,7 +11,7 @@
 //! | [`ParityFile`] | path, length, block size and modification time of a parity file |
 //! | [`Policies`] | which files are encoded, how, and why others are not |
 //! | [`Cluster`] | on which DataNodes the blocks of a stripe stay, and the moves that get them there |
-//! | [`survey`] | the state of every file, and the next step for it |
+//! | [`survey()`] | the state of every file, and the next step for it |
 //!
 //! **Invariants:** pure (`clippy.toml`): no clock, socket or disk. A file that cannot be encoded has a
 //! [reason](Exclusion). A plan never removes the last replica of a block. `docs/decisions/0049` gives the

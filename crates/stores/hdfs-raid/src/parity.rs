@@ -124,7 +124,10 @@ mod tests {
         let parity = file("/raidrs/a/b", &[512; 4], 512);
         assert_eq!(expected.check(&parity), Ok(()));
         let modified = File { modified_ms: 7001, ..parity.clone() };
-        assert_eq!(expected.check(&modified), Err(StaleParity::Modified { source_ms: 7000, parity_ms: 7001 }));
+        assert_eq!(
+            expected.check(&modified),
+            Err(StaleParity::Modified { source_ms: 7000, parity_ms: 7001 })
+        );
         let short = file("/raidrs/a/b", &[512; 3], 512);
         assert_eq!(expected.check(&short), Err(StaleParity::Length { bytes: 1536, expected: 2048 }));
         let large = file("/raidrs/a/b", &[1024; 2], 1024);

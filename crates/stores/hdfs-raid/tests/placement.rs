@@ -131,8 +131,11 @@ fn case(copies: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
         let some = prop::sample::subsequence(all, copies.clone()).prop_shuffle();
         let some = some.prop_map(|nodes| nodes.into_iter().map(NodeIndex).collect::<Vec<_>>());
         let replicas = prop::collection::vec(some, 1..7);
-        (Just(racks), 1_usize..4, replicas)
-            .prop_map(|(racks, tolerated, replicas)| Case { racks, tolerated, replicas })
+        (Just(racks), 1_usize..4, replicas).prop_map(|(racks, tolerated, replicas)| Case {
+            racks,
+            tolerated,
+            replicas,
+        })
     })
 }
 
