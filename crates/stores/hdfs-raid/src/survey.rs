@@ -237,6 +237,9 @@ impl<'a> Surveyor<'a> {
             .filter(|file| belongs(file))
             .map(|file| excluded(&file.path, &[file], Exclusion::Small { bytes: file.bytes, least }));
         let mut units: Vec<Unit> = too_small.collect();
+        if members.is_empty() {
+            return units;
+        }
         units.push(match self.folder_source(path, &members, encoding) {
             Ok(source) => self.unit(source, encoding),
             Err(why) => {
