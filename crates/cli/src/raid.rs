@@ -17,7 +17,7 @@ use crate::format::{count, size, table};
 /// The number of paths that are printed for each state without `-v`.
 const EXAMPLES: usize = 10;
 
-/// What to do with replicated files of HDFS.
+/// A verb about replicated files of HDFS.
 #[derive(Debug, Subcommand)]
 pub enum RaidAction {
     /// Show which files policies would encode, which replicas stay or move, and the saving; changes nothing

@@ -1,4 +1,4 @@
-//! What the NameNode lists: files with their blocks, folders, and DataNodes.
+//! The NameNode's listing: files with their blocks, folders, and DataNodes.
 
 use std::cmp::Ordering;
 

@@ -12,6 +12,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSUtilClient;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
@@ -31,6 +32,7 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.hdfs.protocol.LocatedStripedBlock;
 import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
 import org.apache.hadoop.ipc.RPC;
+import org.apache.hadoop.ipc.RemoteException;
 
 /**
  * One answer of the NameNode, line by line. DataNodes are numbered in order of appearance; the numbers are
@@ -259,7 +261,7 @@ final class Survey {
       }
     }
     for (String folder : folders) {
-      HdfsFileStatus status = client.getFileInfo(decoded(folder));
+      HdfsFileStatus status = statusOf(decoded(folder));
       if (status == null) {
         lines.add("missing " + folder);
       } else {
@@ -271,6 +273,21 @@ final class Survey {
       }
     }
     tellSafeMode(); // Another NameNode may have taken over during the walk.
+  }
+
+  /** Returns the status of a file or folder; null if it, or a folder above it, does not exist. */
+  private HdfsFileStatus statusOf(String path) throws IOException {
+    try {
+      return client.getFileInfo(path);
+    } catch (RemoteException problem) {
+      // The parity of a folder is a file, and nothing can be below a file.
+      if (problem.unwrapRemoteException(ParentNotDirectoryException.class) instanceof ParentNotDirectoryException) {
+        return null;
+      }
+      throw problem;
+    } catch (FileNotFoundException | ParentNotDirectoryException gone) {
+      return null;
+    }
   }
 
   /** Lists a folder and reports its files. A folder that is deleted meanwhile is treated as empty. */
