@@ -69,8 +69,9 @@ impl ParityFile {
             let (source_ms, parity_ms) = (self.modified_ms, found.modified_ms);
             return Err(StaleParity::Modified { source_ms, parity_ms });
         }
-        if found.bytes != self.bytes {
-            return Err(StaleParity::Length { bytes: found.bytes, expected: self.bytes });
+        let listed: u64 = found.blocks.iter().map(|block| block.bytes).sum();
+        if found.bytes != self.bytes || listed != self.bytes {
+            return Err(StaleParity::Length { bytes: found.bytes.min(listed), expected: self.bytes });
         }
         // Blocks of another size would hold parts of several parity blocks.
         let odd = found.blocks.iter().find(|block| block.bytes != self.block_bytes);
@@ -130,6 +131,8 @@ mod tests {
         );
         let short = file("/raidrs/a/b", &[512; 3], 512);
         assert_eq!(expected.check(&short), Err(StaleParity::Length { bytes: 1536, expected: 2048 }));
+        let unlisted = File { blocks: parity.blocks[..3].to_vec(), ..parity.clone() };
+        assert_eq!(expected.check(&unlisted), Err(StaleParity::Length { bytes: 1536, expected: 2048 }));
         let large = file("/raidrs/a/b", &[1024; 2], 1024);
         assert_eq!(expected.check(&large), Err(StaleParity::BlockSize { block_bytes: 1024, expected: 512 }));
         let open = File { is_open: true, ..parity };

@@ -205,7 +205,7 @@ proptest! {
     #[test]
     fn each_file_has_one_state(
         files in prop::collection::vec(
-            ("/(large|small|raidrs|dir-raid)/[ab](/[ab])?", 0_u64..30, 1_u16..4, any::<bool>(), 0_usize..NODES),
+            ("/(large|small|raidrs/large|dir-raid/small)/[ab](/[ab])?", 0_u64..30, 1_u16..4, any::<bool>(), 0_usize..NODES),
             0..12,
         ),
     ) {
