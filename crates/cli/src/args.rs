@@ -21,6 +21,7 @@ use times::{seconds_or_time, time};
 
 use crate::format::size;
 use crate::network::BenchAction;
+use crate::raid::RaidAction;
 use crate::recoveries::CapsArgs;
 use crate::simulate::SimAction;
 use crate::watching::WatchArgs;
@@ -178,6 +179,9 @@ pub enum Verb {
     /// Back up the catalog, and recover from a lost or outdated one
     #[command(subcommand)]
     Catalog(CatalogAction),
+    /// Plan the encoding of replicated files in HDFS, in the layout of HDFS-RAID; changes nothing yet
+    #[command(subcommand)]
+    Raid(RaidAction),
     /// Simulate recovery time and durability of a cluster; needs no running cluster
     #[command(subcommand)]
     Sim(SimAction),

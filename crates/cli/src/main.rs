@@ -22,6 +22,7 @@ mod network;
 mod nodes;
 mod plans;
 mod progress;
+mod raid;
 mod recoveries;
 mod repairs;
 mod scrubs;

@@ -12,10 +12,11 @@ use crate::args::{AttachTo, CatalogAction, Cli, Format, HelperArgs, NodeAction, 
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
+use crate::raid::RaidAction;
 use crate::repairs::Detail;
 use crate::{
-    blocks, catalogs, cluster_folder, compare, daemons, files, history, network, nodes, plans, recoveries,
-    repairs, scrubs, simulate, status, watching,
+    blocks, catalogs, cluster_folder, compare, daemons, files, history, network, nodes, plans, raid,
+    recoveries, repairs, scrubs, simulate, status, watching,
 };
 
 /// How long to keep dialling an unreachable coordinator, which may be starting.
@@ -49,6 +50,7 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
         Verb::Renew(args) => cluster_folder::renew(&open(folder)?, &args),
         Verb::Catalog(CatalogAction::Restore { file }) => catalogs::restore(&open(folder)?, &file),
         Verb::Catalog(CatalogAction::Rebuild { wait }) => catalogs::rebuild(open(folder)?, wait).await,
+        Verb::Raid(RaidAction::Plan(args)) => raid::plan(&open(folder)?, &args, detail.stripes).await,
         Verb::Sim(action) => simulate::simulate(&action),
         Verb::Openapi => Ok(openapi()),
         Verb::Version => Ok(version()),
@@ -127,6 +129,7 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
             | Verb::Renew(_)
             | Verb::Catalog(_)
             | Verb::Lab(_)
+            | Verb::Raid(_)
             | Verb::Sim(_)
             | Verb::Openapi
             | Verb::Version => unreachable!("these do not ask the coordinator"),

@@ -64,8 +64,8 @@ pub(crate) fn datanode_answer(bytes: &[u8]) -> bool {
     replicas::datanode_answer(bytes)
 }
 
-/// Decodes a listing of a NameNode's block groups, line by line. Every accepted group must yield a stripe
-/// with all its blocks, or no stripe.
+/// Decodes an answer of a NameNode, line by line. Every accepted group must yield a stripe with all its blocks, or
+/// no stripe, and every replica of a block must be on a DataNode of the answer.
 pub(crate) fn namenode_answer(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut listing = hdfs::Listing::default();
@@ -78,6 +78,9 @@ pub(crate) fn namenode_answer(bytes: &[u8]) -> bool {
             assert_eq!(stripe.blocks.len(), stripe.code.blocks());
         }
     }
+    let raid = listing.into_raid();
+    let blocks = raid.files.iter().flat_map(|file| &file.blocks);
+    assert!(blocks.flat_map(|block| &block.replicas).all(|node| node.0 < raid.nodes.len()));
     true
 }
 

@@ -9,6 +9,7 @@ mod healing;
 mod mend;
 mod parity;
 mod placement;
+mod raid;
 mod reading;
 mod takeover;
 mod telling;
@@ -48,6 +49,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("files_that_exist_only_in_snapshots_are_repaired", telling::snapshots),
     ("datanodes_and_helpers_are_reported_separately", telling::servers),
     ("a_returning_corrupt_copy_is_replaced", telling::rotten_copies_that_come_back),
+    ("the_encoding_of_replicated_files_is_planned", raid::a_plan),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
     ("a_listing_without_files_reports_progress", telling::a_long_walk),
     ("a_file_being_written_is_not_damaged", telling::files_that_are_written),

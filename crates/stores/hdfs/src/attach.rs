@@ -93,7 +93,7 @@ pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result
 }
 
 /// The time of the last progress report of a listing.
-struct Said(Mutex<Instant>);
+pub(crate) struct Said(Mutex<Instant>);
 
 impl Default for Said {
     fn default() -> Self {
@@ -103,7 +103,7 @@ impl Default for Said {
 
 impl Said {
     /// Returns a callback that prints progress at intervals.
-    fn told(self) -> impl Fn(Progress) + Sync {
+    pub(crate) fn told(self) -> impl Fn(Progress) + Sync {
         move |Progress { folders, files }| {
             let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if said.elapsed() >= SAID_EVERY {

@@ -72,12 +72,13 @@ impl Kind for Hdfs {
     }
 }
 
-fn config(cluster: &Cluster) -> Result<HdfsConfig, KindError> {
+/// Reads the settings of `[store]`.
+pub(crate) fn config(cluster: &Cluster) -> Result<HdfsConfig, KindError> {
     Ok(cluster.store_settings()?.unwrap_or_default())
 }
 
 /// Converts the configuration into the settings for queries to a NameNode.
-fn settings(config: NameNodeConfig) -> NameNodeSettings {
+pub(crate) fn settings(config: NameNodeConfig) -> NameNodeSettings {
     NameNodeSettings {
         java: config.java,
         classpath: config.classpath,

@@ -14,6 +14,7 @@ mod config;
 mod kind;
 mod listing;
 mod namenode;
+mod raid;
 mod storage;
 
 #[cfg(feature = "fuzzing")]
@@ -28,4 +29,5 @@ pub use listing::{
     SeenFile, SeenPlace, Service, Snapshots, Standing,
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
+pub use raid::raid_listing;
 pub use storage::{AttachError, Attachment, POLICY, POLICY_WITHOUT_NAMENODE, open};

@@ -43,6 +43,8 @@ pub struct Listing {
     pub edits: Edits,
     /// The encoded paths of files that exist only in snapshots, by inode number.
     held: BTreeMap<u64, String>,
+    /// The files with all replicas of their blocks, if the query asked for them; without DataNodes.
+    pub(crate) raid: hdfs_raid::Listing,
 }
 
 /// What is needed to write blocks of a group.
@@ -364,6 +366,10 @@ impl Listing {
                 corrupt.extend(words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned));
             }
             "h" => self.terms.checksums = words.next()?.parse().ok(),
+            "D" => self.take_raid_folder(&mut words)?,
+            "F" => self.take_raid_file(&mut words)?,
+            "B" => self.take_raid_block(&mut words)?,
+            "S" => self.raid.snapshots.push(path(&mut words)?),
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),
@@ -506,7 +512,7 @@ pub(crate) fn name_hash(name: &str) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, name.as_bytes()) as u32
 }
 
-fn path(words: &mut SplitAsciiWhitespace<'_>) -> Option<String> {
+pub(crate) fn path(words: &mut SplitAsciiWhitespace<'_>) -> Option<String> {
     decoded(words.next()?)
 }
 
@@ -514,7 +520,7 @@ fn index_in_group(text: &str) -> Option<u8> {
     text.parse().ok().filter(|&index: &u8| u16::from(index) < MAX_BLOCKS_IN_GROUP)
 }
 
-fn number<T: FromStr>(words: &mut SplitAsciiWhitespace<'_>) -> Option<T> {
+pub(crate) fn number<T: FromStr>(words: &mut SplitAsciiWhitespace<'_>) -> Option<T> {
     words.next()?.parse().ok()
 }
 

@@ -175,6 +175,22 @@ impl NameNode {
         self.ask(&format!("walk {}", paths.join("\t")), SILENCE_LIMIT).await
     }
 
+    /// Lists all DataNodes, and all files below these folders with the replicas of their blocks, for
+    /// [`Listing::into_raid`]. Files that exist only in snapshots are left out. Calls `heard` with the progress.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn files(
+        &self,
+        folders: &[String],
+        heard: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Listing, AskError> {
+        let folders: Vec<String> = folders.iter().map(|folder| encoded(folder)).collect();
+        let question = format!("files {}", folders.join("\t"));
+        let told = |listing: &mut Listing| heard(listing.progress);
+        self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()
+    }
+
     /// Queries which of these folders do not exist.
     ///
     /// # Errors

@@ -27,6 +27,9 @@ final class Answers {
         case "list":
           survey.list(question.rest.split("\t"));
           break;
+        case "files":
+          survey.files(question.rest.split("\t"));
+          break;
         case "missing":
           survey.missing(question.rest.split("\t"));
           break;

@@ -12,6 +12,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSUtilClient;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
@@ -29,7 +30,9 @@ import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.hdfs.protocol.LocatedStripedBlock;
+import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
 import org.apache.hadoop.ipc.RPC;
+import org.apache.hadoop.ipc.RemoteException;
 
 /**
  * One answer of the NameNode, line by line. DataNodes are numbered in order of appearance; the numbers are
@@ -55,6 +58,12 @@ import org.apache.hadoop.ipc.RPC;
  *                               a complete group, whether its file is open or was closed recently,
  *                               and the holders of its blocks; corrupt: corrupt replicas are among them
  *   h TYPE/BYTES                the format of a group's checksums, such as crc32c/512
+ *   D PATH MODIFIED             a folder: its encoded path, and its modification time
+ *   F INODE PATH BYTES BLOCKSIZE REPLICATION MODIFIED replicated|encrypted|striped open|closed
+ *                               a file: its encoded path, lengths in bytes, and its modification time
+ *   B BLOCK STAMP BYTES NUMBER,…|-
+ *                               the next block of the last file F, and the DataNodes with intact replicas
+ *   S PATH                      a folder that has snapshots: its encoded path
  *   t INDEX TOKEN               a token for an internal block, in base64: a secret
  * </pre>
  */
@@ -237,6 +246,110 @@ final class Survey {
     Snapshots snapshots = new Snapshots(files, lines, this::tellProgress);
     snapshots.eachDeleted(folders, path -> walk(path, true));
     tellSafeMode(); // Another NameNode may have taken over during the walk.
+  }
+
+  /**
+   * Reports all DataNodes, all files below these folders with the replicas of their blocks, and the folders. Files
+   * that exist only in snapshots are left out.
+   */
+  void files(String[] folders) throws IOException {
+    nodes();
+    SnapshottableDirectoryStatus[] roots = files.getSnapshottableDirListing();
+    for (SnapshottableDirectoryStatus root : roots == null ? new SnapshottableDirectoryStatus[0] : roots) {
+      if (root.getSnapshotNumber() > 0) {
+        lines.add("S " + encoded(root.getFullPath().toUri().getPath()));
+      }
+    }
+    for (String folder : folders) {
+      HdfsFileStatus status = statusOf(decoded(folder));
+      if (status == null) {
+        lines.add("missing " + folder);
+      } else {
+        Deque<String> left = new ArrayDeque<>();
+        tellFileOrFolder(decoded(folder), status, left);
+        while (!left.isEmpty()) {
+          listFiles(left.pop(), left);
+        }
+      }
+    }
+    tellSafeMode(); // Another NameNode may have taken over during the walk.
+  }
+
+  /** Returns the status of a file or folder; null if it, or a folder above it, does not exist. */
+  private HdfsFileStatus statusOf(String path) throws IOException {
+    try {
+      return client.getFileInfo(path);
+    } catch (RemoteException problem) {
+      // The parity of a folder is a file, and nothing can be below a file.
+      if (problem.unwrapRemoteException(ParentNotDirectoryException.class) instanceof ParentNotDirectoryException) {
+        return null;
+      }
+      throw problem;
+    } catch (FileNotFoundException | ParentNotDirectoryException gone) {
+      return null;
+    }
+  }
+
+  /** Lists a folder and reports its files. A folder that is deleted meanwhile is treated as empty. */
+  private void listFiles(String folder, Deque<String> left) throws IOException {
+    byte[] after = HdfsFileStatus.EMPTY_NAME;
+    DirectoryListing listing;
+    foldersSeen++;
+    do {
+      try {
+        listing = client.listPaths(folder, after, true);
+      } catch (FileNotFoundException gone) {
+        return;
+      }
+      if (listing == null) {
+        return;
+      }
+      for (HdfsFileStatus status : listing.getPartialListing()) {
+        tellFileOrFolder(status.getFullName(folder), status, left);
+      }
+      filesSeen += listing.getPartialListing().length;
+      tellProgress();
+      after = listing.getLastName();
+    } while (listing.hasMore());
+  }
+
+  /** Reports a folder, and remembers to list it; or reports a file. */
+  private void tellFileOrFolder(String path, HdfsFileStatus status, Deque<String> left) throws IOException {
+    if (status.isDirectory()) {
+      lines.add("D " + encoded(path) + " " + status.getModificationTime());
+      left.push(path);
+      return;
+    }
+    if (status.isSymlink()) {
+      return;
+    }
+    LocatedBlocks blocks = status instanceof HdfsLocatedFileStatus
+        ? ((HdfsLocatedFileStatus) status).getLocatedBlocks()
+        : client.getLocatedBlocks(path, 0, Long.MAX_VALUE);
+    if (blocks != null) {
+      tellFile(path, status, blocks);
+    }
+  }
+
+  private void tellFile(String path, HdfsFileStatus status, LocatedBlocks blocks) {
+    boolean isStriped = status.getErasureCodingPolicy() != null;
+    String storing = isStriped ? "striped" : status.isEncrypted() ? "encrypted" : "replicated";
+    lines.add("F " + status.getFileId() + " " + encoded(path) + " " + status.getLen() + " "
+        + status.getBlockSize() + " " + status.getReplication() + " " + status.getModificationTime() + " "
+        + storing + " " + (blocks.isUnderConstruction() ? "open" : "closed"));
+    if (isStriped) {
+      return;
+    }
+    for (LocatedBlock block : blocks.getLocatedBlocks()) {
+      StringBuilder homes = new StringBuilder();
+      // If no intact replica is left, the NameNode lists the corrupt ones.
+      for (DatanodeInfo node : block.isCorrupt() ? new DatanodeInfo[0] : block.getLocations()) {
+        homes.append(homes.length() == 0 ? "" : ",").append(number(node));
+      }
+      ExtendedBlock id = block.getBlock();
+      lines.add("B " + id.getBlockId() + " " + id.getGenerationStamp() + " " + id.getNumBytes() + " "
+          + (homes.length() == 0 ? "-" : homes));
+    }
   }
 
   /** Reports which of these folders do not exist. */

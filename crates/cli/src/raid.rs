@@ -1,0 +1,290 @@
+//! Implements `mend raid`: plans the encoding of replicated files in the layout of HDFS-RAID.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use cluster::Cluster;
+use hdfs_raid::{Listing, NodeIndex, Policies, Seat, State, StripePlan, Survey, Total, Unit};
+use serde_json::{Value, json};
+
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::format::{count, size, table};
+
+/// The number of paths that are printed for each state without `-v`.
+const EXAMPLES: usize = 10;
+
+/// A verb about replicated files of HDFS.
+#[derive(Debug, Subcommand)]
+pub enum RaidAction {
+    /// Show which files policies would encode, which replicas stay or move, and the saving; changes nothing
+    #[command(after_help = "Example: mend raid plan /warehouse --policy raid.toml")]
+    Plan(RaidPlanArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RaidPlanArgs {
+    /// A folder or file of HDFS
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// A TOML file with the policies
+    #[arg(long, value_name = "FILE")]
+    pub policy: PathBuf,
+}
+
+/// Implements `mend raid plan`. `is_detailed` prints every path and stripe.
+pub async fn plan(cluster: &Cluster, args: &RaidPlanArgs, is_detailed: bool) -> Result<Answer, Failure> {
+    let policies = policies(&args.policy)?;
+    let listing = stores::raid_listing(cluster, &args.path, &policies).await?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let survey = hdfs_raid::survey(&listing, &policies, now.as_millis() as u64);
+    Ok(Answer::new(text(&survey, &listing, is_detailed), &facts(&survey, &listing)))
+}
+
+fn policies(path: &Path) -> Result<Policies, Failure> {
+    let failed = |why: String| {
+        Failure::new(format!("{}: {why}", path.display()))
+            .help("docs/guides/hdfs-raid.md has an example of a file with policies")
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    Policies::parse(&text).map_err(|error| failed(error.to_string()))
+}
+
+fn text(survey: &Survey, listing: &Listing, is_detailed: bool) -> String {
+    let totals = survey.totals();
+    let mut text = totals_text(&totals);
+    text += &saving_text(&totals);
+    let mut by_state: BTreeMap<&str, Vec<&Unit>> = BTreeMap::new();
+    for unit in survey.units.iter().filter(|unit| unit.state != State::Raided) {
+        by_state.entry(unit.state.name()).or_default().push(unit);
+    }
+    for (state, units) in by_state {
+        let shown = if is_detailed { units.len() } else { EXAMPLES.min(units.len()) };
+        let _ = write!(text, "\n{state}:\n{}", units_text(&units[..shown]));
+        if shown < units.len() {
+            let _ = writeln!(text, "… and {} more; -v lists all", units.len() - shown);
+        }
+        if is_detailed {
+            units.iter().for_each(|unit| text += &stripes_text(unit, listing));
+        }
+    }
+    text
+}
+
+fn totals_text(totals: &BTreeMap<&str, Total>) -> String {
+    let row = |(state, total): (&&str, &Total)| {
+        let sizes = [total.bytes, total.stored, total.target].map(size);
+        let [bytes, stored, target] = sizes;
+        [(*state).to_owned(), total.files.to_string(), bytes, stored, target]
+    };
+    table(["state", ">files", ">data", ">stored", ">encoded"], totals.iter().map(row))
+}
+
+fn saving_text(totals: &BTreeMap<&str, Total>) -> String {
+    match saving(totals) {
+        saved @ 0.. => format!("\nsaving: {}\n", size(saved.unsigned_abs())),
+        more => format!("\nadditional space for parity: {}\n", size(more.unsigned_abs())),
+    }
+}
+
+/// Returns the bytes that would be saved; negative if more would be stored.
+fn saving(totals: &BTreeMap<&str, Total>) -> i64 {
+    totals.values().map(|total| total.stored as i64 - total.target as i64).sum()
+}
+
+fn units_text(units: &[&Unit]) -> String {
+    let row = |unit: &&Unit| {
+        let moves: usize = unit.stripes.iter().map(StripePlan::moves).sum();
+        let encoding = [&unit.policy, &unit.codec].map(|name| name.clone().unwrap_or_default());
+        let [policy, codec] = encoding;
+        let stripes = if unit.stripes.is_empty() { String::new() } else { stripes_summary(unit, moves) };
+        let note = unit.state.reason().unwrap_or(stripes);
+        [unit.path.clone(), size(unit.stored), size(unit.target), policy, codec, note]
+    };
+    table(["path", ">stored", ">encoded", "policy", "codec", "note"], units.iter().map(row))
+}
+
+fn stripes_summary(unit: &Unit, moves: usize) -> String {
+    let is_unsafe = unit.stripes.iter().any(|stripe| !stripe.is_rack_safe);
+    let racks = if is_unsafe { "; too few racks to survive the loss of one" } else { "" };
+    let stripes = count(unit.stripes.len() as u64, "stripe");
+    format!("{stripes}, at least {}{racks}", count(moves as u64, "move"))
+}
+
+/// Returns a line for each stripe that has a plan, and for each of its blocks.
+fn stripes_text(unit: &Unit, listing: &Listing) -> String {
+    let mut text = String::new();
+    for stripe in &unit.stripes {
+        let _ = writeln!(text, "{} stripe {}:", unit.path, stripe.stripe);
+        for (at, seat) in stripe.arrangement.seats.iter().enumerate() {
+            let _ = writeln!(text, "  {} {}", block_name(unit, stripe, at), seat_text(*seat, listing));
+        }
+    }
+    text
+}
+
+fn block_name(unit: &Unit, stripe: &StripePlan, at: usize) -> String {
+    match stripe.members.get(at) {
+        Some(member) => format!("block {} of {}", member.block, unit.files[member.file]),
+        None => format!("parity block {}", at - stripe.members.len()),
+    }
+}
+
+fn address(listing: &Listing, node: NodeIndex) -> &str {
+    &listing.nodes[node.0].address
+}
+
+fn seat_text(seat: Seat, listing: &Listing) -> String {
+    match seat {
+        Seat::Kept(node) => format!("stays on {}", address(listing, node)),
+        Seat::Moved { from, to } => {
+            format!("moves from {} to {}", address(listing, from), address(listing, to))
+        }
+        Seat::New(node) => format!("is written to {}", address(listing, node)),
+    }
+}
+
+fn facts(survey: &Survey, listing: &Listing) -> Value {
+    let totals = survey.totals();
+    let total = |(state, total): (&&str, &Total)| {
+        let Total { files, bytes, stored, target } = total;
+        let sums = json!({ "files": files, "bytes": bytes, "stored_bytes": stored, "encoded_bytes": target });
+        ((*state).to_owned(), sums)
+    };
+    json!({
+        "saved_bytes": saving(&totals),
+        "totals": totals.iter().map(total).collect::<serde_json::Map<_, _>>(),
+        "units": survey.units.iter().map(|unit| unit_facts(unit, listing)).collect::<Vec<_>>(),
+    })
+}
+
+fn unit_facts(unit: &Unit, listing: &Listing) -> Value {
+    json!({
+        "path": unit.path,
+        "files": unit.files,
+        "policy": unit.policy,
+        "codec": unit.codec,
+        "state": unit.state.name(),
+        "reason": unit.state.reason(),
+        "bytes": unit.bytes,
+        "stored_bytes": unit.stored,
+        "encoded_bytes": unit.target,
+        "stripes": unit.stripes.iter().map(|stripe| stripe_facts(unit, stripe, listing)).collect::<Vec<_>>(),
+    })
+}
+
+fn stripe_facts(unit: &Unit, stripe: &StripePlan, listing: &Listing) -> Value {
+    let block = |(at, seat): (usize, &Seat)| {
+        let member = stripe.members.get(at);
+        let (place, node, from) = match *seat {
+            Seat::Kept(node) => ("stays", node, None),
+            Seat::Moved { from, to } => ("moves", to, Some(address(listing, from))),
+            Seat::New(node) => ("new", node, None),
+        };
+        json!({
+            "file": member.map(|member| &unit.files[member.file]),
+            "block": member.map(|member| member.block),
+            "place": place,
+            "datanode": address(listing, node),
+            "from": from,
+        })
+    };
+    json!({
+        "stripe": stripe.stripe,
+        "rack_safe": stripe.is_rack_safe,
+        "blocks": stripe.arrangement.seats.iter().enumerate().map(block).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hdfs_raid::{Block, File, Node, Storing};
+
+    use super::*;
+
+    const POLICIES: &str =
+        "[[policy]]\nname = \"all\"\npaths = [\"/data\"]\ncodec = \"xor\"\nmin_blocks = 1\n";
+
+    /// Returns a listing with a file of two blocks, which both have their replicas on the first three of `nodes`
+    /// DataNodes, and a file without a policy.
+    fn listing(nodes: usize) -> Listing {
+        let node = |at| Node { address: format!("10.0.0.{at}:9866"), rack: "/r".into(), is_usable: true };
+        let block =
+            |number| Block { number, stamp: 1, bytes: 1 << 20, replicas: [0, 1, 2].map(NodeIndex).to_vec() };
+        let file = |path: &str| File {
+            inode: 1,
+            path: path.to_owned(),
+            bytes: 2 << 20,
+            block_bytes: 1 << 20,
+            replication: 3,
+            modified_ms: 0,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks: (0..2).map(block).collect(),
+        };
+        let (nodes, files) = ((0..nodes).map(node).collect(), vec![file("/data/f"), file("/other")]);
+        Listing { nodes, files, ..Listing::default() }
+    }
+
+    fn surveyed(listing: &Listing) -> Survey {
+        hdfs_raid::survey(listing, &Policies::parse(POLICIES).expect("policies"), 1 << 40)
+    }
+
+    #[test]
+    fn the_plan_names_savings_places_and_reasons() {
+        let listing = listing(4);
+        let survey = surveyed(&listing);
+        let short = text(&survey, &listing, false);
+        for expected in [
+            "saving: 3 MiB",
+            "should-encode",
+            "1 stripe, at least 0 moves; too few racks",
+            "no policy covers it",
+        ] {
+            assert!(short.contains(expected), "{expected}: {short}");
+        }
+        assert!(!short.contains("stays on"));
+        let long = text(&survey, &listing, true);
+        for expected in [
+            "/data/f stripe 0:",
+            "block 0 of /data/f stays on 10.0.0.0:9866",
+            "block 1 of /data/f stays on 10.0.0.1:9866",
+            "parity block 0 is written to 10.0.0.3:9866",
+        ] {
+            assert!(long.contains(expected), "{expected}: {long}");
+        }
+    }
+
+    #[test]
+    fn the_plan_as_json() {
+        let listing = listing(4);
+        let facts = facts(&surveyed(&listing), &listing);
+        assert_eq!(facts["saved_bytes"], 3 << 20);
+        assert_eq!(facts["totals"]["should-encode"]["files"], 1);
+        let unit = &facts["units"][0];
+        assert_eq!((&unit["path"], &unit["state"]), (&json!("/data/f"), &json!("should-encode")));
+        let blocks = &unit["stripes"][0]["blocks"];
+        assert_eq!((&blocks[0]["place"], &blocks[2]["place"]), (&json!("stays"), &json!("new")));
+        assert_eq!((&blocks[2]["file"], &blocks[2]["datanode"]), (&Value::Null, &json!("10.0.0.3:9866")));
+        assert_eq!(facts["units"][1]["reason"], "no policy covers it");
+    }
+
+    #[test]
+    fn only_some_paths_are_listed_without_detail() {
+        let mut listing = listing(4);
+        let file = listing.files.pop().expect("a file");
+        listing.files = (0..12).map(|at| File { path: format!("/other/{at}"), ..file.clone() }).collect();
+        let survey = surveyed(&listing);
+        assert!(text(&survey, &listing, false).contains("… and 2 more; -v lists all"));
+        assert!(!text(&survey, &listing, true).contains("more;"));
+    }
+
+    #[test]
+    fn mistakes_in_policies_name_the_file() {
+        let error = policies(Path::new("/nowhere/raid.toml")).expect_err("no file");
+        assert!(error.message().starts_with("/nowhere/raid.toml: "), "{}", error.message());
+    }
+}

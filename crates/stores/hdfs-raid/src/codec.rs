@@ -1,0 +1,190 @@
+//! Codecs: a code, and the place of its parity files.
+
+use codes::{BlockIndex, Code, CodeSpec, RsFamily, SpecError};
+use serde::Deserialize;
+
+/// The most sets of lost blocks that are tried to find out how many losses a code tolerates.
+const MOST_TRIALS: u64 = 10_000;
+
+/// A code, the files over which its stripes run, and the folder of its parity files.
+///
+/// ```
+/// use hdfs_raid::Codec;
+///
+/// let codec = &Codec::hdfs_raid()[0];
+/// assert_eq!((codec.name.as_str(), codec.parity_root.as_str()), ("rs", "/raidrs"));
+/// assert_eq!(codec.code.to_string(), "rs-14-10-hdfs-raid");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Codec {
+    /// The name that policies use.
+    pub name: String,
+    /// The code. The bytes at one offset of all blocks of a stripe are encoded together.
+    pub code: CodeSpec,
+    /// The folder below which the parity files are.
+    pub parity_root: String,
+    /// The files over which a stripe runs.
+    #[serde(default)]
+    pub scope: Scope,
+}
+
+/// The files over which a stripe runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// Consecutive blocks of one file.
+    #[default]
+    File,
+    /// Consecutive blocks of all files of a folder.
+    Folder,
+}
+
+impl Codec {
+    /// Returns the codecs of HDFS-RAID: `rs`, `xor`, `dir-rs` and `dir-xor`, with its matrices and folders.
+    pub fn hdfs_raid() -> [Self; 4] {
+        let rs = CodeSpec::ReedSolomon { family: RsFamily::HdfsRaid, n: 14, k: 10 };
+        let xor = CodeSpec::Xor { k: 10 };
+        [
+            Self::new("rs", rs.clone(), "/raidrs", Scope::File),
+            Self::new("xor", xor.clone(), "/raid", Scope::File),
+            Self::new("dir-rs", rs, "/dir-raidrs", Scope::Folder),
+            Self::new("dir-xor", xor, "/dir-raid", Scope::Folder),
+        ]
+    }
+
+    /// Creates a codec.
+    pub fn new(name: &str, code: CodeSpec, parity_root: &str, scope: Scope) -> Self {
+        Self { name: name.to_owned(), code, parity_root: parity_root.to_owned(), scope }
+    }
+
+    /// Returns k, the number of data blocks in a full stripe.
+    pub fn data_blocks(&self) -> usize {
+        self.code.data_blocks()
+    }
+
+    /// Returns m, the number of parity blocks in each stripe.
+    pub fn parity_blocks(&self) -> usize {
+        self.code.blocks() - self.code.data_blocks()
+    }
+
+    /// Returns the number of blocks that a stripe may lose, whichever they are. For codes that are not MDS, the
+    /// number is found by trial, and may be lower than the true one if a trial would take long.
+    ///
+    /// # Errors
+    /// [`SpecError`] if there is no such code.
+    pub fn tolerates(&self) -> Result<usize, SpecError> {
+        let code = self.code.build()?;
+        Ok(match self.code {
+            CodeSpec::ReedSolomon { .. }
+            | CodeSpec::Xor { .. }
+            | CodeSpec::Hitchhiker { .. }
+            | CodeSpec::Clay { .. } => self.parity_blocks(),
+            _ => most_tolerated(code.as_ref()),
+        })
+    }
+}
+
+/// Returns the largest number of losses of which every set can be repaired.
+fn most_tolerated(code: &dyn Code) -> usize {
+    let (blocks, parities) = (code.blocks(), code.blocks() - code.data_blocks());
+    let is_tolerated = |losses: &usize| {
+        let is_repaired = |lost: &[usize]| {
+            let is_lost = |block: &BlockIndex| lost.contains(&usize::from(block.0));
+            let (lost, others): (Vec<_>, Vec<_>) = (0..blocks as u16).map(BlockIndex).partition(is_lost);
+            code.repair(&lost, &others).is_ok()
+        };
+        subsets(blocks, *losses) <= MOST_TRIALS && each_subset(blocks, *losses, is_repaired)
+    };
+    (1..=parities).take_while(is_tolerated).last().unwrap_or(0)
+}
+
+/// Returns the number of subsets of this size.
+fn subsets(of: usize, size: usize) -> u64 {
+    (0..size).fold(1_u64, |number, at| number.saturating_mul((of - at) as u64) / (at as u64 + 1))
+}
+
+/// Whether a predicate holds for every subset of this size.
+fn each_subset(of: usize, size: usize, holds: impl Fn(&[usize]) -> bool) -> bool {
+    let mut chosen: Vec<usize> = (0..size).collect();
+    loop {
+        if !holds(&chosen) {
+            return false;
+        }
+        // Advance the last position that has room, and place the following ones right behind it.
+        let Some(at) = (0..size).rev().find(|&at| chosen[at] < of - size + at) else { return true };
+        let first = chosen[at] + 1;
+        chosen.iter_mut().skip(at).zip(first..).for_each(|(position, next)| *position = next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gf::{mul, pow};
+
+    use super::*;
+
+    fn parity_rows(code: &CodeSpec) -> Vec<Vec<u8>> {
+        let code = code.build().expect("a code");
+        let recipe = code.encoding();
+        (0..recipe.outputs().len())
+            .map(|row| recipe.row(row).iter().map(|&(_, coefficient)| coefficient).collect())
+            .collect()
+    }
+
+    /// The rows were computed by another program: x^(4+j) modulo (x − 1)(x − 2)(x − 4)(x − 8), coefficient i.
+    #[test]
+    fn parity_rows_are_those_of_hdfs_raid() {
+        let [rs, xor, dir_rs, dir_xor] = Codec::hdfs_raid();
+        let rows: [[u8; 10]; 4] = [
+            [64, 231, 229, 158, 164, 178, 132, 140, 113, 34],
+            [120, 210, 191, 71, 219, 188, 203, 242, 179, 135],
+            [54, 87, 7, 140, 217, 213, 57, 129, 33, 82],
+            [15, 99, 92, 84, 167, 218, 119, 254, 226, 246],
+        ];
+        assert_eq!(parity_rows(&rs.code), rows.map(Vec::from));
+        assert_eq!(parity_rows(&xor.code), [vec![1_u8; 10]]);
+        assert_eq!((dir_rs.code, dir_xor.code), (rs.code, xor.code));
+        assert_eq!((dir_rs.scope, dir_rs.parity_root.as_str()), (Scope::Folder, "/dir-raidrs"));
+    }
+
+    #[test]
+    fn a_known_stripe_is_encoded() {
+        let code = Codec::hdfs_raid()[0].code.build().expect("a code");
+        let data: Vec<[u8; 1]> = (0..10).map(|block| [17 * block + 3]).collect();
+        let sources: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
+        let parity = code.encoding().apply(&sources).concat();
+        assert_eq!(parity, [109, 186, 156, 84]);
+        // The blocks are the coefficients of a polynomial, parity first, with the roots 1, 2, 4 and 8.
+        let word: Vec<u8> = parity.into_iter().chain(data.concat()).collect();
+        for root in [1, 2, 4, 8] {
+            let terms = word.iter().zip(0..).map(|(&coefficient, power)| mul(coefficient, pow(root, power)));
+            assert_eq!(terms.fold(0, |sum, term| sum ^ term), 0, "at {root}");
+        }
+    }
+
+    #[test]
+    fn tolerated_losses_of_codes() {
+        for (code, expected) in [
+            ("rs-14-10-hdfs-raid", 4),
+            ("xor-11-10", 1),
+            ("clay-14-10-13", 4),
+            ("lrc-12-2-2", 3),
+            ("lrc-4-2-1", 2),
+        ] {
+            let codec = Codec::new("c", code.parse().expect("a code"), "/p", Scope::File);
+            assert_eq!(codec.tolerates(), Ok(expected), "{code}");
+        }
+    }
+
+    #[test]
+    fn all_subsets_are_visited() {
+        let seen = std::cell::RefCell::new(Vec::new());
+        assert!(each_subset(4, 2, |subset| {
+            seen.borrow_mut().push(subset.to_vec());
+            true
+        }));
+        assert_eq!(seen.into_inner(), [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
+        assert_eq!([subsets(14, 4), subsets(4, 4), subsets(4, 0)], [1001, 1, 1]);
+    }
+}

@@ -1,0 +1,40 @@
+//! The layout of HDFS-RAID on HDFS 3, without I/O.
+//!
+//! HDFS-RAID encodes replicated files afterwards: the parity of a file is another file, whose path is the
+//! file's path below a *parity root*. This crate contains every decision that this layout needs, as functions
+//! of the NameNode's [`Listing`]:
+//!
+//! | module | decision |
+//! |---|---|
+//! | [`Codec`] | a code, its parity root, and whether stripes run over a file or over a folder |
+//! | [`Layout`] | the stripes of a file or folder |
+//! | [`ParityFile`] | path, length, block size and modification time of a parity file |
+//! | [`Policies`] | which files are encoded, how, and why others are not |
+//! | [`Cluster`] | on which DataNodes the blocks of a stripe stay, and the moves that get them there |
+//! | [`survey()`] | the state of every file, and the next step for it |
+//!
+//! **Invariants:** pure (`clippy.toml`): no clock, socket or disk. A file that cannot be encoded has a
+//! [reason](Exclusion). A plan never removes the last replica of a block. `docs/decisions/0049` gives the
+//! reasons for the layout.
+
+#![forbid(unsafe_code)]
+
+mod codec;
+mod glob;
+mod layout;
+mod listing;
+mod parity;
+mod placement;
+mod policy;
+mod state;
+mod survey;
+
+pub use codec::{Codec, Scope};
+pub use glob::{Glob, GlobError};
+pub use layout::{Layout, LayoutError, Member, Place};
+pub use listing::{Block, File, Folder, Listing, Node, NodeIndex, Storing, listing_order};
+pub use parity::{ParityFile, StaleParity, parity_path, source_of};
+pub use placement::{Arrangement, Cluster, Load, Move, Seat, Spread, TooFewNodes};
+pub use policy::{Exclusion, Policies, PolicyError, RaidPolicy};
+pub use state::{Damage, State};
+pub use survey::{StripePlan, Survey, Total, Unit, survey};

@@ -1,0 +1,148 @@
+//! Parity files: their names and metadata, and the test of whether they belong to their source.
+
+use crate::{Codec, File, Layout, Storing};
+
+/// The name and metadata of a parity file.
+///
+/// Only these link a parity file with its source: the path, equal modification times, and the length that
+/// follows from the source's. HDFS-RAID checks the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParityFile {
+    /// The path: the source's path below the parity root.
+    pub path: String,
+    /// The block size in bytes, which is also the length of each block.
+    pub block_bytes: u64,
+    /// The length in bytes.
+    pub bytes: u64,
+    /// The modification time of the source, in milliseconds since 1970.
+    pub modified_ms: u64,
+}
+
+/// Why a parity file does not belong to the present contents of its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StaleParity {
+    /// The modification times differ: the source was changed, or the encoding was interrupted.
+    #[error("the source was modified {source_ms} ms after 1970, its parity file {parity_ms} ms")]
+    Modified {
+        /// The source's modification time.
+        source_ms: u64,
+        /// The parity file's modification time.
+        parity_ms: u64,
+    },
+    /// The lengths do not match.
+    #[error("the parity file has {bytes} bytes instead of {expected}")]
+    Length {
+        /// The parity file's length.
+        bytes: u64,
+        /// The length that follows from the source.
+        expected: u64,
+    },
+    /// The blocks of the parity file are not those of the stripes.
+    #[error("the parity file has blocks of {block_bytes} bytes instead of {expected}")]
+    BlockSize {
+        /// The parity file's block size.
+        block_bytes: u64,
+        /// The block size of the stripes.
+        expected: u64,
+    },
+    /// The parity file is being written, or is not replicated.
+    #[error("the parity file is being written, or HDFS encrypts or erasure-codes it")]
+    Unusable,
+}
+
+impl ParityFile {
+    /// Returns the parity file of a file or folder with this path, modification time and layout.
+    pub fn expected(codec: &Codec, source: &str, modified_ms: u64, layout: &Layout) -> Self {
+        let (block_bytes, bytes) = (layout.block_bytes(), layout.parity_bytes());
+        Self { path: parity_path(&codec.parity_root, source), block_bytes, bytes, modified_ms }
+    }
+
+    /// Checks that a file at this path is valid parity of the source.
+    ///
+    /// # Errors
+    /// [`StaleParity`].
+    pub fn check(&self, found: &File) -> Result<(), StaleParity> {
+        if found.is_open || found.storing != Storing::Replicated {
+            return Err(StaleParity::Unusable);
+        }
+        if found.modified_ms != self.modified_ms {
+            let (source_ms, parity_ms) = (self.modified_ms, found.modified_ms);
+            return Err(StaleParity::Modified { source_ms, parity_ms });
+        }
+        let listed: u64 = found.blocks.iter().map(|block| block.bytes).sum();
+        if found.bytes != self.bytes || listed != self.bytes {
+            return Err(StaleParity::Length { bytes: found.bytes.min(listed), expected: self.bytes });
+        }
+        // Blocks of another size would hold parts of several parity blocks.
+        let odd = found.blocks.iter().find(|block| block.bytes != self.block_bytes);
+        match odd {
+            Some(block) => {
+                Err(StaleParity::BlockSize { block_bytes: block.bytes, expected: self.block_bytes })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the path of the parity file of a file or folder.
+pub fn parity_path(root: &str, source: &str) -> String {
+    format!("{}{source}", root.trim_end_matches('/'))
+}
+
+/// Returns the path of the file or folder to which a parity file belongs; `None` if the path is not below the
+/// parity root.
+pub fn source_of<'a>(root: &str, parity: &'a str) -> Option<&'a str> {
+    parity.strip_prefix(root.trim_end_matches('/')).filter(|source| source.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Block;
+
+    fn file(path: &str, blocks: &[u64], block_bytes: u64) -> File {
+        let block = |&bytes| Block { number: 1, stamp: 1, bytes, replicas: Vec::new() };
+        File {
+            inode: 1,
+            path: path.to_owned(),
+            bytes: blocks.iter().sum(),
+            block_bytes,
+            replication: 1,
+            modified_ms: 7000,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks: blocks.iter().map(block).collect(),
+        }
+    }
+
+    #[test]
+    fn parity_is_checked_as_hdfs_raid_does() {
+        let codec = &Codec::hdfs_raid()[0];
+        let source = file("/a/b", &[512, 512, 9], 512);
+        let layout = Layout::of_file(&source, codec).expect("full blocks");
+        let expected = ParityFile::expected(codec, &source.path, source.modified_ms, &layout);
+        assert_eq!((expected.path.as_str(), expected.bytes), ("/raidrs/a/b", 4 * 512));
+        let parity = file("/raidrs/a/b", &[512; 4], 512);
+        assert_eq!(expected.check(&parity), Ok(()));
+        let modified = File { modified_ms: 7001, ..parity.clone() };
+        assert_eq!(
+            expected.check(&modified),
+            Err(StaleParity::Modified { source_ms: 7000, parity_ms: 7001 })
+        );
+        let short = file("/raidrs/a/b", &[512; 3], 512);
+        assert_eq!(expected.check(&short), Err(StaleParity::Length { bytes: 1536, expected: 2048 }));
+        let unlisted = File { blocks: parity.blocks[..3].to_vec(), ..parity.clone() };
+        assert_eq!(expected.check(&unlisted), Err(StaleParity::Length { bytes: 1536, expected: 2048 }));
+        let large = file("/raidrs/a/b", &[1024; 2], 1024);
+        assert_eq!(expected.check(&large), Err(StaleParity::BlockSize { block_bytes: 1024, expected: 512 }));
+        let open = File { is_open: true, ..parity };
+        assert_eq!(expected.check(&open), Err(StaleParity::Unusable));
+    }
+
+    #[test]
+    fn paths_of_parity_files() {
+        assert_eq!(parity_path("/raid/", "/a"), "/raid/a");
+        assert_eq!(source_of("/raid", "/raid/a/b"), Some("/a/b"));
+        assert_eq!([source_of("/raid", "/raidrs/a"), source_of("/raid", "/raid")], [None, None]);
+    }
+}

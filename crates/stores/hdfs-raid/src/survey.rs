@@ -1,0 +1,459 @@
+//! The state of every file in a listing, and the plan for files that are not encoded yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use codes::{BlockIndex, Code};
+
+use crate::listing::parent;
+use crate::policy::{LEAST_BYTES_IN_FOLDER, check_file};
+use crate::{
+    Arrangement, Cluster, Codec, Damage, Exclusion, File, Layout, Listing, Load, Member, NodeIndex,
+    ParityFile, Policies, RaidPolicy, Scope, State, TooFewNodes, listing_order, parity_path,
+};
+
+/// The states of all files in a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// The files, and the folders whose files are encoded together.
+    pub units: Vec<Unit>,
+}
+
+/// A file, or a folder whose files are encoded together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// The path of the file or folder.
+    pub path: String,
+    /// The paths of the encoded files, in the order of their blocks.
+    pub files: Vec<String>,
+    /// The policy, if one covers the unit.
+    pub policy: Option<String>,
+    /// The codec of the parity, or the one that the policy requires.
+    pub codec: Option<String>,
+    /// The state.
+    pub state: State,
+    /// The length of all files in bytes.
+    pub bytes: u64,
+    /// Bytes of all replicas and of the present parity file.
+    pub stored: u64,
+    /// Bytes of all replicas and of the parity once the policy is fulfilled; `stored` if nothing is to be done.
+    pub target: u64,
+    /// The stripes to encode, or those that are misplaced.
+    pub stripes: Vec<StripePlan>,
+}
+
+/// The placement of a stripe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StripePlan {
+    /// The stripe's position in its unit.
+    pub stripe: usize,
+    /// The data blocks; `file` is a position in [`Unit::files`].
+    pub members: Vec<Member>,
+    /// For each block of the stripe, the DataNodes with a replica: data blocks, then parity blocks.
+    pub replicas: Vec<Vec<NodeIndex>>,
+    /// The seats of these blocks.
+    pub arrangement: Arrangement,
+    /// Whether the stripe will survive the loss of a rack.
+    pub is_rack_safe: bool,
+}
+
+/// The sums of all units in one state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// Number of files.
+    pub files: u64,
+    /// The length of all files in bytes.
+    pub bytes: u64,
+    /// Bytes of all replicas and parity files.
+    pub stored: u64,
+    /// Bytes of all replicas and parity files once the policies are fulfilled.
+    pub target: u64,
+}
+
+impl Survey {
+    /// Returns the sums per state, by the [names](State::name) of the states.
+    pub fn totals(&self) -> BTreeMap<&'static str, Total> {
+        let mut totals: BTreeMap<&'static str, Total> = BTreeMap::new();
+        for unit in &self.units {
+            let total = totals.entry(unit.state.name()).or_default();
+            total.files += unit.files.len() as u64;
+            total.bytes += unit.bytes;
+            total.stored += unit.stored;
+            total.target += unit.target;
+        }
+        totals
+    }
+}
+
+impl StripePlan {
+    /// Returns the number of blocks that have to move, whichever replicas HDFS removes.
+    pub fn moves(&self) -> usize {
+        self.arrangement.moves(&self.replicas).len()
+    }
+}
+
+/// Determines the state of every file in a listing at the time `now_ms` (in milliseconds since 1970), and plans
+/// the placement of the files to encode. The listing must contain the files below the parity roots; without
+/// them, encoded files look as if they were not.
+pub fn survey(listing: &Listing, policies: &Policies, now_ms: u64) -> Survey {
+    let mut surveyor = Surveyor::new(listing, policies, now_ms);
+    let mut units = Vec::new();
+    let mut folders = BTreeSet::new();
+    for file in &listing.files {
+        match surveyor.encoding_of(file) {
+            Ok((Scope::File, encoding)) => units.push(surveyor.file(file, encoding)),
+            Ok((Scope::Folder, encoding)) => drop(folders.insert((file.folder(), encoding.codec_name()))),
+            Err(why) => units.push(excluded(&file.path, &[file], why)),
+        }
+    }
+    for (folder, codec) in folders {
+        units.extend(surveyor.folder(folder, codec));
+    }
+    units.sort_by(|one, other| one.path.cmp(&other.path));
+    Survey { units }
+}
+
+/// How a unit is or will be encoded.
+#[derive(Clone, Copy)]
+struct Encoding<'a> {
+    codec: &'a Codec,
+    policy: Option<&'a RaidPolicy>,
+    /// The file at the path of the parity file.
+    parity: Option<&'a File>,
+}
+
+/// A file, or a folder with the files that are encoded together.
+struct Source<'a> {
+    path: &'a str,
+    modified_ms: u64,
+    files: Vec<&'a File>,
+    layout: Layout,
+}
+
+/// A code, and the number of losses that it tolerates.
+struct BuiltCode {
+    code: Arc<dyn Code>,
+    tolerated: usize,
+}
+
+struct Surveyor<'a> {
+    listing: &'a Listing,
+    policies: &'a Policies,
+    now_ms: u64,
+    by_path: BTreeMap<&'a str, &'a File>,
+    by_folder: BTreeMap<&'a str, Vec<&'a File>>,
+    /// The folders that contain folders.
+    parents: BTreeSet<&'a str>,
+    cluster: Cluster,
+    load: Load,
+    codes: BTreeMap<&'a str, BuiltCode>,
+}
+
+impl<'a> Encoding<'a> {
+    fn codec_name(&self) -> &'a str {
+        &self.codec.name
+    }
+}
+
+impl<'a> Surveyor<'a> {
+    fn new(listing: &'a Listing, policies: &'a Policies, now_ms: u64) -> Self {
+        let mut by_folder: BTreeMap<&str, Vec<&File>> = BTreeMap::new();
+        for file in &listing.files {
+            by_folder.entry(file.folder()).or_default().push(file);
+        }
+        let subfolders = listing.folders.iter().filter(|folder| folder.path != "/");
+        let built = |codec: &'a Codec| (codec.name.as_str(), BuiltCode::of(codec));
+        Self {
+            listing,
+            policies,
+            now_ms,
+            by_path: listing.files.iter().map(|file| (file.path.as_str(), file)).collect(),
+            by_folder,
+            parents: subfolders.map(|folder| parent(&folder.path)).collect(),
+            cluster: Cluster::new(&listing.nodes),
+            load: load_of(listing),
+            codes: policies.codecs().iter().map(built).collect(),
+        }
+    }
+
+    /// Returns how a file is encoded, or should be.
+    fn encoding_of(&self, file: &'a File) -> Result<(Scope, Encoding<'a>), Exclusion> {
+        if let Some(root) = self.policies.parity_root_of(&file.path) {
+            return Err(Exclusion::Parity(root.to_owned()));
+        }
+        check_file(self.listing, file)?;
+        let policy = self.policies.policy_of(file);
+        let present = self.policies.codecs().iter().filter_map(|codec| {
+            let source = match codec.scope {
+                Scope::File => file.path.as_str(),
+                Scope::Folder => file.folder(),
+            };
+            let parity = *self.by_path.get(parity_path(&codec.parity_root, source).as_str())?;
+            let of_codec = |policy: &&RaidPolicy| policy.codec == codec.name;
+            let policy = policy.as_ref().ok().copied().filter(of_codec);
+            Some((codec.scope, Encoding { codec, policy, parity: Some(parity) }))
+        });
+        // Parity by the policy's own codec comes first: other parity is left from an earlier policy.
+        let mut present: Vec<_> = present.collect();
+        present.sort_by_key(|(_, encoding)| encoding.policy.is_none());
+        if let Some(&encoding) = present.first() {
+            return Ok(encoding);
+        }
+        let policy = policy?;
+        let codec = self.policies.codec_of(policy);
+        Ok((codec.scope, Encoding { codec, policy: Some(policy), parity: None }))
+    }
+
+    fn file(&mut self, file: &'a File, encoding: Encoding<'a>) -> Unit {
+        match Layout::of_file(file, encoding.codec) {
+            Ok(layout) => {
+                let (path, modified_ms) = (file.path.as_str(), file.modified_ms);
+                self.unit(Source { path, modified_ms, files: vec![file], layout }, encoding)
+            }
+            Err(why) => excluded(&file.path, &[file], why.into()),
+        }
+    }
+
+    /// Returns the encoding of a file if its folder's files are encoded together with this codec.
+    fn folder_encoding(&self, file: &'a File, codec: &str) -> Result<Encoding<'a>, Exclusion> {
+        match self.encoding_of(file)? {
+            (Scope::Folder, encoding) if encoding.codec.name == codec => Ok(encoding),
+            (_, other) => Err(Exclusion::OtherCodec(other.codec.name.clone())),
+        }
+    }
+
+    /// Returns the states of a folder's files that are encoded together, and of those that are too small for it.
+    fn folder(&mut self, path: &'a str, codec: &str) -> Vec<Unit> {
+        let mut files = self.by_folder.get(path).cloned().unwrap_or_default();
+        files.sort_by(|one, other| listing_order(&one.path, &other.path));
+        let encoding = files.iter().copied().find_map(|file| self.folder_encoding(file, codec).ok());
+        let Some(encoding) = encoding else { return Vec::new() };
+        let least = encoding.policy.map_or(LEAST_BYTES_IN_FOLDER, |policy| policy.min_bytes(Scope::Folder));
+        let (members, small): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.bytes >= least);
+        // The other files of the folder have units of their own.
+        let belongs = |file: &'a File| self.folder_encoding(file, codec).is_ok();
+        let too_small = small
+            .into_iter()
+            .filter(|file| belongs(file))
+            .map(|file| excluded(&file.path, &[file], Exclusion::Small { bytes: file.bytes, least }));
+        let mut units: Vec<Unit> = too_small.collect();
+        if members.is_empty() {
+            return units;
+        }
+        units.push(match self.folder_source(path, &members, encoding) {
+            Ok(source) => self.unit(source, encoding),
+            Err(why) => {
+                let own: Vec<&File> = members.into_iter().filter(|file| belongs(file)).collect();
+                excluded(path, &own, why)
+            }
+        });
+        units
+    }
+
+    fn folder_source(
+        &self,
+        path: &'a str,
+        files: &[&'a File],
+        encoding: Encoding<'a>,
+    ) -> Result<Source<'a>, Exclusion> {
+        for &file in files {
+            let neighbour = |why| Exclusion::Neighbour { path: file.path.clone(), why: Box::new(why) };
+            self.folder_encoding(file, encoding.codec_name()).map_err(neighbour)?;
+        }
+        if self.parents.contains(path) {
+            return Err(Exclusion::Subfolders(path.to_owned()));
+        }
+        let folder = self.listing.folders.iter().find(|folder| folder.path == path);
+        let modified_ms = folder.ok_or_else(|| Exclusion::Unlisted(path.to_owned()))?.modified_ms;
+        let layout = Layout::of_folder(files, encoding.codec)?;
+        Ok(Source { path, modified_ms, files: files.to_vec(), layout })
+    }
+
+    fn unit(&mut self, source: Source<'a>, encoding: Encoding<'a>) -> Unit {
+        let (state, stripes) = self.state(&source, encoding);
+        let parity = encoding.parity.map_or(0, |parity| parity.bytes * u64::from(parity.replication));
+        let stored = replicated(&source.files, u16::MAX) + parity;
+        let target = match (&state, encoding.policy) {
+            (State::ShouldEncode | State::Stale(_) | State::NotLowered, Some(policy)) => {
+                target(&source, policy)
+            }
+            _ => stored,
+        };
+        Unit {
+            path: source.path.to_owned(),
+            files: source.files.iter().map(|file| file.path.clone()).collect(),
+            policy: encoding.policy.map(|policy| policy.name.clone()),
+            codec: Some(encoding.codec.name.clone()),
+            state,
+            bytes: source.files.iter().map(|file| file.bytes).sum(),
+            stored,
+            target,
+            stripes,
+        }
+    }
+
+    fn state(&mut self, source: &Source<'a>, encoding: Encoding<'a>) -> (State, Vec<StripePlan>) {
+        let Some(parity) = encoding.parity else {
+            return match self.plan(source, encoding) {
+                Ok(stripes) => (State::ShouldEncode, stripes),
+                Err(why) => (State::Excluded(why), Vec::new()),
+            };
+        };
+        let expected = ParityFile::expected(encoding.codec, source.path, source.modified_ms, &source.layout);
+        match expected.check(parity) {
+            Err(why) => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),
+            Ok(()) => self.encoded_state(source, encoding, parity),
+        }
+    }
+
+    /// Returns the state of a unit with valid parity, and the misplaced stripes.
+    fn encoded_state(
+        &mut self,
+        source: &Source<'a>,
+        encoding: Encoding<'a>,
+        parity: &File,
+    ) -> (State, Vec<StripePlan>) {
+        let stripes = encoded_stripes(source, parity);
+        let built = &self.codes[encoding.codec_name()];
+        let damage = damage(built.code.as_ref(), &stripes);
+        if damage != Damage::default() {
+            return (State::Damaged(damage), Vec::new());
+        }
+        let is_high =
+            |policy: &RaidPolicy| source.files.iter().any(|file| file.replication > policy.replication);
+        if encoding.policy.is_some_and(is_high) {
+            return (State::NotLowered, Vec::new());
+        }
+        let plans = self.arrange(encoding.codec_name(), stripes).unwrap_or_default();
+        let misplaced: Vec<StripePlan> =
+            plans.into_iter().filter(|plan| plan.arrangement.is_misplaced()).collect();
+        match misplaced.len() {
+            0 => (State::Raided, misplaced),
+            stripes => (State::Misplaced(stripes), misplaced),
+        }
+    }
+
+    /// Plans the encoding of a unit.
+    fn plan(&mut self, source: &Source<'a>, encoding: Encoding<'a>) -> Result<Vec<StripePlan>, Exclusion> {
+        let policy = encoding.policy.ok_or(Exclusion::NoPolicy)?;
+        self.check(source, policy, encoding.codec)?;
+        let parities = encoding.codec.parity_blocks();
+        let stripes = source.layout.stripes().map(|members| {
+            let mut replicas = data_replicas(source, members);
+            replicas.resize(members.len() + parities, Vec::new());
+            (members.to_vec(), replicas)
+        });
+        let stripes = stripes.collect();
+        Ok(self.arrange(encoding.codec_name(), stripes)?)
+    }
+
+    fn check(&self, source: &Source<'a>, policy: &RaidPolicy, codec: &Codec) -> Result<(), Exclusion> {
+        let newest = source.files.iter().map(|file| file.modified_ms).max();
+        let modified_ms = newest.map_or(source.modified_ms, |newest| newest.max(source.modified_ms));
+        policy.check(self.now_ms, modified_ms, source.layout.members().len() as u64)?;
+        let least = policy.min_bytes(codec.scope);
+        if let Some(file) = source.files.iter().find(|file| file.bytes < least) {
+            return Err(Exclusion::Small { bytes: file.bytes, least });
+        }
+        for file in &source.files {
+            if let Some(block) = file.missing_block() {
+                return Err(Exclusion::Lost { path: file.path.clone(), block });
+            }
+        }
+        let (before, after) = (replicated(&source.files, u16::MAX), target(source, policy));
+        let is_lowered = source.files.iter().any(|file| file.replication > policy.replication);
+        if is_lowered && after >= before { Err(Exclusion::NoSaving { before, after }) } else { Ok(()) }
+    }
+
+    /// Finds seats for the blocks of stripes.
+    fn arrange(&mut self, codec: &str, stripes: Vec<Stripe>) -> Result<Vec<StripePlan>, TooFewNodes> {
+        let tolerated = self.codes[codec].tolerated;
+        let mut plans = Vec::with_capacity(stripes.len());
+        for (stripe, (members, replicas)) in stripes.into_iter().enumerate() {
+            let spread = self.cluster.spread(replicas.len(), tolerated)?;
+            let arrangement = spread.arrange(&replicas, &mut self.load);
+            let is_rack_safe = spread.is_rack_safe();
+            plans.push(StripePlan { stripe, members, replicas, arrangement, is_rack_safe });
+        }
+        Ok(plans)
+    }
+}
+
+/// The data blocks of a stripe, and the DataNodes with replicas of each of its blocks.
+type Stripe = (Vec<Member>, Vec<Vec<NodeIndex>>);
+
+impl BuiltCode {
+    fn of(codec: &Codec) -> Self {
+        const CHECKED: &str = "the code was checked when it was parsed";
+        Self { code: codec.code.build().expect(CHECKED), tolerated: codec.tolerates().expect(CHECKED) }
+    }
+}
+
+fn load_of(listing: &Listing) -> Load {
+    let mut load = Load::new(listing.nodes.len());
+    let blocks = listing.files.iter().flat_map(|file| &file.blocks);
+    blocks.flat_map(|block| &block.replicas).for_each(|&node| load.add(node));
+    load
+}
+
+/// Returns the unit of files that are not encoded.
+fn excluded(path: &str, files: &[&File], why: Exclusion) -> Unit {
+    let stored = replicated(files, u16::MAX);
+    Unit {
+        path: path.to_owned(),
+        files: files.iter().map(|file| file.path.clone()).collect(),
+        policy: None,
+        codec: None,
+        state: State::Excluded(why),
+        bytes: files.iter().map(|file| file.bytes).sum(),
+        stored,
+        target: stored,
+        stripes: Vec::new(),
+    }
+}
+
+/// Returns the bytes of all replicas of files if the replication is at most this high.
+fn replicated(files: &[&File], at_most: u16) -> u64 {
+    files.iter().map(|file| file.bytes * u64::from(file.replication.min(at_most))).sum()
+}
+
+/// Returns the bytes of replicas and parity once a policy is fulfilled.
+fn target(source: &Source<'_>, policy: &RaidPolicy) -> u64 {
+    let parity = source.layout.parity_bytes() * u64::from(policy.parity_replication);
+    replicated(&source.files, policy.replication) + parity
+}
+
+fn data_replicas(source: &Source<'_>, members: &[Member]) -> Vec<Vec<NodeIndex>> {
+    members.iter().map(|member| source.files[member.file].blocks[member.block].replicas.clone()).collect()
+}
+
+/// Returns the stripes of a unit with valid parity.
+fn encoded_stripes(source: &Source<'_>, parity: &File) -> Vec<Stripe> {
+    let stripe = |(stripe, members): (usize, &[Member])| {
+        let parities = &parity.blocks[source.layout.parity_positions(stripe)];
+        let mut replicas = data_replicas(source, members);
+        replicas.extend(parities.iter().map(|block| block.replicas.clone()));
+        (members.to_vec(), replicas)
+    };
+    source.layout.stripes().enumerate().map(stripe).collect()
+}
+
+fn damage(code: &dyn Code, stripes: &[Stripe]) -> Damage {
+    let mut damage = Damage::default();
+    for (members, replicas) in stripes {
+        // Data blocks that a short stripe lacks are zeros, which are always available.
+        let absent = code.data_blocks() - members.len();
+        let index = |at: usize| BlockIndex((if at < members.len() { at } else { at + absent }) as u16);
+        let lost: Vec<BlockIndex> =
+            (0..replicas.len()).filter(|&at| replicas[at].is_empty()).map(index).collect();
+        if lost.is_empty() {
+            continue;
+        }
+        let others = (0..code.blocks() as u16).map(BlockIndex).filter(|block| !lost.contains(block));
+        match code.repair(&lost, &others.collect::<Vec<_>>()) {
+            Ok(_) => damage.repairable += 1,
+            Err(_) => damage.unrecoverable += 1,
+        }
+    }
+    damage
+}

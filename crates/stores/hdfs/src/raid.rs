@@ -1,0 +1,158 @@
+//! Lists replicated files with all their replicas, for the layout of HDFS-RAID.
+
+use std::str::SplitAsciiWhitespace;
+
+use attached::{Kind as _, KindError};
+use cluster::Cluster;
+use hdfs_raid::{Block, File, Folder, Node, NodeIndex, Policies, Storing, parity_path};
+
+use crate::attach::Said;
+use crate::kind::{config, settings};
+use crate::listing::{number, path};
+use crate::{AskError, DataNode, Hdfs, Listing, NameNode, Service};
+
+/// Lists a folder or file of the HDFS to which a cluster is attached, with its parity, all DataNodes and all
+/// folders with snapshots. Only HDFS's superuser sees all of these.
+///
+/// # Errors
+/// [`KindError`], also if the cluster is not attached to HDFS or the folder does not exist.
+pub async fn raid_listing(
+    cluster: &Cluster,
+    folder: &str,
+    policies: &Policies,
+) -> Result<hdfs_raid::Listing, KindError> {
+    let is_hdfs = cluster.config().store.as_ref().is_some_and(|store| store.kind == Hdfs.name());
+    let namenode = if is_hdfs { config(cluster)?.namenode } else { None };
+    let Some(namenode) = namenode else {
+        return Err(KindError::new("the cluster is not attached to an HDFS with a NameNode to query")
+            .help("attach to HDFS first: mend attach hdfs, see docs/guides/hdfs.md"));
+    };
+    if !folder.starts_with('/') {
+        return Err(KindError::new(format!("`{folder}` is not an absolute path")).help("begin it with /"));
+    }
+    let folders = with_parity(folder, policies);
+    let unreachable = |error: AskError| KindError::new(error).unreachable();
+    let namenode = NameNode::new(settings(namenode));
+    let listing = namenode.files(&folders, &Said::default().told()).await.map_err(unreachable)?;
+    match listing.missing.contains(&folders[0]) {
+        true => Err(KindError::new(format!("HDFS has no file or folder {folder}"))),
+        false => Ok(listing.into_raid()),
+    }
+}
+
+/// Returns the path, and the paths of its parity below all parity roots that are not within it.
+fn with_parity(path: &str, policies: &Policies) -> Vec<String> {
+    let path = path.trim_end_matches('/');
+    let is_beyond = |root: &str| root.strip_prefix(path).is_none_or(|rest| !rest.starts_with('/'));
+    let roots = policies.codecs().iter().map(|codec| codec.parity_root.as_str());
+    let parity = roots.filter(|root| is_beyond(root)).map(|root| parity_path(root, path));
+    let first = if path.is_empty() { "/" } else { path };
+    [first.to_owned()].into_iter().chain(parity).collect()
+}
+
+impl Listing {
+    pub(crate) fn take_raid_folder(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
+        self.raid.folders.push(Folder { path: path(words)?, modified_ms: number(words)? });
+        Some(())
+    }
+
+    pub(crate) fn take_raid_file(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
+        let (inode, path, bytes) = (number(words)?, path(words)?, number(words)?);
+        let (block_bytes, replication, modified_ms) = (number(words)?, number(words)?, number(words)?);
+        let storing = match words.next()? {
+            "replicated" => Storing::Replicated,
+            "encrypted" => Storing::Encrypted,
+            "striped" => Storing::Striped,
+            _ => return None,
+        };
+        let is_open = match words.next()? {
+            "open" => true,
+            "closed" => false,
+            _ => return None,
+        };
+        let blocks = Vec::new();
+        let file =
+            File { inode, path, bytes, block_bytes, replication, modified_ms, storing, is_open, blocks };
+        self.raid.files.push(file);
+        Some(())
+    }
+
+    pub(crate) fn take_raid_block(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
+        let (number, stamp, bytes) = (number(words)?, number(words)?, number(words)?);
+        let node = |text: &str| text.parse().ok().filter(|&node| node < self.nodes.len()).map(NodeIndex);
+        let replicas = match words.next()? {
+            "-" => Vec::new(),
+            nodes => nodes.split(',').map(node).collect::<Option<_>>()?,
+        };
+        self.raid.files.last_mut()?.blocks.push(Block { number, stamp, bytes, replicas });
+        Some(())
+    }
+
+    /// Returns the files with all replicas of their blocks, their folders, and all DataNodes.
+    pub fn into_raid(self) -> hdfs_raid::Listing {
+        hdfs_raid::Listing { nodes: self.nodes.into_iter().map(node).collect(), ..self.raid }
+    }
+}
+
+/// Returns a DataNode with its rack. Blocks can stay there only if HDFS expects them to.
+fn node(node: DataNode) -> Node {
+    let standing = node.standing.as_ref();
+    let is_usable = standing.is_some_and(|it| it.live && !it.is_silent && it.service == Service::Normal);
+    let rack = standing.map_or_else(String::new, |standing| standing.rack.clone());
+    Node { address: node.address, rack, is_usable }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(lines: &[&str]) -> Option<Listing> {
+        let mut listing = Listing::default();
+        lines.iter().all(|line| listing.take(line).is_ok()).then_some(listing)
+    }
+
+    #[test]
+    fn files_and_their_replicas_are_parsed() {
+        let listing = taken(&[
+            "n 0 uuid-a 10.0.0.1:9866",
+            "d 0 /rack1 live normal 12",
+            "n 1 uuid-b 10.0.0.2:9866",
+            "d 1 /rack2 live leaving 12",
+            "n 2 uuid-c 10.0.0.3:9866",
+            "S %2Fkept",
+            "D %2Fa+b 1700000000000",
+            "F 16390 %2Fa+b%2Ff 1500 1024 3 1700000000001 replicated closed",
+            "B 1073741825 1001 1024 0,1",
+            "B 1073741826 1002 476 -",
+            "F 16391 %2Fa+b%2Fg 7 1024 1 1700000000002 striped open",
+        ]);
+        let raid = listing.expect("lines of an answer").into_raid();
+        assert_eq!(raid.nodes.iter().map(|node| node.is_usable).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!((raid.nodes[1].rack.as_str(), raid.snapshots), ("/rack2", vec!["/kept".to_owned()]));
+        assert_eq!(raid.folders, [Folder { path: "/a b".to_owned(), modified_ms: 1_700_000_000_000 }]);
+        let [file, striped] = &raid.files[..] else { panic!("two files") };
+        assert_eq!((file.path.as_str(), file.bytes, file.replication), ("/a b/f", 1500, 3));
+        let replicas: Vec<_> = file.blocks.iter().map(|block| block.replicas.clone()).collect();
+        assert_eq!(replicas, [vec![NodeIndex(0), NodeIndex(1)], Vec::new()]);
+        assert_eq!((striped.storing, striped.is_open, striped.blocks.len()), (Storing::Striped, true, 0));
+    }
+
+    #[test]
+    fn other_lines_are_refused() {
+        let (node, file) = ("n 0 u a:1", "F 1 %2Ff 5 4 3 0 replicated closed");
+        assert!(taken(&[node, file, "B 1 1 4 0"]).is_some());
+        for line in ["B 1 1 4 1", "B 1 1 4", "B 1 1 4 x", "F 1 %2Ff 5 4 3 0 replicated", "D %2Fa", "S"] {
+            assert!(taken(&[node, file, line]).is_none(), "{line}");
+        }
+        assert!(taken(&[node, "B 1 1 4 0"]).is_none(), "a block without a file");
+    }
+
+    #[test]
+    fn parity_is_listed_once() {
+        let policies = "[[policy]]\nname = \"p\"\npaths = [\"/\"]\ncodec = \"rs\"";
+        let policies = Policies::parse(policies).expect("policies");
+        assert_eq!(with_parity("/", &policies), ["/"]);
+        let expected = ["/a", "/raidrs/a", "/raid/a", "/dir-raidrs/a", "/dir-raid/a"];
+        assert_eq!(with_parity("/a/", &policies), expected);
+    }
+}
