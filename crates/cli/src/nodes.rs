@@ -109,9 +109,9 @@ fn row(node: &NodeView) -> [String; 9] {
         or_dash(node.rack.clone()),
         node.blocks.to_string(),
         or_dash(node.free_bytes.map(size)),
-        or_dash(node.tasks.map(|tasks| tasks.to_string())),
-        or_dash(node.hot_blocks.map(|hot| (hot + node.very_hot_blocks.unwrap_or(0)).to_string())),
-        or_dash(node.user_bytes_per_s.map(disk_rate)),
+        or_dash(node.load.tasks.map(|tasks| tasks.to_string())),
+        or_dash(node.load.hot_blocks.map(|hot| (hot + node.load.very_hot_blocks.unwrap_or(0)).to_string())),
+        or_dash(node.load.user_bytes_per_s.map(disk_rate)),
     ]
 }
 

@@ -86,6 +86,13 @@ impl Queries {
         }
     }
 
+    /// The same for a query about a single block, because a cap delays its verification.
+    pub(crate) fn wait_for_block(&mut self, node: NodeId, number: u64, now: Duration) {
+        if matches!(self.subject(node, number), Some(Subject::Block { .. })) {
+            self.wait(node, number, now);
+        }
+    }
+
     /// Closes and returns the queries that have expired.
     pub(crate) fn expire(&mut self, now: Duration) -> Vec<(u64, Query)> {
         self.open.extract_if(.., |_, question| question.until <= now).collect()

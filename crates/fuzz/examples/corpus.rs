@@ -172,7 +172,9 @@ fn from_node() -> Vec<FromNode> {
         report(Report::BadBlock { block: block.clone(), problem: BlockProblem::Missing }),
         report(Report::SinkFailed { block: block.clone(), problem: SinkProblem::NoSpace }),
         report(Report::Refused { why: Refusal::Assignment { detail: "no pattern".into() } }),
-        report(Report::Refused { why: Refusal::End { block: block.clone(), end: Box::new(SinkEnd::Taken) } }),
+        report(Report::Refused {
+            why: Refusal::End { block: block.clone(), end: Box::new(SinkEnd::Taken { checked: false }) },
+        }),
         report(Report::Stopped { delivered }),
         report(Report::Sealed { digests: vec![(block.clone(), Some(digest(1)))], hand_over_ms: 600_000 }),
         report(Report::Fingerprinted {

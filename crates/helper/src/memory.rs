@@ -77,7 +77,6 @@ mod tests {
             outlets: vec![],
             outputs: vec![],
             sinks: vec![],
-            checked: false,
             stall_ms: 1500,
         }
     }

@@ -109,12 +109,12 @@ async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink, gate: &DiskGate) -> Result<D
             writer.read_back_behind(Arc::new(gate.clone()));
             Ok(Delivery::Published(writer))
         }
-        (delivery @ Delivery::Taken(_), SinkEnd::Taken) => Ok(delivery),
+        (delivery @ Delivery::Taken(_), SinkEnd::Taken { .. }) => Ok(delivery),
         (_, end) => {
             // The refusal omits the label and the permit, because a permit is a secret.
             let end = match end {
                 SinkEnd::Kept { .. } => SinkEnd::Kept { label: None, permit: None },
-                SinkEnd::Taken => SinkEnd::Taken,
+                SinkEnd::Taken { checked } => SinkEnd::Taken { checked: *checked },
             };
             Err(Report::Refused { why: Refusal::End { block: sink.id, end: Box::new(end) } })
         }

@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn new_blocks_are_examined_first_and_all_in_turn() {
         let (mut list, now) = (List::default(), Instant::now());
-        let mut due =
+        let due =
             |list: &mut List| -> Vec<BlockId> { list.due(2).into_iter().map(|(block, _)| block).collect() };
         (0..3).for_each(|number| list.touch(&block(number), false, now));
         assert_eq!(due(&mut list), [block(0), block(1)]);

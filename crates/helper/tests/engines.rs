@@ -158,7 +158,7 @@ impl Sources for Memory {
 impl Sinks for Memory {
     fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
         let (id, bytes, is_taken) =
-            (sink.id.clone(), vec![0; sink.bytes as usize], sink.end == SinkEnd::Taken);
+            (sink.id.clone(), vec![0; sink.bytes as usize], matches!(sink.end, SinkEnd::Taken { .. }));
         let growing = Box::new(Growing { id, bytes, is_taken, memory: self.clone() });
         Ok(if is_taken { Delivery::Taken(growing) } else { Delivery::Published(growing) })
     }

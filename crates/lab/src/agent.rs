@@ -182,7 +182,7 @@ impl Agent {
 
     async fn hot(&self) -> Result<Answer, AgentError> {
         let nodes = self.client.nodes().await?.into_iter();
-        let blocks = nodes.filter_map(|node| Some((node.name, node.hot_blocks?))).collect();
+        let blocks = nodes.filter_map(|node| Some((node.name, node.load.hot_blocks?))).collect();
         Ok(Answer::Hot { blocks })
     }
 

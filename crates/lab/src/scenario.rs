@@ -58,10 +58,6 @@ pub struct Scenario {
     /// turns.
     #[serde(default = "plain")]
     pub data_tls: Many<bool>,
-    /// Whether as many surviving blocks as a repair reads, those with the highest indices, are in memory when
-    /// a measurement begins, and reported by their helpers. If both values are listed, both take turns.
-    #[serde(default = "plain")]
-    pub cached: Many<bool>,
     /// The lost blocks.
     #[serde(flatten)]
     pub loss: Losses,
@@ -73,9 +69,6 @@ pub struct Scenario {
     /// that of the cheapest chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_chain: Option<Many<ByteSize>>,
-    /// A helper that becomes slow; allowed only in networks of uniform links.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub straggler: Option<Straggler>,
     /// How repairs onto nodes are requested.
     #[serde(flatten)]
     pub repairs: Repairs,
@@ -119,6 +112,13 @@ pub struct Effort {
     /// if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Bandwidth>,
+    /// Whether as many surviving blocks as a repair reads, those with the highest indices, are in memory when
+    /// a measurement begins, and reported by their helpers. If both values are listed, both take turns.
+    #[serde(default = "plain")]
+    pub cached: Many<bool>,
+    /// A helper that becomes slow; allowed only in networks of uniform links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<Straggler>,
     /// The number of repetitions.
     #[serde(default = "five")]
     pub repetitions: u32,
@@ -313,7 +313,7 @@ impl Scenario {
                 "told: a scenario with several rates cannot state them in mend.toml; use one rate".to_owned(),
             );
         }
-        if let Some(Straggler { after, .. }) = &self.straggler
+        if let Some(Straggler { after, .. }) = &self.effort.straggler
             && !(self.topology.is_even() && (0.0..1e3).contains(after))
         {
             return Some(
@@ -328,7 +328,8 @@ impl Scenario {
     /// Returns the reason why the keys about memory, disks and repairs do not fit the others; `None` if they
     /// do.
     fn unfit_memory(&self) -> Option<String> {
-        let (is_cached, is_limited) = (self.cached.iter().any(|&cached| cached), self.effort.disk.is_some());
+        let (is_cached, is_limited) =
+            (self.effort.cached.iter().any(|&cached| cached), self.effort.disk.is_some());
         if (is_cached || is_limited) && !self.effort.cold {
             return Some(
                 "cached and disk need cold = true; otherwise no block is read from a disk".to_owned(),
@@ -390,7 +391,8 @@ impl Scenario {
         let ways = self.schemes.iter().flat_map(|scheme| Variant::of(scheme.0, pacings()));
         let ways =
             ways.flat_map(|way| self.data_tls.iter().map(move |&encrypted| Variant { encrypted, ..way }));
-        let ways = ways.flat_map(|way| self.cached.iter().map(move |&cached| Variant { cached, ..way }));
+        let ways =
+            ways.flat_map(|way| self.effort.cached.iter().map(move |&cached| Variant { cached, ..way }));
         ways.collect()
     }
 

@@ -206,10 +206,14 @@ impl Scheduler {
     }
 
     /// Sets the user load of a node, in bytes that clients read from it per second. The policy m-PPR avoids
-    /// loaded nodes.
-    pub fn handle_user_load(&mut self, id: NodeId, bytes_per_s: u64) {
+    /// loaded nodes. `None` if the node does not report its use any more; then the heat of its blocks is forgotten as
+    /// well.
+    pub fn handle_user_load(&mut self, id: NodeId, bytes_per_s: Option<u64>) {
         let no = self.table.number(id);
-        self.table.get_mut(no).user_bytes = bytes_per_s;
+        self.table.get_mut(no).user_bytes = bytes_per_s.unwrap_or(0);
+        for &stripe in self.table.get(no).stripes.iter().filter(|_| bytes_per_s.is_none()) {
+            self.stripes.get_mut(stripe).cool(no);
+        }
     }
 
     /// Sets the heat of a node's copy of a block. The policy m-PPR prefers hot blocks and avoids very hot ones.
@@ -218,15 +222,6 @@ impl Scheduler {
         let no = self.table.number(id);
         if let Some(stripe) = self.stripes.find(stripe) {
             self.stripes.get_mut(stripe).set_heat(block, no, heat);
-        }
-    }
-
-    /// Forgets the user load of a node and the heat of its blocks, because it no longer reports them.
-    pub fn forget_use(&mut self, id: NodeId) {
-        let no = self.table.number(id);
-        self.table.get_mut(no).user_bytes = 0;
-        for &stripe in &self.table.get(no).stripes {
-            self.stripes.get_mut(stripe).cool(no);
         }
     }
 

@@ -42,10 +42,6 @@ pub struct Assignment {
     pub outputs: Vec<SubBlock>,
     /// The blocks that are delivered at this node.
     pub sinks: Vec<Sink>,
-    /// Whether the delivery counts only after a parity check, in which the node takes part. A requestor that cannot
-    /// compute fingerprints refuses the assignment.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub checked: bool,
     /// The node reports a stall if a slice that it waits for has not arrived for this long.
     pub stall_ms: u32,
 }
@@ -127,7 +123,12 @@ pub struct Sink {
 #[serde(tag = "end", rename_all = "kebab-case")]
 pub enum SinkEnd {
     /// The recipient, such as a client, takes the bytes as they come; nothing is sealed or committed.
-    Taken,
+    Taken {
+        /// Whether the delivery counts only after a parity check, for which the recipient computes a fingerprint.
+        /// A recipient that cannot refuses the assignment.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        checked: bool,
+    },
     /// The node's store keeps the block: it is sealed, checked and then committed.
     Kept {
         /// The label to write with the block, if the store keeps labels.
@@ -147,7 +148,7 @@ impl Sink {
     pub fn label(&self) -> Option<&StripeLabel> {
         match &self.end {
             SinkEnd::Kept { label, .. } => label.as_deref(),
-            SinkEnd::Taken => None,
+            SinkEnd::Taken { .. } => None,
         }
     }
 
@@ -155,7 +156,7 @@ impl Sink {
     pub fn permit(&self) -> Option<&Permit> {
         match &self.end {
             SinkEnd::Kept { permit, .. } => permit.as_ref(),
-            SinkEnd::Taken => None,
+            SinkEnd::Taken { .. } => None,
         }
     }
 }

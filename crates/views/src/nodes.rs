@@ -30,17 +30,9 @@ pub struct NodeView {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Free space for blocks in bytes, if the helper is up.
     pub free_bytes: Option<u64>,
-    /// Number of tasks that the helper is working on, if the helper is up.
-    pub tasks: Option<u32>,
-    /// Bytes per second that clients read from the helper, if the helper is up.
-    #[serde(default)]
-    pub user_bytes_per_s: Option<u64>,
-    /// Number of blocks in the helper's memory that clients do not read often, if the helper is up.
-    #[serde(default)]
-    pub hot_blocks: Option<u64>,
-    /// Number of blocks that clients read often, if the helper is up.
-    #[serde(default)]
-    pub very_hot_blocks: Option<u64>,
+    /// The load of the helper.
+    #[serde(flatten)]
+    pub load: LoadView,
     /// Number of blocks that the catalog places on the node.
     pub blocks: u64,
     /// Number of blocks on the node that the catalog does not place there.
@@ -51,6 +43,22 @@ pub struct NodeView {
     pub to_remove: u64,
     /// End of the maintenance in milliseconds since 1970; absent if the node is not in maintenance.
     pub maintenance_until_unix_ms: Option<u64>,
+}
+
+/// The load of a helper; absent values if the helper is down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LoadView {
+    /// Number of tasks that the helper is working on.
+    pub tasks: Option<u32>,
+    /// Bytes per second that clients read from the helper.
+    #[serde(default)]
+    pub user_bytes_per_s: Option<u64>,
+    /// Number of blocks in the helper's memory that clients do not read often.
+    #[serde(default)]
+    pub hot_blocks: Option<u64>,
+    /// Number of blocks that clients read often.
+    #[serde(default)]
+    pub very_hot_blocks: Option<u64>,
 }
 
 /// A helper that is being drained and receives no blocks.

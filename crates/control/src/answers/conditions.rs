@@ -14,6 +14,7 @@ use crate::durations::in_words;
 use crate::error::{RequestError, list};
 use crate::facts::unheard;
 use crate::history::FLAPPING_MS;
+use crate::nodes::Nodes;
 use crate::stripes::contradictions;
 
 /// A repair without progress for this long has stalled.
@@ -143,15 +144,6 @@ impl<'a> Answers<'a> {
         !self.facts.nodes.settled || self.facts.stripes.news.unlisted().is_some()
     }
 
-    /// Returns the helpers that have not listed all of their blocks, with the reasons.
-    pub(crate) fn incomplete_helpers(self) -> Vec<(String, String)> {
-        let nodes = &self.facts.nodes;
-        let why = |node: NodeId| Some((nodes.name(node), nodes.registry.incomplete(node)?.to_owned()));
-        let mut helpers: Vec<(String, String)> = nodes.live_helpers().filter_map(why).collect();
-        helpers.sort_by(|a, b| views::natural(&a.0, &b.0));
-        helpers
-    }
-
     /// Determines the present conditions that are certain.
     pub(crate) fn findings(self) -> Result<Vec<Finding>, RequestError> {
         let census = self.census()?;
@@ -246,12 +238,20 @@ fn stripe_findings(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> 
     found
 }
 
+/// Returns the helpers that have not listed all of their blocks, with the reasons.
+pub(crate) fn incomplete_helpers(nodes: &Nodes) -> Vec<(String, String)> {
+    let why = |node: NodeId| Some((nodes.name(node), nodes.registry.session(node)?.incomplete.clone()?));
+    let mut helpers: Vec<(String, String)> = nodes.live_helpers().filter_map(why).collect();
+    helpers.sort_by(|a, b| views::natural(&a.0, &b.0));
+    helpers
+}
+
 /// Finds helpers whose blocks are not all known: they have not registered since the catalog was replaced, or
 /// could not list all of their blocks.
 fn incomplete_finding(answers: Answers<'_>) -> Option<Finding> {
     let mut names = unheard::names(answers.facts);
     let mut texts: Vec<String> = unheard::text(answers.facts).into_iter().collect();
-    let partial = answers.incomplete_helpers();
+    let partial = incomplete_helpers(answers.facts.nodes);
     let partial_names: Vec<String> = partial.iter().map(|(name, _)| name.clone()).collect();
     if !partial.is_empty() {
         texts.push(format!("the state of some blocks is unknown on {}", list(&partial_names)));

@@ -245,7 +245,7 @@ fn open_repairs(answers: Answers<'_>) -> RepairMetrics {
 
 fn helper(facts: Facts<'_>, node: NodeId) -> HelperMetrics {
     let (nodes, picture) = (facts.nodes, &facts.stripes.picture);
-    let (up, usage) = (nodes.is_connected(node), nodes.registry.usage(node));
+    let (up, usage) = (nodes.is_connected(node), nodes.registry.session(node).map(|session| &session.usage));
     HelperMetrics {
         name: nodes.name(node),
         up,

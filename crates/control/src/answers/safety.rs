@@ -8,6 +8,7 @@ use store_api::OtherData;
 use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
 use crate::answers::Answers;
+use crate::answers::conditions::incomplete_helpers;
 use crate::commands::answer;
 use crate::counts::count;
 use crate::effect::Reply;
@@ -238,7 +239,8 @@ impl<'a> Answers<'a> {
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);
         let unjudged = self.facts.stripes.unjudged.count_on((self.facts.nodes, self.facts.base), &nodes);
-        let incomplete: Vec<String> = self.incomplete_helpers().into_iter().map(|(name, _)| name).collect();
+        let incomplete: Vec<String> =
+            incomplete_helpers(self.facts.nodes).into_iter().map(|(name, _)| name).collect();
         let is_known = unjudged == 0 && view.unreadable_now == 0 && incomplete.is_empty();
         view.safe = view.unreadable == 0 && view.contradictory == 0 && is_known && is_left;
         let doubt = contradictions::words(view.contradictory, view.stripes);

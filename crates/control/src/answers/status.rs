@@ -6,7 +6,7 @@ use codes::CodeSpec;
 use repair::{Heat, NodeId};
 use views::{
     CatalogState, Census, Condition, ConditionCode, Damage, FileLayout, FileStripe, FileTotals, HelperStates,
-    HelperUse, NodeView, Redundancy, Status, StoreState, Work,
+    HelperUse, LoadView, NodeView, Redundancy, Status, StoreState, Work,
 };
 
 use crate::answers::{Answers, conditions};
@@ -14,6 +14,7 @@ use crate::counts::count;
 use crate::error::{FileError, RequestError};
 use crate::facts::{Facts, Standing};
 use crate::jobs::puts::file_view;
+use crate::nodes::Nodes;
 use crate::nodes::sorted;
 use crate::stripes::layout;
 use crate::stripes::picture::{Slot, Survives};
@@ -55,7 +56,7 @@ impl<'a> Answers<'a> {
                 gone,
                 full: self.full_nodes(),
                 leaving: self.leaving_views(),
-                in_use: self.helpers_in_use(),
+                in_use: helpers_in_use(self.facts.nodes),
             },
             work: Work {
                 jobs: self.jobs.job_views(),
@@ -112,22 +113,6 @@ impl<'a> Answers<'a> {
         Ok(tally.census())
     }
 
-    /// Returns the helpers from which clients read, or which have blocks in memory.
-    fn helpers_in_use(self) -> Vec<HelperUse> {
-        let nodes = self.facts.nodes;
-        let use_of = |node: NodeId| {
-            let usage = nodes.registry.usage(node)?;
-            let [hot_blocks, very_hot_blocks] = [Heat::Hot, Heat::VeryHot].map(|heat| usage.blocks(heat));
-            let user_bytes_per_s = usage.user_bytes_per_s;
-            let is_used = (hot_blocks, very_hot_blocks, user_bytes_per_s) != (0, 0, 0);
-            let node = nodes.name(node);
-            is_used.then_some(HelperUse { node, hot_blocks, very_hot_blocks, user_bytes_per_s })
-        };
-        let mut used: Vec<HelperUse> = nodes.live_helpers().filter_map(use_of).collect();
-        used.sort_by(|a, b| views::natural(&a.node, &b.node));
-        used
-    }
-
     pub(crate) fn node_views(self) -> Result<Vec<NodeView>, RequestError> {
         let views: Result<Vec<_>, _> =
             self.facts.nodes.registry.ids().map(|node| self.node_view(node)).collect();
@@ -143,7 +128,7 @@ impl<'a> Answers<'a> {
         let stated = self.facts.nodes.bandwidth.stated(node);
         let view = self.facts.nodes.topology.get(node);
         let up = view.filter(|_| is_up);
-        let usage = self.facts.nodes.registry.usage(node);
+        let usage = self.facts.nodes.registry.session(node).map(|session| &session.usage);
         Ok(NodeView {
             node: node.0,
             name: self.facts.nodes.name(node),
@@ -154,10 +139,12 @@ impl<'a> Answers<'a> {
             rack: view.and_then(|view| view.rack.clone()),
             bandwidth_bytes_per_s: stated.up.into_iter().chain(stated.down).min().filter(|_| is_up),
             free_bytes: up.map(|view| view.free_bytes),
-            tasks: up.map(|view| view.load),
-            user_bytes_per_s: usage.map(|usage| usage.user_bytes_per_s),
-            hot_blocks: usage.map(|usage| usage.blocks(Heat::Hot)),
-            very_hot_blocks: usage.map(|usage| usage.blocks(Heat::VeryHot)),
+            load: LoadView {
+                tasks: up.map(|view| view.load),
+                user_bytes_per_s: usage.map(|usage| usage.user_bytes_per_s),
+                hot_blocks: usage.map(|usage| usage.blocks(Heat::Hot)),
+                very_hot_blocks: usage.map(|usage| usage.blocks(Heat::VeryHot)),
+            },
             blocks: self.facts.stripes.picture.block_count(node) as u64,
             orphans,
             leaving: self.facts.nodes.registry.is_leaving(node),
@@ -165,6 +152,21 @@ impl<'a> Answers<'a> {
             maintenance_until_unix_ms: self.facts.nodes.registry.maintenance_until_unix_ms(node),
         })
     }
+}
+
+/// Returns the helpers from which clients read, or which have blocks in memory.
+fn helpers_in_use(nodes: &Nodes) -> Vec<HelperUse> {
+    let use_of = |node: NodeId| {
+        let usage = &nodes.registry.session(node)?.usage;
+        let [hot_blocks, very_hot_blocks] = [Heat::Hot, Heat::VeryHot].map(|heat| usage.blocks(heat));
+        let user_bytes_per_s = usage.user_bytes_per_s;
+        let is_used = (hot_blocks, very_hot_blocks, user_bytes_per_s) != (0, 0, 0);
+        let node = nodes.name(node);
+        is_used.then_some(HelperUse { node, hot_blocks, very_hot_blocks, user_bytes_per_s })
+    };
+    let mut used: Vec<HelperUse> = nodes.live_helpers().filter_map(use_of).collect();
+    used.sort_by(|a, b| views::natural(&a.node, &b.node));
+    used
 }
 
 /// Stripes with the same code and the same losses.

@@ -8,7 +8,6 @@ use repair::{BlockId, NodeId, StripeId};
 
 use crate::nodes::continuation::NodeThen;
 use crate::nodes::node::{Node, Outage, Session, Unproven};
-use crate::nodes::usage::Usage;
 use crate::out::Out;
 use crate::signal::Signal;
 
@@ -104,7 +103,7 @@ impl Registry {
         late.flat_map(|unproven| std::mem::take(&mut unproven.stripes)).collect()
     }
 
-    pub(super) fn session_mut(&mut self, node: NodeId) -> Option<&mut Session> {
+    pub(crate) fn session_mut(&mut self, node: NodeId) -> Option<&mut Session> {
         self.nodes.get_mut(&node)?.session_mut()
     }
 
@@ -143,18 +142,6 @@ impl Registry {
         self.session(node).is_some_and(|session| session.unproven.is_some() || session.incomplete.is_some())
     }
 
-    /// Records why a helper that has just connected has not listed all of its blocks.
-    pub(crate) fn note_incomplete(&mut self, node: NodeId, why: Option<String>) {
-        if let Some(session) = self.session_mut(node) {
-            session.incomplete = why;
-        }
-    }
-
-    /// Returns why a helper has not listed all of its blocks; `None` if it has.
-    pub(crate) fn incomplete(&self, node: NodeId) -> Option<&str> {
-        self.session(node)?.incomplete.as_deref()
-    }
-
     /// Records whether a helper can store blocks, and if not, why.
     pub(crate) fn note_write_problem(&mut self, node: NodeId, problem: Option<String>, out: &mut Out) {
         let Some(session) = self.session_mut(node) else { return };
@@ -169,16 +156,8 @@ impl Registry {
         self.session(node)?.write_problem.as_deref()
     }
 
-    /// Returns how clients use a helper; `None` if it is not connected.
-    pub(crate) fn usage(&self, node: NodeId) -> Option<&Usage> {
-        Some(&self.session(node)?.usage)
-    }
-
-    pub(crate) fn usage_mut(&mut self, node: NodeId) -> Option<&mut Usage> {
-        Some(&mut self.session_mut(node)?.usage)
-    }
-
-    pub(super) fn session(&self, node: NodeId) -> Option<&Session> {
+    /// Returns the connection of a node, if it is connected.
+    pub(crate) fn session(&self, node: NodeId) -> Option<&Session> {
         self.nodes.get(&node)?.session()
     }
 

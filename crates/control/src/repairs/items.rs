@@ -13,6 +13,7 @@ use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::repairs::orders::Order;
 use crate::repairs::repair::Repair;
+use crate::repairs::scheduler_facts::tell_heats;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
@@ -101,7 +102,7 @@ impl Repairs {
             only,
         };
         let item = self.scheduler.push(RepairId(id), new);
-        self.tell_heats(facts, record);
+        tell_heats(&mut self.scheduler, facts.nodes, record);
         let wanted = match moving {
             Some(index) => vec![index],
             None => facts.wanted_of(order, record),

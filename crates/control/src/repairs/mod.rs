@@ -36,7 +36,7 @@ pub(crate) mod reasons;
 pub(crate) mod refusals;
 pub(crate) mod repair;
 pub(crate) mod room;
-mod scheduler_facts;
+pub(crate) mod scheduler_facts;
 pub(crate) mod stand_in;
 pub(crate) mod timeline;
 pub(crate) mod verify_first;

@@ -2,7 +2,7 @@
 //! reads and puts.
 
 use codes::BlockIndex;
-use recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, TrunkBudget};
+use recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, Scheduler, TrunkBudget};
 use repair::wire::control::BlockHeat;
 use repair::{Job, NodeId, Policy, StripeId};
 use store_api::{Replica, StripeRecord};
@@ -11,8 +11,28 @@ use crate::facts::Facts;
 use crate::jobs::RunningJob;
 use crate::jobs::owner::Owner;
 use crate::jobs::placement::Domains;
+use crate::nodes::Nodes;
 use crate::repairs::Repairs;
+use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
+
+/// Passes the new heat of a block on a helper to the scheduler.
+pub(crate) fn tell_heat(scheduler: &mut Scheduler, stripes: &Stripes, node: NodeId, change: &BlockHeat) {
+    if let Some((stripe, index, _)) = stripes.record_of(&change.id) {
+        scheduler.handle_heat(node, &stripe, index, change.heat);
+    }
+}
+
+/// Passes the heat of a stripe's blocks to the scheduler, which keeps it only for stripes with items.
+pub(super) fn tell_heats(scheduler: &mut Scheduler, nodes: &Nodes, record: &StripeRecord) {
+    for (index, block) in indexed(record) {
+        for Replica { node, .. } in block.holders() {
+            if let Some(session) = nodes.registry.session(node) {
+                scheduler.handle_heat(node, &record.id, index, session.usage.heat(&block.id));
+            }
+        }
+    }
+}
 
 impl Repairs {
     /// Passes the facts about a helper to the scheduler, after the helper has connected or the facts have
@@ -47,24 +67,7 @@ impl Repairs {
     pub(crate) fn tell_node_lost(&mut self, node: NodeId) {
         self.fullness.forget();
         self.scheduler.handle_node(node, false);
-        self.scheduler.forget_use(node);
-    }
-
-    /// Passes the new heat of a block on a helper to the scheduler.
-    pub(crate) fn tell_heat(&mut self, facts: Facts<'_>, node: NodeId, change: &BlockHeat) {
-        if let Some((stripe, index, _)) = facts.stripes.record_of(&change.id) {
-            self.scheduler.handle_heat(node, &stripe, index, change.heat);
-        }
-    }
-
-    /// Passes the heat of a stripe's blocks to the scheduler, which keeps it only for stripes with items.
-    pub(crate) fn tell_heats(&mut self, facts: Facts<'_>, record: &StripeRecord) {
-        for (index, block) in indexed(record) {
-            for Replica { node, .. } in block.holders() {
-                let heat = facts.nodes.registry.usage(node).map(|usage| usage.heat(&block.id));
-                heat.into_iter().for_each(|heat| self.scheduler.handle_heat(node, &record.id, index, heat));
-            }
-        }
+        self.scheduler.handle_user_load(node, None);
     }
 
     /// Passes the new homes and states of a stripe's blocks to the scheduler.

@@ -37,13 +37,6 @@ impl Control {
         }
     }
 
-    /// Handles a helper's message that a cap delays the verification of a block.
-    pub(crate) fn take_verifying(&mut self, node: NodeId, number: u64) {
-        if matches!(self.out.queries.subject(node, number), Some(Subject::Block { .. })) {
-            self.out.queries.wait(node, number, self.base.now);
-        }
-    }
-
     pub(crate) fn take_verified(
         &mut self,
         node: NodeId,

@@ -14,6 +14,7 @@ use crate::jobs::{Jobs, Requests};
 use crate::nodes::continuation::NodeThen;
 use crate::nodes::joining::{Hello, Refusal, check_rack, check_version, view_of};
 use crate::nodes::node::Session;
+use crate::routes::usage::{note_heat, note_user_load};
 use crate::signal::Signal;
 use crate::storing::then::Then;
 use crate::stripes::Stripes;
@@ -51,12 +52,12 @@ impl Control {
                 self.nodes.registry.note_write_problem(node, write_problem, &mut self.out);
             }
             FromNode::Seen { up, down } => self.nodes.note_seen(&self.base, node, [up, down], &mut self.out),
-            FromNode::UserLoad { bytes_per_s } => self.note_user_load(node, bytes_per_s),
-            FromNode::Heat { blocks } => self.note_heat(node, blocks),
+            FromNode::UserLoad { bytes_per_s } => note_user_load(self, node, bytes_per_s),
+            FromNode::Heat { blocks } => note_heat(self, node, blocks),
             FromNode::Unused { up, down } => self.nodes.note_unused(node, up, down),
             FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
-            FromNode::Verifying { ask } => self.take_verifying(node, ask),
+            FromNode::Verifying { ask } => self.out.queries.wait_for_block(node, ask, self.base.now),
             FromNode::Listed { ask, blocks, more: _ } => self.take_list(node, ask, Ok(&blocks)),
             FromNode::ListFailed { ask, problem } => self.take_list(node, ask, Err(&problem)),
             FromNode::RemoveFailed { block, problem } => {
@@ -255,7 +256,9 @@ impl Control {
         self.nodes.lay_links(&self.base);
         self.stripes.inventory.add(node);
         let outage = self.nodes.connect_helper(node, connection);
-        self.nodes.registry.note_incomplete(node, hello.incomplete.clone());
+        if let Some(session) = self.nodes.registry.session_mut(node) {
+            session.incomplete.clone_from(&hello.incomplete);
+        }
         self.welcome(node);
         if let Some(outage) = outage {
             // Before the end of the start-up phase, helpers do not count as absent, so the history gets no

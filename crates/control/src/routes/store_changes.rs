@@ -8,6 +8,7 @@ use store_api::StoreChange;
 use crate::Control;
 use crate::signal::Signal;
 use crate::stripes::described::COUNTS_INSTEAD_FOR;
+use crate::stripes::unjudged::UnjudgedStripes;
 use crate::stripes::verdicts;
 
 impl Control {
@@ -17,7 +18,7 @@ impl Control {
             return;
         }
         self.storing.changes += 1;
-        let judged = self.take_unjudged(&changes);
+        let judged = take_unjudged(&mut self.stripes.unjudged, &changes);
         let (mut nodes, mut discarding) = (BTreeSet::new(), BTreeSet::new());
         for change in changes {
             let Some(change) = self.take_news(change) else { continue };
@@ -47,21 +48,10 @@ impl Control {
             self.stripes.remove_discards(outer_facts!(self), &self.jobs, node, &mut self.out);
         }
         for stripe in judged {
-            self.stripes.forget_if_gone(outer_facts!(self), stripe, &mut self.out);
+            if self.stripes.picture.stripe(&stripe).is_err() {
+                self.stripes.forget_stripe(outer_facts!(self), stripe, None, &mut self.out);
+            }
         }
-    }
-
-    /// Takes the stripes of unknown state before all other changes, because a stripe that leaves the list of stripes
-    /// for that reason still exists. Returns the stripes whose state was unknown and is not any more.
-    fn take_unjudged(&mut self, changes: &[StoreChange]) -> Vec<StripeId> {
-        let listed = |change: &StoreChange| match change {
-            StoreChange::Unjudged(stripes) => Some(stripes.clone()),
-            _ => None,
-        };
-        let Some(stripes) = changes.iter().rev().find_map(listed) else { return Vec::new() };
-        let before = self.stripes.unjudged.names();
-        self.stripes.unjudged.set(&stripes);
-        before.into_iter().filter(|stripe| !self.stripes.unjudged.contain(stripe)).collect()
     }
 
     /// Handles changes that do not concern the picture (the catalog in memory). Returns any other change.
@@ -90,4 +80,17 @@ impl Control {
         }
         None
     }
+}
+
+/// Takes the stripes of unknown state before all other changes, because a stripe that leaves the list of stripes for
+/// that reason still exists. Returns the stripes whose state was unknown and is not any more.
+fn take_unjudged(unjudged: &mut UnjudgedStripes, changes: &[StoreChange]) -> Vec<StripeId> {
+    let listed = |change: &StoreChange| match change {
+        StoreChange::Unjudged(stripes) => Some(stripes.clone()),
+        _ => None,
+    };
+    let Some(stripes) = changes.iter().rev().find_map(listed) else { return Vec::new() };
+    let before = unjudged.names();
+    unjudged.set(&stripes);
+    before.into_iter().filter(|stripe| !unjudged.contain(stripe)).collect()
 }

@@ -53,15 +53,8 @@ impl Stripes {
         nodes
     }
 
-    /// Drops all state about a stripe whose state was unknown, if the store does not list it any more.
-    pub(crate) fn forget_if_gone(&mut self, outer: OuterFacts<'_>, stripe: StripeId, out: &mut Out) {
-        if self.picture.stripe(&stripe).is_err() {
-            self.forget_stripe(outer, stripe, None, out);
-        }
-    }
-
     /// Drops all state about a stripe that was removed.
-    fn forget_stripe(
+    pub(crate) fn forget_stripe(
         &mut self,
         outer: OuterFacts<'_>,
         stripe: StripeId,

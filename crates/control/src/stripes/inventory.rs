@@ -64,7 +64,8 @@ impl Stripes {
     ) {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
         let (mut news, mut again, mut missing) = (Vec::new(), BTreeSet::new(), 0);
-        let is_complete = outer.base.store.trusts_lists() && outer.nodes.registry.incomplete(node).is_none();
+        let is_complete = outer.base.store.trusts_lists()
+            && outer.nodes.registry.session(node).is_none_or(|session| session.incomplete.is_none());
         for (stripe, index) in self.picture.blocks_of(node) {
             let record = self.picture.stripe(&stripe).expect("listed stripes exist");
             let block = &record.blocks[usize::from(index.0)];

@@ -25,7 +25,7 @@ pub(super) fn section(report: &Report) -> String {
         "marks",
     ];
     let rows: Vec<_> = report.rows.iter().filter_map(cells).collect();
-    let except = match report.scenario.cached.iter().any(|&cached| cached) {
+    let except = match report.scenario.effort.cached.iter().any(|&cached| cached) {
         true => ", except in rows marked `cached`: there, as many survivors were as a repair reads",
         false => "",
     };

@@ -25,7 +25,9 @@ impl Run<'_> {
         stored: &Stored,
         lost: &[u16],
     ) -> Result<Option<Slowed>, LabError> {
-        let Some(Straggler { block, rate, after }) = self.scenario.straggler.clone() else { return Ok(None) };
+        let Some(Straggler { block, rate, after }) = self.scenario.effort.straggler.clone() else {
+            return Ok(None);
+        };
         let Some(whole) = self.network.topology().rate.bandwidth() else { return Ok(None) };
         let there: Vec<u16> = (0..stored.blocks.len() as u16).filter(|index| !lost.contains(index)).collect();
         let at = usize::from(block + self.stragglers) % there.len();

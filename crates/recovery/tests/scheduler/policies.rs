@@ -106,9 +106,9 @@ fn m_ppr_prefers_blocks_in_memory_and_avoids_those_read_often() {
     assert_eq!(m_ppr_order(no_more).0, [2, 3, 4]);
     let disconnected = |test: &mut SchedulerTest| {
         set_heat(test, 4, 3, Heat::Hot);
-        test.scheduler.handle_user_load(NodeId(2), 1000);
-        test.scheduler.forget_use(NodeId(4));
-        test.scheduler.forget_use(NodeId(2));
+        test.scheduler.handle_user_load(NodeId(2), Some(1000));
+        test.scheduler.handle_user_load(NodeId(4), None);
+        test.scheduler.handle_user_load(NodeId(2), None);
     };
     assert_eq!(m_ppr_order(disconnected).0, [2, 3, 4]);
 }
@@ -116,8 +116,8 @@ fn m_ppr_prefers_blocks_in_memory_and_avoids_those_read_often() {
 #[test]
 fn m_ppr_avoids_nodes_from_which_clients_read() {
     assert_eq!(m_ppr_order(|_| {}), (vec![2, 3, 4], 5));
-    assert_eq!(m_ppr_order(|test| test.scheduler.handle_user_load(NodeId(2), 1000)).0, [3, 4, 2]);
-    assert_eq!(m_ppr_order(|test| test.scheduler.handle_user_load(NodeId(5), 1000)).1, 6);
+    assert_eq!(m_ppr_order(|test| test.scheduler.handle_user_load(NodeId(2), Some(1000))).0, [3, 4, 2]);
+    assert_eq!(m_ppr_order(|test| test.scheduler.handle_user_load(NodeId(5), Some(1000))).1, 6);
     // The report of n2 includes the read that is in flight.
     let in_flight = |test: &mut SchedulerTest| {
         let load = NodeLoad {
@@ -129,8 +129,8 @@ fn m_ppr_avoids_nodes_from_which_clients_read() {
             stored_bytes: 0,
         };
         test.scheduler.reserve(&Loads { nodes: vec![load], links: Vec::new() });
-        test.scheduler.handle_user_load(NodeId(2), 1000);
-        test.scheduler.handle_user_load(NodeId(3), 5500);
+        test.scheduler.handle_user_load(NodeId(2), Some(1000));
+        test.scheduler.handle_user_load(NodeId(3), Some(5500));
     };
     assert_eq!(m_ppr_order(in_flight).0, [4, 2, 3]);
 }

@@ -56,7 +56,7 @@ fn assignment(
             let label = work.stripe.label.clone().map(Box::new);
             SinkEnd::Kept { label, permit: work.permit(index).cloned() }
         } else {
-            SinkEnd::Taken
+            SinkEnd::Taken { checked: is_checked }
         };
         Sink { index, id, bytes, digest, end }
     };
@@ -87,7 +87,6 @@ fn assignment(
         inlets: keys.iter().filter(|((_, to), _)| *to == node).map(inlet).collect(),
         outlets: keys.iter().filter(|((from, _), _)| *from == node).map(outlet).collect(),
         outputs: plan.outputs().iter().map(|output| output.sub_block).collect(),
-        checked: is_checked && !sinks.is_empty(),
         sinks: sinks.into_iter().map(sink).collect(),
         stall_ms: patience.as_millis() as u32,
     }

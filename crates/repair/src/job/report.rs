@@ -224,7 +224,7 @@ pub enum Refusal {
     },
     /// The assignment ends the delivery in a way that this node does not support; see [`SinkEnd`].
     #[error("cannot deliver block {block} to this node as requested: {}", match **end {
-        SinkEnd::Taken => "this node stores every delivered block",
+        SinkEnd::Taken { .. } => "this node stores every delivered block",
         SinkEnd::Kept { .. } => "this node does not store delivered blocks",
     })]
     End {

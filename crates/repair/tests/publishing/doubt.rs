@@ -1,6 +1,6 @@
 //! Contradicting blocks, checksums that match wrong blocks, and requestors that corrupt their deliveries.
 
-use repair::{Fingerprint, ParityOutcome};
+use repair::{Fingerprint, ParityOutcome, SinkEnd};
 
 use super::*;
 
@@ -404,7 +404,9 @@ fn a_read_in_doubt_fails_at_once_if_its_client_cannot_check_it() {
         let test = TestJob::read(1, verify.clone());
         let assigned = test.told.iter().filter(|(node, _)| *node == requestor(0));
         let is_checked = assigned.filter_map(|(_, message)| match message {
-            ToNode::Assign(assignment) => Some(assignment.checked),
+            ToNode::Assign(assignment) => {
+                Some(matches!(assignment.sinks[0].end, SinkEnd::Taken { checked: true }))
+            }
             _ => None,
         });
         assert_eq!(is_checked.collect::<Vec<_>>(), [verify.doubted]);

@@ -177,7 +177,7 @@ mod tests {
     use crate::{Block, Scope, Storing};
 
     fn file(path: &str, block_bytes: u64, bytes: u64) -> File {
-        let block = |at| {
+        let block = |at: u64| {
             let bytes = (bytes - at * block_bytes).min(block_bytes);
             Block { number: at as i64, stamp: 1, bytes, replicas: Vec::new() }
         };

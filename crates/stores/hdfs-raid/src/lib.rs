@@ -14,7 +14,7 @@
 //! | [`survey()`] | the state of every file, and the next step for it |
 //!
 //! **Invariants:** pure (`clippy.toml`): no clock, socket or disk. A file that cannot be encoded has a
-//! [reason](Exclusion). A plan never removes the last replica of a block. `docs/decisions/0049` gives the
+//! [reason](Exclusion). A plan never removes the last replica of a block. `docs/decisions/0051` gives the
 //! reasons for the layout.
 
 #![forbid(unsafe_code)]

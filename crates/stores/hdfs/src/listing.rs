@@ -41,8 +41,6 @@ pub struct Listing {
     pub losses: Losses,
     /// The requested part of the edit log.
     pub edits: Edits,
-    /// The encoded paths of files that exist only in snapshots, by inode number.
-    held: BTreeMap<u64, String>,
     /// The files with all replicas of their blocks, if the query asked for them; without DataNodes.
     pub(crate) raid: hdfs_raid::Listing,
 }
@@ -174,6 +172,8 @@ pub struct Snapshots {
     pub files: u64,
     /// Folders whose deleted files cannot be listed, each with the reason.
     pub uncovered: Vec<(String, String)>,
+    /// The encoded paths of files that exist only in snapshots, by inode number.
+    held: BTreeMap<u64, String>,
 }
 
 /// A reference to a file, for queries to the NameNode.
@@ -345,7 +345,7 @@ impl Listing {
             }
             "p" => {
                 let (file, path) = (number(&mut words)?, words.next()?);
-                self.held.insert(file, path.to_owned());
+                self.snapshots.held.insert(file, path.to_owned());
             }
             "missing" => self.missing.push(decoded(words.next()?)?),
             "f" => self.folders.push(decoded(words.next()?)?),
@@ -448,7 +448,7 @@ impl Listing {
             "old" => Phase::Old,
             _ => return None,
         };
-        let file = FileRef { inode: file, held_at: self.held.get(&file).cloned() };
+        let file = FileRef { inode: file, held_at: self.snapshots.held.get(&file).cloned() };
         let place = self.files.last().filter(|seen| seen.inode == file.inode && file.held_at.is_none());
         let place = place.map(|seen| seen.place);
         let homes = match homes {
@@ -588,7 +588,10 @@ mod tests {
         assert_eq!(listing.groups[1].file.to_string(), "%2Fa+b%2F.snapshot%2Fs1%2Ff");
         assert_eq!(listing.progress, Progress { folders: 900, files: 12 });
         let uncovered = vec![("/a bä".to_owned(), "no permission".to_owned())];
-        assert_eq!(listing.snapshots, Snapshots { folders: 2, snapshots: 5, files: 1, uncovered });
+        assert_eq!(
+            listing.snapshots,
+            Snapshots { folders: 2, snapshots: 5, files: 1, uncovered, held: BTreeMap::new() }
+        );
         assert_eq!(listing.refused.values().sum::<usize>(), 1);
         assert_eq!(listing.terms.checksums.map(|format| format.to_string()).as_deref(), Some("crc32/1024"));
         assert_eq!(listing.terms.tokens, [(8, Permit::new(b"secret".to_vec()).expect("short"))]);

@@ -19,7 +19,7 @@ use super::judging::unjudged;
 use super::open::Attachment;
 use super::small_files::SmallFiles;
 use super::unwritten::Unwritten;
-use super::view::{View, shard_of};
+use super::view::{ClusterView, shard_of};
 use super::withdrawals::Withdrawals;
 use crate::listing::{Listing, ServerId};
 use crate::master::MasterClient;
@@ -52,7 +52,7 @@ pub struct Shared {
 /// The known state of the cluster; guarded by one lock.
 pub(super) struct State {
     pub ledger: Ledger,
-    pub view: View,
+    pub view: ClusterView,
     /// Results of comparing the metadata files of volumes.
     pub inspection: Inspection,
     /// Recorded locations of shards.
@@ -147,7 +147,7 @@ impl State {
         &mut self,
         attachment: &Attachment,
         asked: Instant,
-        apply: impl FnOnce(&mut View) -> Vec<Change>,
+        apply: impl FnOnce(&mut ClusterView) -> Vec<Change>,
     ) -> Result<Vec<Change>, CatalogError> {
         self.listed = Some(asked);
         let changes = apply(&mut self.view);
@@ -228,7 +228,7 @@ impl Knowledge {
     fn new(master: MasterClient, attachment: Attachment, ledger: Ledger, teller: Teller) -> Self {
         let state = State {
             ledger,
-            view: View::default(),
+            view: ClusterView::default(),
             inspection: Inspection::default(),
             homes: Homes::default(),
             withdrawals: Withdrawals::default(),

@@ -19,7 +19,7 @@ use crate::volumes::{Change, Generation, Home, Kept, Standing, Volumes};
 
 /// The model that maps volumes to stripes; see the module's documentation.
 #[derive(Default)]
-pub(super) struct View {
+pub(super) struct ClusterView {
     volumes: Volumes,
     files: EncodingFiles,
     nodes: ServerNodes,
@@ -49,7 +49,7 @@ pub(super) struct Expected {
     pub shard_bytes: u64,
 }
 
-impl View {
+impl ClusterView {
     /// Returns the volumes as the master lists them.
     pub fn volumes(&self) -> &Volumes {
         &self.volumes

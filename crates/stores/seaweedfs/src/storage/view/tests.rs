@@ -30,8 +30,8 @@ fn listing(servers: &str, shards: &str) -> Listing {
 }
 
 /// Returns a view in which servers `a`, `b` and `c` are nodes 0, 1 and 2.
-fn view(servers: &str, shards: &str) -> View {
-    let mut view = View::default();
+fn view(servers: &str, shards: &str) -> ClusterView {
+    let mut view = ClusterView::default();
     for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
         view.number(ServerId(name.to_owned()), NodeId(node));
     }
@@ -43,7 +43,7 @@ fn view(servers: &str, shards: &str) -> View {
 }
 
 /// Returns the reported stripe as text: for each shard `node:state`, with several copies joined by `+`.
-fn told(view: &View) -> String {
+fn told(view: &ClusterView) -> String {
     let Some(stripe) = view.stripe(5) else { return "nothing".to_owned() };
     let holder = |holder: Replica| format!("{}:{:?}", holder.node.0, holder.state);
     let block = |block: &BlockRecord| block.holders().map(holder).collect::<Vec<_>>().join("+");
@@ -194,8 +194,8 @@ fn a_bad_shard_is_healthy_in_a_new_encoding() {
 }
 
 /// Returns a view that was restarted after shards of encoding 1 were found corrupt.
-fn restarted(now: Listing, encoding: Encoding) -> View {
-    let mut view = View::default();
+fn restarted(now: Listing, encoding: Encoding) -> ClusterView {
+    let mut view = ClusterView::default();
     for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
         view.number(ServerId(name.to_owned()), NodeId(node));
     }
@@ -230,7 +230,7 @@ fn a_stripe_encoded_again_during_downtime_is_reported_as_gone_first() {
 fn a_bad_copy_is_no_reason_to_unmount_the_other_one() {
     let mut view = view("a b c", "a.0 a.1 b.1 c.2");
     let name = |shard| ShardName { volume: VolumeName::new("c", 5).expect("a name"), shard };
-    let has_other = |view: &View, shard: u8, server: &str| {
+    let has_other = |view: &ClusterView, shard: u8, server: &str| {
         view.has_good_copy_elsewhere(&name(shard), &ServerId(server.to_owned()))
     };
     assert!(has_other(&view, 1, "a") && has_other(&view, 1, "b") && !has_other(&view, 0, "a"));

@@ -127,8 +127,10 @@ final class Assignment {
     to = geometry.get("window").get("end").number();
     sliceBytes = geometry.get("slice_bytes").count(MAX_SLICE_BYTES);
     stallMs = message.get("stall_ms").number();
-    if (message.get("checked").isTrue()) {
-      throw unsupported("the stripe's blocks contradict each other, so the bytes must be checked against its parity");
+    for (Json.Node sink : message.get("sinks").list()) {
+      if (sink.get("end").get("checked").isTrue()) {
+        throw unsupported("the stripe's blocks contradict each other, so the bytes must be checked against its parity");
+      }
     }
     if (message.get("chunking").get("sub_blocks").number() != 1) {
       throw unsupported("the code has sub-blocks");

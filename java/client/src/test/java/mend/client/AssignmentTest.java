@@ -45,7 +45,7 @@ class AssignmentTest {
         {"'sub_blocks':1", "'sub_blocks':2"},
         {"'reads':[]", "'reads':[{'block':0,'sub':0}]"},
         {"'outlets':[]", "'outlets':[{'to':1}]"},
-        {"'sinks':[]", "'sinks':[],'checked':true"},
+        {"'sinks':[]", "'sinks':[{'index':1,'id':'s.1','bytes':9,'end':{'end':'taken','checked':true}}]"},
         {"'dealing':[1,1]", "'dealing':[1]"},
         {"'slice_bytes':4096", "'slice_bytes':0"},
         {"'slices':[[0,1],[2,3]]", "'slices':[[0,4]]"},
