@@ -85,7 +85,7 @@ class PartTest {
         + "'combination':[{'r':[0,0,1]},{'r':[1,0,3]}]}]}],'inlets':["
         + "{'from':0,'dial':'" + at + "','key':'00000000000000000000000000000000'},"
         + "{'from':1,'dial':'" + at + "','key':'01000000000000000000000000000000'}],"
-        + "'outlets':[],'stall_ms':300}").replace('\'', '"');
+        + "'outlets':[],'sinks':[],'stall_ms':300}").replace('\'', '"');
     return new Assignment(Json.parseObject(text.getBytes(StandardCharsets.UTF_8)));
   }
 
