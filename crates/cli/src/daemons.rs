@@ -108,6 +108,8 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
             result = daemon.run(ready) => return result.map_err(daemon_failure),
             () = displaced(blocks) => {
                 tracing::warn!("the folders of blocks have changed; opening them again");
+                // The folders stay locked until nothing uses them.
+                *shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 tokio::time::sleep(CLOSING_TIME).await;
             }
         }

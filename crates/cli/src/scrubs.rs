@@ -33,7 +33,7 @@ pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure>
     }
     drop(bar);
     if args.remove_orphans {
-        view.orphans = remove_orphans(client).await?;
+        (view.orphans, view.more_orphans) = (remove_orphans(client).await?, 0);
     }
     Ok(Answer::new(text(&view), &view).with_exit(exit(&view)))
 }
@@ -120,6 +120,9 @@ fn text(view: &ScrubView) -> String {
     }
     for orphan in &view.orphans {
         text += &format!("{} on {} belongs to no stripe\n", printable(&orphan.block), orphan.node);
+    }
+    if view.more_orphans > 0 {
+        text += &format!("{} more on helpers belong to no stripe\n", count(view.more_orphans, "block"));
     }
     text
 }

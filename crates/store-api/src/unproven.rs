@@ -1,6 +1,8 @@
 //! A record stating that the stripes of a rebuilt or restored catalog must still be checked against their
 //! parity.
 
+use std::collections::BTreeSet;
+
 use repair::StripeId;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +19,19 @@ pub struct Unproven {
     /// The first stripe that has not been checked, in the order of names; `None` if no stripe has been
     /// checked.
     pub from: Option<StripeId>,
+    /// Whether only the stripes in `also` are left.
+    #[serde(default)]
+    pub done: bool,
+    /// Stripes that must be checked again, because a block without a recorded digest was found for them.
+    #[serde(default)]
+    pub also: BTreeSet<StripeId>,
+}
+
+impl Unproven {
+    /// Every stripe must be checked.
+    pub fn all(since: Replaced) -> Self {
+        Self { since, from: None, done: false, also: BTreeSet::new() }
+    }
 }
 
 /// An operation that replaces a catalog.

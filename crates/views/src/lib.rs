@@ -622,8 +622,11 @@ pub struct ScrubView {
     pub skipped: Vec<SkippedNode>,
     /// Bad blocks that were found.
     pub findings: Vec<Finding>,
-    /// Orphans: blocks on helpers on which the catalog does not place them. The list may be truncated.
+    /// Orphans: blocks on helpers on which the catalog does not place them.
     pub orphans: Vec<OrphanView>,
+    /// The number of further orphans, which are not listed.
+    #[serde(default)]
+    pub more_orphans: u64,
     /// Results of parity checks, if the request asked for them.
     #[serde(default)]
     pub parity: Option<ParityScrubView>,

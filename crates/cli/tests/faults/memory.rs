@@ -45,6 +45,10 @@ fn a_block_that_was_read_is_reported_and_chosen_by_m_ppr() {
     cluster.await_helpers(6);
     ["1.1", "1.2", "1.3", "1.4"].into_iter().for_each(|block| evict(&cluster, block));
     await_hot(&cluster, &["1.1", "1.2", "1.3", "1.4", "1.5"], &["1.5"]);
+    cluster.eventually("the load by clients ends", |cluster| {
+        let is_idle = |block: &&str| fact(cluster, &cluster.holder(block), "user_bytes_per_s") == 0;
+        ["1.1", "1.2", "1.3", "1.4", "1.5"].iter().all(is_idle)
+    });
     // Without its reports, m-PPR would read block 4 instead of block 5, and find that it is missing.
     rename(cluster.block_file("1.4"), cluster.path("moved")).unwrap();
     let recover = ["node", "recover", &lost, "--policy", "m-ppr", "--no-verify", "--output", "json"];

@@ -239,8 +239,10 @@ impl<'a> Answers<'a> {
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);
         let unjudged = self.facts.stripes.unjudged.count_on((self.facts.nodes, self.facts.base), &nodes);
-        let incomplete: Vec<String> =
+        let mut incomplete: Vec<String> =
             incomplete_helpers(self.facts.nodes).into_iter().map(|(name, _)| name).collect();
+        // Nothing is expected of the helpers that are to be stopped.
+        incomplete.retain(|name| !view.nodes.contains(name));
         let is_known = unjudged == 0 && view.unreadable_now == 0 && incomplete.is_empty();
         view.safe = view.unreadable == 0 && view.contradictory == 0 && is_known && is_left;
         let doubt = contradictions::words(view.contradictory, view.stripes);

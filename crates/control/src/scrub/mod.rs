@@ -105,6 +105,7 @@ impl Scrubs {
             skipped: unreachable_blocks(facts),
             findings: homeless_blocks(facts),
             orphans: Vec::new(),
+            more_orphans: 0,
             parity: None,
         };
         view.blocks += view.findings.len() as u64;
@@ -296,6 +297,7 @@ impl Scrubs {
         scrub.view.state = state;
         scrub.view.ended_unix_ms = Some(facts.base.unix_ms);
         scrub.view.orphans = orphans;
+        scrub.view.more_orphans = scrub.view.orphans.len().saturating_sub(ORPHANS_LISTED) as u64;
         scrub.view.orphans.truncate(ORPHANS_LISTED);
         let view = scrub.view();
         let record = serde_json::to_value(&view).expect("a view has string keys");

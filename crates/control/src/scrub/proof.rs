@@ -33,6 +33,9 @@ use crate::stripes::indices::indexed;
 const BYTES_PER_S: u64 = 64 << 20;
 /// The shortest time between two writes of the position, that is, of the first unproven stripe.
 const KEEP_EVERY: Duration = Duration::from_secs(30);
+/// How many stripes with found blocks the record names. If there are more, all stripes from the first one on count
+/// as unproven after a restart.
+const FOUND_KEPT: usize = 256;
 /// The pause before stripes that could not be checked are retried.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -42,9 +45,11 @@ impl Proof {
         let kept = records.iter().find(|(key, _)| key == UNPROVEN);
         let Some((_, value)) = kept else { return };
         // A record that cannot be read must not make stripes count as proven.
-        let all = Unproven { since: Replaced::Restored, from: None };
-        let kept = serde_json::from_value(value.clone()).unwrap_or(all);
-        let is_left = |stripe: &StripeId| kept.from.as_ref().is_none_or(|from| stripe >= from);
+        let all = Unproven::all(Replaced::Restored);
+        let kept: Unproven = serde_json::from_value(value.clone()).unwrap_or(all);
+        let is_left = |stripe: &StripeId| {
+            kept.also.contains(stripe) || !kept.done && kept.from.as_ref().is_none_or(|from| stripe >= from)
+        };
         self.left = facts.stripes.picture.of_files().filter(is_left).collect();
         self.kept = Some(kept);
         let (mixed, rest): (Vec<&StripeId>, Vec<&StripeId>) =
@@ -72,12 +77,18 @@ impl Proof {
     /// Puts a stripe on the list again, because a block was found of which the catalog has no digest, so only its
     /// name shows that it belongs to the stripe.
     pub(crate) fn doubt(&mut self, stripe: &StripeId, out: &mut Out) {
-        if self.left.insert(stripe.clone()) {
-            self.queue.push_back(stripe.clone());
+        if !self.left.insert(stripe.clone()) {
+            return; // The record contains it already.
         }
+        self.queue.push_back(stripe.clone());
         // The catalog has digests of all blocks except those that a rebuild could not read.
-        let kept = self.kept.get_or_insert(Unproven { since: Replaced::Rebuilt, from: None });
-        kept.from = self.left.first().cloned();
+        let kept =
+            self.kept.get_or_insert_with(|| Unproven { done: true, ..Unproven::all(Replaced::Rebuilt) });
+        if kept.also.len() < FOUND_KEPT {
+            kept.also.insert(stripe.clone());
+        } else {
+            (kept.from, kept.done) = (self.left.first().cloned(), false);
+        }
         out.keep_record(UNPROVEN.to_owned(), kept);
     }
 
@@ -85,6 +96,7 @@ impl Proof {
     /// elsewhere.
     pub(crate) fn forget(&mut self, stripe: &StripeId) {
         self.left.remove(stripe);
+        self.kept.iter_mut().for_each(|kept| drop(kept.also.take(stripe)));
     }
 
     /// Records at intervals the first unproven stripe, from which a restarted coordinator continues. Removes
@@ -95,10 +107,14 @@ impl Proof {
             tracing::info!("the parity of all stripes has been checked since the catalog was {}", kept.since);
             self.kept = None;
             out.forget_record(UNPROVEN.to_owned());
-        } else if now >= self.keep_due && kept.from.as_ref() != self.left.first() {
-            self.keep_due = now + KEEP_EVERY;
-            kept.from = self.left.first().cloned();
-            out.keep_record(UNPROVEN.to_owned(), kept);
+        } else if now >= self.keep_due {
+            let first = self.left.iter().find(|stripe| !kept.also.contains(stripe));
+            let is_new = first.is_none() != kept.done || first.is_some() && first != kept.from.as_ref();
+            (kept.from, kept.done) = (first.cloned(), first.is_none());
+            if is_new {
+                self.keep_due = now + KEEP_EVERY;
+                out.keep_record(UNPROVEN.to_owned(), kept);
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use crate::nodes::Nodes;
 #[derive(Default)]
 pub(crate) struct UnjudgedStripes {
     stripes: Vec<Unjudged>,
+    names: BTreeSet<StripeId>,
     blocks: BTreeSet<BlockId>,
 }
 
@@ -23,6 +24,7 @@ impl UnjudgedStripes {
     /// Replaces the list of stripes of unknown state.
     pub fn set(&mut self, stripes: &[Unjudged]) {
         self.stripes = stripes.to_vec();
+        self.names = stripes.iter().map(|it| it.stripe.clone()).collect();
         self.blocks = stripes.iter().flat_map(|stripe| &stripe.blocks).cloned().collect();
     }
 
@@ -36,11 +38,11 @@ impl UnjudgedStripes {
     }
 
     pub fn contain(&self, stripe: &StripeId) -> bool {
-        self.stripes.iter().any(|it| it.stripe == *stripe)
+        self.names.contains(stripe)
     }
 
-    pub fn names(&self) -> Vec<StripeId> {
-        self.stripes.iter().map(|it| it.stripe.clone()).collect()
+    pub fn names(&self) -> BTreeSet<StripeId> {
+        self.names.clone()
     }
 
     /// Returns the number of stripes of unknown state that have blocks on any of these nodes, or had them last.

@@ -284,6 +284,8 @@ fn blocks_on_a_disk_that_hangs_are_neither_lost_nor_safe() {
     let other = file.layout[0].stripe.blocks[1].node.clone().unwrap();
     let stop = cluster.ask(|reply| NodeCommand::OkToStop(vec![other], 0, reply)).unwrap();
     assert!(!stop.safe && stop.text.contains(&home), "{stop:?}");
+    let stop = cluster.ask(|reply| NodeCommand::OkToStop(vec![home.clone()], 0, reply)).unwrap();
+    assert!(stop.safe, "{stop:?}");
 
     cluster.kill(&home);
     cluster.start(&home);

@@ -231,6 +231,17 @@ impl Slow {
         used
     }
 
+    /// The reservations of repairs alone.
+    fn moved(&self, node: NodeId) -> Budget {
+        let mut moved = Budget::default();
+        for load in self.moving.values().flat_map(|loads| &loads.nodes).filter(|load| load.node == node) {
+            moved.up_bytes += load.sent_bytes;
+            moved.down_bytes += load.received_bytes;
+            moved.disk_bytes += load.read_bytes + load.stored_bytes;
+        }
+        moved
+    }
+
     fn coming(&self, node: NodeId) -> Vec<u64> {
         let loads = self.moving.values().flat_map(|loads| &loads.nodes).filter(|load| load.node == node);
         loads.map(|load| load.stored_bytes).filter(|&bytes| bytes > 0).collect()
@@ -241,11 +252,13 @@ impl Slow {
     }
 
     fn has_bytes(&self, node: NodeId, up: u64, down: u64, disk: u64) -> bool {
-        let (used, budget) = (self.used(node), self.nodes[&node].budget);
-        let fits = |used: u64, need: u64, budget: u64| need == 0 || used + need.min(budget) <= budget;
-        fits(used.up_bytes, up, budget.up_bytes)
-            && fits(used.down_bytes, down, budget.down_bytes)
-            && fits(used.disk_bytes, disk, budget.disk_bytes)
+        let (used, moved, budget) = (self.used(node), self.moved(node), self.nodes[&node].budget);
+        let fits = |used: u64, moved: u64, need: u64, budget: u64| {
+            need == 0 || moved == 0 || used + need.min(budget) <= budget
+        };
+        fits(used.up_bytes, moved.up_bytes, up, budget.up_bytes)
+            && fits(used.down_bytes, moved.down_bytes, down, budget.down_bytes)
+            && fits(used.disk_bytes, moved.disk_bytes, disk, budget.disk_bytes)
     }
 
     fn is_claimed(&self, node: NodeId, class: Class) -> bool {

@@ -41,6 +41,8 @@ pub(super) struct Ending {
     parity: ParityOutcome,
     /// Blocks proven to belong to one stripe, including the published ones; empty for a read.
     proven: BTreeSet<BlockIndex>,
+    /// Whether the job itself has reported that blocks contradict each other.
+    has_reported: bool,
 }
 
 #[derive(Debug)]
@@ -105,7 +107,13 @@ impl Ending {
         let (job, epoch) = (work.id, work.epoch);
         sealing.iter().for_each(|&node| work.tell(node, ToNode::Seal { job, epoch }));
         let step = Step::Proving { sealing, check: None };
-        let mut ending = Self { step, until: scene.now + DISK_LIMIT, parity, proven: BTreeSet::new() };
+        let mut ending = Self {
+            step,
+            until: scene.now + DISK_LIMIT,
+            parity,
+            proven: BTreeSet::new(),
+            has_reported: false,
+        };
         let turn = ending.begin_check(ahead, work, scene);
         (ending, turn)
     }
@@ -123,7 +131,10 @@ impl Ending {
     /// Starts a new check that asks every survivor, because another job or a scrub found that blocks of the
     /// stripe contradict each other.
     pub(super) fn hear_of_contradiction(&mut self, work: &mut Work, scene: EndingContext<'_>) -> Turn {
-        self.proven.clear(); // An equation that held before proves nothing about the blocks as they are now.
+        // An equation that held before proves nothing about the blocks as they are now.
+        if !self.has_reported {
+            self.proven.clear();
+        }
         self.begin_check(None, work, scene)
     }
 
@@ -344,6 +355,8 @@ impl Ending {
             }
             _ => {}
         }
+        self.has_reported =
+            work.actions.iter().any(|action| matches!(action, JobAction::Contradicted { .. }));
         if !work.publish {
             // The blocks that a read delivers are at its client, so they prove nothing about any disk.
             return self.proven.clear();

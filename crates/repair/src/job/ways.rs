@@ -33,11 +33,14 @@ impl Ways<'_> {
     }
 
     /// Makes a plan without these nodes, or one that uses them at their low rates, if that is clearly faster
-    /// or the only possible plan.
+    /// or the only possible plan, or if nothing could prove the result of a plan without them.
     pub(super) fn fastest(&self, slow: &BTreeSet<NodeId>, known: &Topology) -> Result<Plan, PlanError> {
         let with = self.plan_without(&BTreeSet::new(), known);
         match (self.plan_without(slow, known), with) {
-            (Ok(without), Ok(with)) if with.predict(known).mul_f64(TRUST) < without.predict(known) => {
+            (Ok(without), Ok(with))
+                if with.predict(known).mul_f64(TRUST) < without.predict(known)
+                    || !self.trust.can_be_known(&without, self.work, known) =>
+            {
                 Ok(with)
             }
             (Ok(without), _) => Ok(without),

@@ -262,11 +262,6 @@ impl Volumes {
             && self.servers().values().any(|server| server.plain_volumes.contains(&volume))
     }
 
-    /// Whether enough shards of the current encoding are listed to read a volume.
-    pub(crate) fn is_readable(&self, volume: u32) -> bool {
-        self.known(volume).is_some_and(|(_, _, generation)| generation.is_readable())
-    }
-
     /// Whether every shard of a volume is listed.
     pub(crate) fn is_whole(&self, volume: u32) -> bool {
         let standing = self.get(volume).map(Volume::standing);

@@ -230,7 +230,7 @@ impl Copying<'_> {
 
 /// Records that all stripes of a replaced catalog must still be checked against their parity.
 pub(super) fn mark_unproven(change: &Change<'_>, since: Replaced) -> Result<(), CatalogError> {
-    change.put(QUEUE, UNPROVEN, &Unproven { since, from: None })
+    change.put(QUEUE, UNPROVEN, &Unproven::all(since))
 }
 
 /// Checks that no coordinator has the catalog open. Ignores all other errors. Changes nothing: the catalog

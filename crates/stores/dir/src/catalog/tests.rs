@@ -737,7 +737,7 @@ fn snapshots_are_restored_only_if_no_coordinator_is_running() {
         .expect("whole")
         .look(|view| view.get::<_, store_api::Unproven>(QUEUE, store_api::UNPROVEN))
         .expect("readable");
-    assert_eq!(record, Some(store_api::Unproven { since: store_api::Replaced::Restored, from: None }));
+    assert_eq!(record, Some(store_api::Unproven::all(store_api::Replaced::Restored)));
     let (path, none) = (test.path(), BTreeSet::new());
     let error = DirCatalog::restore(&copy, &path, CLUSTER, &none).expect_err("in use");
     assert!(matches!(error, OpenError::Locked { .. }), "{error}");

@@ -285,7 +285,13 @@ impl Volumes {
     pub(super) fn remove(&self, name: &ReplicaName) -> Result<bool, BlockError> {
         let removals: Vec<Result<bool, BlockError>> =
             self.volumes.iter().map(|volume| volume.watch.run(|| volume.remove(name))).collect();
-        removals.into_iter().try_fold(false, |was_there, removed| Ok(was_there | removed?))
+        let was_there =
+            removals.into_iter().try_fold(false, |was_there, removed| Ok(was_there | removed?))?;
+        match self.left_out_folders().into_iter().next() {
+            // The replica may be on a disk that did not answer when the folders were opened.
+            Some(path) if !was_there => Err(BlockError::Hangs { path }),
+            _ => Ok(was_there),
+        }
     }
 
     /// Returns temporary names in `volume`, unique among writers. The DataNode removes such files at startup.
@@ -476,6 +482,7 @@ mod tests {
         while !volumes.silent_folders().is_empty() {
             thread::yield_now();
         }
+        volumes.volumes[1].watch = Arc::new(DiskWatch::new(&folders[1]));
         assert_eq!(volumes.list().unwrap(), (vec![(first, 5), (second, 5)], Vec::new()));
     }
 }

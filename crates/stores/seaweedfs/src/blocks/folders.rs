@@ -400,6 +400,7 @@ mod tests {
         while !folders.silent().is_empty() {
             thread::yield_now();
         }
+        folders.watches.insert(second.clone(), Arc::new(DiskWatch::new(&second)));
         assert_eq!(folders.shards().unwrap(), [shard("17.ec03"), shard("17.ec04")]);
     }
 }

@@ -180,7 +180,11 @@ impl<'s> Deletions<'s> {
     }
 
     async fn make(self, shard: &ShardName, to: &ServerId, recorded: Recorded) {
-        let done = self.delete_at(&shard.volume, &recorded.needles, to).await;
+        let serves = !self.shard_of_each_disk(&shard.volume, to).is_empty();
+        let done = match serves {
+            true => self.delete_at(&shard.volume, &recorded.needles, to).await,
+            false => Err("the master does not list the shard there at present".to_owned()),
+        };
         let done = done.and_then(|()| recorded.unread.into_iter().next().map_or(Ok(()), Err));
         let late = Late::new(shard, to);
         let mut state = self.shared.known.state();

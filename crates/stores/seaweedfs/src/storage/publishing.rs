@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::blocks::{ShardName, VolumeName};
 use codes::BlockIndex;
 use repair::{BlockId, Digest, NodeId, StripeId};
-use store_api::{BlockState, Origin, RecordWrite, StoreChange, StoreError, Term};
+use store_api::{BlockRecord, BlockState, Origin, RecordWrite, StoreChange, StoreError, Term};
 use tokio::time::Instant;
 
 use super::deletions::Deletions;
@@ -64,7 +64,12 @@ impl Shared {
     fn check_need(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> Result<(), StoreError> {
         let state = self.known.state();
         let Some(volume) = state.view.volume_of(stripe) else { return Ok(()) };
-        if !state.view.volumes().is_readable(volume) {
+        let can_be_rebuilt = state.view.stripe(volume).is_some_and(|stripe| {
+            let is_healthy =
+                |block: &&BlockRecord| block.holders().any(|holder| holder.state == BlockState::Healthy);
+            stripe.blocks.iter().filter(is_healthy).count() >= stripe.code.data_blocks()
+        });
+        if !can_be_rebuilt {
             return Ok(());
         }
         let server = state.view.nodes().server(node).map_or_else(|| node.to_string(), ServerId::to_string);

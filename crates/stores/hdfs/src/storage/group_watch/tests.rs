@@ -55,7 +55,7 @@ while read -r number word rest; do
         nodes) if [ -e homes-7 ]; then nodes; fi ;;
         group) nodes; group "$file" ;;
         touch | report) echo "$word $rest" >>reports ;;
-        checksum) echo "$rest" >>formats; if [ -e format ]; then echo "$number h $(cat format)"; fi ;;
+        checksum) if [ -e format ]; then echo "$number h $(cat format)"; fi; echo "$rest" >>formats ;;
         missing) if [ -e absent ]; then echo "$number missing %2F"; fi ;;
         position) if [ -e router ]; then echo "$number failed no such call"; continue; fi; echo "$number e 5" ;;
         edits)
@@ -447,7 +447,8 @@ fn a_report_that_is_wanted_outlasts_the_coordinator() {
     script.unset("no-report");
     let report = "report 10.0.0.4:9866".to_owned();
     script.await_that("a report", |script| script.lines("reports").contains(&report));
-    // It is wanted no longer.
+    // It is wanted no longer, once the answer has been recorded.
+    std::thread::sleep(Duration::from_secs(2));
     let script = script.restarted();
     script.await_that("a group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
     std::thread::sleep(super::FOLLOW_EVERY * 4);
@@ -482,6 +483,7 @@ fn formats_are_asked_for_ahead_of_claims_and_once_for_each_generation() {
     script.set("counts", "1 0 0 0");
     script.await_damaged(&[7]);
     script.await_that("a question", |script| script.lines("formats").len() == 1);
+    std::thread::sleep(Duration::from_secs(1)); // The answer takes a moment.
     let format = ChecksumFormat::new(ChecksumKind::Crc32, 1024);
     for _ in 0..2 {
         let claimed = script.claim(1001, nodes[4], &[4]).expect("granted");

@@ -128,8 +128,8 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
     if (other.isPresent()) {
       LOG.warn("{} is not reconstructed, because this DataNode has {} of the group by now: {}", task.getBlockGroup(),
           other.get(), problem.toString());
-      tell(command.group().getBlockPoolId(), other.get());
       fail(slot);
+      tell(command.group().getBlockPoolId(), other.get());
       return;
     }
     LOG.warn("Mend did not reconstruct {}; HDFS reconstructs it itself: {}", task.getBlockGroup(),
@@ -167,7 +167,7 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
   private void tell(String pool, Block block) {
     try {
       HeldReplicas.tell(dataNode, pool, block.getBlockId());
-    } catch (IOException problem) {
+    } catch (Throwable problem) { // Includes errors due to another HDFS version.
       LOG.debug("cannot tell the NameNode of {}", block, problem);
     }
   }
