@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in `crates/stores` that are not a kind of `[store]` in `mend.toml`.
-const SUPPORT: [&str; 3] = ["attached", "block-files", "dir"];
+const SUPPORT: [&str; 4] = ["attached", "block-files", "dir", "hdfs-raid"];
 /// The crates of the program, which must not depend on a store. Their tests and benchmarks may.
 const PROGRAM: [&str; 9] =
     ["cli", "client", "cluster", "control", "coordinator", "helper", "repair", "store-api", "views"];

@@ -187,6 +187,7 @@ mod tests {
         let defaults = [
             "contradictions",
             "full",
+            "in_use",
             "nodes_never_registered",
             "own_files",
             "remarks",

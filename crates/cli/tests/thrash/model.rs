@@ -34,10 +34,13 @@ impl Model {
     }
 
     /// Returns the possible contents of a file after the catalog was rebuilt from the blocks. A rebuild cannot know
-    /// whether a put was committed.
+    /// whether a put was committed, and finds no blocks of an empty file.
     pub fn possible_after_rebuild(&self, name: &str) -> BTreeSet<State> {
         let mut possible = self.possible(name);
         possible.extend(self.unfinished.get(name).into_iter().flatten().copied());
+        if possible.iter().flatten().any(|content| content.bytes == 0) {
+            possible.insert(None);
+        }
         possible
     }
 

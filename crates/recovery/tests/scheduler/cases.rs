@@ -204,15 +204,29 @@ fn a_plan_without_room_waits_for_the_resource_that_it_lacked() {
     let budget = Budget { jobs: 9, up_bytes: BLOCK, down_bytes: BLOCK, disk_bytes: 9 * BLOCK };
     let mut test = SchedulerTest::with(6, Limits::default(), |_| NodeFacts { budget, ..facts() });
     test.kill(1);
-    test.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
+    test.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4])]);
     let relay = Loads { nodes: vec![sends(6)], links: Vec::new() };
-    let read = test.scheduler.reserve(&relay);
-    let Some(Action::Propose(proposal)) = test.scheduler.poll(test.now) else { panic!() };
-    let refused = test.scheduler.admit(proposal.item, JobId(9), &relay);
+    let Some(Action::Propose(first)) = test.scheduler.poll(test.now) else { panic!() };
+    assert_eq!(test.scheduler.admit(first.item, JobId(8), &relay), Ok(()));
+    let Some(Action::Propose(second)) = test.scheduler.poll(test.now) else { panic!() };
+    let refused = test.scheduler.admit(second.item, JobId(9), &relay);
     assert_eq!(refused, Err(Resource::Uplink(NodeId(6))));
     assert_eq!(test.work(), [""; 0]);
-    test.scheduler.release(read);
-    assert_eq!(test.work(), ["a"]);
+    test.scheduler.handle_done(first.item, test.now);
+    assert!(test.work().contains(&second.stripe.to_string()));
+}
+
+/// Reads may reserve half of a node's budget. A repair that needs more runs beside them.
+#[test]
+fn reads_hold_back_no_repair_on_a_node_without_others() {
+    let budget = Budget { jobs: 9, up_bytes: BLOCK, down_bytes: BLOCK, disk_bytes: 9 * BLOCK };
+    let mut test = SchedulerTest::with(6, Limits::default(), |_| NodeFacts { budget, ..facts() });
+    test.kill(1);
+    test.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
+    let relay = Loads { nodes: vec![sends(6)], links: Vec::new() };
+    test.scheduler.reserve(&relay);
+    let Some(Action::Propose(proposal)) = test.scheduler.poll(test.now) else { panic!() };
+    assert_eq!(test.scheduler.admit(proposal.item, JobId(9), &relay), Ok(()));
 }
 
 // ---- one job per stripe ----

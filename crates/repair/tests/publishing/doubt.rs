@@ -377,18 +377,16 @@ fn a_plain_read_in_doubt_decodes_nothing_without_proof() {
             }
             let (heard, problem) = (test.told.len(), BlockProblem::Corrupt("page 3".into()));
             test.say(NodeId(0), Report::BadBlock { block: id(0), problem });
-            let mut was_stopped = false;
             Cast { forged: Some(forged), ..Cast::honest(|_| None) }.play_except(
                 &mut test,
                 heard,
                 |test, node, message| {
                     // Nothing of the bad block had arrived.
-                    let is_first = matches!(message, ToNode::Stop { .. }) && !was_stopped;
-                    if is_first {
-                        was_stopped = true;
+                    let is_it = matches!(message, ToNode::Stop { .. }) && node == requestor(0);
+                    if is_it {
                         test.say(node, Report::Stopped { delivered: SliceSet::new() });
                     }
-                    is_first
+                    is_it
                 },
             );
             let outcome = succeeded(&test);

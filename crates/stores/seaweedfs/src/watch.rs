@@ -21,8 +21,8 @@ use crate::master::{ANSWER_LIMIT, MasterClient};
 /// Time to wait for further messages. One operation often sends several, for example when a shell mounts
 /// shards one by one.
 const SETTLE: Duration = Duration::from_millis(100);
-/// If the master announces no change, the pause after a listing is at least this many times as long as the
-/// listing took, to limit the load on the master.
+/// If the master announces no change, the pause after a listing is at least this many times as long as this listing
+/// and the one before it took, to limit the load on the master.
 const PAUSE_TIMES: u32 = 20;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_LAST: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ pub struct Watch {
 
 impl Watch {
     /// Starts watching a cluster. The longest pause between two listings of the whole cluster is
-    /// `list_every`, or twenty times the duration of a listing if that is longer.
+    /// `list_every`, or twenty times the duration of listings if that is longer.
     pub fn start(master: MasterClient, list_every: Duration) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         Self { events, task: tokio::spawn(watch(master, list_every, sender)) }
@@ -116,11 +116,14 @@ async fn follow(
     let opened = opened.map_err(|_| AskError::TimedOut { address: address.clone(), call })?;
     let mut stream = opened.map_err(|status| AskError::of(&address, call, &status))?.into_inner();
     let ended = |status| AskError::of(&address, call, &status);
+    let mut before = Duration::ZERO;
     loop {
         // List only after the stream was opened, so no change is missed between the two.
         let asked = Instant::now();
         let listing = master.list().await?;
-        let pause = list_every.max(asked.elapsed() * PAUSE_TIMES);
+        let taken = asked.elapsed();
+        let pause = pause(list_every, before, taken);
+        before = taken;
         events.send(Event::Listed(listing, asked)).await.map_err(|_| Dropped)?;
         let next = Instant::now() + pause;
         while let Ok(message) = timeout_at(next, stream.message()).await {
@@ -137,6 +140,12 @@ async fn follow(
             }
         }
     }
+}
+
+/// Returns the pause after a listing, given the durations of the listing before it and of this one. A single slow
+/// listing, for example from a master that was suspended, does not prolong the pause.
+fn pause(list_every: Duration, before: Duration, taken: Duration) -> Duration {
+    list_every.max(taken.min(before) * PAUSE_TIMES)
 }
 
 /// Consumes messages for a short time, or until the stream ends.
@@ -160,6 +169,15 @@ fn concerns_us(message: &KeepConnectedResponse) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_single_slow_listing_is_soon_followed_by_the_next() {
+        let (usual, slow) = (Duration::from_millis(10), Duration::from_secs(17));
+        let list_every = Duration::from_secs(3);
+        assert_eq!(pause(list_every, usual, slow), list_every);
+        assert_eq!(pause(list_every, slow, usual), list_every);
+        assert_eq!(pause(list_every, slow, slow), 20 * slow);
+    }
 
     /// A master that no longer leads names the leader and ends the stream at once.
     #[tokio::test]
