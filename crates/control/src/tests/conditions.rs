@@ -279,7 +279,7 @@ fn blocks_on_a_disk_that_hangs_are_neither_lost_nor_safe() {
     assert_eq!((status.stripes.intact, status.damage.lost_lately.len()), (1, 0), "{}", status.summary);
     assert!(status.summary.starts_with("INCOMPLETE"), "{}", status.summary);
     let condition = cluster.condition(ConditionCode::Incomplete).expect("some blocks are unknown");
-    assert_eq!(condition.subjects, [home.clone()]);
+    assert_eq!(condition.subjects, [&*home]);
     assert!(condition.details[0].contains("no answer from the disk of /d2"), "{condition:?}");
     let other = file.layout[0].stripe.blocks[1].node.clone().unwrap();
     let stop = cluster.ask(|reply| NodeCommand::OkToStop(vec![other], 0, reply)).unwrap();

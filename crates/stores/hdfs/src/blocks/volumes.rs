@@ -164,6 +164,9 @@ impl Volume {
     }
 }
 
+/// Replicas with their lengths, and the [silent folders](Volumes::silent_folders).
+pub(super) type Listed = (Vec<(ReplicaName, u64)>, Vec<String>);
+
 impl Volumes {
     /// Opens and locks the folders of a DataNode, which must have run there before. Folders on failed disks are
     /// left out if there are others, because a DataNode may tolerate failed disks as well
@@ -303,7 +306,7 @@ impl Volumes {
 
     /// Lists all replicas that have both files, with their lengths, sorted by name. Replicas on a disk that fails
     /// are left out, if another disk works. Also returns the [silent folders](Self::silent_folders).
-    pub(super) fn list(&self) -> Result<(Vec<(ReplicaName, u64)>, Vec<String>), BlockError> {
+    pub(super) fn list(&self) -> Result<Listed, BlockError> {
         let look = |volume: &Volume| {
             let (watch, volume) = (Arc::clone(&volume.watch), volume.clone());
             (watch, move || volume.list())

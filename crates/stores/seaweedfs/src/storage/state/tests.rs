@@ -18,11 +18,11 @@ fn a_move_is_reported_although_a_new_server_cannot_be_recorded() {
     let nodes = || {
         catalog.flush();
         let heard = heard.lock().expect("not poisoned");
-        let stripes = heard.iter().filter_map(|change| match change {
+        let mut stripes = heard.iter().filter_map(|change| match change {
             StoreChange::Stripe(stripe, _) => Some(stripe),
             _ => None,
         });
-        let last = stripes.last().expect("it was reported");
+        let last = stripes.next_back().expect("it was reported");
         last.blocks.iter().map(|block| block.node).collect::<Vec<_>>()
     };
     known.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
