@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use recovery::{
-    Action, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts, NodeLoad,
-    Placement, Priority, RepairId, RepairSpec, Scheduler, TrunkBudget,
+    Action, BlockFacts, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts,
+    NodeLoad, Placement, Priority, RepairId, RepairSpec, Scheduler, TrunkBudget,
 };
 use repair::{Accepts, JobId, NodeId, Resource, StripeId};
 
@@ -213,6 +213,10 @@ fn a_plan_without_room_waits_for_the_resource_that_it_lacked() {
     assert_eq!(refused, Err(Resource::Uplink(NodeId(6))));
     assert_eq!(test.work(), [""; 0]);
     test.scheduler.handle_done(first.item, test.now);
+    for wanted in &first.wanted {
+        let rebuilt = BlockFacts { node: Some(wanted.requestor), good: true };
+        test.scheduler.handle_block(&first.stripe, wanted.block, rebuilt);
+    }
     assert!(test.work().contains(&second.stripe.to_string()));
 }
 
