@@ -6,7 +6,7 @@
 //! spread over a block are read without waiting for the disk. The places differ from one examination to the
 //! next, because a read makes the kernel keep a page for longer.
 //!
-//! The list outlives connections to the coordinator. What the coordinator was told belongs to one connection.
+//! The list outlives connections to the coordinator. After a reconnection, the coordinator is told everything again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ const GOLDEN: u32 = 0x9e37_79b9;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecentBlocks(Arc<Mutex<List>>);
 
-/// What the coordinator of one connection knows: the blocks that are not cold.
+/// The blocks that the coordinator was told of in one connection and that are not cold.
 pub(crate) type Told = BTreeMap<BlockId, Heat>;
 
 #[derive(Debug, Default)]

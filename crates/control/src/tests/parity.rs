@@ -21,6 +21,16 @@ impl TestCluster {
         self.node(&home(file, index)).forged.insert(block(file, index));
     }
 
+    /// Kills the helper of a stripe's block 1, and has the catalog record the block as after a rebuild without this
+    /// helper.
+    fn rebuild_without(&mut self, helper: &str, stripe: &StripeId) {
+        self.kill(helper);
+        let mut record = self.core().stripes.picture.stripe(stripe).unwrap();
+        let block = &mut record.blocks[1];
+        (block.node, block.state, block.digest) = (None, store_api::BlockState::Missing, None);
+        self.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    }
+
     /// Lets a frozen node answer all messages except requests for fingerprints.
     fn answer_all_but_fingerprints(&mut self, name: &str) {
         let messages = std::mem::take(&mut self.node(name).backlog);
@@ -378,11 +388,7 @@ fn a_block_that_only_its_name_identifies_is_checked_against_parity() {
     let mut cluster = TestCluster::new(5);
     let file = cluster.put("f", 1);
     let (late, id) = (home(&file, 1), StripeId(file.layout[0].stripe.stripe.clone()));
-    cluster.kill(&late);
-    let mut record = cluster.core().stripes.picture.stripe(&id).unwrap();
-    let block = &mut record.blocks[1];
-    (block.node, block.state, block.digest) = (None, store_api::BlockState::Missing, None);
-    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    cluster.rebuild_without(&late, &id);
     cluster.start(&late);
     cluster.node(&late).forged.insert(BlockId(format!("{id}.1")));
     cluster.wait(Duration::from_secs(15));
@@ -402,11 +408,7 @@ fn a_block_that_only_its_name_identifies_is_unproven_also_after_a_restart() {
     let mut cluster = TestCluster::new(5);
     let file = cluster.put("f", 3);
     let (late, id) = (home(&file, 1), StripeId(file.layout[0].stripe.stripe.clone()));
-    cluster.kill(&late);
-    let mut record = cluster.core().stripes.picture.stripe(&id).unwrap();
-    let block = &mut record.blocks[1];
-    (block.node, block.state, block.digest) = (None, store_api::BlockState::Missing, None);
-    cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
+    cluster.rebuild_without(&late, &id);
     cluster.frozen.insert(late.clone());
     cluster.start(&late);
     cluster.settle_without_fingerprints(&[&late]);

@@ -70,7 +70,7 @@ pub struct Attached {
     pub findings: Findings,
 }
 
-/// What `mend attach` tells the operator.
+/// The result of `mend attach`.
 pub struct Findings {
     /// Findings and next steps as text for the operator.
     pub text: String,

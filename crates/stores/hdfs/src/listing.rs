@@ -21,7 +21,7 @@ pub struct Listing {
     pub safe_mode: bool,
     /// Number of groups that Mend cannot repair, by reason.
     pub refused: BTreeMap<String, usize>,
-    /// What is needed to write blocks of the requested group.
+    /// The tokens and the checksum format for writing blocks of the requested group.
     pub terms: GroupTerms,
     /// The progress of the listing, while it runs.
     pub progress: Progress,
@@ -45,7 +45,7 @@ pub struct Listing {
     pub(crate) raid: hdfs_raid::Listing,
 }
 
-/// What is needed to write blocks of a group.
+/// The tokens and the checksum format for writing blocks of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupTerms {
     /// The requested block tokens, each with the block's index in the group.

@@ -32,7 +32,7 @@ const REFERENCE: &str = "conventional";
 /// The numbers of clients and the sizes of blocks to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// Those of the figure.
+    /// The numbers and sizes that the figure has.
     OfFigure,
     /// Two clients and small blocks, for tests.
     Small,

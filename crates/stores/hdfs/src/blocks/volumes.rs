@@ -354,7 +354,7 @@ impl Volumes {
     }
 }
 
-/// Passes on the error of a disk that hangs. What is on such a disk is not known, and the DataNode may still
+/// Passes on the error of a disk that hangs. The replicas on such a disk are not known, and the DataNode may still
 /// use it.
 fn unless_hanging(failed: Option<BlockError>) -> Result<(), BlockError> {
     match failed {

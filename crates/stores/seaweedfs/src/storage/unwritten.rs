@@ -1,5 +1,5 @@
-//! Records that the catalog has refused, for example because its disk is full. They are written again until
-//! that succeeds, and the status names the problem meanwhile.
+//! Records that the catalog has refused, for example because its disk is full. Mend writes them again until that
+//! succeeds, and the status names the problem meanwhile.
 
 use std::collections::BTreeMap;
 

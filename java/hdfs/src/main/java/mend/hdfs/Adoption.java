@@ -15,7 +15,7 @@ import org.apache.hadoop.hdfs.server.datanode.fsdataset.impl.FsVolumeImpl;
  * NameNode.
  *
  * <p>Uses the same call as the DataNode's DirectoryScanner, without waiting up to six hours for the next
- * scan. Nothing is copied, and the scanner's rules decide which replicas are accepted.
+ * scan. The DataNode copies no bytes, and it accepts the replicas that its scanner would accept.
  */
 final class Adoption {
   private final DataNode dataNode;
