@@ -1,10 +1,12 @@
 //! The nodes that could take part in a repair, with the network between them and their blocks. Used if the
 //! code leaves a choice of helpers.
 
+use std::collections::BTreeMap;
+
 use codes::{BlockIndex, CodeSpec};
 
 use super::network::Network;
-use super::routes::Routes;
+use super::routes::{Route, Routes};
 use super::{PlanRequest, Wanted};
 use crate::{NodeId, Reach, Stripe, Topology};
 
@@ -18,14 +20,14 @@ const FASTER: f64 = 1.25;
 pub(super) struct Candidates {
     /// Holders first, then requestors without a block, then pure relays.
     pub network: Network,
-    /// The number of the first pure relay in the network.
-    first_relay: usize,
     /// The block that each holder contributes, by the holder's number in the network.
     pub blocks: Vec<BlockIndex>,
     /// The requestors of the wanted blocks, as numbers in the network.
     pub requestors: Vec<usize>,
     /// The number of blocks needed to decode; any choice of this many out of `blocks` suffices.
     pub needed: usize,
+    /// Whether the code is MDS: it rebuilds any lost blocks from any `needed` others.
+    pub is_mds: bool,
 }
 
 impl Candidates {
@@ -71,10 +73,10 @@ impl Candidates {
             }));
         }
         let network = Network::new(nodes, bytes(request), topology);
-        Some(Self { first_relay: network.nodes.len(), network, blocks, requestors, needed })
+        Some(Self { network, blocks, requestors, needed, is_mds: any })
     }
 
-    /// Adds relays that could decode or forward sums where the holders' links are slow.
+    /// Adds relays, which could sum or forward where the holders' links are slow.
     pub fn with_relays(mut self, request: &PlanRequest, topology: &Topology) -> Self {
         let relays = self.relays(request, topology);
         if !relays.is_empty() {
@@ -120,21 +122,34 @@ impl Candidates {
         helpers.map(|(node, _)| node).filter(move |node| !known(node))
     }
 
-    /// Whether a node is a pure relay.
-    pub fn is_relay(&self, number: usize) -> bool {
-        number >= self.first_relay
-    }
-
-    /// The routes over these nodes; `trees` says whether partial sums may be formed on the way.
-    pub fn routes(&self, trees: bool) -> Routes<'_> {
+    /// The routes over these nodes.
+    pub fn routes(&self) -> Routes<'_> {
         Routes {
             network: &self.network,
-            holders: (0..self.blocks.len()).collect(),
-            decoders: (0..self.network.nodes.len()).collect(),
+            holders: self.blocks.len(),
             requestors: self.requestors.clone(),
-            relays: (self.first_relay..self.network.nodes.len()).collect(),
             needed: self.needed,
-            trees,
+            hubs: Vec::new(),
+        }
+    }
+
+    /// The route along a chain of holders to the requestor. With several requestors, the last holder sends to
+    /// all of them. A sole requestor that holds a block adds it, wherever it is in the list.
+    pub fn chain(&self, holders: &[usize]) -> Route {
+        let end = self.sole_requestor();
+        let stations: Vec<usize> =
+            holders.iter().copied().filter(|&holder| Some(holder) != end).chain(end).collect();
+        let last = stations[stations.len() - 1];
+        let delivery = |&requestor: &usize| {
+            (requestor, (requestor != last).then_some((last, requestor)).into_iter().collect())
+        };
+        let mut readers = holders.to_vec();
+        readers.sort_unstable();
+        Route {
+            readers,
+            moves: stations.windows(2).map(|pair| (pair[0], pair[1])).collect(),
+            trees: self.requestors.iter().map(delivery).collect(),
+            detours: BTreeMap::new(),
         }
     }
 

@@ -79,6 +79,7 @@ impl Limit {
             Self::Uplinks => "the uplinks of the helpers".to_owned(),
             Self::OutOf(domain) => format!("the bandwidth out of {domain}"),
             Self::IntoDomain(domain) => format!("the bandwidth into {domain}"),
+            Self::Together => "several links together".to_owned(),
         }
     }
 }

@@ -8,12 +8,14 @@
 //!
 //! The planner does not retry or exclude nodes (the job does), and it remembers no earlier plans.
 
+mod arborescence;
 mod assemble;
 mod auto;
 mod bound;
 mod candidates;
 mod chain;
 mod crr;
+mod cuts;
 mod dealt;
 mod echelon;
 mod error;
@@ -33,6 +35,7 @@ mod scatter;
 mod scheme;
 mod shape;
 mod slicing;
+mod trees;
 
 use std::collections::BTreeSet;
 use std::ops::Range;

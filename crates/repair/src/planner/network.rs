@@ -19,6 +19,8 @@ pub(super) struct Network {
     between: Vec<Vec<usize>>,
     /// For every resource, whether only one pair of nodes uses it.
     is_pair: Vec<bool>,
+    /// Whether a way through a third node may be better than the direct one.
+    has_shortcuts: bool,
 }
 
 impl Network {
@@ -47,7 +49,9 @@ impl Network {
             if reserved == 0 { rate } else { rate * bytes as f64 / (bytes + reserved) as f64 }
         };
         let is_pair = resources.iter().map(|resource| matches!(resource, Resource::Pair(..))).collect();
-        Self { rates: resources.iter().map(left).collect(), nodes, between, is_pair }
+        let on_direct_ways = |resource| matches!(resource, &Resource::Pair(..) | &Resource::Between(..));
+        let has_shortcuts = resources.iter().any(on_direct_ways);
+        Self { rates: resources.iter().map(left).collect(), nodes, between, is_pair, has_shortcuts }
     }
 
     pub fn uplink(&self, node: usize) -> usize {
@@ -65,6 +69,12 @@ impl Network {
     /// Whether only one pair of nodes uses a resource.
     pub fn is_pair(&self, resource: usize) -> bool {
         self.is_pair[resource]
+    }
+
+    /// Whether a way through a third node may be better than the direct one. That is so if pairs of nodes,
+    /// racks or regions have rates of their own: a detour avoids these, but no port or trunk.
+    pub fn has_shortcuts(&self) -> bool {
+        self.has_shortcuts
     }
 
     /// All resources on the way from one node to another.

@@ -20,15 +20,10 @@ const ENOUGH: f64 = 0.998;
 
 /// The routes with their shares of the slices; empty if no route has a positive rate.
 pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route, f64)> {
-    // In-trees of partial sums exist only for a single lost block. They help if several links share a trunk,
-    // or if some links are much slower than others.
-    let trees = candidates.requestors.len() == 1 && topology.has_links();
-    let mut routes = candidates.routes(trees);
+    let mut routes = candidates.routes();
     let full = pack(&candidates.network.rates, &mut routes);
     // With known link rates, ports are rarely the bottleneck, and a second packing would take long.
     let packing = if topology.has_links() { full } else { relaxed(full, candidates, &mut routes) };
-    let value = value(&packing);
-    debug_assert!(trees || value <= packing.bound * 1.0001, "{value} is more than {}", packing.bound);
     let most = packing.routes.iter().map(|&(_, amount)| amount).fold(0.0, f64::max);
     let mut kept: Vec<(Route, f64)> =
         packing.routes.into_iter().filter(|&(_, amount)| amount >= LEAST_SHARE * most).collect();
