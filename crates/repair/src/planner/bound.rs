@@ -37,6 +37,8 @@ pub struct Bound {
 pub enum Limit {
     /// The downlink of a requestor.
     Into(NodeId),
+    /// The disk of a requestor, which stores the rebuilt blocks.
+    Disk(NodeId),
     /// The uplinks of the helpers, at least k of which must send.
     Uplinks,
     /// The way out of a rack or region.
@@ -61,12 +63,14 @@ pub(super) fn single_bound(candidates: &Candidates, bytes: u64, topology: &Topol
     let requestors = requestors(candidates).map(|(requestor, blocks)| {
         (blocks * bytes / into(candidates, requestor), Limit::Into(candidates.network.nodes[requestor]))
     });
+    let disks = disks(candidates)
+        .map(|(requestor, seconds)| (seconds * bytes, Limit::Disk(candidates.network.nodes[requestor])));
     let uplinks = (bytes / uplinks(candidates), Limit::Uplinks);
     let cuts = domains(candidates, topology).into_iter().flat_map(|(domain, inside)| {
         let limits = [(true, Limit::OutOf(domain.clone())), (false, Limit::IntoDomain(domain))];
         limits.map(|(out, limit)| (cut(candidates, &inside, out) * bytes, limit))
     });
-    let all = requestors.chain([uplinks]).chain(cuts).filter(|(seconds, _)| !seconds.is_nan());
+    let all = requestors.chain(disks).chain([uplinks]).chain(cuts).filter(|(seconds, _)| !seconds.is_nan());
     let (seconds, limit) = all.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there is at least one requestor");
     Bound { time: duration(seconds), limit }
 }
@@ -89,13 +93,27 @@ fn priced(candidates: &Candidates) -> Option<f64> {
 
 /// Requestors, each with the number of blocks it has to receive.
 fn requestors(candidates: &Candidates) -> impl Iterator<Item = (usize, f64)> + '_ {
+    wanted(candidates).map(|(requestor, wanted)| {
+        let own = usize::from(requestor < candidates.blocks.len());
+        (requestor, wanted.min(candidates.needed - own) as f64)
+    })
+}
+
+/// Requestors, each with the seconds that its disk needs per byte of every lost block.
+fn disks(candidates: &Candidates) -> impl Iterator<Item = (usize, f64)> + '_ {
+    let network = &candidates.network;
+    wanted(candidates).map(|(requestor, wanted)| {
+        (requestor, wanted as f64 * network.write(requestor) / network.rates[network.disk(requestor)])
+    })
+}
+
+/// Requestors, each with the number of blocks that it wants.
+fn wanted(candidates: &Candidates) -> impl Iterator<Item = (usize, usize)> + '_ {
     let mut once: Vec<usize> = candidates.requestors.clone();
     once.sort_unstable();
     once.dedup();
     once.into_iter().map(|requestor| {
-        let wanted = candidates.requestors.iter().filter(|&&other| other == requestor).count();
-        let own = usize::from(requestor < candidates.blocks.len());
-        (requestor, wanted.min(candidates.needed - own) as f64)
+        (requestor, candidates.requestors.iter().filter(|&&other| other == requestor).count())
     })
 }
 

@@ -13,7 +13,7 @@ use crate::{NodeId, Reach, Stripe, Topology};
 /// The maximum number of pure relays, which are nodes that are neither holders nor requestors here; each one
 /// makes planning slower.
 const MOST_RELAYS: usize = 4;
-/// A pure relay must forward this many times as fast as the median holder.
+/// A pure relay must forward this many times as fast as the slowest of the fastest holders that are needed.
 const FASTER: f64 = 1.25;
 
 /// Every node that could take part in a repair of whole lost blocks. Each node contributes at most one block.
@@ -88,7 +88,7 @@ impl Candidates {
     }
 
     /// Returns up to [`MOST_RELAYS`] helpers that are neither holders nor requestors here and forward more
-    /// than [`FASTER`] times as fast as the median holder, the fastest first.
+    /// than [`FASTER`] times as fast as the slowest holder that is needed, the fastest first.
     fn relays(&self, request: &PlanRequest, topology: &Topology) -> Vec<NodeId> {
         if !topology.has_links() {
             return Vec::new();
@@ -97,8 +97,8 @@ impl Candidates {
         let through = |node, out: f64| out.min(into(node, holders, topology));
         let mut own: Vec<f64> =
             holders.iter().map(|&holder| through(holder, out(holder, request, topology))).collect();
-        own.sort_by(f64::total_cmp);
-        let enough = FASTER * own[own.len() / 2];
+        own.sort_by(|a, b| b.total_cmp(a));
+        let enough = FASTER * own[self.needed - 1];
         let mut relays: Vec<(f64, NodeId)> = self
             .strangers(request, topology)
             .map(|node| (out(node, request, topology), node))

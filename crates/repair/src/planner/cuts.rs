@@ -29,10 +29,13 @@ struct Cut {
 /// The least cost of one slice of every lost block.
 pub(super) fn least_cost(candidates: &Candidates, prices: &[f64]) -> f64 {
     let cuts = packed_cuts(candidates, prices);
+    let network = &candidates.network;
     let disks: Vec<f64> =
-        (0..candidates.blocks.len()).map(|holder| prices[candidates.network.disk(holder)]).collect();
+        (0..candidates.blocks.len()).map(|holder| prices[network.disk(holder)]).collect();
+    let write = |&requestor: &usize| prices[network.disk(requestor)] * network.write(requestor);
+    let writes: f64 = candidates.requestors.iter().map(write).sum();
     let counts = candidates.needed..=candidates.blocks.len();
-    counts.map(|readers| least(&cuts, &disks, readers, candidates)).fold(f64::INFINITY, f64::min)
+    writes + counts.map(|readers| least(&cuts, &disks, readers, candidates)).fold(f64::INFINITY, f64::min)
 }
 
 /// The least sum over all cuts and disks, for this number of readers.

@@ -41,17 +41,21 @@ pub(super) struct Routes<'a> {
 impl Routes<'_> {
     /// The amount of each resource that one unit of a route uses.
     fn uses(&self, route: &Route) -> Use {
-        let mut passed: Vec<usize> = route.readers.iter().map(|&reader| self.network.disk(reader)).collect();
+        let network = self.network;
+        let mut uses: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut add = |resource: usize, amount: f64| *uses.entry(resource).or_insert(0.0) += amount;
+        route.readers.iter().for_each(|&reader| add(network.disk(reader), 1.0));
+        self.requestors.iter().for_each(|&requestor| add(network.disk(requestor), network.write(requestor)));
         for (from, to) in self.streams(route) {
             match route.detours.get(&(from, to)) {
                 Some(&through) => {
-                    passed.extend(self.network.passed(from, through).chain(self.network.passed(through, to)));
+                    let way = network.passed(from, through).chain(network.passed(through, to));
+                    way.for_each(|resource| add(resource, 1.0));
                 }
-                None => passed.extend(self.network.passed(from, to)),
+                None => network.passed(from, to).for_each(|resource| add(resource, 1.0)),
             }
         }
-        passed.sort_unstable();
-        passed.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as f64)).collect()
+        uses.into_iter().filter(|&(_, amount)| amount > 0.0).collect()
     }
 
     /// The (from, to) of each stream of a route whose moves all end at hubs, without detours. A node that
