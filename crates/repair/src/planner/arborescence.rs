@@ -1,85 +1,131 @@
 //! Cheapest spanning in-trees: the algorithm of Chu, Liu and Edmonds on a dense matrix of costs.
 
-/// Returns for each node the node to which it sends in the cheapest in-tree to `root`; the root's own entry
-/// has no meaning. `costs[from][to]` is the cost of a link.
+/// Returns for each node the node to which it sends in the cheapest in-tree to `root`. The root's entry is the
+/// root itself. `costs[from][to]` is the cost of a link.
 ///
-/// Every node takes its cheapest link. If these links form a cycle, the cycle is contracted into one node:
-/// to leave it through one of its nodes costs that link, minus the link of the cycle that it replaces.
+/// Every node takes its cheapest link. If some of these links form cycles, each cycle is contracted into one
+/// node: to leave it through one of its nodes costs that link, minus the link of the cycle that it replaces.
 pub(super) fn in_tree(costs: &[Vec<f64>], root: usize) -> Vec<usize> {
-    let mut next: Vec<usize> = (0..costs.len()).map(|from| cheapest_link(costs, from, root)).collect();
-    let Some(cycle) = cycle(&next, root) else { return next };
-    let contracted = Contracted::new(costs, &next, cycle);
-    let tree = in_tree(&contracted.costs, contracted.outer.iter().position(|&node| node == root).expect("the root is on no cycle"));
-    contracted.expand(&tree, &mut next);
+    let cheapest = |from: usize| {
+        let others = (0..costs.len()).filter(|&to| to != from);
+        let cheapest = others.min_by(|&a, &b| costs[from][a].total_cmp(&costs[from][b]));
+        cheapest.filter(|_| from != root).unwrap_or(root)
+    };
+    let mut next: Vec<usize> = (0..costs.len()).map(cheapest).collect();
+    let Some(contracted) = Contracted::new(costs, &next, root) else { return next };
+    let tree = in_tree(&contracted.costs, contracted.part[root]);
+    for (part, &to) in tree.iter().enumerate().filter(|&(part, _)| part != contracted.part[root]) {
+        let link = contracted.links[part][to];
+        next[link.0] = link.1;
+    }
     next
 }
 
-fn cheapest_link(costs: &[Vec<f64>], from: usize, root: usize) -> usize {
-    let others = (0..costs.len()).filter(|&to| to != from);
-    match from == root {
-        true => root,
-        false => others.min_by(|&a, &b| costs[from][a].total_cmp(&costs[from][b])).expect("the root is another node"),
-    }
-}
-
-/// The nodes of a cycle of these links, if there is one.
-fn cycle(next: &[usize], root: usize) -> Option<Vec<usize>> {
-    let mut seen_from: Vec<Option<usize>> = vec![None; next.len()];
-    for start in 0..next.len() {
-        let mut at = start;
-        while at != root && seen_from[at].is_none() {
-            seen_from[at] = Some(start);
-            at = next[at];
-        }
-        if at != root && seen_from[at] == Some(start) {
-            let mut nodes = vec![at];
-            while next[nodes[nodes.len() - 1]] != at {
-                nodes.push(next[nodes[nodes.len() - 1]]);
-            }
-            return Some(nodes);
-        }
-    }
-    None
-}
-
-/// The nodes with one cycle contracted into the last node.
+/// The nodes after each cycle has been contracted into one part; all other nodes are parts of their own.
 struct Contracted {
-    cycle: Vec<usize>,
-    /// The nodes outside of the cycle.
-    outer: Vec<usize>,
+    /// The part of each node.
+    part: Vec<usize>,
     costs: Vec<Vec<f64>>,
-    /// For each outer node, the node of the cycle that it reaches at the lowest cost.
-    entry: Vec<usize>,
-    /// For each outer node, the node of the cycle that reaches it at the lowest cost.
-    exit: Vec<usize>,
+    /// The cheapest link between each two parts.
+    links: Vec<Vec<(usize, usize)>>,
 }
 
 impl Contracted {
-    fn new(costs: &[Vec<f64>], next: &[usize], cycle: Vec<usize>) -> Self {
-        let outer: Vec<usize> = (0..costs.len()).filter(|node| !cycle.contains(node)).collect();
-        let least = |cost: &dyn Fn(usize) -> f64| {
-            cycle.iter().copied().min_by(|&a, &b| cost(a).total_cmp(&cost(b))).expect("a cycle has nodes")
+    /// Returns `None` if there is no cycle.
+    fn new(costs: &[Vec<f64>], next: &[usize], root: usize) -> Option<Self> {
+        let part = parts(next, root);
+        let parts = part.iter().max()? + 1;
+        if parts == next.len() {
+            return None;
+        }
+        let mut contracted = Self {
+            costs: vec![vec![f64::INFINITY; parts]; parts],
+            links: vec![vec![(root, root); parts]; parts],
+            part,
         };
-        let leaving = |from: usize, to: usize| costs[from][to] - costs[from][next[from]];
-        let entry: Vec<usize> = outer.iter().map(|&from| least(&|to| costs[from][to])).collect();
-        let exit: Vec<usize> = outer.iter().map(|&to| least(&|from| leaving(from, to))).collect();
-        let row = |(&from, &entry): (&usize, &usize)| -> Vec<f64> {
-            outer.iter().map(|&to| costs[from][to]).chain([costs[from][entry]]).collect()
-        };
-        let mut rows: Vec<Vec<f64>> = outer.iter().zip(&entry).map(row).collect();
-        rows.push(outer.iter().zip(&exit).map(|(&to, &from)| leaving(from, to)).chain([f64::INFINITY]).collect());
-        Self { cycle, outer, costs: rows, entry, exit }
+        for (from, row) in costs.iter().enumerate() {
+            let replaced = if contracted.is_on_cycle(next, from, root) { row[next[from]] } else { 0.0 };
+            for (to, cost) in row.iter().enumerate() {
+                contracted.add((from, to), cost - replaced);
+            }
+        }
+        Some(contracted)
     }
 
-    /// Writes the links of a tree over the contracted nodes into `next`.
-    fn expand(&self, tree: &[usize], next: &mut [usize]) {
-        let contracted = self.outer.len();
-        for (at, &from) in self.outer.iter().enumerate() {
-            next[from] = if tree[at] == contracted { self.entry[at] } else { self.outer[tree[at]] };
+    fn is_on_cycle(&self, next: &[usize], node: usize, root: usize) -> bool {
+        node != root && self.part[node] == self.part[next[node]]
+    }
+
+    fn add(&mut self, (from, to): (usize, usize), cost: f64) {
+        let (sender, receiver) = (self.part[from], self.part[to]);
+        if sender != receiver && cost < self.costs[sender][receiver] {
+            self.costs[sender][receiver] = cost;
+            self.links[sender][receiver] = (from, to);
         }
-        let to = tree[contracted];
-        let from = self.exit[to];
-        debug_assert!(self.cycle.contains(&from), "a cycle is left through one of its nodes");
-        next[from] = self.outer[to];
+    }
+}
+
+/// Numbers the parts: the nodes of a cycle get the same number.
+fn parts(next: &[usize], root: usize) -> Vec<usize> {
+    let mut walk_of: Vec<Option<usize>> = vec![None; next.len()];
+    let mut cycle_of: Vec<Option<usize>> = vec![None; next.len()];
+    for walk in 0..next.len() {
+        let mut at = walk;
+        while at != root && walk_of[at].is_none() {
+            walk_of[at] = Some(walk);
+            at = next[at];
+        }
+        // The walk ended at one of its own nodes, so it has found a cycle.
+        while at != root && walk_of[at] == Some(walk) && cycle_of[at].is_none() {
+            cycle_of[at] = Some(walk);
+            at = next[at];
+        }
+    }
+    let mut number_of_cycle: Vec<Option<usize>> = vec![None; next.len()];
+    let mut numbers = 0..;
+    let mut number = || numbers.next().expect("numbers do not end");
+    let part = |cycle: &Option<usize>| match cycle {
+        Some(cycle) => *number_of_cycle[*cycle].get_or_insert_with(&mut number),
+        None => number(),
+    };
+    cycle_of.iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reference: the least cost over all ways to choose a link for each node.
+    fn least(costs: &[Vec<f64>], next: &mut Vec<usize>) -> f64 {
+        let from = next.len();
+        if from == costs.len() {
+            return cost(costs, next).unwrap_or(f64::INFINITY);
+        }
+        let mut least_cost = f64::INFINITY;
+        for to in 0..if from == 0 { 1 } else { costs.len() } {
+            next.push(to);
+            least_cost = least_cost.min(least(costs, next));
+            next.pop();
+        }
+        least_cost
+    }
+
+    /// The cost of the links to root 0; `None` if they are no tree.
+    fn cost(costs: &[Vec<f64>], next: &[usize]) -> Option<f64> {
+        let reaches = |node: usize| (0..next.len()).fold(node, |at, _| next[at]) == 0;
+        let links = || (1..next.len()).map(|from| costs[from][next[from]]);
+        (0..next.len()).all(reaches).then(|| links().sum())
+    }
+
+    proptest! {
+        #[test]
+        fn no_tree_is_cheaper(costs in prop::collection::vec(prop::collection::vec(0u8..20, 5), 5)) {
+            let costs: Vec<Vec<f64>> =
+                costs.into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
+            let found = in_tree(&costs, 0);
+            prop_assert_eq!(cost(&costs, &found), Some(least(&costs, &mut Vec::new())));
+        }
     }
 }

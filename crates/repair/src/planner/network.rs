@@ -83,6 +83,11 @@ impl Network {
         self.is_pair[resource]
     }
 
+    /// Whether anything is limited except ports and disks.
+    pub fn has_links(&self) -> bool {
+        self.rates.len() > 3 * self.nodes.len()
+    }
+
     /// Whether a way through a third node may be better than the direct one. That is so if pairs of nodes,
     /// racks or regions have rates of their own: a detour avoids these, but no port or trunk.
     pub fn has_shortcuts(&self) -> bool {
@@ -110,7 +115,7 @@ impl Network {
     pub fn is_uniform(&self) -> bool {
         let same =
             |first: usize| self.rates.iter().skip(first).step_by(3).all(|rate| *rate == self.rates[first]);
-        self.rates.len() == 3 * self.nodes.len() && (0..3).all(same) && self.rates[0] == self.rates[1]
+        !self.has_links() && (0..3).all(same) && self.rates[0] == self.rates[1]
     }
 }
 

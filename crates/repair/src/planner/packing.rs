@@ -142,8 +142,9 @@ impl<R> Simplex<R> {
                 return Some(Column { route: Some(route), uses, worth: 1.0 });
             }
         }
-        let (route, uses) = oracle.cheapest(&self.prices)?;
-        let prices = self.prices.clone();
+        // Prices below 0 are rounding errors here.
+        let prices: Vec<f64> = self.prices.iter().map(|price| price.max(0.0)).collect();
+        let (route, uses) = oracle.cheapest(&prices)?;
         self.prove(&prices, &uses);
         let saves = cost(&uses, &self.prices) < 1.0 - SAVING && value * GOOD_ENOUGH < self.bound;
         saves.then_some(Column { route: Some(route), uses, worth: 1.0 })
@@ -152,7 +153,7 @@ impl<R> Simplex<R> {
     /// Records the bound that these prices prove, given a cheapest route at them.
     fn prove(&mut self, prices: &[f64], cheapest: &Use) {
         let cost = cost(cheapest, prices);
-        if self.rows.is_empty() || cost <= 0.0 || prices.iter().any(|&price| price < 0.0) {
+        if self.rows.is_empty() || cost <= 0.0 {
             return;
         }
         let finite = prices.iter().zip(&self.capacity).filter(|(_, capacity)| capacity.is_finite());

@@ -105,12 +105,13 @@ impl Oracle for Routes<'_> {
 
     fn cheapest(&mut self, prices: &[f64]) -> Option<(Route, Use)> {
         let trees = Trees::new(self, prices);
-        let starts = [vec![trees.best_hub()?], self.hubs.clone()];
-        let found = starts.into_iter().filter(|hubs| !hubs.is_empty()).filter_map(|hubs| trees.search(hubs));
-        let uses = found.map(|(route, hubs)| (self.uses(&route), route, hubs));
-        let cost = |uses: &Use| uses.iter().map(|&(resource, amount)| amount * prices[resource]).sum::<f64>();
-        let (uses, route, hubs) = uses.min_by(|a, b| cost(&a.0).total_cmp(&cost(&b.0)))?;
+        let mut starts = vec![vec![trees.best_hub()?]];
+        starts.extend((!self.hubs.is_empty()).then_some(self.hubs.clone()));
+        let cost = |hubs: &Vec<usize>| trees.cost(hubs);
+        let start = starts.into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+        let (route, hubs) = trees.search(start)?;
         self.hubs = hubs;
+        let uses = self.uses(&route);
         Some((route, uses))
     }
 }

@@ -6,8 +6,8 @@
 //! hubs. A sole requestor is always a hub. Every stream may take a detour through one other node.
 //!
 //! With one hub this is the star, in which the choice of readers is exact. With all inner nodes of a tree as
-//! hubs it is the tree. So it remains to choose the hubs: starting with a few, the search adds or drops one
-//! hub as long as that helps.
+//! hubs it is the tree. So it remains to choose the hubs: the search adds or drops one hub as long as that
+//! helps.
 
 use std::collections::BTreeMap;
 
@@ -55,27 +55,30 @@ impl<'a> Trees<'a> {
     /// The cheapest route that the search finds from these hubs, and its hubs; `None` if there are too few
     /// holders.
     pub fn search(&self, mut hubs: Vec<usize>) -> Option<(Route, Vec<usize>)> {
-        let mut cost = self.choose(&hubs)?.cost;
-        while let Some((less, better)) = self.neighbours(&hubs).filter(|(less, _)| *less < cost * (1.0 - SAVING)) {
-            (cost, hubs) = (less, better);
+        let mut cost = self.cost(&hubs);
+        // If only ports are limited, a second hub saves nothing: all holders could use the cheaper one.
+        let mut improves = self.routes.network.has_links();
+        while std::mem::take(&mut improves) {
+            for node in 0..self.costs.len() {
+                let other = toggled(&hubs, node);
+                let less = self.cost(&other);
+                if less < cost * (1.0 - SAVING) {
+                    (cost, hubs, improves) = (less, other, true);
+                }
+            }
         }
         Some((self.route(&hubs)?, hubs))
     }
 
     /// The best single hub.
     pub fn best_hub(&self) -> Option<usize> {
-        let costs = (0..self.costs.len()).filter_map(|hub| Some((self.choose(&[hub])?.cost, hub)));
+        let costs = (0..self.costs.len()).map(|hub| (self.cost(&[hub]), hub));
         costs.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hub)| hub)
     }
 
-    /// The best choice of hubs with one hub more or less, and its cost.
-    fn neighbours(&self, hubs: &[usize]) -> Option<(f64, Vec<usize>)> {
-        let more = (0..self.costs.len()).filter(|node| !hubs.contains(node));
-        let more = more.map(|node| hubs.iter().copied().chain([node]).collect());
-        let fewer = hubs.iter().map(|&gone| hubs.iter().copied().filter(|&hub| hub != gone).collect());
-        let all = more.chain(fewer).filter(|hubs: &Vec<usize>| !hubs.is_empty());
-        let costs = all.filter_map(|hubs| Some((self.choose(&hubs)?.cost, hubs)));
-        costs.min_by(|a, b| a.0.total_cmp(&b.0))
+    /// The cost with these hubs; infinite if there are too few holders, or no hub.
+    pub fn cost(&self, hubs: &[usize]) -> f64 {
+        self.choose(hubs).map_or(f64::INFINITY, |choice| choice.cost)
     }
 
     /// The hubs and, if it is the only one, the requestor.
@@ -85,7 +88,7 @@ impl<'a> Trees<'a> {
         hubs.iter().copied().chain(more).collect()
     }
 
-    /// Chooses the cheapest readers; `None` if there are too few holders.
+    /// Chooses the cheapest readers; `None` if there are too few holders, or no hub.
     fn choose(&self, hubs: &[usize]) -> Option<Choice> {
         let inner = self.inner(hubs);
         let reader = |holder: usize| {
@@ -142,6 +145,15 @@ impl<'a> Trees<'a> {
         let best = (0..self.direct.len()).min_by(|a, b| through(a).total_cmp(&through(b)))?;
         (through(&best) < self.direct[from][to] * (1.0 - SAVING)).then_some(best)
     }
+}
+
+/// These nodes with one more, or without it if it is one of them.
+fn toggled(hubs: &[usize], node: usize) -> Vec<usize> {
+    let mut toggled: Vec<usize> = hubs.iter().copied().filter(|&hub| hub != node).collect();
+    if toggled.len() == hubs.len() {
+        toggled.push(node);
+    }
+    toggled
 }
 
 /// The links of a tree in the order in which sums move: a node sends when all nodes before it have sent.
