@@ -17,6 +17,7 @@ const MOST_RELAYS: usize = 4;
 const FASTER: f64 = 1.25;
 
 /// Every node that could take part in a repair of whole lost blocks. Each node contributes at most one block.
+#[derive(Debug)]
 pub(super) struct Candidates {
     /// Holders first, then requestors without a block, then pure relays.
     pub network: Network,

@@ -19,6 +19,8 @@ mod cuts;
 mod dealt;
 mod echelon;
 mod error;
+#[cfg(test)]
+mod exact;
 mod explain;
 mod helper_order;
 mod inputs;
@@ -35,6 +37,8 @@ mod scatter;
 mod scheme;
 mod shape;
 mod slicing;
+#[cfg(test)]
+mod small_networks;
 mod trees;
 
 use std::collections::BTreeSet;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use crate::{NodeId, Resource, Topology};
 
 /// The nodes, and the resources between them.
+#[derive(Debug)]
 pub(super) struct Network {
     pub nodes: Vec<NodeId>,
     /// The rate of every resource, by number: three for each node (uplink, downlink, disk), then those

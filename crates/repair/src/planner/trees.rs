@@ -16,6 +16,8 @@ use super::routes::{Route, Routes};
 
 /// A step of the search must save at least this share of the cost.
 const SAVING: f64 = 1e-9;
+/// The largest number of hubs. More would make planning slow, and hardly make the repair faster.
+const MOST_HUBS: usize = 12;
 
 /// The prices of streams and reads.
 pub(super) struct Trees<'a> {
@@ -61,7 +63,7 @@ impl<'a> Trees<'a> {
         while std::mem::take(&mut improves) {
             for node in 0..self.costs.len() {
                 let other = toggled(&hubs, node);
-                let less = self.cost(&other);
+                let less = if other.len() <= MOST_HUBS { self.cost(&other) } else { f64::INFINITY };
                 if less < cost * (1.0 - SAVING) {
                     (cost, hubs, improves) = (less, other, true);
                 }
