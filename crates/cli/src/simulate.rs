@@ -170,7 +170,8 @@ impl HardwareArgs {
         let mut uneven = BTreeMap::new();
         for NodeRate { nodes, rate } in node_rates {
             if *nodes.end() >= self.nodes {
-                let wrong = format!("there is no node {}: the nodes are 0 to {}", nodes.end(), self.nodes - 1);
+                let wrong =
+                    format!("there is no node {}: the nodes are 0 to {}", nodes.end(), self.nodes - 1);
                 return Err(Failure::new(wrong).help("name other nodes in --node-rate, or use more --nodes"));
             }
             let (up, down) = (rate.bytes_per_second(), rate.bytes_per_second());

@@ -371,13 +371,16 @@ fn main() {
     row("the same, exact search", exact.map(|(_, outcome)| outcome.auto / outcome.best));
     for links in [Links::Ports, Links::Trunks, Links::TrunksAndLinks, Links::TrunksAndPairs, Links::Pairs] {
         for (name, one) in [("one lost", true), ("several lost", false)] {
-            let same = all().filter(|(case, _)| case.links == links && one == (case.request.wanted.len() == 1));
+            let same =
+                all().filter(|(case, _)| case.links == links && one == (case.request.wanted.len() == 1));
             row(&format!("{links:?}, {name}"), same.map(|(_, outcome)| outcome.auto / outcome.best));
         }
     }
     row("plan / bound", all().map(|(_, outcome)| outcome.auto / outcome.bound));
     row("best known packing / bound", all().map(|(_, outcome)| outcome.best / outcome.bound));
-    println!("\n| above 1.05 | seed | scheme | plan | best known packing | bound |\n|---|---|---|---|---|---|");
+    println!(
+        "\n| above 1.05 | seed | scheme | plan | best known packing | bound |\n|---|---|---|---|---|---|"
+    );
     for (seed, (case, outcome)) in all().enumerate().filter(|(_, (_, of))| of.auto > 1.05 * of.best) {
         let Outcome { scheme, auto, best, bound, .. } = outcome;
         println!("| {} | {seed} | {scheme} | {auto:.3} s | {best:.3} s | {bound:.3} s |", case.name);

@@ -64,11 +64,7 @@ fn choose(
 }
 
 /// Whether one of the plans takes hardly longer than every plan must.
-fn suffices(
-    tried: &[Result<Plan, PlanError>],
-    inputs: &Inputs,
-    candidates: Option<&Candidates>,
-) -> bool {
+fn suffices(tried: &[Result<Plan, PlanError>], inputs: &Inputs, candidates: Option<&Candidates>) -> bool {
     let window = &inputs.request.window;
     candidates.is_some_and(|candidates| {
         let least = single_bound(candidates, window.end - window.start, inputs.topology).time.as_secs_f64();

@@ -87,7 +87,8 @@ fn priced(candidates: &Candidates) -> Option<f64> {
         return None;
     }
     let prices = pack(rates, &mut candidates.routes()).prices?;
-    let worth: f64 = prices.iter().zip(rates).filter(|(price, _)| **price > 0.0).map(|(p, rate)| p * rate).sum();
+    let worth: f64 =
+        prices.iter().zip(rates).filter(|(price, _)| **price > 0.0).map(|(p, rate)| p * rate).sum();
     Some(worth / least_cost(candidates, &prices))
 }
 

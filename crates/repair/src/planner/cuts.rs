@@ -30,8 +30,7 @@ struct Cut {
 pub(super) fn least_cost(candidates: &Candidates, prices: &[f64]) -> f64 {
     let cuts = packed_cuts(candidates, prices);
     let network = &candidates.network;
-    let disks: Vec<f64> =
-        (0..candidates.blocks.len()).map(|holder| prices[network.disk(holder)]).collect();
+    let disks: Vec<f64> = (0..candidates.blocks.len()).map(|holder| prices[network.disk(holder)]).collect();
     let write = |&requestor: &usize| prices[network.disk(requestor)] * network.write(requestor);
     let writes: f64 = candidates.requestors.iter().map(write).sum();
     let counts = candidates.needed..=candidates.blocks.len();
@@ -54,7 +53,10 @@ fn least(cuts: &[Cut], disks: &[f64], readers: usize, candidates: &Candidates) -
         disks.iter().enumerate().map(|(holder, &disk)| (vec![holder], vec![0.0, disk])).collect();
     for cut in cuts {
         let mut costs = merge(&mut sets, |holder| cut.holders.contains(holder));
-        costs.iter_mut().zip(0..).for_each(|(cost, inside)| *cost += cut.amount * streams(cut, inside) as f64);
+        costs
+            .iter_mut()
+            .zip(0..)
+            .for_each(|(cost, inside)| *cost += cut.amount * streams(cut, inside) as f64);
         sets.push((cut.holders.clone(), costs));
     }
     merge(&mut sets, |_| true)[readers]
@@ -84,16 +86,22 @@ fn packed_cuts(candidates: &Candidates, prices: &[f64]) -> Vec<Cut> {
     loop {
         let reached: Vec<Vec<bool>> =
             holders.clone().map(|holder| reached(&rests, holder, TINY * highest)).collect();
-        let wanted = |set: &[bool]| candidates.requestors.iter().filter(|&&requestor| !set[requestor]).count();
+        let wanted =
+            |set: &[bool]| candidates.requestors.iter().filter(|&&requestor| !set[requestor]).count();
         let mutual = |holder: usize| {
             holders.clone().filter(|&other| reached[holder][other]).all(|other| reached[other][holder])
         };
-        let Some(first) = holders.clone().find(|&holder| wanted(&reached[holder]) > 0 && mutual(holder)) else {
+        let Some(first) = holders.clone().find(|&holder| wanted(&reached[holder]) > 0 && mutual(holder))
+        else {
             return cuts;
         };
         let set = &reached[first];
         let amount = raise(&mut rests, set);
-        cuts.push(Cut { holders: holders.clone().filter(|&at| set[at]).collect(), wanted: wanted(set), amount });
+        cuts.push(Cut {
+            holders: holders.clone().filter(|&at| set[at]).collect(),
+            wanted: wanted(set),
+            amount,
+        });
     }
 }
 

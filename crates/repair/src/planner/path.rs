@@ -15,9 +15,8 @@ pub(super) fn rack_aware(candidates: &Candidates, topology: &Topology) -> Route 
     let home = rack(candidates.requestors[0]);
     let mut helpers = helpers(candidates);
     let in_rack = |number: usize| helpers.iter().filter(|&&other| rack(other) == rack(number)).count();
-    let key = |&number: &usize| {
-        (rack(number) != home, std::cmp::Reverse(in_rack(number)), rack(number), number)
-    };
+    let key =
+        |&number: &usize| (rack(number) != home, std::cmp::Reverse(in_rack(number)), rack(number), number);
     let mut keyed: Vec<_> = helpers.iter().map(|number| (key(number), *number)).collect();
     keyed.sort();
     helpers = keyed.into_iter().map(|(_, number)| number).collect();

@@ -39,7 +39,8 @@ pub(super) fn draw(
     for ((route, _), &recipe) in routes.iter().zip(&recipe_of) {
         builder.follow(&recipes[recipe]);
         let nodes = &candidates.network.nodes;
-        let detours = route.detours.iter().map(|(&(from, to), &over)| ((nodes[from], nodes[to]), nodes[over]));
+        let detours =
+            route.detours.iter().map(|(&(from, to), &over)| ((nodes[from], nodes[to]), nodes[over]));
         builder.set_relays(broken.clone().into_iter().chain(detours).collect());
         Shape::Trees(trees(route, nodes, &placements[recipe])).draw(0, &placements[recipe], &mut builder);
     }
@@ -49,11 +50,13 @@ pub(super) fn draw(
 
 /// Numbers the nodes of a route as ranks.
 fn trees(route: &Route, nodes: &[NodeId], placement: &Placement) -> TreeShape {
-    let of_trees = route.trees.iter().flat_map(|(&requestor, moves)| {
-        moves.iter().flat_map(|&(from, to)| [from, to]).chain([requestor])
-    });
+    let of_trees = route
+        .trees
+        .iter()
+        .flat_map(|(&requestor, moves)| moves.iter().flat_map(|&(from, to)| [from, to]).chain([requestor]));
     let of_moves = route.moves.iter().flat_map(|&(from, to)| [from, to]);
-    let taking_part: BTreeSet<usize> = of_trees.chain(of_moves).chain(route.readers.iter().copied()).collect();
+    let taking_part: BTreeSet<usize> =
+        of_trees.chain(of_moves).chain(route.readers.iter().copied()).collect();
     let ranks: BTreeMap<usize, usize> = taking_part.iter().copied().zip(0..).collect();
     let moves = |moves: &[(usize, usize)]| moves.iter().map(|(from, to)| (ranks[from], ranks[to])).collect();
     let rank = |&number: &usize| Rank { node: nodes[number], helper: placement.helper_at(nodes[number]) };

@@ -148,9 +148,14 @@ fn draw_trees(shape: &TreeShape, placement: &Placement, builder: &mut PlanBuilde
     let sums: Vec<Vec<PartialSums>> = holdings.into_iter().enumerate().map(at).collect();
     for (position, &output) in placement.decoded.iter().enumerate() {
         let requestor = placement.requestors[output];
-        let (&end, moves) =
-            shape.trees.iter().find(|(rank, _)| node(**rank) == requestor).expect("each requestor has a tree");
-        let own = |of_rank: &Vec<PartialSums>| of_rank.get(position).cloned().unwrap_or_else(|| PartialSums::empty(1));
+        let (&end, moves) = shape
+            .trees
+            .iter()
+            .find(|(rank, _)| node(**rank) == requestor)
+            .expect("each requestor has a tree");
+        let own = |of_rank: &Vec<PartialSums>| {
+            of_rank.get(position).cloned().unwrap_or_else(|| PartialSums::empty(1))
+        };
         let mut held: Vec<PartialSums> = sums.iter().map(own).collect();
         for &(from, to) in moves {
             let leaving = std::mem::take(&mut held[from]).condensed(node(from), builder);

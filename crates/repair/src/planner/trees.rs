@@ -44,7 +44,8 @@ impl<'a> Trees<'a> {
         let network = routes.network;
         let nodes = 0..network.nodes.len();
         // The prices of the simplex method may be slightly negative.
-        let price = |from, to| if from == to { f64::INFINITY } else { network.price(from, to, prices).max(0.0) };
+        let price =
+            |from, to| if from == to { f64::INFINITY } else { network.price(from, to, prices).max(0.0) };
         let direct: Vec<Vec<f64>> =
             nodes.clone().map(|from| nodes.clone().map(|to| price(from, to)).collect()).collect();
         let costs = if network.has_shortcuts() { with_detours(&direct) } else { direct.clone() };
@@ -96,7 +97,10 @@ impl<'a> Trees<'a> {
         let reader = |holder: usize| {
             let attached = match inner.contains(&holder) {
                 true => (0.0, holder),
-                false => inner.iter().map(|&hub| (self.costs[holder][hub], hub)).min_by(|a, b| a.0.total_cmp(&b.0))?,
+                false => inner
+                    .iter()
+                    .map(|&hub| (self.costs[holder][hub], hub))
+                    .min_by(|a, b| a.0.total_cmp(&b.0))?,
             };
             Some((self.disks[holder] + attached.0, (holder, attached.1)))
         };
@@ -109,9 +113,13 @@ impl<'a> Trees<'a> {
             readers.select_nth_unstable_by(needed - 1, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         }
         readers.truncate(needed);
-        let of_trees: f64 = self.wanted.iter().map(|(&requestor, blocks)| blocks * self.tree(requestor, &inner).0).sum();
+        let of_trees: f64 =
+            self.wanted.iter().map(|(&requestor, blocks)| blocks * self.tree(requestor, &inner).0).sum();
         let of_readers: f64 = readers.iter().map(|(cost, _)| cost).sum();
-        Some(Choice { cost: of_trees + of_readers, readers: readers.into_iter().map(|(_, reader)| reader).collect() })
+        Some(Choice {
+            cost: of_trees + of_readers,
+            readers: readers.into_iter().map(|(_, reader)| reader).collect(),
+        })
     }
 
     /// The cost and the links of the cheapest in-tree from the hubs to a requestor.
@@ -129,7 +137,8 @@ impl<'a> Trees<'a> {
         let inner = self.inner(hubs);
         let mut chosen = self.choose(hubs)?.readers;
         chosen.sort_unstable();
-        let trees = self.wanted.keys().map(|&requestor| (requestor, in_order(self.tree(requestor, &inner).1)));
+        let trees =
+            self.wanted.keys().map(|&requestor| (requestor, in_order(self.tree(requestor, &inner).1)));
         let mut route = Route {
             readers: chosen.iter().map(|&(reader, _)| reader).collect(),
             moves: chosen.into_iter().filter(|(reader, hub)| reader != hub).collect(),
