@@ -65,7 +65,7 @@ impl Random {
 
 /// The limits of a network beyond ports and disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Links {
+enum Limits {
     Ports,
     Trunks,
     TrunksAndLinks,
@@ -75,7 +75,7 @@ enum Links {
 
 struct Case {
     name: String,
-    links: Links,
+    limits: Limits,
     stripe: Stripe,
     request: PlanRequest,
     topology: Topology,
@@ -88,9 +88,10 @@ impl Case {
         let (n, k) = codes[random.below(codes.len() as u64) as usize];
         let most = (n - k).min(4) as u64;
         let lost = if random.one_in(2) { 1 } else { 1 + random.below(most) as u32 };
-        let all = [Links::Ports, Links::Trunks, Links::TrunksAndLinks, Links::TrunksAndPairs, Links::Pairs];
-        let links = all[random.below(5) as usize];
-        let mut case = Self::new(n, k, lost, links, &mut random);
+        let all =
+            [Limits::Ports, Limits::Trunks, Limits::TrunksAndLinks, Limits::TrunksAndPairs, Limits::Pairs];
+        let limits = all[random.below(5) as usize];
+        let mut case = Self::new(n, k, lost, limits, &mut random);
         case.add_nodes(&mut random);
         case.add_trunks(&mut random);
         case.add_pairs(&mut random);
@@ -99,7 +100,7 @@ impl Case {
 
     /// A stripe whose last blocks are lost. Sometimes the first requestor holds a block, or all lost blocks
     /// have the same requestor.
-    fn new(n: usize, k: usize, lost: u32, links: Links, random: &mut Random) -> Self {
+    fn new(n: usize, k: usize, lost: u32, limits: Limits, random: &mut Random) -> Self {
         let code = CodeSpec::reed_solomon(n, k).build().expect("a code");
         let held = n as u32 - lost;
         let blocks = (0..n as u32).map(|index| StripeBlock {
@@ -127,11 +128,11 @@ impl Case {
             policy: Policy::default(),
         };
         let name = format!(
-            "rs-{n}-{k}, {lost} lost, {links:?}{}{}",
+            "rs-{n}-{k}, {lost} lost, {limits:?}{}{}",
             if own { ", requestor holds a block" } else { "" },
             if same { ", one requestor" } else { "" }
         );
-        Self { name, links, stripe, request, topology: Topology::new() }
+        Self { name, limits, stripe, request, topology: Topology::new() }
     }
 
     /// Adds all nodes, with up to three that hold no block. In half of the networks requestors receive fast.
@@ -153,7 +154,7 @@ impl Case {
     }
 
     fn add_trunks(&mut self, random: &mut Random) {
-        if matches!(self.links, Links::Ports | Links::Pairs) {
+        if matches!(self.limits, Limits::Ports | Limits::Pairs) {
             return;
         }
         for rack in (0..5).map(|rack| format!("r{rack}")) {
@@ -162,7 +163,7 @@ impl Case {
                 self.topology.set_trunk(&rack, trunk).expect("rates");
             }
             for other in (0..5).map(|rack| format!("r{rack}")).filter(|other| *other != rack) {
-                if self.links == Links::TrunksAndLinks && random.one_in(2) {
+                if self.limits == Limits::TrunksAndLinks && random.one_in(2) {
                     self.topology.set_between(&rack, &other, random.rate(5e6, 100e6)).expect("a rate");
                 }
             }
@@ -179,7 +180,7 @@ impl Case {
     }
 
     fn add_pairs(&mut self, random: &mut Random) {
-        if !matches!(self.links, Links::Pairs | Links::TrunksAndPairs) {
+        if !matches!(self.limits, Limits::Pairs | Limits::TrunksAndPairs) {
             return;
         }
         let dense = random.one_in(2);
@@ -194,7 +195,7 @@ impl Case {
     /// One lost block of a wide code over uneven ports.
     fn wide(n: usize, k: usize, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let mut case = Self::new(n, k, 1, Links::Ports, &mut random);
+        let mut case = Self::new(n, k, 1, Limits::Ports, &mut random);
         case.name = format!("rs-{n}-{k}, uneven ports");
         case.request.wanted[0].requestor = NodeId(n as u32 - 1);
         for node in (0..n as u32).map(NodeId) {
@@ -369,11 +370,13 @@ fn main() {
     row("plan / best known packing", all().map(|(_, outcome)| outcome.auto / outcome.best));
     let exact = all().filter(|(_, outcome)| outcome.is_exact);
     row("the same, exact search", exact.map(|(_, outcome)| outcome.auto / outcome.best));
-    for links in [Links::Ports, Links::Trunks, Links::TrunksAndLinks, Links::TrunksAndPairs, Links::Pairs] {
+    for limits in
+        [Limits::Ports, Limits::Trunks, Limits::TrunksAndLinks, Limits::TrunksAndPairs, Limits::Pairs]
+    {
         for (name, one) in [("one lost", true), ("several lost", false)] {
             let same =
-                all().filter(|(case, _)| case.links == links && one == (case.request.wanted.len() == 1));
-            row(&format!("{links:?}, {name}"), same.map(|(_, outcome)| outcome.auto / outcome.best));
+                all().filter(|(case, _)| case.limits == limits && one == (case.request.wanted.len() == 1));
+            row(&format!("{limits:?}, {name}"), same.map(|(_, outcome)| outcome.auto / outcome.best));
         }
     }
     row("plan / bound", all().map(|(_, outcome)| outcome.auto / outcome.bound));

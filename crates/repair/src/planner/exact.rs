@@ -114,8 +114,8 @@ impl Table {
             }
             let streams = lost.min(set.count_ones() as usize) as f64;
             for to in 0..nodes.all {
-                for from in 0..nodes.all {
-                    let cost = collected[set][from] + streams * ways.costs[from][to];
+                for (from, cost) in collected[set].iter().enumerate() {
+                    let cost = cost + streams * ways.costs[from][to];
                     if cost < arrived[set][to] {
                         (arrived[set][to], source[set][to]) = (cost, from);
                     }
