@@ -13,8 +13,6 @@ use crate::{NodeId, Reach, Stripe, Topology};
 /// The maximum number of pure relays, which are nodes that are neither holders nor requestors here; each one
 /// makes planning slower.
 const MOST_RELAYS: usize = 4;
-/// A pure relay must forward this many times as fast as the slowest of the fastest holders that are needed.
-const FASTER: f64 = 1.25;
 
 /// Every node that could take part in a repair of whole lost blocks. Each node contributes at most one block.
 #[derive(Debug)]
@@ -88,8 +86,8 @@ impl Candidates {
         self
     }
 
-    /// Returns up to [`MOST_RELAYS`] helpers that are neither holders nor requestors here and forward more
-    /// than [`FASTER`] times as fast as the slowest holder that is needed, the fastest first.
+    /// Returns up to [`MOST_RELAYS`] helpers that are neither holders nor requestors here and forward faster
+    /// than the slowest holder that is needed, the fastest first.
     fn relays(&self, request: &PlanRequest, topology: &Topology) -> Vec<NodeId> {
         if !topology.has_links() {
             return Vec::new();
@@ -99,7 +97,7 @@ impl Candidates {
         let mut own: Vec<f64> =
             holders.iter().map(|&holder| through(holder, out(holder, request, topology))).collect();
         own.sort_by(|a, b| b.total_cmp(a));
-        let enough = FASTER * own[self.needed - 1];
+        let enough = own[self.needed - 1];
         let mut relays: Vec<(f64, NodeId)> = self
             .strangers(request, topology)
             .map(|node| (out(node, request, topology), node))
