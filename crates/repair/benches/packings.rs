@@ -1,10 +1,10 @@
-//! Compares the plans of `auto` with the best packings that are known, and the printed bound with cuts, on
+//! Compares the plans of `auto` with the best packings that are known, and with the printed bound, on
 //! random networks: `cargo bench -p repair --bench packings` prints the distributions in half a minute.
 //! `cargo bench -p repair --bench packings -- SEED` describes one network.
 //!
 //! The best known packing is that of the linear programme over all in-trees, solved with an exact search
-//! (`exact`), for stripes with at most [`MOST_HOLDERS`] holders. For all stripes it is at least as good as the
-//! best plan of any scheme. Times are those of the bottleneck, so that filling the pipeline does not count.
+//! (`exact`), for stripes with at most [`MOST_HOLDERS`] holders. For all stripes it is at least as good as
+//! the best plan of any scheme. Times are those of the bottleneck, so that filling the pipeline does not count.
 
 #![allow(clippy::disallowed_methods)]
 

@@ -1,7 +1,7 @@
 //! Cheapest spanning in-trees: the algorithm of Chu, Liu and Edmonds on a dense matrix of costs.
 
-/// Returns for each node the node to which it sends in the cheapest in-tree to `root`. The root's entry is the
-/// root itself. `costs[from][to]` is the cost of a link.
+/// Returns for each node the node to which it sends in the cheapest in-tree to `root`. The root's entry is
+/// the root itself. `costs[from][to]` is the cost of a link.
 ///
 /// Every node takes its cheapest link. If some of these links form cycles, each cycle is contracted into one
 /// node: to leave it through one of its nodes costs that link, minus the link of the cycle that it replaces.

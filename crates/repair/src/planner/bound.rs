@@ -8,8 +8,8 @@
 //! over these nodes can move fewer bytes, whatever the blocks contain.
 //!
 //! Each of these bounds considers one set of nodes. Prices of resources combine many sets: if all resources
-//! together are worth `v` per second, and every plan costs at least `c` per slice of every lost block, no plan
-//! rebuilds more than `v / c` slices per second. The prices are those of the best packing of routes, and the
+//! together are worth `v` per second, and every plan costs at least `c` per slice of every lost block, no
+//! plan rebuilds more than `v / c` slices per second. The prices are those of the best packing of routes, and the
 //! least cost comes from a packing of cuts ([`cuts`](super::cuts)). `docs/reference/schemes.md` explains this
 //! at more length.
 
@@ -79,8 +79,8 @@ fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// An upper bound on the rate, in bytes per second of every lost block; `None` if there are too many nodes, or
-/// no route.
+/// An upper bound on the rate, in bytes per second of every lost block; `None` if there are too many nodes,
+/// or no route.
 fn priced(candidates: &Candidates) -> Option<f64> {
     let rates = &candidates.network.rates;
     if candidates.network.nodes.len() > MOST_PRICED {

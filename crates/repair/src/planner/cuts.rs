@@ -2,7 +2,8 @@
 //!
 //! Let `S` be a set of nodes with `r` of the readers, and let `g` of the lost blocks be wanted outside of it.
 //! In an MDS code any `needed` blocks are independent. So if there are `m` readers, at least `min(g, r − (m −
-//! needed))` streams must leave `S`; and at least one, if all lost blocks are wanted outside and `r` is not 0.
+//! needed))` streams must leave `S`; and at least one, if all lost blocks are wanted outside and `r` is at
+//! least 1.
 //! A *packing of cuts* gives sets such amounts that the amounts of all sets that a link leaves add up to no
 //! more than the link's price. Then the sum of amount · streams over all sets is a lower bound for these
 //! readers.

@@ -27,8 +27,8 @@ pub(super) trait Oracle {
 pub(super) struct Packing<R> {
     /// Routes with their amounts, all positive.
     pub routes: Vec<(R, f64)>,
-    /// Prices at which no route of the oracle costs less than 1, so that all resources together are worth as
-    /// much as any packing; `None` if there is no route, or nothing limits it.
+    /// Prices at which no route of the oracle costs less than 1, so that all resources together are worth at
+    /// least as much as any packing; `None` if there is no route, or nothing limits it.
     pub prices: Option<Vec<f64>>,
 }
 

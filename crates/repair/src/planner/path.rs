@@ -76,7 +76,7 @@ fn members(candidates: &Candidates) -> usize {
     candidates.needed - usize::from(own)
 }
 
-/// The route along these helpers, which are listed from the requestors outward, and the requestor's own block.
+/// The route along these helpers, listed from the requestors outward, and the requestor's own block.
 fn chain(candidates: &Candidates, outward: &[usize]) -> Route {
     let own = candidates.sole_requestor().filter(|&end| end < candidates.blocks.len());
     candidates.chain(&outward.iter().rev().copied().chain(own).collect::<Vec<_>>())

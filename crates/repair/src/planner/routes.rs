@@ -1,8 +1,8 @@
 //! Cheapest routes for [`packing`](super::packing): the ways to rebuild one slice of every lost block.
 //!
 //! A route reads `needed` blocks, collects them at hubs, and brings the hubs' partial sums to the requestors
-//! ([`trees`](super::trees)). A cheapest route is hard to find, so the search is a local one, and the bound of
-//! a packing is an estimate. `benches/packings.rs` compares packings with an exact search.
+//! ([`trees`](super::trees)). A cheapest route is hard to find, so the search is a local one, and the prices
+//! of a packing prove little by themselves. `benches/packings.rs` compares packings with an exact search.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ pub(super) enum Shape {
     Star(NodeId),
     /// Partial sums travel from rank to rank until the root has all of them.
     Sums(SumShape),
-    /// Partial sums are made at several ranks, and travel from there to each requestor along a tree of its own.
+    /// Partial sums are made at several ranks. They travel to each requestor along a tree of its own.
     Trees(TreeShape),
 }
 

@@ -307,8 +307,7 @@ impl Tally {
         }
     }
 
-    /// Returns the utilization of a resource over `seconds`, where `rate` is its rate on each node in bytes per
-    /// second.
+    /// Returns the utilization of a resource over `seconds`. `rate` is its rate on a node, in bytes per second.
     fn share(&self, resource: usize, rate: impl Fn(u32) -> f64, seconds: f64) -> Share {
         let survivors = (0..).zip(&self.moved).skip(1);
         let part = |(node, moved): (u32, &[u64; 3])| moved[resource] as f64 / (rate(node) * seconds);
