@@ -10,6 +10,7 @@
 
 #[path = "../src/planner/exact.rs"]
 mod exact;
+#[allow(dead_code, reason = "cargo compiles benchmarks with `cfg(test)`, so its unit tests are here, too")]
 #[path = "../src/planner/packing.rs"]
 mod packing;
 
