@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
 
-use repair::NodeId;
+use repair::{NodeId, StripeId};
 use views::{Census, Condition, ConditionCode, GoneNode, RecoveryState, Redundancy, Severity};
 
 use crate::SETTLE_LIMIT;
@@ -15,12 +15,16 @@ use crate::error::{RequestError, list};
 use crate::facts::unheard;
 use crate::history::FLAPPING_MS;
 use crate::nodes::Nodes;
+use crate::repairs::claims::Stuck;
 use crate::stripes::contradictions;
 
 /// A repair without progress for this long has stalled.
 const STALLED: Duration = Duration::from_secs(600);
 /// A round of scrubbing is overdue if the last one ended this long ago.
 const SCRUB_OVERDUE_MS: u64 = 35 * 86_400_000;
+
+/// How many stripes are named whose repairs the store refuses.
+const REFUSED_TOLD: usize = 5;
 
 /// A condition that the cluster has now.
 #[derive(Clone, Debug)]
@@ -403,9 +407,8 @@ fn room_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
         .collect();
     let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
     let knows = answers.facts.nodes.settled && answers.facts.may_change() && on_gone == 0;
-    if !homeless.is_empty() {
-        let text = format!("no room to rebuild the blocks of {}", list(&homeless));
-        found.push(Finding::about(ConditionCode::NoRoomToRepair, &homeless, text));
+    if let Some(finding) = no_room_finding(answers, homeless) {
+        found.push(finding);
     } else if let Some(advice) = answers.repairs.fullness.advice().filter(|_| knows) {
         let text = "no room to repair after another failure".to_owned();
         found.push(
@@ -415,6 +418,31 @@ fn room_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
         );
     }
     found
+}
+
+/// Finds lost blocks that no helper can take: all blocks of the helpers `homeless`, and those of stripes for which the
+/// store refuses every possible helper.
+fn no_room_finding(answers: Answers<'_>, homeless: Vec<String>) -> Option<Finding> {
+    let now = answers.facts.base.now;
+    let refused: Vec<(&StripeId, &Stuck)> = answers.repairs.refused_by_store().collect();
+    let mut texts = Vec::new();
+    if !homeless.is_empty() {
+        texts.push(format!("no room to rebuild the blocks of {}", list(&homeless)));
+    }
+    if !refused.is_empty() {
+        let stripes = count(refused.len() as u64, "stripe");
+        texts.push(format!("the store refuses every possible helper for lost blocks of {stripes}"));
+    }
+    let details = refused.iter().take(REFUSED_TOLD).map(|(stripe, stuck)| {
+        let left = in_words(stuck.again.saturating_sub(now));
+        format!("the repair of {stripe} waits: {}; the store is asked again in {left}", stuck.why)
+    });
+    let details: Vec<String> = details.collect();
+    let stripes = refused.iter().map(|(stripe, _)| stripe.to_string());
+    let subjects: Vec<String> = homeless.into_iter().chain(stripes).collect();
+    (!subjects.is_empty()).then(|| {
+        Finding::about(ConditionCode::NoRoomToRepair, &subjects, texts.join("; ")).with_details(details)
+    })
 }
 
 fn repair_findings(answers: Answers<'_>, census: &Census) -> Vec<Finding> {

@@ -2,6 +2,8 @@
 
 use crate::commands::{RepairCommand, ScrubCommand, StripeCommand};
 use recovery::JOBS_AT_ONCE;
+use store_api::Writers;
+use views::{ConditionCode, Severity};
 
 use super::*;
 
@@ -121,6 +123,43 @@ fn a_refusing_node_is_tried_again_if_no_other_can_take_the_block() {
     assert_eq!(cluster.repair(request.clone()).state.name(), "failed");
     cluster.distrusted.clear();
     assert_eq!(cluster.repair(request).state.name(), "done");
+}
+
+/// HDFS, for example, refuses a DataNode that has another block of the group.
+#[test]
+fn a_claim_that_only_a_refused_node_could_serve_is_requested_ever_less_often() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.core().base.store.writers = Writers::Others;
+    cluster.rotten.insert(block(&file, 3));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.rotten.clear();
+    let only = cluster.node(&home(&file, 3)).node.unwrap();
+    cluster.distrusted.insert(only);
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(300));
+    assert!((6..=12).contains(&cluster.refusals), "{} requests", cluster.refusals);
+    let item = cluster.repair_state(repair).items.remove(0);
+    assert_eq!(item.state.name(), "waiting");
+    assert!(item.reason.is_some_and(|reason| reason.contains("it is distrusted")), "{:?}", item.next_step);
+    let found =
+        cluster.status().condition(ConditionCode::NoRoomToRepair).cloned().expect("no helper is left");
+    assert_eq!((found.severity, found.count), (Severity::Warning, 1));
+    assert!(
+        found.details[0].contains("it is distrusted; the store is asked again in"),
+        "{:?}",
+        found.details
+    );
+    cluster.distrusted.clear();
+    cluster.wait(Duration::from_secs(62));
+    assert_eq!(cluster.repair_state(repair).state.name(), "done");
+    assert!(
+        cluster
+            .status()
+            .condition(ConditionCode::NoRoomToRepair)
+            .is_none_or(|it| it.severity == Severity::Ok)
+    );
 }
 
 #[test]
