@@ -22,7 +22,8 @@ use crate::stripes::contradictions;
 const STALLED: Duration = Duration::from_secs(600);
 /// A round of scrubbing is overdue if the last one ended this long ago.
 const SCRUB_OVERDUE_MS: u64 = 35 * 86_400_000;
-
+/// The first word of the status if some blocks or stripes may be unknown.
+const INCOMPLETE: &str = "INCOMPLETE";
 /// How many stripes are named whose repairs the store refuses.
 const REFUSED_TOLD: usize = 5;
 
@@ -188,7 +189,7 @@ fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
             let text = format!("{} lists blocks newer than the catalog", list(&names));
             found.push(
                 Finding::about(ConditionCode::CatalogOld, &names, text)
-                    .with_word("INCOMPLETE")
+                    .with_word(INCOMPLETE)
                     .with_severity(Severity::Warning)
                     .with_details(claims),
             );
@@ -266,7 +267,7 @@ fn incomplete_finding(answers: Answers<'_>) -> Option<Finding> {
     };
     (!names.is_empty()).then(|| {
         Finding::about(ConditionCode::Incomplete, &names, texts.join("; "))
-            .with_word("INCOMPLETE")
+            .with_word(INCOMPLETE)
             .with_details(partial.into_iter().map(detail))
     })
 }
@@ -606,7 +607,7 @@ pub(crate) fn first_line(findings: &[Finding], census: &Census, helpers: &str) -
     rest.sort_by_key(|finding| is_claim(finding));
     let word = rest.first().and_then(|finding| finding.word).unwrap_or("safe");
     let mut parts: Vec<String> = rest.iter().map(|finding| finding.text.clone()).collect();
-    parts.extend(whole_text(census));
+    parts.extend(whole_text(census, &stated));
     parts.push(helpers.to_owned());
     let told_elsewhere = [ConditionCode::HelperGone, ConditionCode::HelperNeverRegistered];
     let further = findings.iter().filter(|finding| finding.word.is_none());
@@ -623,21 +624,31 @@ pub(crate) fn first_line(findings: &[Finding], census: &Census, helpers: &str) -
     }
 }
 
-/// Returns the text about stripes if no block is lost or misplaced.
-fn whole_text(census: &Census) -> Option<String> {
+/// Returns the text about stripes if no block is lost or misplaced. It says that stripes are whole only if the state of
+/// all of their blocks is known.
+fn whole_text(census: &Census, stated: &[&Finding]) -> Option<String> {
     let all = census.stripes;
+    let is_incomplete = stated.iter().any(|finding| finding.word == Some(INCOMPLETE));
     if all == 0 {
-        return Some("nothing is stored".to_owned());
+        return Some(if is_incomplete { "no stripe is known" } else { "nothing is stored" }.to_owned());
     }
     if census.intact < all || census.misplaced > 0 || census.unreadable > 0 {
         return None;
     }
+    if is_incomplete {
+        return Some(format!("no block of {} is known to be lost", count(all, "stripe")));
+    }
     if census.contradictory > 0 {
         return Some("no block is missing".to_owned());
     }
+    let other =
+        if stated.iter().any(|finding| finding.code == ConditionCode::NotJudged) { "other " } else { "" };
     let weakest = census.redundancy.first().expect("readable stripes belong to a class");
-    let whole =
-        if all == 1 { "the only stripe is whole".to_owned() } else { format!("all {all} stripes are whole") };
+    let whole = if all == 1 {
+        format!("the only {other}stripe is whole")
+    } else {
+        format!("all {all} {other}stripes are whole")
+    };
     Some(format!("{whole} and {}", can_lose(weakest)))
 }
 
@@ -695,6 +706,23 @@ mod tests {
         let on_hosts = Redundancy { hosts: Some(2), racks: Some(0), ..class(4, 10, 0) };
         let text = line(&census(10, vec![on_hosts], 0));
         assert!(text.contains("can lose 4 blocks, but only 2 hosts and no rack; "), "{text}");
+    }
+
+    #[test]
+    fn stripes_count_as_whole_only_if_all_blocks_are_known() {
+        let whole = census(10, vec![class(4, 10, 0)], 0);
+        let text = |code, word| {
+            let finding = Finding::new(code, 1, "why".to_owned()).with_word(word);
+            first_line(&[finding], &whole, "all 6 helpers up")
+        };
+        assert_eq!(
+            text(ConditionCode::Incomplete, INCOMPLETE),
+            "INCOMPLETE  why; no block of 10 stripes is known to be lost; all 6 helpers up"
+        );
+        assert_eq!(
+            text(ConditionCode::NotJudged, "NOT KNOWN"),
+            "NOT KNOWN  why; all 10 other stripes are whole and can lose 4 blocks; all 6 helpers up"
+        );
     }
 
     #[test]
