@@ -3,7 +3,7 @@
 use crate::commands::{RepairCommand, ScrubCommand, StripeCommand};
 use recovery::JOBS_AT_ONCE;
 use store_api::Writers;
-use views::{ConditionCode, Severity};
+use views::{ConditionCode, HistoryEvent, Severity};
 
 use super::*;
 
@@ -233,6 +233,41 @@ fn a_repair_with_contradictory_sources_fails_without_publishing() {
     assert!(item.rebuilt.is_empty());
     assert_eq!(states(&cluster.file("f"))[0], "missing");
     assert!(cluster.nodes.values().all(|node| !node.disk.contains_key(&block(&file, 0))));
+}
+
+/// Stores a file of one stripe, and loses the helper of its last block, a parity block, for which the helper
+/// stated a false digest.
+fn lose_liar() -> (TestCluster, FileLayout) {
+    for number in 1..=6 {
+        let mut cluster = TestCluster::new(6);
+        let liar = format!("h{number}");
+        cluster.node(&liar).rebuilds_wrongly = true;
+        let file = cluster.put("f", 1);
+        if home(&file, 3) == liar {
+            cluster.kill(&liar);
+            return (cluster, file);
+        }
+    }
+    panic!("some helper has the last block");
+}
+
+#[test]
+fn a_false_digest_of_a_parity_block_is_replaced_and_told() {
+    let (mut cluster, file) = lose_liar();
+    let digest = |file: &FileLayout| file.layout[0].stripe.blocks[3].digest.clone();
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(30));
+    assert_eq!(cluster.repair_state(repair).state.name(), "done", "{:#?}", cluster.repair_state(repair));
+    let after = cluster.file("f");
+    assert_eq!(states(&after), ["healthy"; 4]);
+    let history = cluster.core().history.history(0, 100);
+    let told = history.iter().find_map(|entry| match &entry.what {
+        HistoryEvent::DigestReplaced { recorded, found, .. } => Some((recorded.clone(), found.clone())),
+        _ => None,
+    });
+    let (recorded, found) = told.expect("an event");
+    assert_eq!((digest(&file), digest(&after)), (Some(recorded), Some(found)));
+    assert!(cluster.status().healthy, "{}", cluster.status().summary);
 }
 
 #[test]
