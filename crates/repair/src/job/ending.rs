@@ -419,10 +419,15 @@ impl Ending {
             }
             Some((Some(Verdict::Differs(fault)), survivors)) => {
                 self.parity = ParityOutcome::Overruled;
-                if fault == Fault::Survivor {
-                    contradicting.extend(&survivors);
-                    work.actions.push_back(JobAction::Contradicted { blocks: survivors });
+                let mut blocks = survivors;
+                match fault {
+                    Fault::Survivor => contradicting.extend(&blocks),
+                    // Some block is wrong here too, or a requestor sent false fingerprints.
+                    Fault::Delivery | Fault::Unknown => {
+                        blocks.extend(work.goals.iter().map(|goal| goal.block))
+                    }
                 }
+                work.actions.push_back(JobAction::Contradicted { blocks });
             }
             _ => {}
         }

@@ -156,10 +156,11 @@ impl Work {
         }
     }
 
-    /// Whether a cryptographic digest is recorded for every delivery that is not committed yet.
+    /// Whether a cryptographic digest is recorded for every delivery that is not committed yet. Without such a
+    /// delivery, nothing is proven.
     pub(super) fn is_proven_by_digests(&self) -> bool {
-        let mut open = self.goals.iter().filter(|goal| !goal.committed);
-        open.all(|goal| self.digest_strength(goal) == Some(Strength::Digest))
+        let mut open = self.goals.iter().filter(|goal| !goal.committed).peekable();
+        open.peek().is_some() && open.all(|goal| self.digest_strength(goal) == Some(Strength::Digest))
     }
 
     /// Whether all sub-blocks are wanted.

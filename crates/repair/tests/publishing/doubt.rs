@@ -452,6 +452,41 @@ fn a_unique_digest_identifies_the_wrong_block_with_one_to_spare() {
     }
 }
 
+/// A digest proves the rebuilt block, but some block of the stripe breaks parity, so the stripe must be checked.
+#[test]
+fn a_stripe_whose_parity_is_overruled_is_in_doubt() {
+    let mut test = TestJob::recorded(1, PARITY, strong);
+    Cast::honest(strong).play_except(&mut test, 0, |test, node, message| {
+        let ToNode::Fingerprint { block, seed, .. } = message else { return false };
+        if node != requestor(0) {
+            return false;
+        }
+        let fingerprints = vec![Fingerprint(vec![1; repair::FINGERPRINT_BYTES])];
+        test.say(node, Report::Fingerprinted { block: block.id.clone(), seed: *seed, fingerprints });
+        true
+    });
+    let outcome = succeeded(&test);
+    assert_eq!((outcome.parity, outcome.proven.len()), (ParityOutcome::Overruled, 0), "{outcome:?}");
+    let [blocks] = &test.contradicted[..] else { panic!("{:?}", test.contradicted) };
+    assert!(blocks.contains(&BlockIndex(0)) && blocks.len() > 4, "{blocks:?}");
+}
+
+/// A read-back that is not answered begins the ending again. This proves nothing about the sources.
+#[test]
+fn an_ending_that_begins_again_proves_no_source() {
+    let mut test = TestJob::recorded(3, Verify { reread: true, ..PARITY }, |_| None);
+    let mut asked = 0;
+    Cast::honest(|_| None).play_except(&mut test, 0, |test, node, message| {
+        let ToNode::Reread { block, .. } = message else { return false };
+        asked += 1;
+        if asked > 3 {
+            test.say(node, Report::Reread { block: block.clone(), digest: None });
+        }
+        true
+    });
+    assert!(asked > 3 && succeeded(&test).proven.is_empty(), "{:?}", succeeded(&test).proven);
+}
+
 /// The delivery was made from the block before the block was forged, so the delivery is right, and the block now
 /// contradicts the others. That must not be held against any of them.
 #[test]
