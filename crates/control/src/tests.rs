@@ -151,8 +151,8 @@ fn refuse(ask: Ask) -> Option<Event> {
     Some(Event::Failed { number, error: StoreError::Catalog(error) })
 }
 
-/// Returns the answer of a storage that refuses a rebuilt block, or the claim of a stripe, on one of these nodes; `None`
-/// if it accepts the write.
+/// Returns the answer of a storage that refuses a rebuilt block, or the claim of a stripe, on one of these
+/// nodes; `None` if it accepts the write.
 fn distrust(ask: &Ask, distrusted: &BTreeSet<NodeId>) -> Option<Event> {
     let Ask::Write { number, write: Write::Stripes(write) } = ask else { return None };
     let why = "it is distrusted".to_owned();
