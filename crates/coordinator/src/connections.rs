@@ -177,7 +177,7 @@ impl Shared {
         }
         let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let (outbox, messages) = mpsc::channel(OUTBOX_MESSAGES);
-        let inbox = Inbox::new(reader, self.rooms.clone());
+        let inbox = Inbox::new(reader, self.rooms.clone(), &role);
         let reading = self.read_all(connection, &role, address, inbox, outbox);
         tokio::pin!(reading);
         let why = tokio::select! {

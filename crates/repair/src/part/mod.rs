@@ -80,7 +80,7 @@ pub enum Errand {
     Fingerprint(Box<FingerprintErrand>),
     /// Commit all deliveries as blocks of the store; answered by [`Report::Committed`].
     Commit,
-    /// Read a committed block back; answered by [`Report::Reread`].
+    /// Read a whole block back: a committed one, or a survivor; answered by [`Report::Reread`].
     Reread(BlockId),
 }
 
