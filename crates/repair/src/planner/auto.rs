@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::inputs::Inputs;
 use super::{PlanError, Scheme};
-use crate::Plan;
+use crate::{Geometry, Plan};
 
 /// The largest window that counts as short. In a larger one, a chain over equal links has so many slices that
 /// no scheme beats it.
@@ -45,6 +45,13 @@ pub(super) fn weighed(inputs: &Inputs) -> Result<(Plan, Vec<(Scheme, Duration)>)
     Ok((best.expect("the fastest scheme is within any tolerance of itself"), weighed))
 }
 
+/// Whether the window is a single slice, whatever the scheme.
+fn is_one_slice(inputs: &Inputs) -> bool {
+    let request = inputs.request;
+    let slice_bytes = request.policy.slice_bytes.unwrap_or(Geometry::MIN_SLICE_BYTES);
+    request.resume.is_none() && request.window.end - request.window.start <= u64::from(slice_bytes)
+}
+
 /// The schemes that may be the fastest.
 fn worth_trying(inputs: &Inputs) -> Vec<Scheme> {
     let placement = &inputs.placement;
@@ -56,6 +63,9 @@ fn worth_trying(inputs: &Inputs) -> Vec<Scheme> {
         return vec![Scheme::Pipelined]; // No plan is faster: the requestor must receive every wanted byte.
     }
     let mut schemes = vec![Scheme::Conventional, Scheme::Pipelined, Scheme::Ppr, Scheme::CrrR];
+    if uniform && one && is_one_slice(inputs) {
+        return schemes; // A single slice takes only one lane, which is a star, a chain or a tree.
+    }
     if !uniform && placement.helpers.len() <= SEARCHABLE_HELPERS {
         schemes.push(Scheme::Weighted);
     }
