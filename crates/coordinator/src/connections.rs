@@ -305,7 +305,7 @@ async fn encode_with_company(first: &ToNode, messages: &mut mpsc::Receiver<ToNod
     bytes
 }
 
-/// Whether nobody waits for the effect of a message.
+/// Whether a message is not urgent, because no other step waits for its effect.
 fn can_wait(message: &ToNode) -> bool {
     matches!(message, ToNode::Forget { .. })
 }

@@ -88,7 +88,7 @@ impl Engine {
         let Some(job) = message.job() else { return Some(message) };
         let mut jobs = self.node.jobs.lock().expect("never poisoned");
         if matches!(message, ToNode::Forget { .. }) && !jobs.contains_key(&job) {
-            return None; // The job's task has ended by itself; see `Part::is_over`.
+            return None; // The job's task has already ended; see `Part::is_over`.
         }
         let bytes = job_bytes(&message);
         let messages = jobs.entry(job).or_insert_with(|| self.start(job, bytes));

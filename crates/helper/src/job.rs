@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    /// The job ends by itself, because it delivers nothing.
+    /// The job also ends without a message to forget it, because it delivers nothing.
     #[tokio::test]
     async fn edges_are_dialled_while_the_disk_opens_a_block() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
