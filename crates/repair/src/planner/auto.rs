@@ -57,13 +57,14 @@ fn worth_trying(inputs: &Inputs) -> Vec<Scheme> {
     let placement = &inputs.placement;
     let window = &inputs.request.window;
     let short = window.end - window.start <= SHORT_WINDOW_BYTES;
-    let uniform = inputs.candidates().is_none_or(|candidates| candidates.network.is_uniform());
+    let candidates = inputs.candidates();
+    let uniform = candidates.as_ref().is_none_or(|candidates| candidates.network.is_uniform());
     let one = placement.decoded.len() == 1;
     if uniform && one && !short && placement.helpers.len() > 2 {
         return vec![Scheme::Pipelined]; // No plan is faster: the requestor must receive every wanted byte.
     }
     let mut schemes = vec![Scheme::Conventional, Scheme::Pipelined, Scheme::Ppr, Scheme::CrrR];
-    if uniform && one && is_one_slice(inputs) {
+    if candidates.is_some() && uniform && one && is_one_slice(inputs) {
         return schemes; // A single slice takes only one lane, which is a star, a chain or a tree.
     }
     if !uniform && placement.helpers.len() <= SEARCHABLE_HELPERS {
