@@ -293,8 +293,8 @@ impl Drop for Joining<'_> {
     }
 }
 
-/// Encodes a message. If it is not urgent, waits a moment for the next messages and adds them, up to the first urgent
-/// one. Each separate record would cost both ends system calls, and wake the node.
+/// Encodes a message. If it is not urgent, waits a moment for the next messages and adds them, up to the
+/// first urgent one. Each separate record would cost both ends system calls, and wake the node.
 async fn encode_with_company(first: &ToNode, messages: &mut mpsc::Receiver<ToNode>) -> Vec<u8> {
     let (mut bytes, mut waits) = (control::encode(first), can_wait(first));
     let until = Instant::now() + COMPANY_LIMIT;

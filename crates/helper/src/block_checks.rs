@@ -1,5 +1,5 @@
-//! Checks that an opened block is the one that the catalog records, and computes fingerprints of blocks. Those of
-//! large blocks are computed on low-priority threads.
+//! Checks that an opened block is the one that the catalog records, and computes fingerprints of blocks.
+//! Those of large blocks are computed on low-priority threads.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::engine::{aside, blocking};
 use crate::error_reports::block_problem;
 use crate::gate::DiskGate;
 
-/// Fingerprints of up to this many bytes are computed on a pooled thread: that takes less time than starting a
-/// low-priority thread for them.
+/// Fingerprints of up to this many bytes are computed on a pooled thread: that takes less time than starting
+/// a low-priority thread for them.
 const SMALL_BYTES: u64 = 256 << 10;
 
 /// Computes the fingerprints of a block that is being delivered to this node.

@@ -142,8 +142,8 @@ impl Engine {
     }
 }
 
-/// Returns about how many bytes the job of a message moves on this node. A question without an assignment moves
-/// none: another thread answers it.
+/// Returns about how many bytes the job of a message moves on this node. A question without an assignment
+/// moves none: another thread answers it.
 fn job_bytes(message: &ToNode) -> u64 {
     let ToNode::Assign(assignment) = message else { return 0 };
     let Assignment { geometry, chunking, locals, inlets, outlets, sinks, .. } = &**assignment;

@@ -32,8 +32,8 @@ pub(crate) struct Motion {
 }
 
 impl Motion {
-    /// Prepares to dial or await the edges of an assignment; [`poll_connecting`](Self::poll_connecting) and the
-    /// first transfer on an edge establish its connection.
+    /// Prepares to dial or await the edges of an assignment; [`poll_connecting`](Self::poll_connecting) and
+    /// the first transfer on an edge establish its connection.
     pub(crate) fn new(
         assignment: Arc<Assignment>,
         node: &Node,
@@ -230,10 +230,11 @@ fn connect(
                 Direction::Send => Direction::Receive,
             };
             let coming = rendezvous.expect(key, Terms { direction: theirs, tls_name });
+            let rendezvous = rendezvous.clone();
             Box::pin(async move {
                 let stream = coming.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
                 // The listener's thread accepted the connection; from now on this job's thread polls it.
-                stream.moved_here()
+                rendezvous.bring_here(stream)
             })
         }
     }

@@ -122,8 +122,8 @@ impl Resting {
 }
 
 impl Receiver {
-    /// Creates the state of a socket from which nothing was read. It counts as drained: the kernel then wakes the
-    /// task only when the first slice is complete.
+    /// Creates the state of a socket from which nothing was read. It counts as drained: the kernel then wakes
+    /// the task only when the first slice is complete.
     pub(crate) fn new() -> Self {
         Self { drained: true, wake_at: 1 }
     }

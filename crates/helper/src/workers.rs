@@ -2,8 +2,9 @@
 //!
 //! A job stays on one thread, which polls the job's own sockets: no slice is handed from thread to thread,
 //! and a buffer stays in one core's cache. A lone job runs on the thread that receives messages, so that it
-//! starts at once; further jobs go to the least loaded thread. A few small jobs stay on the thread that receives
-//! messages, because waking another thread for each of their messages would cost more than their slices.
+//! starts at once; further jobs go to the least loaded thread. A few small jobs stay on the thread that
+//! receives messages, because waking another thread for each of their messages would cost more than their
+//! slices.
 
 use std::future::Future;
 use std::io;
@@ -14,10 +15,11 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// A job that moves at most this many bytes is small. A chain's helper reads, receives and sends each byte, so a
-/// block of 1 MiB counts as 3 MiB.
+/// A job that moves at most this many bytes is small. A chain's helper reads, receives and sends each byte,
+/// so a block of 1 MiB counts as 3 MiB.
 const SMALL_JOB_BYTES: u64 = 4 << 20;
-/// The maximum number of jobs on the thread that receives messages with which a further small job stays there.
+/// The maximum number of jobs on the thread that receives messages with which a further small job stays
+/// there.
 const SMALL_JOBS_HERE: usize = 8;
 
 /// A set of threads; cheap to clone. Dropping the last clone ends the threads that it started, with
@@ -59,8 +61,8 @@ impl Workers {
         Ok(Self { workers: Arc::new(workers) })
     }
 
-    /// Runs a job that moves about `bytes` bytes on the least loaded thread, or, if the job is small, on the thread
-    /// that receives messages.
+    /// Runs a job that moves about `bytes` bytes on the least loaded thread, or, if the job is small, on the
+    /// thread that receives messages.
     pub(crate) fn spawn(&self, bytes: u64, job: impl Future<Output = ()> + Send + 'static) {
         let chosen = self.choose(bytes);
         self.workers[chosen].jobs.fetch_add(1, Ordering::Relaxed);

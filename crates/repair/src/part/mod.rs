@@ -18,8 +18,9 @@
 //! written to its deliveries until the next plan; deliveries accumulate from plan to plan until they are
 //! committed or forgotten.
 //!
-//! A helper that delivers nothing for a repair is over as soon as its plan has ended or its question is answered,
-//! because it has nothing left to forget. All other parts last until they are told to forget the job.
+//! A helper that delivers nothing for a repair is over as soon as its plan has ended or its question is
+//! answered, because it has nothing left to forget. All other parts last until they are told to forget the
+//! job.
 //!
 //! Deliberately absent: sockets, disks and clocks. `helper` drives this type with the real ones, `sim` with
 //! models.
@@ -273,8 +274,8 @@ impl Part {
     }
 
     fn assign(&mut self, assignment: Assignment) {
-        // Later questions are answered with the priority of the job's class. Only the assignment states the class,
-        // and a part that never had one takes its job for a repair.
+        // Later questions are answered with the priority of the job's class. Only the assignment states the
+        // class, and a part that never had one takes its job for a repair.
         self.lasts |= !assignment.sinks.is_empty() || assignment.class != Class::Repair;
         let pool = std::mem::take(&mut self.pool);
         match Relay::new(&assignment, self.budget_bytes, pool) {

@@ -39,7 +39,8 @@ pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route
     kept
 }
 
-/// A packing that leaves some room at helpers' ports, if one exists with nearly the same throughput as a full one.
+/// A packing that leaves some room at helpers' ports, if one exists with nearly the same throughput as a full
+/// one.
 fn relaxed(candidates: &Candidates, routes: &mut Routes) -> Packing<Route> {
     let network = &candidates.network;
     let into: Vec<usize> = candidates.requestors.iter().map(|&node| network.downlink(node)).collect();
