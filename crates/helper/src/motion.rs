@@ -32,7 +32,8 @@ pub(crate) struct Motion {
 }
 
 impl Motion {
-    /// Dials or awaits the edges of an assignment.
+    /// Prepares to dial or await the edges of an assignment; [`poll_connecting`](Self::poll_connecting) and
+    /// the first transfer on an edge establish its connection.
     pub(crate) fn new(
         assignment: Arc<Assignment>,
         node: &Node,
@@ -58,6 +59,12 @@ impl Motion {
             _memory: memory,
             assignment,
         }
+    }
+
+    /// Establishes connections before slices move. An error is reported by the first transfer on the edge.
+    pub(crate) fn poll_connecting(&mut self, cx: &mut Context<'_>) {
+        self.inlets.iter_mut().for_each(|inlet| inlet.poll_connecting(cx));
+        self.outlets.iter_mut().for_each(|outlet| outlet.poll_connecting(cx));
     }
 
     pub(crate) fn use_opened(&mut self, opened: Opened) {
@@ -223,10 +230,11 @@ fn connect(
                 Direction::Send => Direction::Receive,
             };
             let coming = rendezvous.expect(key, Terms { direction: theirs, tls_name });
+            let rendezvous = rendezvous.clone();
             Box::pin(async move {
                 let stream = coming.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
                 // The listener's thread accepted the connection; from now on this job's thread polls it.
-                stream.moved_here()
+                rendezvous.bring_here(stream)
             })
         }
     }

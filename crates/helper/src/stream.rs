@@ -37,7 +37,7 @@ pub(crate) struct Resting {
 /// The state of reading from a socket: when to read, and when the kernel wakes the task.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// Whether the last read took all available bytes.
+    /// Whether probably no more bytes are available, as after a read that took all of them.
     drained: bool,
     /// The number of bytes that must arrive before the kernel wakes the task.
     wake_at: usize,
@@ -122,8 +122,10 @@ impl Resting {
 }
 
 impl Receiver {
+    /// Creates the state of a socket from which nothing was read. It counts as drained: the kernel then wakes
+    /// the task only when the first slice is complete.
     pub(crate) fn new() -> Self {
-        Self { drained: false, wake_at: 1 }
+        Self { drained: true, wake_at: 1 }
     }
 
     /// Reads the available bytes into `parts`, which hold `wanted` bytes in total, at least one. If no bytes

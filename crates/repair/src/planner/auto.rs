@@ -6,7 +6,7 @@ use super::bound::single_bound;
 use super::candidates::Candidates;
 use super::inputs::Inputs;
 use super::{PlanError, Scheme};
-use crate::Plan;
+use crate::{Geometry, Plan};
 
 /// The largest window that counts as short. In a larger one, a chain over equal links has so many slices that
 /// no scheme beats it.
@@ -89,6 +89,10 @@ fn slow_to_plan(inputs: &Inputs, candidates: Option<&Candidates>) -> Vec<Scheme>
     let placement = &inputs.placement;
     let (terms, helpers) = (placement.terms(), placement.helpers.len());
     let mut schemes = Vec::new();
+    if candidates.is_some() && is_uniform(candidates) && placement.decoded.len() == 1 && is_one_slice(inputs)
+    {
+        return schemes; // A single slice takes only one lane, which is a star, a chain or a tree.
+    }
     if !is_uniform(candidates) && helpers <= SEARCHABLE_HELPERS {
         schemes.push(Scheme::Weighted);
     }
@@ -106,6 +110,13 @@ fn slow_to_plan(inputs: &Inputs, candidates: Option<&Candidates>) -> Vec<Scheme>
 /// Whether all links are equal, or none can be chosen.
 fn is_uniform(candidates: Option<&Candidates>) -> bool {
     candidates.is_none_or(|candidates| candidates.network.is_uniform())
+}
+
+/// Whether the window is a single slice, whatever the scheme.
+fn is_one_slice(inputs: &Inputs) -> bool {
+    let request = inputs.request;
+    let slice_bytes = request.policy.slice_bytes.unwrap_or(Geometry::MIN_SLICE_BYTES);
+    request.resume.is_none() && request.window.end - request.window.start <= u64::from(slice_bytes)
 }
 
 fn is_short(inputs: &Inputs) -> bool {
