@@ -52,7 +52,10 @@ impl Motion {
             inlets: inlets.collect(),
             outlets: outlets.collect(),
             blocks: BlockIo::new(&assignment, counting.clone()),
-            caps: CapGate::new(Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class)),
+            caps: CapGate::new(
+                Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class),
+                node.pacing.for_plan(assignment.class),
+            ),
             counting,
             rendezvous: node.rendezvous.clone(),
             _memory: memory,
@@ -156,6 +159,7 @@ impl Motion {
                 let bytes = self.outlets[index].take_moved();
                 if bytes > 0 {
                     self.caps.spend(Meter::Up, bytes);
+                    self.caps.observe(&mut self.outlets[index]);
                     part.handle_outlet_moved(index, now);
                     moved |= granted != usize::MAX;
                 }
