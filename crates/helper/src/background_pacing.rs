@@ -1,33 +1,36 @@
-//! Puts clients' reads before background transfers (repairs and drains) on this node's links.
+//! Puts clients' reads before background transfers (repairs and drains) on this node's links and disks.
 //!
-//! While this node takes part in reads, its background transfers send and receive in turns, at a rate that keeps
-//! the queues on its links short. A read then waits for a few milliseconds of background slices, and not for a
-//! full queue. While there are no reads, background transfers are not paced.
+//! While this node takes part in reads, its background transfers send and receive in turns, at a rate that
+//! keeps the queues on its links short. A read then waits for a few milliseconds of background slices, and
+//! not for a full queue. While there are no reads, background transfers are not paced.
 //!
-//! [`Controller`] chooses the rate, from the queueing delays that [`PathWatch`] observes. [`Turns`] spreads the
-//! bytes of all jobs evenly at this rate. Both are pure.
+//! [`Controller`] chooses the rate, from the queueing delays that [`PathWatch`] observes. [`Turns`] spreads
+//! the bytes of all jobs evenly at this rate. Both are pure. [`DiskBatches`] bounds what background transfers
+//! read from the disks at the same time.
 
 mod controller;
+mod disk_batches;
 mod path_delay;
 mod turns;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use repair::{Class, Meter};
 use tokio::time::Instant;
 
 use self::controller::{Controller, Step};
+pub(crate) use self::disk_batches::DiskBatches;
 use self::path_delay::LeastRoundTrips;
 pub(crate) use self::path_delay::{PathSample, PathWatch};
 use self::turns::{Turn, Turns};
 
-/// How long background transfers stay paced after the last bytes of a read. Longer than the usual time between
-/// two reads that use the same node.
+/// How long background transfers stay paced after the last bytes of a read. Longer than the usual time
+/// between two reads that use the same node.
 const READS_LAST: Duration = Duration::from_secs(1);
-/// The shortest and the longest wait before a job asks for its turn again. The runtime's timers cannot wait less
-/// than the shortest, and the longest is short because the reads may end in the meantime.
+/// The shortest and the longest wait before a job asks for its turn again. The runtime's timers cannot wait
+/// less than the shortest, and the longest is short because the reads may end in the meantime.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 const MOST_WAIT: Duration = Duration::from_millis(50);
 
@@ -45,6 +48,9 @@ struct Shared {
     /// The number of bytes that background transfers have sent.
     sent_bytes: AtomicU64,
     state: Mutex<State>,
+    /// The number of batches of background reads that run on the disks.
+    batches: Mutex<usize>,
+    batch_ended: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -71,18 +77,25 @@ pub(crate) struct JobPacing {
 impl Default for BackgroundPacing {
     fn default() -> Self {
         let (read_at_us, sent_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        let shared = Shared { start: Instant::now(), read_at_us, sent_bytes, state: Mutex::default() };
+        let (state, batches, batch_ended) = Default::default();
+        let shared = Shared { start: Instant::now(), read_at_us, sent_bytes, state, batches, batch_ended };
         Self { shared: Arc::new(shared) }
     }
 }
 
 impl BackgroundPacing {
-    /// Returns the access of a plan of this class. If it is a read, the pacing of background transfers begins.
+    /// Returns the access of a plan of this class. If it is a read, the pacing of background transfers
+    /// begins.
     pub(crate) fn for_plan(&self, class: Class) -> JobPacing {
         if class == Class::Read {
             self.note_read(self.now());
         }
         JobPacing { pacing: self.clone(), class, turns: [None, None] }
+    }
+
+    /// Returns the access of a plan of this class to the disks; `None` if it is not held back there.
+    pub(crate) fn disk_batches(&self, class: Class) -> Option<DiskBatches> {
+        (class == Class::Repair).then(|| DiskBatches::new(self.clone()))
     }
 
     fn now(&self) -> Duration {

@@ -1,5 +1,5 @@
-//! Checks how many bytes a running plan may move under the node's rate caps and the pacing of background transfers,
-//! and sets a timer for the next check.
+//! Checks how many bytes a running plan may move under the node's rate caps and the pacing of background
+//! transfers, and sets a timer for the next check.
 
 use std::future::Future;
 use std::pin::Pin;

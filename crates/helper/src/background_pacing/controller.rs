@@ -1,9 +1,9 @@
 //! Chooses the rate of background transfers while clients read, from queueing delays.
 //!
-//! As in LEDBAT (RFC 6817), the rate grows while packets queue for less than a target time, and shrinks while they
-//! queue for longer. LEDBAT sets a window of bytes in flight for each connection. A node has dozens of background
-//! connections, and one packet of each may already exceed the target, so this controller sets one rate for all of
-//! them.
+//! As in LEDBAT (RFC 6817), the rate grows while packets queue for less than a target time, and shrinks while
+//! they queue for longer. LEDBAT sets a window of bytes in flight for each connection. A node has dozens of
+//! background connections, and one packet of each may already exceed the target, so this controller sets one
+//! rate for all of them.
 
 use std::time::Duration;
 
@@ -11,24 +11,28 @@ use std::time::Duration;
 const TARGET: Duration = Duration::from_millis(15);
 /// The interval between two changes of the rate.
 const STEP: Duration = Duration::from_millis(50);
-/// The relative growth of the rate in a step without any queue. It decreases to 0 at the target, and is negative
-/// above the target.
+/// The relative growth of the rate in a step without any queue. It decreases to 0 at the target, and is
+/// negative above the target.
 const GAIN: f64 = 0.02;
 /// A delay counts as at most this many times the target.
 const MOST_TARGETS: f64 = 4.0;
-/// The part of a step's overload that the next step corrects. The overload is the growth of the delay divided by
-/// the time in which it grew.
+/// The part of a step's overload that the next step corrects. The overload is the growth of the delay divided
+/// by the time in which it grew.
 const DAMPING: f64 = 0.5;
 /// The largest relative change in a step, upwards and downwards.
 const MOST_GROWTH: f64 = 0.05;
 const MOST_SHRINKING: f64 = 0.3;
-/// The rate grows by `MOST_GROWTH` after so many steps in which the delay was at most this part of the target.
+/// The rate grows by `MOST_GROWTH` after so many steps in which the delay was at most this part of the
+/// target.
 const CLEAR_STEPS: u32 = 10;
 const CLEAR: f64 = 0.25;
-/// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if background
-/// transfers have not sent anything yet.
+/// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if
+/// background transfers have not sent anything yet.
 const FIRST_PART: f64 = 0.5;
 const FIRST_RATE: f64 = (4 << 20) as f64;
+/// If there is a queue when reads begin, it first drains at the lowest rate, for at most this number of
+/// steps.
+const DRAINING_STEPS: u32 = 20;
 /// The lowest rate, as a part of the highest rate seen and in bytes per second: repairs must make progress.
 const FLOOR_PART: f64 = 0.1;
 const FLOOR_RATE: f64 = (64 << 10) as f64;
@@ -37,6 +41,8 @@ const MEAN_SECONDS: f64 = 1.0;
 const PEAK_SECONDS: f64 = 600.0;
 /// A rate and a delay are not continued after a longer time without background transfers.
 const STALE: Duration = Duration::from_secs(2);
+/// A delay holds for this number of steps without an observation.
+const HOLDS_STEPS: u32 = 10;
 
 /// The rate of a node's background transfers.
 #[derive(Debug, Default)]
@@ -49,10 +55,13 @@ pub(super) struct Controller {
     stepped_at: Duration,
     /// The least delays observed since the last step, and in the step before it.
     delays: [Option<Duration>; 2],
-    /// The least delay at the last step.
+    /// The least delay at the last step, and the number of successive steps without an observation.
     delay: Option<Duration>,
+    silent_steps: u32,
     /// The number of successive steps with hardly any delay.
     clear_steps: u32,
+    /// The number of steps for which the queue may still drain.
+    draining_steps: u32,
 }
 
 /// What happened since the last step.
@@ -69,14 +78,18 @@ pub(super) struct Step {
 impl Controller {
     /// Returns the rate in bytes per second while there are reads. The first call chooses the first rate.
     pub(super) fn rate_for_reads(&mut self) -> f64 {
-        if self.rate.is_none() {
-            self.clear_steps = CLEAR_STEPS;
+        if let Some(rate) = self.rate {
+            return rate;
         }
-        *self.rate.get_or_insert(self.first_rate())
+        let is_congested = self.delay.is_some_and(|delay| delay > TARGET);
+        let rate = if is_congested { self.floor() } else { self.first_rate() };
+        self.draining_steps = if is_congested { DRAINING_STEPS } else { 0 };
+        (self.rate, self.clear_steps) = (Some(rate), CLEAR_STEPS);
+        rate
     }
 
-    /// Handles the queueing delay of one connection. Connections share this node's links, but not the links of
-    /// their other ends, so the least delay of all connections is the one of this node's links.
+    /// Handles the queueing delay of one connection. Connections share this node's links, but not the links
+    /// of their other ends, so the least delay of all connections is the one of this node's links.
     pub(super) fn handle_delay(&mut self, delay: Duration) {
         let least = self.delays[0].map_or(delay, |least| least.min(delay));
         self.delays[0] = Some(least);
@@ -92,12 +105,26 @@ impl Controller {
         self.stepped_at = now;
         self.count(seen.sent_bytes, elapsed.as_secs_f64());
         let overload = self.take_delay(elapsed);
-        let is_stale = elapsed >= STALE;
-        self.rate = self.rate.filter(|_| seen.has_reads && !is_stale).map(|rate| {
-            let change = self.change(overload);
-            let is_wanted = change < 0.0 || seen.has_waited;
-            if is_wanted { (rate * (1.0 + change)).max(self.floor()) } else { rate }
-        });
+        let continues = seen.has_reads && elapsed < STALE;
+        self.rate = match self.rate.filter(|_| continues) {
+            Some(_) if self.draining_steps > 0 => Some(self.drain()),
+            Some(rate) => {
+                let change = self.change(overload);
+                let is_wanted = change < 0.0 || seen.has_waited;
+                Some(if is_wanted { (rate * (1.0 + change)).max(self.floor()) } else { rate })
+            }
+            None => None,
+        };
+    }
+
+    /// Returns the rate of the next step while the queue drains.
+    fn drain(&mut self) -> f64 {
+        if self.delay.is_none_or(|delay| delay > TARGET) {
+            self.draining_steps -= 1;
+            return self.floor();
+        }
+        self.draining_steps = 0;
+        (FIRST_PART * self.peak).max(self.floor())
     }
 
     /// Updates the mean and the highest rate.
@@ -107,10 +134,13 @@ impl Controller {
         self.peak = self.mean.max(self.peak * (-seconds / PEAK_SECONDS).exp());
     }
 
-    /// Begins another step's delays. Returns the overload of the link: by how much more than its rate arrived.
+    /// Begins another step's delays. Returns the overload of the link: by which part the arriving bytes
+    /// exceeded its rate.
     fn take_delay(&mut self, elapsed: Duration) -> f64 {
         let before = self.delay;
-        self.delay = self.delays.iter().flatten().min().copied();
+        let observed = self.delays.iter().flatten().min().copied();
+        self.silent_steps = if observed.is_some() { 0 } else { self.silent_steps.saturating_add(1) };
+        self.delay = observed.or(before.filter(|_| self.silent_steps <= HOLDS_STEPS && elapsed < STALE));
         self.delays = [None, self.delays[0]];
         let is_clear = self.delay.is_none_or(|delay| delay <= TARGET.mul_f64(CLEAR));
         self.clear_steps = if is_clear { self.clear_steps.saturating_add(1) } else { 0 };

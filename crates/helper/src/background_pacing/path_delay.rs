@@ -9,8 +9,8 @@ use nix::sys::socket::GetSockOpt;
 use nix::{getsockopt_impl, sockopt_impl};
 use tokio::net::TcpStream;
 
-/// The shortest interval between two looks at a connection, and the least number of packets that must have arrived
-/// in between. Each acknowledgement is one measurement of the round-trip time.
+/// The shortest interval between two looks at a connection, and the least number of packets that must have
+/// arrived in between. Each acknowledgement is one measurement of the round-trip time.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const FRESH_PACKETS: u32 = 4;
 /// The weight that the kernel's mean round-trip time keeps with each measurement.
@@ -18,8 +18,8 @@ const KERNEL_KEEPS: f64 = 7.0 / 8.0;
 /// The period after which the least round-trip times begin to be forgotten, because routes may change.
 const LEAST_LASTS: Duration = Duration::from_secs(300);
 
-/// The positions of fields in the kernel's statistics, in words. Kernels since 4.9 have all of them; later ones have
-/// further fields after these.
+/// The positions of fields in the kernel's statistics, in words. Kernels since 4.9 have all of them; later
+/// ones have further fields after these.
 const ROUND_TRIP: usize = offset_of!(libc::tcp_info, tcpi_rtt) / size_of::<u32>();
 const PACKETS_RECEIVED: usize = offset_of!(libc::tcp_info, tcpi_segs_in) / size_of::<u32>();
 const LEAST_ROUND_TRIP: usize = offset_of!(libc::tcp_info, tcpi_min_rtt) / size_of::<u32>();
@@ -54,8 +54,8 @@ struct Look {
     mean_us: f64,
 }
 
-/// The least round-trip times of peers, over all connections. A connection that begins while a link is busy has no
-/// low round-trip time of its own.
+/// The least round-trip times of peers, over all connections. A connection that begins while a link is busy
+/// has no low round-trip time of its own.
 #[derive(Debug, Default)]
 pub(super) struct LeastRoundTrips {
     /// The values of the current period, and of the one before.

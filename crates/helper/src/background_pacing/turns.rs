@@ -1,12 +1,13 @@
 //! Hands out turns to move bytes, evenly spaced at a rate that may change at any time.
 //!
-//! A turn is a place in a sequence of bytes, and the rate determines which place has been reached. So a change of
-//! the rate also moves the turns that are already handed out. Jobs take turns in the order in which they asked.
+//! A turn is a place in a sequence of bytes, and the rate determines which place has been reached. So a
+//! change of the rate also moves the turns that are already handed out. Jobs take turns in the order in which
+//! they asked.
 
 use std::time::Duration;
 
-/// The time that the bytes of a turn take at the current rate. Short, so that bursts are short; but each turn costs
-/// a wake-up.
+/// The time that the bytes of a turn take at the current rate. Short, so that bursts are short; but each turn
+/// costs a wake-up.
 const TURN: Duration = Duration::from_millis(3);
 /// The smallest and the largest number of bytes in a turn.
 const LEAST_TURN_BYTES: f64 = (16 << 10) as f64;

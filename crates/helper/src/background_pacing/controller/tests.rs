@@ -171,3 +171,28 @@ fn a_rate_is_not_continued_after_a_pause() {
     link.controller.step(Step { has_reads: true, has_waited: false, sent_bytes: 0 }, paused);
     assert_eq!(link.controller.rate, None);
 }
+
+#[test]
+fn a_queue_that_others_fill_ends_the_draining() {
+    let mut link = Link::new(12.5e6, 20e6, 0.05);
+    link.run(5.0, false);
+    link.run(0.5, true);
+    assert!(link.controller.draining_steps > 0);
+    link.run(2.0, true);
+    assert_eq!(link.controller.draining_steps, 0);
+}
+
+/// On a slow link, some steps pass without an observation.
+#[test]
+fn a_delay_holds_for_a_while() {
+    let mut controller = Controller::default();
+    controller.step(Step { has_reads: false, has_waited: false, sent_bytes: 1 << 20 }, STEP);
+    let first = controller.rate_for_reads();
+    controller.handle_delay(TARGET * 3);
+    let waits = Step { has_reads: true, has_waited: true, sent_bytes: 0 };
+    (2..=HOLDS_STEPS).for_each(|step| controller.step(waits, STEP * step));
+    let shrunk = controller.rate_for_reads();
+    assert!(shrunk < 0.8 * first, "{shrunk} after {first}");
+    (HOLDS_STEPS + 1..40).for_each(|step| controller.step(waits, STEP * step));
+    assert!(controller.rate_for_reads() > shrunk);
+}
