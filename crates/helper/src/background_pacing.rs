@@ -45,8 +45,8 @@ struct Shared {
     start: Instant,
     /// The last time at which bytes of a read moved, in microseconds after `start`; 0 if there was no read.
     read_at_us: AtomicU64,
-    /// The number of bytes that background transfers have sent.
-    sent_bytes: AtomicU64,
+    /// The bytes that background transfers have sent, and those that they have received.
+    moved_bytes: [AtomicU64; 2],
     state: Mutex<State>,
     /// The number of batches of background reads that run on the disks.
     batches: Mutex<usize>,
@@ -61,8 +61,8 @@ struct State {
     turns: [Turns; 2],
     /// Whether a job had to wait for its turn since the controller's last step.
     has_waited: bool,
-    /// The value of `Shared::sent_bytes` at the controller's last step.
-    counted_bytes: u64,
+    /// The values of `Shared::moved_bytes` at the controller's last step.
+    counted_bytes: [u64; 2],
 }
 
 /// The access of one running plan to its node's pacing.
@@ -76,9 +76,8 @@ pub(crate) struct JobPacing {
 
 impl Default for BackgroundPacing {
     fn default() -> Self {
-        let (read_at_us, sent_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (state, batches, batch_ended) = Default::default();
-        let shared = Shared { start: Instant::now(), read_at_us, sent_bytes, state, batches, batch_ended };
+        let (read_at_us, moved_bytes, state, batches, batch_ended) = Default::default();
+        let shared = Shared { start: Instant::now(), read_at_us, moved_bytes, state, batches, batch_ended };
         Self { shared: Arc::new(shared) }
     }
 }
@@ -111,8 +110,8 @@ impl BackgroundPacing {
         read_at_us > 0 && now < Duration::from_micros(read_at_us) + READS_LAST
     }
 
-    fn sent_bytes(&self) -> u64 {
-        self.shared.sent_bytes.load(Ordering::Relaxed)
+    fn moved_bytes(&self) -> [u64; 2] {
+        self.shared.moved_bytes.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -121,12 +120,13 @@ impl BackgroundPacing {
 }
 
 impl State {
-    fn step_if_due(&mut self, has_reads: bool, sent_bytes: u64, now: Duration) {
+    fn step_if_due(&mut self, has_reads: bool, moved_bytes: [u64; 2], now: Duration) {
         if self.controller.is_due(now) {
             let has_waited = std::mem::take(&mut self.has_waited);
-            let counted_bytes = std::mem::replace(&mut self.counted_bytes, sent_bytes);
-            let sent_bytes = sent_bytes.saturating_sub(counted_bytes);
-            self.controller.step(Step { has_reads, has_waited, sent_bytes }, now);
+            let counted_bytes = std::mem::replace(&mut self.counted_bytes, moved_bytes);
+            let since = moved_bytes.into_iter().zip(counted_bytes);
+            let moved_bytes = since.map(|(now, before)| now.saturating_sub(before)).max().unwrap_or(0);
+            self.controller.step(Step { has_reads, has_waited, moved_bytes }, now);
         }
     }
 }
@@ -155,7 +155,7 @@ impl JobPacing {
             return Ok(usize::MAX);
         }
         let mut state = self.pacing.state();
-        state.step_if_due(true, self.pacing.sent_bytes(), now);
+        state.step_if_due(true, self.pacing.moved_bytes(), now);
         let rate = state.controller.rate_for_reads();
         let turns = &mut state.turns[direction];
         turns.set_rate(rate, now);
@@ -175,10 +175,8 @@ impl JobPacing {
     }
 
     fn spend_in_background(&mut self, meter: Meter, bytes: usize) {
-        if meter == Meter::Up {
-            self.pacing.shared.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
         let Some(direction) = direction(meter) else { return };
+        self.pacing.shared.moved_bytes[direction].fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(turn) = &mut self.turns[direction] {
             turn.bytes = turn.bytes.saturating_sub(bytes);
         }
@@ -191,7 +189,7 @@ impl JobPacing {
         let mut state = self.pacing.state();
         let delay = state.least_round_trips.queueing_delay(sample, now);
         state.controller.handle_delay(delay);
-        state.step_if_due(self.pacing.has_reads(now), self.pacing.sent_bytes(), now);
+        state.step_if_due(self.pacing.has_reads(now), self.pacing.moved_bytes(), now);
     }
 }
 

@@ -27,7 +27,7 @@ const MOST_SHRINKING: f64 = 0.3;
 const CLEAR_STEPS: u32 = 10;
 const CLEAR: f64 = 0.25;
 /// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if
-/// background transfers have not sent anything yet.
+/// background transfers have not moved anything yet.
 const FIRST_PART: f64 = 0.5;
 const FIRST_RATE: f64 = (4 << 20) as f64;
 /// If there is a queue when reads begin, it first drains at the lowest rate, for at most this number of
@@ -49,7 +49,7 @@ const HOLDS_STEPS: u32 = 10;
 pub(super) struct Controller {
     /// Bytes per second in each direction; `None` while there are no reads.
     rate: Option<f64>,
-    /// The mean rate at which background transfers sent, and the highest one.
+    /// The mean rate of background transfers, and the highest one.
     mean: f64,
     peak: f64,
     stepped_at: Duration,
@@ -71,8 +71,8 @@ pub(super) struct Step {
     pub(super) has_reads: bool,
     /// Whether a background transfer had to wait, so that it would have used a higher rate.
     pub(super) has_waited: bool,
-    /// The bytes that background transfers have sent.
-    pub(super) sent_bytes: u64,
+    /// The bytes that background transfers have sent, or those that they have received if these are more.
+    pub(super) moved_bytes: u64,
 }
 
 impl Controller {
@@ -103,7 +103,7 @@ impl Controller {
     pub(super) fn step(&mut self, seen: Step, now: Duration) {
         let elapsed = now.saturating_sub(self.stepped_at);
         self.stepped_at = now;
-        self.count(seen.sent_bytes, elapsed.as_secs_f64());
+        self.count(seen.moved_bytes, elapsed.as_secs_f64());
         let overload = self.take_delay(elapsed);
         let continues = seen.has_reads && elapsed < STALE;
         self.rate = match self.rate.filter(|_| continues) {
@@ -128,9 +128,9 @@ impl Controller {
     }
 
     /// Updates the mean and the highest rate.
-    fn count(&mut self, sent_bytes: u64, seconds: f64) {
+    fn count(&mut self, moved_bytes: u64, seconds: f64) {
         let seconds = seconds.max(1e-3);
-        self.mean += (sent_bytes as f64 / seconds - self.mean) * (1.0 - (-seconds / MEAN_SECONDS).exp());
+        self.mean += (moved_bytes as f64 / seconds - self.mean) * (1.0 - (-seconds / MEAN_SECONDS).exp());
         self.peak = self.mean.max(self.peak * (-seconds / PEAK_SECONDS).exp());
     }
 
@@ -166,7 +166,7 @@ impl Controller {
         }
         let is_busy = self.mean > FIRST_PART * self.peak;
         // Transfers that run without a queue are left alone.
-        let has_room = is_busy && self.delay.is_some_and(|delay| delay <= TARGET);
+        let has_room = is_busy && self.delay.is_none_or(|delay| delay <= TARGET);
         let part = if has_room { 1.0 } else { FIRST_PART };
         (part * self.peak).max(self.floor())
     }

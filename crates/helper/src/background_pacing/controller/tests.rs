@@ -73,8 +73,8 @@ impl Link {
         let now = Duration::from_secs_f64(self.now);
         if self.controller.is_due(now) {
             self.controller.handle_delay(Duration::from_secs_f64(self.observed));
-            let (sent_bytes, has_waited) = (self.sent as u64, self.has_waited);
-            self.controller.step(Step { has_reads, has_waited, sent_bytes }, now);
+            let (moved_bytes, has_waited) = (self.sent as u64, self.has_waited);
+            self.controller.step(Step { has_reads, has_waited, moved_bytes }, now);
             (self.sent, self.has_waited) = (0.0, false);
         }
     }
@@ -157,7 +157,7 @@ fn a_node_that_has_sent_nothing_yet_starts_slowly_and_grows() {
     let first = controller.rate_for_reads();
     assert_eq!(first, FIRST_RATE);
     for step in 1..=20 {
-        controller.step(Step { has_reads: true, has_waited: true, sent_bytes: 1 }, STEP * step);
+        controller.step(Step { has_reads: true, has_waited: true, moved_bytes: 1 }, STEP * step);
     }
     assert!(controller.rate_for_reads() > 2.0 * first);
 }
@@ -168,7 +168,7 @@ fn a_rate_is_not_continued_after_a_pause() {
     link.run(5.0, false);
     link.run(5.0, true);
     let paused = Duration::from_secs_f64(link.now) + STALE;
-    link.controller.step(Step { has_reads: true, has_waited: false, sent_bytes: 0 }, paused);
+    link.controller.step(Step { has_reads: true, has_waited: false, moved_bytes: 0 }, paused);
     assert_eq!(link.controller.rate, None);
 }
 
@@ -186,10 +186,10 @@ fn a_queue_that_others_fill_ends_the_draining() {
 #[test]
 fn a_delay_holds_for_a_while() {
     let mut controller = Controller::default();
-    controller.step(Step { has_reads: false, has_waited: false, sent_bytes: 1 << 20 }, STEP);
+    controller.step(Step { has_reads: false, has_waited: false, moved_bytes: 1 << 20 }, STEP);
     let first = controller.rate_for_reads();
     controller.handle_delay(TARGET * 3);
-    let waits = Step { has_reads: true, has_waited: true, sent_bytes: 0 };
+    let waits = Step { has_reads: true, has_waited: true, moved_bytes: 0 };
     (2..=HOLDS_STEPS).for_each(|step| controller.step(waits, STEP * step));
     let shrunk = controller.rate_for_reads();
     assert!(shrunk < 0.8 * first, "{shrunk} after {first}");
