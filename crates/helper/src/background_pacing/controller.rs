@@ -29,7 +29,7 @@ const CLEAR: f64 = 0.25;
 /// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if
 /// background transfers have not moved anything yet.
 const FIRST_PART: f64 = 0.5;
-const FIRST_RATE: f64 = (4 << 20) as f64;
+const FIRST_RATE: f64 = (8 << 20) as f64;
 /// If there is a queue when reads begin, it first drains at the lowest rate, for at most this number of
 /// steps.
 const DRAINING_STEPS: u32 = 20;

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// costs a wake-up.
 const TURN: Duration = Duration::from_millis(3);
 /// The smallest and the largest number of bytes in a turn.
-const LEAST_TURN_BYTES: f64 = (16 << 10) as f64;
+const LEAST_TURN_BYTES: f64 = (8 << 10) as f64;
 const MOST_TURN_BYTES: f64 = (1 << 20) as f64;
 
 /// A sequence of turns.
@@ -84,7 +84,7 @@ mod tests {
         turns.set_rate(1000.0, SECOND);
         let _ = turns.reserve();
         let waiting = turns.reserve();
-        assert!(turns.wait(&waiting).unwrap() > 10 * SECOND);
+        assert!(turns.wait(&waiting).unwrap() > 5 * SECOND);
         turns.set_rate(RATE, SECOND);
         assert!(turns.wait(&waiting).unwrap() < SECOND / 100);
     }
