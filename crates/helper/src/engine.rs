@@ -17,6 +17,7 @@ use repair::{
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::background_pacing::BackgroundPacing;
 use crate::buffers::Buffers;
 use crate::job::JobTask;
 use crate::local::Local;
@@ -44,6 +45,7 @@ pub(crate) struct Node {
     pub(crate) traffic: Traffic,
     pub(crate) buffers: Buffers,
     pub(crate) throttle: Throttle,
+    pub(crate) pacing: BackgroundPacing,
     pub(crate) memory: Memory,
     /// The blocks used lately, on a node with a store.
     pub(crate) recent: Option<RecentBlocks>,
@@ -56,8 +58,9 @@ impl Engine {
     pub fn new(local: Local, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Arc::default());
         let (throttle, memory) = (Throttle::new(Caps::default()), Memory::default());
+        let (pacing, recent) = (BackgroundPacing::default(), None);
         let node =
-            Node { local, rendezvous, reports, traffic, buffers, throttle, memory, recent: None, jobs };
+            Node { local, rendezvous, reports, traffic, buffers, throttle, pacing, memory, recent, jobs };
         Self { node, workers }
     }
 

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use repair::Buffer;
 use repair::wire::edge::{EdgeError, FrameHeader, HEADER_BYTES};
 
+use crate::background_pacing::{PathSample, PathWatch};
 use crate::stream::{EdgeStream, Receiver};
 
 /// A connection being established.
@@ -208,6 +209,7 @@ pub(crate) struct OutletSocket {
     /// Bytes that may be sent before the next grant, and bytes sent since the last query.
     granted: usize,
     moved: usize,
+    path: PathWatch,
 }
 
 struct Outgoing {
@@ -224,6 +226,7 @@ impl OutletSocket {
             gone: 0,
             granted: usize::MAX,
             moved: 0,
+            path: PathWatch::default(),
         }
     }
 
@@ -245,6 +248,12 @@ impl OutletSocket {
     /// Returns and resets the bytes sent since the last query.
     pub(crate) fn take_moved(&mut self) -> usize {
         std::mem::take(&mut self.moved)
+    }
+
+    /// Returns the recent round-trip time of the connection, if enough has happened since the last call.
+    pub(crate) fn observe_path(&mut self) -> Option<PathSample> {
+        let Link::Open(stream) = &self.link else { return None };
+        self.path.look(&stream.tcp)
     }
 
     /// Whether frames are queued and the socket accepts data.

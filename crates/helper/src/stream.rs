@@ -20,6 +20,12 @@ sockopt_impl!(
     RecvLowWater, SetOnly, libc::SOL_SOCKET, libc::SO_RCVLOWAT, i32
 );
 
+sockopt_impl!(
+    /// `TCP_NOTSENT_LOWAT`: a socket with this number of unsent bytes accepts no more. 0 means the system's
+    /// default.
+    UnsentLowWater, SetOnly, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, i32
+);
+
 /// A connection that carries edges.
 #[derive(Debug)]
 pub(crate) struct EdgeStream {
@@ -47,6 +53,12 @@ impl EdgeStream {
     /// Returns the name in the other end's certificate, if the connection is encrypted.
     pub(crate) fn tls_name(&self) -> Option<&str> {
         self.tls.as_ref().map(|tls| tls.name())
+    }
+
+    /// Bounds the bytes that wait in the kernel, apart from those in flight; 0 stands for the system's bound.
+    pub(crate) fn bound_unsent(&self, bytes: i32) {
+        // A system without this option only keeps more bytes.
+        let _ = UnsentLowWater.set(&self.tcp, &bytes);
     }
 
     /// Reads the first bytes of an edge that the other end dialled.

@@ -36,13 +36,23 @@ pub(super) struct CapRow {
     pub(super) measured: f64,
 }
 
+/// Reads during another activity.
+pub(super) struct ReadsRow {
+    /// What happened meanwhile.
+    pub(super) meanwhile: String,
+    pub(super) reads: Reads,
+    /// The rate at which all helpers together sent meanwhile, in bits per second.
+    pub(super) sent: f64,
+    /// The duration of the recovery that ran during the reads, and its bound, in seconds.
+    pub(super) recovery: Option<(f64, Option<f64>)>,
+}
+
 /// The results of all measurements.
 #[derive(Default)]
 pub(super) struct Page {
     rows: Vec<(Table, WholeRow)>,
     pub(super) caps: Vec<CapRow>,
-    /// The results of reads, each with a description of what happened meanwhile.
-    pub(super) reads: Vec<(String, Reads)>,
+    pub(super) reads: Vec<ReadsRow>,
 }
 
 impl WholeRow {
@@ -81,6 +91,29 @@ impl WholeRow {
             self.limit.clone(),
             self.marks(),
         ]
+    }
+}
+
+impl ReadsRow {
+    /// A one-line summary.
+    pub(super) fn summary(&self) -> String {
+        let [sent, took, part] = self.recovery_cells();
+        let summary = format!("{}: {}, helpers sent {sent} Mb/s", self.meanwhile, self.reads.summary());
+        match self.recovery {
+            Some(_) => format!("{summary}; recovered in {took} s, of the bound {part}"),
+            None => summary,
+        }
+    }
+
+    fn recovery_cells(&self) -> [String; 3] {
+        let took = self.recovery.map(|(took, _)| format!("{took:.2}"));
+        let part = self.recovery.and_then(|(took, bound)| Some(format!("{:.3}", bound? / took)));
+        [format!("{:.0}", self.sent / 1e6), took.unwrap_or_default(), part.unwrap_or_default()]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let reads = self.reads.cells().into_iter();
+        [self.meanwhile.clone()].into_iter().chain(reads).chain(self.recovery_cells()).collect()
     }
 }
 
@@ -144,11 +177,18 @@ impl Page {
     }
 
     fn reads(&self) -> String {
-        let cells = |(meanwhile, reads): &(String, Reads)| {
-            [meanwhile.clone()].into_iter().chain(reads.cells()).collect()
-        };
-        let rows: Vec<_> = self.reads.iter().map(cells).collect();
-        let table = markdown_table(&["while", "reads/s", "median ms", "p99 ms", "failed"], &rows);
+        let columns = [
+            "while",
+            "reads/s",
+            "median ms",
+            "p99 ms",
+            "failed",
+            "helpers sent Mb/s",
+            "recovered in s",
+            "of the bound",
+        ];
+        let rows: Vec<_> = self.reads.iter().map(ReadsRow::cells).collect();
+        let table = markdown_table(&columns, &rows);
         if rows.is_empty() {
             String::new()
         } else {
@@ -194,5 +234,6 @@ share this machine. PPR's repair manager plans and dispatches 115 to 189 repairs
 
 const READS: &str = "\
 A client, on a link of the same rate, reads 64 KiB at a random place of a data block, four reads at a time, from each stripe in turn,
-for 8 s.
+for 8 s. Helpers pace recoveries while they take part in reads (`docs/explanation/whole-nodes.md`), so a recovery slows down for 8 s
+of its time. The rate that all helpers together sent includes reads and headers, and is measured during the reads.
 ";
