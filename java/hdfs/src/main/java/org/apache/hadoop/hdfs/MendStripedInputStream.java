@@ -98,7 +98,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     ByteBuffer target = buffer.duplicate();
     target.limit(target.position() + bytes);
     long startMs = Time.monotonicNow();
-    if (!reads.read(group(located), indexOf(at), offsetInBlock(at), target)) {
+    if (reads.read(group(located), indexOf(at), offsetInBlock(at), target) != DegradedReads.Result.READ) {
       return false;
     }
     buffer.position(buffer.position() + bytes);
@@ -125,7 +125,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     group.lose(index);
     DatanodeInfo[] holders = block.getLocations();
     readers[index] = new BlockReaderInfo(
-        new LostBlockReader(reads, group, index, offset, Math.min(readTo, group.bytes(index))),
+        new LostBlockReader(reads, group, index, offset, Math.min(readTo, group.bytes(index)), null),
         holders.length > 0 ? holders[0] : null, offset);
     return true;
   }

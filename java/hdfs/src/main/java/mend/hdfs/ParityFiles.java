@@ -1,0 +1,250 @@
+package mend.hdfs;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Options;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.protocol.DirectoryListing;
+import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
+import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
+import org.apache.hadoop.security.AccessControlException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Finds the parity files of raided files, and keeps them with their files when these are renamed or deleted. Failures
+ * are logged: an operation on a file never fails because of its parity.
+ */
+public final class ParityFiles {
+  private static final Logger LOG = LoggerFactory.getLogger(ParityFiles.class);
+  /** The attribute in which an encoder notes the file of the parity: the file's inode number, then other notes. */
+  static final String SOURCE_ATTRIBUTE = "user.mend.source";
+  private static final long LOOK_AGAIN_NS = TimeUnit.MINUTES.toNanos(1);
+
+  private final DFSClient client;
+  private final List<ParityRoot> roots;
+  private List<ParityRoot> present;
+  private long lookedNs;
+
+  /**
+   * Creates an instance with the configured folders.
+   *
+   * @throws IllegalArgumentException if a setting is invalid
+   */
+  public ParityFiles(DFSClient client, Configuration conf) {
+    this.client = client;
+    this.roots = ParityRoot.of(conf);
+  }
+
+  // ---- reading ----
+
+  /**
+   * Looks a file and its parity up. The user must have the right to read both.
+   *
+   * @return null if the file has no valid parity
+   * @throws IOException if the NameNode does not answer
+   */
+  public RaidedFile find(String path) throws IOException {
+    HdfsLocatedFileStatus source = isParity(path) ? null : client.getLocatedFileInfo(path, true);
+    for (ParityRoot root : source == null ? List.<ParityRoot>of() : roots) {
+      RaidedFile file = pair(source, root.parity(path), root.code());
+      if (file != null) {
+        return file;
+      }
+    }
+    return null;
+  }
+
+  private RaidedFile pair(HdfsLocatedFileStatus source, String parity, StripeCode code) throws IOException {
+    try {
+      RaidedFile file = RaidedFile.of(source, client.getLocatedFileInfo(parity, true), code);
+      return file != null && isNotedFor(source.getFileId(), parity) ? file : null;
+    } catch (AccessControlException refused) {
+      LOG.info("the parity {} cannot be used: {}", parity, refused.getMessage());
+      return null;
+    }
+  }
+
+  /** Whether a parity file has no note of its source (HDFS-RAID writes none), or notes this inode number. */
+  private boolean isNotedFor(long inode, String parity) throws IOException {
+    byte[] note = client.getXAttrs(parity).get(SOURCE_ATTRIBUTE);
+    return note == null || isOf(inode, new String(note, StandardCharsets.UTF_8));
+  }
+
+  /** Whether a note begins with this inode number. */
+  static boolean isOf(long inode, String note) {
+    String number = Long.toString(inode);
+    return note.startsWith(number)
+        && (note.length() == number.length() || !Character.isLetterOrDigit(note.charAt(number.length())));
+  }
+
+  private boolean isParity(String path) {
+    return roots.stream().anyMatch(root -> root.contains(path));
+  }
+
+  // ---- renaming ----
+
+  /** Parity of a file, or of files below a folder, that is to be renamed. */
+  public final class Renaming {
+    private final String from;
+    private final String to;
+    private final List<ParityRoot> holding;
+    private final List<String> replaced;
+
+    private Renaming(String from, String to, List<ParityRoot> holding, List<String> replaced) {
+      this.from = from;
+      this.to = to;
+      this.holding = holding;
+      this.replaced = replaced;
+    }
+
+    /** Moves the parity along, after the file or folder was renamed. */
+    public void finish() {
+      removeAll(replaced);
+      for (ParityRoot root : holding) {
+        try {
+          String target = root.parity(to);
+          client.mkdirs(new Path(target).getParent().toUri().getPath(), null, true);
+          client.rename(root.parity(from), target, Options.Rename.NONE);
+        } catch (IOException problem) {
+          LOG.warn("{} was renamed to {}, but its parity stays at {}: {}", from, to, root.parity(from),
+              problem.toString());
+        }
+      }
+    }
+  }
+
+  /** Looks for parity before a rename that never replaces a file, and that moves into a folder at {@code to}. */
+  public Renaming beforeRename(String from, String to) {
+    List<ParityRoot> holding = holding(from, to);
+    return new Renaming(from, holding.isEmpty() ? to : inFolder(from, to), holding, List.of());
+  }
+
+  /** Looks for parity before a rename to exactly {@code to}. */
+  public Renaming beforeRename(String from, String to, Options.Rename[] options) {
+    boolean replaces = List.of(options).contains(Options.Rename.OVERWRITE);
+    return new Renaming(from, to, holding(from, to), replaces ? belonging(to) : List.of());
+  }
+
+  private List<ParityRoot> holding(String from, String to) {
+    return isParity(to) || from.equals(to) ? List.of() : holding(from);
+  }
+
+  /** Returns the path that a file gets by a rename to {@code to}, which may be a folder. */
+  private String inFolder(String from, String to) {
+    try {
+      HdfsFileStatus target = client.getFileInfo(to);
+      boolean isFolder = target != null && target.isDirectory();
+      return isFolder ? new Path(to, new Path(from).getName()).toUri().getPath() : to;
+    } catch (IOException problem) {
+      return to;
+    }
+  }
+
+  /** Returns the folders in which there is parity of a file or of files below a folder. */
+  private List<ParityRoot> holding(String path) {
+    List<ParityRoot> holding = new ArrayList<>();
+    try {
+      for (ParityRoot root : isParity(path) ? List.<ParityRoot>of() : present()) {
+        if (client.getFileInfo(root.parity(path)) != null) {
+          holding.add(root);
+        }
+      }
+    } catch (IOException problem) {
+      LOG.warn("cannot look for the parity of {}: {}", path, problem.toString());
+    }
+    return holding;
+  }
+
+  /** Returns the folders of parity files that exist, as of the last minute. */
+  private synchronized List<ParityRoot> present() throws IOException {
+    if (present == null || System.nanoTime() - lookedNs > LOOK_AGAIN_NS) {
+      List<ParityRoot> found = new ArrayList<>();
+      for (ParityRoot root : roots) {
+        if (client.getFileInfo(root.folder()) != null) {
+          found.add(root);
+        }
+      }
+      present = found;
+      lookedNs = System.nanoTime();
+    }
+    return present;
+  }
+
+  // ---- deleting ----
+
+  /**
+   * Returns the parity files that belong to a file or to files below a folder, and the folders of these parity files,
+   * which come last. Parity of other files, for example of a file that was renamed by another client, is left out.
+   */
+  public List<String> belonging(String path) {
+    List<String> found = new ArrayList<>();
+    for (ParityRoot root : holding(path)) {
+      try {
+        collect(path, client.getFileInfo(path), root.parity(path), client.getFileInfo(root.parity(path)), found);
+      } catch (IOException problem) {
+        LOG.warn("cannot look for the parity of {}: {}", path, problem.toString());
+      }
+    }
+    return found;
+  }
+
+  private void collect(
+      String path, HdfsFileStatus source, String parityPath, HdfsFileStatus parity, List<String> found)
+      throws IOException {
+    if (source == null || parity == null) {
+      return;
+    }
+    if (source.isDirectory() && parity.isDirectory()) {
+      Map<String, HdfsFileStatus> parities = list(parityPath);
+      for (Map.Entry<String, HdfsFileStatus> child : list(path).entrySet()) {
+        String name = child.getKey();
+        collect(path + "/" + name, child.getValue(), parityPath + "/" + name, parities.get(name), found);
+      }
+      found.add(parityPath);
+    } else if (source.isFile() && parity.isFile()
+        && source.getModificationTime() == parity.getModificationTime()
+        && isNotedFor(source.getFileId(), parityPath)) {
+      found.add(parityPath);
+    }
+  }
+
+  /** Returns the children of a folder by name; none if the folder is gone. */
+  private Map<String, HdfsFileStatus> list(String folder) throws IOException {
+    Map<String, HdfsFileStatus> children = new TreeMap<>();
+    byte[] after = HdfsFileStatus.EMPTY_NAME;
+    DirectoryListing listing;
+    do {
+      listing = client.listPaths(folder, after, false);
+      if (listing == null) {
+        return children;
+      }
+      for (HdfsFileStatus child : listing.getPartialListing()) {
+        children.put(child.getLocalName(), child);
+      }
+      after = listing.getLastName();
+    } while (listing.hasMore());
+    return children;
+  }
+
+  /** Deletes these files, and those of the folders that are empty. */
+  public void removeAll(List<String> paths) {
+    for (String path : paths) {
+      try {
+        client.delete(path, false);
+      } catch (FileNotFoundException gone) {
+        LOG.debug("{} is gone", path);
+      } catch (IOException problem) {
+        LOG.info("the parity {} is not removed: {}", path, problem.toString());
+      }
+    }
+  }
+}

@@ -1,0 +1,143 @@
+package mend.hdfs;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.hadoop.hdfs.protocol.DatanodeID;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
+import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
+import org.junit.jupiter.api.Test;
+
+class RaidedFileTest {
+  private static final StripeCode CODE = StripeCode.parse("rs-5-3-hdfs-raid");
+  private static final long BLOCK = 512;
+  private static final long MODIFIED = 7000;
+
+  private static DatanodeInfo node(int number) {
+    DatanodeID id = new DatanodeID("10.0.0." + number, "d" + number, "uuid-" + number, 9866, 9864, 0, 9867);
+    return new DatanodeInfo.DatanodeInfoBuilder().setNodeID(id).build();
+  }
+
+  private static LocatedBlock block(int at, long number, long bytes) {
+    ExtendedBlock block = new ExtendedBlock("BP-1", number, bytes, 1000 + number);
+    LocatedBlock located = new LocatedBlock(block, new DatanodeInfo[] {node(at + 1)});
+    located.setStartOffset(at * BLOCK);
+    return located;
+  }
+
+  /** Returns a file in blocks of {@code BLOCK} bytes, each on another DataNode. */
+  private static HdfsLocatedFileStatus file(long firstNumber, long bytes, long modified, boolean isOpen) {
+    List<LocatedBlock> blocks = new ArrayList<>();
+    for (int at = 0; at * BLOCK < bytes; at++) {
+      blocks.add(block(at, firstNumber + at, Math.min(BLOCK, bytes - at * BLOCK)));
+    }
+    LocatedBlocks located = new LocatedBlocks(bytes, isOpen, blocks, null, true, null, null);
+    return (HdfsLocatedFileStatus) new HdfsFileStatus.Builder().fileId(16_390).length(bytes).blocksize(BLOCK)
+        .mtime(modified).locations(located).build();
+  }
+
+  /** Five blocks are two stripes; the last block has 40 bytes. */
+  private static final HdfsLocatedFileStatus SOURCE = file(100, 4 * BLOCK + 40, MODIFIED, false);
+  private static final HdfsLocatedFileStatus PARITY = file(200, 4 * BLOCK, MODIFIED, false);
+
+  @Test
+  void layoutOfAShortLastStripe() {
+    RaidLayout layout = new RaidLayout(CODE, 4 * BLOCK + 40, BLOCK);
+    assertEquals(List.of(5, 2, 4), List.of(layout.blocks(), layout.stripes(), layout.parityBlocks()));
+    assertEquals(List.of(0, 1), List.of(layout.stripe(2), layout.stripe(3)));
+    assertEquals(List.of(2, 0, 1), List.of(layout.index(2), layout.index(3), layout.index(4)));
+    assertEquals(List.of(3, 2), List.of(layout.present(0), layout.present(1)));
+    assertEquals(List.of(0, 2), List.of(layout.firstParity(0), layout.firstParity(1)));
+    assertEquals(List.of(BLOCK, 40L), List.of(layout.bytes(3), layout.bytes(4)));
+    // A file may end with a block, or with a stripe.
+    assertEquals(BLOCK, new RaidLayout(CODE, 3 * BLOCK, BLOCK).bytes(2));
+    assertEquals(1, new RaidLayout(CODE, 3 * BLOCK, BLOCK).stripes());
+  }
+
+  @Test
+  void parityIsCheckedAsHdfsRaidDoes() {
+    assertNotNull(RaidedFile.of(SOURCE, PARITY, CODE));
+    assertNull(RaidedFile.of(SOURCE, null, CODE));
+    assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK, MODIFIED + 1, false), CODE), "modified");
+    assertNull(RaidedFile.of(SOURCE, file(200, 2 * BLOCK, MODIFIED, false), CODE), "too short");
+    assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK - 1, MODIFIED, false), CODE), "not full");
+    assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK, MODIFIED, true), CODE), "open");
+    assertNull(RaidedFile.of(file(100, 0, MODIFIED, false), PARITY, CODE), "empty");
+  }
+
+  @Test
+  void aStripeHasNameHoldersAndLoss() {
+    RaidedFile file = RaidedFile.of(SOURCE, PARITY, CODE);
+    LocatedBlock lost = block(4, 104, 40);
+    RaidStripe stripe = file.stripeWithout(lost, node -> node.equals(node(3)));
+    assertEquals("raid_16390_1_1103", stripe.name());
+    assertEquals(1, file.index(lost));
+    // Parity blocks 2 and 3 are on the third and fourth DataNode; the third does not answer.
+    assertTrue(stripe.whereabouts().endsWith("[10.0.0.4:9866, null, null, 10.0.0.4:9866]"), stripe.whereabouts());
+    assertNotEquals(stripe.whereabouts(), file.stripeWithout(lost, node -> false).whereabouts());
+  }
+
+  @Test
+  void aBlockWithAnotherStampIsNotProtected() {
+    RaidedFile file = RaidedFile.of(SOURCE, PARITY, CODE);
+    assertEquals(104, file.listed(block(4, 104, 40)).getBlock().getBlockId());
+    LocatedBlock rewritten = block(4, 104, 40);
+    rewritten.getBlock().setGenerationStamp(9);
+    assertNull(file.listed(rewritten));
+    assertNull(file.listed(block(4, 105, 40)));
+    assertNull(file.listed(block(5, 105, 40)));
+  }
+
+  @Test
+  void aCorruptBlockHasNoHolder() {
+    LocatedBlock block = block(0, 100, BLOCK);
+    assertEquals(node(1), RaidedFile.holder(block, node -> false));
+    block.setCorrupt(true);
+    assertNull(RaidedFile.holder(block, node -> false));
+  }
+
+  @Test
+  void decodingNeedsEnoughBlocks() throws IOException {
+    RaidedFile file = RaidedFile.of(SOURCE, PARITY, CODE);
+    LocatedBlock lost = block(4, 104, 40);
+    // Block 3 and parity block 3 are on the fourth DataNode, and parity block 2 is on the third.
+    Decoding decoding = file.decoding(lost, node -> false);
+    assertEquals(List.of(103L, 202L), List.of(number(decoding, 0), number(decoding, 1)));
+    assertThrows(IOException.class, () -> file.decoding(lost, node -> node.equals(node(4))));
+  }
+
+  private static long number(Decoding decoding, int at) {
+    return decoding.source(at).getBlock().getBlockId();
+  }
+
+  @Test
+  void notesOfTheSource() {
+    assertTrue(ParityFiles.isOf(163, "163"));
+    assertTrue(ParityFiles.isOf(163, "163 1001,1002"));
+    assertFalse(ParityFiles.isOf(163, "1634"));
+    assertFalse(ParityFiles.isOf(163, ""));
+  }
+
+  @Test
+  void pathsOfParity() {
+    ParityRoot root = ParityRoot.parse("/raid=rs/=rs-14-10-hdfs-raid");
+    assertEquals("/raid=rs/a/b", root.parity("/a/b"));
+    assertTrue(root.contains("/raid=rs/a") && root.contains("/raid=rs"));
+    assertFalse(root.contains("/raid=rsx"));
+    for (String setting : List.of("/raid", "raid=xor-3-2", "=xor-3-2", "/=xor-3-2", "/raid=lrc-4-2-1")) {
+      assertThrows(IllegalArgumentException.class, () -> ParityRoot.parse(setting), setting);
+    }
+  }
+}
