@@ -23,6 +23,17 @@ impl StoredFiles {
         self.0.insert(path.to_owned(), content);
     }
 
+    /// Stores a file in blocks of `block_bytes` bytes, with one replica of each.
+    ///
+    /// # Panics
+    /// If HDFS refuses the file.
+    pub fn put_once(&mut self, cluster: &mut Cluster, path: &str, content: Vec<u8>, block_bytes: usize) {
+        let source = cluster.folder().join("put");
+        fs::write(&source, &content).expect("written");
+        cluster.console().run(&["store", text(&source), path, &block_bytes.to_string()]);
+        self.0.insert(path.to_owned(), content);
+    }
+
     /// Deletes a file.
     ///
     /// # Panics
