@@ -25,8 +25,6 @@ import org.slf4j.LoggerFactory;
  */
 public final class ParityFiles {
   private static final Logger LOG = LoggerFactory.getLogger(ParityFiles.class);
-  /** The attribute in which an encoder notes the file of the parity: the file's inode number, then other notes. */
-  static final String SOURCE_ATTRIBUTE = "user.mend.source";
   private static final long LOOK_AGAIN_NS = TimeUnit.MINUTES.toNanos(1);
 
   private final DFSClient client;
@@ -65,25 +63,18 @@ public final class ParityFiles {
 
   private RaidedFile pair(HdfsLocatedFileStatus source, String parity, StripeCode code) throws IOException {
     try {
-      RaidedFile file = RaidedFile.of(source, client.getLocatedFileInfo(parity, true), code);
-      return file != null && isNotedFor(source.getFileId(), parity) ? file : null;
+      HdfsLocatedFileStatus found = client.getLocatedFileInfo(parity, true);
+      return found == null ? null : RaidedFile.of(source, found, note(parity), code);
     } catch (AccessControlException refused) {
       LOG.info("the parity {} cannot be used: {}", parity, refused.getMessage());
       return null;
     }
   }
 
-  /** Whether a parity file has no note of its source (HDFS-RAID writes none), or notes this inode number. */
-  private boolean isNotedFor(long inode, String parity) throws IOException {
-    byte[] note = client.getXAttrs(parity).get(SOURCE_ATTRIBUTE);
-    return note == null || isOf(inode, new String(note, StandardCharsets.UTF_8));
-  }
-
-  /** Whether a note begins with this inode number. */
-  static boolean isOf(long inode, String note) {
-    String number = Long.toString(inode);
-    return note.startsWith(number)
-        && (note.length() == number.length() || !Character.isLetterOrDigit(note.charAt(number.length())));
+  /** Returns the note on a parity file, as text; null if there is none, as on HDFS-RAID's files. */
+  private String note(String parity) throws IOException {
+    byte[] note = client.getXAttrs(parity).get(ParityNote.ATTRIBUTE);
+    return note == null ? null : new String(note, StandardCharsets.UTF_8);
   }
 
   private boolean isParity(String path) {
@@ -210,11 +201,18 @@ public final class ParityFiles {
         collect(path + "/" + name, child.getValue(), parityPath + "/" + name, parities.get(name), found);
       }
       found.add(parityPath);
-    } else if (source.isFile() && parity.isFile()
-        && source.getModificationTime() == parity.getModificationTime()
-        && isNotedFor(source.getFileId(), parityPath)) {
+    } else if (source.isFile() && parity.isFile() && isOf(source, parity, note(parityPath))) {
       found.add(parityPath);
     }
+  }
+
+  /** Whether a parity file was made for a file, or for an earlier version of the file. */
+  private static boolean isOf(HdfsFileStatus source, HdfsFileStatus parity, String text) {
+    if (text == null) {
+      return source.getModificationTime() == parity.getModificationTime();
+    }
+    ParityNote note = ParityNote.parse(text);
+    return note != null && note.isOf(source.getFileId());
   }
 
   /** Returns the children of a folder by name; none if the folder is gone. */

@@ -26,24 +26,33 @@ public final class RaidedFile {
 
   /**
    * Pairs a file with its parity file. Returns null if the parity does not belong to the present contents of the file.
-   * The test is HDFS-RAID's: the modification times are equal, and the parity has the length that follows from the
-   * file's.
+   *
+   * @param note the note on the parity file, which names the blocks of both files. Without a note (null), the test is
+   *     HDFS-RAID's: the modification times are equal, and the parity has the length that follows from the file's.
    */
-  static RaidedFile of(HdfsLocatedFileStatus source, HdfsLocatedFileStatus parity, StripeCode code) {
-    if (!isUsable(source) || !isUsable(parity) || source.getModificationTime() != parity.getModificationTime()) {
+  static RaidedFile of(HdfsLocatedFileStatus source, HdfsLocatedFileStatus parity, String note, StripeCode code) {
+    if (!isUsable(source) || !isUsable(parity)) {
       return null;
     }
     RaidLayout layout = new RaidLayout(code, source.getLen(), source.getBlockSize());
     List<LocatedBlock> data = source.getLocatedBlocks().getLocatedBlocks();
     List<LocatedBlock> parities = parity.getLocatedBlocks().getLocatedBlocks();
+    RaidedFile file = new RaidedFile(source.getFileId(), layout, data, parities);
+    boolean isCurrent = note == null
+        ? source.getModificationTime() == parity.getModificationTime()
+        : file.isNoted(ParityNote.parse(note));
     boolean fits = hasBlocks(data, layout.blocks(), layout::bytes)
         && hasBlocks(parities, layout.parityBlocks(), block -> layout.blockBytes());
-    return fits ? new RaidedFile(source.getFileId(), layout, data, parities) : null;
+    return isCurrent && fits ? file : null;
+  }
+
+  private boolean isNoted(ParityNote note) {
+    return note != null && note.isOf(inode) && note.isOf(data, parity);
   }
 
   /** Whether a file is closed, not empty, and neither encrypted nor striped. */
   private static boolean isUsable(HdfsLocatedFileStatus file) {
-    return file != null && file.isFile() && file.getLen() > 0 && !file.isEncrypted()
+    return file.isFile() && file.getLen() > 0 && !file.isEncrypted()
         && file.getErasureCodingPolicy() == null && !file.getLocatedBlocks().isUnderConstruction();
   }
 

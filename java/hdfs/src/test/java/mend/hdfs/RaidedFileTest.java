@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.hadoop.hdfs.protocol.DatanodeID;
@@ -68,18 +69,17 @@ class RaidedFileTest {
 
   @Test
   void parityIsCheckedAsHdfsRaidDoes() {
-    assertNotNull(RaidedFile.of(SOURCE, PARITY, CODE));
-    assertNull(RaidedFile.of(SOURCE, null, CODE));
-    assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK, MODIFIED + 1, false), CODE), "modified");
-    assertNull(RaidedFile.of(SOURCE, file(200, 2 * BLOCK, MODIFIED, false), CODE), "too short");
-    assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK - 1, MODIFIED, false), CODE), "not full");
-    assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK, MODIFIED, true), CODE), "open");
-    assertNull(RaidedFile.of(file(100, 0, MODIFIED, false), PARITY, CODE), "empty");
+    assertNotNull(RaidedFile.of(SOURCE, PARITY, null, CODE));
+    assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK, MODIFIED + 1, false), null, CODE), "modified");
+    assertNull(RaidedFile.of(SOURCE, file(200, 2 * BLOCK, MODIFIED, false), null, CODE), "too short");
+    assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK - 1, MODIFIED, false), null, CODE), "not full");
+    assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK, MODIFIED, true), null, CODE), "open");
+    assertNull(RaidedFile.of(file(100, 0, MODIFIED, false), PARITY, null, CODE), "empty");
   }
 
   @Test
   void aStripeHasNameHoldersAndLoss() {
-    RaidedFile file = RaidedFile.of(SOURCE, PARITY, CODE);
+    RaidedFile file = RaidedFile.of(SOURCE, PARITY, null, CODE);
     LocatedBlock lost = block(4, 104, 40);
     RaidStripe stripe = file.stripeWithout(lost, node -> node.equals(node(3)));
     assertEquals("raid_16390_1_1103", stripe.name());
@@ -91,7 +91,7 @@ class RaidedFileTest {
 
   @Test
   void aBlockWithAnotherStampIsNotProtected() {
-    RaidedFile file = RaidedFile.of(SOURCE, PARITY, CODE);
+    RaidedFile file = RaidedFile.of(SOURCE, PARITY, null, CODE);
     assertEquals(104, file.listed(block(4, 104, 40)).getBlock().getBlockId());
     LocatedBlock rewritten = block(4, 104, 40);
     rewritten.getBlock().setGenerationStamp(9);
@@ -110,7 +110,7 @@ class RaidedFileTest {
 
   @Test
   void decodingNeedsEnoughBlocks() throws IOException {
-    RaidedFile file = RaidedFile.of(SOURCE, PARITY, CODE);
+    RaidedFile file = RaidedFile.of(SOURCE, PARITY, null, CODE);
     LocatedBlock lost = block(4, 104, 40);
     // Block 3 and parity block 3 are on the fourth DataNode, and parity block 2 is on the third.
     Decoding decoding = file.decoding(lost, node -> false);
@@ -123,11 +123,22 @@ class RaidedFileTest {
   }
 
   @Test
-  void notesOfTheSource() {
-    assertTrue(ParityFiles.isOf(163, "163"));
-    assertTrue(ParityFiles.isOf(163, "163 1001,1002"));
-    assertFalse(ParityFiles.isOf(163, "1634"));
-    assertFalse(ParityFiles.isOf(163, ""));
+  void aNoteNamesTheBlocksOfBothFiles() {
+    String note = "1 16390 3 d1e5ed8ff0d71c74 72cacae67da5dec3";
+    HdfsLocatedFileStatus touched = file(100, 4 * BLOCK + 40, MODIFIED + 1, false);
+    assertNotNull(RaidedFile.of(touched, PARITY, note, CODE), "the time does not matter");
+    assertNull(RaidedFile.of(file(101, 4 * BLOCK + 40, MODIFIED, false), PARITY, note, CODE), "another block");
+    assertNull(RaidedFile.of(SOURCE, file(201, 4 * BLOCK, MODIFIED, false), note, CODE), "another parity");
+    assertNull(RaidedFile.of(SOURCE, PARITY, note.replace("16390", "16391"), CODE), "another inode");
+    for (String other : List.of("", "16390", note + " 1", "2" + note.substring(1), note.replace("16390", "x"))) {
+      assertNull(RaidedFile.of(SOURCE, PARITY, other, CODE), other);
+    }
+  }
+
+  /** The value is the one in catalogues of CRCs. */
+  @Test
+  void checksumsAreCrc64Nvme() {
+    assertEquals(0xae8b14860a799888L, ParityNote.checksum("123456789".getBytes(StandardCharsets.US_ASCII)));
   }
 
   @Test
