@@ -31,7 +31,6 @@ public final class MendSettings {
   public static final String RACK_KEY = "mend.rack";
   /** The folders of parity files of raided files, each with its code. */
   public static final String PARITY_KEY = "mend.raid.parity";
-  static final String DEFAULT_PARITY = "/raidrs=rs-14-10-hdfs-raid,/raid=xor-11-10";
   /** How long a read of a lost range waits for its next bytes before it fails, or HDFS decodes it. */
   public static final String READ_PATIENCE_KEY = "mend.read.patience";
   /** The largest read of a striped file, in bytes, that goes through Mend; longer reads are left to HDFS. */

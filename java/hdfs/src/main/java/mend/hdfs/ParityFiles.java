@@ -51,7 +51,7 @@ public final class ParityFiles {
    * @throws IOException if the NameNode does not answer
    */
   public RaidedFile find(String path) throws IOException {
-    HdfsLocatedFileStatus source = isParity(path) ? null : client.getLocatedFileInfo(path, true);
+    HdfsLocatedFileStatus source = roots.isEmpty() || isParity(path) ? null : client.getLocatedFileInfo(path, true);
     for (ParityRoot root : source == null ? List.<ParityRoot>of() : roots) {
       RaidedFile file = pair(source, root.parity(path), root.code());
       if (file != null) {
@@ -150,7 +150,7 @@ public final class ParityFiles {
         }
       }
     } catch (IOException problem) {
-      LOG.warn("cannot look for the parity of {}: {}", path, problem.toString());
+      LOG.info("cannot look for the parity of {}: {}", path, problem.toString());
     }
     return holding;
   }
@@ -182,7 +182,7 @@ public final class ParityFiles {
       try {
         collect(path, client.getFileInfo(path), root.parity(path), client.getFileInfo(root.parity(path)), found);
       } catch (IOException problem) {
-        LOG.warn("cannot look for the parity of {}: {}", path, problem.toString());
+        LOG.info("cannot look for the parity of {}: {}", path, problem.toString());
       }
     }
     return found;

@@ -6,6 +6,8 @@ import org.apache.hadoop.conf.Configuration;
 
 /** A folder of parity files, and their code. The parity of a file has the file's path below this folder. */
 public final class ParityRoot {
+  private static final String[] HDFS_RAID = {"/raidrs=rs-14-10-hdfs-raid", "/raid=xor-11-10"};
+
   private final String folder;
   private final StripeCode code;
 
@@ -21,7 +23,7 @@ public final class ParityRoot {
    */
   static List<ParityRoot> of(Configuration conf) {
     List<ParityRoot> roots = new ArrayList<>();
-    for (String setting : conf.getTrimmedStrings(MendSettings.PARITY_KEY, MendSettings.DEFAULT_PARITY)) {
+    for (String setting : conf.getTrimmedStrings(MendSettings.PARITY_KEY, HDFS_RAID)) {
       roots.add(parse(setting));
     }
     return roots;

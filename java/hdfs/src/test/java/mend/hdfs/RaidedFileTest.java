@@ -12,6 +12,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.protocol.DatanodeID;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
@@ -139,6 +140,18 @@ class RaidedFileTest {
   @Test
   void checksumsAreCrc64Nvme() {
     assertEquals(0xae8b14860a799888L, ParityNote.checksum("123456789".getBytes(StandardCharsets.US_ASCII)));
+  }
+
+  @Test
+  void foldersOfParityAreConfigured() {
+    Configuration conf = new Configuration(false);
+    List<ParityRoot> roots = ParityRoot.of(conf);
+    assertEquals(List.of("/raidrs", "/raid"), List.of(roots.get(0).folder(), roots.get(1).folder()));
+    assertEquals(List.of(10, 1), List.of(roots.get(0).code().data(), roots.get(1).code().parity()));
+    conf.set(MendSettings.PARITY_KEY, "/p=rs-9-6");
+    assertEquals("/p/a", ParityRoot.of(conf).get(0).parity("/a"));
+    conf.set(MendSettings.PARITY_KEY, "");
+    assertEquals(0, ParityRoot.of(conf).size());
   }
 
   @Test
