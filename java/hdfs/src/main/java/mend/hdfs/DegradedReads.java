@@ -1,6 +1,7 @@
 package mend.hdfs;
 
 import java.io.Closeable;
+import java.io.FilterInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
@@ -42,16 +43,6 @@ public final class DegradedReads implements Closeable {
           return size() > MAX_DESCRIBED;
         }
       };
-
-  /** The result of a read. */
-  public enum Result {
-    /** The bytes were read. */
-    READ,
-    /** The coordinator did not answer, or cannot serve the stripe now. */
-    UNAVAILABLE,
-    /** The bytes cannot be decoded, or cannot be trusted. */
-    FAILED
-  }
 
   /** A stripe as described to the coordinator. */
   private static final class Described {
@@ -106,19 +97,37 @@ public final class DegradedReads implements Closeable {
   }
 
   /**
-   * Fills {@code target} with bytes of a lost block, starting at offset {@code from}.
+   * Returns a lost block of a stripe.
    *
    * @param index the block's index as HDFS counts, see {@link HdfsStripe#indexInStripe}
-   * @return the result; unless it is {@code READ}, the content of {@code target} is undefined
    */
-  public Result read(HdfsStripe stripe, int index, long from, ByteBuffer target) {
+  public LostBlock block(HdfsStripe stripe, int index) {
+    return new LostBlock() {
+      @Override
+      public Result read(long from, ByteBuffer target) {
+        return isReachable() ? DegradedReads.this.read(stripe, index, from, target) : Result.UNAVAILABLE;
+      }
+
+      @Override
+      public InputStream open(long from, long to) throws IOException {
+        return counted(mend.get().open(stripe.name(), stripe.indexInStripe(index), from, to));
+      }
+
+      @Override
+      public String toString() {
+        return "block " + index + " of " + stripe.name();
+      }
+    };
+  }
+
+  private LostBlock.Result read(HdfsStripe stripe, int index, long from, ByteBuffer target) {
     int length = target.remaining();
     try {
       readDescribed(stripe, index, from, target);
       breaker.succeeded();
       served.incrementAndGet();
       bytes.addAndGet(length);
-      return Result.READ;
+      return LostBlock.Result.READ;
     } catch (IOException | RuntimeException problem) {
       failures.incrementAndGet();
       if (problem instanceof IOException) {
@@ -128,8 +137,28 @@ public final class DegradedReads implements Closeable {
       LOG.warn("Mend cannot read bytes {} to {} of block {} of {}: {}", from, from + length, index, stripe.name(),
           problem.toString());
       LOG.debug("why", problem);
-      return isUnavailable(problem) && !isContradictory(stripe) ? Result.UNAVAILABLE : Result.FAILED;
+      boolean mayBeDecoded = isUnavailable(problem) && !isContradictory(stripe);
+      return mayBeDecoded ? LostBlock.Result.UNAVAILABLE : LostBlock.Result.FAILED;
     }
+  }
+
+  /** Counts the bytes that are read from a stream. */
+  private InputStream counted(InputStream stream) {
+    return new FilterInputStream(stream) {
+      @Override
+      public int read() throws IOException {
+        int next = super.read();
+        bytes.addAndGet(next < 0 ? 0 : 1);
+        return next;
+      }
+
+      @Override
+      public int read(byte[] target, int offset, int length) throws IOException {
+        int came = super.read(target, offset, length);
+        bytes.addAndGet(Math.max(came, 0));
+        return came;
+      }
+    };
   }
 
   private static boolean isUnavailable(Exception problem) {
@@ -147,19 +176,6 @@ public final class DegradedReads implements Closeable {
     } catch (IOException unreachable) {
       return false;
     }
-  }
-
-  /**
-   * Opens a stream of bytes of a lost block whose stripe was just read. The bytes are fetched ahead. The stream
-   * fails if the coordinator no longer knows the stripe; the next read then describes it again.
-   */
-  public InputStream open(HdfsStripe stripe, int index, long from, long to) throws IOException {
-    return mend.get().open(stripe.name(), stripe.indexInStripe(index), from, to);
-  }
-
-  /** Counts bytes that were read from a stream. */
-  public void count(int streamed) {
-    bytes.addAndGet(streamed);
   }
 
   private void readDescribed(HdfsStripe stripe, int index, long from, ByteBuffer target) throws IOException {

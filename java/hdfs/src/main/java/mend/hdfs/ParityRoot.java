@@ -34,8 +34,8 @@ public final class ParityRoot {
     int equals = setting.lastIndexOf('=');
     String folder = setting.substring(0, Math.max(equals, 0)).replaceAll("/+$", "");
     if (!folder.startsWith("/")) {
-      throw new IllegalArgumentException(
-          MendSettings.PARITY_KEY + ": `" + setting + "` is not a folder and its code, such as /raidrs=rs-14-10-hdfs-raid");
+      throw new IllegalArgumentException(MendSettings.PARITY_KEY + ": `" + setting
+          + "` is not a folder and its code, such as /raidrs=rs-14-10-hdfs-raid");
     }
     return new ParityRoot(folder, StripeCode.parse(setting.substring(equals + 1)));
   }

@@ -35,7 +35,8 @@ class StripeCodeTest {
 
   @Test
   void otherCodesAreRefused() {
-    for (String name : List.of("lrc-12-2-2", "clay-14-10-13", "xor-5-3", "rs-10-10", "rs-3-0", "rs-300-10", "rs-9-6-x", "")) {
+    for (String name : List.of(
+        "lrc-12-2-2", "clay-14-10-13", "xor-5-3", "rs-10-10", "rs-3-0", "rs-300-10", "rs-9-6-x", "")) {
       assertThrows(IllegalArgumentException.class, () -> StripeCode.parse(name), name);
     }
   }

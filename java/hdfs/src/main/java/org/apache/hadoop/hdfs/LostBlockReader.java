@@ -6,8 +6,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.util.EnumSet;
-import mend.hdfs.DegradedReads;
-import mend.hdfs.HdfsStripe;
+import mend.hdfs.LostBlock;
 import org.apache.hadoop.fs.ReadOption;
 import org.apache.hadoop.hdfs.shortcircuit.ClientMmap;
 import org.apache.hadoop.util.DataChecksum;
@@ -35,9 +34,7 @@ final class LostBlockReader implements BlockReader {
   /** How the last read got its bytes. */
   private enum Source { NONE, MEND, DECODER }
 
-  private final DegradedReads reads;
-  private final HdfsStripe stripe;
-  private final int index;
+  private final LostBlock block;
   private final long end;
   private final Decoder decoder;
   private long at;
@@ -46,10 +43,8 @@ final class LostBlockReader implements BlockReader {
   private InputStream stream;
 
   /** Creates a reader of the bytes {@code at} to {@code end}; {@code decoder} may be null. */
-  LostBlockReader(DegradedReads reads, HdfsStripe stripe, int index, long at, long end, Decoder decoder) {
-    this.reads = reads;
-    this.stripe = stripe;
-    this.index = index;
+  LostBlockReader(LostBlock block, long at, long end, Decoder decoder) {
+    this.block = block;
     this.at = at;
     this.end = end;
     this.decoder = decoder;
@@ -80,12 +75,11 @@ final class LostBlockReader implements BlockReader {
 
   private void readExactly(ByteBuffer target) throws IOException {
     ByteBuffer again = target.duplicate();
-    DegradedReads.Result result =
-        reads.isReachable() ? reads.read(stripe, index, at, target) : DegradedReads.Result.UNAVAILABLE;
-    if (result == DegradedReads.Result.READ) {
+    LostBlock.Result result = block.read(at, target);
+    if (result == LostBlock.Result.READ) {
       source = Source.MEND;
-    } else if (decoder == null || result == DegradedReads.Result.FAILED) {
-      throw new IOException("Mend cannot read block " + index + " of " + stripe.name());
+    } else if (decoder == null || result == LostBlock.Result.FAILED) {
+      throw new IOException("Mend cannot read " + block);
     } else {
       decoder.decode(at, again);
       source = Source.DECODER;
@@ -104,10 +98,12 @@ final class LostBlockReader implements BlockReader {
       byte[] some = new byte[Math.min(target.remaining(), STREAMED_BYTES)];
       int came = Math.max(stream.read(some), 0);
       target.put(some, 0, came);
-      reads.count(source == Source.MEND ? came : 0);
+      if (came == 0) {
+        closeStream(); // It ended early.
+      }
       return came;
     } catch (IOException problem) {
-      DFSClient.LOG.debug("the stream of block {} of {} ended", index, stripe.name(), problem);
+      DFSClient.LOG.debug("the stream of {} ended", block, problem);
       closeStream();
       source = Source.NONE;
       return 0;
@@ -116,7 +112,7 @@ final class LostBlockReader implements BlockReader {
 
   private InputStream opened() throws IOException {
     return source == Source.MEND
-        ? reads.open(stripe, index, at, end)
+        ? block.open(at, end)
         : new BufferedInputStream(new Decoded(decoder, at, end), DECODED_BYTES);
   }
 
@@ -155,7 +151,7 @@ final class LostBlockReader implements BlockReader {
       try {
         stream.close();
       } catch (IOException problem) {
-        DFSClient.LOG.debug("cannot close the stream of block {} of {}", index, stripe.name(), problem);
+        DFSClient.LOG.debug("cannot close the stream of {}", block, problem);
       }
       stream = null;
     }

@@ -7,6 +7,7 @@ import java.util.Collection;
 import java.util.concurrent.TimeUnit;
 import mend.hdfs.Decoding;
 import mend.hdfs.DegradedReads;
+import mend.hdfs.LostBlock;
 import mend.hdfs.ParityFiles;
 import mend.hdfs.RaidedFile;
 import org.apache.hadoop.fs.StorageType;
@@ -116,8 +117,8 @@ final class MendRaidInputStream extends DFSInputStream {
       return super.getBlockReader(block, offset, length, address, storage, node);
     }
     RaidedFile file = protecting(block);
-    return new LostBlockReader(reads, file.stripeWithout(block, this::isDead), file.index(block), offset,
-        offset + length, (from, target) -> decode(block, from, target));
+    LostBlock lost = reads.block(file.stripeWithout(block, this::isDead), file.index(block));
+    return new LostBlockReader(lost, offset, offset + length, (from, target) -> decode(block, from, target));
   }
 
   @Override
