@@ -145,7 +145,10 @@ public final class Console {
     }
   }
 
-  /** {@code store LOCAL PATH BYTES}: stores a local file in blocks of this size, with one replica of each. */
+  /**
+   * {@code store LOCAL PATH BYTES}: stores a local file in blocks of this size, with one replica of each.
+   * Prints the inode number.
+   */
   private static final class Store extends Configured implements Tool {
     Store(Configuration conf) {
       super(conf);
@@ -154,11 +157,12 @@ public final class Console {
     @Override
     public int run(String[] words) throws Exception {
       short replication = 1;
-      FileSystem system = FileSystem.get(getConf());
+      DistributedFileSystem system = (DistributedFileSystem) FileSystem.get(getConf());
       try (OutputStream out =
           system.create(new Path(words[1]), true, BUFFER_BYTES, replication, Long.parseLong(words[2]))) {
         Files.copy(Paths.get(words[0]), out);
       }
+      System.out.println(system.getClient().getFileInfo(words[1]).getFileId());
       return 0;
     }
   }

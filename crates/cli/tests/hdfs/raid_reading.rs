@@ -3,6 +3,7 @@
 use std::fs;
 
 use hdfs_raid::Codec;
+use testbed::hdfs::FsckBlock;
 use testbed::{Mend, content};
 
 use crate::mend;
@@ -16,6 +17,7 @@ const PARITIES: usize = 4;
 const BYTES: usize = 11 * BLOCK + 12_345;
 const FILE: &str = "/raided/file";
 const PARITY: &str = "/raidrs/raided/file";
+const NOTE: &str = "user.mend.source";
 
 /// The raided file: the DataNode of each of its blocks, and the DataNodes that were killed.
 struct Raided {
@@ -42,14 +44,15 @@ pub fn lost_blocks(world: &mut World) {
     let raided = encode(world);
     assert_eq!(read(world, MEND, FILE, 5, 3 * BLOCK), 0, "all blocks are on their DataNodes");
     raided.dead.iter().for_each(|&node| world.cluster.kill(node));
-    // The NameNode has not noticed the dead DataNodes yet. The reader may have to load the certificates of this cluster.
+    // The NameNode has not noticed the dead DataNodes yet. The reader may have to load the certificates of
+    // this cluster.
     testbed::eventually("Mend is asked", || {
         (read(world, MEND, FILE, raided.first_lost() + 777, 4096) == 4096).then_some(())
     });
     let nodes = world.cluster.nodes().len();
     world.cluster.await_nodes(nodes - raided.dead.len());
     read_lost_ranges(world, &raided);
-    changed_files_are_not_decoded(world, &raided);
+    other_parity_is_not_used(world, &raided);
     without_a_coordinator(world, &mut mend, &raided);
     raided.dead.iter().for_each(|&node| world.cluster.start(node));
     world.cluster.await_nodes(nodes);
@@ -58,20 +61,32 @@ pub fn lost_blocks(world: &mut World) {
     world.assert_whole();
 }
 
-/// Stores a file with one replica of each block, and its parity.
+/// Stores a file with one replica of each block, and its parity with Mend's note.
 fn encode(world: &mut World) -> Raided {
     let content = content(FILE, BYTES);
     let parity = parity_of(&content);
-    world.files.put_once(&mut world.cluster, FILE, content, BLOCK);
+    let inode = world.files.put_once(&mut world.cluster, FILE, content, BLOCK);
     world.files.put_once(&mut world.cluster, PARITY, parity, BLOCK);
-    [FILE, PARITY].iter().for_each(|path| set_time(world, path, "20200101:000000"));
-    let [holders, parity] = [FILE, PARITY].map(|path| holders(world, path));
+    let [data, parity] = [FILE, PARITY].map(|path| blocks(world, path));
+    set_note(world, &format!("1 {inode} 3 {} {}", fingerprint(&data), fingerprint(&parity)));
+    let [holders, parity] = [&data, &parity].map(|blocks| holders(world, blocks));
     let dead = victims(&holders, &parity);
     Raided { holders, dead }
 }
 
-fn set_time(world: &mut World, path: &str, time: &str) {
-    world.cluster.console().run(&["dfs", "-touch", "-m", "-t", time, path]);
+fn blocks(world: &mut World, path: &str) -> Vec<FsckBlock> {
+    world.cluster.console().fsck(path).into_iter().flat_map(|file| file.blocks).collect()
+}
+
+/// Returns the fingerprint of a file's blocks that Mend's notes contain.
+fn fingerprint(blocks: &[FsckBlock]) -> String {
+    let words = |block: &FsckBlock| [block.number.cast_unsigned(), block.stamp, block.bytes];
+    let bytes: Vec<u8> = blocks.iter().flat_map(words).flat_map(u64::to_be_bytes).collect();
+    format!("{:016x}", crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &bytes))
+}
+
+fn set_note(world: &mut World, note: &str) {
+    world.cluster.console().run(&["dfs", "-setfattr", "-n", NOTE, "-v", note, PARITY]);
 }
 
 /// Returns the parity as HDFS-RAID computes it: blocks that are missing or short count as zeros.
@@ -86,15 +101,13 @@ fn parity_of(content: &[u8]) -> Vec<u8> {
     content.chunks(DATA * BLOCK).flat_map(parity).collect()
 }
 
-/// Returns the DataNode of each block of a file.
-fn holders(world: &mut World, path: &str) -> Vec<usize> {
-    let files = world.cluster.console().fsck(path);
-    let blocks = files.iter().flat_map(|file| &file.blocks);
-    blocks.map(|block| world.cluster.node_at(&block.replicas[0].1)).collect()
+/// Returns the DataNode of each block.
+fn holders(world: &World, blocks: &[FsckBlock]) -> Vec<usize> {
+    blocks.iter().map(|block| world.cluster.node_at(&block.replicas[0].1)).collect()
 }
 
-/// Chooses a DataNode with a block of the first stripe, and the one with the file's last block. No stripe has more
-/// than four blocks on them.
+/// Chooses a DataNode with a block of the first stripe, and the one with the file's last block. No stripe has
+/// more than four blocks on them.
 fn victims(data: &[usize], parity: &[usize]) -> Vec<usize> {
     let last = *data.last().expect("a block");
     let on = |dead: &[usize; 2], nodes: &[usize]| nodes.iter().filter(|node| dead.contains(node)).count();
@@ -138,14 +151,19 @@ fn shell(world: &mut World, words: &[&str]) {
     world.cluster.console().run(&[&["shell", MEND], words].concat());
 }
 
-/// The parity of a file with another modification time may belong to other contents.
-fn changed_files_are_not_decoded(world: &mut World, raided: &Raided) {
-    set_time(world, FILE, "20200102:000000");
+/// Parity with a note about other blocks is not used. Parity without a note, as HDFS-RAID writes it, is used
+/// if the modification times are equal.
+fn other_parity_is_not_used(world: &mut World, raided: &Raided) {
+    set_note(world, "1 7 3 0 0");
     let local = world.cluster.folder().join("read");
     let words = ["pread", MEND, FILE, &raided.first_lost().to_string(), "100", local.to_str().expect("text")];
     let said = world.cluster.console().ask(&words);
     assert!(said.code != 0 && said.text.contains("BlockMissingException"), "{}", said.text);
-    set_time(world, FILE, "20200101:000000");
+    world.cluster.console().run(&["dfs", "-setfattr", "-x", NOTE, PARITY]);
+    for path in [FILE, PARITY] {
+        world.cluster.console().run(&["dfs", "-touch", "-m", "-t", "20200101:000000", path]);
+    }
+    assert_eq!(read(world, MEND, FILE, raided.first_lost(), 100), 100);
 }
 
 /// Without a coordinator, the reader decodes lost blocks itself.
@@ -162,7 +180,8 @@ fn parity_follows_the_file(world: &mut World) {
     assert_eq!(exist(world, [PARITY, "/raidrs/raided/below/file"]), [false, true]);
     shell(world, &["-mv", "/raided/below", "/raided/moved"]);
     assert_eq!(exist(world, ["/raidrs/raided/below", "/raidrs/raided/moved/file"]), [false, true]);
-    // Parity of a file that is not at its place, for example because another client renamed the file, is kept.
+    // Parity of a file that is not at its place, for example because another client renamed the file, is
+    // kept.
     world.cluster.console().run(&["dfs", "-touchz", "/raidrs/raided/moved/other"]);
     shell(world, &["-rm", "-r", "-skipTrash", "/raided/moved"]);
     let left = exist(world, ["/raidrs/raided/moved/file", "/raidrs/raided/moved/other"]);

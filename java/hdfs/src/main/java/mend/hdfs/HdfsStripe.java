@@ -5,7 +5,9 @@ import mend.client.Stripe;
 
 /** A stripe of HDFS that can be described to the coordinator: a block group, or blocks of a raided file. */
 public interface HdfsStripe {
-  /** Returns the stripe's name. The coordinator uses the same name if it knows the stripe from the NameNode. */
+  /**
+   * Returns the stripe's name. The coordinator uses the same name if it knows the stripe from the NameNode.
+   */
   String name();
 
   /** Returns the sizes and the holders as text, for comparison. */

@@ -24,8 +24,8 @@ public interface LostBlock {
   Result read(long from, ByteBuffer target);
 
   /**
-   * Opens a stream of bytes, after a successful {@link #read}. The bytes are fetched ahead. The stream fails if the
-   * coordinator has forgotten the stripe; the next {@code read} then describes it again.
+   * Opens a stream of bytes, after a successful {@link #read}. The bytes are fetched ahead. The stream fails
+   * if the coordinator has forgotten the stripe; the next {@code read} then describes it again.
    */
   InputStream open(long from, long to) throws IOException;
 }

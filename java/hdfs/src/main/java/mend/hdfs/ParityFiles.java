@@ -20,8 +20,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Finds the parity files of raided files, and keeps them with their files when these are renamed or deleted. Failures
- * are logged: an operation on a file never fails because of its parity.
+ * Finds the parity files of raided files, and keeps them with their files when these are renamed or deleted.
+ * Failures are logged: an operation on a file never fails because of its parity.
  */
 public final class ParityFiles {
   private static final Logger LOG = LoggerFactory.getLogger(ParityFiles.class);
@@ -113,7 +113,9 @@ public final class ParityFiles {
     }
   }
 
-  /** Looks for parity before a rename that never replaces a file, and that moves into a folder at {@code to}. */
+  /**
+   * Looks for parity before a rename that never replaces a file, and that moves into a folder at {@code to}.
+   */
   public Renaming beforeRename(String from, String to) {
     List<ParityRoot> holding = holding(from, to);
     return new Renaming(from, holding.isEmpty() ? to : inFolder(from, to), holding, List.of());
@@ -173,8 +175,9 @@ public final class ParityFiles {
   // ---- deleting ----
 
   /**
-   * Returns the parity files that belong to a file or to files below a folder, and the folders of these parity files,
-   * which come last. Parity of other files, for example of a file that was renamed by another client, is left out.
+   * Returns the parity files that belong to a file or to files below a folder, and the folders of these
+   * parity files, which come last. Parity of other files, for example of a file that was renamed by another
+   * client, is left out.
    */
   public List<String> belonging(String path) {
     List<String> found = new ArrayList<>();

@@ -6,8 +6,8 @@ import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 
 /**
- * Mend's note on a parity file: an attribute that names the source by its inode number, and the blocks of both files
- * by fingerprints (the crate hdfs-raid writes it). So the note becomes void as soon as either file changes.
+ * Mend's note on a parity file: an attribute that names the source by its inode number, and the blocks of
+ * both files by fingerprints (docs/reference/hdfs.md). So the note becomes void as soon as either file changes.
  */
 final class ParityNote {
   /** The name of the attribute. */

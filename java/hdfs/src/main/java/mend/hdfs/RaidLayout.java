@@ -1,9 +1,9 @@
 package mend.hdfs;
 
 /**
- * The stripes of a file whose parity is in another file, as HDFS-RAID divides it. A stripe is k consecutive blocks of
- * the file, the last stripe may have fewer. All blocks except the file's last one are full. Each stripe has m parity
- * blocks, which are full and follow each other in the parity file.
+ * The stripes of a file whose parity is in another file, as HDFS-RAID divides it. A stripe is k consecutive
+ * blocks of the file, the last stripe may have fewer. All blocks except the file's last one are full. Each
+ * stripe has m parity blocks, which are full and follow each other in the parity file.
  */
 final class RaidLayout {
   private final StripeCode code;

@@ -25,10 +25,12 @@ public final class RaidedFile {
   }
 
   /**
-   * Pairs a file with its parity file. Returns null if the parity does not belong to the present contents of the file.
+   * Pairs a file with its parity file. Returns null if the parity does not belong to the present contents of
+   * the file.
    *
-   * @param note the note on the parity file, which names the blocks of both files. Without a note (null), the test is
-   *     HDFS-RAID's: the modification times are equal, and the parity has the length that follows from the file's.
+   * @param note the note on the parity file, which names the blocks of both files. Without a note (null), the
+   *     test is HDFS-RAID's: the modification times are equal, and the parity has the length that follows
+   *     from the file's.
    */
   static RaidedFile of(HdfsLocatedFileStatus source, HdfsLocatedFileStatus parity, String note, StripeCode code) {
     if (!isUsable(source) || !isUsable(parity)) {
@@ -72,7 +74,9 @@ public final class RaidedFile {
     return Math.toIntExact(block.getStartOffset() / layout.blockBytes());
   }
 
-  /** Returns a block of the file as it was listed; null if the file had another block, or other bytes, there. */
+  /**
+   * Returns a block of the file as it was listed; null if the file had another block, or other bytes, there.
+   */
   public LocatedBlock listed(LocatedBlock block) {
     int position = position(block);
     if (position >= data.size()) {

@@ -9,9 +9,9 @@ import mend.client.Gf;
 import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 
 /**
- * A linear code of one symbol a block, with Mend's name for it. A short stripe lacks its last data blocks, which
- * are not stored and count as zeros. The code of such a stripe is the full code without the columns of the
- * missing blocks (the Rust crates and docs/reference/hdfs.md use the same rule).
+ * A linear code of one symbol a block, with Mend's name for it. A short stripe lacks its last data blocks,
+ * which are not stored and count as zeros. The code of such a stripe is the full code without the columns of
+ * the missing blocks (the Rust crates and docs/reference/hdfs.md use the same rule).
  */
 final class StripeCode {
   private static final Pattern REED_SOLOMON = Pattern.compile("rs-(\\d{1,3})-(\\d{1,3})(-hdfs-raid)?");
@@ -123,8 +123,8 @@ final class StripeCode {
    */
   int[] coefficients(int present, int wanted, List<Integer> sources) {
     int[][] parityRows = parityRows();
-    // Column i contains the row of source i; the last column contains the wanted row. Gauss-Jordan elimination turns
-    // the last column into the solution.
+    // Column i contains the row of source i; the last column contains the wanted row. Gauss-Jordan
+    // elimination turns the last column into the solution.
     int[][] equations = new int[present][present + 1];
     for (int unknown = 0; unknown <= present; unknown++) {
       int block = unknown < present ? sources.get(unknown) : wanted;
@@ -198,8 +198,8 @@ final class StripeCode {
   }
 
   /**
-   * Returns HDFS-RAID's parity rows. Column j contains the coefficients of the remainder of x^(m+j) modulo g(x) =
-   * Π (x − 2^i), i < m, lowest first.
+   * Returns HDFS-RAID's parity rows. Column j contains the coefficients of the remainder of x^(m+j) modulo
+   * g(x) = Π (x − 2^i), i < m, lowest first.
    */
   private int[][] polynomialRemainders() {
     int[] divisor = divisor();

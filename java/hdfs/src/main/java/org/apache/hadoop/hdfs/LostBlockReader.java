@@ -12,11 +12,12 @@ import org.apache.hadoop.hdfs.shortcircuit.ClientMmap;
 import org.apache.hadoop.util.DataChecksum;
 
 /**
- * Implements the interface by which HDFS reads from a DataNode, and reads a lost block through Mend. The first read
- * requests exactly its own bytes.
+ * Implements the interface by which HDFS reads from a DataNode, and reads a lost block through Mend. The
+ * first read requests exactly its own bytes.
  *
- * <p>With a {@link Decoder}, HDFS may read on to the end: further reads take their bytes from a stream that is fetched
- * ahead. Without, every read requests its own bytes, because HDFS opens readers for longer ranges than it reads.
+ * <p>With a {@link Decoder}, HDFS may read on to the end: further reads take their bytes from a stream that
+ * is fetched ahead. Without, every read requests its own bytes, because HDFS opens readers for longer ranges
+ * than it reads.
  */
 final class LostBlockReader implements BlockReader {
   /** The network distance of these reads in HDFS's statistics: that of nodes in different racks. */

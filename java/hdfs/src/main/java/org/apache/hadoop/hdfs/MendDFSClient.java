@@ -15,8 +15,8 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.tracing.TraceScope;
 
 /**
- * HDFS's client, except that streams read lost blocks of striped and raided files through Mend, and that the parity of
- * raided files is renamed and deleted along with them.
+ * HDFS's client, except that streams read lost blocks of striped and raided files through Mend, and that the
+ * parity of raided files is renamed and deleted along with them.
  */
 public final class MendDFSClient extends DFSClient {
   private final DegradedReads reads;

@@ -18,12 +18,13 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.net.NetUtils;
 
 /**
- * A stream of a replicated file that reads lost blocks with the file's parity, if it has any: through Mend, or, if the
- * coordinator does not answer, by decoding k other blocks here.
+ * A stream of a replicated file that reads lost blocks with the file's parity, if it has any: through Mend,
+ * or, if the coordinator does not answer, by decoding k other blocks here.
  *
- * <p>HDFS chooses a DataNode before it reads. If it finds none, this stream offers {@link #MEND}, and HDFS opens a
- * {@link LostBlockReader} instead of a connection. So positional, sequential and hedged reads need no code of their
- * own. If that reader fails, HDFS asks the NameNode again and retries, as it does after failures of DataNodes.
+ * <p>HDFS chooses a DataNode before it reads. If it finds none, this stream offers {@link #MEND}, and HDFS
+ * opens a {@link LostBlockReader} instead of a connection. So positional, sequential and hedged reads need no
+ * code of their own. If that reader fails, HDFS asks the NameNode again and retries, as it does after
+ * failures of DataNodes.
  */
 final class MendRaidInputStream extends DFSInputStream {
   /** Stands for Mend wherever HDFS expects the DataNode of a block. */
@@ -65,7 +66,9 @@ final class MendRaidInputStream extends DFSInputStream {
     return repaired != null ? repaired : new DNAddrPair(MEND, NOWHERE, null, block);
   }
 
-  /** Returns a DataNode to which the block was moved or on which it was rebuilt since the stream located it. */
+  /**
+   * Returns a DataNode to which the block was moved or on which it was rebuilt since the stream located it.
+   */
   private DNAddrPair located(LocatedBlock block, Collection<DatanodeInfo> ignored) {
     try {
       return super.getBestNodeDNAddrPair(fetchBlockAt(block.getStartOffset()), ignored);
@@ -140,6 +143,9 @@ final class MendRaidInputStream extends DFSInputStream {
 
   /** Rebuilds bytes of a lost block from the same bytes of k other blocks of its stripe. */
   private void decode(LocatedBlock lost, long from, ByteBuffer target) throws IOException {
+    if (!verifyChecksum) {
+      throw new IOException("without checksums, decoding " + lost.getBlock() + " could return wrong bytes unnoticed");
+    }
     RaidedFile file = protecting(lost);
     byte[] decoded = null;
     while (decoded == null) {
