@@ -4,6 +4,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -105,7 +106,7 @@ public final class ParityFiles {
           String target = root.parity(to);
           client.mkdirs(new Path(target).getParent().toUri().getPath(), null, true);
           client.rename(root.parity(from), target, Options.Rename.NONE);
-        } catch (IOException problem) {
+        } catch (IOException | RuntimeException problem) {
           LOG.warn("{} was renamed to {}, but its parity stays at {}: {}", from, to, root.parity(from),
               problem.toString());
         }
@@ -123,7 +124,7 @@ public final class ParityFiles {
 
   /** Looks for parity before a rename to exactly {@code to}. */
   public Renaming beforeRename(String from, String to, Options.Rename[] options) {
-    boolean replaces = List.of(options).contains(Options.Rename.OVERWRITE);
+    boolean replaces = Arrays.asList(options).contains(Options.Rename.OVERWRITE);
     return new Renaming(from, to, holding(from, to), replaces ? belonging(to) : List.of());
   }
 
@@ -137,21 +138,24 @@ public final class ParityFiles {
       HdfsFileStatus target = client.getFileInfo(to);
       boolean isFolder = target != null && target.isDirectory();
       return isFolder ? new Path(to, new Path(from).getName()).toUri().getPath() : to;
-    } catch (IOException problem) {
+    } catch (IOException | RuntimeException problem) {
       return to;
     }
   }
 
-  /** Returns the folders in which there is parity of a file or of files below a folder. */
+  /**
+   * Returns the folders in which there is parity of a file, or a folder for parity of files below a folder.
+   */
   private List<ParityRoot> holding(String path) {
     List<ParityRoot> holding = new ArrayList<>();
     try {
       for (ParityRoot root : isParity(path) ? List.<ParityRoot>of() : present()) {
-        if (client.getFileInfo(root.parity(path)) != null) {
+        HdfsFileStatus parity = client.getFileInfo(root.parity(path));
+        if (parity != null && isOf(client.getFileInfo(path), parity, root.parity(path))) {
           holding.add(root);
         }
       }
-    } catch (IOException problem) {
+    } catch (IOException | RuntimeException problem) {
       LOG.info("cannot look for the parity of {}: {}", path, problem.toString());
     }
     return holding;
@@ -184,7 +188,7 @@ public final class ParityFiles {
     for (ParityRoot root : holding(path)) {
       try {
         collect(path, client.getFileInfo(path), root.parity(path), client.getFileInfo(root.parity(path)), found);
-      } catch (IOException problem) {
+      } catch (IOException | RuntimeException problem) {
         LOG.info("cannot look for the parity of {}: {}", path, problem.toString());
       }
     }
@@ -194,25 +198,33 @@ public final class ParityFiles {
   private void collect(
       String path, HdfsFileStatus source, String parityPath, HdfsFileStatus parity, List<String> found)
       throws IOException {
-    if (source == null || parity == null) {
+    if (parity == null || !isOf(source, parity, parityPath)) {
       return;
     }
-    if (source.isDirectory() && parity.isDirectory()) {
+    if (source.isDirectory()) {
       Map<String, HdfsFileStatus> parities = list(parityPath);
       for (Map.Entry<String, HdfsFileStatus> child : list(path).entrySet()) {
         String name = child.getKey();
         collect(path + "/" + name, child.getValue(), parityPath + "/" + name, parities.get(name), found);
       }
-      found.add(parityPath);
-    } else if (source.isFile() && parity.isFile() && isOf(source, parity, note(parityPath))) {
-      found.add(parityPath);
     }
+    found.add(parityPath);
   }
 
-  /** Whether a parity file was made for a file, or for an earlier version of the file. */
-  private static boolean isOf(HdfsFileStatus source, HdfsFileStatus parity, String text) {
+  /**
+   * Whether a parity file was made for a file, or for an earlier version of the file; or whether both are
+   * folders.
+   */
+  private boolean isOf(HdfsFileStatus source, HdfsFileStatus parity, String parityPath) throws IOException {
+    if (source == null || source.isDirectory() || parity.isDirectory()) {
+      return source != null && source.isDirectory() && parity.isDirectory();
+    }
+    return isOf(source, parity.getModificationTime(), note(parityPath));
+  }
+
+  static boolean isOf(HdfsFileStatus source, long parityModified, String text) {
     if (text == null) {
-      return source.getModificationTime() == parity.getModificationTime();
+      return source.getModificationTime() == parityModified;
     }
     ParityNote note = ParityNote.parse(text);
     return note != null && note.isOf(source.getFileId());
@@ -243,7 +255,7 @@ public final class ParityFiles {
         client.delete(path, false);
       } catch (FileNotFoundException gone) {
         LOG.debug("{} is gone", path);
-      } catch (IOException problem) {
+      } catch (IOException | RuntimeException problem) {
         LOG.info("the parity {} is not removed: {}", path, problem.toString());
       }
     }

@@ -136,6 +136,15 @@ class RaidedFileTest {
     }
   }
 
+  @Test
+  void parityOfAnEarlierVersionBelongsToTheFile() {
+    assertTrue(ParityFiles.isOf(SOURCE, MODIFIED + 1, "1 16390 3 0 0"), "the inode decides");
+    assertFalse(ParityFiles.isOf(SOURCE, MODIFIED, "1 16391 3 0 0"));
+    assertTrue(ParityFiles.isOf(SOURCE, MODIFIED, null));
+    assertFalse(ParityFiles.isOf(SOURCE, MODIFIED + 1, null));
+    assertFalse(ParityFiles.isOf(SOURCE, MODIFIED, "unknown"));
+  }
+
   /** The value is the one in catalogues of CRCs. */
   @Test
   void checksumsAreCrc64Nvme() {
