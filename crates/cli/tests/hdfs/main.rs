@@ -10,6 +10,7 @@ mod mend;
 mod parity;
 mod placement;
 mod raid;
+mod raid_reading;
 mod reading;
 mod takeover;
 mod telling;
@@ -40,6 +41,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_returning_corrupt_copy_is_replaced_after_a_push", telling::rotten_copies_that_come_back_after_a_push),
     ("files_removed_during_a_repair_stay_removed", healing::removed_meanwhile),
     ("small_reads_of_lost_blocks_go_through_mend", reading::lost_ranges),
+    ("lost_blocks_of_raided_files_are_read_and_parity_follows_files", raid_reading::lost_blocks),
     ("reconstruction_commands_of_the_namenode_are_executed", takeover::commands),
     ("a_dead_datanode_is_recovered_as_a_whole_once_commanded", takeover::a_dead_datanode),
     ("contradictory_blocks_are_never_repair_sources", contradictions::not_rebuilt_from),
