@@ -69,7 +69,7 @@ pub enum EcsumError {
     #[error("it does not begin with `ECSU`")]
     Magic,
     /// This program does not support the file's version.
-    #[error("it has version {0}, but this program supports version {VERSION}")]
+    #[error("it has version {0}, but this program supports version {VERSION}: run a newer mend")]
     OtherVersion(u16),
     /// The payload's length differs from the header.
     #[error("its header announces {said} bytes, but {found} follow")]
