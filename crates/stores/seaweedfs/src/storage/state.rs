@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use attached::{CopyId, CopyState, Ledger, Teller};
+use attached::{CopyState, Ledger, Teller};
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term, Unjudged};
@@ -63,8 +63,6 @@ pub(super) struct State {
     pub late_deletions: LateDeletions,
     /// Records that the catalog has refused.
     pub unwritten: Unwritten,
-    /// Bad copies that no longer exist, and whose records are still to be deleted.
-    gone: Vec<CopyId>,
     /// The problems that were last reported, one line each.
     said: Vec<String>,
     /// The volumes that were last reported as having an unknown state.
@@ -190,11 +188,8 @@ impl State {
 
     /// Deletes the records of bad copies that no longer exist.
     fn forget_marks(&mut self) {
-        self.gone.extend(self.view.take_gone());
-        let gone = std::mem::take(&mut self.gone);
-        if let Err(error) = self.ledger.forget(gone.iter().cloned()) {
+        if let Err(error) = self.ledger.forget(self.view.take_gone()) {
             tracing::error!(%error, "cannot delete the records of bad copies that are gone; trying again");
-            self.gone = gone;
         }
     }
 
@@ -234,7 +229,6 @@ impl Knowledge {
             withdrawals: Withdrawals::default(),
             late_deletions: LateDeletions::default(),
             unwritten: Unwritten::default(),
-            gone: Vec::new(),
             blind: None,
             unlisted: false,
             said: Vec::new(),
