@@ -157,23 +157,36 @@ impl PushedWriter {
     fn publish(self) -> Result<(), BlockError> {
         let (wanted, sealed) = (self.wanted(), self.writer.check_sealed()?);
         self.writer.check_others()?;
-        let mut held = self.pusher.ask(&wanted)?;
+        let held = self.pusher.ask(&wanted)?;
         self.check_finished(&wanted, &held)?;
         if matches!(held, Held::Served) && self.finds(&wanted, sealed, true)? {
             return Ok(());
         }
-        let replaces = self.writer.volumes().remove(&wanted.name)?;
-        if replaces || knows_lost_files(&held) {
-            held = self.pusher.ask(&wanted)?; // This request makes the DataNode notice missing files.
-        }
-        match self.write(&wanted, sealed, &held) {
+        let replaces = !self.writer.volumes().with(&wanted.name)?.is_empty();
+        match self.replace(&wanted, sealed, held) {
             Err(error) if replaces => {
-                // The push failed after the old replica was removed. Move the new files to the old replica's
-                // place, where the DataNode finds them at its next scan.
-                self.writer.give_names()?;
+                self.take_place(&wanted, sealed)?;
                 Err(error)
             }
             done => done,
+        }
+    }
+
+    /// Removes the replica's old files, if there are any, and pushes the new ones.
+    fn replace(&self, wanted: &Wanted, sealed: Digest, mut held: Held) -> Result<(), BlockError> {
+        let was_there = self.writer.volumes().remove(&wanted.name)?;
+        if was_there || knows_lost_files(&held) {
+            held = self.pusher.ask(wanted)?; // This request makes the DataNode notice missing files.
+        }
+        self.write(wanted, sealed, &held)
+    }
+
+    /// Moves the new files to the place of the old replica, which was removed before the push failed. The
+    /// DataNode finds them there at its next scan. Otherwise it would have no copy at all.
+    fn take_place(self, wanted: &Wanted, sealed: Digest) -> Result<(), BlockError> {
+        match self.finds(wanted, sealed, true) {
+            Ok(true) => Ok(()), // The DataNode has written the block, but has not confirmed that.
+            Ok(false) | Err(_) => self.writer.take_place().map(drop),
         }
     }
 

@@ -259,11 +259,25 @@ impl ReplicaWriter {
     }
 
     /// Renames the files of the sealed replica, durably.
-    pub(super) fn give_names(mut self: Box<Self>) -> Result<Named, BlockError> {
+    pub(super) fn give_names(self: Box<Self>) -> Result<Named, BlockError> {
+        self.rename_alone(Self::check_others)
+    }
+
+    /// Like [`give_names`](Self::give_names), for the place of a replica of the same block that was just
+    /// removed. Other blocks of the group do not matter, because the placement stays as it was.
+    pub(super) fn take_place(self: Box<Self>) -> Result<Named, BlockError> {
+        self.rename_alone(|_| Ok(()))
+    }
+
+    /// Renames the files of the sealed replica while no other writer renames files, if `check` agrees.
+    fn rename_alone(
+        mut self: Box<Self>,
+        check: impl FnOnce(&Self) -> Result<(), BlockError>,
+    ) -> Result<Named, BlockError> {
         self.check_sealed()?;
         let shared = Arc::clone(&self.shared);
         let _alone = shared.committing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_others()?;
+        check(&self)?;
         self.volume().forget_list()?;
         let replaces = self.rename()?;
         Ok(Named { writer: self, replaces })
