@@ -61,10 +61,12 @@ pub struct ShardFacts {
 
 impl ShardBlocks {
     /// Opens the `-dir` folders of a volume server, given in the server's order, and its `-dir.idx` folder if
-    /// it has one. Removes temporary files that a crash of Mend left there.
+    /// it has one. Removes temporary files that a crash of Mend left there. Folders whose disks hang are left
+    /// out if there are others.
     ///
     /// # Errors
-    /// [`BlockError::Io`] if a folder cannot be used, or another helper uses it.
+    /// [`BlockError::Io`] if a folder cannot be used, or another helper uses it; [`BlockError::Hangs`] if all
+    /// disks hang.
     pub fn open(folders: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
         let shared = Shared { folders: Folders::open(folders, index)?, memory: Memory::default() };
         Ok(Self { shared: Arc::new(shared) })
@@ -146,18 +148,14 @@ impl ShardBlocks {
     /// `-dir.idx` folder is then probably missing in the configuration.
     ///
     /// # Errors
-    /// [`BlockError::Io`].
+    /// [`BlockError`], also if a disk hangs.
     pub fn volumes_without_index(&self) -> Result<Vec<VolumeName>, BlockError> {
         let folders = &self.shared.folders;
+        let indexed = folders.indexed()?;
         let mut volumes: Vec<VolumeName> = folders.shards()?.into_iter().map(|shard| shard.volume).collect();
         volumes.dedup();
-        let mut without = Vec::new();
-        for volume in volumes {
-            if !folders.has_index(&volume)? {
-                without.push(volume);
-            }
-        }
-        Ok(without)
+        volumes.retain(|volume| !indexed.contains(volume));
+        Ok(volumes)
     }
 
     /// Chooses the folder of a new shard. If a copy of the shard exists, returns the copy's folder. Otherwise
@@ -249,6 +247,11 @@ impl Blocks for ShardBlocks {
 
     fn silent_folders(&self) -> Vec<String> {
         self.shared.folders.silent()
+    }
+
+    /// Whether a folder can be used again that was left out because its disk did not answer.
+    fn is_displaced(&self) -> bool {
+        self.shared.folders.has_returned()
     }
 
     /// Returns the free bytes of the disk with the most free space.
