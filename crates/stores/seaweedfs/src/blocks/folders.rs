@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use block_files::{
 };
 use store_api::BlockError;
 
-use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES};
+use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES, predates};
 use super::name::{ShardName, VolumeName};
-use super::vif::{Ratio, VolumeInfo};
+use super::vif::{Encoding, Ratio, VolumeInfo};
 
 /// The suffix of Mend's own files. SeaweedFS ignores such files, because their names do not end in `.ec` and
 /// digits.
@@ -249,7 +250,8 @@ impl Folders {
 
     /// Copies `.vif` and `.ecsum` from the server's other folders if `folder`, which is about to get a shard,
     /// has none. Without `.vif`, SeaweedFS would mount the shard under encoding 0 instead of the volume's
-    /// encoding.
+    /// encoding. An `.ecsum` that an earlier encoding has left is not copied: the copy would look like a new
+    /// file.
     pub(super) fn complete(&self, volume: &VolumeName, folder: &Path) -> Result<(), BlockError> {
         for extension in [".vif", ".ecsum"] {
             if self.has(volume, extension, folder)? {
@@ -259,7 +261,7 @@ impl Folders {
                 let bytes = read_bounded(&path, MAX_FILE_BYTES)?;
                 let is_sound = match extension {
                     ".vif" => VolumeInfo::decode(&bytes).is_ok(),
-                    _ => Ecsum::decode(&bytes).is_ok(),
+                    _ => Ecsum::decode(&bytes).is_ok() && !self.is_outdated(volume, &path)?,
                 };
                 if is_sound {
                     self.put(&folder.join(volume.file(extension)), &bytes)?;
@@ -304,23 +306,34 @@ impl Folders {
 
     /// Returns the volume's checksums, preferably from the copy in `folder`; `None` if the server has none.
     ///
-    /// Checksums of another ratio or generation do not belong to this volume; SeaweedFS ignores them too. They, and
-    /// damaged files, are skipped if another disk has the right ones.
-    pub(super) fn ecsum(
-        &self,
-        volume: &VolumeName,
-        folder: &Path,
-        ratio: Ratio,
-    ) -> Result<Option<Ecsum>, BlockError> {
+    /// Checksums of another ratio, length or generation do not belong to this volume. They, files that an earlier
+    /// encoding has left, and damaged files are skipped if another disk has the right ones.
+    pub(super) fn ecsum(&self, volume: &VolumeName, folder: &Path) -> Result<Option<Ecsum>, BlockError> {
+        let info = self.info(volume, folder)?;
+        let ratio = info.map_or_else(Ratio::default, |info| info.ratio);
+        let shard_bytes = info.and_then(|info| info.shard_bytes);
+        let fits = |ecsum: &Ecsum| {
+            let has_length = shard_bytes.is_none_or(|bytes| ecsum.shard_bytes() == Some(bytes));
+            ecsum.generation() == 0 && ecsum.ratio() == ratio && has_length
+        };
         let mut first = None;
         for path in self.small(volume, ".ecsum", folder)? {
             match Ecsum::decode(&read_bounded(&path, MAX_FILE_BYTES)?) {
-                Ok(ecsum) if ecsum.generation() == 0 && ecsum.ratio() == ratio => return Ok(Some(ecsum)),
-                Ok(_) => {}
+                Ok(ecsum) if !fits(&ecsum) || self.is_outdated(volume, &path)? => {}
+                Ok(ecsum) => return Ok(Some(ecsum)),
                 Err(error) => first = first.or(Some(unusable(&path, error))),
             }
         }
         first.map_or(Ok(None), Err)
+    }
+
+    /// Whether an earlier encoding has left this file of the volume.
+    fn is_outdated(&self, volume: &VolumeName, path: &Path) -> Result<bool, BlockError> {
+        let info = self.info(volume, parent(path))?;
+        let encoding = info.map_or_else(Encoding::default, |info| info.encoding);
+        let found = fs::metadata(path).map_err(fault(path))?;
+        let seconds_ns = found.mtime().saturating_mul(1_000_000_000);
+        Ok(predates(seconds_ns.saturating_add(found.mtime_nsec()), encoding))
     }
 
     /// Returns the IDs of deleted needles (stored objects) from the volume's journals on all disks, in

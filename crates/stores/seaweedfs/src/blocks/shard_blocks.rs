@@ -1,12 +1,13 @@
 //! [`ShardBlocks`]: serves the shards of one volume server as Mend's blocks.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block_files::{StoredBlock, fault, most_free, parent, sync_folder};
-use repair::wire::control::HeldBlock;
+use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockList, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
 
@@ -31,6 +32,8 @@ pub struct ShardBlocks {
 pub(super) struct Shared {
     pub(super) folders: Folders,
     memory: Memory,
+    /// The volumes for which the coordinator uses no checksums, according to its last request for a shard.
+    unchecked: Mutex<BTreeSet<VolumeName>>,
 }
 
 /// The checksums that protect the bytes of a shard.
@@ -68,7 +71,8 @@ impl ShardBlocks {
     /// [`BlockError::Io`] if a folder cannot be used, or another helper uses it; [`BlockError::Hangs`] if all
     /// disks hang.
     pub fn open(folders: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
-        let shared = Shared { folders: Folders::open(folders, index)?, memory: Memory::default() };
+        let folders = Folders::open(folders, index)?;
+        let shared = Shared { folders, memory: Memory::default(), unchecked: Mutex::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -88,6 +92,7 @@ impl ShardBlocks {
     /// [`BlockError`].
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         let shard = shard(&block.id)?;
+        self.shared.heed(&shard.volume, block.digest);
         self.shared.folders.settle_encoding(&shard.volume)?;
         let folder = self.folder_for(&shard, block.bytes)?;
         if self.shared.folders.free_bytes(&folder)? < block.bytes {
@@ -182,10 +187,27 @@ impl ShardBlocks {
 }
 
 impl Shared {
-    /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match.
+    fn unchecked(&self) -> MutexGuard<'_, BTreeSet<VolumeName>> {
+        self.unchecked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whether the coordinator has a digest of a volume's shards. If it has none, servers have different
+    /// `.ecsum` files or these contradict too many shards. So this server's file proves nothing about a shard,
+    /// and only parity can.
+    fn heed(&self, volume: &VolumeName, digest: Option<Digest>) {
+        match digest {
+            Some(_) => drop(self.unchecked().remove(volume)),
+            None => drop(self.unchecked().insert(volume.clone())),
+        }
+    }
+
+    /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match, or the
+    /// coordinator does not use them.
     pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
-        let ratio = self.folders.info(&shard.volume, folder)?.map_or_else(Ratio::default, |info| info.ratio);
-        let ecsum = self.folders.ecsum(&shard.volume, folder, ratio)?;
+        if self.unchecked().contains(&shard.volume) {
+            return Ok(None);
+        }
+        let ecsum = self.folders.ecsum(&shard.volume, folder)?;
         Ok(ecsum.and_then(|ecsum| ecsum.shard(shard.shard).cloned()))
     }
 
@@ -204,7 +226,13 @@ impl Shared {
 
 impl Sources for ShardBlocks {
     fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
-        Ok(self.open_block(&block.id)?)
+        self.shared.heed(&shard(&block.id)?.volume, block.digest);
+        let reader = self.open_block(&block.id)?;
+        let is_other = reader.digest().zip(block.digest).is_some_and(|(found, recorded)| found != recorded);
+        if is_other {
+            return Err(other_checksums(&block.id));
+        }
+        Ok(reader)
     }
 }
 
@@ -245,6 +273,11 @@ impl Blocks for ShardBlocks {
         Ok(BlockList { held: held.collect(), silent })
     }
 
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        let reader = self.open_block(block)?;
+        Ok(Description { id: block.clone(), bytes: reader.bytes(), digest: reader.digest(), label: None })
+    }
+
     fn silent_folders(&self) -> Vec<String> {
         self.shared.folders.silent()
     }
@@ -259,6 +292,13 @@ impl Blocks for ShardBlocks {
         let free = self.shared.folders.data().iter().map(|folder| self.shared.folders.free_bytes(folder));
         most_free(free)
     }
+}
+
+/// Returns the error for a shard that cannot be checked, because its server's `.ecsum` is not the one that most
+/// servers have. That proves nothing about the shard.
+fn other_checksums(block: &BlockId) -> BlockError {
+    let text = "the .ecsum beside it differs from the one on most other servers, which replaces it soon";
+    fault(Path::new(&block.0))(io::Error::new(io::ErrorKind::Unsupported, text))
 }
 
 fn shard(block: &BlockId) -> Result<ShardName, BlockError> {

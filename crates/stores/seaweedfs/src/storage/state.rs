@@ -193,6 +193,18 @@ impl State {
         }
     }
 
+    /// Stops using the checksums of those volumes whose checksums contradict too many of their shards.
+    fn doubt_checksums(&mut self, volumes: &BTreeSet<u32>) {
+        let has_any = |id: u32| self.view.uses_checksums(id) || self.inspection.disputes_checksums(id);
+        let is_doubtful = |id: &u32| has_any(*id) && self.view.contradicts_itself(*id);
+        let doubtful: Vec<u32> = volumes.iter().copied().filter(is_doubtful).collect();
+        for id in doubtful {
+            tracing::error!(volume = id, "the checksums of a volume contradict too many of its shards");
+            self.view.doubt_checksums(id);
+        }
+        self.forget_marks();
+    }
+
     /// Records the states that were found for copies, each with the encoding to which the copy belongs.
     ///
     /// # Errors
@@ -302,12 +314,15 @@ impl Knowledge {
     /// [`StoreError`] if the states cannot be recorded; nothing has changed then.
     pub fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let mut shared = self.state();
-        shared.record_states(term, states)?;
-        let mut volumes = BTreeSet::new();
-        for (stripe, index, node, state) in states {
+        let credible = states.iter().filter(|state| shared.view.is_credible(state));
+        let credible: Vec<CopyState> = credible.cloned().collect();
+        shared.record_states(term, &credible)?;
+        for (stripe, index, node, state) in &credible {
             shared.view.set_state(stripe, *index, *node, *state);
-            volumes.extend(shared.view.volume_of(stripe));
         }
+        let of = |(stripe, ..): &CopyState| shared.view.volume_of(stripe);
+        let volumes: BTreeSet<u32> = states.iter().filter_map(of).collect();
+        shared.doubt_checksums(&volumes);
         shared.tell_volumes(volumes);
         Ok(())
     }
