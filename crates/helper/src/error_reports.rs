@@ -43,8 +43,8 @@ fn is_of_the_machine(error: &io::Error) -> bool {
         || matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted)
 }
 
-/// Whether this helper may not read the file, or does not support its format. That proves nothing about the
-/// bytes, but lasts until an operator acts.
+/// Whether this helper may not read the file, or cannot use it, for example because of its version. That proves
+/// nothing about the bytes, but lasts until an operator or another program acts.
 pub(crate) fn is_of_the_helper(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

@@ -438,12 +438,13 @@ fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, BlockError> {
     fs::read(path).map_err(fault(path))
 }
 
-/// Returns the error for a damaged metadata file (`.vif` or `.ecsum`); the shard itself may be intact.
+/// Returns the error for a damaged metadata file (`.vif` or `.ecsum`). It says nothing about the shard, so its kind
+/// is not that of a corrupt block.
 fn damaged(path: &Path, why: impl std::fmt::Display) -> BlockError {
     let text = format!(
         "{why}; copy it from another server (VolumeEcShardsCopy), or delete it to continue without it"
     );
-    fault(path)(io::Error::new(io::ErrorKind::InvalidData, text))
+    fault(path)(io::Error::new(io::ErrorKind::Unsupported, text))
 }
 
 fn unusable(path: &Path, error: EcsumError) -> BlockError {
