@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block_files::StoredBlock;
+use block_files::{StoredBlock, is_shortage};
 use repair::{Digest, Permit};
 use store_api::{
     BlockError, BlockReader, BlockWriter, HandOver, HandOverTerms, Intake, Later, OpenGate, ProcessError,
@@ -221,16 +221,22 @@ impl PushedWriter {
     }
 
     /// Whether the DataNode's folders contain the sealed block. With `read_through`, this verifies all bytes
-    /// of the files, since they may be older than the push.
+    /// of the files, since they may be older than the push. A lack of descriptors or memory is an error: a good
+    /// replica must not be removed because of it.
     fn finds(&self, wanted: &Wanted, sealed: Digest, read_through: bool) -> Result<bool, BlockError> {
         let is_it = |files: Files| {
             let found = ReplicaReader::open(&wanted.name, files)?;
             let digest = if read_through { found.verify(&OpenGate)? } else { found.digest() };
             Ok::<_, BlockError>(found.bytes() == wanted.bytes && digest == Some(sealed))
         };
-        // A replica that cannot be read is not the sealed block.
-        let found = self.writer.volumes().find(&wanted.name)?;
-        Ok(found.into_iter().any(|files| is_it(files).unwrap_or(false)))
+        for files in self.writer.volumes().find(&wanted.name)? {
+            match is_it(files) {
+                Ok(true) => return Ok(true),
+                Err(error) if is_shortage(&error) => return Err(error),
+                Ok(false) | Err(_) => {} // A replica that cannot be read is not the sealed block.
+            }
+        }
+        Ok(false)
     }
 }
 
