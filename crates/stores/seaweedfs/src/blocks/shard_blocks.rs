@@ -1,10 +1,11 @@
 //! [`ShardBlocks`]: serves the shards of one volume server as Mend's blocks.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use block_files::{StoredBlock, fault, most_free, parent, sync_folder};
 use repair::wire::control::{Description, HeldBlock};
@@ -19,6 +20,10 @@ use super::reader::{Check, ShardReader, open};
 use super::vif::{Encoding, Ratio, VolumeInfo};
 use super::writer::ShardWriter;
 
+/// How long a helper remembers that the coordinator uses no checksums of a volume: longer than a repair takes. A
+/// scrub does not tell whether it uses them now.
+const UNCHECKED_FOR: Duration = Duration::from_secs(60 * 60);
+
 /// The shards in the folders of one volume server.
 ///
 /// A block's ID is its file name, as in `pictures_17.ec03`.
@@ -32,8 +37,9 @@ pub struct ShardBlocks {
 pub(super) struct Shared {
     pub(super) folders: Folders,
     memory: Memory,
-    /// The volumes for which the coordinator uses no checksums, according to its last request for a shard.
-    unchecked: Mutex<BTreeSet<VolumeName>>,
+    /// The volumes for which the coordinator uses no checksums, according to its last request for a shard, and the
+    /// times of these requests.
+    unchecked: Mutex<BTreeMap<VolumeName, Instant>>,
 }
 
 /// The checksums that protect the bytes of a shard.
@@ -187,24 +193,27 @@ impl ShardBlocks {
 }
 
 impl Shared {
-    fn unchecked(&self) -> MutexGuard<'_, BTreeSet<VolumeName>> {
-        self.unchecked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unchecked(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Instant>> {
+        let mut unchecked = self.unchecked.lock().unwrap_or_else(PoisonError::into_inner);
+        unchecked.retain(|_, asked| asked.elapsed() < UNCHECKED_FOR);
+        unchecked
     }
 
     /// Notes whether the coordinator has a digest of a volume's shards. If it has none, servers have different
     /// `.ecsum` files or these contradict too many shards. So this server's file proves nothing about a shard,
     /// and only parity can.
     fn heed(&self, volume: &VolumeName, digest: Option<Digest>) {
+        let mut unchecked = self.unchecked();
         match digest {
-            Some(_) => drop(self.unchecked().remove(volume)),
-            None => drop(self.unchecked().insert(volume.clone())),
-        }
+            Some(_) => unchecked.remove(volume),
+            None => unchecked.insert(volume.clone(), Instant::now()),
+        };
     }
 
     /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match, or the
     /// coordinator does not use them.
     pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
-        if self.unchecked().contains(&shard.volume) {
+        if self.unchecked().contains_key(&shard.volume) {
             return Ok(None);
         }
         let ecsum = self.folders.ecsum(&shard.volume, folder)?;
