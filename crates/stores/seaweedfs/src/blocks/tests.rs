@@ -284,11 +284,18 @@ fn checksums_count_as_far_as_the_coordinator_uses_them() {
     let blocks = server.open();
     server.rot("a/p_5.ec00", 5);
     let recorded = blocks.open_block(&id("p_5.ec00")).expect("there").digest();
+    let local = |bytes: usize, digest: Option<Digest>| LocalBlock {
+        index: BlockIndex(0),
+        id: id("p_5.ec00"),
+        bytes: bytes as u64,
+        digest,
+    };
     let read = |digest: Option<Digest>| {
-        let block = LocalBlock { index: BlockIndex(0), id: id("p_5.ec00"), bytes: BYTES as u64, digest };
-        blocks.open(&block).and_then(|reader| reader.read_at(0, &mut [0; 9]))
+        blocks.open(&local(BYTES, digest)).and_then(|reader| reader.read_at(0, &mut [0; 9]))
     };
     is_corrupt(read(recorded), "do not match their checksum");
+    let looked_at = blocks.open(&local(0, None)).expect("there");
+    assert_eq!(looked_at.digest(), recorded, "a look at the page cache changes nothing");
     // The servers' checksums are disputed, or contradict too many shards.
     read(None).expect("only parity can tell");
     assert_eq!(blocks.verify(&id("p_5.ec00"), &OpenGate).expect("it can be read"), None);
