@@ -12,8 +12,9 @@ use std::process::Command;
 use crate::error::LabError;
 use crate::figure;
 
-/// The paths on which every transfer of blocks depends.
-const TRANSFERS: [&str; 7] = [
+/// The paths on which every measured transfer of blocks depends: Mend's own, then the lab's, which shape the
+/// network, run the schemes and take the times.
+const TRANSFERS: [&str; 24] = [
     "crates/gf",
     "crates/codes",
     "crates/repair",
@@ -21,15 +22,53 @@ const TRANSFERS: [&str; 7] = [
     "crates/client",
     "crates/stores/dir",
     "crates/stores/block-files",
+    "crates/lab/src/agent.rs",
+    "crates/lab/src/agent",
+    "crates/lab/src/baseline.rs",
+    "crates/lab/src/check.rs",
+    "crates/lab/src/direct.rs",
+    "crates/lab/src/disk_limits.rs",
+    "crates/lab/src/instruction.rs",
+    "crates/lab/src/lab_cluster.rs",
+    "crates/lab/src/medium.rs",
+    "crates/lab/src/meter.rs",
+    "crates/lab/src/network",
+    "crates/lab/src/network_config.rs",
+    "crates/lab/src/run",
+    "crates/lab/src/scenario.rs",
+    "crates/lab/src/shell.rs",
+    "crates/lab/src/topology.rs",
+    "crates/lab/src/variant.rs",
 ];
 /// The paths on which repairs of many stripes depend in addition.
 const COORDINATION: [&str; 3] = ["crates/recovery", "crates/control", "crates/coordinator"];
 /// The pages that are not figures: name, command, and further paths on which they depend.
 const OTHERS: [(&str, &str, &[&str]); 4] = [
-    ("bench", "mend lab bench", &["lab/bench"]),
-    ("nodes", "mend lab nodes", &["crates/lab/src/nodes"]),
-    ("hdfs", "make bench-hdfs", &["crates/stores/hdfs", "crates/stores/attached", "java"]),
-    ("seaweedfs", "make bench-seaweedfs", &["crates/stores/seaweedfs", "crates/stores/attached"]),
+    ("bench", "mend lab bench", &["lab/bench", "crates/lab/src/bench"]),
+    ("nodes", "mend lab nodes", &["crates/lab/src/nodes", "crates/lab/src/experiment"]),
+    (
+        "hdfs",
+        "make bench-hdfs",
+        &[
+            "crates/stores/hdfs",
+            "crates/stores/attached",
+            "crates/testbed",
+            "java",
+            "crates/lab/src/hdfs",
+            "crates/lab/src/experiment",
+        ],
+    ),
+    (
+        "seaweedfs",
+        "make bench-seaweedfs",
+        &[
+            "crates/stores/seaweedfs",
+            "crates/stores/attached",
+            "crates/testbed",
+            "crates/lab/src/seaweedfs",
+            "crates/lab/src/experiment",
+        ],
+    ),
 ];
 /// The page of simulated recoveries: name, command, and the paths on which its tables depend.
 const RECOVERY: (&str, &str, &[&str]) = (
@@ -99,12 +138,13 @@ pub(crate) fn all() -> Vec<Page> {
     let strings = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
     let figures = figure::names().into_iter().map(|name| {
         let measured = || {
-            let more = match figure::own_paths(&name) {
-                Some(more) => strings(more),
-                None => vec![format!("lab/figures/{name}.toml")],
+            let (transfers, more) = match figure::own_paths(&name) {
+                Some((transfers, more)) => (transfers, strings(more)),
+                None => (true, vec![format!("lab/figures/{name}.toml")]),
             };
+            let transfers = strings(if transfers { &TRANSFERS } else { &[] });
             let coordination = strings(if figure::has_policy(&name) { &COORDINATION } else { &[] });
-            [strings(&TRANSFERS), coordination, more].concat()
+            [transfers, coordination, more].concat()
         };
         let paths = figure::simulated_paths(&name).unwrap_or_else(measured);
         Page { command: format!("mend lab figure {name}"), name, paths }
@@ -270,6 +310,54 @@ mod tests {
                 assert!(root.join(path).exists(), "{}: {path}", page.name);
             }
         }
+    }
+
+    /// The modules of the lab that name, compute with and show results, and on which no time depends.
+    const PRESENTATION: [&str; 8] =
+        ["command", "error", "figure", "machine", "model", "pages", "plan_cost", "report"];
+
+    /// Returns the Rust files at a path of the repository.
+    fn files_at(path: &Path) -> Vec<PathBuf> {
+        if path.is_file() {
+            return vec![path.to_owned()];
+        }
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        entries
+            .flat_map(|entry| files_at(&entry))
+            .filter(|file| file.extension() == Some("rs".as_ref()))
+            .collect()
+    }
+
+    /// Returns the modules of the lab that a file names, by `crate::MODULE`.
+    fn modules_of(text: &str) -> Vec<String> {
+        let is_letter = |letter: &char| letter.is_ascii_lowercase() || *letter == '_';
+        let name = |rest: &str| rest.chars().take_while(is_letter).collect::<String>();
+        text.split("crate::").skip(1).map(name).filter(|name| !name.is_empty()).collect()
+    }
+
+    #[test]
+    fn measured_pages_depend_on_every_module_that_their_measurement_uses() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let measured = |page: &Page| page.paths.iter().any(|path| path == "crates/lab/src/run");
+        let mut pages = 0;
+        for page in all().iter().filter(|page| measured(page)) {
+            pages += 1;
+            let is_covered = |module: &str| {
+                let file = format!("crates/lab/src/{module}.rs");
+                let folder = format!("crates/lab/src/{module}");
+                PRESENTATION.contains(&module)
+                    || page.paths.iter().any(|path| *path == file || *path == folder)
+            };
+            for path in page.paths.iter().filter(|path| path.starts_with("crates/lab/src/")) {
+                for file in files_at(&root.join(path)) {
+                    for module in modules_of(&fs::read_to_string(&file).unwrap()) {
+                        assert!(is_covered(&module), "{}: {module}, used by {}", page.name, file.display());
+                    }
+                }
+            }
+        }
+        assert!(pages > 20, "{pages} pages are measured");
+        assert_eq!(modules_of("use crate::run::Say;\ncrate::Row"), ["run"]);
     }
 
     #[test]
