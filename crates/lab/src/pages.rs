@@ -89,6 +89,8 @@ const RECOVERY: (&str, &str, &[&str]) = (
 );
 /// The beginning of a paragraph which says that a page has to be measured again. The next measurement removes it.
 const STALE: &str = "\n**Stale";
+/// The beginning of a page that waits for its first measurement.
+const NOT_MEASURED: &str = "\nNot measured yet";
 /// The lines of the README between which the index stands.
 const INDEX_BEGINS: &str = "<!-- The index is written by `mend lab figures --index`. -->";
 const INDEX_ENDS: &str = "<!-- The end of the index. -->";
@@ -234,6 +236,7 @@ fn rows_of(name: &str, pages: &Path) -> Option<String> {
     };
     let claims = claims_of(&text);
     Some(match claims.is_empty() {
+        true if text.contains(NOT_MEASURED) => row("", "", "not measured yet"),
         true => row("", "", "see the page"),
         false => claims.iter().map(|[claim, paper, here]| row(claim, paper, here)).collect(),
     })
@@ -299,6 +302,18 @@ mod tests {
         let table = figure::claims_table(vec![row("less", "9%"), row("ours", "")]);
         assert!(table.contains("Unexplained."), "{table}");
         assert_eq!(claims_of(&table), [["less", "9%", "7.0%"].map(str::to_owned)]);
+    }
+
+    #[test]
+    fn the_index_tells_which_pages_are_not_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |text: &str| fs::write(folder.path().join("x.md"), text).unwrap();
+        write(
+            "# T: A\n\nNot measured yet. `mend lab figure x` measures this figure and replaces this page.\n",
+        );
+        assert!(rows_of("x", folder.path()).unwrap().contains("| not measured yet | unknown |"));
+        write("# T: A\n\nNumbers.\n");
+        assert!(rows_of("x", folder.path()).unwrap().contains("| see the page | unknown |"));
     }
 
     #[test]

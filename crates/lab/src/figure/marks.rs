@@ -7,19 +7,45 @@ use super::plot::{Mark, Marks};
 use super::{About, Claim, Kind, Measure, table};
 use crate::report::{Report, Row};
 
-/// Returns the marks of a figure.
-pub(super) fn of(about: &About, report: &Report) -> Marks {
-    let spreads = report.rows.iter().filter_map(|row| mark(about, row, report, row.time.extremes()?));
-    Marks { spread: "shortest to longest", spreads: spreads.collect(), paper: papers(about, report) }
+/// Returns the marks of a figure with these ticks.
+pub(super) fn of(about: &About, report: &Report, ticks: &[String]) -> Marks {
+    let places = Places { about, report, ticks };
+    let spreads = report.rows.iter().filter_map(|row| places.mark(row, row.time.extremes()?)).collect();
+    Marks { spread: "shortest to longest", spreads, paper: papers(&places) }
+}
+
+/// The places of the rows in a drawing.
+struct Places<'a> {
+    about: &'a About,
+    report: &'a Report,
+    ticks: &'a [String],
+}
+
+impl Places<'_> {
+    /// Returns a mark at the place of a row, for a range of times in seconds; `None` if the row has no value.
+    fn mark(&self, row: &Row, times: [f64; 2]) -> Option<Mark> {
+        let Self { about, report, ticks } = self;
+        let value = |time_s: f64| {
+            let mut row = row.clone();
+            row.time.median_s = time_s;
+            about.y.of(&row, report)
+        };
+        let [one, other] = times.map(value);
+        let at = ticks.iter().position(|tick| *tick == about.x.of(row))?;
+        let series = table::name_of(about, row, report);
+        let mark = Mark { series, at, low: one.min(other), high: one.max(other) };
+        (one.is_finite() && other.is_finite()).then_some(mark)
+    }
 }
 
 /// Returns the paper's numbers. If several claims are about a row, the first one counts.
-fn papers(about: &About, report: &Report) -> Vec<Mark> {
+fn papers(places: &Places<'_>) -> Vec<Mark> {
+    let Places { about, report, .. } = places;
     let mut marks: Vec<Mark> = Vec::new();
     for claim in about.claim.iter().filter(|claim| claim.measure == Measure::Time) {
         for row in table::rows_of(about, claim, report) {
             let times = times(about, claim, row, report);
-            let Some(mark) = times.and_then(|times| mark(about, row, report, times)) else { continue };
+            let Some(mark) = times.and_then(|times| places.mark(row, times)) else { continue };
             if marks.iter().all(|known| known.series != mark.series || known.at != mark.at) {
                 marks.push(mark);
             }
@@ -61,20 +87,6 @@ fn numbers(paper: &str, unit: &str) -> Option<[f64; 2]> {
     Some([number(low)?, number(high)?])
 }
 
-/// Returns a mark at the place of a row, for a range of times in seconds; `None` if the row has no value.
-fn mark(about: &About, row: &Row, report: &Report, times: [f64; 2]) -> Option<Mark> {
-    let value = |time_s: f64| {
-        let mut row = row.clone();
-        row.time.median_s = time_s;
-        about.y.of(&row, report)
-    };
-    let [one, other] = times.map(value);
-    let at = table::ticks(about, report).iter().position(|tick| *tick == about.x.of(row))?;
-    let mark =
-        Mark { series: table::name_of(about, row, report), at, low: one.min(other), high: one.max(other) };
-    (one.is_finite() && other.is_finite()).then_some(mark)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Figure, all};
@@ -96,7 +108,7 @@ mod tests {
         let machine = Machine::this();
         let report =
             Report { scenario, machine, started_unix_ms: 0, checks: Vec::new(), constants: None, rows };
-        let Marks { spreads, paper, .. } = of(&figure, &report);
+        let Marks { spreads, paper, .. } = of(&figure, &report, &["32KiB".to_owned()]);
         let mark = |series: &str, low, high| Mark { series: series.to_owned(), at: 0, low, high };
         assert_eq!(spreads, [mark("pipelined", 0.9, 1.2)]);
         let found = paper.iter().find(|mark| mark.series == "pipelined").unwrap();

@@ -545,13 +545,14 @@ fn chosen(name: &str) -> Result<Figure, LabError> {
 fn write(figure: &Figure, report: &Report, folders: &Folders) -> Result<(), LabError> {
     let about = &figure.figure;
     write_page(&folders.page(&about.name, "md"), &table::markdown(about, report))?;
+    let (ticks, series) = table::places(about, report);
     let chart = Chart {
         title: format!("{}: {}", about.paper, about.title),
         x: about.x.label(),
         y: about.y.label(),
-        ticks: table::ticks(about, report),
-        series: table::series(about, report),
-        marks: marks::of(about, report),
+        marks: marks::of(about, report, &ticks),
+        ticks,
+        series,
         bars: matches!(about.x, Axis::Code | Axis::Loss),
     };
     chart.draw(&folders.page(&about.name, "svg"))

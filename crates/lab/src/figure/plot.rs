@@ -57,6 +57,16 @@ pub(crate) type Points = Vec<(usize, f64)>;
 /// Names with their points.
 pub(crate) type Series = Vec<(String, Points)>;
 
+/// A value with the names of its tick and its series.
+pub(crate) type Named = (String, String, f64);
+
+/// A drawing of a page.
+pub(crate) struct Drawing {
+    /// The name of the file, without extension.
+    pub(crate) name: &'static str,
+    pub(crate) chart: Chart,
+}
+
 /// A chart with names instead of numbers on the x axis.
 pub(crate) struct Chart {
     pub(crate) title: String,
@@ -258,6 +268,41 @@ impl Chart {
     }
 }
 
+impl Drawing {
+    /// Returns a drawing of bars; `None` if there are no values.
+    pub(crate) fn of(name: &'static str, title: &str, y: &'static str, values: Vec<Named>) -> Option<Self> {
+        let (ticks, series) = gather(values);
+        let (title, marks) = (title.to_owned(), Marks::default());
+        let chart = Chart { title, x: "", y, ticks, series, marks, bars: true };
+        (!chart.ticks.is_empty()).then_some(Self { name, chart })
+    }
+
+    /// Returns the link to the drawing of this name, as a paragraph of a page; empty if there is none.
+    pub(crate) fn link(drawings: &[Self], name: &str) -> String {
+        let found = drawings.iter().find(|drawing| drawing.name == name);
+        found.map_or(String::new(), |drawing| format!("![{}]({name}.svg)\n\n", drawing.chart.title))
+    }
+}
+
+/// Returns the ticks and the series of values, in the order in which they appear. If a place has several values,
+/// the first one counts.
+pub(crate) fn gather(values: impl IntoIterator<Item = Named>) -> (Vec<String>, Series) {
+    let mut ticks: Vec<String> = Vec::new();
+    let mut series = Series::new();
+    for (tick, name, value) in values {
+        let at = ticks.iter().position(|known| *known == tick).unwrap_or_else(|| {
+            ticks.push(tick);
+            ticks.len() - 1
+        });
+        match series.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, points)) if points.iter().any(|&(other, _)| other == at) => {}
+            Some((_, points)) => points.push((at, value)),
+            None => series.push((name, vec![(at, value)])),
+        }
+    }
+    (ticks, series)
+}
+
 fn is_bound(name: &str) -> bool {
     name == "optimum" || name.starts_with("bound")
 }
@@ -366,6 +411,21 @@ mod tests {
         assert!(chart.middle("pipelined", 1) > chart.middle("conventional", 1));
         chart.bars = false;
         assert_eq!(chart.middle("pipelined", 1), 1.0);
+    }
+
+    #[test]
+    fn values_are_gathered_by_tick_and_series() {
+        let value = |tick: &str, name: &str, value| (tick.to_owned(), name.to_owned(), value);
+        let values =
+            vec![value("a", "x", 1.0), value("b", "x", 2.0), value("a", "y", 3.0), value("a", "x", 4.0)];
+        let drawing = Drawing::of("d", "Title", "s", values).unwrap();
+        assert_eq!(drawing.chart.ticks, ["a", "b"]);
+        let series = [("x".to_owned(), vec![(0, 1.0), (1, 2.0)]), ("y".to_owned(), vec![(0, 3.0)])];
+        assert_eq!(drawing.chart.series, series);
+        let drawings = [drawing];
+        assert_eq!(Drawing::link(&drawings, "d"), "![Title](d.svg)\n\n");
+        assert_eq!(Drawing::link(&drawings, "e"), "");
+        assert!(Drawing::of("d", "Title", "s", Vec::new()).is_none());
     }
 
     #[test]

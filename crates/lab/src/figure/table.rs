@@ -2,7 +2,7 @@
 
 use repair::Scheme;
 
-use super::plot::Series;
+use super::plot::{Series, gather};
 use super::{
     About, Axis, Claim, ClaimRow, Kind, Measure, Quantity, block_of, claims_table, cold, collective,
     reed_solomon, throughput,
@@ -182,30 +182,11 @@ fn predictions(report: &Report) -> Vec<Vec<String>> {
     report.rows.iter().filter_map(cells).collect()
 }
 
-/// Returns the ticks of the x axis, in the order measured.
-pub(super) fn ticks(about: &About, report: &Report) -> Vec<String> {
-    let mut ticks: Vec<String> = Vec::new();
-    for tick in report.rows.iter().map(|row| about.x.of(row)) {
-        if !ticks.contains(&tick) {
-            ticks.push(tick);
-        }
-    }
-    ticks
-}
-
-/// Returns one series for each scheme and each combination of the other parameters that vary.
-pub(super) fn series(about: &About, report: &Report) -> Series {
-    let ticks = ticks(about, report);
-    let mut series = Series::new();
-    for row in &report.rows {
-        let at = ticks.iter().position(|tick| *tick == about.x.of(row)).expect("ticks are of all rows");
-        let name = name_of(about, row, report);
-        match series.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, points)) => points.push((at, about.y.of(row, report))),
-            None => series.push((name, vec![(at, about.y.of(row, report))])),
-        }
-    }
-    series
+/// Returns the ticks of the x axis in the order measured, and one series for each scheme and each combination of
+/// the other parameters that vary.
+pub(super) fn places(about: &About, report: &Report) -> (Vec<String>, Series) {
+    let value = |row: &Row| (about.x.of(row), name_of(about, row, report), about.y.of(row, report));
+    gather(report.rows.iter().map(value))
 }
 
 /// Returns the name of the series to which a row belongs.

@@ -3,7 +3,7 @@
 use cluster::ByteSize;
 
 use super::{CLIENTS, ClientsReport, NAME, PAPER, REFERENCE, Row, TITLE};
-use crate::figure::plot::{Chart, Mark, Marks, Series};
+use crate::figure::plot::{Chart, Mark, Marks, gather};
 use crate::figure::{ClaimRow, OwnReport, claims_table, percents};
 use crate::report::markdown_table;
 
@@ -72,7 +72,8 @@ impl OwnReport for ClientsReport {
     }
 
     fn chart(&self) -> Chart {
-        let (ticks, series) = bars(self);
+        let value = |row: &Row| (tick_of(row), row.scheme.clone(), self.over_reference(row));
+        let (ticks, series) = gather(self.rows.iter().map(value));
         Chart {
             title: format!("{PAPER}: {TITLE}"),
             x: "clients, block size",
@@ -145,25 +146,6 @@ fn by_formulas(scheme: &str) -> Option<f64> {
         Some((30.0 + timeslots) / 31.0)
     };
     Some(mean(scheme)? / mean(REFERENCE)?)
-}
-
-/// Returns the ticks and the series of the drawing.
-fn bars(report: &ClientsReport) -> (Vec<String>, Series) {
-    let mut ticks: Vec<String> = Vec::new();
-    let mut series: Series = Vec::new();
-    for row in &report.rows {
-        let tick = tick_of(row);
-        let at = ticks.iter().position(|known| *known == tick).unwrap_or_else(|| {
-            ticks.push(tick);
-            ticks.len() - 1
-        });
-        let point = (at, report.over_reference(row));
-        match series.iter_mut().find(|(known, _)| *known == row.scheme) {
-            Some((_, points)) => points.push(point),
-            None => series.push((row.scheme.clone(), vec![point])),
-        }
-    }
-    (ticks, series)
 }
 
 fn tick_of(row: &Row) -> String {
