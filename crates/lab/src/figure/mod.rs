@@ -49,6 +49,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/tos21-8g.toml"),
     include_str!("../../../../lab/figures/tos21-8i.toml"),
     include_str!("../../../../lab/figures/tos21-8h.toml"),
+    include_str!("../../../../lab/figures/tos21-8h-400.toml"),
     include_str!("../../../../lab/figures/tos21-9-north-america.toml"),
     include_str!("../../../../lab/figures/tos21-9-asia.toml"),
     include_str!("../../../../lab/figures/tos21-9-north-america-shared.toml"),

@@ -60,13 +60,16 @@ impl Recovered {
 }
 
 /// Recovers 64 blocks of (14,10) onto empty nodes (TOS'21, figure 8e). As in the paper, helpers are the nodes with
-/// the lowest numbers or the least recently used ones.
+/// the lowest numbers or the least recently used ones. Mend's policy `lowest-index` takes the blocks with the
+/// lowest indices, which are on random nodes.
 pub fn by_requestors(requestors: u32) -> Vec<Recovered> {
     let base = seventeen("rs-14-10", 64, requestors);
     let rounds = Cluster { pacing: Some(Pacing::WholeBlock), ..base.clone() };
     vec![
+        recovered("conventional, lowest index", &base, HelperPolicy::LowestIndex, CONVENTIONAL),
         of_lowest_nodes("conventional, lowest node", &base, CONVENTIONAL),
         of_lowest_nodes("PPR in rounds, lowest node", &rounds, TREES),
+        recovered("chains, lowest index", &base, HelperPolicy::LowestIndex, CHAINS),
         of_lowest_nodes("chains, lowest node", &base, CHAINS),
         recovered("chains, LRU", &base, HelperPolicy::LeastRecentlyUsed, CHAINS),
         recovered("dealt", &base, HelperPolicy::Even, Shape::Dealt),
