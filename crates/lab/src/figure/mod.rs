@@ -72,6 +72,9 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/data-tls.toml"),
 ];
 
+/// Measures a figure with so many repetitions, and writes its files.
+type OwnMeasurement = fn(&Names, &Programs, &Folders, u32, Say<'_>) -> Result<(), LabError>;
+
 /// A figure that has a program of its own instead of a scenario.
 struct OwnFigure {
     name: &'static str,
@@ -83,7 +86,7 @@ struct OwnFigure {
     paths: &'static [&'static str],
     /// The usual number of repetitions.
     repetitions: u32,
-    measure: fn(&Names, &Programs, &Folders, u32, Say<'_>) -> Result<(), LabError>,
+    measure: OwnMeasurement,
     redraw: fn(&Folders) -> Result<(), LabError>,
 }
 
