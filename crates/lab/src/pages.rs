@@ -70,23 +70,36 @@ const OTHERS: [(&str, &str, &[&str]); 4] = [
         ],
     ),
 ];
-/// The page of simulated recoveries: name, command, and the paths on which its tables depend.
-const RECOVERY: (&str, &str, &[&str]) = (
-    "recovery",
-    "cargo run --release -p sim --example recovery_tables",
-    &[
-        "crates/codes",
-        "crates/recovery",
-        "crates/repair/src/cost.rs",
-        "crates/repair/src/forecast.rs",
-        "crates/repair/src/plan.rs",
-        "crates/repair/src/planner",
-        "crates/repair/src/topology",
-        "crates/sim/src/recovery",
-        "crates/sim/src/dice.rs",
-        "crates/sim/examples/recovery_tables",
-    ],
-);
+/// The pages that other programs than the lab make: name, command, and all paths on which they depend.
+const OUTSIDE: [(&str, &str, &[&str]); 4] = [
+    (
+        "recovery",
+        "cargo run --release -p sim --example recovery_tables",
+        &[
+            "crates/codes",
+            "crates/recovery",
+            "crates/repair/src/cost.rs",
+            "crates/repair/src/forecast.rs",
+            "crates/repair/src/plan.rs",
+            "crates/repair/src/planner",
+            "crates/repair/src/topology",
+            "crates/sim/src/recovery",
+            "crates/sim/src/dice.rs",
+            "crates/sim/examples/recovery_tables",
+        ],
+    ),
+    (
+        "control",
+        "cargo test --release -p control measure -- --ignored --nocapture",
+        &["crates/control", "crates/recovery", "crates/views"],
+    ),
+    ("encoding", "cargo bench -p repair --bench encode", &["crates/gf", "crates/codes", "crates/repair"]),
+    (
+        "simulator",
+        "cargo run --release -p sim --example seeds",
+        &["crates/sim/src/system", "crates/sim/examples/seeds.rs"],
+    ),
+];
 /// The beginning of a paragraph which says that a page has to be measured again. The next measurement removes it.
 const STALE: &str = "\n**Stale";
 /// The beginning of a page that waits for its first measurement.
@@ -156,9 +169,12 @@ pub(crate) fn all() -> Vec<Page> {
         command: command.to_owned(),
         paths: strings(&[&TRANSFERS[..], &COORDINATION, more].concat()),
     });
-    let (name, command, paths) = RECOVERY;
-    let recovery = Page { name: name.to_owned(), command: command.to_owned(), paths: strings(paths) };
-    figures.chain(others).chain([recovery]).collect()
+    let outside = OUTSIDE.iter().map(|&(name, command, paths)| Page {
+        name: name.to_owned(),
+        command: command.to_owned(),
+        paths: strings(paths),
+    });
+    figures.chain(others).chain(outside).collect()
 }
 
 impl Page {
@@ -314,6 +330,18 @@ mod tests {
         assert!(rows_of("x", folder.path()).unwrap().contains("| not measured yet | unknown |"));
         write("# T: A\n\nNumbers.\n");
         assert!(rows_of("x", folder.path()).unwrap().contains("| see the page | unknown |"));
+    }
+
+    #[test]
+    fn every_file_of_results_is_a_page_that_is_checked() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+        let known: Vec<String> = all().into_iter().map(|page| page.name).collect();
+        for entry in fs::read_dir(folder).unwrap() {
+            let file = entry.unwrap().path();
+            let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+            let is_page = file.extension() == Some("md".as_ref()) && name != "README";
+            assert!(!is_page || known.contains(&name), "{name} is not checked");
+        }
     }
 
     #[test]
