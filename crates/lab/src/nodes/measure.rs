@@ -77,7 +77,7 @@ pub(super) fn run(
             part(&mut measuring, &mut page)?;
         }
     }
-    results.publish(&page.text(args.rate))
+    results.publish(&page.text(args.rate), &page.drawings())
 }
 
 /// Returns the scheme that belongs to a policy, if any: PUSH forwards whole blocks.

@@ -1,6 +1,7 @@
 //! Formats the results as tables.
 
 use crate::experiment::Reads;
+use crate::figure::plot::{Drawing, Named};
 use crate::meter::Metered;
 use crate::report::markdown_table;
 use crate::topology::Rate;
@@ -122,7 +123,44 @@ impl Page {
         self.rows.push((table, row));
     }
 
-    fn whole(&self, heading: &str, of: Table) -> String {
+    /// Returns the drawings of the tables that have rows.
+    pub(super) fn drawings(&self) -> Vec<Drawing> {
+        let title = |what: &str| format!("Whole nodes: {what}");
+        let (policies, requestors) = (title("rate by policy"), title("rate by the number of requestors"));
+        let (drains, reads) = (title("rate of drains"), title("latency of reads during recovery"));
+        let drawings = [
+            Drawing::of(POLICIES, &policies, RATE, self.rates(Table::Policies)),
+            Drawing::of(REQUESTORS, &requestors, RATE, self.rates(Table::Requestors)),
+            Drawing::of(DRAINS, &drains, RATE, self.rates(Table::Drains)),
+            Drawing::of(READING, &reads, "milliseconds", self.latencies()),
+        ];
+        drawings.into_iter().flatten().collect()
+    }
+
+    /// Returns the rates of a table's rows and their bounds. A row such as `even, 8 requestors` is the value of the
+    /// series `even`.
+    fn rates(&self, of: Table) -> Vec<Named> {
+        let rows = self.rows.iter().filter(|(table, _)| *table == of);
+        let values = rows.flat_map(|(_, row)| {
+            let (series, tick) = match of {
+                Table::Requestors => row.what.rsplit_once(", ").unwrap_or((row.what.as_str(), "")),
+                _ => ("measured", row.what.as_str()),
+            };
+            let rate = |name: &str, time: f64| (tick.to_owned(), name.to_owned(), row.blocks as f64 / time);
+            [rate(series, row.took), rate("bound of the links", row.bound)]
+        });
+        values.collect()
+    }
+
+    fn latencies(&self) -> Vec<Named> {
+        self.reads.iter().flat_map(|(meanwhile, reads)| reads.named(meanwhile)).collect()
+    }
+
+    fn link(&self, name: &str) -> String {
+        Drawing::link(&self.drawings(), name)
+    }
+
+    fn whole(&self, heading: &str, drawing: &str, of: Table) -> String {
         let columns = [
             "",
             "blocks",
@@ -140,7 +178,7 @@ impl Page {
         if rows.is_empty() {
             String::new()
         } else {
-            format!("## {heading}\n\n{}\n", markdown_table(&columns, &rows))
+            format!("## {heading}\n\n{}{}\n", self.link(drawing), markdown_table(&columns, &rows))
         }
     }
 
@@ -192,17 +230,17 @@ impl Page {
         if rows.is_empty() {
             String::new()
         } else {
-            format!("## Reads during recovery\n\n{READS}\n{table}\n")
+            format!("## Reads during recovery\n\n{}{READS}\n{table}\n", self.link(READING))
         }
     }
 
     pub(super) fn text(&self, rate: Rate) -> String {
         let parts = [
             format!(" Links of {rate}.\n\n{ABOUT}\n"),
-            self.whole("16 blocks of 16 MiB, 13 survivors, RS(9,6)", Table::SixteenLost),
-            self.whole("Policies: RS(9,6), 64 stripes of 8 MiB blocks, 16 nodes", Table::Policies),
-            self.whole("How many get blocks; the same stripes", Table::Requestors),
-            self.whole("Draining; the same stripes", Table::Drains),
+            self.whole("16 blocks of 16 MiB, 13 survivors, RS(9,6)", "", Table::SixteenLost),
+            self.whole("Policies: RS(9,6), 64 stripes of 8 MiB blocks, 16 nodes", POLICIES, Table::Policies),
+            self.whole("How many get blocks; the same stripes", REQUESTORS, Table::Requestors),
+            self.whole("Draining; the same stripes", DRAINS, Table::Drains),
             self.caps(),
             self.reads(),
             self.small(),
@@ -210,6 +248,14 @@ impl Page {
         parts.concat()
     }
 }
+
+/// The names of the drawings.
+const POLICIES: &str = "nodes-policies";
+const REQUESTORS: &str = "nodes-requestors";
+const DRAINS: &str = "nodes-drains";
+const READING: &str = "nodes-reads";
+/// The y axis of drawings.
+const RATE: &str = "blocks per second";
 
 const ABOUT: &str = "\
 Helpers and the coordinator are processes in network namespaces, each behind a link shaped in both directions; mend.toml states
@@ -237,3 +283,53 @@ A client, on a link of the same rate, reads 64 KiB at a random place of a data b
 for 8 s. Helpers pace recoveries while they take part in reads (`docs/explanation/whole-nodes.md`), so a recovery slows down for 8 s
 of its time. The rate that all helpers together sent includes reads and headers, and is measured during the reads.
 ";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn row(what: &str, took: f64) -> WholeRow {
+        let metered = Metered {
+            cpu_s: 1.0,
+            busy: 0.5,
+            foreign_s: 0.0,
+            disturbed: false,
+            cpu_bound: false,
+            traffic: BTreeMap::new(),
+            disk: BTreeMap::new(),
+        };
+        let (limit, replanned) = (String::new(), Vec::new());
+        WholeRow {
+            what: what.to_owned(),
+            blocks: 10,
+            took,
+            bound: 2.0,
+            limit,
+            busiest: 1.0,
+            replanned,
+            metered,
+        }
+    }
+
+    #[test]
+    fn rates_are_drawn_against_the_bound_and_linked() {
+        let mut page = Page::default();
+        page.add(Table::Requestors, row("even, 8 requestors", 2.5));
+        page.add(Table::Requestors, row("chains, LRU, 8 requestors", 5.0));
+        page.reads.push(("idle".to_owned(), Reads::of(Vec::new(), Duration::from_secs(1), 0)));
+        let drawings = page.drawings();
+        let names: Vec<&str> = drawings.iter().map(|drawing| drawing.name).collect();
+        assert_eq!(names, [REQUESTORS, READING]);
+        let chart = &drawings[0].chart;
+        assert_eq!(chart.ticks, ["8 requestors"]);
+        let value = |name: &str, value: f64| (name.to_owned(), vec![(0, value)]);
+        let series = [value("even", 4.0), value("bound of the links", 5.0), value("chains, LRU", 2.0)];
+        assert_eq!(chart.series, series);
+        let text = page.text("100mbit".parse().unwrap());
+        assert!(text.contains("(nodes-requestors.svg)") && text.contains("(nodes-reads.svg)"), "{text}");
+        assert!(!text.contains("(nodes-policies.svg)"), "{text}");
+    }
+}
