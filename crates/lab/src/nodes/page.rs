@@ -153,7 +153,7 @@ impl Page {
     }
 
     fn latencies(&self) -> Vec<Named> {
-        self.reads.iter().flat_map(|(meanwhile, reads)| reads.named(meanwhile)).collect()
+        self.reads.iter().flat_map(|row| row.reads.named(&row.meanwhile)).collect()
     }
 
     fn link(&self, name: &str) -> String {
@@ -319,7 +319,8 @@ mod tests {
         let mut page = Page::default();
         page.add(Table::Requestors, row("even, 8 requestors", 2.5));
         page.add(Table::Requestors, row("chains, LRU, 8 requestors", 5.0));
-        page.reads.push(("idle".to_owned(), Reads::of(Vec::new(), Duration::from_secs(1), 0)));
+        let reads = Reads::of(Vec::new(), Duration::from_secs(1), 0);
+        page.reads.push(ReadsRow { meanwhile: "idle".to_owned(), reads, sent: 0.0, recovery: None });
         let drawings = page.drawings();
         let names: Vec<&str> = drawings.iter().map(|drawing| drawing.name).collect();
         assert_eq!(names, [REQUESTORS, READING]);
