@@ -20,7 +20,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::blocks::ChecksumFormat;
-use crate::listing::{BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, encoded};
+use crate::listing::{
+    Attribute, BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, encoded,
+};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
 const GREETING: &str = "0 ready 5";
@@ -189,6 +191,16 @@ impl NameNode {
         let question = format!("files {}", folders.join("\t"));
         let told = |listing: &mut Listing| heard(listing.progress);
         self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()
+    }
+
+    /// Queries Mend's attributes of these files. Files that do not exist are ignored.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn attributes(&self, paths: &[String]) -> Result<Vec<Attribute>, AskError> {
+        let paths: Vec<String> = paths.iter().map(|path| encoded(path)).collect();
+        let question = format!("attributes {}", paths.join("\t"));
+        Ok(self.ask(&question, SILENCE_LIMIT).await?.attributes)
     }
 
     /// Queries which of these folders do not exist.

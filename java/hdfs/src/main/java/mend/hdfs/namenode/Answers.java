@@ -30,6 +30,9 @@ final class Answers {
         case "files":
           survey.files(question.rest.split("\t"));
           break;
+        case "attributes":
+          survey.attributes(question.rest.split("\t"));
+          break;
         case "missing":
           survey.missing(question.rest.split("\t"));
           break;
