@@ -182,4 +182,16 @@ mod tests {
             assert_ne!(Fingerprint::of(&other), fingerprint);
         }
     }
+
+    /// `RaidedFileTest` in `java/hdfs` expects the same text.
+    #[test]
+    fn the_java_reader_computes_the_same_fingerprints() {
+        let file = |first: i64, blocks: i64, stamp: u64, last: u64| -> Fingerprint {
+            let bytes = |at: i64| if at == blocks - 1 { last } else { 512 };
+            let block = |at: i64| Block { bytes: bytes(at), ..block(first + at, stamp + at as u64) };
+            Fingerprint::of(&(0..blocks).map(block).collect::<Vec<_>>())
+        };
+        assert_eq!(file(100, 5, 1100, 40).to_string(), "d1e5ed8ff0d71c74");
+        assert_eq!(file(200, 4, 1200, 512).to_string(), "72cacae67da5dec3");
+    }
 }
