@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound::{Included, Unbounded};
 
-use crate::policy::check_file;
+use crate::policy::{check_file, snapshots_above};
 use crate::survey::{Source, check_source, load_of};
 use crate::{
     Cluster, Codec, Exclusion, File, Layout, Listing, Load, Marks, Node, NodeIndex, RaidPolicy, parity_path,
@@ -26,6 +26,8 @@ pub struct Facts {
     pub living: BTreeSet<u64>,
     /// Why the source cannot or should not be encoded now.
     pub unfit: Option<Exclusion>,
+    /// The folder above the source that has snapshots.
+    pub snapshots: Option<String>,
 }
 
 /// A file with Mend's attributes.
@@ -174,6 +176,7 @@ impl<'a> FactFinder<'a> {
             drafts: self.drafts(codec, path).into_iter().map(draft).collect(),
             living: living.clone(),
             unfit: fitness.and_then(Result::err),
+            snapshots: snapshots_above(self.listing, path).cloned(),
         }
     }
 

@@ -364,6 +364,18 @@ fn the_parity_of_a_renamed_file_is_not_replaced() {
     assert!(world.actions.is_empty());
 }
 
+/// The parity also protects blocks that only the snapshot has.
+#[test]
+fn the_parity_of_a_snapshot_is_kept() {
+    for goal in [ENCODED, Goal::Plain] {
+        let mut world = World::new(Start::Stale(Change::Overwrite));
+        world.hdfs.snapshots.push("/d".to_owned());
+        let parity = world.hdfs.files["/p/d/f"].fingerprint();
+        assert_eq!(world.run("/d/f", goal), End::Unfit(Exclusion::Snapshots("/d".to_owned())));
+        assert_eq!(world.hdfs.files["/p/d/f"].fingerprint(), parity);
+    }
+}
+
 /// The forecast is the sequence of actions, except for the moves that HDFS's choice of replicas requires.
 #[test]
 fn a_forecast_comes_true() {
