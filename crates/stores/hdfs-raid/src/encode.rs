@@ -155,7 +155,7 @@ impl<'a> Pieces<'a> {
     /// Returns the position of the parity block in a file of this path.
     fn position(&self, path: &str) -> Option<usize> {
         let (stripe, parity) = path.rsplit_once('/')?.1.split_once('-')?;
-        let stripe = stripe.parse().ok().filter(|&stripe: &usize| stripe < self.layout.stripes().len())?;
+        let stripe = stripe.parse::<usize>().ok().filter(|&stripe| stripe < self.layout.stripes().len())?;
         let at = self.layout.parity_positions(stripe).nth(parity.parse().ok()?)?;
         (self.paths.get(at)? == path).then_some(at)
     }

@@ -22,8 +22,8 @@ pub struct Facts {
     pub parity: Option<MarkedFile>,
     /// The folders with parity that is being made for this path, in the order of their names.
     pub drafts: Vec<Draft>,
-    /// The inodes that exist, of those in notes on parity files.
-    pub living: BTreeSet<u64>,
+    /// The inode in the note on the parity, if such a file exists.
+    pub living: Option<u64>,
     /// Why the source cannot or should not be encoded now.
     pub unfit: Option<Exclusion>,
     /// The folder above the source that has snapshots.
@@ -84,7 +84,7 @@ impl DraftName {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.strip_prefix(DRAFT)?.split('-').map(|number| number.parse().ok());
+        let mut numbers = text.strip_prefix(DRAFT)?.split('-').map(|number| number.parse::<u64>().ok());
         let (inode, modified_ms, term) = (numbers.next()??, numbers.next()??, numbers.next()??);
         numbers.next().is_none().then_some(Self { inode, modified_ms, term })
     }
@@ -128,7 +128,7 @@ impl DataNodes {
 impl Facts {
     /// Returns a term above those of all drafts.
     pub fn next_term(&self) -> u64 {
-        self.drafts.iter().map(|draft| draft.name.term + 1).max().unwrap_or(1)
+        self.drafts.iter().map(|draft| draft.name.term.saturating_add(1)).max().unwrap_or(1)
     }
 }
 
@@ -170,11 +170,13 @@ impl<'a> FactFinder<'a> {
         };
         let source = self.files.get(path);
         let fitness = source.map(|file| self.check(codec, policy, file, now_ms));
+        let parity = at(&parity_path(&codec.parity_root, path));
+        let noted = parity.as_ref().and_then(|parity| parity.marks.note).map(|note| note.inode);
         Facts {
             source: at(path),
-            parity: at(&parity_path(&codec.parity_root, path)),
+            parity,
             drafts: self.drafts(codec, path).into_iter().map(draft).collect(),
-            living: living.clone(),
+            living: noted.filter(|inode| living.contains(inode)),
             unfit: fitness.and_then(Result::err),
             snapshots: snapshots_above(self.listing, path).cloned(),
         }

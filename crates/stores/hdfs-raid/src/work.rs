@@ -260,7 +260,7 @@ pub(crate) fn unfit(facts: &Facts) -> Option<Exclusion> {
 /// Returns the inode of another existing file to which the parity belongs.
 pub(crate) fn foreign_inode(facts: &Facts, source: &File) -> Option<u64> {
     let inode = facts.parity.as_ref()?.marks.note?.inode;
-    (inode != source.inode && facts.living.contains(&inode)).then_some(inode)
+    (inode != source.inode && facts.living == Some(inode)).then_some(inode)
 }
 
 /// Returns a source and its parity, with the replication that the source had before it was encoded.
