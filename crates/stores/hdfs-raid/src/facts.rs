@@ -211,3 +211,61 @@ impl<'a> FactFinder<'a> {
         below.take_while(|(path, _)| path.starts_with(&first)).map(|(_, &file)| file).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Folder, Note, Scope, Storing};
+
+    fn file(path: &str) -> File {
+        File {
+            inode: 1,
+            path: path.to_owned(),
+            bytes: 0,
+            block_bytes: 512,
+            replication: 3,
+            modified_ms: 2,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks: Vec::new(),
+        }
+    }
+
+    fn codec() -> Codec {
+        Codec::new("c", "rs-5-3".parse().expect("a code"), "/p/", Scope::File)
+    }
+
+    #[test]
+    fn parity_and_drafts_are_found_by_their_paths() {
+        let folders = [
+            "/tmp/p/d/f/.mend-1-2-3",
+            "/tmp/p/d/f/.mend-1-2-3/4",
+            "/tmp/p/d/f/.mend-1-2",
+            "/tmp/p/d/f2/.mend-1-2-9",
+        ];
+        let folder = |path: &str| Folder { path: path.to_owned(), modified_ms: 0 };
+        let files = ["/d/f", "/d/f2", "/p/d/f", "/tmp/p/d/f/.mend-1-2-3/0-0", "/tmp/p/d/f/.mend-1-2-30"];
+        let (folders, files) = (folders.map(folder).to_vec(), files.map(file).to_vec());
+        let listing = Listing { folders, files, ..Listing::default() };
+        let finder = FactFinder::new(&listing);
+        assert_eq!(finder.marked(&codec(), "/d/f"), ["/d/f", "/p/d/f", "/tmp/p/d/f/.mend-1-2-3/0-0"]);
+        let facts = finder.facts(&codec(), None, "/d/f", 0, &BTreeMap::new(), &BTreeSet::new());
+        let [draft] = &facts.drafts[..] else { panic!("one draft: {:?}", facts.drafts) };
+        assert_eq!((draft.name.to_string().as_str(), draft.files.len()), (".mend-1-2-3", 1));
+        assert!(draft.name.is_of(&file("/d/f")));
+        assert_eq!((facts.next_term(), facts.unfit), (4, Some(Exclusion::NoPolicy)));
+    }
+
+    #[test]
+    fn only_an_existing_inode_is_reported() {
+        let listing = Listing { files: vec![file("/d/f"), file("/p/d/f")], ..Listing::default() };
+        let none = crate::Fingerprint::of([]);
+        let note = Note { inode: 7, replication: 3, source: none, parity: none };
+        let marks = BTreeMap::from([("/p/d/f".to_owned(), Marks { note: Some(note), ..Marks::default() })]);
+        let living = |inodes: &[u64]| {
+            let inodes = inodes.iter().copied().collect();
+            FactFinder::new(&listing).facts(&codec(), None, "/d/f", 0, &marks, &inodes).living
+        };
+        assert_eq!([living(&[6, 7]), living(&[6])], [Some(7), None]);
+    }
+}
