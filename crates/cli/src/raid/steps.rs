@@ -87,7 +87,8 @@ fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> R
     Ok(Candidate { codec, policy, goal })
 }
 
-/// Returns the steps of all units. The last argument has the attributes of files, and the existing inodes in notes.
+/// Returns the steps of all units. The last argument has the attributes of files, and the existing inodes in
+/// notes.
 fn forecasts<'a>(
     units: &'a [Unit],
     listing: &Listing,
@@ -161,10 +162,17 @@ mod tests {
 
     use super::*;
 
-    const POLICIES: &str = "[[policy]]\nname = \"all\"\npaths = [\"/data\"]\ncodec = \"xor\"\nmin_blocks = 1\nmin_age = \"0s\"\n";
+    const POLICIES: &str = r#"
+        [[policy]]
+        name = "all"
+        paths = ["/data"]
+        codec = "xor"
+        min_blocks = 1
+        min_age = "0s"
+    "#;
 
-    /// Returns a listing with a file of two blocks on the first three of four DataNodes, a file without a policy, and
-    /// an interrupted encoding of the first file by the coordinator of term 6.
+    /// Returns a listing with a file of two blocks on the first three of four DataNodes, a file without a
+    /// policy, and an interrupted encoding of the first file by the coordinator of term 6.
     fn listing() -> Listing {
         let node = |at| Node { address: format!("10.0.0.{at}:9866"), rack: "/r".into(), is_usable: true };
         let block =

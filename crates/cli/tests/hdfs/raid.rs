@@ -62,8 +62,8 @@ fn assert_planned(plan: &Value) {
     assert_eq!(nodes.len(), 14);
 }
 
-/// The calls for a file are listed: an unfinished encoding of other contents is deleted first. Attributes of files are
-/// read.
+/// The calls for a file are listed: an unfinished encoding of other contents is deleted first. Attributes of
+/// files are read.
 pub fn a_forecast(world: &mut World) {
     let mend = mend::attach(world, &["--dry-run"], true);
     world.put("/foretold/large", 10 * BLOCK as usize);

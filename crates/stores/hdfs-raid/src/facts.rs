@@ -148,8 +148,8 @@ impl<'a> FactFinder<'a> {
         own.chain(drafts.map(|file| file.path.as_str())).map(str::to_owned).collect()
     }
 
-    /// Returns the facts about a path. `marks` are the attributes of the [marked](Self::marked) files, `living` are
-    /// the existing inodes among those in notes.
+    /// Returns the facts about a path. `marks` are the attributes of the [marked](Self::marked) files,
+    /// `living` are the existing inodes among those in notes.
     pub fn facts(
         &self,
         codec: &Codec,

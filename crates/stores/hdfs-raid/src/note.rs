@@ -1,8 +1,9 @@
 //! Mend's notes on files in HDFS. They are extended attributes, so they survive the loss of the coordinator.
 //! Attributes that Mend trusts are in the name space of HDFS's superuser, and users cannot forge them.
 //!
-//! The [`Note`] on a parity file records that the parity was compared with the data. It names the blocks of both
-//! files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and time are.
+//! The [`Note`] on a parity file records that the parity was compared with the data. It names the blocks of
+//! both files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and
+//! time are.
 
 use std::fmt;
 
@@ -19,8 +20,8 @@ const NEVER: &str = "user.mend.raid";
 /// The version of the note's text.
 const VERSION: &str = "1";
 
-/// Identifies the blocks of a file by their numbers, generation stamps and lengths. HDFS gives a block a new stamp
-/// or a new number whenever its bytes change.
+/// Identifies the blocks of a file by their numbers, generation stamps and lengths. HDFS gives a block a new
+/// stamp or a new number whenever its bytes change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 

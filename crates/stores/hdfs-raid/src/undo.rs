@@ -5,8 +5,8 @@ use crate::facts::{DataNodes, Facts};
 use crate::work::{Pair, Work, foreign_inode, raise};
 use crate::{Action, End, Exclusion, Mark, Next, Waiting};
 
-/// The parity is deleted only after the replicas have not changed for this long. A coordinator that has not seen the
-/// mark on the parity may lower the replication until [`DECISION_MS`] after its last look.
+/// The parity is deleted only after the replicas have not changed for this long. A coordinator that has not
+/// seen the mark on the parity may lower the replication until [`DECISION_MS`] after its last look.
 const UNCHANGED_MS: u64 = 2 * DECISION_MS;
 
 impl Work {

@@ -191,8 +191,8 @@ impl Hdfs {
         }
     }
 
-    /// A round of heartbeats: HDFS removes or adds a replica of each block. It keeps those on the first DataNodes,
-    /// which crowds the blocks.
+    /// A round of heartbeats: HDFS removes or adds a replica of each block. It keeps those on the first
+    /// DataNodes, which crowds the blocks.
     pub fn heartbeat(&mut self) {
         self.now_ms += ROUND_MS;
         for file in self.files.values_mut() {
@@ -322,7 +322,8 @@ impl Hdfs {
         Ok(())
     }
 
-    /// Writes the parity block of the source's present bytes, even if they are not those that the facts describe.
+    /// Writes the parity block of the source's present bytes, even if they are not those that the facts
+    /// describe.
     pub fn complete(
         &mut self,
         path: &str,

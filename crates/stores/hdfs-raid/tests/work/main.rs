@@ -1,7 +1,8 @@
-//! Coordinators that are stopped anywhere, second coordinators and clients that change files, on a simulated HDFS.
+//! Coordinators that are stopped anywhere, second coordinators and clients that change files, on a simulated
+//! HDFS.
 //!
-//! After every call, each block of a source must have as many replicas as it had before, or a replica and valid
-//! parity; and no note may be on wrong parity. Every run must end with the file encoded or as it was.
+//! After every call, each block of a source must have as many replicas as it had before, or a replica and
+//! valid parity; and no note may be on wrong parity. Every run must end with the file encoded or as it was.
 
 mod hdfs;
 
@@ -425,8 +426,8 @@ fn a_run_is_interrupted_anywhere() {
     }
 }
 
-/// HDFS has no call that lowers the replication only if the file is unchanged. A change in this window leaves new
-/// bytes with one replica until the next step.
+/// HDFS has no call that lowers the replication only if the file is unchanged. A change in this window leaves
+/// new bytes with one replica until the next step.
 #[test]
 fn a_change_right_before_the_replication_is_lowered_is_repaired() {
     for change in [Change::Append, Change::Overwrite, Change::Truncate, Change::Touch] {
