@@ -62,8 +62,8 @@ fn assert_planned(plan: &Value) {
     assert_eq!(nodes.len(), 14);
 }
 
-/// The calls for a file are listed: an unfinished encoding of other contents is deleted first. Attributes of files are
-/// read.
+/// The calls for a file are listed: an unfinished encoding of other contents is deleted first. Attributes of
+/// files are read.
 pub fn a_forecast(world: &mut World) {
     let mend = mend::attach(world, &["--dry-run"], true);
     world.put("/foretold/large", 10 * BLOCK as usize);
@@ -91,7 +91,7 @@ pub fn a_forecast(world: &mut World) {
     console.run(&["dfs", "-setfattr", "-n", "user.mend.raid", "-v", "never", "/foretold/large"]);
     let steps = texts(&file("encode").expect("an answer")["steps"]);
     let last = steps.last().expect("steps");
-    assert!(last.starts_with("not encoded: `mend raid undo` excludes it"), "{steps:#?}");
+    assert!(last.starts_with("not encoded: its attribute user.mend.raid excludes it"), "{steps:#?}");
     world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", "/tmp/raidrs"]);
     world.delete("/foretold/large");
     world.assert_whole();

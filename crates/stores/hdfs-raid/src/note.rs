@@ -1,7 +1,9 @@
 //! Mend's notes on files in HDFS. They are extended attributes, so they survive the loss of the coordinator.
+//! Attributes that Mend trusts are in the name space of HDFS's superuser, and users cannot forge them.
 //!
-//! The [`Note`] on a parity file records that the parity was compared with the data. It names the blocks of both
-//! files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and time are.
+//! The [`Note`] on a parity file records that the parity was compared with the data. It names the blocks of
+//! both files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and
+//! time are.
 
 use std::fmt;
 
@@ -10,16 +12,16 @@ use crc_fast::CrcAlgorithm;
 use crate::Block;
 
 /// The attribute of a parity file that contains its [`Note`].
-const NOTE: &str = "user.mend.source";
+const NOTE: &str = "trusted.mend.source";
 /// The attribute of a parity file that is about to be removed.
-const UNDO: &str = "user.mend.undo";
-/// The attribute of a file that is never encoded.
+const UNDO: &str = "trusted.mend.undo";
+/// The attribute of a file that is never encoded. The file's owner may set it, to any value.
 const NEVER: &str = "user.mend.raid";
 /// The version of the note's text.
 const VERSION: &str = "1";
 
-/// Identifies the blocks of a file by their numbers, generation stamps and lengths. HDFS gives a block a new stamp
-/// or a new number whenever its bytes change.
+/// Identifies the blocks of a file by their numbers, generation stamps and lengths. HDFS gives a block a new
+/// stamp or a new number whenever its bytes change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
@@ -129,7 +131,7 @@ impl Mark {
         let mark = match name {
             NOTE => Note::parse(value).map(Self::Proven),
             UNDO => (value == "yes").then_some(Self::Undo),
-            NEVER => (value == "never").then_some(Self::Never),
+            NEVER => Some(Self::Never),
             _ => return Ok(None),
         };
         let unknown = || UnknownMark { name: name.to_owned(), value: value.to_owned() };
@@ -165,6 +167,8 @@ mod tests {
             assert_eq!(Mark::parse(name, &value), Ok(Some(mark)), "{value}");
         }
         assert_eq!(Mark::parse("user.other", "1"), Ok(None));
+        assert_eq!(Mark::parse("user.mend.source", "1"), Ok(None), "users can set it");
+        assert_eq!(Mark::parse(NEVER, "no"), Ok(Some(Mark::Never)));
         for value in ["", "2 1 3 0 0", "1 1 3 0", "1 1 3 0 0 0", "1 1 3 0 x"] {
             assert!(Mark::parse(NOTE, value).is_err(), "{value}");
         }
