@@ -212,7 +212,7 @@ mod tests {
   continue the work in /tmp/raid/data/f/.mend-7-1000-6: rename it to /tmp/raid/data/f/.mend-7-1000-7
   encode stripe 0: parity block 0 on 10.0.0.3:9866
   read the parity back and check it against the data (1 file)
-  set the attribute trusted.mend.source of /tmp/raid/data/f/.mend-7-1000-7/0-0 to `1 7 3 ";
+  set user.mend.source and trusted.mend.source of /tmp/raid/data/f/.mend-7-1000-7/0-0 to `1 7 3 ";
         let text = forecast_text(Direction::Encode);
         assert!(text.starts_with(expected), "{text}");
         let (_, rest) = text.split_at(expected.len());

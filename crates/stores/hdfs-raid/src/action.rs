@@ -38,11 +38,11 @@ pub enum Action {
         /// The files with the parity blocks, in order.
         parity: Vec<String>,
     },
-    /// Sets one of Mend's attributes. Modification times do not change.
+    /// Sets the attributes of a mark. Modification times do not change.
     Mark {
         /// The file.
         path: String,
-        /// The attribute.
+        /// The mark.
         mark: Mark,
     },
     /// Joins files into the first one by `concat`.
@@ -177,8 +177,8 @@ impl fmt::Display for Action {
                 write!(f, "read the parity back and check it against the data ({files})")
             }
             Self::Mark { path, mark } => {
-                let (name, value) = mark.attribute();
-                write!(f, "set the attribute {name} of {path} to `{value}`")
+                let (names, value) = mark.attributes();
+                write!(f, "set {} of {path} to `{value}`", names.join(" and "))
             }
             Self::Join { target, sources } => write!(f, "append {} files to {target}", sources.len()),
             Self::SetTime { path, modified_ms } => {

@@ -13,6 +13,9 @@ use crate::Block;
 
 /// The attribute of a parity file that contains its [`Note`].
 const NOTE: &str = "trusted.mend.source";
+/// The attribute with a copy of the note for readers, who do not see HDFS's `trusted` attributes. Mend itself
+/// never relies on it.
+const READERS_NOTE: &str = "user.mend.source";
 /// The attribute of a parity file that is about to be removed.
 const UNDO: &str = "trusted.mend.undo";
 /// The attribute of a file that is never encoded. The file's owner may set it, to any value.
@@ -114,12 +117,12 @@ impl fmt::Display for Fingerprint {
 }
 
 impl Mark {
-    /// Returns the attribute's name and value.
-    pub fn attribute(&self) -> (&'static str, String) {
+    /// Returns the names of the attributes, which are set in this order, and their value.
+    pub fn attributes(&self) -> (&'static [&'static str], String) {
         match self {
-            Self::Proven(note) => (NOTE, note.to_string()),
-            Self::Undo => (UNDO, "yes".to_owned()),
-            Self::Never => (NEVER, "never".to_owned()),
+            Self::Proven(note) => (&[READERS_NOTE, NOTE], note.to_string()),
+            Self::Undo => (&[UNDO], "yes".to_owned()),
+            Self::Never => (&[NEVER], "never".to_owned()),
         }
     }
 
@@ -163,8 +166,8 @@ mod tests {
         let (source, parity) = (Fingerprint::of([&block(1, 1)]), Fingerprint::of([]));
         let note = Note { inode: 16390, replication: 3, source, parity };
         for mark in [Mark::Proven(note), Mark::Undo, Mark::Never] {
-            let (name, value) = mark.attribute();
-            assert_eq!(Mark::parse(name, &value), Ok(Some(mark)), "{value}");
+            let (names, value) = mark.attributes();
+            assert_eq!(Mark::parse(names[names.len() - 1], &value), Ok(Some(mark)), "{value}");
         }
         assert_eq!(Mark::parse("user.other", "1"), Ok(None));
         assert_eq!(Mark::parse("user.mend.source", "1"), Ok(None), "users can set it");
