@@ -468,8 +468,7 @@ impl Ending {
             return Turn::Done;
         }
         let waiting = uncommitted(work);
-        let (job, epoch) = (work.id, work.epoch);
-        waiting.iter().for_each(|&node| work.tell(node, ToNode::Commit { job, epoch }));
+        work.tell_to_commit(&waiting);
         self.until = now + DISK_LIMIT + work.hand_over_limit(&waiting);
         self.step = Step::Committing { waiting };
         self.after_commit(work, now)

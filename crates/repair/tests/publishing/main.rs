@@ -378,6 +378,23 @@ fn a_block_being_accepted_is_not_reassigned_when_another_node_fails() {
     assert_eq!(sinks, [id(1)]);
 }
 
+/// A requestor fails before its delivery is sealed, and the job stops. Another requestor, whose delivery is sealed,
+/// claims to have committed it.
+#[test]
+fn a_block_is_not_published_before_its_requestor_was_told_to_commit_it() {
+    let mut test = TestJob::new(2);
+    let [first, second] = [NodeId(REQUESTORS), NodeId(REQUESTORS + 1)];
+    test.say(first, Report::Delivered);
+    test.say(second, Report::Delivered);
+    test.deliver_and_seal(first, 0, 0);
+    test.say(second, failed(1, SinkProblem::Process("the server refuses".into())));
+    assert!(
+        !test.was_told(first, is_commit) && test.was_told(first, |told| matches!(told, ToNode::Stop { .. }))
+    );
+    test.say(first, Report::Committed);
+    assert_eq!(test.published, []);
+}
+
 /// The second requestor fails after the first has stored its block. While the other block is delivered again, the
 /// first one is found lost.
 #[test]
