@@ -47,6 +47,8 @@ pub(super) struct Ending {
     proven: BTreeSet<BlockIndex>,
     /// Whether the job itself has reported that blocks contradict each other.
     has_reported: bool,
+    /// Nodes that did not read their survivors back. Later checks of this ending go without these survivors.
+    unread: BTreeSet<NodeId>,
 }
 
 #[derive(Debug)]
@@ -125,6 +127,7 @@ impl Ending {
             parity,
             proven: BTreeSet::new(),
             has_reported: false,
+            unread: BTreeSet::new(),
         };
         let turn = ending.begin_check(ahead, work, scene);
         (ending, turn)
@@ -219,6 +222,11 @@ impl Ending {
             {
                 Turn::RequestorFailed { node, reason: why.to_string() }
             }
+            (Step::Confirming { waiting, .. }, Report::Refused { .. })
+                if waiting.values().any(|&reader| reader == node) =>
+            {
+                self.confirm_without(BTreeSet::from([node]), work, scene)
+            }
             _ => Turn::On,
         }
     }
@@ -281,8 +289,43 @@ impl Ending {
                     None => Turn::Late,
                 }
             }
+            Step::Confirming { waiting, .. } => {
+                let silent = waiting.values().copied().collect();
+                self.confirm_without(silent, work, scene)
+            }
             _ => Turn::Late,
         }
+    }
+
+    /// Begins the parity check again without the survivors on these nodes, because the nodes did not read them back.
+    /// A node may answer with fingerprints and yet be unable to read a whole block.
+    fn confirm_without(
+        &mut self,
+        readers: BTreeSet<NodeId>,
+        work: &mut Work,
+        scene: EndingContext<'_>,
+    ) -> Turn {
+        let names: Vec<String> = readers.iter().map(|&node| scene.topology.name(node)).collect();
+        self.unread.extend(readers);
+        let Some(proof) = self.proof_without(&BTreeSet::new(), work, scene) else { return Turn::Late };
+        work.replanned.push(format!(
+            "{} did not read back the survivors there; checking parity with other blocks",
+            names.join(", ")
+        ));
+        self.step = Step::Proving { sealing: BTreeSet::new(), check: None };
+        self.wait_for(proof, work, scene.now);
+        Turn::On
+    }
+
+    /// Creates a parity check that asks neither the nodes in `silent` nor those that did not read survivors back.
+    fn proof_without(
+        &self,
+        silent: &BTreeSet<NodeId>,
+        work: &Work,
+        scene: EndingContext<'_>,
+    ) -> Option<Proof> {
+        let check = scene.trust.parity_check(work, scene.topology, &(silent | &self.unread))?;
+        Some(Proof::of_all(check, work))
     }
 
     /// If some nodes have not answered the parity check in time, asks other nodes instead, provided that the
@@ -296,8 +339,7 @@ impl Ending {
         let silent = check.proof.silent();
         let avoided = work.policy.avoid.clone();
         work.policy.avoid.extend(&silent);
-        let anew =
-            scene.trust.parity_check(work, scene.topology, &silent).map(|check| Proof::of_all(check, work));
+        let anew = self.proof_without(&silent, work, scene);
         let Some(proof) = anew.filter(|proof| !silent.iter().any(|&node| proof.asks(node))) else {
             // No other nodes can answer, so keep waiting for the silent ones.
             work.policy.avoid = avoided;
@@ -327,8 +369,7 @@ impl Ending {
         *open = None;
         let is_due = work.verify.parity || scene.trust.needs_parity(work);
         if is_due && !work.goals.iter().all(|goal| goal.committed) {
-            let nobody = BTreeSet::new();
-            let anew = || Some(Proof::of_all(scene.trust.parity_check(work, scene.topology, &nobody)?, work));
+            let anew = || self.proof_without(&BTreeSet::new(), work, scene);
             match ahead.filter(|ahead| ahead.can_go_on(scene.topology)).or_else(anew) {
                 None if scene.trust.needs_parity(work) => return Turn::Wrong(unknowable()),
                 None => self.parity = ParityOutcome::NoSpareBlock,
