@@ -308,6 +308,25 @@ fn a_throttled_reread_is_awaited_while_it_is_reported() {
 }
 
 #[test]
+fn reports_of_caps_extend_an_ending_only_from_awaited_nodes_and_for_little_more_than_an_hour() {
+    let (mut test, _) = rereading();
+    let told = test.told.len();
+    for _ in 0..3 {
+        test.wait(41 * SECOND);
+        (1..6).map(NodeId).for_each(|other| test.say(other, Report::Limited));
+    }
+    assert!(test.told.len() > told, "it is stopped");
+
+    let (mut test, node) = rereading();
+    let told = test.told.len();
+    for _ in 0..65 {
+        test.wait(60 * SECOND);
+        test.say(node, Report::Limited);
+    }
+    assert!(test.told.len() > told, "it is stopped");
+}
+
+#[test]
 fn no_node_keeps_a_job_waiting_for_longer_than_an_hour() {
     let (mut test, node) = committing(u32::MAX);
     test.wait(3600 * SECOND);
