@@ -71,7 +71,10 @@ impl PutThen {
 
 impl Published {
     fn go_on(self, control: &mut Control, error: Option<StoreError>) {
-        let Self { job, stripe, blocks } = self;
+        let Self { job, stripe, blocks, replaced } = self;
+        if let Some(replaced) = replaced.filter(|_| error.is_none()) {
+            replaced.note(&mut control.out);
+        }
         if error.is_none()
             && let Ok(record) = control.stripes.picture.stripe(&stripe)
         {

@@ -270,6 +270,22 @@ fn a_false_digest_of_a_parity_block_is_replaced_and_told() {
     assert!(cluster.status().healthy, "{}", cluster.status().summary);
 }
 
+/// The history tells only of digests that the catalog has.
+#[test]
+fn a_digest_that_cannot_be_recorded_is_not_told_as_replaced() {
+    let (mut cluster, file) = lose_liar();
+    cluster.distrusted.extend(cluster.nodes.values().filter_map(|node| node.node));
+    cluster.repair_all();
+    cluster.wait(Duration::from_secs(30));
+    assert!(cluster.refusals > 0, "the storage refused the rebuilt block");
+    let history = cluster.core().history.history(0, 100);
+    let is_told = |what: &HistoryEvent| matches!(what, HistoryEvent::DigestReplaced { .. });
+    assert!(!history.iter().any(|entry| is_told(&entry.what)));
+    let after = cluster.file("f");
+    let digest = |file: &FileLayout| file.layout[0].stripe.blocks[3].digest.clone();
+    assert_eq!(digest(&after), digest(&file));
+}
+
 #[test]
 fn a_repair_without_a_node_for_a_block_gives_the_reason() {
     let mut cluster = TestCluster::new(4);
