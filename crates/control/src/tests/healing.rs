@@ -58,6 +58,30 @@ fn few_automatic_repairs_are_ordered_while_the_storage_hangs() {
     assert_eq!(cluster.core().storing.orders().count(), 32);
 }
 
+/// Repairs that an earlier coordinator ordered count too.
+#[test]
+fn few_automatic_repairs_are_open_after_a_restart() {
+    let mut cluster = cluster(4);
+    let file = cluster.put("f", 50);
+    cluster.set_repair_after("never");
+    cluster.rotten.extend(file.layout.iter().map(|part| BlockId(part.stripe.blocks[0].block.clone())));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.freeze_all();
+    cluster.set_repair_after("1h");
+    let open = |cluster: &mut TestCluster| {
+        cluster.all_repairs().iter().filter(|repair| !repair.state.has_ended()).count()
+    };
+    cluster.wait(Duration::from_secs(3));
+    assert_eq!(open(&mut cluster), 32);
+    cluster.restart();
+    cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    (1..=4).for_each(|number| cluster.start(&format!("h{number}")));
+    cluster.wait(Duration::from_secs(5));
+    assert!(!cluster.status().settling);
+    assert_eq!(open(&mut cluster), 32);
+}
+
 #[test]
 fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() {
     let mut cluster = cluster(8);
