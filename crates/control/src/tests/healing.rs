@@ -225,6 +225,34 @@ fn a_running_drain_of_the_stripe_gives_way_to_the_repair_of_rot() {
     assert_eq!((drain.state, drain.counts.blocks_rebuilt), (RepairState::Done, 1), "it goes on: {drain:#?}");
 }
 
+/// Otherwise the copy would take the place of the rebuilt block, and so would its digest, which the repair may have
+/// replaced.
+#[test]
+fn a_found_copy_is_not_recorded_while_a_rebuilt_block_is() {
+    let mut cluster = TestCluster::new(7);
+    let file = cluster.put("f", 1);
+    let lost = block(&file, 3);
+    cluster.kill(&home(&file, 3));
+    cluster.freeze_all();
+    cluster.repair_all();
+    cluster.stuck = true;
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(2));
+    let helpers = (1..=7).map(|number| format!("h{number}"));
+    let (homes, others): (Vec<_>, Vec<_>) = helpers
+        .filter(|name| (0..4).all(|index| home(&file, index) != *name))
+        .partition(|name| cluster.nodes[name].disk.contains_key(&lost));
+    let ([rebuilt_on], other) = (&homes[..], &others[0]) else { panic!("it is rebuilt once: {homes:?}") };
+    cluster.kill(other);
+    cluster.node(other).disk.insert(lost, 4096);
+    cluster.start(other);
+    cluster.wait(Duration::from_secs(2));
+    assert!(cluster.node(other).verified > 0, "its copy was found");
+    cluster.stuck = false;
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(home(&cluster.file("f"), 3), *rebuilt_on);
+}
+
 #[test]
 fn a_paused_drain_of_the_stripe_does_not_hold_back_the_repair_of_rot() {
     let mut cluster = cluster(7);
