@@ -45,7 +45,7 @@ impl Control {
                     repairs.claim_granted(&stripe, self.base.now);
                 }
                 let others = (&mut repairs.scheduler, &mut repairs.refusals);
-                repairs.claims.answered(&stripe, result, self.base.now, others);
+                repairs.claims.answered(facts!(self), &stripe, result, others);
             }
             Then::Node(then) => then.go_on(self, result),
             Then::Audited(reply) => self.out.answer(reply, result.map(drop).map_err(Into::into)),

@@ -151,6 +151,13 @@ fn a_claim_that_only_a_refused_node_could_serve_is_requested_ever_less_often() {
         "{:?}",
         found.details
     );
+    // The condition lasts while the scheduler has no room for the repair.
+    let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+    cluster.core().repairs.hold(std::slice::from_ref(&stripe));
+    cluster.wait(Duration::from_secs(100));
+    let found = cluster.status().condition(ConditionCode::NoRoomToRepair).cloned();
+    assert!(found.is_some_and(|it| it.severity == Severity::Warning));
+    cluster.core().repairs.let_go(&[stripe]);
     cluster.distrusted.clear();
     cluster.wait(Duration::from_secs(62));
     assert_eq!(cluster.repair_state(repair).state.name(), "done");
@@ -160,6 +167,24 @@ fn a_claim_that_only_a_refused_node_could_serve_is_requested_ever_less_often() {
             .condition(ConditionCode::NoRoomToRepair)
             .is_none_or(|it| it.severity == Severity::Ok)
     );
+}
+
+#[test]
+fn a_refused_claim_of_a_stripe_without_redundancy_is_requested_every_few_seconds() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.core().base.store.writers = Writers::Others;
+    cluster.rotten.extend([block(&file, 2), block(&file, 3)]);
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.rotten.clear();
+    for index in [2, 3] {
+        let node = cluster.node(&home(&file, index)).node.unwrap();
+        cluster.distrusted.insert(node);
+    }
+    cluster.repair_all();
+    cluster.wait(Duration::from_secs(300));
+    assert!((20..=60).contains(&cluster.refusals), "{} requests", cluster.refusals);
 }
 
 #[test]
