@@ -54,7 +54,7 @@ pub(super) struct Ending {
     proven: BTreeSet<BlockIndex>,
     /// Whether the job itself has reported that blocks contradict each other.
     has_reported: bool,
-    /// Nodes that did not read their survivors back. Later checks of this ending go without these survivors.
+    /// Nodes that did not read their survivors back. Until the check begins anew, it goes without these survivors.
     unread: BTreeSet<NodeId>,
 }
 
@@ -404,6 +404,7 @@ impl Ending {
         }
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
+        self.unread.clear();
         let is_due = work.verify.parity || scene.trust.needs_parity(work);
         if is_due && !work.goals.iter().all(|goal| goal.committed) {
             let anew = || self.proof_without(&BTreeSet::new(), work, scene);
