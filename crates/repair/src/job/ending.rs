@@ -124,6 +124,7 @@ impl Ending {
         ahead: Option<Proof>,
         scene: EndingContext<'_>,
     ) -> (Self, Turn) {
+        work.take_back_commits();
         let sealing = if work.publish { uncommitted(work) } else { BTreeSet::new() };
         let (job, epoch) = (work.id, work.epoch);
         sealing.iter().for_each(|&node| work.tell(node, ToNode::Seal { job, epoch }));

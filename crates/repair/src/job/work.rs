@@ -50,7 +50,7 @@ pub(super) struct Goal {
     pub(super) confirmed: Option<Digest>,
     /// Extra time that the requestor's store may need to accept the block, on top of the disk's time.
     pub(super) hand_over: Duration,
-    /// Whether the running plan's requestor was told to commit the block, because the block was checked.
+    /// Whether the current ending has told the requestor to commit the block, because the block was checked.
     pub(super) told_to_commit: bool,
     /// Whether the block was checked and is now part of the requestor's store.
     pub(super) committed: bool,
@@ -188,6 +188,11 @@ impl Work {
         for goal in self.goals.iter_mut().filter(|goal| !goal.committed) {
             goal.told_to_commit = requestors.contains(&goal.requestor);
         }
+    }
+
+    /// Forgets who was told to commit, because a new plan or ending begins, and deliveries may change or be sealed again.
+    pub(super) fn take_back_commits(&mut self) {
+        self.goals.iter_mut().for_each(|goal| goal.told_to_commit = false);
     }
 
     /// Records that a node's deliveries have become blocks of its store. A node that reports this for a delivery that
