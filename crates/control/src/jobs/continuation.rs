@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use codes::{BlockIndex, Code};
-use repair::{JobId, NodeId, StripeId};
+use repair::{BlockId, Digest, JobId, NodeId, StripeId};
 use serde_json::Value;
 use store_api::BlockSize;
 use store_api::PutId;
-use views::{FileView, PutView};
+use views::{FileView, HistoryEvent, PutView};
 
 use crate::effect::Reply;
+use crate::out::Out;
 
 /// The continuation of a write of a put.
 pub(crate) enum PutThen {
@@ -46,4 +47,23 @@ pub(crate) struct Published {
     pub job: JobId,
     pub stripe: StripeId,
     pub blocks: Vec<BlockIndex>,
+    /// The recorded digest that the block replaces.
+    pub replaced: Option<Box<ReplacedDigest>>,
+}
+
+/// A recorded digest that a rebuilt block does not have, because parity has refuted the digest.
+pub(crate) struct ReplacedDigest {
+    pub block: BlockId,
+    pub recorded: Digest,
+    pub found: Option<Digest>,
+}
+
+impl ReplacedDigest {
+    /// Records in the history that another digest was recorded.
+    pub(crate) fn note(self, out: &mut Out) {
+        let (block, recorded) = (self.block.to_string(), self.recorded.to_string());
+        let found = self.found.map(|digest| digest.to_string()).unwrap_or_default();
+        tracing::warn!(block, recorded, found, "replaced a recorded digest that parity has refuted");
+        out.note(HistoryEvent::DigestReplaced { block, recorded, found });
+    }
 }

@@ -22,12 +22,12 @@ use repair::{
     BlockProblem, Digest, Job, JobAction, JobError, JobId, NodeId, Outcome, ParityOutcome, StripeId,
 };
 use store_api::{BlockState, CatalogError, Origin, PutId, StoreError, StripeWrite, Write};
-use views::{HistoryEvent, JobView};
+use views::JobView;
 
 use crate::base::Base;
 use crate::facts::Facts;
 use crate::helper_queries::state_for;
-use crate::jobs::continuation::Published;
+use crate::jobs::continuation::{Published, ReplacedDigest};
 use crate::jobs::open_puts::OpenPuts;
 use crate::jobs::owner::Owner;
 use crate::out::Out;
@@ -88,10 +88,11 @@ impl Jobs {
         match action {
             JobAction::Tell { node, message } => self.tell_of_job(facts, node, message, out),
             JobAction::Publish { block, node, digest, replaces } => {
-                if let Some(recorded) = replaces {
-                    self.note_replaced_digest(id, block, (recorded, digest), out);
-                }
-                self.publish(facts, id, block, node, digest, out);
+                let replaced = replaces.map(|recorded| {
+                    let block = self.running[&id].job.stripe().block(block).id.clone();
+                    Box::new(ReplacedDigest { block, recorded, found: digest })
+                });
+                self.publish(facts, id, (block, node, digest), replaced, out);
             }
             JobAction::BlockLost { block, problem } => self.lose_block(facts, id, block, &problem, out),
             JobAction::Contradicted { blocks } => self.take_contradiction(id, &blocks, out),
@@ -107,27 +108,12 @@ impl Jobs {
         facts.nodes.send(node, message, out);
     }
 
-    /// Records in the history that parity has refuted the recorded digest of a block.
-    fn note_replaced_digest(
-        &self,
-        id: JobId,
-        block: BlockIndex,
-        (recorded, found): (Digest, Option<Digest>),
-        out: &mut Out,
-    ) {
-        let block = self.running[&id].job.stripe().block(block).id.to_string();
-        let found = found.map(|digest| digest.to_string()).unwrap_or_default();
-        tracing::warn!(block, %recorded, found, "replacing a recorded digest that parity has refuted");
-        out.note(HistoryEvent::DigestReplaced { block, recorded: recorded.to_string(), found });
-    }
-
     pub(crate) fn publish(
         &mut self,
         facts: Facts<'_>,
         id: JobId,
-        block: BlockIndex,
-        node: NodeId,
-        digest: Option<Digest>,
+        (block, node, digest): (BlockIndex, NodeId, Option<Digest>),
+        replaced: Option<Box<ReplacedDigest>>,
         out: &mut Out,
     ) {
         let running = self.running.get_mut(&id).expect("the job is still running");
@@ -139,7 +125,7 @@ impl Jobs {
             running.stored.push((block, node, digest));
             return;
         }
-        self.record(facts, id, vec![(block, node, digest)], out);
+        self.record(facts, id, vec![(block, node, digest)], replaced, out);
     }
 
     /// Records in the catalog the blocks that a job has stored.
@@ -148,6 +134,7 @@ impl Jobs {
         facts: Facts<'_>,
         id: JobId,
         blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>,
+        replaced: Option<Box<ReplacedDigest>>,
         out: &mut Out,
     ) {
         let running = self.running.get_mut(&id).expect("the job is still running");
@@ -172,7 +159,7 @@ impl Jobs {
             }
         }
         let indices = blocks.iter().map(|&(index, ..)| index).collect();
-        let then = Published { job: id, stripe: stripe.clone(), blocks: indices };
+        let then = Published { job: id, stripe: stripe.clone(), blocks: indices, replaced };
         let origin = Origin::Written;
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks, origin }), then);
     }
@@ -310,7 +297,7 @@ impl Jobs {
             return;
         }
         let stored = std::mem::take(&mut running.stored);
-        self.record(facts, id, stored, out);
+        self.record(facts, id, stored, None, out);
     }
 }
 

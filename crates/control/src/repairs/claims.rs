@@ -31,6 +31,8 @@ use crate::storing::then::Then;
 /// The time after which a refused claim is requested again. It doubles while the store refuses the same nodes again.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 const ASK_AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+/// The longest such time for a stripe that cannot lose another block.
+const ASK_AGAIN_IF_URGENT: Duration = Duration::from_secs(10);
 /// How long after the end of a pause its refusals are remembered.
 const REFUSALS_KEPT: Duration = Duration::from_secs(10);
 /// The time after which an unused claim is released. Until then, its repair may be waiting for budget.
@@ -90,10 +92,10 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// Records another refusal. Returns the pause before the next request.
-    fn refuse(&mut self, error: &StoreError, now: Duration) -> Duration {
+    /// Records another refusal. Returns the pause before the next request, which is at most `most`.
+    fn refuse(&mut self, error: &StoreError, now: Duration, most: Duration) -> Duration {
         self.refusals += 1;
-        let pause = ASK_AGAIN.saturating_mul(1 << self.refusals.min(10)).min(ASK_AGAIN_AT_MOST);
+        let pause = ASK_AGAIN.saturating_mul(1 << self.refusals.min(10)).min(most);
         (self.why, self.again) = (error.to_string(), now + pause);
         pause
     }
@@ -197,12 +199,13 @@ impl Claims {
     /// stripe may start. If it is refused, it is requested again later.
     pub(crate) fn answered(
         &mut self,
+        facts: Facts<'_>,
         stripe: &StripeId,
         result: Result<Answer, StoreError>,
-        now: Duration,
         (scheduler, refusals): (&mut Scheduler, &mut Refusals),
     ) {
         let Some(claim) = self.claims.get_mut(stripe) else { return };
+        let now = facts.base.now;
         match result {
             Ok(answer) => {
                 let permits = match answer {
@@ -216,7 +219,10 @@ impl Claims {
             Err(error) => {
                 tracing::info!(%stripe, %error, "cannot lock a stripe in the store yet; its repair waits");
                 let pause = match refusals.note_error(stripe, &error) {
-                    true => self.stuck.entry(stripe.clone()).or_default().refuse(&error, now),
+                    true => {
+                        let most = longest_pause(facts, stripe);
+                        self.stuck.entry(stripe.clone()).or_default().refuse(&error, now, most)
+                    }
                     false => {
                         self.stuck.remove(stripe);
                         ASK_AGAIN
@@ -229,8 +235,14 @@ impl Claims {
 
     /// Releases unused claims, and returns the claims of jobs on hold. If the store refused a claim some time
     /// ago, resumes the stripe in the scheduler. The next proposal for the stripe then requests the claim
-    /// again.
-    pub(crate) fn expire(&mut self, jobs: &Jobs, now: Duration, scheduler: &mut Scheduler, out: &mut Out) {
+    /// again. Refusals of the stripes in `waiting`, whose repairs wait for the scheduler, are remembered.
+    pub(crate) fn expire(
+        &mut self,
+        jobs: &Jobs,
+        now: Duration,
+        (scheduler, waiting): (&mut Scheduler, &BTreeSet<StripeId>),
+        out: &mut Out,
+    ) {
         for stripe in self.claims.keys().cloned().collect::<Vec<_>>() {
             let used = Use::of(jobs, &stripe);
             let claim = self.claims.get_mut(&stripe).expect("just listed");
@@ -257,7 +269,8 @@ impl Claims {
         }
         let is_asked = |claim: &Claim| matches!(claim.state, ClaimState::Asked);
         self.stuck.retain(|stripe, stuck| {
-            now < stuck.again + REFUSALS_KEPT || self.claims.get(stripe).is_some_and(is_asked)
+            let is_open = waiting.contains(stripe) || self.claims.get(stripe).is_some_and(is_asked);
+            is_open || now < stuck.again + REFUSALS_KEPT
         });
     }
 
@@ -289,4 +302,13 @@ impl Claims {
     pub(crate) fn granted(&self) -> usize {
         self.claims.values().filter(|claim| matches!(claim.state, ClaimState::Ours { .. })).count()
     }
+}
+
+/// Returns the longest pause between two requests for a refused claim.
+fn longest_pause(facts: Facts<'_>, stripe: &StripeId) -> Duration {
+    let left = facts.stripes.picture.stripe(stripe).ok().and_then(|record| {
+        let code = facts.stripes.codes.get(&record.code).ok()?;
+        facts.stripes.codes.survives(&*code, &facts.lost_blocks(&record))
+    });
+    if left == Some(0) { ASK_AGAIN_IF_URGENT } else { ASK_AGAIN_AT_MOST }
 }

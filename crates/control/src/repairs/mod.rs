@@ -42,6 +42,7 @@ pub(crate) mod timeline;
 pub(crate) mod verify_first;
 pub(crate) mod views;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ::recovery::{BlockFacts, Counters, Failure, ItemState, Limits, RepairId, Scheduler, Target};
@@ -136,7 +137,8 @@ impl Repairs {
 
     /// Updates claims, and starts due repairs of single stripes.
     pub(crate) fn heal(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        self.claims.expire(jobs, facts.base.now, &mut self.scheduler, out);
+        let waiting = self.waiting_though_refused();
+        self.claims.expire(jobs, facts.base.now, (&mut self.scheduler, &waiting), out);
         self.commanded.follow(facts, &self.queue, out);
         let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };
         self.healing.heal(facts, orders, out);
@@ -163,6 +165,14 @@ impl Repairs {
     pub(crate) fn refused_by_store(&self) -> impl Iterator<Item = (&StripeId, &Stuck)> {
         let waits = |stripe: &StripeId| self.queue.of_stripe(stripe).any(|id| self.waits(id, stripe));
         self.claims.all_stuck().filter(move |(stripe, _)| waits(stripe))
+    }
+
+    /// Returns the refused stripes whose repairs wait and are not paused.
+    fn waiting_though_refused(&self) -> BTreeSet<StripeId> {
+        let waits = |stripe: &StripeId| {
+            self.queue.of_stripe(stripe).any(|id| !self.queue.is_paused(id) && self.waits(id, stripe))
+        };
+        self.claims.all_stuck().map(|(stripe, _)| stripe).filter(|stripe| waits(stripe)).cloned().collect()
     }
 
     /// Whether the repair of a stripe has neither started nor ended.

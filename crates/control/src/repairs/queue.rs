@@ -97,6 +97,13 @@ impl Queue {
         self.by_id.values().any(|repair| repair.is_open() && rebuilds(&repair.order))
     }
 
+    /// Returns the number of open automatic repairs of single stripes that are not paused, including those that an
+    /// earlier coordinator ordered.
+    pub(crate) fn healing(&self) -> usize {
+        let heals = |order: &Order| order.heals() && !order.paused;
+        self.by_id.values().filter(|repair| repair.is_open() && heals(&repair.order)).count()
+    }
+
     /// Whether a repair covers many stripes.
     pub(crate) fn is_wide(&self, id: u64) -> bool {
         self.by_id.get(&id).is_some_and(|repair| repair.order.is_wide())

@@ -45,7 +45,7 @@ impl Control {
                     repairs.claim_granted(&stripe, self.base.now);
                 }
                 let others = (&mut repairs.scheduler, &mut repairs.refusals);
-                repairs.claims.answered(&stripe, result, self.base.now, others);
+                repairs.claims.answered(facts!(self), &stripe, result, others);
             }
             Then::Node(then) => then.go_on(self, result),
             Then::Audited(reply) => self.out.answer(reply, result.map(drop).map_err(Into::into)),
@@ -71,7 +71,10 @@ impl PutThen {
 
 impl Published {
     fn go_on(self, control: &mut Control, error: Option<StoreError>) {
-        let Self { job, stripe, blocks } = self;
+        let Self { job, stripe, blocks, replaced } = self;
+        if let Some(replaced) = replaced.filter(|_| error.is_none()) {
+            replaced.note(&mut control.out);
+        }
         if error.is_none()
             && let Ok(record) = control.stripes.picture.stripe(&stripe)
         {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use repair::NodeId;
+use repair::{NodeId, StripeId};
 use serde_json::Value;
 use store_api::{
     Answer, Done, FileWrite, RecordWrite, Storage, StoreChange, StoreError, StorePolicy, Term, Write,
@@ -152,6 +152,15 @@ impl Storing {
         self.waiting.values().any(
             |then| matches!(then, Then::Stripe(StripeThen::Adopted { node: other, .. }) if *other == node),
         )
+    }
+
+    /// Whether blocks that a job has stored are being recorded for this stripe.
+    pub(crate) fn is_publishing(&self, stripe: &StripeId) -> bool {
+        let mut published = self.waiting.values().filter_map(|then| match then {
+            Then::Published(published) => Some(&published.stripe),
+            _ => None,
+        });
+        published.any(|other| other == stripe)
     }
 
     /// Returns the orders of repairs that are being recorded. Their repairs are not in the queue yet.

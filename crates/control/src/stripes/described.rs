@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::wire::control::MAX_OPEN_REQUESTS;
-use repair::{BlockId, Chunking, NodeId, StripeId};
+use repair::{BlockId, Chunking, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::error::{DescriptionError, LayoutError, RequestError};
@@ -206,11 +206,18 @@ impl DescriptionCheck<'_> {
             .map(|name| self.facts.nodes.node_named(self.facts.base, name))
             .transpose()?;
         let digest = match &given.digest {
-            None => None,
+            // The catalog's digest of the same block still counts.
+            None => self.told_digest(stripe, &id),
             Some(text) => Some(text.parse().map_err(|_| DescriptionError::NoDigest(text.clone()))?),
         };
         let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
         Ok(BlockRecord { id, bytes: given.bytes, node, state, replicas: Vec::new(), digest })
+    }
+
+    /// Returns the catalog's digest of a block.
+    fn told_digest(&self, stripe: &StripeId, block: &BlockId) -> Option<Digest> {
+        let told = self.facts.stripes.picture.stripe(stripe).ok()?;
+        told.blocks.iter().find(|known| known.id == *block)?.digest
     }
 }
 

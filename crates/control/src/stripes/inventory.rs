@@ -211,7 +211,8 @@ impl Stripes {
         if !is_it {
             return self.inventory.unadopted.is_another(node, known.id.clone());
         }
-        if self.inventory.is_removing(node, &known.id) {
+        // This copy would be recorded after the job's block, and undo the replacement of a wrong digest.
+        if self.inventory.is_removing(node, &known.id) || outer.storing.is_publishing(stripe) {
             return self.inventory.unadopted.failed(node, known.id.clone(), outer.base.now);
         }
         if outer.base.is_dry_run() && known.state_on(node).is_some()

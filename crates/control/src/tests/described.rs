@@ -217,6 +217,33 @@ fn listed(given: &GivenStripe, helpers: &[NodeId]) -> StripeRecord {
     }
 }
 
+/// Otherwise the blocks would be read and rebuilt without a comparison with their recorded digests.
+#[test]
+fn a_description_without_digests_keeps_the_digests_of_the_store() {
+    let mut cluster = cluster();
+    let helpers: Vec<NodeId> =
+        (1..=6).map(|number| cluster.nodes[&format!("h{number}")].node.unwrap()).collect();
+    cluster.core().base.store = StorePolicy {
+        ownership: Ownership::Attached,
+        service: Service::ReportedByStore,
+        writers: Writers::Others,
+        spread: Spread::OnePerNode,
+        lists: Lists::Stale,
+    };
+    let given = described(&[1]);
+    let mut record = listed(&given, &helpers);
+    record.blocks.iter_mut().for_each(|block| block.digest = digest(&block.id));
+    let mut changes = vec![StoreChange::Stripe(record, false)];
+    changes.extend(helpers.iter().map(|&helper| StoreChange::Service(helper, true)));
+    cluster.handle(Event::Changed(changes));
+    describe(&mut cluster, &given).unwrap();
+    let stripes = &cluster.core().stripes;
+    let described = stripes.given.get(&StripeId(given.stripe.clone())).expect("it was just described");
+    for block in &described.blocks {
+        assert_eq!(block.digest, digest(&block.id), "{}", block.id);
+    }
+}
+
 /// Otherwise an outdated description would hide later losses.
 #[test]
 fn a_description_gives_way_to_the_store_that_lists_the_stripe_later() {

@@ -58,6 +58,30 @@ fn few_automatic_repairs_are_ordered_while_the_storage_hangs() {
     assert_eq!(cluster.core().storing.orders().count(), 32);
 }
 
+/// Repairs that an earlier coordinator ordered count too.
+#[test]
+fn few_automatic_repairs_are_open_after_a_restart() {
+    let mut cluster = cluster(4);
+    let file = cluster.put("f", 50);
+    cluster.set_repair_after("never");
+    cluster.rotten.extend(file.layout.iter().map(|part| BlockId(part.stripe.blocks[0].block.clone())));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.freeze_all();
+    cluster.set_repair_after("1h");
+    let open = |cluster: &mut TestCluster| {
+        cluster.all_repairs().iter().filter(|repair| !repair.state.has_ended()).count()
+    };
+    cluster.wait(Duration::from_secs(3));
+    assert_eq!(open(&mut cluster), 32);
+    cluster.restart();
+    cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    (1..=4).for_each(|number| cluster.start(&format!("h{number}")));
+    cluster.wait(Duration::from_secs(5));
+    assert!(!cluster.status().settling);
+    assert_eq!(open(&mut cluster), 32);
+}
+
 #[test]
 fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() {
     let mut cluster = cluster(8);
@@ -199,6 +223,34 @@ fn a_running_drain_of_the_stripe_gives_way_to_the_repair_of_rot() {
     cluster.wait(Duration::from_secs(10));
     let drain = cluster.repair_state(drain);
     assert_eq!((drain.state, drain.counts.blocks_rebuilt), (RepairState::Done, 1), "it goes on: {drain:#?}");
+}
+
+/// Otherwise the copy would take the place of the rebuilt block, and so would its digest, which the repair may have
+/// replaced.
+#[test]
+fn a_found_copy_is_not_recorded_while_a_rebuilt_block_is() {
+    let mut cluster = TestCluster::new(7);
+    let file = cluster.put("f", 1);
+    let lost = block(&file, 3);
+    cluster.kill(&home(&file, 3));
+    cluster.freeze_all();
+    cluster.repair_all();
+    cluster.stuck = true;
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(2));
+    let helpers = (1..=7).map(|number| format!("h{number}"));
+    let (homes, others): (Vec<_>, Vec<_>) = helpers
+        .filter(|name| (0..4).all(|index| home(&file, index) != *name))
+        .partition(|name| cluster.nodes[name].disk.contains_key(&lost));
+    let ([rebuilt_on], other) = (&homes[..], &others[0]) else { panic!("it is rebuilt once: {homes:?}") };
+    cluster.kill(other);
+    cluster.node(other).disk.insert(lost, 4096);
+    cluster.start(other);
+    cluster.wait(Duration::from_secs(2));
+    assert!(cluster.node(other).verified > 0, "its copy was found");
+    cluster.stuck = false;
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(home(&cluster.file("f"), 3), *rebuilt_on);
 }
 
 #[test]

@@ -151,6 +151,13 @@ fn a_claim_that_only_a_refused_node_could_serve_is_requested_ever_less_often() {
         "{:?}",
         found.details
     );
+    // The condition lasts while the scheduler has no room for the repair.
+    let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+    cluster.core().repairs.hold(std::slice::from_ref(&stripe));
+    cluster.wait(Duration::from_secs(100));
+    let found = cluster.status().condition(ConditionCode::NoRoomToRepair).cloned();
+    assert!(found.is_some_and(|it| it.severity == Severity::Warning));
+    cluster.core().repairs.let_go(&[stripe]);
     cluster.distrusted.clear();
     cluster.wait(Duration::from_secs(62));
     assert_eq!(cluster.repair_state(repair).state.name(), "done");
@@ -160,6 +167,24 @@ fn a_claim_that_only_a_refused_node_could_serve_is_requested_ever_less_often() {
             .condition(ConditionCode::NoRoomToRepair)
             .is_none_or(|it| it.severity == Severity::Ok)
     );
+}
+
+#[test]
+fn a_refused_claim_of_a_stripe_without_redundancy_is_requested_every_few_seconds() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.core().base.store.writers = Writers::Others;
+    cluster.rotten.extend([block(&file, 2), block(&file, 3)]);
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.rotten.clear();
+    for index in [2, 3] {
+        let node = cluster.node(&home(&file, index)).node.unwrap();
+        cluster.distrusted.insert(node);
+    }
+    cluster.repair_all();
+    cluster.wait(Duration::from_secs(300));
+    assert!((20..=60).contains(&cluster.refusals), "{} requests", cluster.refusals);
 }
 
 #[test]
@@ -268,6 +293,22 @@ fn a_false_digest_of_a_parity_block_is_replaced_and_told() {
     let (recorded, found) = told.expect("an event");
     assert_eq!((digest(&file), digest(&after)), (Some(recorded), Some(found)));
     assert!(cluster.status().healthy, "{}", cluster.status().summary);
+}
+
+/// The history tells only of digests that the catalog has.
+#[test]
+fn a_digest_that_cannot_be_recorded_is_not_told_as_replaced() {
+    let (mut cluster, file) = lose_liar();
+    cluster.distrusted.extend(cluster.nodes.values().filter_map(|node| node.node));
+    cluster.repair_all();
+    cluster.wait(Duration::from_secs(30));
+    assert!(cluster.refusals > 0, "the storage refused the rebuilt block");
+    let history = cluster.core().history.history(0, 100);
+    let is_told = |what: &HistoryEvent| matches!(what, HistoryEvent::DigestReplaced { .. });
+    assert!(!history.iter().any(|entry| is_told(&entry.what)));
+    let after = cluster.file("f");
+    let digest = |file: &FileLayout| file.layout[0].stripe.blocks[3].digest.clone();
+    assert_eq!(digest(&after), digest(&file));
 }
 
 #[test]

@@ -27,8 +27,13 @@ use crate::wire::control::ToNode;
 use crate::{BlockId, Digest, NodeId, Strength, Topology};
 
 /// Time limit for each step of the ending: proving, committing and rereading. While proving or rereading, the
-/// limit starts again whenever a node reports that a cap throttles its reads.
+/// limit starts again whenever an awaited node reports that a cap throttles its reads, up to [`longest_caps`].
 const DISK_LIMIT: Duration = Duration::from_secs(120);
+/// How long caps may extend a step of the ending: this constant plus the time to read the block at [`SLOWEST_CAP`]
+/// bytes per second. A cap that many jobs share, or that reads by clients use up, may throttle a helper for most of an
+/// hour. A helper that claims this for longer blocks the repair.
+const CAPPED_LIMIT: Duration = Duration::from_secs(3600);
+const SLOWEST_CAP: f64 = 5e4;
 /// Time limit for parity answers before other nodes are asked: this constant plus the time to read the block
 /// at [`SLOW_DISK`] bytes per second.
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
@@ -40,13 +45,17 @@ const MAX_HAND_OVER: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Ending {
     step: Step,
-    /// The time at which the current step is given up; extended when a node reports that a cap throttles it.
+    /// The time at which the current step is given up; extended when an awaited node reports that a cap throttles it.
     until: Duration,
+    /// The latest time to which reports of caps extend the current step.
+    latest: Duration,
     parity: ParityOutcome,
     /// Blocks proven to belong to one stripe, including the published ones; empty for a read.
     proven: BTreeSet<BlockIndex>,
     /// Whether the job itself has reported that blocks contradict each other.
     has_reported: bool,
+    /// Nodes that did not read their survivors back. Until the check begins anew, it goes without these survivors.
+    unread: BTreeSet<NodeId>,
 }
 
 #[derive(Debug)]
@@ -115,6 +124,7 @@ impl Ending {
         ahead: Option<Proof>,
         scene: EndingContext<'_>,
     ) -> (Self, Turn) {
+        work.take_back_commits();
         let sealing = if work.publish { uncommitted(work) } else { BTreeSet::new() };
         let (job, epoch) = (work.id, work.epoch);
         sealing.iter().for_each(|&node| work.tell(node, ToNode::Seal { job, epoch }));
@@ -122,9 +132,11 @@ impl Ending {
         let mut ending = Self {
             step,
             until: scene.now + DISK_LIMIT,
+            latest: scene.now + DISK_LIMIT + longest_caps(work),
             parity,
             proven: BTreeSet::new(),
             has_reported: false,
+            unread: BTreeSet::new(),
         };
         let turn = ending.begin_check(ahead, work, scene);
         (ending, turn)
@@ -200,10 +212,9 @@ impl Ending {
             (Step::Confirming { .. }, Report::Reread { block, digest }) => {
                 self.take_survivor(node, &block, digest, work, scene)
             }
-            (Step::Proving { .. } | Step::Confirming { .. } | Step::Rereading { .. }, Report::Limited) => {
-                self.until = self.until.max(scene.now + DISK_LIMIT);
-                if let Step::Proving { check: Some(check), .. } = &mut self.step {
-                    check.until = check.until.max(scene.now + check_limit(work));
+            (_, Report::Limited) => {
+                if self.awaits_reads(node, work) {
+                    self.extend(work, scene.now);
                 }
                 Turn::On
             }
@@ -219,8 +230,43 @@ impl Ending {
             {
                 Turn::RequestorFailed { node, reason: why.to_string() }
             }
+            (Step::Confirming { waiting, .. }, Report::Refused { .. })
+                if waiting.values().any(|&reader| reader == node) =>
+            {
+                self.confirm_without(BTreeSet::from([node]), work, scene)
+            }
             _ => Turn::On,
         }
+    }
+
+    /// Whether the current step waits for reads of a node, or for a seal, which may wait for earlier reads.
+    fn awaits_reads(&self, node: NodeId, work: &Work) -> bool {
+        match &self.step {
+            Step::Proving { sealing, check } => {
+                let owes = |check: &Check| check.proof.silent().contains(&node);
+                sealing.contains(&node) || check.as_ref().is_some_and(owes)
+            }
+            Step::Confirming { waiting, .. } => waiting.values().any(|&reader| reader == node),
+            Step::Rereading { waiting } => {
+                work.goals.iter().any(|goal| goal.requestor == node && waiting.contains(&goal.block))
+            }
+            Step::Committing { .. } => false,
+        }
+    }
+
+    /// Gives the current step more time, because a cap throttles an awaited node.
+    fn extend(&mut self, work: &Work, now: Duration) {
+        self.until = self.until.max(self.latest.min(now + DISK_LIMIT));
+        if let Step::Proving { check: Some(check), .. } = &mut self.step {
+            // Other nodes are asked before the step is given up.
+            check.until = check.until.max((self.latest - DISK_LIMIT).min(now + check_limit(work)));
+        }
+    }
+
+    /// Gives the current step this much time, plus the time by which caps may extend it.
+    fn allow(&mut self, limit: Duration, work: &Work, now: Duration) {
+        self.until = now + limit;
+        self.latest = self.until + longest_caps(work);
     }
 
     /// Handles the loss of a node that is not a requestor.
@@ -281,8 +327,43 @@ impl Ending {
                     None => Turn::Late,
                 }
             }
+            Step::Confirming { waiting, .. } => {
+                let silent = waiting.values().copied().collect();
+                self.confirm_without(silent, work, scene)
+            }
             _ => Turn::Late,
         }
+    }
+
+    /// Begins the parity check again without the survivors on these nodes, because the nodes did not read them back.
+    /// A node may answer with fingerprints and yet be unable to read a whole block.
+    fn confirm_without(
+        &mut self,
+        readers: BTreeSet<NodeId>,
+        work: &mut Work,
+        scene: EndingContext<'_>,
+    ) -> Turn {
+        let names: Vec<String> = readers.iter().map(|&node| scene.topology.name(node)).collect();
+        self.unread.extend(readers);
+        let Some(proof) = self.proof_without(&BTreeSet::new(), work, scene) else { return Turn::Late };
+        work.replanned.push(format!(
+            "{} did not read back the survivors there; checking parity with other blocks",
+            names.join(", ")
+        ));
+        self.step = Step::Proving { sealing: BTreeSet::new(), check: None };
+        self.wait_for(proof, work, scene.now);
+        Turn::On
+    }
+
+    /// Creates a parity check that asks neither the nodes in `silent` nor those that did not read survivors back.
+    fn proof_without(
+        &self,
+        silent: &BTreeSet<NodeId>,
+        work: &Work,
+        scene: EndingContext<'_>,
+    ) -> Option<Proof> {
+        let check = scene.trust.parity_check(work, scene.topology, &(silent | &self.unread))?;
+        Some(Proof::of_all(check, work))
     }
 
     /// If some nodes have not answered the parity check in time, asks other nodes instead, provided that the
@@ -296,8 +377,7 @@ impl Ending {
         let silent = check.proof.silent();
         let avoided = work.policy.avoid.clone();
         work.policy.avoid.extend(&silent);
-        let anew =
-            scene.trust.parity_check(work, scene.topology, &silent).map(|check| Proof::of_all(check, work));
+        let anew = self.proof_without(&silent, work, scene);
         let Some(proof) = anew.filter(|proof| !silent.iter().any(|&node| proof.asks(node))) else {
             // No other nodes can answer, so keep waiting for the silent ones.
             work.policy.avoid = avoided;
@@ -315,7 +395,7 @@ impl Ending {
         let Step::Proving { check, .. } = &mut self.step else { return };
         proof.ask_rest(work);
         *check = Some(Check { proof, until: now + check_limit(work) });
-        self.until = now + DISK_LIMIT;
+        self.allow(DISK_LIMIT, work, now);
     }
 
     /// Starts the parity check, if one was requested or is needed.
@@ -325,10 +405,10 @@ impl Ending {
         }
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
+        self.unread.clear();
         let is_due = work.verify.parity || scene.trust.needs_parity(work);
         if is_due && !work.goals.iter().all(|goal| goal.committed) {
-            let nobody = BTreeSet::new();
-            let anew = || Some(Proof::of_all(scene.trust.parity_check(work, scene.topology, &nobody)?, work));
+            let anew = || self.proof_without(&BTreeSet::new(), work, scene);
             match ahead.filter(|ahead| ahead.can_go_on(scene.topology)).or_else(anew) {
                 None if scene.trust.needs_parity(work) => return Turn::Wrong(unknowable()),
                 None => self.parity = ParityOutcome::NoSpareBlock,
@@ -373,7 +453,7 @@ impl Ending {
             work.touched.insert(node);
             work.tell(node, ToNode::Reread { job, epoch, block });
         }
-        self.until = now + DISK_LIMIT + check_limit(work);
+        self.allow(DISK_LIMIT + check_limit(work), work, now);
         self.step = Step::Confirming { waiting, check };
         Turn::On
     }
@@ -468,9 +548,8 @@ impl Ending {
             return Turn::Done;
         }
         let waiting = uncommitted(work);
-        let (job, epoch) = (work.id, work.epoch);
-        waiting.iter().for_each(|&node| work.tell(node, ToNode::Commit { job, epoch }));
-        self.until = now + DISK_LIMIT + work.hand_over_limit(&waiting);
+        work.tell_to_commit(&waiting);
+        self.allow(DISK_LIMIT + work.hand_over_limit(&waiting), work, now);
         self.step = Step::Committing { waiting };
         self.after_commit(work, now)
     }
@@ -486,7 +565,7 @@ impl Ending {
             work.goals.iter().map(|goal| (goal.requestor, work.id_of(goal.block).clone())).collect();
         let (job, epoch) = (work.id, work.epoch);
         asked.into_iter().for_each(|(node, block)| work.tell(node, ToNode::Reread { job, epoch, block }));
-        self.until = now + DISK_LIMIT + work.hand_over_limit(&work.requestors());
+        self.allow(DISK_LIMIT + work.hand_over_limit(&work.requestors()), work, now);
         self.step = Step::Rereading { waiting: work.goals.iter().map(|goal| goal.block).collect() };
         Turn::On
     }
@@ -506,6 +585,11 @@ fn tell_of_left_out(work: &mut Work, trust: &Trust, survivors: &BTreeSet<BlockIn
 fn check_limit(work: &Work) -> Duration {
     let bytes = (work.window.end - work.window.start) * work.stripe.code.sub_blocks() as u64;
     CHECK_LIMIT + Duration::from_secs_f64(bytes as f64 / SLOW_DISK)
+}
+
+/// How long caps may extend a step.
+fn longest_caps(work: &Work) -> Duration {
+    CAPPED_LIMIT + Duration::from_secs_f64(work.stripe.block_bytes() as f64 / SLOWEST_CAP)
 }
 
 /// The requestors with deliveries that are not committed yet.

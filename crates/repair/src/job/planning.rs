@@ -76,6 +76,7 @@ impl Job {
 
     pub(super) fn start(&mut self, plan: Plan, topology: &Topology, now: Duration) {
         self.work.epoch = Epoch(self.work.epoch.0 + 1);
+        self.work.take_back_commits();
         self.trust.begin(&plan, &self.work);
         self.work.check_seed = self.keys.next_u64();
         self.geometry = Some(plan.geometry().clone());

@@ -50,6 +50,8 @@ pub(super) struct Goal {
     pub(super) confirmed: Option<Digest>,
     /// Extra time that the requestor's store may need to accept the block, on top of the disk's time.
     pub(super) hand_over: Duration,
+    /// Whether the current ending has told the requestor to commit the block, because the block was checked.
+    pub(super) told_to_commit: bool,
     /// Whether the block was checked and is now part of the requestor's store.
     pub(super) committed: bool,
     /// The block's holder before the commit, if there was one. This node keeps its copy until the job is
@@ -179,11 +181,25 @@ impl Work {
         goals.map(|goal| goal.hand_over).max().unwrap_or_default()
     }
 
-    /// Records that a node's deliveries have become blocks of its store. A node that reports this without a sealed
-    /// delivery is ignored.
+    /// Tells the requestors with deliveries that are not committed yet to commit them.
+    pub(super) fn tell_to_commit(&mut self, requestors: &BTreeSet<NodeId>) {
+        let (job, epoch) = (self.id, self.epoch);
+        requestors.iter().for_each(|&node| self.tell(node, ToNode::Commit { job, epoch }));
+        for goal in self.goals.iter_mut().filter(|goal| !goal.committed) {
+            goal.told_to_commit = requestors.contains(&goal.requestor);
+        }
+    }
+
+    /// Forgets who was told to commit, because a new plan or ending begins, and deliveries may change or be sealed again.
+    pub(super) fn take_back_commits(&mut self) {
+        self.goals.iter_mut().for_each(|goal| goal.told_to_commit = false);
+    }
+
+    /// Records that a node's deliveries have become blocks of its store. A node that reports this for a delivery that
+    /// is not sealed, or that it was not told to commit, is ignored.
     pub(super) fn publish_at(&mut self, node: NodeId) {
-        let sealed = self.goals.iter_mut().filter(|goal| goal.sealed && !goal.committed);
-        for goal in sealed.filter(|goal| goal.requestor == node) {
+        let may_publish = |goal: &&mut Goal| goal.sealed && goal.told_to_commit && !goal.committed;
+        for goal in self.goals.iter_mut().filter(may_publish).filter(|goal| goal.requestor == node) {
             goal.committed = true;
             let block = &mut self.stripe.blocks[usize::from(goal.block.0)];
             // The job's own plans must not ask the block for the digest that is recorded so far.
@@ -228,6 +244,7 @@ impl Goal {
             digest: None,
             confirmed: None,
             hand_over: Duration::ZERO,
+            told_to_commit: false,
             committed: false,
             former: None,
         }
@@ -237,7 +254,8 @@ impl Goal {
     pub(super) fn restart(&mut self) {
         self.missing = None;
         (self.sealed, self.digest) = (false, None);
-        (self.hand_over, self.committed) = (Duration::ZERO, false);
+        self.hand_over = Duration::ZERO;
+        (self.told_to_commit, self.committed) = (false, false);
     }
 
     pub(super) fn is_met(&self) -> bool {

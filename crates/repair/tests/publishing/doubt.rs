@@ -663,6 +663,30 @@ fn a_survivor_whose_bytes_have_another_digest_supports_no_parity() {
     assert!(test.ended.as_ref().is_some_and(Result::is_err), "{:?}", test.ended);
 }
 
+/// Helpers answer with fingerprints of their survivors, but do not read the survivors back.
+#[test]
+fn a_survivor_that_is_not_read_back_is_left_out() {
+    for refuses in [true, false] {
+        // One survivor is to spare, and a second one is not.
+        for unread in [1, 2] {
+            let mut test = falsely_recorded(true_but_last, true, Some(SPARE));
+            Cast::honest(strong).play_except(&mut test, 0, |test, node, message| {
+                let ToNode::Reread { block, .. } = message else { return false };
+                if node.0 >= unread {
+                    let digest = strong(node.0 as u16);
+                    test.say(node, Report::Reread { block: block.clone(), digest });
+                } else if refuses {
+                    test.say(node, Report::Refused { why: repair::Refusal::NoStore });
+                }
+                true
+            });
+            let published = if unread == 1 { vec![(BlockIndex(5), SPARE)] } else { vec![] };
+            assert_eq!((&test.published, &test.lost[..]), (&published, &[][..]), "{:?}", test.ended);
+            assert_eq!(test.ended.as_ref().is_some_and(Result::is_ok), unread == 1, "{:?}", test.ended);
+        }
+    }
+}
+
 #[test]
 fn parity_overrules_no_digest_on_weak_evidence() {
     let cases: [(TestJob, fn(u16) -> Option<Digest>); 3] = [

@@ -308,6 +308,25 @@ fn a_throttled_reread_is_awaited_while_it_is_reported() {
 }
 
 #[test]
+fn reports_of_caps_extend_an_ending_only_from_awaited_nodes_and_for_little_more_than_an_hour() {
+    let (mut test, _) = rereading();
+    let told = test.told.len();
+    for _ in 0..3 {
+        test.wait(41 * SECOND);
+        (1..6).map(NodeId).for_each(|other| test.say(other, Report::Limited));
+    }
+    assert!(test.told.len() > told, "it is stopped");
+
+    let (mut test, node) = rereading();
+    let told = test.told.len();
+    for _ in 0..65 {
+        test.wait(60 * SECOND);
+        test.say(node, Report::Limited);
+    }
+    assert!(test.told.len() > told, "it is stopped");
+}
+
+#[test]
 fn no_node_keeps_a_job_waiting_for_longer_than_an_hour() {
     let (mut test, node) = committing(u32::MAX);
     test.wait(3600 * SECOND);
@@ -376,6 +395,23 @@ fn a_block_being_accepted_is_not_reassigned_when_another_node_fails() {
     let sinks: Vec<_> =
         assigned.expect("it takes its place").sinks.iter().map(|sink| sink.id.clone()).collect();
     assert_eq!(sinks, [id(1)]);
+}
+
+/// A requestor fails before its delivery is sealed, and the job stops. Another requestor, whose delivery is sealed,
+/// claims to have committed it.
+#[test]
+fn a_block_is_not_published_before_its_requestor_was_told_to_commit_it() {
+    let mut test = TestJob::new(2);
+    let [first, second] = [NodeId(REQUESTORS), NodeId(REQUESTORS + 1)];
+    test.say(first, Report::Delivered);
+    test.say(second, Report::Delivered);
+    test.deliver_and_seal(first, 0, 0);
+    test.say(second, failed(1, SinkProblem::Process("the server refuses".into())));
+    assert!(
+        !test.was_told(first, is_commit) && test.was_told(first, |told| matches!(told, ToNode::Stop { .. }))
+    );
+    test.say(first, Report::Committed);
+    assert_eq!(test.published, []);
 }
 
 /// The second requestor fails after the first has stored its block. While the other block is delivered again, the
