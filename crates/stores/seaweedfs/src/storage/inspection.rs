@@ -130,8 +130,12 @@ impl State {
     fn note_checksums(&mut self, name: &VolumeName, copies: &Copies, expected: Expected) {
         let checksums = copies.checksums(expected.encoding, expected.ratio, Some(expected.shard_bytes));
         let Some(digests) = checksums.digests() else { return };
+        let modified_ns = match checksums {
+            Checksums::Agreed(sums) => copies.modified_ns(sums),
+            _ => None,
+        };
         if !matches!(checksums, Checksums::Disputed { .. }) {
-            self.view.end_doubt(name.id(), expected.encoding, &digests);
+            self.view.end_doubt(name.id(), expected.encoding, &digests, modified_ns);
         }
         if self.view.set_digests(name.id(), expected.encoding, digests) {
             tracing::info!(volume = %name, "the checksums of a volume have changed on most of its servers");

@@ -210,6 +210,18 @@ impl Copies {
         self.modified_ns.get(server).is_some_and(|&modified_ns| predates(modified_ns, encoding))
     }
 
+    /// Returns when the oldest and the newest file with these checksums were modified, in nanoseconds since
+    /// 1970; `None` if one of the times is unknown.
+    pub fn modified_ns(&self, sums: &Ecsum) -> Option<(i64, i64)> {
+        let has_them = |content: &Content| matches!(content, Content::Ecsum(it) if sums_agree(it, sums));
+        let groups = self.groups.iter().filter(|(content, _)| has_them(content));
+        let servers = groups.flat_map(|(_, servers)| servers);
+        let times: Vec<i64> =
+            servers.map(|server| self.modified_ns.get(server).copied().unwrap_or_default()).collect();
+        let (oldest, newest) = (times.iter().min()?, times.iter().max()?);
+        (*oldest > 0).then_some((*oldest, *newest))
+    }
+
     /// Compares the next window of each server's index; [`add`](Self::add) has compared the first. A server
     /// without a window has stopped answering and is left out.
     pub fn compare_next(&mut self, mut windows: BTreeMap<ServerId, Vec<u8>>) {
