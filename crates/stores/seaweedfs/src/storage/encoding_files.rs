@@ -14,7 +14,8 @@ use crate::volumes::Volumes;
 pub(super) struct Known {
     pub ratio: Ratio,
     pub shard_bytes: u64,
-    /// One digest per shard; empty for a volume without `.ecsum`, or if servers have different ones.
+    /// One digest per shard; empty for a volume without `.ecsum`, if servers have different ones, or while too few
+    /// servers have answered.
     pub digests: Vec<Digest>,
 }
 
@@ -27,8 +28,9 @@ impl Known {
             _ => None,
         };
         let shard_bytes = most_credible([info.shard_bytes, by_sums, listed])?;
-        // The next comparison of these files corrects digests that servers without an answer do not confirm.
-        let digests = ecsum.checksums_so_far(info.encoding, info.ratio, Some(shard_bytes)).digests();
+        // While it depends on servers that have not answered, there are none: a single outdated file would make good
+        // shards count as corrupt. The next comparison of these files adds them.
+        let digests = ecsum.checksums(info.encoding, info.ratio, Some(shard_bytes)).digests();
         Some(Self { ratio: info.ratio, shard_bytes, digests: digests.unwrap_or_default() })
     }
 }

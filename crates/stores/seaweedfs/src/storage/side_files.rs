@@ -293,26 +293,6 @@ impl Copies {
     /// Returns the checksums of this encoding that more than half of all servers have, of shards of this length
     /// and ratio. Servers with checksums that an earlier encoding has left do not count.
     pub fn checksums(&self, encoding: Encoding, ratio: Ratio, shard_bytes: Option<u64>) -> Checksums<'_> {
-        self.count_checksums(encoding, ratio, shard_bytes, self.silent)
-    }
-
-    /// Like [`checksums`](Self::checksums), but counts only the servers that have answered.
-    pub fn checksums_so_far(
-        &self,
-        encoding: Encoding,
-        ratio: Ratio,
-        shard_bytes: Option<u64>,
-    ) -> Checksums<'_> {
-        self.count_checksums(encoding, ratio, shard_bytes, 0)
-    }
-
-    fn count_checksums(
-        &self,
-        encoding: Encoding,
-        ratio: Ratio,
-        shard_bytes: Option<u64>,
-        silent: usize,
-    ) -> Checksums<'_> {
         let candidates = self.groups.iter().filter_map(|(content, servers)| match content {
             Content::Ecsum(sums) if sums_fit(sums, ratio, shard_bytes) => {
                 let votes = servers.iter().filter(|server| !self.is_outdated(server, encoding)).count();
@@ -321,10 +301,10 @@ impl Copies {
             _ => None,
         });
         let voters = self.readable() - self.outdated(encoding).len();
-        let all = voters + self.damaged.len() + self.missing.len() + silent;
+        let all = voters + self.damaged.len() + self.missing.len() + self.silent;
         match candidates.max_by_key(|&(_, servers)| servers) {
             Some((sums, agree)) if 2 * agree > all => Checksums::Agreed(sums),
-            _ if silent > 0 => Checksums::Undecided,
+            _ if self.silent > 0 => Checksums::Undecided,
             Some((_, agree)) => Checksums::Disputed { agree, of: all },
             None => Checksums::Absent,
         }

@@ -195,7 +195,7 @@ impl State {
     }
 
     /// Stops using the checksums of those volumes whose checksums contradict too many of their shards.
-    fn doubt_checksums(&mut self, volumes: &BTreeSet<u32>) {
+    pub fn doubt_checksums(&mut self, volumes: &BTreeSet<u32>) {
         let has_any = |id: u32| self.view.uses_checksums(id) || self.inspection.disputes_checksums(id);
         let contradicted = |wrong: &parity_verdicts::Copies| {
             let is_doubtful = |id: &u32| has_any(*id) && self.view.contradicts_itself(*id, wrong);
