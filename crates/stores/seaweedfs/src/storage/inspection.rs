@@ -416,6 +416,9 @@ fn dispute(
     verdict: &Verdict,
     expected: Expected,
 ) -> Option<String> {
+    if let Some(why) = newer(name, file, copies) {
+        return Some(why);
+    }
     let checksums = copies.checksums(expected.encoding, expected.ratio, Some(expected.shard_bytes));
     if let Checksums::Disputed { agree, of } = checksums {
         return Some(format!(
@@ -435,6 +438,19 @@ fn dispute(
                 file.of(name)
             )
         })
+    })
+}
+
+/// Describes files that a newer version of SeaweedFS has written.
+fn newer(name: &VolumeName, file: SmallFile, copies: &Copies) -> Option<String> {
+    let servers: Vec<&str> = copies.newer().iter().map(|server| server.0.as_str()).collect();
+    (!servers.is_empty()).then(|| {
+        format!(
+            "{} on {} has a newer version than this program supports, so Mend neither uses nor replaces it: run a \
+             newer mend",
+            file.of(name),
+            servers.join(", ")
+        )
     })
 }
 
@@ -522,6 +538,19 @@ mod tests {
         let stripe = known.state().view.stripe(5).expect("it is known");
         let found: Vec<_> = stripe.blocks.iter().map(|block| (block.state, block.digest)).collect();
         assert_eq!(found, [(BlockState::Healthy, None); 3]);
+    }
+
+    #[test]
+    fn a_file_of_a_newer_version_is_reported() {
+        let ratio = Ratio::new(2, 1).expect("possible");
+        let mut bytes = made::ecsum(ratio, 1 << 20, &vec![vec![1; 100]; 3]);
+        bytes[5] = 2;
+        let mut copies = Copies::default();
+        copies.add(SmallFile::Ecsum, ServerId("a".to_owned()), Some(bytes));
+        let name = VolumeName::new("c", 5).expect("a name");
+        let expected = Expected { encoding: Encoding(1), ratio, shard_bytes: 100 };
+        let line = dispute(&name, SmallFile::Ecsum, &copies, &Verdict::default(), expected);
+        assert!(line.is_some_and(|line| line.contains("c_5.ecsum on a has a newer version")));
     }
 
     /// With the current `.vif`, a server would mount the other shards as current ones at its next start.

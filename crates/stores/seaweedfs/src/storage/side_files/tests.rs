@@ -265,6 +265,28 @@ fn an_encoding_has_no_digests_until_most_servers_agree_on_them() {
     }
 }
 
+/// A server that was upgraded first may write files that older programs cannot read.
+#[test]
+fn checksums_of_a_newer_version_are_kept_and_count_as_different() {
+    let (known, mut newer) = (ecsum(1, 100), ecsum(1, 100));
+    newer[5] = 2;
+    let (known, newer) = (Some(&*known), Some(&*newer));
+    let found = copies(SmallFile::Ecsum, &[known, known, newer]);
+    let verdict = found.verdict(SmallFile::Ecsum, expected());
+    assert_eq!((names(&verdict.good), verdict.bad.len()), (vec!["0", "1"], 0));
+    assert_eq!(names(found.newer()), ["2"]);
+
+    let mut found = copies(SmallFile::Ecsum, &[known, newer]);
+    found.note_asked(2);
+    assert_eq!(found.verdict(SmallFile::Ecsum, expected()), Verdict::default());
+    assert_eq!(found.checksums(Encoding(7), ratio(), Some(100)), Checksums::Disputed { agree: 1, of: 2 });
+    let mut older = ecsum(1, 100);
+    older[5] = 0;
+    let verdict =
+        copies(SmallFile::Ecsum, &[known, known, Some(&*older)]).verdict(SmallFile::Ecsum, expected());
+    assert!(matches!(problem(&verdict, "2"), Some(Problem::Damaged(_))), "there is no such version");
+}
+
 #[test]
 fn most_servers_with_checksums_of_other_shards_are_not_right() {
     let (new, short) = (ecsum(1, 100), ecsum(1, 99));
