@@ -340,9 +340,9 @@ impl Copies {
     }
 
     /// Decides by majority which copies are good. Servers that have not answered count as if their copies
-    /// differed: the servers that can be reached may all be outdated. So do files of a newer version, which are
-    /// not blamed either. A server without `.ecsum` is blamed
-    /// only if most servers have that file. A good `.vif` or `.ecsum` must also fit the encoding.
+    /// differed: the servers that can be reached may all be outdated. Files of a newer version count as different
+    /// too, and are not blamed. A server without `.ecsum` is blamed only if most servers have that file. A good
+    /// `.vif` or `.ecsum` must also fit the encoding.
     pub fn verdict(&self, file: SmallFile, expected: Expected) -> Verdict {
         let outdated = match file {
             SmallFile::Ecsum => self.outdated(expected.encoding),

@@ -166,9 +166,8 @@ impl ClusterView {
         shard: u8,
         wrong: &parity_verdicts::Copies,
     ) -> bool {
-        let (Some(known), index) = (self.files.get(id, encoding), BlockIndex(shard.into())) else {
-            return false;
-        };
+        let Some(known) = self.files.get(id, encoding) else { return false };
+        let index = BlockIndex(shard.into());
         let is_corrupt = |node: NodeId| {
             let found = self.marks.state(stripe, encoding, index, node);
             found == BlockState::Corrupt && !wrong.contains(&(id, index, node))
@@ -221,7 +220,7 @@ impl ClusterView {
         let names = self.files.doubted().filter_map(|id| self.named(id)).map(|(name, _)| name);
         let line = |name: VolumeName| {
             format!(
-                "{name}.ecsum contradicts more shards of volume {name} than the others can rebuild, so an \
+                "{name}.ecsum contradicts more shards of volume {name} than it has parity shards, so an \
                  earlier encoding has probably left it, and Mend does not use it; check the volume with `mend \
                  scrub --parity`: if that finds nothing, remove {name}.ecsum from the folders of all servers; if \
                  its checksums are right after all, write it to all of them again"
