@@ -36,7 +36,8 @@ const DRAINING_STEPS: u32 = 20;
 /// The lowest rate, as a part of the highest rate seen and in bytes per second: repairs must make progress.
 const FLOOR_PART: f64 = 0.1;
 const FLOOR_RATE: f64 = (64 << 10) as f64;
-/// The time constant of the mean rate, and the time in which the highest mean rate is forgotten, in seconds.
+/// The time constant of the mean rate, and the time in which the highest mean rate is forgotten while it could be
+/// reached, in seconds.
 const MEAN_SECONDS: f64 = 1.0;
 const PEAK_SECONDS: f64 = 600.0;
 /// A rate and a delay are not continued after a longer time without background transfers.
@@ -103,7 +104,7 @@ impl Controller {
     pub(super) fn step(&mut self, seen: Step, now: Duration) {
         let elapsed = now.saturating_sub(self.stepped_at);
         self.stepped_at = now;
-        self.count(seen.moved_bytes, elapsed.as_secs_f64());
+        self.count(seen, elapsed.as_secs_f64());
         let overload = self.take_delay(elapsed);
         let continues = seen.has_reads && elapsed < STALE;
         self.rate = match self.rate.filter(|_| continues) {
@@ -127,11 +128,15 @@ impl Controller {
         (FIRST_PART * self.peak).max(self.floor())
     }
 
-    /// Updates the mean and the highest rate.
-    fn count(&mut self, moved_bytes: u64, seconds: f64) {
+    /// Updates the mean and the highest rate. While pacing limits the transfers, their mean rate says nothing about
+    /// the rate that they could use. If the highest rate were forgotten then, the lowest one would sink with it.
+    fn count(&mut self, seen: Step, seconds: f64) {
         let seconds = seconds.max(1e-3);
-        self.mean += (moved_bytes as f64 / seconds - self.mean) * (1.0 - (-seconds / MEAN_SECONDS).exp());
-        self.peak = self.mean.max(self.peak * (-seconds / PEAK_SECONDS).exp());
+        let moved = seen.moved_bytes as f64 / seconds;
+        self.mean += (moved - self.mean) * (1.0 - (-seconds / MEAN_SECONDS).exp());
+        let is_limited = self.rate.is_some() && seen.has_waited;
+        let kept = if is_limited { 1.0 } else { (-seconds / PEAK_SECONDS).exp() };
+        self.peak = self.mean.max(self.peak * kept);
     }
 
     /// Begins another step's delays. Returns the overload of the link: by which part the arriving bytes

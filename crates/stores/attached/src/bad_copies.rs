@@ -49,8 +49,18 @@ impl BadCopies {
 
     /// Forgets those copies of a stripe for which `exists` returns false.
     pub fn retain(&mut self, stripe: &StripeId, exists: impl Fn(BlockIndex, NodeId) -> bool) {
+        self.forget(stripe, |index, node, _| !exists(index, node));
+    }
+
+    /// Forgets the corrupt copies of a stripe, except those for which `stays` returns true.
+    pub fn forget_corrupt(&mut self, stripe: &StripeId, stays: impl Fn(BlockIndex, NodeId) -> bool) {
+        self.forget(stripe, |index, node, state| state == BlockState::Corrupt && !stays(index, node));
+    }
+
+    fn forget(&mut self, stripe: &StripeId, is_gone: impl Fn(BlockIndex, NodeId, BlockState) -> bool) {
         let Some(copies) = self.states.get_mut(stripe) else { return };
-        for ((index, node), _) in copies.extract_if(.., |&(index, node), _| !exists(index, node)) {
+        for ((index, node), _) in copies.extract_if(.., |&(index, node), state| is_gone(index, node, *state))
+        {
             self.gone.push((stripe.clone(), index, node));
         }
         if copies.is_empty() {
@@ -93,5 +103,19 @@ mod tests {
             (copies.state(&stripe, second, node), copies.take_gone()),
             (BlockState::Healthy, Vec::new())
         );
+    }
+
+    #[test]
+    fn missing_copies_stay_missing_when_corrupt_ones_are_forgotten() {
+        let mut copies = BadCopies::default();
+        let (stripe, node) = (StripeId("s".to_owned()), NodeId(7));
+        let states = [BlockState::Missing, BlockState::Corrupt, BlockState::Corrupt];
+        for (index, state) in (0..).map(BlockIndex).zip(states) {
+            copies.set(&stripe, index, node, state);
+        }
+        copies.forget_corrupt(&stripe, |index, _| index == BlockIndex(2));
+        let found = [0, 1, 2].map(|index| copies.state(&stripe, BlockIndex(index), node));
+        assert_eq!(found, [BlockState::Missing, BlockState::Healthy, BlockState::Corrupt]);
+        assert_eq!(copies.take_gone(), [(stripe, BlockIndex(1), node)]);
     }
 }

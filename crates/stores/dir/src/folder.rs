@@ -167,9 +167,11 @@ impl Folder {
         if let Some(error) = unlisted.values().next() {
             tracing::error!(error, folders = unlisted.len(), "cannot list all blocks; check the disk");
         }
+        // A check of the disk may remove subfolders from the shared map at any time. This list omits their blocks.
+        let silent = self.described(&unlisted);
         *self.unlisted() = unlisted;
         held.sort_by(|a, b| a.id.cmp(&b.id));
-        Ok(BlockList { held, silent: self.silent_folders() })
+        Ok(BlockList { held, silent })
     }
 
     /// Like [`list`](Self::list), but fails if a subfolder cannot be examined.
@@ -182,7 +184,11 @@ impl Folder {
 
     /// Returns the subfolders that could not be listed, with the reason of the first, as at most one text.
     pub(super) fn silent_folders(&self) -> Vec<String> {
-        let unlisted = self.unlisted();
+        self.described(&self.unlisted())
+    }
+
+    /// Returns the first of these reasons, and how many others there are.
+    fn described(&self, unlisted: &BTreeMap<PathBuf, String>) -> Vec<String> {
         let others = unlisted.len().saturating_sub(1);
         let text = unlisted.values().next().map(|error| match others {
             0 => error.clone(),
@@ -302,4 +308,70 @@ fn leftovers(names: &BTreeSet<String>) -> impl Iterator<Item = &String> {
             .is_some_and(|block| is_block_name(block) && !names.contains(block));
         name.starts_with(TEMPORARY_PREFIX) || orphan
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// A subfolder with a block whose file can be made unreadable and readable again, without a moment in which
+    /// the file does not exist: it is a link to a link, and only the latter changes.
+    struct Switch {
+        aside: PathBuf,
+    }
+
+    impl Switch {
+        fn new(root: &Path, place: &BlockPaths) -> Self {
+            let aside = root.join("aside");
+            fs::create_dir_all(&place.folder).expect("created");
+            fs::create_dir(&aside).expect("created");
+            fs::write(aside.join("good"), b"bytes").expect("written");
+            fs::write(&place.checksums, b"").expect("written");
+            symlink(aside.join("now"), &place.block).expect("a free name");
+            Self { aside }
+        }
+
+        fn set(&self, is_readable: bool) {
+            let (now, next) = (self.aside.join("now"), self.aside.join(format!("next-{is_readable}")));
+            // Following the second link fails for every user, but not because there is no such file.
+            let target = if is_readable { self.aside.join("good") } else { PathBuf::from("x".repeat(300)) };
+            symlink(target, &next).expect("a free name");
+            fs::rename(&next, &now).expect("replaced");
+        }
+    }
+
+    #[test]
+    fn a_list_that_omits_blocks_says_so_although_they_can_be_read_by_now() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let folder = Folder::open(root.path()).expect("a new folder");
+        for number in 0..400 {
+            let place = folder.place(&BlockId(format!("many-{number}"))).expect("a name");
+            fs::create_dir_all(&place.folder).expect("created");
+            fs::write(&place.block, b"").expect("written");
+            fs::write(&place.checksums, b"").expect("written");
+        }
+        let block = BlockId("one".to_owned());
+        let switch = Switch::new(root.path(), &folder.place(&block).expect("a name"));
+        let is_over = AtomicBool::new(false);
+        let misleads = |_: u32| {
+            switch.set(false);
+            let list = folder.list().expect("the folder can be read");
+            list.silent.is_empty() && list.held.iter().all(|held| held.id != block)
+        };
+        let has_misled = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    switch.set(true);
+                    folder.look_again();
+                }
+            });
+            let has_misled = (0..300).any(misleads);
+            is_over.store(true, Ordering::Relaxed);
+            has_misled
+        });
+        assert!(!has_misled, "a list without the block counts as complete");
+    }
 }

@@ -111,6 +111,26 @@ proptest! {
     }
 }
 
+/// The lowest rate must not sink together with the rate that it limits.
+#[test]
+fn the_floor_stays_where_it_is_for_an_hour() {
+    let mut link = Link::new(12.5e6, 20e6, 0.05);
+    link.run(5.0, false);
+    let peak = link.controller.peak;
+    link.run(3600.0, true);
+    let rate = link.controller.rate_for_reads();
+    assert!(rate >= 0.99 * FLOOR_PART * peak, "{rate} after a peak of {peak}");
+}
+
+#[test]
+fn a_highest_rate_that_transfers_no_longer_want_is_forgotten() {
+    let mut controller = Controller { peak: 1e8, ..Controller::default() };
+    controller.rate_for_reads();
+    let idle = Step { has_reads: true, has_waited: false, moved_bytes: 0 };
+    (1..=20 * 600).for_each(|step| controller.step(idle, STEP * step));
+    assert!(controller.peak < 0.4e8, "{}", controller.peak);
+}
+
 #[test]
 fn without_reads_there_is_no_limit() {
     let mut link = Link::new(12.5e6, 1e6, 0.05);

@@ -90,6 +90,13 @@ pub enum EcsumError {
     Content(String),
 }
 
+impl EcsumError {
+    /// Whether a newer version of SeaweedFS has probably written the file, so that it may be right.
+    pub(crate) fn is_of_newer_version(&self) -> bool {
+        matches!(self, Self::OtherVersion(version) if *version > VERSION)
+    }
+}
+
 /// The content of an `.ecsum` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ecsum {

@@ -14,7 +14,8 @@ use crate::volumes::Volumes;
 pub(super) struct Known {
     pub ratio: Ratio,
     pub shard_bytes: u64,
-    /// One digest per shard; empty for a volume without `.ecsum`, or if servers have different ones.
+    /// One digest per shard; empty for a volume without `.ecsum`, if servers have different ones, or while too few
+    /// servers have answered.
     pub digests: Vec<Digest>,
 }
 
@@ -27,8 +28,9 @@ impl Known {
             _ => None,
         };
         let shard_bytes = most_credible([info.shard_bytes, by_sums, listed])?;
-        // The next comparison of these files corrects digests that servers without an answer do not confirm.
-        let digests = ecsum.checksums_so_far(info.encoding, info.ratio, Some(shard_bytes)).digests();
+        // While it depends on servers that have not answered, there are none: a single outdated file would make good
+        // shards count as corrupt. The next comparison of these files adds them.
+        let digests = ecsum.checksums(info.encoding, info.ratio, Some(shard_bytes)).digests();
         Some(Self { ratio: info.ratio, shard_bytes, digests: digests.unwrap_or_default() })
     }
 }
@@ -46,9 +48,17 @@ pub(super) struct EncodingFiles {
     known: BTreeMap<(u32, Encoding), Known>,
     /// Encodings whose files could not be read, with the error.
     unread: BTreeMap<(u32, Encoding), String>,
-    /// Encodings whose checksums are not used, because they contradict too many shards, with the digests that
-    /// these checksums give.
-    doubted: BTreeMap<(u32, Encoding), Vec<Digest>>,
+    /// Encodings whose checksums are not used, because they contradict too many shards.
+    doubted: BTreeMap<(u32, Encoding), Doubted>,
+}
+
+/// Checksums that are not used.
+struct Doubted {
+    /// The digests that they give.
+    digests: Vec<Digest>,
+    /// When the newest file with them was modified, in nanoseconds since 1970, at the first comparison since
+    /// the doubt began.
+    newest_ns: Option<i64>,
 }
 
 impl EncodingFiles {
@@ -79,7 +89,7 @@ impl EncodingFiles {
 
     fn undoubted(&self, volume: u32, encoding: Encoding, digests: Vec<Digest>) -> Vec<Digest> {
         match self.doubted.get(&(volume, encoding)) {
-            Some(doubted) if *doubted == digests => Vec::new(),
+            Some(doubted) if doubted.digests == digests => Vec::new(),
             _ => digests,
         }
     }
@@ -88,14 +98,27 @@ impl EncodingFiles {
     pub fn doubt(&mut self, volume: u32, encoding: Encoding) {
         let known = self.known.get_mut(&(volume, encoding));
         let digests = known.map(|known| std::mem::take(&mut known.digests)).unwrap_or_default();
-        self.doubted.insert((volume, encoding), digests);
+        self.doubted.insert((volume, encoding), Doubted { digests, newest_ns: None });
     }
 
-    /// Ends the doubt of an encoding's checksums if its servers now agree on others, or have none.
-    pub fn end_doubt(&mut self, volume: u32, encoding: Encoding, agreed: &[Digest]) {
-        let is_over = |doubted: &Vec<Digest>| agreed.is_empty() || doubted.as_slice() != agreed;
-        if self.doubted.get(&(volume, encoding)).is_some_and(is_over) {
+    /// Ends the doubt of an encoding's checksums if its servers now agree on others, have none, or have
+    /// written the same ones again. `modified_ns` are the times at which the oldest and the newest file with
+    /// the agreed checksums were modified.
+    pub fn end_doubt(
+        &mut self,
+        volume: u32,
+        encoding: Encoding,
+        agreed: &[Digest],
+        modified_ns: Option<(i64, i64)>,
+    ) {
+        let Some(doubted) = self.doubted.get_mut(&(volume, encoding)) else { return };
+        let is_other = agreed.is_empty() || doubted.digests != agreed;
+        let times = modified_ns.zip(doubted.newest_ns);
+        let is_written_again = times.is_some_and(|((oldest_ns, _), before_ns)| oldest_ns > before_ns);
+        if is_other || is_written_again {
             self.doubted.remove(&(volume, encoding));
+        } else {
+            doubted.newest_ns = doubted.newest_ns.or(modified_ns.map(|(_, newest_ns)| newest_ns));
         }
     }
 

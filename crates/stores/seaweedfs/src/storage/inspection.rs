@@ -130,11 +130,17 @@ impl State {
     fn note_checksums(&mut self, name: &VolumeName, copies: &Copies, expected: Expected) {
         let checksums = copies.checksums(expected.encoding, expected.ratio, Some(expected.shard_bytes));
         let Some(digests) = checksums.digests() else { return };
+        let modified_ns = match checksums {
+            Checksums::Agreed(sums) => copies.modified_ns(sums),
+            _ => None,
+        };
         if !matches!(checksums, Checksums::Disputed { .. }) {
-            self.view.end_doubt(name.id(), expected.encoding, &digests);
+            self.view.end_doubt(name.id(), expected.encoding, &digests, modified_ns);
         }
         if self.view.set_digests(name.id(), expected.encoding, digests) {
             tracing::info!(volume = %name, "the checksums of a volume have changed on most of its servers");
+            // Helpers may have found shards corrupt before these checksums were known here.
+            self.doubt_checksums(&BTreeSet::from([name.id()]));
             self.tell_volumes([name.id()]);
         }
     }
@@ -410,6 +416,9 @@ fn dispute(
     verdict: &Verdict,
     expected: Expected,
 ) -> Option<String> {
+    if let Some(why) = newer(name, file, copies) {
+        return Some(why);
+    }
     let checksums = copies.checksums(expected.encoding, expected.ratio, Some(expected.shard_bytes));
     if let Checksums::Disputed { agree, of } = checksums {
         return Some(format!(
@@ -429,6 +438,19 @@ fn dispute(
                 file.of(name)
             )
         })
+    })
+}
+
+/// Describes files that a newer version of SeaweedFS has written.
+fn newer(name: &VolumeName, file: SmallFile, copies: &Copies) -> Option<String> {
+    let servers: Vec<&str> = copies.newer().iter().map(|server| server.0.as_str()).collect();
+    (!servers.is_empty()).then(|| {
+        format!(
+            "{} on {} has a newer version than this program supports, so Mend neither uses nor replaces it: run a \
+             newer mend",
+            file.of(name),
+            servers.join(", ")
+        )
     })
 }
 
@@ -480,7 +502,56 @@ async fn mount_again(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use codes::BlockIndex;
+    use repair::NodeId;
+    use store_api::{BlockState, Term};
+
     use super::*;
+    use crate::blocks::{Encoding, Ratio, made};
+    use crate::storage::doubles::{Paper, listing, start};
+    use crate::storage::encoding_files::Known;
+
+    #[test]
+    fn shards_that_were_found_corrupt_before_checksums_were_known_count_against_these() {
+        let paper = Arc::new(Mutex::new(Paper::default()));
+        let catalog = start(&paper);
+        let known = Arc::clone(&catalog.system().known);
+        known.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
+        let ratio = Ratio::new(2, 1).expect("possible");
+        known.state().view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests: Vec::new() });
+        for shard in [0, 1] {
+            let (stripe, node) = (StripeId("c_5".to_owned()), NodeId(shard.into()));
+            let found = (stripe, BlockIndex(shard), node, BlockState::Corrupt);
+            known.note_states(Term(1), &[found]).expect("recorded");
+        }
+        let ecsum = made::ecsum(ratio, 1 << 20, &vec![vec![1; 100]; 3]);
+        let mut copies = Copies::default();
+        for server in ["a", "b"] {
+            copies.add(SmallFile::Ecsum, ServerId(server.to_owned()), Some(ecsum.clone()));
+        }
+        copies.note_asked(3);
+        let name = VolumeName::new("c", 5).expect("a name");
+        let expected = Expected { encoding: Encoding(1), ratio, shard_bytes: 100 };
+        known.state().note_checksums(&name, &copies, expected);
+        let stripe = known.state().view.stripe(5).expect("it is known");
+        let found: Vec<_> = stripe.blocks.iter().map(|block| (block.state, block.digest)).collect();
+        assert_eq!(found, [(BlockState::Healthy, None); 3]);
+    }
+
+    #[test]
+    fn a_file_of_a_newer_version_is_reported() {
+        let ratio = Ratio::new(2, 1).expect("possible");
+        let mut bytes = made::ecsum(ratio, 1 << 20, &vec![vec![1; 100]; 3]);
+        bytes[5] = 2;
+        let mut copies = Copies::default();
+        copies.add(SmallFile::Ecsum, ServerId("a".to_owned()), Some(bytes));
+        let name = VolumeName::new("c", 5).expect("a name");
+        let expected = Expected { encoding: Encoding(1), ratio, shard_bytes: 100 };
+        let line = dispute(&name, SmallFile::Ecsum, &copies, &Verdict::default(), expected);
+        assert!(line.is_some_and(|line| line.contains("c_5.ecsum on a has a newer version")));
+    }
 
     /// With the current `.vif`, a server would mount the other shards as current ones at its next start.
     #[test]

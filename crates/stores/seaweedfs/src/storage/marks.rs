@@ -86,6 +86,18 @@ impl Marks {
         }
     }
 
+    /// Forgets the corrupt copies of an encoding, except those for which `stays` returns true.
+    pub fn forget_corrupt(
+        &mut self,
+        volume: u32,
+        encoding: Encoding,
+        stays: impl Fn(BlockIndex, NodeId) -> bool,
+    ) {
+        for (name, _) in self.encodings.iter().filter(|(_, of)| **of == (volume, encoding)) {
+            self.bad.forget_corrupt(name, &stays);
+        }
+    }
+
     /// Returns the copies forgotten since the last call, so that the caller can delete their records.
     pub fn take_gone(&mut self) -> Vec<CopyId> {
         let gone = self.bad.take_gone().into_iter();

@@ -19,6 +19,7 @@ mod judging;
 mod marks;
 mod needles;
 mod open;
+mod parity_verdicts;
 mod publishing;
 mod server_nodes;
 mod side_files;

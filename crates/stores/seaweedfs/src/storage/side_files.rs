@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::blocks::{Ecsum, Encoding, Ratio, VolumeInfo, predates};
+use crate::blocks::{Ecsum, EcsumError, Encoding, Ratio, VolumeInfo, predates};
 use repair::Digest;
 use serde_json::Value;
 
@@ -46,6 +46,8 @@ pub(super) struct Copies {
     /// Distinct contents, with the servers that have each.
     groups: Vec<(Content, Vec<ServerId>)>,
     damaged: Vec<(ServerId, String)>,
+    /// Servers with a file of a version that this program does not support. It may be right, so it is kept.
+    newer: Vec<ServerId>,
     missing: Vec<ServerId>,
     /// When servers' copies were modified, in nanoseconds since 1970; 0 if unknown.
     modified_ns: BTreeMap<ServerId, i64>,
@@ -91,6 +93,13 @@ impl Checksums<'_> {
     }
 }
 
+/// Why a copy cannot be compared.
+enum Unreadable {
+    Damaged(String),
+    /// A newer version of SeaweedFS has written it.
+    Newer,
+}
+
 #[derive(Debug)]
 enum Content {
     Vif(VolumeInfo, Value),
@@ -111,15 +120,19 @@ impl fmt::Display for Problem {
 }
 
 impl Content {
-    fn decode(file: SmallFile, bytes: Vec<u8>) -> Result<Self, String> {
+    fn decode(file: SmallFile, bytes: Vec<u8>) -> Result<Self, Unreadable> {
         match file {
             SmallFile::Vif => {
-                let info = VolumeInfo::decode(&bytes).map_err(|error| error.to_string())?;
-                let value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+                let info = VolumeInfo::decode(&bytes).map_err(damaged)?;
+                let value = serde_json::from_slice(&bytes).map_err(damaged)?;
                 Ok(Self::Vif(info, value))
             }
             SmallFile::Ecsum => {
-                Ecsum::decode(&bytes).map(|it| Self::Ecsum(Box::new(it))).map_err(|error| error.to_string())
+                let unreadable = |error: EcsumError| match error.is_of_newer_version() {
+                    true => Unreadable::Newer,
+                    false => damaged(error),
+                };
+                Ecsum::decode(&bytes).map(|it| Self::Ecsum(Box::new(it))).map_err(unreadable)
             }
             SmallFile::Ecx | SmallFile::Ecj => Ok(Self::Ecx(bytes)),
         }
@@ -133,6 +146,10 @@ impl Content {
             _ => false,
         }
     }
+}
+
+fn damaged(why: impl fmt::Display) -> Unreadable {
+    Unreadable::Damaged(why.to_string())
 }
 
 /// Whether two checksum files agree. Checksums of blocks of another size count as different, since the
@@ -190,7 +207,8 @@ impl Copies {
     pub fn add(&mut self, file: SmallFile, server: ServerId, bytes: Option<Vec<u8>>) {
         let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return self.missing.push(server) };
         match Content::decode(file, bytes) {
-            Err(why) => self.damaged.push((server, why)),
+            Err(Unreadable::Damaged(why)) => self.damaged.push((server, why)),
+            Err(Unreadable::Newer) => self.newer.push(server),
             Ok(content) => self.join(0, content, server),
         }
     }
@@ -208,6 +226,18 @@ impl Copies {
 
     fn is_outdated(&self, server: &ServerId, encoding: Encoding) -> bool {
         self.modified_ns.get(server).is_some_and(|&modified_ns| predates(modified_ns, encoding))
+    }
+
+    /// Returns when the oldest and the newest file with these checksums were modified, in nanoseconds since
+    /// 1970; `None` if one of the times is unknown.
+    pub fn modified_ns(&self, sums: &Ecsum) -> Option<(i64, i64)> {
+        let has_them = |content: &Content| matches!(content, Content::Ecsum(it) if sums_agree(it, sums));
+        let groups = self.groups.iter().filter(|(content, _)| has_them(content));
+        let servers = groups.flat_map(|(_, servers)| servers);
+        let times: Vec<i64> =
+            servers.map(|server| self.modified_ns.get(server).copied().unwrap_or_default()).collect();
+        let (oldest, newest) = (times.iter().min()?, times.iter().max()?);
+        (*oldest > 0).then_some((*oldest, *newest))
     }
 
     /// Compares the next window of each server's index; [`add`](Self::add) has compared the first. A server
@@ -233,7 +263,13 @@ impl Copies {
 
     /// Records how many servers were to be asked. If no copy of a server was added, the server has not answered.
     pub fn note_asked(&mut self, servers: usize) {
-        self.silent = servers.saturating_sub(self.readable() + self.damaged.len() + self.missing.len());
+        let answered = self.readable() + self.damaged.len() + self.newer.len() + self.missing.len();
+        self.silent = servers.saturating_sub(answered);
+    }
+
+    /// Returns the servers whose file has a newer version than this program supports.
+    pub fn newer(&self) -> &[ServerId] {
+        &self.newer
     }
 
     /// Whether the readable copies differ between servers.
@@ -281,26 +317,6 @@ impl Copies {
     /// Returns the checksums of this encoding that more than half of all servers have, of shards of this length
     /// and ratio. Servers with checksums that an earlier encoding has left do not count.
     pub fn checksums(&self, encoding: Encoding, ratio: Ratio, shard_bytes: Option<u64>) -> Checksums<'_> {
-        self.count_checksums(encoding, ratio, shard_bytes, self.silent)
-    }
-
-    /// Like [`checksums`](Self::checksums), but counts only the servers that have answered.
-    pub fn checksums_so_far(
-        &self,
-        encoding: Encoding,
-        ratio: Ratio,
-        shard_bytes: Option<u64>,
-    ) -> Checksums<'_> {
-        self.count_checksums(encoding, ratio, shard_bytes, 0)
-    }
-
-    fn count_checksums(
-        &self,
-        encoding: Encoding,
-        ratio: Ratio,
-        shard_bytes: Option<u64>,
-        silent: usize,
-    ) -> Checksums<'_> {
         let candidates = self.groups.iter().filter_map(|(content, servers)| match content {
             Content::Ecsum(sums) if sums_fit(sums, ratio, shard_bytes) => {
                 let votes = servers.iter().filter(|server| !self.is_outdated(server, encoding)).count();
@@ -309,10 +325,10 @@ impl Copies {
             _ => None,
         });
         let voters = self.readable() - self.outdated(encoding).len();
-        let all = voters + self.damaged.len() + self.missing.len() + silent;
+        let all = voters + self.damaged.len() + self.newer.len() + self.missing.len() + self.silent;
         match candidates.max_by_key(|&(_, servers)| servers) {
             Some((sums, agree)) if 2 * agree > all => Checksums::Agreed(sums),
-            _ if silent > 0 => Checksums::Undecided,
+            _ if self.silent > 0 => Checksums::Undecided,
             Some((_, agree)) => Checksums::Disputed { agree, of: all },
             None => Checksums::Absent,
         }
@@ -324,14 +340,15 @@ impl Copies {
     }
 
     /// Decides by majority which copies are good. Servers that have not answered count as if their copies
-    /// differed: the servers that can be reached may all be outdated. A server without `.ecsum` is blamed
-    /// only if most servers have that file. A good `.vif` or `.ecsum` must also fit the encoding.
+    /// differed: the servers that can be reached may all be outdated. Files of a newer version count as different
+    /// too, and are not blamed. A server without `.ecsum` is blamed only if most servers have that file. A good
+    /// `.vif` or `.ecsum` must also fit the encoding.
     pub fn verdict(&self, file: SmallFile, expected: Expected) -> Verdict {
         let outdated = match file {
             SmallFile::Ecsum => self.outdated(expected.encoding),
             SmallFile::Ecx | SmallFile::Ecj | SmallFile::Vif => Vec::new(),
         };
-        let all = self.readable() - outdated.len() + self.silent;
+        let all = self.readable() - outdated.len() + self.newer.len() + self.silent;
         let votes = |servers: &[ServerId]| servers.iter().filter(|it| !outdated.contains(it)).count();
         let fits = |content: &Content| match content {
             Content::Vif(info, _) => info.encoding == expected.encoding,

@@ -17,6 +17,7 @@ use super::homes::Homes;
 use super::inspection::Inspection;
 use super::judging::unjudged;
 use super::open::Attachment;
+use super::parity_verdicts::{self, wrong_by_parity};
 use super::small_files::SmallFiles;
 use super::unwritten::Unwritten;
 use super::view::{ClusterView, shard_of};
@@ -194,15 +195,41 @@ impl State {
     }
 
     /// Stops using the checksums of those volumes whose checksums contradict too many of their shards.
-    fn doubt_checksums(&mut self, volumes: &BTreeSet<u32>) {
+    pub fn doubt_checksums(&mut self, volumes: &BTreeSet<u32>) {
         let has_any = |id: u32| self.view.uses_checksums(id) || self.inspection.disputes_checksums(id);
-        let is_doubtful = |id: &u32| has_any(*id) && self.view.contradicts_itself(*id);
-        let doubtful: Vec<u32> = volumes.iter().copied().filter(is_doubtful).collect();
+        let contradicted = |wrong: &parity_verdicts::Copies| {
+            let is_doubtful = |id: &u32| has_any(*id) && self.view.contradicts_itself(*id, wrong);
+            volumes.iter().copied().filter(is_doubtful).collect::<Vec<u32>>()
+        };
+        if contradicted(&parity_verdicts::Copies::new()).is_empty() {
+            return;
+        }
+        let Some(wrong) = self.wrong_by_parity() else { return };
+        let doubtful = contradicted(&wrong);
         for id in doubtful {
             tracing::error!(volume = id, "the checksums of a volume contradict too many of its shards");
-            self.view.doubt_checksums(id);
+            self.view.doubt_checksums(id, &wrong);
         }
         self.forget_marks();
+    }
+
+    /// Returns the copies that parity has shown to be wrong; `None` if the records cannot be read.
+    fn wrong_by_parity(&self) -> Option<parity_verdicts::Copies> {
+        let wrong = wrong_by_parity(&self.ledger);
+        if let Err(error) = &wrong {
+            tracing::error!(%error, "cannot read the records of shards that contradict parity");
+        }
+        wrong.ok()
+    }
+
+    /// Returns those states that say something about their copies; see [`ClusterView::is_credible`].
+    fn credible(&self, states: &[CopyState]) -> Vec<CopyState> {
+        let none = parity_verdicts::Copies::new();
+        if states.iter().all(|state| self.view.is_credible(state, &none)) {
+            return states.to_vec();
+        }
+        let wrong = self.wrong_by_parity().unwrap_or_default();
+        states.iter().filter(|state| self.view.is_credible(state, &wrong)).cloned().collect()
     }
 
     /// Records the states that were found for copies, each with the encoding to which the copy belongs.
@@ -314,8 +341,7 @@ impl Knowledge {
     /// [`StoreError`] if the states cannot be recorded; nothing has changed then.
     pub fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let mut shared = self.state();
-        let credible = states.iter().filter(|state| shared.view.is_credible(state));
-        let credible: Vec<CopyState> = credible.cloned().collect();
+        let credible = shared.credible(states);
         shared.record_states(term, &credible)?;
         for (stripe, index, node, state) in &credible {
             shared.view.set_state(stripe, *index, *node, *state);

@@ -12,6 +12,7 @@ use store_api::{BlockRecord, BlockState, OtherData, Replica, StoreChange, Stripe
 
 use super::encoding_files::{EncodingFiles, Known};
 use super::marks::{self, Marks};
+use super::parity_verdicts;
 use super::server_nodes::ServerNodes;
 use crate::blocks::{Encoding, Ratio, ShardName, VolumeName};
 use crate::listing::{Listing, ServerId};
@@ -137,17 +138,43 @@ impl ClusterView {
         self.files.set_digests(volume, encoding, digests)
     }
 
-    /// Whether the checksums of a volume are implausible: they contradict so many shards that the volume would
-    /// be unreadable, although enough shards are there for parity to tell.
+    /// Whether the checksums of a volume are implausible: they contradict more shards than the volume has
+    /// parity shards, and enough shards are there for parity to tell. Copies that parity has shown to be
+    /// wrong do not count.
     ///
     /// Any two encodings differ in more shards than there are parity shards, so checksums of another encoding
-    /// are found sooner or later.
-    pub fn contradicts_itself(&self, id: u32) -> bool {
+    /// are found sooner or later. Lost shards and shards of the wrong length say nothing about the checksums.
+    pub fn contradicts_itself(&self, id: u32, wrong: &parity_verdicts::Copies) -> bool {
         let Some((encoding, stripe)) = self.encoded_stripe(id) else { return false };
-        let count = |state: BlockState| stripe.blocks.iter().filter(|block| block.state == state).count();
-        let (needed, healthy) = (stripe.code.data_blocks(), count(BlockState::Healthy));
-        let is_told_by_parity = healthy + count(BlockState::Corrupt) > needed;
-        healthy < needed && is_told_by_parity && !self.files.is_doubted(id, encoding)
+        let needed = stripe.code.data_blocks();
+        let bad = (0..).zip(&stripe.blocks).filter(|(_, block)| block.state == BlockState::Corrupt);
+        let contradicted =
+            bad.filter(|&(shard, _)| self.is_contradicted((id, encoding), &stripe.id, shard, wrong)).count();
+        let healthy = stripe.blocks.iter().filter(|block| block.state == BlockState::Healthy).count();
+        let is_told_by_parity = healthy + contradicted > needed;
+        contradicted + needed > stripe.blocks.len()
+            && is_told_by_parity
+            && !self.files.is_doubted(id, encoding)
+    }
+
+    /// Whether a copy of a shard was found corrupt that has the right length, and that parity has not shown
+    /// to be wrong.
+    fn is_contradicted(
+        &self,
+        (id, encoding): (u32, Encoding),
+        stripe: &StripeId,
+        shard: u8,
+        wrong: &parity_verdicts::Copies,
+    ) -> bool {
+        let Some(known) = self.files.get(id, encoding) else { return false };
+        let index = BlockIndex(shard.into());
+        let is_corrupt = |node: NodeId| {
+            let found = self.marks.state(stripe, encoding, index, node);
+            found == BlockState::Corrupt && !wrong.contains(&(id, index, node))
+        };
+        let homes = self.volumes.homes(id, shard);
+        let mut whole = homes.iter().filter(|home| !has_other_length(home, known));
+        whole.any(|home| self.nodes.node(&home.server).is_some_and(is_corrupt))
     }
 
     /// Whether checksums of a volume's shards are in use.
@@ -156,24 +183,36 @@ impl ClusterView {
         known.is_some_and(|known| !known.digests.is_empty())
     }
 
-    /// Stops using the checksums of a volume, and forgets the copies that were found bad by them.
-    pub fn doubt_checksums(&mut self, id: u32) {
+    /// Stops using the checksums of a volume, and forgets the copies that may have been found corrupt by
+    /// them. Copies that are missing, or that parity has shown to be wrong, stay bad.
+    pub fn doubt_checksums(&mut self, id: u32, wrong: &parity_verdicts::Copies) {
         let Some((encoding, ..)) = self.volumes.known(id) else { return };
         self.files.doubt(id, encoding);
-        self.marks.forget(|volume, of| (volume, of) == (id, encoding));
+        self.marks.forget_corrupt(id, encoding, |index, node| wrong.contains(&(id, index, node)));
     }
 
     /// See [`EncodingFiles::end_doubt`].
-    pub fn end_doubt(&mut self, volume: u32, encoding: Encoding, agreed: &[Digest]) {
-        self.files.end_doubt(volume, encoding, agreed);
+    pub fn end_doubt(
+        &mut self,
+        volume: u32,
+        encoding: Encoding,
+        agreed: &[Digest],
+        modified_ns: Option<(i64, i64)>,
+    ) {
+        self.files.end_doubt(volume, encoding, agreed, modified_ns);
     }
 
     /// Whether this state of a copy says something about the copy. While the checksums of a volume are doubted, a
-    /// shard that contradicts them may be right.
-    pub fn is_credible(&self, (stripe, _, _, state): &CopyState) -> bool {
-        let encoding = self.encoding_of(stripe).zip(self.volume_of(stripe));
-        let is_doubted = encoding.is_some_and(|(encoding, id)| self.files.is_doubted(id, encoding));
-        *state != BlockState::Corrupt || !is_doubted
+    /// shard that contradicts them may be right, unless parity has shown it to be wrong.
+    pub fn is_credible(
+        &self,
+        (stripe, index, node, state): &CopyState,
+        wrong: &parity_verdicts::Copies,
+    ) -> bool {
+        let Some((encoding, id)) = self.encoding_of(stripe).zip(self.volume_of(stripe)) else { return true };
+        *state != BlockState::Corrupt
+            || !self.files.is_doubted(id, encoding)
+            || wrong.contains(&(id, *index, *node))
     }
 
     /// Returns one line for each volume whose checksums are doubted.
@@ -181,9 +220,10 @@ impl ClusterView {
         let names = self.files.doubted().filter_map(|id| self.named(id)).map(|(name, _)| name);
         let line = |name: VolumeName| {
             format!(
-                "{name}.ecsum contradicts more shards of volume {name} than the others can rebuild, so an \
+                "{name}.ecsum contradicts more shards of volume {name} than it has parity shards, so an \
                  earlier encoding has probably left it, and Mend does not use it; check the volume with `mend \
-                 scrub --parity`: if that finds nothing, remove {name}.ecsum from the folders of all servers"
+                 scrub --parity`: if that finds nothing, remove {name}.ecsum from the folders of all servers; if \
+                 its checksums are right after all, write it to all of them again"
             )
         };
         names.map(line).collect()
@@ -314,9 +354,8 @@ impl ClusterView {
         let holder = |home: &Home| {
             let node = self.nodes.node(&home.server)?;
             let found = self.marks.state(&stripe, encoding, BlockIndex(shard.into()), node);
-            // A length of 0 is unknown: older masters list no lengths.
-            let is_short = home.bytes != 0 && home.bytes != known.shard_bytes;
-            let listed = if is_short { BlockState::Corrupt } else { BlockState::Healthy };
+            let listed =
+                if has_other_length(home, known) { BlockState::Corrupt } else { BlockState::Healthy };
             Some(Replica { node, state: if found == BlockState::Healthy { listed } else { found } })
         };
         let mut holders: Vec<Replica> = homes.into_iter().filter_map(holder).collect();
@@ -407,6 +446,12 @@ impl ClusterView {
         changes.extend(self.tell_service());
         changes
     }
+}
+
+/// Whether a shard is listed with another length than its encoding has. A length of 0 is unknown: older
+/// masters list no lengths.
+fn has_other_length(home: &Home, known: &Known) -> bool {
+    home.bytes != 0 && home.bytes != known.shard_bytes
 }
 
 /// Parses a block ID into volume and shard.

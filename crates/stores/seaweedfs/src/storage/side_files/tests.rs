@@ -1,5 +1,6 @@
 use super::*;
 use crate::blocks::made;
+use crate::storage::encoding_files::Known;
 
 fn ratio() -> Ratio {
     Ratio::new(2, 1).expect("possible")
@@ -250,13 +251,40 @@ fn checksums_from_before_the_encoding_have_no_vote() {
     assert_eq!(found.verdict(SmallFile::Ecsum, expected), Verdict::default());
 }
 
+/// A single server with an outdated file may be the only one that answers.
 #[test]
-fn checksums_count_while_some_servers_have_not_answered() {
+fn an_encoding_has_no_digests_until_most_servers_agree_on_them() {
     let new = ecsum(1, 100);
-    let mut found = copies(SmallFile::Ecsum, &[Some(&*new), Some(&*new)]);
-    found.note_asked(4);
-    let so_far = found.checksums_so_far(Encoding(7), ratio(), Some(100)).digests();
-    assert_eq!(so_far, Some(Ecsum::decode(&new).expect("just made").digests()));
+    let info = VolumeInfo { ratio: ratio(), encoding: Encoding(7), shard_bytes: Some(100) };
+    let all = Ecsum::decode(&new).expect("just made").digests();
+    for (servers, digests) in [(3, all), (4, Vec::new())] {
+        let mut found = copies(SmallFile::Ecsum, &[Some(&*new), Some(&*new)]);
+        found.note_asked(servers);
+        let known = Known::of(&info, &found, Some(100)).expect("the length is known");
+        assert_eq!((known.shard_bytes, known.digests), (100, digests), "{servers} servers");
+    }
+}
+
+/// A server that was upgraded first may write files that older programs cannot read.
+#[test]
+fn checksums_of_a_newer_version_are_kept_and_count_as_different() {
+    let (known, mut newer) = (ecsum(1, 100), ecsum(1, 100));
+    newer[5] = 2;
+    let (known, newer) = (Some(&*known), Some(&*newer));
+    let found = copies(SmallFile::Ecsum, &[known, known, newer]);
+    let verdict = found.verdict(SmallFile::Ecsum, expected());
+    assert_eq!((names(&verdict.good), verdict.bad.len()), (vec!["0", "1"], 0));
+    assert_eq!(names(found.newer()), ["2"]);
+
+    let mut found = copies(SmallFile::Ecsum, &[known, newer]);
+    found.note_asked(2);
+    assert_eq!(found.verdict(SmallFile::Ecsum, expected()), Verdict::default());
+    assert_eq!(found.checksums(Encoding(7), ratio(), Some(100)), Checksums::Disputed { agree: 1, of: 2 });
+    let mut older = ecsum(1, 100);
+    older[5] = 0;
+    let verdict =
+        copies(SmallFile::Ecsum, &[known, known, Some(&*older)]).verdict(SmallFile::Ecsum, expected());
+    assert!(matches!(problem(&verdict, "2"), Some(Problem::Damaged(_))), "there is no such version");
 }
 
 #[test]

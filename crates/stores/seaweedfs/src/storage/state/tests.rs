@@ -1,5 +1,5 @@
 use repair::Digest;
-use store_api::Catalog as _;
+use store_api::{Catalog as _, RecordWrite};
 
 use super::*;
 use crate::blocks::{Encoding, Ratio};
@@ -72,4 +72,9 @@ fn shards_that_doubtful_checksums_contradict_are_not_recorded_as_corrupt() {
         find_corrupt(shard);
         assert_eq!((states(), recorded()), (vec![unchecked; 3], 0));
     }
+    // Parity decides while the checksums are doubted.
+    let verdict = RecordWrite::Put("condemned/2/c_5.ec02".to_owned(), serde_json::Value::Null);
+    known.state().ledger.write(Term(1), verdict).expect("recorded");
+    find_corrupt(2);
+    assert_eq!((states()[2], recorded()), ((BlockState::Corrupt, false), 1));
 }

@@ -31,13 +31,18 @@ fn listing(servers: &str, shards: &str) -> Listing {
 
 /// Returns a view in which servers `a`, `b` and `c` are nodes 0, 1 and 2.
 fn view(servers: &str, shards: &str) -> ClusterView {
+    view_of(RATIO, servers, shards)
+}
+
+/// Like [`view`], with these numbers of data and parity shards.
+fn view_of((data, parity): (u32, u32), servers: &str, shards: &str) -> ClusterView {
     let mut view = ClusterView::default();
     for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
         view.number(ServerId(name.to_owned()), NodeId(node));
     }
     view.list(listing(servers, shards));
-    let ratio = Ratio::new(RATIO.0, RATIO.1).expect("possible");
-    let digests = (0..3).map(|shard| Digest::of_u32("ecsum", shard)).collect();
+    let ratio = Ratio::new(data, parity).expect("possible");
+    let digests = (0..data + parity).map(|shard| Digest::of_u32("ecsum", shard)).collect();
     view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests });
     view
 }
@@ -250,24 +255,76 @@ fn checksums_are_doubted_if_they_contradict_too_many_shards() {
     };
     let mut few = view("a b", "a.0 b.1");
     spoil(&mut few, 0);
-    assert!(!few.contradicts_itself(5), "parity cannot tell: only as many shards as needed are there");
+    let none = parity_verdicts::Copies::new();
+    assert!(!few.contradicts_itself(5, &none), "parity cannot tell: only as many shards as needed are there");
 
     let mut view = view("a b c", "a.0 b.1 c.2");
     spoil(&mut view, 0);
-    assert!(!view.contradicts_itself(5) && view.uses_checksums(5), "the others can rebuild it");
+    assert!(!view.contradicts_itself(5, &none) && view.uses_checksums(5), "the others can rebuild it");
     spoil(&mut view, 1);
-    assert!(view.contradicts_itself(5));
-    view.doubt_checksums(5);
+    assert!(view.contradicts_itself(5, &none));
+    view.doubt_checksums(5, &none);
     assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy");
-    assert!(!view.uses_checksums(5) && !view.contradicts_itself(5));
-    assert!(!view.is_credible(&corrupt(2)), "its server's .ecsum may be wrong");
-    assert!(view.is_credible(&(stripe.clone(), BlockIndex(2), NodeId(2), BlockState::Missing)));
+    assert!(!view.uses_checksums(5) && !view.contradicts_itself(5, &none));
+    assert!(!view.is_credible(&corrupt(2), &none), "its server's .ecsum may be wrong");
+    let by_parity = [(5, BlockIndex(2), NodeId(2))].into();
+    assert!(view.is_credible(&corrupt(2), &by_parity));
+    assert!(view.is_credible(&(stripe.clone(), BlockIndex(2), NodeId(2), BlockState::Missing), &none));
     assert!(view.doubts()[0].contains("c_5.ecsum"), "{:?}", view.doubts());
 
     let digests = |first: u32| (first..first + 3).map(|sum| Digest::of_u32("ecsum", sum)).collect::<Vec<_>>();
     for (agreed, is_over) in [(digests(0), false), (digests(7), true)] {
-        view.end_doubt(5, Encoding(1), &agreed);
+        view.end_doubt(5, Encoding(1), &agreed, None);
         assert_eq!(view.set_digests(5, Encoding(1), agreed), is_over);
-        assert_eq!((view.uses_checksums(5), view.is_credible(&corrupt(2))), (is_over, is_over));
+        assert_eq!((view.uses_checksums(5), view.is_credible(&corrupt(2), &none)), (is_over, is_over));
+    }
+}
+
+/// Records these shards, each on the node of its number or on the last one, in this state.
+fn find(view: &mut ClusterView, shards: &[u16], state: BlockState) {
+    for &shard in shards {
+        view.set_state(&StripeId("c_5".into()), BlockIndex(shard), NodeId(shard.min(2).into()), state);
+    }
+}
+
+#[test]
+fn lost_and_short_shards_are_no_evidence_against_checksums() {
+    let none = parity_verdicts::Copies::new();
+    let mut lost = view_of((2, 2), "a b c", "a.0 b.1 c.2");
+    find(&mut lost, &[0, 1], BlockState::Corrupt);
+    assert_eq!(told(&lost).matches("Corrupt").count(), 2);
+    assert!(!lost.contradicts_itself(5, &none), "the volume is unreadable because a shard is lost");
+
+    let mut short = view("a b c", "a.0/99 b.1 c.2");
+    find(&mut short, &[0, 1], BlockState::Corrupt);
+    assert_eq!(told(&short), "0:Corrupt 1:Corrupt 2:Healthy");
+    assert!(!short.contradicts_itself(5, &none), "one shard is only too short");
+
+    let mut all = view_of((2, 2), "a b c", "a.0 b.1 c.2 c.3");
+    find(&mut all, &[0, 1, 3], BlockState::Corrupt);
+    assert!(all.contradicts_itself(5, &none));
+    let by_parity = [(5, BlockIndex(3), NodeId(2))].into();
+    assert!(!all.contradicts_itself(5, &by_parity), "one shard matches its checksums");
+}
+
+#[test]
+fn a_doubt_of_checksums_forgets_neither_losses_nor_parity_checks() {
+    let mut view = view_of((2, 2), "a b c", "a.0 b.1 c.2 c.3");
+    find(&mut view, &[0], BlockState::Missing);
+    find(&mut view, &[1, 2, 3], BlockState::Corrupt);
+    view.doubt_checksums(5, &[(5, BlockIndex(3), NodeId(2))].into());
+    assert_eq!(told(&view), "0:Missing 1:Healthy 2:Healthy 2:Corrupt");
+    let forgotten: Vec<BlockIndex> = view.take_gone().into_iter().map(|(_, index, _)| index).collect();
+    assert!(forgotten.iter().all(|index| [BlockIndex(1), BlockIndex(2)].contains(index)), "{forgotten:?}");
+}
+
+#[test]
+fn checksums_that_all_servers_have_written_again_are_used() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    let digests: Vec<Digest> = (0..3).map(|shard| Digest::of_u32("ecsum", shard)).collect();
+    view.doubt_checksums(5, &parity_verdicts::Copies::new());
+    for (modified_ns, is_over) in [((3, 7), false), ((3, 9), false), ((7, 9), false), ((8, 9), true)] {
+        view.end_doubt(5, Encoding(1), &digests, Some(modified_ns));
+        assert_eq!(view.set_digests(5, Encoding(1), digests.clone()), is_over, "{modified_ns:?}");
     }
 }
