@@ -1,5 +1,5 @@
-//! The block groups as the NameNode lists them, and the last holders of their blocks. Pure: this module sends
-//! no queries and stores nothing.
+//! The block groups as the NameNode lists them, and the last holders of their blocks. The stripes of raided files
+//! are kept like groups. Pure: this module sends no queries and stores nothing.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,12 @@ use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use store_api::BlockState;
 
+use super::coded::{Coded, is_raid, number_of};
+use super::members::Members;
 use super::names::{FolderId, Names, Place};
 use super::pages::{Pages, Record as _};
 use super::plain::Plain;
-use crate::blocks::{BlockGroup, GroupBlock};
+use crate::blocks::GroupBlock;
 use crate::listing::{FileRef, Phase};
 
 /// A block that was never listed is treated as missing this long after its file was first seen closed.
@@ -36,7 +38,7 @@ pub(super) struct Listed {
     pub place: Option<Place>,
     pub phase: Phase,
     pub start: u64,
-    pub group: BlockGroup,
+    pub group: Coded,
     /// The healthy replicas: index in the group and holder.
     pub homes: Vec<(u8, NodeId)>,
 }
@@ -87,6 +89,8 @@ pub(super) struct Groups {
     /// The other groups: with damage, or not reported yet.
     held: BTreeMap<i64, Held>,
     names: Names,
+    /// The blocks of raided files.
+    members: Members,
     /// The number of listed blocks of each DataNode.
     block_counts: BTreeMap<NodeId, usize>,
     /// Groups of files that exist only in snapshots, with their files.
@@ -196,7 +200,7 @@ impl Groups {
         let mut changed = BTreeSet::new();
         let is_first = !self.is_listed && all_reported;
         for listed in listed {
-            let number = listed.group.number;
+            let number = listed.group.number();
             if self.take_group(now, asked, listed, is_first) {
                 changed.insert(number);
             }
@@ -209,7 +213,7 @@ impl Groups {
     }
 
     fn take_group(&mut self, now: Duration, asked: Duration, mut listed: Listed, is_first: bool) -> bool {
-        let number = listed.group.number;
+        let number = listed.group.number();
         // One millisecond more, since the time of the query was rounded down.
         if self.removed.get(&number).is_some_and(|removed| asked + Duration::from_millis(1) <= *removed) {
             return false;
@@ -227,6 +231,7 @@ impl Groups {
         listed.homes.sort_unstable();
         let place_before = before.as_ref().and_then(|before| before.listed.place);
         let homes_before = before.as_ref().map(|before| before.listed.homes.clone()).unwrap_or_default();
+        let group_before = before.as_ref().map(|before| before.listed.group.clone());
         let (held, is_changed) = match before {
             Some(mut held) => {
                 let is_changed = held.take(now, asked, listed);
@@ -235,6 +240,7 @@ impl Groups {
             None => (Held::new(listed, asked, is_first), true),
         };
         self.note_place(number, place_before, held.listed.place);
+        self.members.replace(group_before.as_ref(), Some(&held.listed.group));
         self.count(&homes_before, &held.listed.homes);
         match held.listed.file.held_at {
             Some(_) => self.in_snapshots.insert(number, held.listed.file.inode),
@@ -332,6 +338,7 @@ impl Groups {
         }
         self.in_snapshots.remove(&number);
         self.note_place(number, held.listed.place, None);
+        self.members.replace(Some(&held.listed.group), None);
         self.count(&held.listed.homes, &[]);
         self.gone.push((number, held.told));
     }
@@ -415,8 +422,14 @@ impl Groups {
 
     /// Returns the last listing of a stripe's group.
     pub fn listed(&self, stripe: &StripeId) -> Option<Listed> {
-        let listed = self.get(group_number(stripe)?)?.into_owned().listed;
+        let listed = self.get(number_of(stripe)?)?.into_owned().listed;
         (listed.group.stripe_id() == *stripe).then_some(listed)
+    }
+
+    /// Returns the number of the stripe to which the NameNode's lists refer by this number: that of a group, or of a
+    /// block of a raided file.
+    pub fn stripe_of(&self, number: i64) -> Option<i64> {
+        if is_raid(number) { self.members.stripe_of(number) } else { Some(number) }
     }
 
     /// Returns the number of listed blocks of each DataNode.
@@ -438,9 +451,4 @@ pub(super) fn fingerprint(blocks: impl Iterator<Item = (u64, Option<NodeId>, Blo
         (bytes, node.map(|node| node.0), state as u8).hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// Parses the group's number from the stripe's name.
-pub(super) fn group_number(stripe: &StripeId) -> Option<i64> {
-    stripe.0.strip_prefix("group_")?.split_once('_')?.0.parse().ok()
 }

@@ -29,7 +29,7 @@ fn group(bytes: u64) -> BlockGroup {
 fn listed(without: &[u8]) -> Listed {
     let homes = (0..5).filter(|index| !without.contains(index));
     let homes = homes.map(|index| (index, NodeId(u32::from(index) + 1))).collect();
-    Listed { file: file(), place: None, phase: Phase::Old, start: 0, group: group(9000), homes }
+    Listed { file: file(), place: None, phase: Phase::Old, start: 0, group: group(9000).into(), homes }
 }
 
 fn file() -> FileRef {
@@ -151,11 +151,12 @@ fn a_group_is_removed_after_two_listings_without_it() {
 #[test]
 fn another_generation_is_another_stripe() {
     let mut test = ViewTest::new();
-    let again = Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) };
+    let again = Listed { group: BlockGroup { stamp: 8, ..group(9000) }.into(), ..listed(&[2]) };
     let changes = test.list(vec![again]);
     assert_eq!(changes, [StoreChange::StripeGone(StripeId("group_-160_7".into()))]);
     test.now += SETTLING;
-    let changes = test.list(vec![Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) }]);
+    let changes =
+        test.list(vec![Listed { group: BlockGroup { stamp: 8, ..group(9000) }.into(), ..listed(&[2]) }]);
     assert!(matches!(&changes[0], StoreChange::Stripe(stripe, false) if stripe.id.0 == "group_-160_8"));
     assert_eq!(test.block(), (None, BlockState::Missing), "nobody is known to have had it");
 }
@@ -248,7 +249,7 @@ fn a_file_in_a_folder_and_a_snapshot_is_queried_in_the_folder() {
 
 /// Returns another group, in a file of this phase, whose block 2 was never listed.
 fn written(phase: Phase) -> Listed {
-    Listed { phase, group: BlockGroup { number: -320, ..group(9000) }, ..listed(&[2]) }
+    Listed { phase, group: BlockGroup { number: -320, ..group(9000) }.into(), ..listed(&[2]) }
 }
 
 #[test]
