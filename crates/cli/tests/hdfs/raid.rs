@@ -96,12 +96,13 @@ fn repair(world: &mut World, options: &[&str]) {
     // The edit log tells that the file is encoded.
     let parity = encode(world);
     await_stripes(&mend, groups + STRIPES, 0);
-    assert_listed(world, &mend, &[RAIDED, PARITY].map(|path| single_replicas(world, path)));
+    let files = [RAIDED, PARITY].map(|path| single_replicas(world, path));
+    assert_listed(world, &mend, &files);
     let found = mend.ask(&["scrub", "--parity"]).expect("it reports");
     assert_eq!(found["parity"]["checked"], groups + STRIPES, "{found}");
     assert_eq!(found["findings"].as_array().map(Vec::len), Some(0), "{found}");
 
-    let [data, code] = [RAIDED, PARITY].map(|path| single_replicas(world, path));
+    let [data, code] = &files;
     let lost = [&data[0], &data[7], &code[2], &data[11], &code[5]];
     let before = lose(world, &lost);
     await_stripes(&mend, groups + STRIPES, lost.len());
