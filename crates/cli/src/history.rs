@@ -92,6 +92,10 @@ fn event_text(event: &HistoryEvent) -> String {
             )
         }
         HistoryEvent::ContradictionSettled { stripe } => format!("parity of stripe {stripe} holds again"),
+        HistoryEvent::DigestReplaced { block, recorded, found } => format!(
+            "the recorded digest of block {block} was wrong ({recorded}) and was replaced by {found}: the rebuilt \
+             block agrees with all others of its stripe; the helper that stored the block before may have lied"
+        ),
         HistoryEvent::RepairBegun { repair, target, by_itself } => {
             format!("repair {repair} ({target}) queued{}", if *by_itself { " automatically" } else { "" })
         }

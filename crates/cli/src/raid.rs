@@ -1,5 +1,7 @@
 //! Implements `mend raid`: plans the encoding of replicated files in the layout of HDFS-RAID.
 
+mod steps;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,10 +11,13 @@ use clap::{Args, Subcommand};
 use cluster::Cluster;
 use hdfs_raid::{Listing, NodeIndex, Policies, Seat, State, StripePlan, Survey, Total, Unit};
 use serde_json::{Value, json};
+use stores::RaidNameNode;
 
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{count, size, table};
+
+pub use steps::{Direction, steps};
 
 /// The number of paths that are printed for each state without `-v`.
 const EXAMPLES: usize = 10;
@@ -23,6 +28,12 @@ pub enum RaidAction {
     /// Show which files policies would encode, which replicas stay or move, and the saving; changes nothing
     #[command(after_help = "Example: mend raid plan /warehouse --policy raid.toml")]
     Plan(RaidPlanArgs),
+    /// Show the calls that would encode files, one by one; changes nothing yet
+    #[command(after_help = "Example: mend raid encode /warehouse --policy raid.toml --dry-run")]
+    Encode(RaidStepsArgs),
+    /// Show the calls that would undo the encoding of files, one by one; changes nothing yet
+    #[command(after_help = "Example: mend raid undo /warehouse/a --policy raid.toml --dry-run")]
+    Undo(RaidStepsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -35,13 +46,26 @@ pub struct RaidPlanArgs {
     pub policy: PathBuf,
 }
 
+#[derive(Debug, Args)]
+pub struct RaidStepsArgs {
+    #[command(flatten)]
+    pub plan: RaidPlanArgs,
+    /// Only show the calls; this version cannot carry them out
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 /// Implements `mend raid plan`. `is_detailed` prints every path and stripe.
 pub async fn plan(cluster: &Cluster, args: &RaidPlanArgs, is_detailed: bool) -> Result<Answer, Failure> {
     let policies = policies(&args.policy)?;
-    let listing = stores::raid_listing(cluster, &args.path, &policies).await?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let survey = hdfs_raid::survey(&listing, &policies, now.as_millis() as u64);
+    let listing = RaidNameNode::of(cluster)?.listing(&args.path, &policies).await?;
+    let survey = hdfs_raid::survey(&listing, &policies, now_ms());
     Ok(Answer::new(text(&survey, &listing, is_detailed), &facts(&survey, &listing)))
+}
+
+/// Returns the time in milliseconds since 1970.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 fn policies(path: &Path) -> Result<Policies, Failure> {

@@ -1,5 +1,7 @@
 //! Implements `mend sim`: simulates clusters without contacting a coordinator.
 
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -62,6 +64,9 @@ pub struct SimRecoverArgs {
     pub stripes: u64,
     #[command(flatten)]
     pub hardware: HardwareArgs,
+    /// Bandwidth of the links of some nodes, by number from 1; node 0 is the one that fails. Can be repeated
+    #[arg(long, value_name = "NODE[-NODE]=RATE", conflicts_with = "cap")]
+    pub node_rate: Vec<NodeRate>,
     /// Scheme for rebuilding blocks [default: the scheme of a node recovery]
     #[arg(long)]
     pub scheme: Option<Scheme>,
@@ -95,6 +100,30 @@ pub struct MttdlArgs {
     /// How long a node is down before its blocks are rebuilt
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = crate::args::times::time)]
     pub repair_after: Duration,
+}
+
+/// The bandwidth of the links of some nodes.
+#[derive(Clone, Debug)]
+pub struct NodeRate {
+    nodes: RangeInclusive<u32>,
+    rate: Bandwidth,
+}
+
+impl FromStr for NodeRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` names no nodes with a rate: write such as 3=100mbit or 3-7=100mbit");
+        let (nodes, rate) = text.split_once('=').ok_or_else(wrong)?;
+        let (first, last) = nodes.split_once('-').unwrap_or((nodes, nodes));
+        let number = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong());
+        let nodes = number(first)?..=number(last)?;
+        let rate = rate.parse::<Bandwidth>().map_err(|error| error.to_string())?;
+        if nodes.is_empty() || *nodes.start() == 0 || rate.bytes_per_second() <= 0.0 {
+            return Err(wrong());
+        }
+        Ok(Self { nodes, rate })
+    }
 }
 
 /// A fraction strictly between 0 and 1, written as a percentage.
@@ -134,6 +163,21 @@ impl HardwareArgs {
         let link = self.cap.map_or(self.link(), |cap| cap.bytes_per_second().min(self.link()));
         let disk = self.disk.map_or(self.link() * FAST_DISK, Bandwidth::bytes_per_second);
         Rates { up: link, down: link, read: disk, write: disk }
+    }
+
+    /// Returns the bandwidth of the nodes whose links differ from the others.
+    fn uneven(&self, node_rates: &[NodeRate]) -> Result<BTreeMap<u32, Rates>, Failure> {
+        let mut uneven = BTreeMap::new();
+        for NodeRate { nodes, rate } in node_rates {
+            if *nodes.end() >= self.nodes {
+                let wrong =
+                    format!("there is no node {}: the nodes are 0 to {}", nodes.end(), self.nodes - 1);
+                return Err(Failure::new(wrong).help("name other nodes in --node-rate, or use more --nodes"));
+            }
+            let (up, down) = (rate.bytes_per_second(), rate.bytes_per_second());
+            uneven.extend(nodes.clone().map(|node| (node, Rates { up, down, ..self.rates() })));
+        }
+        Ok(uneven)
     }
 
     /// Checks that the cluster can rebuild blocks of this code, and returns the code's properties.
@@ -193,6 +237,7 @@ fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     let cluster = Cluster {
         block_bytes: args.hardware.block_size.bytes(),
         rates: args.hardware.rates(),
+        uneven: args.hardware.uneven(&args.node_rate)?,
         shape,
         spec: RepairSpec { helpers: args.policy, ..RepairSpec::default() },
         ..Cluster::losing(args.code.clone(), args.hardware.nodes, played)
@@ -389,6 +434,21 @@ mod tests {
         assert_eq!(facts["limited_by"], "disks");
         let local = asked("recover --code lrc-6-2-2 --nodes 12 --stripes 30").unwrap();
         assert!(local["of_bound"].is_null() && number(&local, "/seconds") > 0.0, "it reads less: {local}");
+    }
+
+    #[test]
+    fn slow_nodes_make_a_recovery_slower_but_do_not_decide_it() {
+        let words = "recover --code rs-9-6 --nodes 30 --stripes 400 --block-size 16MiB --rate 1gbit";
+        let even = asked(words).unwrap();
+        let slow = asked(&format!("{words} --node-rate 1-9=250mbit --node-rate 10=500mbit")).unwrap();
+        let bound = number(&slow, "/bound_seconds") / number(&even, "/bound_seconds");
+        assert!(bound > 1.2 && bound < 1.6, "9 of 29 nodes have a quarter of the bandwidth: {bound}");
+        assert!(number(&slow, "/of_bound") > 0.4, "they get a quarter of the work: {slow}");
+        let error = asked(&format!("{words} --node-rate 29-30=1gbit")).unwrap_err();
+        assert_eq!(error.message(), "there is no node 30: the nodes are 0 to 29");
+        for wrong in ["x=1gbit", "0=1gbit", "5-3=1gbit", "3", "3=fast", "3=0"] {
+            assert!(wrong.parse::<NodeRate>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

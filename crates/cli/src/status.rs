@@ -1,6 +1,5 @@
 //! Implements `mend status`.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use client::{
@@ -18,8 +17,6 @@ use crate::recoveries;
 const PARTS_LISTED: usize = 20;
 /// The maximum number of bad blocks to list.
 const LOST_LISTED: usize = 10;
-/// The maximum number of helpers to list from which clients read.
-const READ_LISTED: usize = 10;
 
 /// Implements `mend status`.
 pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failure> {
@@ -149,21 +146,23 @@ fn status_text(status: &Status) -> String {
     text + &lost_text(status)
 }
 
-/// Lists the helpers from which clients read, the busiest first. Nearly every helper has blocks in memory, so
-/// these alone are no reason to list it.
+/// Summarizes from which helpers clients read. Nearly every helper has blocks in memory, so these alone are no
+/// reason to mention it.
 fn in_use_text(helpers: &[HelperUse]) -> String {
-    let is_read = |helper: &&HelperUse| helper.user_bytes_per_s > 0 || helper.very_hot_blocks > 0;
-    let mut read: Vec<&HelperUse> = helpers.iter().filter(is_read).collect();
-    read.sort_by_key(|helper| Reverse(helper.user_bytes_per_s));
-    let mut text = String::new();
-    for HelperUse { node, hot_blocks, very_hot_blocks, user_bytes_per_s } in read.iter().take(READ_LISTED) {
-        let (hot, load) = (count(*hot_blocks, "block"), disk_rate(*user_bytes_per_s));
-        text += &format!("clients read {load} from {node}: {hot} in memory, {very_hot_blocks} read often\n");
+    let read = || helpers.iter().filter(|helper| helper.user_bytes_per_s > 0);
+    let Some(busiest) = read().max_by_key(|helper| helper.user_bytes_per_s) else { return String::new() };
+    let total = disk_rate(read().map(|helper| helper.user_bytes_per_s).sum());
+    match read().count() as u64 {
+        1 => format!("clients read {total} from {}\n", busiest.node),
+        helpers => {
+            let most = disk_rate(busiest.user_bytes_per_s);
+            format!(
+                "clients read {total} from {}, most from {} ({most})\n",
+                count(helpers, "helper"),
+                busiest.node
+            )
+        }
     }
-    if read.len() > READ_LISTED {
-        text += &format!("and from {} others; see --output json\n", read.len() - READ_LISTED);
-    }
-    text
 }
 
 fn steady_line(steady: &SteadyScrubView) -> String {
@@ -318,21 +317,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn helpers_from_which_clients_read_are_listed() {
-        let helper = |node: &str, user_bytes_per_s, very_hot_blocks| HelperUse {
+    fn the_load_by_clients_is_one_line() {
+        let helper = |node: &str, user_bytes_per_s| HelperUse {
             node: node.into(),
             hot_blocks: 1,
-            very_hot_blocks,
+            very_hot_blocks: 0,
             user_bytes_per_s,
         };
-        let text = in_use_text(&[helper("h1", 0, 0), helper("h2", 5_000_000, 0), helper("h3", 9_000_000, 2)]);
-        assert_eq!(
-            text,
-            "clients read 9 MB/s from h3: 1 block in memory, 2 read often\n\
-             clients read 5 MB/s from h2: 1 block in memory, 0 read often\n"
-        );
-        let many: Vec<HelperUse> = (0..12).map(|_| helper("h1", 1, 0)).collect();
-        assert!(in_use_text(&many).ends_with("and from 2 others; see --output json\n"));
+        let helpers = [helper("h1", 0), helper("h2", 5_000_000), helper("h3", 9_000_000)];
+        assert_eq!(in_use_text(&helpers[..1]), "");
+        assert_eq!(in_use_text(&helpers[..2]), "clients read 5 MB/s from h2\n");
+        assert_eq!(in_use_text(&helpers), "clients read 14 MB/s from 2 helpers, most from h3 (9 MB/s)\n");
     }
 
     #[test]

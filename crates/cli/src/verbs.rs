@@ -12,7 +12,7 @@ use crate::args::{AttachTo, CatalogAction, Cli, Format, HelperArgs, NodeAction, 
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
-use crate::raid::RaidAction;
+use crate::raid::{Direction, RaidAction};
 use crate::repairs::Detail;
 use crate::{
     blocks, catalogs, cluster_folder, compare, daemons, files, history, network, nodes, plans, raid,
@@ -51,6 +51,12 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
         Verb::Catalog(CatalogAction::Restore { file }) => catalogs::restore(&open(folder)?, &file),
         Verb::Catalog(CatalogAction::Rebuild { wait }) => catalogs::rebuild(open(folder)?, wait).await,
         Verb::Raid(RaidAction::Plan(args)) => raid::plan(&open(folder)?, &args, detail.stripes).await,
+        Verb::Raid(RaidAction::Encode(args)) => {
+            raid::steps(&open(folder)?, &args, Direction::Encode, detail.stripes).await
+        }
+        Verb::Raid(RaidAction::Undo(args)) => {
+            raid::steps(&open(folder)?, &args, Direction::Undo, detail.stripes).await
+        }
         Verb::Sim(action) => simulate::simulate(&action),
         Verb::Openapi => Ok(openapi()),
         Verb::Version => Ok(version()),

@@ -74,6 +74,8 @@ struct TestCluster {
     broken: bool,
     /// The nodes on which the storage refuses rebuilt blocks.
     distrusted: BTreeSet<NodeId>,
+    /// The number of requests that the storage refused because of these nodes.
+    refusals: usize,
     now: Duration,
     /// Milliseconds since 1970 at the last start of the coordinator.
     started_unix_ms: u64,
@@ -149,17 +151,23 @@ fn refuse(ask: Ask) -> Option<Event> {
     Some(Event::Failed { number, error: StoreError::Catalog(error) })
 }
 
-/// Returns the answer of a storage that refuses a rebuilt block on one of these nodes; `None` if it accepts
-/// the write.
+/// Returns the answer of a storage that refuses a rebuilt block, or the claim of a stripe, on one of these
+/// nodes; `None` if it accepts the write.
 fn distrust(ask: &Ask, distrusted: &BTreeSet<NodeId>) -> Option<Event> {
-    let Ask::Write { number, write: Write::Stripes(StripeWrite::Publish { stripe, blocks, .. }), .. } = ask
-    else {
-        return None;
+    let Ask::Write { number, write: Write::Stripes(write) } = ask else { return None };
+    let why = "it is distrusted".to_owned();
+    let error = match write {
+        StripeWrite::Publish { stripe, blocks, .. } => {
+            let &(index, node, _) = blocks.iter().find(|(_, node, _)| distrusted.contains(node))?;
+            let block = BlockId(format!("{stripe}.{}", index.0));
+            StoreError::NotServed { block, node, server: node.to_string(), why }
+        }
+        StripeWrite::Claim { stripe, nodes, .. } => {
+            let &node = nodes.iter().find(|&node| distrusted.contains(node))?;
+            StoreError::Unfit { stripe: stripe.clone(), node, server: node.to_string(), why }
+        }
+        _ => return None,
     };
-    let &(index, node, _) = blocks.iter().find(|(_, node, _)| distrusted.contains(node))?;
-    let block = BlockId(format!("{stripe}.{}", index.0));
-    let error =
-        StoreError::NotServed { block, node, server: node.to_string(), why: "it is distrusted".into() };
     Some(Event::Failed { number: *number, error })
 }
 
@@ -220,6 +228,7 @@ impl TestCluster {
             stuck: false,
             broken: false,
             distrusted: BTreeSet::new(),
+            refusals: 0,
             folder,
             now: Duration::ZERO,
             started_unix_ms: START_UNIX_MS,
@@ -255,6 +264,7 @@ impl TestCluster {
             .partition(|(why, _)| why.is_none());
         let taken = taken.into_iter().map(|(_, ask)| ask).collect();
         let (mut events, _) = carry_out(self.storage.as_mut().unwrap(), self.term, taken);
+        self.refusals += refused.len();
         events.extend(refused.into_iter().filter_map(|(why, _)| why));
         events
     }

@@ -19,7 +19,7 @@ use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
 use crate::configuration::Configuration;
@@ -30,6 +30,8 @@ use ::control::{ConnectionId, Event};
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// A node that sends nothing for this long is treated as lost.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+/// How long a message that is not urgent waits for others, to be sent with them.
+const COMPANY_LIMIT: Duration = Duration::from_millis(10);
 /// The time that a refused node gets to read the reason.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
 
@@ -177,7 +179,7 @@ impl Shared {
         }
         let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let (outbox, messages) = mpsc::channel(OUTBOX_MESSAGES);
-        let inbox = Inbox::new(reader, self.rooms.clone());
+        let inbox = Inbox::new(reader, self.rooms.clone(), &role);
         let reading = self.read_all(connection, &role, address, inbox, outbox);
         tokio::pin!(reading);
         let why = tokio::select! {
@@ -291,6 +293,23 @@ impl Drop for Joining<'_> {
     }
 }
 
+/// Encodes a message. If it is not urgent, waits a moment for the next messages and adds them, up to the
+/// first urgent one. Each separate record would cost both ends system calls, and wake the node.
+async fn encode_with_company(first: &ToNode, messages: &mut mpsc::Receiver<ToNode>) -> Vec<u8> {
+    let (mut bytes, mut waits) = (control::encode(first), can_wait(first));
+    let until = Instant::now() + COMPANY_LIMIT;
+    while waits && let Ok(Some(next)) = timeout_at(until, messages.recv()).await {
+        bytes.extend(control::encode(&next));
+        waits = can_wait(&next);
+    }
+    bytes
+}
+
+/// Whether a message is not urgent, because no other step waits for its effect.
+fn can_wait(message: &ToNode) -> bool {
+    matches!(message, ToNode::Forget { .. })
+}
+
 /// Writes queued messages in batches, with a flush after each, and pings in between.
 async fn write_all(
     mut writer: WriteHalf<Stream>,
@@ -302,7 +321,7 @@ async fn write_all(
     loop {
         let mut bytes = tokio::select! {
             message = messages.recv() => match message {
-                Some(message) => control::encode(&message),
+                Some(message) => encode_with_company(&message, &mut messages).await,
                 None => break,
             },
             _ = pings.tick() => control::encode(&ToNode::Ping),
@@ -321,5 +340,40 @@ pub(crate) async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Res
     match timeout(SILENCE_LIMIT, work).await {
         Ok(done) => Ok(done?),
         Err(_) => Err(EndReason::Silent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use repair::{Epoch, JobId};
+
+    use super::*;
+
+    const JOB: JobId = JobId(1);
+    const FORGET: ToNode = ToNode::Forget { job: JOB };
+    const STOP: ToNode = ToNode::Stop { job: JOB, epoch: Epoch(1) };
+
+    fn encoded(messages: &[ToNode]) -> Vec<u8> {
+        messages.iter().flat_map(control::encode).collect()
+    }
+
+    #[tokio::test]
+    async fn a_message_to_forget_a_job_is_sent_with_the_next_urgent_one() {
+        let (outbox, mut messages) = mpsc::channel(8);
+        for message in [FORGET, STOP, STOP] {
+            outbox.send(message).await.unwrap();
+        }
+        let batch = encode_with_company(&FORGET, &mut messages).await;
+        assert_eq!(batch, encoded(&[FORGET, FORGET, STOP]));
+        assert_eq!(encode_with_company(&STOP, &mut messages).await, encoded(&[STOP]));
+        assert_eq!(messages.recv().await, Some(STOP));
+    }
+
+    #[tokio::test]
+    async fn a_message_to_forget_a_job_is_sent_alone_if_no_other_comes() {
+        let (outbox, mut messages) = mpsc::channel(8);
+        assert_eq!(encode_with_company(&FORGET, &mut messages).await, encoded(&[FORGET]));
+        drop(outbox);
+        assert_eq!(encode_with_company(&FORGET, &mut messages).await, encoded(&[FORGET]));
     }
 }

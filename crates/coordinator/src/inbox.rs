@@ -1,11 +1,13 @@
 //! Reads members' messages within bounds. Each kind of message has a maximum length. All messages on their
-//! way to the control plane together use at most [`ROOM_BYTES`] of memory. Lists of blocks are read from at
-//! most two helpers at a time.
+//! way to the control plane together use at most [`ROOM_BYTES`] of memory, those of one member at most
+//! [`MEMBER_ROOM_BYTES`]. A member that sends a message too slowly is disconnected, because the memory for it is
+//! reserved at its beginning. Lists of blocks are read from at most two helpers at a time.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use cluster::Role;
 use repair::wire::control::{self, FromNode, HeldBlock, KIND_BYTES, LISTING_PART_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,6 +18,10 @@ use crate::connections::{EndReason, patient};
 /// Limit in bytes on messages that were announced by their length but not yet handled by the control plane,
 /// over all connections.
 const ROOM_BYTES: usize = 64 << 20;
+/// The part of [`ROOM_BYTES`] that one member may use, over all of its connections. It has room for any message.
+const MEMBER_ROOM_BYTES: usize = 16 << 20;
+/// Timeout for receiving a message, from the time at which there is room for it.
+const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// Messages up to this length do not count against [`ROOM_BYTES`]. Their memory is bounded anyway: each
 /// connection reads one message at a time, and the queue to the control plane is bounded.
 const SMALL_BYTES: usize = 4 << 10;
@@ -47,27 +53,56 @@ pub(crate) struct Room {
 #[derive(Clone, Debug)]
 pub(crate) struct Rooms {
     messages: Arc<Semaphore>,
+    /// The shares of members that have connections or messages.
+    members: Arc<Mutex<BTreeMap<Role, Weak<Semaphore>>>>,
     listings: Arc<Semaphore>,
+    message_limit: Duration,
 }
 
 impl Default for Rooms {
     fn default() -> Self {
-        let messages = Arc::new(Semaphore::new(ROOM_BYTES / ROOM_UNIT));
-        Self { messages, listings: Arc::new(Semaphore::new(LISTINGS_AT_ONCE)) }
+        Self {
+            messages: Arc::new(Semaphore::new(ROOM_BYTES / ROOM_UNIT)),
+            members: Arc::default(),
+            listings: Arc::new(Semaphore::new(LISTINGS_AT_ONCE)),
+            message_limit: MESSAGE_LIMIT,
+        }
     }
 }
 
-/// The incoming messages of one member.
+impl Rooms {
+    /// Returns a member's share of the memory for messages.
+    fn of_member(&self, member: &Role) -> Arc<Semaphore> {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = members.get(member).and_then(Weak::upgrade) {
+            return share;
+        }
+        members.retain(|_, share| share.strong_count() > 0);
+        let share = Arc::new(Semaphore::new(MEMBER_ROOM_BYTES / ROOM_UNIT));
+        members.insert(member.clone(), Arc::downgrade(&share));
+        share
+    }
+}
+
+/// The incoming messages of one connection.
 pub(crate) struct Inbox<R> {
     stream: BufReader<R>,
     rooms: Rooms,
+    /// The member's share of the memory for messages.
+    share: Arc<Semaphore>,
     /// Messages that arrived between the parts of a list.
     between: VecDeque<FromNode>,
 }
 
 impl<R: AsyncRead + Unpin> Inbox<R> {
-    pub(crate) fn new(stream: R, rooms: Rooms) -> Self {
-        Self { stream: BufReader::with_capacity(BUFFER_BYTES, stream), rooms, between: VecDeque::new() }
+    pub(crate) fn new(stream: R, rooms: Rooms, member: &Role) -> Self {
+        let share = rooms.of_member(member);
+        Self {
+            stream: BufReader::with_capacity(BUFFER_BYTES, stream),
+            rooms,
+            share,
+            between: VecDeque::new(),
+        }
     }
 
     /// Receives the first message of a client.
@@ -99,7 +134,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         }
         let (length, start) = self.begin(control::MAX_MESSAGE_BYTES as usize).await?;
         let room = self.room_for(length).await;
-        let message = self.finish(length, start).await?;
+        let message = soon(self.rooms.message_limit, self.finish(length, start)).await?;
         let FromNode::Listed { ask, mut blocks, more: true } = message else { return Ok((message, room)) };
         if !is_helper {
             return Err(EndReason::UnaskedList);
@@ -184,8 +219,12 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
             return Room::default();
         }
         let units = length.div_ceil(ROOM_UNIT) as u32;
-        let permit = self.rooms.messages.clone().acquire_many_owned(units).await;
-        Room { _permits: vec![permit.expect("the semaphore is never closed")] }
+        let mut permits = Vec::new();
+        for semaphore in [&self.share, &self.rooms.messages] {
+            let permit = semaphore.clone().acquire_many_owned(units).await;
+            permits.push(permit.expect("the semaphore is never closed"));
+        }
+        Room { _permits: permits }
     }
 
     async fn listing_room(&self) -> Room {
@@ -213,8 +252,18 @@ mod tests {
     }
 
     fn inbox(rooms: &Rooms) -> (DuplexStream, Inbox<DuplexStream>) {
+        inbox_of("h1", rooms)
+    }
+
+    fn inbox_of(helper: &str, rooms: &Rooms) -> (DuplexStream, Inbox<DuplexStream>) {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
-        (ours, Inbox::new(theirs, rooms.clone()))
+        (ours, Inbox::new(theirs, rooms.clone(), &Role::Helper(helper.parse().unwrap())))
+    }
+
+    /// Sends the beginning of a report of this length.
+    async fn begin_report(ours: &mut DuplexStream, length: u32) {
+        ours.write_all(&length.to_be_bytes()).await.unwrap();
+        ours.write_all(&[&br#"{"report":{"job":1,"epoch":1"#[..], &[b' '; 1000]].concat()).await.unwrap();
     }
 
     #[tokio::test]
@@ -280,10 +329,9 @@ mod tests {
     async fn announced_bytes_of_all_connections_are_bounded() {
         let rooms = Rooms::default();
         let mut open = Vec::new();
-        for _ in 0..6 {
-            let (mut ours, mut inbox) = inbox(&rooms);
-            ours.write_all(&(16_u32 << 20).to_be_bytes()).await.unwrap();
-            ours.write_all(&[&br#"{"report":{"job":1,"epoch":1"#[..], &[b' '; 1000]].concat()).await.unwrap();
+        for helper in 0..6 {
+            let (mut ours, mut inbox) = inbox_of(&format!("h{helper}"), &rooms);
+            begin_report(&mut ours, 16 << 20).await;
             open.push((ours, tokio::spawn(async move { inbox.next(true).await.map(drop) })));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -294,5 +342,41 @@ mod tests {
             reading.await.unwrap().unwrap_err();
         }
         assert_eq!(rooms.messages.available_permits(), ROOM_BYTES / ROOM_UNIT);
+    }
+
+    #[tokio::test]
+    async fn announced_bytes_of_one_member_are_bounded() {
+        let rooms = Rooms::default();
+        let mut open = Vec::new();
+        for _ in 0..3 {
+            let (mut ours, mut inbox) = inbox(&rooms);
+            begin_report(&mut ours, 10 << 20).await;
+            open.push((ours, tokio::spawn(async move { inbox.next(true).await.map(drop) })));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // One connection occupies memory, and the member's others wait.
+        assert_eq!(rooms.messages.available_permits(), (ROOM_BYTES - (10 << 20)) / ROOM_UNIT);
+        for (ours, reading) in open {
+            drop(ours);
+            reading.await.unwrap().unwrap_err();
+        }
+        drop(inbox_of("h2", &rooms));
+        assert_eq!(rooms.members.lock().unwrap().len(), 1, "members without connections are forgotten");
+    }
+
+    #[tokio::test]
+    async fn a_message_that_arrives_piece_by_piece_gives_its_room_back() {
+        let rooms = Rooms { message_limit: Duration::from_millis(50), ..Rooms::default() };
+        let (mut ours, mut inbox) = inbox(&rooms);
+        begin_report(&mut ours, 1 << 20).await;
+        let sending = tokio::spawn(async move {
+            while ours.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        assert!(matches!(inbox.next(true).await, Err(EndReason::Slow(_))));
+        assert_eq!(rooms.messages.available_permits(), ROOM_BYTES / ROOM_UNIT);
+        drop(inbox);
+        sending.await.unwrap();
     }
 }

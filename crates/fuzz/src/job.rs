@@ -68,7 +68,7 @@ impl FuzzedJob {
             window: 0..8192,
             sub_blocks: None,
             policy: Policy { scheme: Scheme::Pipelined, slice_bytes: Some(4096), ..Policy::default() },
-            verify: Verify { parity: true, stretch_bytes: 64, reread: true, doubted: false },
+            verify: Verify { parity: true, stretch_bytes: 64, reread: true, ..Verify::default() },
             publish: true,
             tag: None,
             permits: Vec::new(),

@@ -1,5 +1,5 @@
-//! Checks that an opened block is the one that the catalog records, and computes fingerprints of blocks on
-//! low-priority threads.
+//! Checks that an opened block is the one that the catalog records, and computes fingerprints of blocks.
+//! Those of large blocks are computed on low-priority threads.
 
 use std::sync::Arc;
 
@@ -7,9 +7,13 @@ use repair::{Fingerprint, FingerprintErrand, LocalBlock, Report};
 use store_api::{BlockError, BlockReader, Blocks, Gate};
 
 use crate::disk::SharedDelivery;
-use crate::engine::aside;
+use crate::engine::{aside, blocking};
 use crate::error_reports::block_problem;
 use crate::gate::DiskGate;
+
+/// Fingerprints of up to this many bytes are computed on a pooled thread: that takes less time than starting
+/// a low-priority thread for them.
+const SMALL_BYTES: u64 = 256 << 10;
 
 /// Computes the fingerprints of a block that is being delivered to this node.
 pub(crate) async fn fingerprint_delivery(
@@ -41,7 +45,11 @@ async fn fingerprint(
     gate: DiskGate,
 ) -> Report {
     let (block, seed) = (asked.block.id.clone(), asked.seed);
-    match aside(move || fingerprints(&*open()?, &asked, &gate)).await {
+    let window = asked.window.1.saturating_sub(asked.window.0);
+    let is_small = window.saturating_mul(asked.chunking.sub_blocks().into()) <= SMALL_BYTES;
+    let work = move || fingerprints(&*open()?, &asked, &gate);
+    let done = if is_small { blocking(work).await } else { aside(work).await };
+    match done {
         Ok(fingerprints) => Report::Fingerprinted { block, seed, fingerprints },
         Err(error) => Report::BadBlock { problem: block_problem(&error), block },
     }
@@ -81,9 +89,12 @@ fn fingerprints(
 #[cfg(test)]
 mod tests {
     use codes::BlockIndex;
-    use repair::{BlockId, Digest};
+    use repair::{BlockId, Caps, Chunking, Class, Digest};
 
     use super::*;
+    use crate::gate::Interest;
+    use crate::throttle::{Allowance, Throttle};
+    use crate::traffic::Traffic;
 
     struct Found {
         bytes: u64,
@@ -115,6 +126,26 @@ mod tests {
                 let checked = check_identity(&Found { bytes, digest: found }, &asked);
                 assert_eq!(checked.is_ok(), is_it, "{bytes} bytes, {recorded:?} recorded, {found:?} found");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn only_large_blocks_get_a_thread_of_their_own() {
+        let (interest, counting) = (Interest::default(), Traffic::default().for_purpose(Class::Repair));
+        for (bytes, is_aside) in [(SMALL_BYTES, false), (SMALL_BYTES + 1, true)] {
+            let allowance = Allowance::new(Throttle::new(Caps::default()), None, Class::Repair);
+            let gate = interest.gate(allowance, counting.clone());
+            let chunking = Chunking::new(bytes, bytes, 1).unwrap();
+            let block = LocalBlock { index: BlockIndex(0), id: BlockId("b".into()), bytes, digest: None };
+            let asked = FingerprintErrand { block, chunking, window: (0, bytes), seed: 1 };
+            let (sender, found) = std::sync::mpsc::channel();
+            let open = move || {
+                sender.send(std::thread::current().name() == Some("aside")).unwrap();
+                Ok(Arc::new(Found { bytes, digest: None }) as Arc<dyn BlockReader>)
+            };
+            let report = fingerprint(open, asked, gate).await;
+            assert!(matches!(report, Report::Fingerprinted { .. }), "{report:?}");
+            assert_eq!(found.recv(), Ok(is_aside), "{bytes} bytes");
         }
     }
 }

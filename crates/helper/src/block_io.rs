@@ -8,6 +8,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::{Action, Assignment, Gathering, Meter, Part, Report, Sink};
 
+use crate::background_pacing::DiskBatches;
 use crate::cap_gate::CapGate;
 use crate::disk::{DiskError, DiskQueue, ReadAhead, ReadJob, SharedDelivery, Source, WriteJob};
 use crate::error_reports::{block_problem, sink_report};
@@ -30,14 +31,17 @@ pub(crate) struct BlockIo {
 }
 
 impl BlockIo {
-    pub(crate) fn new(assignment: &Assignment, counting: Counting) -> Self {
-        let (reads, writes) = (DiskQueue::new(counting.traffic()), DiskQueue::new(counting.traffic()));
+    pub(crate) fn new(
+        assignment: &Assignment,
+        counting: Counting,
+        background_reads: Option<DiskBatches>,
+    ) -> Self {
         Self {
             sources: BTreeMap::new(),
             sinks: BTreeMap::new(),
-            reads,
+            reads: DiskQueue::new(counting.traffic(), background_reads),
             ahead: ReadAhead::default(),
-            writes,
+            writes: DiskQueue::new(counting.traffic(), None),
             gathering: Gathering::new(assignment),
             held_reads: VecDeque::new(),
             held_writes: VecDeque::new(),

@@ -16,6 +16,7 @@ use repair::{BlockId, Buffer, Transfer};
 use store_api::{BlockError, BlockReader, Delivery};
 use tokio::task::JoinHandle;
 
+use crate::background_pacing::DiskBatches;
 use crate::traffic::Traffic;
 
 /// The maximum number of bytes in a batch.
@@ -75,6 +76,8 @@ pub(crate) struct DiskQueue<J> {
     queue: VecDeque<J>,
     batch: Option<Batch<J>>,
     traffic: Traffic,
+    /// Holds batches back while clients read, if this is a queue of background reads.
+    background: Option<DiskBatches>,
 }
 
 /// A read or write that a [`DiskQueue`] executes.
@@ -89,8 +92,8 @@ pub(crate) trait DiskJob: Send + 'static {
 }
 
 impl<J: DiskJob> DiskQueue<J> {
-    pub(crate) fn new(traffic: &Traffic) -> Self {
-        Self { queue: VecDeque::new(), batch: None, traffic: traffic.clone() }
+    pub(crate) fn new(traffic: &Traffic, background: Option<DiskBatches>) -> Self {
+        Self { queue: VecDeque::new(), batch: None, traffic: traffic.clone(), background }
     }
 
     /// Executes the job at once and returns it, if the queue is idle and the job cannot block. Otherwise
@@ -138,8 +141,9 @@ impl<J: DiskJob> DiskQueue<J> {
             jobs.push(job);
         }
         if !jobs.is_empty() {
-            let traffic = self.traffic.clone();
+            let (traffic, background) = (self.traffic.clone(), self.background.clone());
             self.batch = Some(tokio::task::spawn_blocking(move || {
+                let _running = background.as_ref().map(DiskBatches::begin);
                 let begun = Instant::now();
                 let done = jobs.iter_mut().try_for_each(DiskJob::run);
                 J::times(&traffic).observe(begun.elapsed().as_secs_f64());

@@ -17,6 +17,7 @@ use repair::{
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::background_pacing::BackgroundPacing;
 use crate::buffers::Buffers;
 use crate::job::JobTask;
 use crate::local::Local;
@@ -44,6 +45,7 @@ pub(crate) struct Node {
     pub(crate) traffic: Traffic,
     pub(crate) buffers: Buffers,
     pub(crate) throttle: Throttle,
+    pub(crate) pacing: BackgroundPacing,
     pub(crate) memory: Memory,
     /// The blocks used lately, on a node with a store.
     pub(crate) recent: Option<RecentBlocks>,
@@ -56,8 +58,9 @@ impl Engine {
     pub fn new(local: Local, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Arc::default());
         let (throttle, memory) = (Throttle::new(Caps::default()), Memory::default());
+        let (pacing, recent) = (BackgroundPacing::default(), None);
         let node =
-            Node { local, rendezvous, reports, traffic, buffers, throttle, memory, recent: None, jobs };
+            Node { local, rendezvous, reports, traffic, buffers, throttle, pacing, memory, recent, jobs };
         Self { node, workers }
     }
 
@@ -87,10 +90,14 @@ impl Engine {
         }
         let Some(job) = message.job() else { return Some(message) };
         let mut jobs = self.node.jobs.lock().expect("never poisoned");
-        let messages = jobs.entry(job).or_insert_with(|| self.start(job));
+        if matches!(message, ToNode::Forget { .. }) && !jobs.contains_key(&job) {
+            return None; // The job's task has already ended; see `Part::is_over`.
+        }
+        let bytes = job_bytes(&message);
+        let messages = jobs.entry(job).or_insert_with(|| self.start(job, bytes));
         // A job's task lives as long as its entry in the table, unless it has panicked. Then another task takes over.
         if messages.is_closed() {
-            *messages = self.start(job);
+            *messages = self.start(job, bytes);
         }
         // If the channel is full, the message is refused.
         if let Err(mpsc::error::TrySendError::Full(message)) = messages.try_send(message)
@@ -129,12 +136,23 @@ impl Engine {
         self.node.jobs.lock().expect("never poisoned").clear();
     }
 
-    fn start(&self, job: JobId) -> mpsc::Sender<ToNode> {
+    /// Starts the task of a job that moves about `bytes` bytes on this node.
+    fn start(&self, job: JobId, bytes: u64) -> mpsc::Sender<ToNode> {
         let (sender, messages) = mpsc::channel(MAX_WAITING_MESSAGES);
         let node = self.node.clone();
-        self.workers.spawn(async move { JobTask::new(job, node).run(messages).await });
+        self.workers.spawn(bytes, async move { JobTask::new(job, node).run(messages).await });
         sender
     }
+}
+
+/// Returns about how many bytes the job of a message moves on this node. A question without an assignment
+/// moves none: another thread answers it.
+fn job_bytes(message: &ToNode) -> u64 {
+    let ToNode::Assign(assignment) = message else { return 0 };
+    let Assignment { geometry, chunking, locals, inlets, outlets, sinks, .. } = &**assignment;
+    let window = geometry.window.end.saturating_sub(geometry.window.start);
+    let streams = locals.len() + inlets.len() + outlets.len() + sinks.len();
+    window.saturating_mul(chunking.sub_blocks().into()).saturating_mul(streams as u64)
 }
 
 impl Node {

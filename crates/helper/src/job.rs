@@ -80,7 +80,7 @@ impl JobTask {
         }
     }
 
-    /// Runs until the job is forgotten or the engine drops it.
+    /// Runs until the part is over or the engine drops the job.
     pub(crate) async fn run(mut self, mut messages: mpsc::Receiver<ToNode>) {
         while !poll_fn(|cx| self.poll(cx, &mut messages)).await {}
         self.node.buffers.give(self.part.into_pool());
@@ -125,6 +125,9 @@ impl JobTask {
     fn poll_all(&mut self, cx: &mut Context<'_>) -> bool {
         let now = self.now();
         let mut moved = self.poll_chores(cx, now);
+        if let (Some(_), Some(motion)) = (&self.opening, &mut self.motion) {
+            motion.poll_connecting(cx); // Connections are set up while the blocks are opened.
+        }
         if let Some(motion) = self.motion.as_mut().filter(|_| self.part.is_moving()) {
             moved |= motion.poll_reads(cx, &mut self.part, now);
             moved |= motion.poll_inlets(cx, &mut self.part, now);
@@ -193,14 +196,19 @@ impl JobTask {
                 PartAction::Disconnect => self.motion = None,
                 PartAction::Ask(errand) => self.errand = Some(self.ask(errand)),
                 PartAction::Report { epoch, report } => self.report(epoch, report),
-                PartAction::Forget => {
-                    let dropped = (take(&mut self.deliveries), take(&mut self.committed));
-                    // Dropping a delivery removes its files, and the disk may hang.
-                    tokio::task::spawn_blocking(move || drop(dropped));
-                }
+                PartAction::Forget => self.forget(),
             }
         }
         acted
+    }
+
+    /// Drops the deliveries, and what is left to read back, if there are any.
+    fn forget(&mut self) {
+        let dropped = (take(&mut self.deliveries), take(&mut self.committed));
+        if !(dropped.0.is_empty() && dropped.1.is_empty()) {
+            // Dropping a delivery removes its files, and the disk may hang.
+            tokio::task::spawn_blocking(move || drop(dropped));
+        }
     }
 
     fn report(&self, epoch: Epoch, report: Report) {
@@ -260,5 +268,119 @@ impl JobTask {
             Ok(blocks) => ask(blocks),
             Err(report) => Box::pin(std::future::ready(report)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::Receiver;
+
+    use codes::BlockIndex;
+    use repair::wire::control::HeldBlock;
+    use repair::{
+        BlockId, Chunking, Dealing, Digest, EdgeKey, Geometry, Inlet, Lanes, LocalBlock, NodeId, Pacing,
+        Sink, SliceSet,
+    };
+    use store_api::{BlockError, BlockReader, Delivery, Gate, Sinks, Sources};
+    use tokio::net::TcpListener;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::{Engine, Local, Rendezvous, Workers, outbox};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A store whose disk takes until `go` to find that a block is missing.
+    struct Slow {
+        go: Mutex<Receiver<()>>,
+    }
+
+    impl Sources for Slow {
+        fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+            let _ = self.go.lock().unwrap().recv();
+            Err(BlockError::Missing { block: block.id.clone(), path: "disk".to_owned() })
+        }
+    }
+
+    impl Sinks for Slow {
+        fn deliver(&self, _: &Sink) -> Result<Delivery, BlockError> {
+            unreachable!("no block is stored")
+        }
+    }
+
+    impl Blocks for Slow {
+        fn verify(&self, _: &BlockId, _: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+            unreachable!("no block is verified")
+        }
+
+        fn remove(&self, _: &BlockId) -> Result<bool, BlockError> {
+            unreachable!("no block is removed")
+        }
+
+        fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+            Ok(Vec::new())
+        }
+
+        fn free_bytes(&self) -> Result<u64, BlockError> {
+            Ok(0)
+        }
+    }
+
+    /// An assignment of a repair that opens a block and dials `address`.
+    fn assignment(address: String) -> Assignment {
+        Assignment {
+            job: JobId(1),
+            epoch: Epoch(1),
+            class: Class::Repair,
+            tag: None,
+            geometry: Geometry { window: 0..1, slice_bytes: 1 },
+            slices: SliceSet::all(1),
+            pacing: Pacing::Pipelined,
+            chunking: Chunking::new(1, 1, 1).unwrap(),
+            lanes: Lanes { dealing: Dealing::even(1), tasks: vec![None] },
+            locals: vec![LocalBlock {
+                index: BlockIndex(0),
+                id: BlockId("1.0".to_owned()),
+                bytes: 1,
+                digest: None,
+            }],
+            inlets: vec![Inlet {
+                from: NodeId(1),
+                dial: Some(address),
+                key: EdgeKey([1; 16]),
+                tls_name: None,
+            }],
+            outlets: Vec::new(),
+            outputs: Vec::new(),
+            sinks: Vec::new(),
+            stall_ms: 1500,
+        }
+    }
+
+    /// The job also ends without a message to forget it, because it delivers nothing.
+    #[tokio::test]
+    async fn edges_are_dialled_while_the_disk_opens_a_block() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (go, waiting) = std::sync::mpsc::channel();
+        let (reports, mut outgoing) = outbox();
+        let store = Local::Store(Arc::new(Slow { go: Mutex::new(waiting) }));
+        let engine = Engine::new(store, Rendezvous::default(), reports, Workers::here());
+        let assignment = assignment(listener.local_addr().unwrap().to_string());
+        assert_eq!(engine.handle(ToNode::Assign(Box::new(assignment))), None);
+        let dialled = timeout(PATIENCE, listener.accept()).await;
+        assert!(dialled.is_ok(), "it dials only when the block is open");
+        assert_eq!((outgoing.try_recv(), engine.jobs()), (None, 1));
+        drop(go);
+        let report = timeout(PATIENCE, outgoing.recv()).await.unwrap().unwrap();
+        assert!(matches!(report, FromNode::Report { report: Report::BadBlock { .. }, .. }), "{report:?}");
+        let ended = async {
+            while engine.jobs() > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, ended).await.expect("no message to forget the job is needed");
+        assert_eq!(engine.handle(ToNode::Forget { job: JobId(1) }), None);
+        assert_eq!(engine.jobs(), 0, "a job that has ended is not started again to be forgotten");
     }
 }

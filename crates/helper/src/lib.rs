@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod background_pacing;
 mod block_checks;
 mod block_io;
 mod buffers;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use repair::wire::edge::{Direction, Greeting};
-use repair::{Action, Assignment, EdgeKey, Meter, NodeId, Part, Report};
+use repair::{Action, Assignment, Class, EdgeKey, Meter, NodeId, Part, Report};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::block_io::BlockIo;
@@ -17,6 +17,10 @@ use crate::rendezvous::{Rendezvous, Terms};
 use crate::socket::{Connecting, InletSocket, OutletSocket, SocketError};
 use crate::throttle::Allowance;
 use crate::traffic::Counting;
+
+/// The bytes that a connection of a background transfer keeps in the kernel, apart from those in flight. Few,
+/// because dozens of connections have such bytes, and all of them leave before the pacing takes effect.
+const BACKGROUND_UNSENT_BYTES: i32 = 128 << 10;
 
 /// The edges and open blocks of one running plan.
 pub(crate) struct Motion {
@@ -32,7 +36,8 @@ pub(crate) struct Motion {
 }
 
 impl Motion {
-    /// Dials or awaits the edges of an assignment.
+    /// Prepares to dial or await the edges of an assignment; [`poll_connecting`](Self::poll_connecting) and
+    /// the first transfer on an edge establish its connection.
     pub(crate) fn new(
         assignment: Arc<Assignment>,
         node: &Node,
@@ -43,21 +48,32 @@ impl Motion {
             let (dial, tls_name) = (inlet.dial.clone(), inlet.tls_name.clone());
             InletSocket::new(connect(&rendezvous, &assignment, inlet.key, dial, tls_name, Direction::Receive))
         });
+        let unsent_bytes = if assignment.class == Class::Repair { BACKGROUND_UNSENT_BYTES } else { 0 };
         let outlets = assignment.outlets.iter().map(|outlet| {
             let (dial, tls_name) = (outlet.dial.clone(), outlet.tls_name.clone());
-            OutletSocket::new(connect(&rendezvous, &assignment, outlet.key, dial, tls_name, Direction::Send))
+            let link = connect(&rendezvous, &assignment, outlet.key, dial, tls_name, Direction::Send);
+            OutletSocket::new(bounded(link, unsent_bytes))
         });
         let counting = node.traffic.for_purpose(assignment.class);
         Self {
             inlets: inlets.collect(),
             outlets: outlets.collect(),
-            blocks: BlockIo::new(&assignment, counting.clone()),
-            caps: CapGate::new(Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class)),
+            blocks: BlockIo::new(&assignment, counting.clone(), node.pacing.disk_batches(assignment.class)),
+            caps: CapGate::new(
+                Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class),
+                node.pacing.for_plan(assignment.class),
+            ),
             counting,
             rendezvous: node.rendezvous.clone(),
             _memory: memory,
             assignment,
         }
+    }
+
+    /// Establishes connections before slices move. An error is reported by the first transfer on the edge.
+    pub(crate) fn poll_connecting(&mut self, cx: &mut Context<'_>) {
+        self.inlets.iter_mut().for_each(|inlet| inlet.poll_connecting(cx));
+        self.outlets.iter_mut().for_each(|outlet| outlet.poll_connecting(cx));
     }
 
     pub(crate) fn use_opened(&mut self, opened: Opened) {
@@ -156,6 +172,7 @@ impl Motion {
                 let bytes = self.outlets[index].take_moved();
                 if bytes > 0 {
                     self.caps.spend(Meter::Up, bytes);
+                    self.caps.observe(&mut self.outlets[index]);
                     part.handle_outlet_moved(index, now);
                     moved |= granted != usize::MAX;
                 }
@@ -223,13 +240,24 @@ fn connect(
                 Direction::Send => Direction::Receive,
             };
             let coming = rendezvous.expect(key, Terms { direction: theirs, tls_name });
+            let rendezvous = rendezvous.clone();
             Box::pin(async move {
                 let stream = coming.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
                 // The listener's thread accepted the connection; from now on this job's thread polls it.
-                stream.moved_here()
+                rendezvous.bring_here(stream)
             })
         }
     }
+}
+
+/// Bounds the unsent bytes of a connection once it is established. A connection that is used again may have
+/// another bound from the edge before.
+fn bounded(connecting: Connecting, unsent_bytes: i32) -> Connecting {
+    Box::pin(async move {
+        let stream = connecting.await?;
+        stream.bound_unsent(unsent_bytes);
+        Ok(stream)
+    })
 }
 
 fn broken(from: NodeId, error: SocketError) -> Report {

@@ -13,7 +13,7 @@ use store_api::{BlockError, Blocks};
 use tokio::sync::Semaphore;
 
 use crate::engine::{Engine, aside};
-use crate::error_reports::{MEDIUM, block_problem};
+use crate::error_reports::{MEDIUM, block_problem, is_of_the_helper};
 use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::port_rates::PortRates;
@@ -329,7 +329,7 @@ async fn verified(
             Err(error) => error,
         };
         match block_problem(&error) {
-            BlockProblem::Unavailable(_) if attempt < ATTEMPTS => attempt += 1,
+            BlockProblem::Unavailable(_) if attempt < ATTEMPTS && may_be_transient(&error) => attempt += 1,
             // The last attempt failed as well, so the read error is not transient.
             BlockProblem::Unavailable(detail) if is_medium(&error) => {
                 let store = blocks.clone();
@@ -363,12 +363,18 @@ fn described_patiently(
 }
 
 fn may_be_transient(error: &BlockError) -> bool {
-    matches!(block_problem(error), BlockProblem::Unavailable(_))
+    let lasts = matches!(error, BlockError::Io { source, .. } if is_of_the_helper(source));
+    !lasts && is_unavailable(error)
 }
 
-/// Whether the machine failed, so that the error proves nothing about the block.
+/// Whether the error proves nothing about the block, because the machine failed or this helper cannot use the
+/// files.
 fn is_of_machine(error: &BlockError) -> bool {
-    may_be_transient(error) && !is_medium(error)
+    is_unavailable(error) && !is_medium(error)
+}
+
+fn is_unavailable(error: &BlockError) -> bool {
+    matches!(block_problem(error), BlockProblem::Unavailable(_))
 }
 
 /// Whether the medium itself failed, rather than the machine around it.
@@ -378,7 +384,8 @@ fn is_medium(error: &BlockError) -> bool {
 
 fn store_problem(error: &BlockError) -> StoreProblem {
     match block_problem(error) {
-        BlockProblem::Unavailable(_) => StoreProblem::Machine(error.to_string()),
+        BlockProblem::Unavailable(_) if may_be_transient(error) => StoreProblem::Machine(error.to_string()),
+        BlockProblem::Unavailable(detail) => StoreProblem::Store(detail),
         _ => StoreProblem::Store(error.to_string()),
     }
 }

@@ -174,6 +174,16 @@ impl Rendezvous {
         receiver
     }
 
+    /// Moves a connection that the listener has accepted to the caller's runtime, unless that is the
+    /// listener's own.
+    pub(crate) fn bring_here(&self, stream: EdgeStream) -> io::Result<EdgeStream> {
+        let here = Handle::current().id();
+        let is_here = self.table().listener.as_ref().is_some_and(|listener| listener.id() == here);
+        // Another registration would cost system calls, and the first write would wait for the next poll of
+        // all sockets.
+        if is_here { Ok(stream) } else { stream.moved_here() }
+    }
+
     /// Connects to the other end of an edge, over an idle connection or a new one.
     pub(crate) async fn dial(
         self,
@@ -374,6 +384,8 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use repair::{Epoch, JobId};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -423,6 +435,17 @@ mod tests {
         });
         tokio::spawn(async move { server.rest(patient.await, None) });
         assert_eq!(pair.edge().await.1.tcp.peer_addr().unwrap(), port);
+    }
+
+    #[tokio::test]
+    async fn a_connection_for_a_job_on_the_listeners_thread_is_not_registered_again() {
+        let mut pair = Pair::new().await;
+        let (_dialled, accepted) = pair.edge().await;
+        accepted.tcp.writable().await.unwrap();
+        let accepted = pair.server.bring_here(accepted).unwrap();
+        // After another registration, the runtime would have to look at the socket first.
+        let writable = accepted.tcp.poll_write_ready(&mut Context::from_waker(Waker::noop()));
+        assert!(writable.is_ready());
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use repair::Buffer;
 use repair::wire::edge::{EdgeError, FrameHeader, HEADER_BYTES};
 
+use crate::background_pacing::{PathSample, PathWatch};
 use crate::stream::{EdgeStream, Receiver};
 
 /// A connection being established.
@@ -33,25 +34,39 @@ pub(crate) enum SocketError {
 enum Link {
     Connecting(Connecting),
     Open(EdgeStream),
+    /// The connection could not be established; the next [`poll`](Self::poll) returns the error.
+    Failed(io::Error),
     /// The connection was taken when the edge was complete.
     Gone,
 }
 
 impl Link {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut EdgeStream>> {
-        if let Self::Connecting(connecting) = self {
-            *self = Self::Open(ready!(connecting.as_mut().poll(cx))?);
-        }
+        self.poll_connecting(cx);
         match self {
+            Self::Connecting(_) => Poll::Pending,
             Self::Open(stream) => Poll::Ready(Ok(stream)),
-            Self::Connecting(_) | Self::Gone => unreachable!("opened above, and not polled when gone"),
+            Self::Failed(error) => {
+                let again = io::Error::from(error.kind());
+                Poll::Ready(Err(std::mem::replace(error, again)))
+            }
+            Self::Gone => unreachable!("it is not polled when gone"),
+        }
+    }
+
+    /// Establishes the connection, as far as that is possible without waiting.
+    fn poll_connecting(&mut self, cx: &mut Context<'_>) {
+        if let Self::Connecting(connecting) = self
+            && let Poll::Ready(connected) = connecting.as_mut().poll(cx)
+        {
+            *self = connected.map_or_else(Self::Failed, Self::Open);
         }
     }
 
     fn take(&mut self) -> Option<EdgeStream> {
         match std::mem::replace(self, Self::Gone) {
             Self::Open(stream) => Some(stream),
-            Self::Connecting(_) | Self::Gone => None,
+            Self::Connecting(_) | Self::Failed(_) | Self::Gone => None,
         }
     }
 }
@@ -80,6 +95,11 @@ impl InletSocket {
         let header = [0; HEADER_BYTES];
         let receiver = Receiver::new();
         Self { link, receiver, header, header_filled: 0, frame: None, granted: usize::MAX, moved: 0 }
+    }
+
+    /// Establishes the connection, as far as that is possible without waiting.
+    pub(crate) fn poll_connecting(&mut self, cx: &mut Context<'_>) {
+        self.link.poll_connecting(cx);
     }
 
     /// Receives until a whole frame is available, and verifies its checksum. `take` allocates the frame's
@@ -189,6 +209,7 @@ pub(crate) struct OutletSocket {
     /// Bytes that may be sent before the next grant, and bytes sent since the last query.
     granted: usize,
     moved: usize,
+    path: PathWatch,
 }
 
 struct Outgoing {
@@ -205,7 +226,13 @@ impl OutletSocket {
             gone: 0,
             granted: usize::MAX,
             moved: 0,
+            path: PathWatch::default(),
         }
+    }
+
+    /// Establishes the connection, as far as that is possible without waiting.
+    pub(crate) fn poll_connecting(&mut self, cx: &mut Context<'_>) {
+        self.link.poll_connecting(cx);
     }
 
     pub(crate) fn push(&mut self, lane: u16, stream: u16, slice: u32, buffer: Buffer) {
@@ -221,6 +248,12 @@ impl OutletSocket {
     /// Returns and resets the bytes sent since the last query.
     pub(crate) fn take_moved(&mut self) -> usize {
         std::mem::take(&mut self.moved)
+    }
+
+    /// Returns the recent round-trip time of the connection, if enough has happened since the last call.
+    pub(crate) fn observe_path(&mut self) -> Option<PathSample> {
+        let Link::Open(stream) = &self.link else { return None };
+        self.path.look(&stream.tcp)
     }
 
     /// Whether frames are queued and the socket accepts data.
@@ -292,5 +325,75 @@ impl OutletSocket {
                 result => return Poll::Ready(result),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use repair::BufferPool;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const SLICE_BYTES: usize = 16 << 10;
+
+    /// Connects two sockets.
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn the_pieces_of_the_first_slice_do_not_wake_the_receiver() {
+        let (tcp, mut far) = pair().await;
+        let mut inlet = InletSocket::new(Box::pin(async move { Ok(EdgeStream { tcp, tls: None }) }));
+        let mut pool = BufferPool::default();
+        let slice = pool.take(SLICE_BYTES);
+        let frame = [&FrameHeader::slice(0, 0, 0, &slice).encode()[..], &slice[..]].concat();
+        let sending = tokio::spawn(async move {
+            for piece in frame.chunks(SLICE_BYTES / 4) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                far.write_all(piece).await.unwrap();
+            }
+            far
+        });
+        let mut polls = 0;
+        let (header, buffer) = poll_fn(|cx| {
+            polls += 1;
+            inlet.poll_frame(cx, SLICE_BYTES, &mut |bytes| pool.take(bytes))
+        })
+        .await
+        .unwrap();
+        assert_eq!((header.slice, buffer.len()), (0, SLICE_BYTES));
+        assert!(polls <= 2, "{polls} polls: one before the slice has arrived, and one afterwards");
+        drop(sending.await.unwrap());
+    }
+
+    fn refused() -> Connecting {
+        Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
+    }
+
+    #[test]
+    fn a_connection_that_fails_early_is_an_error_of_the_first_transfer() {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let (mut inlet, mut outlet) = (InletSocket::new(refused()), OutletSocket::new(refused()));
+        for _ in 0..2 {
+            inlet.poll_connecting(cx);
+            outlet.poll_connecting(cx);
+        }
+        let Poll::Ready(Err(SocketError::Closed(error))) =
+            inlet.poll_frame(cx, 1, &mut |_| unreachable!("no frame arrives"))
+        else {
+            panic!("the connection was refused")
+        };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let Poll::Ready(Err(error)) = outlet.poll_sent(cx) else { panic!("the connection was refused") };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

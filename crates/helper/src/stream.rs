@@ -20,6 +20,12 @@ sockopt_impl!(
     RecvLowWater, SetOnly, libc::SOL_SOCKET, libc::SO_RCVLOWAT, i32
 );
 
+sockopt_impl!(
+    /// `TCP_NOTSENT_LOWAT`: a socket with this number of unsent bytes accepts no more. 0 means the system's
+    /// default.
+    UnsentLowWater, SetOnly, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, i32
+);
+
 /// A connection that carries edges.
 #[derive(Debug)]
 pub(crate) struct EdgeStream {
@@ -37,7 +43,7 @@ pub(crate) struct Resting {
 /// The state of reading from a socket: when to read, and when the kernel wakes the task.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// Whether the last read took all available bytes.
+    /// Whether probably no more bytes are available, as after a read that took all of them.
     drained: bool,
     /// The number of bytes that must arrive before the kernel wakes the task.
     wake_at: usize,
@@ -47,6 +53,12 @@ impl EdgeStream {
     /// Returns the name in the other end's certificate, if the connection is encrypted.
     pub(crate) fn tls_name(&self) -> Option<&str> {
         self.tls.as_ref().map(|tls| tls.name())
+    }
+
+    /// Bounds the bytes that wait in the kernel, apart from those in flight; 0 stands for the system's bound.
+    pub(crate) fn bound_unsent(&self, bytes: i32) {
+        // A system without this option only keeps more bytes.
+        let _ = UnsentLowWater.set(&self.tcp, &bytes);
     }
 
     /// Reads the first bytes of an edge that the other end dialled.
@@ -122,8 +134,10 @@ impl Resting {
 }
 
 impl Receiver {
+    /// Creates the state of a socket from which nothing was read. It counts as drained: the kernel then wakes
+    /// the task only when the first slice is complete.
     pub(crate) fn new() -> Self {
-        Self { drained: false, wake_at: 1 }
+        Self { drained: true, wake_at: 1 }
     }
 
     /// Reads the available bytes into `parts`, which hold `wanted` bytes in total, at least one. If no bytes

@@ -2,7 +2,9 @@
 //!
 //! A job stays on one thread, which polls the job's own sockets: no slice is handed from thread to thread,
 //! and a buffer stays in one core's cache. A lone job runs on the thread that receives messages, so that it
-//! starts at once; further jobs go to the least loaded thread.
+//! starts at once; further jobs go to the least loaded thread. A few small jobs stay on the thread that
+//! receives messages, because waking another thread for each of their messages would cost more than their
+//! slices.
 
 use std::future::Future;
 use std::io;
@@ -12,6 +14,13 @@ use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+
+/// A job that moves at most this many bytes is small. A chain's helper reads, receives and sends each byte,
+/// so a block of 1 MiB counts as 3 MiB.
+const SMALL_JOB_BYTES: u64 = 4 << 20;
+/// The maximum number of jobs on the thread that receives messages with which a further small job stays
+/// there.
+const SMALL_JOBS_HERE: usize = 8;
 
 /// A set of threads; cheap to clone. Dropping the last clone ends the threads that it started, with
 /// everything that runs on them.
@@ -52,16 +61,26 @@ impl Workers {
         Ok(Self { workers: Arc::new(workers) })
     }
 
-    /// Runs a job on the least loaded thread.
-    pub(crate) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) {
-        let counts = self.workers.iter().map(|worker| worker.jobs.load(Ordering::Relaxed));
-        let (chosen, _) = counts.enumerate().min_by_key(|&(_, jobs)| jobs).expect("at least one");
+    /// Runs a job that moves about `bytes` bytes on the least loaded thread, or, if the job is small, on the
+    /// thread that receives messages.
+    pub(crate) fn spawn(&self, bytes: u64, job: impl Future<Output = ()> + Send + 'static) {
+        let chosen = self.choose(bytes);
         self.workers[chosen].jobs.fetch_add(1, Ordering::Relaxed);
         let place = WorkerSlot { workers: self.clone(), chosen };
         self.workers[chosen].runtime.spawn(async move {
             let _place = place;
             job.await;
         });
+    }
+
+    /// Returns the index of the thread for a job. The first thread receives the messages.
+    fn choose(&self, bytes: u64) -> usize {
+        let jobs = |worker: &Worker| worker.jobs.load(Ordering::Relaxed);
+        if bytes <= SMALL_JOB_BYTES && jobs(&self.workers[0]) < SMALL_JOBS_HERE {
+            return 0;
+        }
+        let counts = self.workers.iter().map(jobs).enumerate();
+        counts.min_by_key(|&(_, jobs)| jobs).expect("at least one").0
     }
 }
 
@@ -106,7 +125,7 @@ mod tests {
             let (go, _) = tokio::sync::broadcast::channel::<()>(1);
             for _ in 0..3 {
                 let (sender, mut go) = (sender.clone(), go.subscribe());
-                workers.spawn(async move {
+                workers.spawn(u64::MAX, async move {
                     sender.send(thread::current().id()).unwrap();
                     let _ = go.recv().await;
                 });
@@ -120,5 +139,22 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_few_small_jobs_stay_on_the_thread_that_receives_messages() {
+        let workers = Workers::here_and(2).unwrap();
+        let (go, _) = tokio::sync::broadcast::channel::<()>(1);
+        let jobs = || workers.workers.iter().map(|worker| worker.jobs.load(Ordering::Relaxed));
+        for _ in 0..SMALL_JOBS_HERE + 2 {
+            let mut go = go.subscribe();
+            workers.spawn(SMALL_JOB_BYTES, async move {
+                let _ = go.recv().await;
+            });
+        }
+        assert_eq!(jobs().collect::<Vec<_>>(), [SMALL_JOBS_HERE, 1, 1]);
+        workers.spawn(SMALL_JOB_BYTES + 1, std::future::pending());
+        assert_eq!(jobs().sum::<usize>(), SMALL_JOBS_HERE + 3);
+        assert_eq!(jobs().next(), Some(SMALL_JOBS_HERE), "a large job goes to another thread");
     }
 }

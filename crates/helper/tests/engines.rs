@@ -256,6 +256,7 @@ impl Nodes {
     /// Runs a job to its end.
     async fn carry_out(&mut self, request: JobRequest) -> Result<repair::Outcome, repair::JobError> {
         let now = |started: Instant| started.elapsed();
+        let id = request.job;
         let mut job = Job::new(request, [7; 32], &self.topology, now(self.started));
         loop {
             while let Some(action) = job.poll() {
@@ -265,11 +266,21 @@ impl Nodes {
                 self.tell(action);
             }
             let report = tokio::time::timeout(Duration::from_millis(100), self.said.recv()).await;
-            if let Ok(Some((node, FromNode::Report { epoch, report, .. }))) = report {
+            // An earlier job may have sent a last report.
+            if let Ok(Some((node, FromNode::Report { job: of, epoch, report }))) = report
+                && of == id
+            {
                 job.handle_report(node, epoch, report, &self.topology, now(self.started));
             }
             job.handle_tick(&self.topology, now(self.started));
         }
+    }
+
+    /// Runs a job to its end; returns the time that it took.
+    async fn time(&mut self, request: JobRequest) -> Duration {
+        let begun = Instant::now();
+        self.carry_out(request).await.unwrap();
+        begun.elapsed()
     }
 
     fn tell(&self, action: JobAction) {
@@ -527,6 +538,49 @@ fn a_node_that_encrypts_edges_refuses_plain_ones_with_advice() {
         let error = tokio::time::timeout(Duration::from_secs(60), nodes.carry_out(job)).await.unwrap();
         let error = error.unwrap_err().to_string();
         assert!(error.contains("data_tls"), "{error}");
+    });
+}
+
+/// While the helpers of a repair also serve reads, the repair starts at a limited rate.
+#[test]
+fn a_repair_yields_to_reads() {
+    const BLOCK_BYTES: u64 = 8 << 20;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut nodes = Nodes::new(4).await;
+        let code = "rs-3-2".parse::<CodeSpec>().unwrap().build().unwrap();
+        let id = |index: u32| BlockId(format!("s.{index}"));
+        for index in 1..3 {
+            // Blocks of zeros satisfy every parity equation.
+            let memory = &nodes.engines[&NodeId(index)].1;
+            memory.blocks.lock().unwrap().insert(id(index), vec![0; BLOCK_BYTES as usize]);
+        }
+        let block = |index: u32| {
+            let holder = (index > 0).then_some(NodeId(index));
+            StripeBlock { id: id(index), bytes: BLOCK_BYTES, holder, digest: None }
+        };
+        let job = |number: u64, requestor: u32, publish: bool| JobRequest {
+            job: JobId(number),
+            stripe: Stripe {
+                id: StripeId("s".into()),
+                chunking: Chunking::whole(&*code, BLOCK_BYTES),
+                code: code.clone(),
+                blocks: (0..3).map(block).collect(),
+                label: None,
+            },
+            wanted: vec![Wanted { block: BlockIndex(0), requestor: NodeId(requestor) }],
+            window: if publish { 0..BLOCK_BYTES } else { 0..4096 },
+            sub_blocks: None,
+            policy: Policy::default(),
+            verify: Verify::default(),
+            publish,
+            tag: (!publish).then_some(1),
+            permits: Vec::new(),
+        };
+        let alone = nodes.time(job(1, 0, true)).await;
+        nodes.time(job(2, 4, false)).await;
+        let after_read = nodes.time(job(3, 3, true)).await;
+        assert!(after_read >= Duration::from_millis(300), "{after_read:?}, and alone {alone:?}");
     });
 }
 

@@ -12,6 +12,7 @@ use cluster::Bandwidth;
 use crate::check::check;
 use crate::error::LabError;
 use crate::lab_cluster::{LabCluster, Programs};
+use crate::machine::Machine;
 use crate::network::{LabNode, Names, Network, Status};
 use crate::nodes::NodesArgs;
 use crate::pages::{self, Freshness, Page};
@@ -247,6 +248,7 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
 
 /// Measures the figures whose pages are not fresh, and writes the index.
 fn figures(names: &Names, programs: &Programs, folders: &Folders) -> Result<(), LabError> {
+    require_no_changes(Machine::this().commit)?;
     let figures = figure::names();
     let is_stale =
         |page: &Page| figures.contains(&page.name) && page.freshness(&folders.pages) != Freshness::Fresh;
@@ -257,6 +259,11 @@ fn figures(names: &Names, programs: &Programs, folders: &Folders) -> Result<(), 
         figure::measure(names, programs, &page.name, folders, None, &mut say)?;
     }
     pages::write_index(&folders.pages)
+}
+
+/// Refuses a checkout with local changes, which its commit, as pages state it, shows.
+fn require_no_changes(commit: String) -> Result<(), LabError> {
+    if commit.ends_with('+') { Err(LabError::LocalChanges { commit }) } else { Ok(()) }
 }
 
 fn up(names: &Names, programs: &Programs, topology: &Topology) -> Result<ExitCode, LabError> {
@@ -387,4 +394,16 @@ fn interrupted() -> LabError {
     }
     eprintln!("mend lab: {}", LabError::Interrupted);
     std::process::exit(130)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_not_measured_with_local_changes() {
+        let refused = require_no_changes("0123456789ab+".to_owned()).unwrap_err().to_string();
+        assert!(refused.contains("0123456789ab+") && refused.contains("commit them first"), "{refused}");
+        require_no_changes("0123456789ab".to_owned()).unwrap();
+    }
 }

@@ -94,6 +94,15 @@ pub enum LabError {
         /// The requested name.
         name: String,
     },
+    /// Figures would be measured with local changes, so no page would ever be fresh.
+    #[error(
+        "the checkout at commit {commit} has local changes outside of docs/results, so every measured page would be \
+         stale: commit them first, or measure a single figure with `mend lab figure NAME`"
+    )]
+    LocalChanges {
+        /// The commit, as the pages would state it.
+        commit: String,
+    },
     /// A drawing failed.
     #[error("cannot draw {}: {reason}", path.display())]
     Draw {

@@ -224,6 +224,16 @@ impl LabCluster {
         self.agent(network, LabNode::Client)?.ask(order)
     }
 
+    /// Sends an instruction to the client's agent; [`finish`](Self::finish) waits for the answer.
+    pub(crate) fn begin(&mut self, network: &Network, order: &Instruction) -> Result<(), LabError> {
+        self.agent(network, LabNode::Client)?.send(order)
+    }
+
+    /// Waits for the answer to an instruction that was [begun](Self::begin).
+    pub(crate) fn finish(&mut self, network: &Network) -> Result<Answer, LabError> {
+        self.agent(network, LabNode::Client)?.receive()
+    }
+
     /// Sends an instruction to the agent in the coordinator's namespace, whose link is unshaped, and returns
     /// the answer.
     pub(crate) fn ask_loader(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {

@@ -12,8 +12,9 @@ use std::process::Command;
 use crate::error::LabError;
 use crate::figure;
 
-/// The paths on which every transfer of blocks depends.
-const TRANSFERS: [&str; 7] = [
+/// The paths on which every measured transfer of blocks depends: Mend's own, then the lab's, which shape the
+/// network, run the schemes and take the times.
+const TRANSFERS: [&str; 24] = [
     "crates/gf",
     "crates/codes",
     "crates/repair",
@@ -21,35 +22,88 @@ const TRANSFERS: [&str; 7] = [
     "crates/client",
     "crates/stores/dir",
     "crates/stores/block-files",
+    "crates/lab/src/agent.rs",
+    "crates/lab/src/agent",
+    "crates/lab/src/baseline.rs",
+    "crates/lab/src/check.rs",
+    "crates/lab/src/direct.rs",
+    "crates/lab/src/disk_limits.rs",
+    "crates/lab/src/instruction.rs",
+    "crates/lab/src/lab_cluster.rs",
+    "crates/lab/src/medium.rs",
+    "crates/lab/src/meter.rs",
+    "crates/lab/src/network",
+    "crates/lab/src/network_config.rs",
+    "crates/lab/src/run",
+    "crates/lab/src/scenario.rs",
+    "crates/lab/src/shell.rs",
+    "crates/lab/src/topology.rs",
+    "crates/lab/src/variant.rs",
 ];
 /// The paths on which repairs of many stripes depend in addition.
 const COORDINATION: [&str; 3] = ["crates/recovery", "crates/control", "crates/coordinator"];
 /// The pages that are not figures: name, command, and further paths on which they depend.
 const OTHERS: [(&str, &str, &[&str]); 4] = [
-    ("bench", "mend lab bench", &["lab/bench"]),
-    ("nodes", "mend lab nodes", &["crates/lab/src/nodes"]),
-    ("hdfs", "make bench-hdfs", &["crates/stores/hdfs", "crates/stores/attached", "java"]),
-    ("seaweedfs", "make bench-seaweedfs", &["crates/stores/seaweedfs", "crates/stores/attached"]),
+    ("bench", "mend lab bench", &["lab/bench", "crates/lab/src/bench"]),
+    ("nodes", "mend lab nodes", &["crates/lab/src/nodes", "crates/lab/src/experiment"]),
+    (
+        "hdfs",
+        "make bench-hdfs",
+        &[
+            "crates/stores/hdfs",
+            "crates/stores/attached",
+            "crates/testbed",
+            "java",
+            "crates/lab/src/hdfs",
+            "crates/lab/src/experiment",
+        ],
+    ),
+    (
+        "seaweedfs",
+        "make bench-seaweedfs",
+        &[
+            "crates/stores/seaweedfs",
+            "crates/stores/attached",
+            "crates/testbed",
+            "crates/lab/src/seaweedfs",
+            "crates/lab/src/experiment",
+        ],
+    ),
 ];
-/// The page of simulated recoveries: name, command, and the paths on which its tables depend.
-const RECOVERY: (&str, &str, &[&str]) = (
-    "recovery",
-    "cargo run --release -p sim --example recovery_tables",
-    &[
-        "crates/codes",
-        "crates/recovery",
-        "crates/repair/src/cost.rs",
-        "crates/repair/src/forecast.rs",
-        "crates/repair/src/plan.rs",
-        "crates/repair/src/planner",
-        "crates/repair/src/topology",
-        "crates/sim/src/recovery",
-        "crates/sim/src/dice.rs",
-        "crates/sim/examples/recovery_tables",
-    ],
-);
+/// The pages that other programs than the lab make: name, command, and all paths on which they depend.
+const OUTSIDE: [(&str, &str, &[&str]); 4] = [
+    (
+        "recovery",
+        "cargo run --release -p sim --example recovery_tables",
+        &[
+            "crates/codes",
+            "crates/recovery",
+            "crates/repair/src/cost.rs",
+            "crates/repair/src/forecast.rs",
+            "crates/repair/src/plan.rs",
+            "crates/repair/src/planner",
+            "crates/repair/src/topology",
+            "crates/sim/src/recovery",
+            "crates/sim/src/dice.rs",
+            "crates/sim/examples/recovery_tables",
+        ],
+    ),
+    (
+        "control",
+        "cargo test --release -p control measure -- --ignored --nocapture",
+        &["crates/control", "crates/recovery", "crates/views"],
+    ),
+    ("encoding", "cargo bench -p repair --bench encode", &["crates/gf", "crates/codes", "crates/repair"]),
+    (
+        "simulator",
+        "cargo run --release -p sim --example seeds",
+        &["crates/sim/src/system", "crates/sim/examples/seeds.rs"],
+    ),
+];
 /// The beginning of a paragraph which says that a page has to be measured again. The next measurement removes it.
 const STALE: &str = "\n**Stale";
+/// The beginning of a page that waits for its first measurement.
+const NOT_MEASURED: &str = "\nNot measured yet";
 /// The lines of the README between which the index stands.
 const INDEX_BEGINS: &str = "<!-- The index is written by `mend lab figures --index`. -->";
 const INDEX_ENDS: &str = "<!-- The end of the index. -->";
@@ -99,12 +153,13 @@ pub(crate) fn all() -> Vec<Page> {
     let strings = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
     let figures = figure::names().into_iter().map(|name| {
         let measured = || {
-            let more = match figure::own_paths(&name) {
-                Some(more) => strings(more),
-                None => vec![format!("lab/figures/{name}.toml")],
+            let (transfers, more) = match figure::own_paths(&name) {
+                Some((transfers, more)) => (transfers, strings(more)),
+                None => (true, vec![format!("lab/figures/{name}.toml")]),
             };
+            let transfers = strings(if transfers { &TRANSFERS } else { &[] });
             let coordination = strings(if figure::has_policy(&name) { &COORDINATION } else { &[] });
-            [strings(&TRANSFERS), coordination, more].concat()
+            [transfers, coordination, more].concat()
         };
         let paths = figure::simulated_paths(&name).unwrap_or_else(measured);
         Page { command: format!("mend lab figure {name}"), name, paths }
@@ -114,9 +169,12 @@ pub(crate) fn all() -> Vec<Page> {
         command: command.to_owned(),
         paths: strings(&[&TRANSFERS[..], &COORDINATION, more].concat()),
     });
-    let (name, command, paths) = RECOVERY;
-    let recovery = Page { name: name.to_owned(), command: command.to_owned(), paths: strings(paths) };
-    figures.chain(others).chain([recovery]).collect()
+    let outside = OUTSIDE.iter().map(|&(name, command, paths)| Page {
+        name: name.to_owned(),
+        command: command.to_owned(),
+        paths: strings(paths),
+    });
+    figures.chain(others).chain(outside).collect()
 }
 
 impl Page {
@@ -194,6 +252,7 @@ fn rows_of(name: &str, pages: &Path) -> Option<String> {
     };
     let claims = claims_of(&text);
     Some(match claims.is_empty() {
+        true if text.contains(NOT_MEASURED) => row("", "", "not measured yet"),
         true => row("", "", "see the page"),
         false => claims.iter().map(|[claim, paper, here]| row(claim, paper, here)).collect(),
     })
@@ -262,6 +321,30 @@ mod tests {
     }
 
     #[test]
+    fn the_index_tells_which_pages_are_not_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |text: &str| fs::write(folder.path().join("x.md"), text).unwrap();
+        write(
+            "# T: A\n\nNot measured yet. `mend lab figure x` measures this figure and replaces this page.\n",
+        );
+        assert!(rows_of("x", folder.path()).unwrap().contains("| not measured yet | unknown |"));
+        write("# T: A\n\nNumbers.\n");
+        assert!(rows_of("x", folder.path()).unwrap().contains("| see the page | unknown |"));
+    }
+
+    #[test]
+    fn every_file_of_results_is_a_page_that_is_checked() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+        let known: Vec<String> = all().into_iter().map(|page| page.name).collect();
+        for entry in fs::read_dir(folder).unwrap() {
+            let file = entry.unwrap().path();
+            let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+            let is_page = file.extension() == Some("md".as_ref()) && name != "README";
+            assert!(!is_page || known.contains(&name), "{name} is not checked");
+        }
+    }
+
+    #[test]
     fn every_page_has_a_command_and_existing_paths() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for page in all() {
@@ -270,6 +353,54 @@ mod tests {
                 assert!(root.join(path).exists(), "{}: {path}", page.name);
             }
         }
+    }
+
+    /// The modules of the lab that name, compute with and show results, and on which no time depends.
+    const PRESENTATION: [&str; 8] =
+        ["command", "error", "figure", "machine", "model", "pages", "plan_cost", "report"];
+
+    /// Returns the Rust files at a path of the repository.
+    fn files_at(path: &Path) -> Vec<PathBuf> {
+        if path.is_file() {
+            return vec![path.to_owned()];
+        }
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        entries
+            .flat_map(|entry| files_at(&entry))
+            .filter(|file| file.extension() == Some("rs".as_ref()))
+            .collect()
+    }
+
+    /// Returns the modules of the lab that a file names, by `crate::MODULE`.
+    fn modules_of(text: &str) -> Vec<String> {
+        let is_letter = |letter: &char| letter.is_ascii_lowercase() || *letter == '_';
+        let name = |rest: &str| rest.chars().take_while(is_letter).collect::<String>();
+        text.split("crate::").skip(1).map(name).filter(|name| !name.is_empty()).collect()
+    }
+
+    #[test]
+    fn measured_pages_depend_on_every_module_that_their_measurement_uses() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let measured = |page: &Page| page.paths.iter().any(|path| path == "crates/lab/src/run");
+        let mut pages = 0;
+        for page in all().iter().filter(|page| measured(page)) {
+            pages += 1;
+            let is_covered = |module: &str| {
+                let file = format!("crates/lab/src/{module}.rs");
+                let folder = format!("crates/lab/src/{module}");
+                PRESENTATION.contains(&module)
+                    || page.paths.iter().any(|path| *path == file || *path == folder)
+            };
+            for path in page.paths.iter().filter(|path| path.starts_with("crates/lab/src/")) {
+                for file in files_at(&root.join(path)) {
+                    for module in modules_of(&fs::read_to_string(&file).unwrap()) {
+                        assert!(is_covered(&module), "{}: {module}, used by {}", page.name, file.display());
+                    }
+                }
+            }
+        }
+        assert!(pages > 20, "{pages} pages are measured");
+        assert_eq!(modules_of("use crate::run::Say;\ncrate::Row"), ["run"]);
     }
 
     #[test]

@@ -162,7 +162,30 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// Returns the standard deviation of a sample; `None` if there are fewer than two values.
+pub(crate) fn standard_deviation(values: &[f64]) -> Option<f64> {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt())
+}
+
+/// Returns the 95th percentile by nearest rank: of fewer than 20 values, the largest. NaN if there are no values.
+pub(crate) fn percentile_95(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() * 95).div_ceil(100);
+    rank.checked_sub(1).map_or(f64::NAN, |at| sorted[at])
+}
+
 impl Times {
+    /// Returns the shortest and the longest time in seconds; `None` if there are fewer than two.
+    pub(crate) fn extremes(&self) -> Option<[f64; 2]> {
+        let times = || self.times_s.iter().copied();
+        let extremes = [times().fold(f64::NAN, f64::min), times().fold(f64::NAN, f64::max)];
+        (self.times_s.len() > 1).then_some(extremes)
+    }
+
     fn of(samples: &[Sample], direct_s: f64) -> Self {
         let times_s: Vec<f64> = samples.iter().map(|sample| sample.time_s).collect();
         let median_s = median(&times_s);
@@ -309,6 +332,7 @@ impl Report {
             "lost",
             "median s",
             "spread",
+            "± s",
             "direct s",
             "ratio",
             "formula",
@@ -355,6 +379,7 @@ impl Row {
             lost.join("+"),
             format!("{:.4}", self.time.median_s),
             format!("{:.1}%", self.time.spread * 100.0),
+            standard_deviation(&self.time.times_s).map_or(String::new(), |seconds| format!("{seconds:.4}")),
             format!("{:.4}", self.time.direct_s),
             format!("{:.3}", self.time.ratio),
             self.formula.map_or(String::new(), |formula| format!("{formula:.3}")),
@@ -439,6 +464,18 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn deviations_and_percentiles() {
+        assert_eq!(standard_deviation(&[1.0, 3.0]), Some(2.0_f64.sqrt()));
+        assert_eq!(standard_deviation(&[1.0]), None);
+        let values: Vec<f64> = (1..=40).rev().map(f64::from).collect();
+        assert_eq!(percentile_95(&values), 38.0);
+        assert_eq!(percentile_95(&[1.0, 3.0, 2.0]), 3.0);
+        assert!(percentile_95(&[]).is_nan());
+        let times = Times { times_s: vec![2.0, 1.0, 3.0], ..Times::default() };
+        assert_eq!(times.extremes(), Some([1.0, 3.0]));
     }
 
     #[test]

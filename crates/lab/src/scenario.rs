@@ -706,62 +706,65 @@ edge = ["100mbit", "200mbit"]
         assert_eq!(parse(&again).unwrap(), scenario);
     }
 
+    /// Checks that errors are reported. A line of `cases` has a part of [`GOOD`], what replaces it (with `;` for
+    /// the end of a line), and what the error contains.
+    #[track_caller]
+    fn check_all_refused(cases: &str) {
+        for case in cases.lines().filter(|case| !case.trim().is_empty()) {
+            let parts: Vec<&str> = case.split('|').map(str::trim).collect();
+            let [from, to, expected] = parts[..] else { panic!("three parts: {case}") };
+            check_refused(from, &to.replace(';', "\n"), expected);
+        }
+    }
+
     #[test]
     fn unknown_keys_are_named_with_their_line() {
-        check_refused("repetitions", "repetition", "s.toml:8: unknown field `repetition`");
-        check_refused("edge", "egde", "s.toml:13: unknown field `egde`");
-        check_refused("repetitions = 3", "repetitions = \"3\"", "s.toml:8: invalid type");
+        check_all_refused(
+            r#"
+            repetitions     | repetition        | s.toml:8: unknown field `repetition`
+            edge            | egde              | s.toml:13: unknown field `egde`
+            repetitions = 3 | repetitions = "3" | s.toml:8: invalid type
+            "#,
+        );
         check_refused("schemes = [\"conventional\", \"pipelined\"]\n", "", "missing field `schemes`");
     }
 
     #[test]
     fn invalid_values_are_reported() {
-        check_refused(
-            "\"pipelined\"",
-            "\"pipe\"",
-            "s.toml:2: `pipe` is not a scheme; the schemes are auto, conventional",
+        check_all_refused(
+            r#"
+            "pipelined"   | "pipe"        | s.toml:2: `pipe` is not a scheme; the schemes are auto, conventional
+            "rs-9-6"      | "rs-6-9"      | s.toml:3
+            "64MiB"       | "64 potatoes" | s.toml:4: `64 potatoes` is not a size
+            "64MiB"       | []            | the list is empty
+            "1gbit"       | "1mbps"       | s.toml:12: `1mbps` is not a rate
+            "whole-block" | "rounds"      | s.toml:9: `rounds` is not a pacing; the pacings are pipelined
+            "client"      | "moon"        | s.toml:7: unknown variant `moon`
+            "#,
         );
-        check_refused("\"rs-9-6\"", "\"rs-6-9\"", "s.toml:3");
-        check_refused("\"64MiB\"", "\"64 potatoes\"", "s.toml:4: `64 potatoes` is not a size");
-        check_refused("\"64MiB\"", "[]", "the list is empty");
-        check_refused("\"1gbit\"", "\"1mbps\"", "s.toml:12: `1mbps` is not a rate");
-        check_refused(
-            "\"whole-block\"",
-            "\"rounds\"",
-            "s.toml:9: `rounds` is not a pacing; the pacings are pipelined",
-        );
-        check_refused("\"client\"", "\"moon\"", "s.toml:7: unknown variant `moon`");
     }
 
     #[test]
     fn values_that_contradict_each_other_are_named() {
-        check_refused("nodes = 15", "nodes = 13", "rs-14-10 needs 14 nodes, but the topology has 13");
-        check_refused("[1, 2]", "[1, 14]", "has blocks 0 to 13, but no block 14");
-        check_refused("[1, 2]", "[1, 2, 3, 4, 5]", "cannot rebuild 5 blocks");
-        check_refused("[1, 2]", "[]", "cannot rebuild 0 blocks");
-        check_refused("[1, 2]", "[1, 1]", "names a block twice");
-        check_refused(
-            "\"client\"",
-            "\"node\"\nhow = \"kill\"",
-            "rs-14-10 needs 16 nodes, but the topology has 15",
-        );
-        check_refused(
-            "to = \"client\"",
-            "bare_chain = [\"32KiB\", \"8MiB\"]",
-            "bare_chain 8MiB: a slice must have",
+        check_all_refused(
+            r#"
+            nodes = 15      | nodes = 13                      | rs-14-10 needs 14 nodes, but the topology has 13
+            [1, 2]          | [1, 14]                         | has blocks 0 to 13, but no block 14
+            [1, 2]          | [1, 2, 3, 4, 5]                 | cannot rebuild 5 blocks
+            [1, 2]          | []                              | cannot rebuild 0 blocks
+            [1, 2]          | [1, 1]                          | names a block twice
+            "client"        | "node";how = "kill"             | rs-14-10 needs 16 nodes, but the topology has 15
+            to = "client"   | bare_chain = ["32KiB", "8MiB"]  | bare_chain 8MiB: a slice must have
+            repetitions = 3 | repetitions = 0                 | must be at least 1
+            "64MiB"         | "1001B"                         | a multiple of 4096 bytes
+            "all"           | "../all"                        | file has this name
+            repetitions = 3 | cached = [false, true]          | need cold = true
+            repetitions = 3 | disk = "40MB/s"                 | need cold = true
+            repetitions = 3 | policy = "m-ppr"                | add to = "node"
+            to = "client"   | how = "kill";cold = true;cached = true | need how = "pretend"
+            "#,
         );
         let ppr = GOOD.replacen("\"pipelined\"]", "\"ppr\"]", 1).replace("\"client\"", "\"node\"");
         assert!(parse(&ppr).unwrap_err().to_string().contains("only possible for reads"));
-        check_refused("repetitions = 3", "repetitions = 0", "must be at least 1");
-        check_refused("\"64MiB\"", "\"1001B\"", "a multiple of 4096 bytes");
-        check_refused("\"all\"", "\"../all\"", "file has this name");
-        check_refused("repetitions = 3", "cached = [false, true]", "need cold = true");
-        check_refused("repetitions = 3", "disk = \"40MB/s\"", "need cold = true");
-        check_refused("repetitions = 3", "policy = \"m-ppr\"", "add to = \"node\"");
-        check_refused(
-            "to = \"client\"",
-            "how = \"kill\"\ncold = true\ncached = true",
-            "need how = \"pretend\"",
-        );
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use cluster::Bandwidth;
 use serde::{Deserialize, Serialize};
+use sim::Dice;
 
 /// The maximum number of nodes. With more nodes, no machine could give each node enough processor time.
 pub const MOST_NODES: u16 = 200;
@@ -18,7 +19,7 @@ pub struct Topology {
     pub nodes: u16,
     /// The rate of every node's link, in both directions.
     pub rate: Rate,
-    /// Racks with an equal share of the helpers: the first ones are in rack 1, and so on.
+    /// Racks with an equal share of the helpers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub racks: Option<Racks>,
     /// Rates between places, which determine the rate of every pair of nodes.
@@ -60,6 +61,10 @@ pub struct Racks {
     pub count: u16,
     /// The rate of the link between a rack and the core.
     pub rate: Bandwidth,
+    /// If given, helpers are spread over the racks at random, as this number determines; only the first one stays
+    /// with the client in rack 1. Otherwise the first helpers are in rack 1, the next ones in rack 2, and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
 }
 
 /// Rates between places in Mb/s: each entry is the rate from the place of its row to the place of its column.
@@ -166,7 +171,15 @@ impl Topology {
     /// Returns the rack of helper `index`, or its place if places share links. Helpers, racks and places are
     /// numbered from 0.
     pub fn rack_of(&self, index: u16) -> Option<u16> {
-        self.groups().map(|groups| deal(index, self.nodes, groups))
+        self.groups().map(|groups| deal(self.position_of(index), self.nodes, groups))
+    }
+
+    /// Returns the position of helper `index` in the order in which racks are filled.
+    fn position_of(&self, index: u16) -> u16 {
+        let Some(seed) = self.racks.and_then(|racks| racks.seed) else { return index };
+        let mut order: Vec<u16> = (0..self.nodes).collect();
+        Dice::new(seed).shuffle(&mut order[1..]);
+        order[usize::from(index)]
     }
 
     /// Whether every pair of nodes has the same rate.
@@ -214,6 +227,7 @@ impl fmt::Display for Topology {
         write!(f, "{} nodes, {}", self.nodes, self.rate)?;
         if let Some(racks) = self.racks {
             write!(f, ", {} racks at {}", racks.count, racks.rate)?;
+            racks.seed.map_or(Ok(()), |seed| write!(f, ", helpers at random ({seed})"))?;
         }
         if let Some(matrix) = &self.matrix {
             write!(f, ", rates between pairs of {}", matrix.name)?;
@@ -280,7 +294,7 @@ impl FromStr for Racks {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parse = || {
             let (count, rate) = text.split_once(':')?;
-            Some(Self { count: count.parse().ok()?, rate: rate.parse().ok()? })
+            Some(Self { count: count.parse().ok()?, rate: rate.parse().ok()?, seed: None })
         };
         parse().ok_or_else(|| TopologyError::Racks(text.to_owned()))
     }
@@ -391,6 +405,21 @@ mod tests {
         let topology = Topology { racks: Some("3:400mbit".parse().unwrap()), ..Topology::flat(9, gbit()) };
         let racks: Vec<_> = (0..9).map(|index| topology.rack_of(index).unwrap()).collect();
         assert_eq!(racks, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
+        let spread = |seed| {
+            let racks = topology.racks.map(|racks| Racks { seed: Some(seed), ..racks });
+            let topology = Topology { racks, ..topology.clone() };
+            (0..9).map(|index| topology.rack_of(index).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(spread(1), spread(1));
+        let spreads: Vec<_> = (1..=20).map(spread).collect();
+        assert!(spreads.iter().any(|other| *other != racks), "{spreads:?}");
+        for spread in &spreads {
+            assert_eq!(spread[0], 0, "the first helper stays with the client");
+            assert!(
+                (0..3).all(|rack| spread.iter().filter(|&&other| other == rack).count() == 3),
+                "{spread:?}"
+            );
+        }
         assert_eq!(topology.pair_rate(0, Some(8)).unwrap().to_string(), "400mbit");
         assert_eq!(topology.pair_rate(0, Some(1)).unwrap().to_string(), "1gbit");
         let asia = Topology { matrix: Some("asia".parse().unwrap()), ..Topology::flat(16, gbit()) };

@@ -43,6 +43,8 @@ pub struct TrunkBudget {
 }
 
 impl TrunkBudget {
+    const UNLIMITED: Self = Self { up_bytes: u64::MAX, down_bytes: u64::MAX };
+
     fn stretched(self, stretch: f64) -> Self {
         Self { up_bytes: stretched(self.up_bytes, stretch), down_bytes: stretched(self.down_bytes, stretch) }
     }
@@ -98,6 +100,15 @@ struct Rack {
     trunk: TrunkBudget,
     up_bytes: u64,
     down_bytes: u64,
+    /// Number of nodes in the rack.
+    nodes: usize,
+}
+
+#[derive(Debug)]
+struct Host {
+    number: usize,
+    /// Number of nodes on the host.
+    nodes: usize,
 }
 
 /// The reservation of one job.
@@ -144,9 +155,12 @@ struct Booked {
 pub(super) struct NodeTable {
     nodes: Vec<Node>,
     numbers: BTreeMap<NodeId, NodeNo>,
+    /// The place of a rack that is no longer used is given to another rack, because helpers choose the names.
     racks: Vec<Rack>,
-    /// Names of the hosts.
-    hosts: BTreeMap<String, usize>,
+    /// The hosts that have nodes, by name.
+    hosts: BTreeMap<String, Host>,
+    /// The number of the next new host.
+    next_host: usize,
     /// Reservations of foreground repairs.
     foreground: BTreeMap<ReservationId, Booking>,
     /// Number of foreground reservations made so far.
@@ -170,6 +184,7 @@ impl Default for NodeTable {
             numbers: BTreeMap::new(),
             racks: Vec::new(),
             hosts: BTreeMap::new(),
+            next_host: 0,
             foreground: BTreeMap::new(),
             reservations: 0,
             repairs: 0,
@@ -206,12 +221,12 @@ impl NodeTable {
     }
 
     pub fn set(&mut self, id: NodeId, facts: NodeFacts) -> NodeNo {
-        let rack = facts.rack.as_deref().map(|name| self.rack(name));
-        let host = facts.host.as_deref().map(|name| self.host(name));
         let no = self.number(id);
+        self.move_to_rack(no, facts.rack.as_deref());
+        self.move_to_host(no, facts.host.as_deref());
         let stretch = self.stretch;
         let node = self.get_mut(no);
-        (node.facts, node.rack, node.host) = (facts, rack, host);
+        node.facts = facts;
         node.set_stretch(stretch);
         self.stretch();
         no
@@ -259,17 +274,57 @@ impl NodeTable {
         self.racks[at].trunk = trunk;
     }
 
-    fn rack(&mut self, name: &str) -> usize {
-        self.racks.iter().position(|rack| rack.name == name).unwrap_or_else(|| {
-            let trunk = TrunkBudget { up_bytes: u64::MAX, down_bytes: u64::MAX };
-            self.racks.push(Rack { name: name.to_owned(), trunk, up_bytes: 0, down_bytes: 0 });
-            self.racks.len() - 1
-        })
+    fn move_to_rack(&mut self, no: NodeNo, name: Option<&str>) {
+        if let Some(old) = self.get_mut(no).rack.take() {
+            self.racks[old].nodes -= 1;
+        }
+        let rack = name.map(|name| self.rack(name));
+        rack.into_iter().for_each(|rack| self.racks[rack].nodes += 1);
+        self.get_mut(no).rack = rack;
     }
 
-    fn host(&mut self, name: &str) -> usize {
-        let next = self.hosts.len();
-        *self.hosts.entry(name.to_owned()).or_insert(next)
+    /// Returns the index of a rack. A new rack gets the place of an unused one, if there is any.
+    fn rack(&mut self, name: &str) -> usize {
+        if let Some(known) = self.racks.iter().position(|rack| rack.name == name) {
+            return known;
+        }
+        let rack = Rack::new(name);
+        match self.racks.iter().position(Rack::is_unused) {
+            Some(unused) => {
+                self.racks[unused] = rack;
+                unused
+            }
+            None => {
+                self.racks.push(rack);
+                self.racks.len() - 1
+            }
+        }
+    }
+
+    fn move_to_host(&mut self, no: NodeNo, name: Option<&str>) {
+        let old = self.get(no).facts.host.clone();
+        if old.as_deref() == name {
+            return;
+        }
+        if let Some(old) = old
+            && let Some(host) = self.hosts.get_mut(&old)
+        {
+            host.nodes -= 1;
+            if host.nodes == 0 {
+                self.hosts.remove(&old);
+            }
+        }
+        let host = name.map(|name| self.enter_host(name));
+        self.get_mut(no).host = host;
+    }
+
+    /// Counts one more node on a host, and returns the host's number.
+    fn enter_host(&mut self, name: &str) -> usize {
+        let new = Host { number: self.next_host, nodes: 0 };
+        let host = self.hosts.entry(name.to_owned()).or_insert(new);
+        host.nodes += 1;
+        self.next_host = self.next_host.max(host.number + 1);
+        host.number
     }
 
     /// Returns the first resource without room for `loads`, if any. Unknown nodes, such as clients, have no
@@ -447,6 +502,16 @@ impl NodeTable {
 }
 
 impl Rack {
+    fn new(name: &str) -> Self {
+        let trunk = TrunkBudget::UNLIMITED;
+        Self { name: name.to_owned(), trunk, up_bytes: 0, down_bytes: 0, nodes: 0 }
+    }
+
+    /// Whether no node is in the rack, nothing limits its trunk, and nothing is reserved on it.
+    fn is_unused(&self) -> bool {
+        (self.nodes, self.up_bytes, self.down_bytes) == (0, 0, 0) && self.trunk == TrunkBudget::UNLIMITED
+    }
+
     fn resources(&self, (up, down): (u64, u64)) -> [(Resource, u64); 2] {
         [(Resource::TrunkOut(self.name.clone()), up), (Resource::TrunkInto(self.name.clone()), down)]
     }
@@ -569,5 +634,47 @@ impl Node {
 
     fn lacks(&self, need: &Budget) -> Option<Lack> {
         self.used().lacks(&self.in_flight.reserved, need, &self.budget, self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(rack: &str, host: &str) -> NodeFacts {
+        let (rack, host) = (Some(rack.to_owned()), Some(host.to_owned()));
+        NodeFacts { alive: true, rack, host, ..Node::unknown(NodeId(0)).facts }
+    }
+
+    #[test]
+    fn racks_and_hosts_that_no_node_uses_are_forgotten() {
+        let mut table = NodeTable::default();
+        table.set_trunk("limited", TrunkBudget { up_bytes: 5, down_bytes: 5 });
+        for round in 0..100 {
+            for node in 0..3 {
+                table.set(NodeId(node), facts(&format!("r{round}"), &format!("m{round}-{}", node / 2)));
+            }
+            let at = |node| (table.get(node).rack, table.get(node).host);
+            assert_eq!(at(0), at(1));
+            assert!(at(0).0 == at(2).0 && at(0).1 != at(2).1);
+        }
+        assert!(table.racks.len() <= 3, "{:?}", table.racks);
+        assert_eq!(table.racks[0].name, "limited");
+        assert_eq!(table.hosts.len(), 2);
+    }
+
+    #[test]
+    fn a_rack_keeps_its_place_while_bytes_are_reserved_on_its_trunk() {
+        let mut table = NodeTable::default();
+        table.set(NodeId(0), facts("a", "m0"));
+        table.set(NodeId(1), facts("b", "m1"));
+        let links = vec![(NodeId(0), NodeId(1), 7)];
+        let booking = table.book(&Loads { links, ..Loads::default() });
+        table.set(NodeId(0), facts("c", "m0"));
+        assert_eq!(table.trunk("a", |rack, trunk| (rack.up_bytes, trunk.up_bytes)).0, 7);
+        assert_eq!(table.trunk("c", |rack, trunk| (rack.up_bytes, trunk.up_bytes)).0, 0);
+        table.give_back(booking);
+        table.set(NodeId(0), facts("d", "m0"));
+        assert_eq!(table.racks.len(), 3);
     }
 }

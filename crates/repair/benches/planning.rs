@@ -77,6 +77,12 @@ fn case(n: usize, k: usize, lost: u32, links: Links, scheme: Scheme) -> Case {
     Case { stripe, request, topology }
 }
 
+/// The same case for the first bytes of the block.
+fn part(bytes: u64, mut case: Case) -> Case {
+    case.request.window = 0..bytes;
+    case
+}
+
 /// A pseudo-random number, the same in every run.
 fn mixed(a: u32, b: u32) -> f64 {
     let mut x = (u64::from(a) << 32 | u64::from(b)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -162,6 +168,9 @@ fn main() {
     println!("| what | scheme | lanes | a plan | plans a second | predicted |\n|---|---|---|---|---|---|");
     row("(14,10), equal links", &case(14, 10, 1, Equal, Scheme::Pipelined));
     row("(14,10), equal links", &case(14, 10, 1, Equal, Scheme::Auto));
+    row("(14,10), equal links, 4 KiB", &part(4 << 10, case(14, 10, 1, Equal, Scheme::Auto)));
+    row("(14,10), equal links, 64 KiB", &part(64 << 10, case(14, 10, 1, Equal, Scheme::Auto)));
+    row("(14,10), equal links, 1 MiB", &part(1 << 20, case(14, 10, 1, Equal, Scheme::Auto)));
     row("(14,10), four lost", &case(14, 10, 4, Equal, Scheme::Packed));
     row("(14,10), four lost", &case(14, 10, 4, Equal, Scheme::Auto));
     row("(14,10), uneven ports", &case(14, 10, 1, Ports, Scheme::Auto));

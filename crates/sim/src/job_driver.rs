@@ -86,7 +86,7 @@ impl JobDriver {
             }
             match action {
                 JobAction::Tell { node, message } => self.tell(node, message, shared),
-                JobAction::Publish { block, node, digest } => {
+                JobAction::Publish { block, node, digest, .. } => {
                     shared.note(|| format!("publish {block} at {node}"));
                     self.published.insert(block, (node, digest));
                     published.push((block, node, digest));

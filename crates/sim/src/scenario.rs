@@ -314,7 +314,7 @@ impl Scenario {
                 parity: self.checks.parity,
                 stretch_bytes: self.stretch_bytes(),
                 reread: self.checks.reread,
-                doubted: false,
+                ..Verify::default()
             },
             publish: self.publishes(),
             tag: self.has_client().then_some(7),

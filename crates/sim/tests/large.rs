@@ -56,6 +56,19 @@ fn dealt_work_is_near_the_bound_and_ahead_of_chains() {
     }
 }
 
+/// The bound considers the rates of the single nodes, and so does the scheduler when it deals work.
+#[test]
+fn slow_nodes_get_less_work() {
+    let even = Cluster { all_on_node: true, ..Cluster::new("rs-9-6", 30, 240) };
+    let slow = Rates { up: 31.25e6, down: 31.25e6, ..even.rates };
+    let uneven = Cluster { uneven: (1..=9).map(|node| (node, slow)).collect(), ..even.clone() };
+    let (fast, slowed) = (run(&even), run(&uneven));
+    let bound = slowed.bound.seconds / fast.bound.seconds;
+    assert!(bound > 1.2 && bound < 1.6, "9 of 29 nodes have a quarter of the bandwidth: {bound}");
+    assert!(slowed.seconds < 3.0 * fast.seconds, "{} s, evenly {} s", slowed.seconds, fast.seconds);
+    assert!(slowed.up.most <= 1.0 + 1e-6, "no uplink carries more than it can: {}", slowed.up.most);
+}
+
 /// Chains of whole blocks through the nodes of the lowest indices load the nodes unevenly. With equal shares
 /// of the cap, the node with the most chains would delay all others.
 #[test]

@@ -47,6 +47,8 @@ import org.apache.hadoop.util.ToolRunner;
  * the output.
  */
 public final class Console {
+  private static final int BUFFER_BYTES = 64 << 10;
+
   private Console() {}
 
   public static void main(String[] arguments) throws Exception {
@@ -143,6 +145,43 @@ public final class Console {
     }
   }
 
+  /**
+   * {@code store LOCAL PATH BYTES}: stores a local file in blocks of this size, with one replica of each.
+   * Prints the inode number.
+   */
+  private static final class Store extends Configured implements Tool {
+    Store(Configuration conf) {
+      super(conf);
+    }
+
+    @Override
+    public int run(String[] words) throws Exception {
+      short replication = 1;
+      DistributedFileSystem system = (DistributedFileSystem) FileSystem.get(getConf());
+      try (OutputStream out =
+          system.create(new Path(words[1]), true, BUFFER_BYTES, replication, Long.parseLong(words[2]))) {
+        Files.copy(Paths.get(words[0]), out);
+      }
+      System.out.println(system.getClient().getFileInfo(words[1]).getFileId());
+      return 0;
+    }
+  }
+
+  /** {@code shell CLASS ARGUMENTS}: runs a command of {@code dfs} with a file system of the given class. */
+  private static final class Shell extends Configured implements Tool {
+    Shell(Configuration conf) {
+      super(conf);
+    }
+
+    @Override
+    public int run(String[] words) throws Exception {
+      Configuration mine = new Configuration(getConf());
+      mine.set("fs.hdfs.impl", words[0]);
+      mine.setBoolean("fs.hdfs.impl.disable.cache", true);
+      return new FsShell(mine).run(Arrays.copyOfRange(words, 1, words.length));
+    }
+  }
+
   /** {@code lacking PATH}: for all files below the path, counts the internal blocks for which no DataNode is listed. */
   private static final class Lacking extends Configured implements Tool {
     Lacking(Configuration conf) {
@@ -204,6 +243,10 @@ public final class Console {
         return new DFSck(conf, said);
       case "pread":
         return new PositionalRead(conf);
+      case "store":
+        return new Store(conf);
+      case "shell":
+        return new Shell(conf);
       case "lacking":
         return new Lacking(conf);
       case "distrust":

@@ -103,6 +103,16 @@ pub enum HistoryEvent {
         /// The stripe's name.
         stripe: String,
     },
+    /// The recorded digest of a parity block was wrong, and a repair has replaced it: the rebuilt bytes agree with all
+    /// other blocks of the stripe.
+    DigestReplaced {
+        /// The block's name.
+        block: String,
+        /// The digest that was recorded.
+        recorded: String,
+        /// The digest of the rebuilt block.
+        found: String,
+    },
     /// A repair was queued.
     RepairBegun {
         /// The repair's number.

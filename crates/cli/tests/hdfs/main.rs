@@ -10,6 +10,7 @@ mod mend;
 mod parity;
 mod placement;
 mod raid;
+mod raid_reading;
 mod reading;
 mod takeover;
 mod telling;
@@ -41,6 +42,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("lost_blocks_of_raided_files_are_pushed", raid::repairs_without_the_plug_in),
     ("files_removed_during_a_repair_stay_removed", healing::removed_meanwhile),
     ("small_reads_of_lost_blocks_go_through_mend", reading::lost_ranges),
+    ("lost_blocks_of_raided_files_are_read_and_parity_follows_files", raid_reading::lost_blocks),
     ("reconstruction_commands_of_the_namenode_are_executed", takeover::commands),
     ("a_dead_datanode_is_recovered_as_a_whole_once_commanded", takeover::a_dead_datanode),
     ("contradictory_blocks_are_never_repair_sources", contradictions::not_rebuilt_from),
@@ -52,6 +54,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_returning_corrupt_copy_is_replaced", telling::rotten_copies_that_come_back),
     ("the_encoding_of_replicated_files_is_planned", raid::a_plan),
     ("lost_blocks_of_raided_files_are_repaired", raid::repairs),
+    ("the_calls_of_an_encoding_are_listed", raid::a_forecast),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
     ("a_listing_without_files_reports_progress", telling::a_long_walk),
     ("a_file_being_written_is_not_damaged", telling::files_that_are_written),

@@ -1,5 +1,5 @@
-//! Replicated files in the layout of HDFS-RAID on a real HDFS: `mend raid plan`, and repairs of files whose parity was
-//! written as HDFS-RAID writes it.
+//! `mend raid` on replicated files of a real HDFS, and repairs of a file whose parity was written as HDFS-RAID writes
+//! it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -250,4 +250,44 @@ fn assert_mended(world: &mut World, mend: &Mend, groups: usize, parity: &[u8]) {
     let local = local.path().join("parity");
     world.cluster.console().run(&["dfs", "-get", PARITY, local.to_str().expect("text")]);
     assert!(fs::read(&local).expect("got") == parity, "the parity differs");
+}
+
+/// The calls for a file are listed: an unfinished encoding of other contents is deleted first. Attributes of files are
+/// read.
+pub fn a_forecast(world: &mut World) {
+    let mend = mend::attach(world, &["--dry-run"], true);
+    world.put("/foretold/large", 10 * BLOCK as usize);
+    world.cluster.console().run(&["dfs", "-mkdir", "-p", "/tmp/raidrs/foretold/large/.mend-1-1-6"]);
+    let policy = mend.folder().join("foretold.toml");
+    let text = "[[policy]]\nname = \"all\"\npaths = [\"/foretold\"]\ncodec = \"rs\"\nmin_age = \"0s\"\n";
+    fs::write(&policy, text).expect("written");
+    let policy = policy.to_str().expect("text");
+    let file = |verb: &str| {
+        let mut answer = mend.ask(&["raid", verb, "/foretold", "--policy", policy, "--dry-run"])?;
+        Some(answer["files"].as_array_mut()?.pop()?).filter(|file| file["path"] == "/foretold/large")
+    };
+    // A DataNode reports a replica a moment after the client has written it.
+    let steps = eventually("the calls to be listed", || {
+        let file = file("encode")?;
+        file["reason"].is_null().then(|| texts(&file["steps"]))
+    });
+    assert_eq!(steps[0], "delete /tmp/raidrs/foretold/large/.mend-1-1-6");
+    assert_eq!(steps.iter().filter(|step| step.starts_with("encode stripe ")).count(), 1);
+    let last = steps.last().expect("steps");
+    assert_eq!(last, "encoded", "{steps:#?}");
+    let undo = file("undo").expect("an answer");
+    assert_eq!(undo["reason"], "it has no parity");
+    let console = world.cluster.console();
+    console.run(&["dfs", "-setfattr", "-n", "user.mend.raid", "-v", "never", "/foretold/large"]);
+    let steps = texts(&file("encode").expect("an answer")["steps"]);
+    let last = steps.last().expect("steps");
+    assert!(last.starts_with("not encoded: `mend raid undo` excludes it"), "{steps:#?}");
+    world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", "/tmp/raidrs"]);
+    world.delete("/foretold/large");
+    world.assert_whole();
+}
+
+fn texts(steps: &Value) -> Vec<String> {
+    let steps = steps.as_array().expect("steps").iter();
+    steps.map(|step| step.as_str().expect("text").to_owned()).collect()
 }

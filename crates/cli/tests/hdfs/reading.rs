@@ -7,12 +7,12 @@ use crate::mend;
 use crate::world::{Group, World};
 
 const CELL: usize = 1 << 20;
-const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
-const MEND_CONTEXT: &str = "org.apache.hadoop.fs.MendHdfs";
+pub const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
+pub const MEND_CONTEXT: &str = "org.apache.hadoop.fs.MendHdfs";
 
 /// Reads bytes of a file and compares them with the stored ones. Returns how many of the bytes came through
 /// Mend.
-fn read(world: &mut World, system: &str, path: &str, from: usize, bytes: usize) -> u64 {
+pub fn read(world: &mut World, system: &str, path: &str, from: usize, bytes: usize) -> u64 {
     let through = |said: &str| {
         said.trim().rsplit(' ').next().and_then(|text| text.parse::<u64>().ok()).expect("a number")
     };

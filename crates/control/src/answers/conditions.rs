@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
 
-use repair::NodeId;
+use repair::{NodeId, StripeId};
 use views::{Census, Condition, ConditionCode, GoneNode, RecoveryState, Redundancy, Severity};
 
 use crate::SETTLE_LIMIT;
@@ -15,12 +15,17 @@ use crate::error::{RequestError, list};
 use crate::facts::unheard;
 use crate::history::FLAPPING_MS;
 use crate::nodes::Nodes;
+use crate::repairs::claims::Stuck;
 use crate::stripes::contradictions;
 
 /// A repair without progress for this long has stalled.
 const STALLED: Duration = Duration::from_secs(600);
 /// A round of scrubbing is overdue if the last one ended this long ago.
 const SCRUB_OVERDUE_MS: u64 = 35 * 86_400_000;
+/// The first word of the status if some blocks or stripes may be unknown.
+const INCOMPLETE: &str = "INCOMPLETE";
+/// How many stripes are named whose repairs the store refuses.
+const REFUSED_TOLD: usize = 5;
 
 /// A condition that the cluster has now.
 #[derive(Clone, Debug)]
@@ -184,7 +189,7 @@ fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
             let text = format!("{} lists blocks newer than the catalog", list(&names));
             found.push(
                 Finding::about(ConditionCode::CatalogOld, &names, text)
-                    .with_word("INCOMPLETE")
+                    .with_word(INCOMPLETE)
                     .with_severity(Severity::Warning)
                     .with_details(claims),
             );
@@ -262,7 +267,7 @@ fn incomplete_finding(answers: Answers<'_>) -> Option<Finding> {
     };
     (!names.is_empty()).then(|| {
         Finding::about(ConditionCode::Incomplete, &names, texts.join("; "))
-            .with_word("INCOMPLETE")
+            .with_word(INCOMPLETE)
             .with_details(partial.into_iter().map(detail))
     })
 }
@@ -403,9 +408,8 @@ fn room_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
         .collect();
     let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
     let knows = answers.facts.nodes.settled && answers.facts.may_change() && on_gone == 0;
-    if !homeless.is_empty() {
-        let text = format!("no room to rebuild the blocks of {}", list(&homeless));
-        found.push(Finding::about(ConditionCode::NoRoomToRepair, &homeless, text));
+    if let Some(finding) = no_room_finding(answers, homeless) {
+        found.push(finding);
     } else if let Some(advice) = answers.repairs.fullness.advice().filter(|_| knows) {
         let text = "no room to repair after another failure".to_owned();
         found.push(
@@ -415,6 +419,31 @@ fn room_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
         );
     }
     found
+}
+
+/// Finds lost blocks that no helper can take: all blocks of the helpers `homeless`, and those of stripes for which the
+/// store refuses every possible helper.
+fn no_room_finding(answers: Answers<'_>, homeless: Vec<String>) -> Option<Finding> {
+    let now = answers.facts.base.now;
+    let refused: Vec<(&StripeId, &Stuck)> = answers.repairs.refused_by_store().collect();
+    let mut texts = Vec::new();
+    if !homeless.is_empty() {
+        texts.push(format!("no room to rebuild the blocks of {}", list(&homeless)));
+    }
+    if !refused.is_empty() {
+        let stripes = count(refused.len() as u64, "stripe");
+        texts.push(format!("the store refuses every possible helper for lost blocks of {stripes}"));
+    }
+    let details = refused.iter().take(REFUSED_TOLD).map(|(stripe, stuck)| {
+        let left = in_words(stuck.again.saturating_sub(now));
+        format!("the repair of {stripe} waits: {}; the store is asked again in {left}", stuck.why)
+    });
+    let details: Vec<String> = details.collect();
+    let stripes = refused.iter().map(|(stripe, _)| stripe.to_string());
+    let subjects: Vec<String> = homeless.into_iter().chain(stripes).collect();
+    (!subjects.is_empty()).then(|| {
+        Finding::about(ConditionCode::NoRoomToRepair, &subjects, texts.join("; ")).with_details(details)
+    })
 }
 
 fn repair_findings(answers: Answers<'_>, census: &Census) -> Vec<Finding> {
@@ -578,7 +607,7 @@ pub(crate) fn first_line(findings: &[Finding], census: &Census, helpers: &str) -
     rest.sort_by_key(|finding| is_claim(finding));
     let word = rest.first().and_then(|finding| finding.word).unwrap_or("safe");
     let mut parts: Vec<String> = rest.iter().map(|finding| finding.text.clone()).collect();
-    parts.extend(whole_text(census));
+    parts.extend(whole_text(census, &stated));
     parts.push(helpers.to_owned());
     let told_elsewhere = [ConditionCode::HelperGone, ConditionCode::HelperNeverRegistered];
     let further = findings.iter().filter(|finding| finding.word.is_none());
@@ -595,21 +624,31 @@ pub(crate) fn first_line(findings: &[Finding], census: &Census, helpers: &str) -
     }
 }
 
-/// Returns the text about stripes if no block is lost or misplaced.
-fn whole_text(census: &Census) -> Option<String> {
+/// Returns the text about stripes if no block is lost or misplaced. It says that stripes are whole only if the state of
+/// all of their blocks is known.
+fn whole_text(census: &Census, stated: &[&Finding]) -> Option<String> {
     let all = census.stripes;
+    let is_incomplete = stated.iter().any(|finding| finding.word == Some(INCOMPLETE));
     if all == 0 {
-        return Some("nothing is stored".to_owned());
+        return Some(if is_incomplete { "no stripe is known" } else { "nothing is stored" }.to_owned());
     }
     if census.intact < all || census.misplaced > 0 || census.unreadable > 0 {
         return None;
     }
+    if is_incomplete {
+        return Some(format!("no block of {} is known to be lost", count(all, "stripe")));
+    }
     if census.contradictory > 0 {
         return Some("no block is missing".to_owned());
     }
+    let other =
+        if stated.iter().any(|finding| finding.code == ConditionCode::NotJudged) { "other " } else { "" };
     let weakest = census.redundancy.first().expect("readable stripes belong to a class");
-    let whole =
-        if all == 1 { "the only stripe is whole".to_owned() } else { format!("all {all} stripes are whole") };
+    let whole = if all == 1 {
+        format!("the only {other}stripe is whole")
+    } else {
+        format!("all {all} {other}stripes are whole")
+    };
     Some(format!("{whole} and {}", can_lose(weakest)))
 }
 
@@ -667,6 +706,23 @@ mod tests {
         let on_hosts = Redundancy { hosts: Some(2), racks: Some(0), ..class(4, 10, 0) };
         let text = line(&census(10, vec![on_hosts], 0));
         assert!(text.contains("can lose 4 blocks, but only 2 hosts and no rack; "), "{text}");
+    }
+
+    #[test]
+    fn stripes_count_as_whole_only_if_all_blocks_are_known() {
+        let whole = census(10, vec![class(4, 10, 0)], 0);
+        let text = |code, word| {
+            let finding = Finding::new(code, 1, "why".to_owned()).with_word(word);
+            first_line(&[finding], &whole, "all 6 helpers up")
+        };
+        assert_eq!(
+            text(ConditionCode::Incomplete, INCOMPLETE),
+            "INCOMPLETE  why; no block of 10 stripes is known to be lost; all 6 helpers up"
+        );
+        assert_eq!(
+            text(ConditionCode::NotJudged, "NOT KNOWN"),
+            "NOT KNOWN  why; all 10 other stripes are whole and can lose 4 blocks; all 6 helpers up"
+        );
     }
 
     #[test]

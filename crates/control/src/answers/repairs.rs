@@ -15,6 +15,7 @@ use crate::durations::in_words;
 use crate::error::RepairError;
 use crate::jobs::RunningJob;
 use crate::repairs::ItemPage;
+use crate::repairs::claims::Stuck;
 use crate::repairs::misplaced::{Waits, moves};
 use crate::repairs::repair::{Item, Repair};
 use crate::repairs::views::{item_state, version};
@@ -128,6 +129,14 @@ impl<'a> Answers<'a> {
             block: block.to_string(),
             node: self.facts.nodes.name(node),
         };
+        let refused = self.repairs.claims.stuck(stripe).filter(|_| item_state(state) == ItemState::Waiting);
+        let next_step = |refused: &Stuck| {
+            let left = refused.again.saturating_sub(self.facts.base.now);
+            format!(
+                "add a helper that has no block of the stripe; the store is asked again in {}",
+                in_words(left)
+            )
+        };
         RepairItem {
             stripe: stripe.to_string(),
             state: if item.contradictory { ItemState::Contradictory } else { item_state(state) },
@@ -135,8 +144,8 @@ impl<'a> Answers<'a> {
             rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
             scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
             parity: item.parity,
-            reason: item.reason.clone(),
-            next_step: item.next_step.clone(),
+            reason: item.reason.clone().or_else(|| refused.map(|refused| refused.why.clone())),
+            next_step: item.next_step.clone().or_else(|| refused.map(next_step)),
             replanned: item.replanned.clone(),
             job,
             timeline_us: item.timeline.view(),

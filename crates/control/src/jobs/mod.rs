@@ -22,7 +22,7 @@ use repair::{
     BlockProblem, Digest, Job, JobAction, JobError, JobId, NodeId, Outcome, ParityOutcome, StripeId,
 };
 use store_api::{BlockState, CatalogError, Origin, PutId, StoreError, StripeWrite, Write};
-use views::JobView;
+use views::{HistoryEvent, JobView};
 
 use crate::base::Base;
 use crate::facts::Facts;
@@ -87,7 +87,12 @@ impl Jobs {
     pub(crate) fn act(&mut self, facts: Facts<'_>, id: JobId, action: JobAction, out: &mut Out) {
         match action {
             JobAction::Tell { node, message } => self.tell_of_job(facts, node, message, out),
-            JobAction::Publish { block, node, digest } => self.publish(facts, id, block, node, digest, out),
+            JobAction::Publish { block, node, digest, replaces } => {
+                if let Some(recorded) = replaces {
+                    self.note_replaced_digest(id, block, (recorded, digest), out);
+                }
+                self.publish(facts, id, block, node, digest, out);
+            }
             JobAction::BlockLost { block, problem } => self.lose_block(facts, id, block, &problem, out),
             JobAction::Contradicted { blocks } => self.take_contradiction(id, &blocks, out),
             JobAction::Slow { nodes } => out.tell(Signal::HeldUp(nodes)),
@@ -100,6 +105,20 @@ impl Jobs {
             out.tell(Signal::Assigned(node));
         }
         facts.nodes.send(node, message, out);
+    }
+
+    /// Records in the history that parity has refuted the recorded digest of a block.
+    fn note_replaced_digest(
+        &self,
+        id: JobId,
+        block: BlockIndex,
+        (recorded, found): (Digest, Option<Digest>),
+        out: &mut Out,
+    ) {
+        let block = self.running[&id].job.stripe().block(block).id.to_string();
+        let found = found.map(|digest| digest.to_string()).unwrap_or_default();
+        tracing::warn!(block, %recorded, found, "replacing a recorded digest that parity has refuted");
+        out.note(HistoryEvent::DigestReplaced { block, recorded: recorded.to_string(), found });
     }
 
     pub(crate) fn publish(

@@ -227,8 +227,8 @@ impl LinkTests {
 }
 
 impl LinkTests {
-    /// Returns the request for a job that moves bytes over a link.
-    pub(super) fn probe_request(
+    /// Returns the request for a job that moves bytes over a link; an error if there are none.
+    pub(crate) fn probe_request(
         facts: Facts<'_>,
         job: JobId,
         link: Link,
@@ -237,7 +237,7 @@ impl LinkTests {
         let (from, to) = link;
         // Only the first data block is transferred.
         let code = facts.stripes.codes.get(&CodeSpec::reed_solomon(2, 1))?;
-        let chunking = Chunking::of(&*code, bytes, None).expect("a code without sub-blocks takes any length");
+        let chunking = Chunking::of(&*code, bytes, None)?;
         let name = format!("probe-{job}");
         let block = |index: u16| StripeBlock {
             id: BlockId(format!("{name}.{index}")),

@@ -6,6 +6,9 @@
 //! contains the permits that the store's own processes require. A claim is released when no job uses it. If a
 //! claim is lost, its jobs are cancelled.
 //!
+//! The store may refuse a node on which it accepts no block of the stripe. Then the repair tries another node. If there
+//! is no other node, the claim is requested at growing intervals, and the conditions name the stripe.
+//!
 //! While the job of a paused repair is on hold, its claim is returned to the store. The job resumes only after
 //! the store has granted the claim again.
 
@@ -25,8 +28,11 @@ use crate::repairs::refusals::Refusals;
 use crate::signal::Signal;
 use crate::storing::then::Then;
 
-/// The time after which a refused claim is requested again.
+/// The time after which a refused claim is requested again. It doubles while the store refuses the same nodes again.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
+const ASK_AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+/// How long after the end of a pause its refusals are remembered.
+const REFUSALS_KEPT: Duration = Duration::from_secs(10);
 /// The time after which an unused claim is released. Until then, its repair may be waiting for budget.
 const UNUSED_LIMIT: Duration = Duration::from_secs(5);
 
@@ -73,21 +79,54 @@ impl Use {
     }
 }
 
+/// A stripe for which the store has refused a node again, because no other node can take the block.
+#[derive(Default)]
+pub(crate) struct Stuck {
+    refusals: u32,
+    /// The store's reason.
+    pub(crate) why: String,
+    /// The time at which the claim is requested again.
+    pub(crate) again: Duration,
+}
+
+impl Stuck {
+    /// Records another refusal. Returns the pause before the next request.
+    fn refuse(&mut self, error: &StoreError, now: Duration) -> Duration {
+        self.refusals += 1;
+        let pause = ASK_AGAIN.saturating_mul(1 << self.refusals.min(10)).min(ASK_AGAIN_AT_MOST);
+        (self.why, self.again) = (error.to_string(), now + pause);
+        pause
+    }
+}
+
 /// All claims, by stripe.
 #[derive(Default)]
-pub(crate) struct Claims(BTreeMap<StripeId, Claim>);
+pub(crate) struct Claims {
+    claims: BTreeMap<StripeId, Claim>,
+    stuck: BTreeMap<StripeId, Stuck>,
+}
 
 impl Claims {
+    /// Returns why the store refuses the claim of a stripe, if no other node can take the block.
+    pub(crate) fn stuck(&self, stripe: &StripeId) -> Option<&Stuck> {
+        self.stuck.get(stripe)
+    }
+
+    /// Returns the stripes for which the store refuses all possible nodes.
+    pub(crate) fn all_stuck(&self) -> impl Iterator<Item = (&StripeId, &Stuck)> {
+        self.stuck.iter()
+    }
+
     /// Cancels the jobs on a stripe whose claim the store has revoked, because other programs may change the
     /// stripe now.
     pub(crate) fn lose(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
         let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
-        if !self.0.get(stripe).is_some_and(is_ours) {
+        if !self.claims.get(stripe).is_some_and(is_ours) {
             return;
         }
         tracing::warn!(%stripe, "lost the store's lock on a stripe; restarting the repair of the stripe");
-        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.0.get(stripe) {
-            self.0.remove(stripe);
+        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.claims.get(stripe) {
+            self.claims.remove(stripe);
         }
         for job in jobs.makers_of(stripe) {
             out.tell(Signal::Cancel(job));
@@ -109,7 +148,7 @@ impl Claims {
         }
         let nodes: BTreeSet<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();
         let blocks: BTreeSet<BlockIndex> = wanted.iter().map(|wanted| wanted.block).collect();
-        let claim = self.0.get(stripe);
+        let claim = self.claims.get(stripe);
         if let Some(claim) = claim
             && matches!(claim.state, ClaimState::Ours { .. })
             && nodes.is_subset(&claim.nodes)
@@ -134,20 +173,20 @@ impl Claims {
             nodes: nodes.iter().copied().collect(),
             blocks: blocks.iter().copied().collect(),
         };
-        self.0.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
+        self.claims.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
         scheduler.hold(stripe);
         out.store(Write::Stripes(write), RepairThen::Claimed { stripe: stripe.clone() });
     }
 
     /// Whether the store has not granted the requested claim of a stripe yet.
     pub(crate) fn awaits_answer(&self, stripe: &StripeId) -> bool {
-        let state = self.0.get(stripe).map(|claim| &claim.state);
+        let state = self.claims.get(stripe).map(|claim| &claim.state);
         matches!(state, Some(ClaimState::Asked | ClaimState::Refused { .. }))
     }
 
     /// Requests the claim of a stripe again if it was returned to the store. Returns whether it was.
     pub(crate) fn reclaim(&mut self, stripe: &StripeId, scheduler: &mut Scheduler, out: &mut Out) -> bool {
-        let Some(Claim { nodes, blocks, state: ClaimState::Returned }) = self.0.get(stripe) else {
+        let Some(Claim { nodes, blocks, state: ClaimState::Returned }) = self.claims.get(stripe) else {
             return false;
         };
         self.request(stripe, nodes.clone(), blocks.clone(), scheduler, out);
@@ -163,7 +202,7 @@ impl Claims {
         now: Duration,
         (scheduler, refusals): (&mut Scheduler, &mut Refusals),
     ) {
-        let Some(claim) = self.0.get_mut(stripe) else { return };
+        let Some(claim) = self.claims.get_mut(stripe) else { return };
         match result {
             Ok(answer) => {
                 let permits = match answer {
@@ -171,12 +210,19 @@ impl Claims {
                     _ => Vec::new(), // The store requires no permits.
                 };
                 claim.state = ClaimState::Ours { unused_since: now, permits };
+                self.stuck.remove(stripe);
                 scheduler.let_go(stripe);
             }
             Err(error) => {
                 tracing::info!(%stripe, %error, "cannot lock a stripe in the store yet; its repair waits");
-                claim.state = ClaimState::Refused { again: now + ASK_AGAIN };
-                refusals.note_error(stripe, &error);
+                let pause = match refusals.note_error(stripe, &error) {
+                    true => self.stuck.entry(stripe.clone()).or_default().refuse(&error, now),
+                    false => {
+                        self.stuck.remove(stripe);
+                        ASK_AGAIN
+                    }
+                };
+                claim.state = ClaimState::Refused { again: now + pause };
             }
         }
     }
@@ -185,9 +231,9 @@ impl Claims {
     /// ago, resumes the stripe in the scheduler. The next proposal for the stripe then requests the claim
     /// again.
     pub(crate) fn expire(&mut self, jobs: &Jobs, now: Duration, scheduler: &mut Scheduler, out: &mut Out) {
-        for stripe in self.0.keys().cloned().collect::<Vec<_>>() {
+        for stripe in self.claims.keys().cloned().collect::<Vec<_>>() {
             let used = Use::of(jobs, &stripe);
-            let claim = self.0.get_mut(&stripe).expect("just listed");
+            let claim = self.claims.get_mut(&stripe).expect("just listed");
             match &mut claim.state {
                 ClaimState::Ours { unused_since, .. } if used == Use::Used => *unused_since = now,
                 ClaimState::Ours { unused_since, .. } if *unused_since + UNUSED_LIMIT <= now => {
@@ -206,21 +252,25 @@ impl Claims {
                 _ => {}
             }
             if matches!(claim.state, ClaimState::Returned) && used != Use::OnHold {
-                self.0.remove(&stripe);
+                self.claims.remove(&stripe);
             }
         }
+        let is_asked = |claim: &Claim| matches!(claim.state, ClaimState::Asked);
+        self.stuck.retain(|stripe, stuck| {
+            now < stuck.again + REFUSALS_KEPT || self.claims.get(stripe).is_some_and(is_asked)
+        });
     }
 
     /// Releases the claim on a stripe when a job has ended, unless another job uses the claim.
     pub(crate) fn release_unused(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
-        if self.0.contains_key(stripe) && jobs.makers_of(stripe).is_empty() {
+        if self.claims.contains_key(stripe) && jobs.makers_of(stripe).is_empty() {
             self.release(stripe, out);
         }
     }
 
     fn release(&mut self, stripe: &StripeId, out: &mut Out) {
-        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.0.get(stripe) {
-            self.0.remove(stripe);
+        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.claims.get(stripe) {
+            self.claims.remove(stripe);
             out.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
         }
     }
@@ -228,7 +278,7 @@ impl Claims {
     /// Returns the permits that the store's own processes require before they accept blocks of a claimed
     /// stripe.
     pub(crate) fn permits(&self, stripe: &StripeId) -> Vec<(BlockIndex, Permit)> {
-        match self.0.get(stripe).map(|claim| &claim.state) {
+        match self.claims.get(stripe).map(|claim| &claim.state) {
             Some(ClaimState::Ours { permits, .. }) => permits.clone(),
             _ => Vec::new(),
         }
@@ -237,6 +287,6 @@ impl Claims {
     /// Returns the number of claims that the store has granted.
     #[cfg(test)]
     pub(crate) fn granted(&self) -> usize {
-        self.0.values().filter(|claim| matches!(claim.state, ClaimState::Ours { .. })).count()
+        self.claims.values().filter(|claim| matches!(claim.state, ClaimState::Ours { .. })).count()
     }
 }

@@ -135,7 +135,9 @@ impl Healing {
             true => facts.stripes.picture.damaged(),
             false => self.pressing_damage(facts),
         };
-        let mut open = self.cases.values().filter(|case| case.is_running(orders.queue)).count();
+        let being_recorded = facts.storing.orders().filter(|order| order.heals()).count();
+        let running = self.cases.values().filter(|case| case.is_running(orders.queue)).count();
+        let mut open = running + being_recorded;
         // Unreadable stripes are skipped. They are considered again when one of their blocks returns.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
             damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();

@@ -61,7 +61,11 @@ impl Repairs {
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
             policy,
-            verify: Verify { reread: true, ..facts.stripes.verify(&stripe.id, order.verify_parity) },
+            verify: Verify {
+                reread: true,
+                replaces_digests: facts.base.store.owns_files() && order.given.is_none(),
+                ..facts.stripes.verify(&stripe.id, order.verify_parity)
+            },
             publish: true,
             tag: None,
             permits: self.claims.permits(&stripe.id),

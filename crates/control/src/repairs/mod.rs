@@ -54,7 +54,7 @@ pub use views::ItemPage;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::repairs::claims::Claims;
+use crate::repairs::claims::{Claims, Stuck};
 use crate::repairs::commanded::Commanded;
 use crate::repairs::fullness::Fullness;
 use crate::repairs::healing::Healing;
@@ -153,8 +153,22 @@ impl Repairs {
     pub(crate) fn note_publication(&mut self, stripe: &StripeId, error: Option<&StoreError>) {
         match error {
             None => self.refusals.forget(stripe),
-            Some(error) => self.refusals.note_error(stripe, error),
+            Some(error) => {
+                self.refusals.note_error(stripe, error);
+            }
         }
+    }
+
+    /// Returns the stripes whose repairs wait because the store refuses every node that could take their blocks.
+    pub(crate) fn refused_by_store(&self) -> impl Iterator<Item = (&StripeId, &Stuck)> {
+        let waits = |stripe: &StripeId| self.queue.of_stripe(stripe).any(|id| self.waits(id, stripe));
+        self.claims.all_stuck().filter(move |(stripe, _)| waits(stripe))
+    }
+
+    /// Whether the repair of a stripe has neither started nor ended.
+    fn waits(&self, repair: u64, stripe: &StripeId) -> bool {
+        let item = &self.queue.by_id[&repair].items[stripe];
+        !matches!(self.scheduler.state(item.id), ItemState::Running(_) | ItemState::Ended(_))
     }
 
     /// Handles the result of reading a block before its repair. `good` is whether the block is good, or

@@ -149,7 +149,6 @@ impl Repairs {
         // A job without a plan ends immediately and reports the reason.
         let plan = running.job.running_plan();
         let loads = plan.map_or_else(Loads::default, |plan| Loads::of(plan, true));
-        let predicted = plan.map(|plan| plan.predict(&facts.nodes.topology));
         if let Err(resource) = self.scheduler.admit(proposal.item, running.job.id(), &loads) {
             tracing::debug!(stripe = %proposal.stripe, %resource, "waits");
             return None;
@@ -160,8 +159,8 @@ impl Repairs {
         repair.note_started(&proposal.stripe, blocks);
         let helpers = repair.order.helpers;
         self.job_starts(proposal.repair.0, &proposal.stripe, facts.base.now);
-        if let (HelperPolicy::MPpr, Some(predicted)) = (helpers, predicted) {
-            let due = facts.base.now + LATE_AFTER + predicted * LATE_TIMES;
+        if let (HelperPolicy::MPpr, Some(plan)) = (helpers, running.job.running_plan()) {
+            let due = facts.base.now + LATE_AFTER + plan.predict(&facts.nodes.topology) * LATE_TIMES;
             self.scheduler.set_due(proposal.item, due);
         }
         Some(running)

@@ -13,6 +13,7 @@ use crate::out::Out;
 use crate::repairs::order_records::kept;
 use crate::repairs::orders::Order;
 use crate::repairs::repair::{Item, Repair, Waiting};
+use crate::storing::Storing;
 use crate::storing::then::Then;
 
 /// How many ended repairs are kept.
@@ -55,13 +56,16 @@ impl Queue {
         open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
     }
 
-    /// Returns an error if too many repairs of a described stripe are open. Each keeps the description.
-    pub(crate) fn check_room(&self, request: &RepairRequest) -> Result<(), RepairError> {
+    /// Returns an error if too many repairs of a described stripe are open or being recorded. Each keeps the
+    /// description.
+    pub(crate) fn check_room(&self, storing: &Storing, request: &RepairRequest) -> Result<(), RepairError> {
         let Some(stripe) = request.stripe.as_ref().filter(|_| !request.homes.is_empty()) else {
             return Ok(());
         };
         let stripe = StripeId(stripe.clone());
-        let open = self.open_for(&Target::Stripe(stripe.clone())).count();
+        let target = Target::Stripe(stripe.clone());
+        let being_recorded = storing.orders().filter(|order| order.target == target).count();
+        let open = self.open_for(&target).count() + being_recorded;
         match open < ORDERS_OF_A_STRIPE {
             true => Ok(()),
             false => Err(RepairError::TooManyOrders { stripe, open }),

@@ -19,11 +19,12 @@ impl Refusals {
     }
 
     /// Records the node that an error of the store names, if the store refuses blocks of the stripe on that
-    /// node.
-    pub fn note_error(&mut self, stripe: &StripeId, error: &StoreError) {
-        if let StoreError::NotServed { node, .. } | StoreError::Unfit { node, .. } = error {
-            self.note(stripe, *node);
-        }
+    /// node. Returns whether the store had refused the same node before.
+    pub fn note_error(&mut self, stripe: &StripeId, error: &StoreError) -> bool {
+        let (StoreError::NotServed { node, .. } | StoreError::Unfit { node, .. }) = error else {
+            return false;
+        };
+        !self.0.entry(stripe.clone()).or_default().insert(*node)
     }
 
     /// Forgets the refusals for a stripe, because the store has accepted a block of it or the stripe was

@@ -13,7 +13,8 @@ use crate::{Control, ItemPage};
 impl RepairCommand {
     pub(super) fn carry_out(self, control: &mut Control) {
         match self {
-            Self::Queue(request, reply) => match control.repairs.queue.check_room(&request) {
+            Self::Queue(request, reply) => match control.repairs.queue.check_room(&control.storing, &request)
+            {
                 Ok(()) => facts!(control).queue_repair(&request, reply, &mut control.out),
                 Err(error) => answer(reply, Err::<RepairView, _>(error), &mut control.out),
             },

@@ -24,6 +24,8 @@ use store_api::{
 
 use crate::error::StorageError;
 use crate::out::{NUMBERS, Out, Wish};
+use crate::repairs::continuation::RepairThen;
+use crate::repairs::orders::Order;
 use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 use crate::storing::write_path::WritePath;
@@ -150,6 +152,14 @@ impl Storing {
         self.waiting.values().any(
             |then| matches!(then, Then::Stripe(StripeThen::Adopted { node: other, .. }) if *other == node),
         )
+    }
+
+    /// Returns the orders of repairs that are being recorded. Their repairs are not in the queue yet.
+    pub(crate) fn orders(&self) -> impl Iterator<Item = &Order> {
+        self.waiting.values().filter_map(|then| match then {
+            Then::Repair(RepairThen::Ordered(ordered)) => Some(&*ordered.order),
+            _ => None,
+        })
     }
 
     /// Queues requests in front of all queued requests.

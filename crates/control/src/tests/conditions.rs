@@ -277,7 +277,10 @@ fn blocks_on_a_disk_that_hangs_are_neither_lost_nor_safe() {
     cluster.play();
     let status = cluster.status();
     assert_eq!((status.stripes.intact, status.damage.lost_lately.len()), (1, 0), "{}", status.summary);
-    assert!(status.summary.starts_with("INCOMPLETE"), "{}", status.summary);
+    let line = format!(
+        "INCOMPLETE  the state of some blocks is unknown on {home}; no block of 1 stripe is known to be lost"
+    );
+    assert!(status.summary.starts_with(&line), "{}", status.summary);
     let condition = cluster.condition(ConditionCode::Incomplete).expect("some blocks are unknown");
     assert_eq!(condition.subjects, [&*home]);
     assert!(condition.details[0].contains("no answer from the disk of /d2"), "{condition:?}");

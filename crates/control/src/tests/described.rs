@@ -249,6 +249,23 @@ fn few_repairs_of_a_described_stripe_are_open_at_a_time() {
     assert!(error.contains("16 repairs of stripe group are open already"), "{error}");
 }
 
+/// Commands that arrive before the first ones are recorded count as well.
+#[test]
+fn repairs_of_a_described_stripe_count_while_they_are_being_recorded() {
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
+    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    cluster.stuck = true;
+    let queued: Vec<RequestId> = (0..20)
+        .map(|_| cluster.await_later(|reply| RepairCommand::Queue(homes(&[(1, "h5")]), reply)))
+        .collect();
+    cluster.stuck = false;
+    cluster.pump();
+    let answers = queued.into_iter().map(|request| cluster.answered::<RepairView>(request).unwrap());
+    let (taken, refused): (Vec<_>, Vec<_>) = answers.partition(Result::is_ok);
+    assert_eq!((taken.len(), refused.len()), (16, 4));
+}
+
 /// In a store that reports dead servers and rebuilds their blocks itself, the first command that a plug-in passes on
 /// begins the recovery of the dead server.
 #[test]

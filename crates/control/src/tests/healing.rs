@@ -43,6 +43,21 @@ fn corrupt_blocks_are_repaired_at_once_unless_automatic_repair_is_off() {
     assert_eq!((repairs.len(), repairs[0].state, repairs[0].by_itself), (1, RepairState::Done, true));
 }
 
+/// Orders that are being recorded count as open repairs.
+#[test]
+fn few_automatic_repairs_are_ordered_while_the_storage_hangs() {
+    let mut cluster = cluster(4);
+    let file = cluster.put("f", 50);
+    cluster.set_repair_after("never");
+    cluster.rotten.extend(file.layout.iter().map(|part| BlockId(part.stripe.blocks[0].block.clone())));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.set_repair_after("1h");
+    cluster.stuck = true;
+    cluster.wait(Duration::from_secs(30));
+    assert_eq!(cluster.core().storing.orders().count(), 32);
+}
+
 #[test]
 fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() {
     let mut cluster = cluster(8);

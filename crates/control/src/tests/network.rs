@@ -1,6 +1,7 @@
 //! The network as the planner sees it: configured, observed and measured rates, and slow nodes.
 
 use crate::commands::{NetworkCommand, StripeCommand};
+use crate::jobs::link_tests::LinkTests;
 use cluster::Network;
 use repair::{Class, StatedRates};
 use views::{PlanRequestView, ProbeRequest, RateSource, TopologyView};
@@ -205,6 +206,15 @@ fn measuring_absent_helpers_is_refused_and_a_disconnect_ends_a_probe() {
     let view = cluster.ask(NetworkCommand::Probes).unwrap();
     assert!(!view.running, "{view:?}");
     assert!(view.links.iter().all(|link| link.error.is_some()), "{view:?}");
+}
+
+#[test]
+fn a_transfer_of_no_bytes_is_refused() {
+    let mut cluster = TestCluster::new(2);
+    let core = cluster.core();
+    let request = |bytes| LinkTests::probe_request(facts!(core), JobId(1), (NodeId(1), NodeId(2)), bytes);
+    assert!(matches!(request(0), Err(RequestError::Layout(_))));
+    assert!(request(1).is_ok());
 }
 
 /// With a higher rate than the helpers, the client would seem to have the best link of all nodes, and plans

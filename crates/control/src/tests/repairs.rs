@@ -2,6 +2,8 @@
 
 use crate::commands::{RepairCommand, ScrubCommand, StripeCommand};
 use recovery::JOBS_AT_ONCE;
+use store_api::Writers;
+use views::{ConditionCode, HistoryEvent, Severity};
 
 use super::*;
 
@@ -123,6 +125,43 @@ fn a_refusing_node_is_tried_again_if_no_other_can_take_the_block() {
     assert_eq!(cluster.repair(request).state.name(), "done");
 }
 
+/// HDFS, for example, refuses a DataNode that has another block of the group.
+#[test]
+fn a_claim_that_only_a_refused_node_could_serve_is_requested_ever_less_often() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    cluster.core().base.store.writers = Writers::Others;
+    cluster.rotten.insert(block(&file, 3));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.rotten.clear();
+    let only = cluster.node(&home(&file, 3)).node.unwrap();
+    cluster.distrusted.insert(only);
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(300));
+    assert!((6..=12).contains(&cluster.refusals), "{} requests", cluster.refusals);
+    let item = cluster.repair_state(repair).items.remove(0);
+    assert_eq!(item.state.name(), "waiting");
+    assert!(item.reason.is_some_and(|reason| reason.contains("it is distrusted")), "{:?}", item.next_step);
+    let found =
+        cluster.status().condition(ConditionCode::NoRoomToRepair).cloned().expect("no helper is left");
+    assert_eq!((found.severity, found.count), (Severity::Warning, 1));
+    assert!(
+        found.details[0].contains("it is distrusted; the store is asked again in"),
+        "{:?}",
+        found.details
+    );
+    cluster.distrusted.clear();
+    cluster.wait(Duration::from_secs(62));
+    assert_eq!(cluster.repair_state(repair).state.name(), "done");
+    assert!(
+        cluster
+            .status()
+            .condition(ConditionCode::NoRoomToRepair)
+            .is_none_or(|it| it.severity == Severity::Ok)
+    );
+}
+
 #[test]
 fn the_stripes_most_at_risk_come_first() {
     let mut cluster = TestCluster::new(5);
@@ -194,6 +233,41 @@ fn a_repair_with_contradictory_sources_fails_without_publishing() {
     assert!(item.rebuilt.is_empty());
     assert_eq!(states(&cluster.file("f"))[0], "missing");
     assert!(cluster.nodes.values().all(|node| !node.disk.contains_key(&block(&file, 0))));
+}
+
+/// Stores a file of one stripe, and loses the helper of its last block, a parity block, for which the helper
+/// stated a false digest.
+fn lose_liar() -> (TestCluster, FileLayout) {
+    for number in 1..=6 {
+        let mut cluster = TestCluster::new(6);
+        let liar = format!("h{number}");
+        cluster.node(&liar).rebuilds_wrongly = true;
+        let file = cluster.put("f", 1);
+        if home(&file, 3) == liar {
+            cluster.kill(&liar);
+            return (cluster, file);
+        }
+    }
+    panic!("some helper has the last block");
+}
+
+#[test]
+fn a_false_digest_of_a_parity_block_is_replaced_and_told() {
+    let (mut cluster, file) = lose_liar();
+    let digest = |file: &FileLayout| file.layout[0].stripe.blocks[3].digest.clone();
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(30));
+    assert_eq!(cluster.repair_state(repair).state.name(), "done", "{:#?}", cluster.repair_state(repair));
+    let after = cluster.file("f");
+    assert_eq!(states(&after), ["healthy"; 4]);
+    let history = cluster.core().history.history(0, 100);
+    let told = history.iter().find_map(|entry| match &entry.what {
+        HistoryEvent::DigestReplaced { recorded, found, .. } => Some((recorded.clone(), found.clone())),
+        _ => None,
+    });
+    let (recorded, found) = told.expect("an event");
+    assert_eq!((digest(&file), digest(&after)), (Some(recorded), Some(found)));
+    assert!(cluster.status().healthy, "{}", cluster.status().summary);
 }
 
 #[test]

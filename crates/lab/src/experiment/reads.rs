@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::milliseconds;
+use crate::figure::plot::Named;
 
 /// Rate and latencies of reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +32,12 @@ impl Reads {
         [rate, milliseconds(self.median), milliseconds(self.p99), self.failed.to_string()]
     }
 
+    /// Returns the values of a drawing: the median and the 99th percentile of the latency in milliseconds.
+    pub(crate) fn named(&self, tick: &str) -> [Named; 2] {
+        [("median", self.median), ("99th percentile", self.p99)]
+            .map(|(name, latency)| (tick.to_owned(), name.to_owned(), latency.as_secs_f64() * 1e3))
+    }
+
     /// Returns a one-line summary.
     pub(crate) fn summary(&self) -> String {
         let [rate, median, p99, failed] = self.cells();
@@ -53,6 +60,8 @@ mod tests {
         let latencies = (1..=200).rev().map(Duration::from_millis).collect();
         let reads = Reads::of(latencies, Duration::from_secs(4), 3);
         assert_eq!(reads.summary(), "50 reads/s, median 101.0 ms, p99 199.0 ms, 3 failed");
+        let values = reads.named("idle").map(|(tick, _, value)| (tick, value.round()));
+        assert_eq!(values, [("idle".to_owned(), 101.0), ("idle".to_owned(), 199.0)]);
     }
 
     #[test]

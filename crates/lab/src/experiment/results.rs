@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::command::write_page;
 use crate::error::LabError;
+use crate::figure::plot::Drawing;
 use crate::machine::Machine;
 
 /// The heading of a page, and the file that the page is written to.
@@ -40,13 +41,16 @@ impl Results {
         write_page(&self.file, &self.text(body))
     }
 
-    /// Prints the finished page and writes it.
+    /// Prints the finished page, and writes it and its drawings.
     ///
     /// # Errors
     /// [`LabError`].
-    pub(crate) fn publish(&self, body: &str) -> Result<ExitCode, LabError> {
+    pub(crate) fn publish(&self, body: &str, drawings: &[Drawing]) -> Result<ExitCode, LabError> {
         print!("{}", self.text(body));
         self.save(body)?;
+        for Drawing { name, chart } in drawings {
+            chart.draw(&self.file.with_file_name(format!("{name}.svg")))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 

@@ -7,8 +7,9 @@ use std::time::Instant;
 use gf::Kernel;
 use serde::{Deserialize, Serialize};
 
-use super::read_report;
-use crate::command::{Folders, write_json, write_page};
+use super::plot::{Chart, Marks};
+use super::{OwnReport, publish};
+use crate::command::Folders;
 use crate::error::LabError;
 use crate::machine::Machine;
 use crate::report::{markdown_table, median};
@@ -17,7 +18,6 @@ use crate::run::Say;
 pub(super) const NAME: &str = "ppr-7f";
 pub(super) const PAPER: &str = "PPR (EuroSys'16), figure 7f";
 pub(super) const TITLE: &str = "Computing time by chunk size";
-const REPETITIONS: usize = 9;
 
 #[derive(Serialize, Deserialize)]
 struct Computed {
@@ -28,44 +28,43 @@ struct Computed {
 }
 
 #[derive(Serialize, Deserialize)]
-struct ComputeReport {
+pub(super) struct ComputeReport {
     machine: Machine,
     kernel: String,
     rows: Vec<Computed>,
 }
 
 /// Measures the computation times, and writes the table and the drawing.
-pub(super) fn measure(folders: &Folders, say: Say<'_>) -> Result<(), LabError> {
+pub(super) fn measure(folders: &Folders, repetitions: u32, say: Say<'_>) -> Result<(), LabError> {
     let kernel = Kernel::best();
     let mut rows = Vec::new();
     for block_mib in [8, 16, 32, 64] {
         for helpers in [6, 8, 10, 12] {
-            rows.push(compute(kernel, helpers, block_mib << 20));
+            rows.push(compute(kernel, helpers, block_mib << 20, repetitions));
         }
     }
     let report = ComputeReport { machine: Machine::this(), kernel: kernel.name().to_owned(), rows };
-    write_json(&folders.report(NAME), &report)?;
-    write(&report, folders)?;
-    say(&format!("{}", folders.page(NAME, "md").display()));
-    Ok(())
+    publish(&report, folders, say)
 }
 
-/// Rewrites the table and the drawing from the report.
-pub(super) fn redraw(folders: &Folders) -> Result<(), LabError> {
-    write(&read_report(folders, NAME)?, folders)
+impl OwnReport for ComputeReport {
+    const NAME: &'static str = NAME;
+
+    fn page(&self) -> String {
+        markdown(self)
+    }
+
+    fn chart(&self) -> Chart {
+        chart(self)
+    }
 }
 
-fn write(report: &ComputeReport, folders: &Folders) -> Result<(), LabError> {
-    write_page(&folders.page(NAME, "md"), &markdown(report))?;
-    chart(report).draw(&folders.page(NAME, "svg"))
-}
-
-fn compute(kernel: Kernel, helpers: usize, block_bytes: usize) -> Computed {
+fn compute(kernel: Kernel, helpers: usize, block_bytes: usize, repetitions: u32) -> Computed {
     let source: Vec<u8> = (0..block_bytes).map(|at| (at * 31 + 7) as u8).collect();
     let mut target = vec![0; block_bytes];
 
     let mut timed = |multiplications: usize, sums: usize| {
-        let times: Vec<_> = (0..REPETITIONS)
+        let times: Vec<_> = (0..repetitions)
             .map(|_| {
                 let started = Instant::now();
                 (0..multiplications).for_each(|_| kernel.mul_add(0x1d, &source, &mut target));
@@ -102,7 +101,7 @@ fn markdown(report: &ComputeReport) -> String {
     )
 }
 
-fn chart(report: &ComputeReport) -> super::plot::Chart<'static> {
+fn chart(report: &ComputeReport) -> Chart {
     let ticks: Vec<_> = [8, 16, 32, 64].map(|mib| format!("{mib} MiB")).into();
     let line = |name: &str, helpers: usize, value: fn(&Computed) -> f64| {
         let rows = report.rows.iter().filter(move |row| row.helpers == helpers);
@@ -111,12 +110,13 @@ fn chart(report: &ComputeReport) -> super::plot::Chart<'static> {
     let both = |helpers| {
         [line("conventional", helpers, |row| row.conventional_s), line("PPR", helpers, |row| row.ppr_s)]
     };
-    super::plot::Chart {
-        title: "PPR (EuroSys'16), figure 7f: Computing time by chunk size",
+    Chart {
+        title: format!("{PAPER}: {TITLE}"),
         x: "chunk size",
         y: "seconds, median",
         ticks,
         series: [6, 12].into_iter().flat_map(both).collect(),
+        marks: Marks::default(),
         bars: false,
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plot::Chart;
-use super::{ClaimRow, claims_table, percent, percents, read_report};
-use crate::command::{Folders, write_json, write_page};
+use super::plot::{Chart, Marks, Series};
+use super::{ClaimRow, OwnReport, claims_table, percent, percents, publish};
+use crate::command::Folders;
 use crate::error::LabError;
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
@@ -16,7 +16,6 @@ use crate::run::Say;
 pub(super) const NAME: &str = "fastpr-lab";
 pub(super) const PAPER: &str = "FastPR (supplement), on real processes";
 pub(super) const TITLE: &str = "Emptying a failing node by nodes, code, links, disks and standbys";
-const REPETITIONS: u32 = 1;
 
 const NOTE: &str = "\
 The paper: 100 simulated nodes, RS(9,6), chunks of 64 MB, disks of 100 MB/s, links of 1 Gb/s, 1,000 stripes, three hot standbys. Here,
@@ -31,7 +30,7 @@ reading back as well. Every chunk was compared with the failing node's.";
 
 /// The measurements of the figure.
 #[derive(Debug, Serialize, Deserialize)]
-struct FastPrReport {
+pub(super) struct FastPrReport {
     machine: Machine,
     rows: Vec<Row>,
 }
@@ -77,31 +76,27 @@ pub(super) fn measure(
     names: &Names,
     programs: &Programs,
     folders: &Folders,
-    repetitions: Option<u32>,
+    repetitions: u32,
     say: Say<'_>,
 ) -> Result<(), LabError> {
-    say(&format!("== {NAME}: {TITLE}"));
     let machine = Machine::this();
-    let repetitions = repetitions.unwrap_or(REPETITIONS).max(1);
     let rows = fastpr::run(names, programs, Clusters::OfFigure, repetitions, say)?;
-    let report = FastPrReport { machine, rows };
-    write_json(&folders.report(NAME), &report)?;
-    write(&report, folders)?;
-    say(&format!("{}", folders.page(NAME, "md").display()));
-    Ok(())
+    publish(&FastPrReport { machine, rows }, folders, say)
 }
 
-/// Rewrites the table and the drawing from the report.
-pub(super) fn redraw(folders: &Folders) -> Result<(), LabError> {
-    write(&read_report(folders, NAME)?, folders)
-}
+impl OwnReport for FastPrReport {
+    const NAME: &'static str = NAME;
 
-fn write(report: &FastPrReport, folders: &Folders) -> Result<(), LabError> {
-    write_page(&folders.page(NAME, "md"), &markdown(report))?;
-    let (ticks, series) = bars(report);
-    let title = format!("{PAPER}: {TITLE}");
-    Chart { title: &title, x: "", y: "seconds per chunk", ticks, series, bars: true }
-        .draw(&folders.page(NAME, "svg"))
+    fn page(&self) -> String {
+        markdown(self)
+    }
+
+    fn chart(&self) -> Chart {
+        let (ticks, series) = bars(self);
+        let title = format!("{PAPER}: {TITLE}");
+        let marks = Marks::default();
+        Chart { title, x: "", y: "seconds per chunk", ticks, series, marks, bars: true }
+    }
 }
 
 impl FastPrReport {
@@ -211,9 +206,6 @@ fn marks(row: &Row) -> String {
     let marks = counts.iter().filter(|(_, count)| *count > 0).map(|(mark, count)| format!("{mark} {count}×"));
     marks.collect::<Vec<_>>().join(", ")
 }
-
-/// The bars of a drawing: for each colour a name, and for its bars the tick and the height.
-type Series = Vec<(String, Vec<(usize, f64)>)>;
 
 fn bars(report: &FastPrReport) -> (Vec<String>, Series) {
     let points = report.points();

@@ -6,12 +6,15 @@
 //! NAME.svg in another folder. Some figures have programs of their own (`OWN`), and some are simulated instead
 //! (`simulated`).
 
+mod arithmetic;
 pub mod clients;
 mod cold;
 mod collective;
 mod compute;
 mod fastpr_lab;
-mod plot;
+mod marks;
+mod planning;
+pub(crate) mod plot;
 mod reed_solomon;
 mod simulated;
 mod table;
@@ -19,16 +22,18 @@ mod table;
 use std::fs;
 use std::path::Path;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
 use crate::lab_cluster::Programs;
 use crate::network::Names;
-use crate::report::{Report, Row, markdown_table};
+use crate::report::{Report, Row, markdown_table, percentile_95};
 use crate::run::Say;
 use crate::scenario::{Scenario, parse_toml};
+
+use plot::Chart;
 
 pub use collective::Constants;
 
@@ -44,6 +49,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/tos21-8g.toml"),
     include_str!("../../../../lab/figures/tos21-8i.toml"),
     include_str!("../../../../lab/figures/tos21-8h.toml"),
+    include_str!("../../../../lab/figures/tos21-8h-400.toml"),
     include_str!("../../../../lab/figures/tos21-9-north-america.toml"),
     include_str!("../../../../lab/figures/tos21-9-asia.toml"),
     include_str!("../../../../lab/figures/tos21-9-north-america-shared.toml"),
@@ -66,52 +72,111 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/data-tls.toml"),
 ];
 
-type OwnMeasurement = fn(&Names, &Programs, &Folders, Option<u32>, Say<'_>) -> Result<(), LabError>;
+/// Measures a figure with so many repetitions, and writes its files.
+type OwnMeasurement = fn(&Names, &Programs, &Folders, u32, Say<'_>) -> Result<(), LabError>;
 
 /// A figure that has a program of its own instead of a scenario.
 struct OwnFigure {
     name: &'static str,
     paper: &'static str,
     title: &'static str,
-    /// The paths on which the figure depends, in addition to those of all transfers of blocks.
+    /// Whether blocks are transferred, so that the figure depends on everything that transfers depend on.
+    transfers: bool,
+    /// The other paths on which the figure depends.
     paths: &'static [&'static str],
+    /// The usual number of repetitions.
+    repetitions: u32,
     measure: OwnMeasurement,
     redraw: fn(&Folders) -> Result<(), LabError>,
 }
 
-static OWN: [OwnFigure; 3] = [
+static OWN: [OwnFigure; 5] = [
     OwnFigure {
         name: clients::NAME,
         paper: clients::PAPER,
         title: clients::TITLE,
-        paths: &["crates/lab/src/figure/clients"],
+        transfers: true,
+        paths: &["crates/lab/src/figure/clients", "crates/lab/src/experiment"],
+        repetitions: 2,
         measure: clients::measure,
-        redraw: clients::redraw,
+        redraw: redraw_own::<clients::ClientsReport>,
     },
     OwnFigure {
         name: fastpr_lab::NAME,
         paper: fastpr_lab::PAPER,
         title: fastpr_lab::TITLE,
+        transfers: true,
         paths: &[
             "crates/recovery",
             "crates/control",
             "crates/coordinator",
             "crates/sim/src/fastpr",
-            "crates/lab/src/agent",
-            "crates/lab/src/nodes/fastpr",
+            "crates/lab/src/nodes",
+            "crates/lab/src/experiment",
         ],
+        repetitions: 1,
         measure: fastpr_lab::measure,
-        redraw: fastpr_lab::redraw,
+        redraw: redraw_own::<fastpr_lab::FastPrReport>,
     },
     OwnFigure {
         name: compute::NAME,
         paper: compute::PAPER,
         title: compute::TITLE,
-        paths: &["crates/lab/src/figure/compute.rs"],
-        measure: |_, _, folders, _, say| compute::measure(folders, say),
-        redraw: compute::redraw,
+        transfers: false,
+        paths: &["crates/gf", "crates/lab/src/figure/compute.rs"],
+        repetitions: 9,
+        measure: |_, _, folders, repetitions, say| compute::measure(folders, repetitions, say),
+        redraw: redraw_own::<compute::ComputeReport>,
+    },
+    OwnFigure {
+        name: planning::NAME,
+        paper: planning::PAPER,
+        title: planning::TITLE,
+        transfers: false,
+        paths: planning::PATHS,
+        repetitions: 5,
+        measure: |_, _, folders, repetitions, say| planning::measure(folders, repetitions, say),
+        redraw: redraw_own::<planning::PlanningReport>,
+    },
+    OwnFigure {
+        name: arithmetic::NAME,
+        paper: arithmetic::PAPER,
+        title: arithmetic::TITLE,
+        transfers: false,
+        paths: arithmetic::PATHS,
+        repetitions: 9,
+        measure: |_, _, folders, repetitions, say| arithmetic::measure(folders, repetitions, say),
+        redraw: redraw_own::<arithmetic::ArithmeticReport>,
     },
 ];
+
+/// The measurements of a figure that has a program of its own.
+trait OwnReport: Serialize + DeserializeOwned {
+    /// The name of the figure.
+    const NAME: &'static str;
+    /// Returns the page.
+    fn page(&self) -> String;
+    /// Returns the drawing.
+    fn chart(&self) -> Chart;
+}
+
+/// Writes a report, and its page and drawing.
+fn publish<R: OwnReport>(report: &R, folders: &Folders, say: Say<'_>) -> Result<(), LabError> {
+    write_json(&folders.report(R::NAME), report)?;
+    write_own(report, folders)?;
+    say(&format!("{}", folders.page(R::NAME, "md").display()));
+    Ok(())
+}
+
+/// Rewrites the page and the drawing of a report.
+fn redraw_own<R: OwnReport>(folders: &Folders) -> Result<(), LabError> {
+    write_own::<R>(&read_report(folders, R::NAME)?, folders)
+}
+
+fn write_own<R: OwnReport>(report: &R, folders: &Folders) -> Result<(), LabError> {
+    write_page(&folders.page(R::NAME, "md"), &report.page())?;
+    report.chart().draw(&folders.page(R::NAME, "svg"))
+}
 
 /// A row of the table of claims on a figure's page.
 pub(crate) struct ClaimRow {
@@ -266,6 +331,9 @@ pub(crate) enum Kind {
 pub(crate) enum Measure {
     #[default]
     Time,
+    /// The 95th percentile of the time over the repetitions.
+    #[serde(rename = "time-95th")]
+    Time95th,
     /// Bytes sent by all helpers.
     Network,
     /// Bytes read from disk by all helpers.
@@ -279,6 +347,7 @@ impl Measure {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Time => "time",
+            Self::Time95th => "95th percentile of the time",
             Self::Network => "bytes sent",
             Self::Disk => "bytes read",
             Self::Cpu => "processor seconds",
@@ -288,6 +357,7 @@ impl Measure {
     pub(crate) fn of(self, row: &Row) -> f64 {
         match self {
             Self::Time => row.time.median_s,
+            Self::Time95th => percentile_95(&row.time.times_s),
             Self::Network => row.network_bytes() as f64,
             Self::Disk => row.disk_bytes() as f64,
             Self::Cpu => row.load.cpu_s,
@@ -378,10 +448,10 @@ fn own(name: &str) -> Option<&'static OwnFigure> {
     OWN.iter().find(|figure| figure.name == name)
 }
 
-/// Returns the paths on which a figure with a program of its own depends, in addition to those of all
-/// transfers; `None` for other figures.
-pub(crate) fn own_paths(name: &str) -> Option<&'static [&'static str]> {
-    own(name).map(|figure| figure.paths)
+/// Returns whether a figure with a program of its own transfers blocks, and the other paths on which it depends;
+/// `None` for other figures.
+pub(crate) fn own_paths(name: &str) -> Option<(bool, &'static [&'static str])> {
+    own(name).map(|figure| (figure.transfers, figure.paths))
 }
 
 /// Returns the paths on which a simulated figure depends; `None` for a figure that is measured.
@@ -430,6 +500,8 @@ pub fn measure(
     say: Say<'_>,
 ) -> Result<(), LabError> {
     if let Some(own) = own(name) {
+        say(&format!("== {}: {}", own.name, own.title));
+        let repetitions = repetitions.unwrap_or(own.repetitions).max(1);
         return (own.measure)(names, programs, folders, repetitions, say);
     }
     if simulate(name, folders, say)? {
@@ -475,15 +547,16 @@ fn chosen(name: &str) -> Result<Figure, LabError> {
 }
 
 fn write(figure: &Figure, report: &Report, folders: &Folders) -> Result<(), LabError> {
-    write_page(&folders.page(&figure.figure.name, "md"), &table::markdown(&figure.figure, report))?;
     let about = &figure.figure;
-    let title = format!("{}: {}", about.paper, about.title);
-    let chart = plot::Chart {
-        title: &title,
+    write_page(&folders.page(&about.name, "md"), &table::markdown(about, report))?;
+    let (ticks, series) = table::places(about, report);
+    let chart = Chart {
+        title: format!("{}: {}", about.paper, about.title),
         x: about.x.label(),
         y: about.y.label(),
-        ticks: table::ticks(about, report),
-        series: table::series(about, report),
+        marks: marks::of(about, report, &ticks),
+        ticks,
+        series,
         bars: matches!(about.x, Axis::Code | Axis::Loss),
     };
     chart.draw(&folders.page(&about.name, "svg"))

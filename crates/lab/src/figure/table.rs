@@ -2,6 +2,7 @@
 
 use repair::Scheme;
 
+use super::plot::{Series, gather};
 use super::{
     About, Axis, Claim, ClaimRow, Kind, Measure, Quantity, block_of, claims_table, cold, collective,
     reed_solomon, throughput,
@@ -43,8 +44,8 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     text += &cold::section(report);
     text += "\n## All measurements\n\n";
     text += &report.to_markdown();
-    text += "\nTimes are medians. Spread: the longest minus the shortest time, divided by the median. \
-             Ratio: the time divided by the direct send of one block in the same run. CPU: the sum over all \
+    text += "\nTimes are medians. Spread: the longest minus the shortest time, divided by the median; ± is \
+             the standard deviation. Ratio: the time divided by the direct send of one block in the same run. CPU: the sum over all \
              processes of the lab. Every repaired block was compared byte for byte.\n";
     text
 }
@@ -78,13 +79,7 @@ fn percent_of(claim: &Claim) -> String {
 
 /// Returns our number for a claim, or the range of our numbers if several rows match.
 fn ours(about: &About, claim: &Claim, report: &Report) -> String {
-    let is = |wanted: &Option<String>, found: String| wanted.as_ref().is_none_or(|wanted| *wanted == found);
-    let rows = report.rows.iter().filter(|row| {
-        row.case.scheme == claim.of
-            && is(&claim.at, about.x.of(row))
-            && is(&claim.rate, row.case.rate.clone())
-            && is(&claim.block, block_of(row))
-    });
+    let rows = rows_of(about, claim, report);
     let values: Vec<f64> = rows.filter_map(|row| value(about, claim, row, report)).collect();
     let lowest = values.iter().copied().fold(f64::NAN, f64::min);
     let highest = values.iter().copied().fold(f64::NAN, f64::max);
@@ -95,8 +90,24 @@ fn ours(about: &About, claim: &Claim, report: &Report) -> String {
     }
 }
 
+/// Returns the rows that a claim is about.
+pub(super) fn rows_of<'a>(about: &About, claim: &Claim, report: &'a Report) -> impl Iterator<Item = &'a Row> {
+    let is = |wanted: &Option<String>, found: String| wanted.as_ref().is_none_or(|wanted| *wanted == found);
+    report.rows.iter().filter(move |row| {
+        row.case.scheme == claim.of
+            && is(&claim.at, about.x.of(row))
+            && is(&claim.rate, row.case.rate.clone())
+            && is(&claim.block, block_of(row))
+    })
+}
+
+/// Returns the row of the scheme with which a claim compares a row.
+pub(super) fn other_of<'a>(about: &About, claim: &Claim, row: &Row, report: &'a Report) -> Option<&'a Row> {
+    find(about, claim.than.as_ref()?, claim.than_at.as_deref(), row, report)
+}
+
 fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64> {
-    let other = || find(about, claim.than.as_ref()?, claim.than_at.as_deref(), row, report);
+    let other = || other_of(about, claim, row, report);
     let of = |row: &Row| claim.measure.of(row);
     Some(match claim.kind {
         Kind::Less => 1.0 - of(row) / of(other()?),
@@ -171,34 +182,15 @@ fn predictions(report: &Report) -> Vec<Vec<String>> {
     report.rows.iter().filter_map(cells).collect()
 }
 
-/// Returns the ticks of the x axis, in the order measured.
-pub(super) fn ticks(about: &About, report: &Report) -> Vec<String> {
-    let mut ticks: Vec<String> = Vec::new();
-    for tick in report.rows.iter().map(|row| about.x.of(row)) {
-        if !ticks.contains(&tick) {
-            ticks.push(tick);
-        }
-    }
-    ticks
+/// Returns the ticks of the x axis in the order measured, and one series for each scheme and each combination of
+/// the other parameters that vary.
+pub(super) fn places(about: &About, report: &Report) -> (Vec<String>, Series) {
+    let value = |row: &Row| (about.x.of(row), name_of(about, row, report), about.y.of(row, report));
+    gather(report.rows.iter().map(value))
 }
 
-/// Returns one series for each scheme and each combination of the other parameters that vary. A point is the
-/// index of a tick and a value.
-pub(super) fn series(about: &About, report: &Report) -> Vec<(String, Vec<(usize, f64)>)> {
-    let ticks = ticks(about, report);
-    let mut series: Vec<(String, Vec<(usize, f64)>)> = Vec::new();
-    for row in &report.rows {
-        let at = ticks.iter().position(|tick| *tick == about.x.of(row)).expect("ticks are of all rows");
-        let name = name_of(about, row, report);
-        match series.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, points)) => points.push((at, about.y.of(row, report))),
-            None => series.push((name, vec![(at, about.y.of(row, report))])),
-        }
-    }
-    series
-}
-
-fn name_of(about: &About, row: &Row, report: &Report) -> String {
+/// Returns the name of the series to which a row belongs.
+pub(super) fn name_of(about: &About, row: &Row, report: &Report) -> String {
     let mut name = row.case.scheme.clone();
     let mut add = |axis: Axis| {
         let varies = report.rows.iter().any(|other| axis.of(other) != axis.of(row));

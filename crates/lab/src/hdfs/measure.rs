@@ -41,7 +41,7 @@ pub(super) fn run(
         measuring.nodes(policy)?;
         results.save(&measuring.page.text())?;
     }
-    results.publish(&measuring.page.text())
+    results.publish(&measuring.page.text(), &measuring.page.drawings())
 }
 
 struct Measuring<'a> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::cluster::Policy;
 use super::reads::{BYTES, Reads};
 use crate::experiment::{Repaired, Repetitions, megabytes, milliseconds};
+use crate::figure::plot::{Drawing, Named};
 use crate::report::markdown_table;
 use crate::topology::Rate;
 
@@ -72,6 +73,48 @@ impl Page {
     fn direct(&self, rate: Rate) -> f64 {
         let found = self.direct.iter().find(|(of, _)| of.to_string() == rate.to_string());
         found.map_or(f64::NAN, |(_, time)| time.as_secs_f64())
+    }
+
+    /// Returns the drawings of the tables that have rows.
+    pub(super) fn drawings(&self) -> Vec<Drawing> {
+        let drawings = [
+            Drawing::of(BLOCK, "HDFS: one internal block", "seconds", self.loss_values()),
+            Drawing::of(NODE, "HDFS: a whole DataNode", "blocks per second", self.node_values()),
+            Drawing::of(
+                READING,
+                "HDFS: small reads of lost blocks",
+                "milliseconds, median",
+                self.read_values(),
+            ),
+        ];
+        drawings.into_iter().flatten().collect()
+    }
+
+    fn loss_values(&self) -> Vec<Named> {
+        let values = self.losses.iter().flat_map(|row| {
+            let tick = format!("{}, {}", row.policy.name, row.rate);
+            let bound = (tick.clone(), "bound: one read".to_owned(), self.direct(row.rate));
+            [(tick, row.who.to_owned(), row.repaired.seconds()), bound]
+        });
+        values.collect()
+    }
+
+    fn node_values(&self) -> Vec<Named> {
+        let values = self.nodes.iter().flat_map(|row| {
+            let value = |name: &str, time: Duration| {
+                (row.policy.name.to_owned(), name.to_owned(), row.blocks as f64 / time.as_secs_f64())
+            };
+            [value(row.who, row.repaired.time), value("bound of the links", row.bound())]
+        });
+        values.collect()
+    }
+
+    fn read_values(&self) -> Vec<Named> {
+        let value = |row: &ReadsRow| {
+            let milliseconds = row.reads.median.as_secs_f64() * 1e3;
+            (row.policy.name.to_owned(), row.who.to_owned(), milliseconds)
+        };
+        self.reads.iter().map(value).collect()
     }
 
     fn losses_table(&self) -> String {
@@ -170,20 +213,24 @@ impl Page {
     }
 
     pub(super) fn text(&self) -> String {
+        let drawings = self.drawings();
+        let link = |name: &str| Drawing::link(&drawings, name);
         let mut text = format!("\n\n{ABOUT}\n");
-        text += &format!("## One internal block\n\n{LOSSES}\n{}\n", self.losses_table());
+        text += &format!("## One internal block\n\n{}{LOSSES}\n{}\n", link(BLOCK), self.losses_table());
         if let Some(row) = self.nodes.first() {
             let direct = row.direct.as_secs_f64();
             text += &format!(
-                "## A whole DataNode\n\n{NODES} Sending the blocks of one lost DataNode over one link takes \
-                 {direct:.1} s.\n\n"
+                "## A whole DataNode\n\n{}{NODES} Sending the blocks of one lost DataNode over one link takes \
+                 {direct:.1} s.\n\n",
+                link(NODE)
             );
             text += &format!("{}\n{TIMELINES}\n", self.nodes_table());
             self.nodes.iter().for_each(|row| text += &row.timeline());
         }
         if !self.reads.is_empty() {
             text += &format!(
-                "## Small reads of lost blocks\n\nReads of {} KiB at random places {READS}\n",
+                "## Small reads of lost blocks\n\n{}Reads of {} KiB at random places {READS}\n",
+                link(READING),
                 BYTES >> 10
             );
             text += &format!("{}\n", self.reads_table());
@@ -192,6 +239,11 @@ impl Page {
                 stored.\n"
     }
 }
+
+/// The names of the drawings.
+const BLOCK: &str = "hdfs-block";
+const NODE: &str = "hdfs-node";
+const READING: &str = "hdfs-reads";
 
 const ABOUT: &str = "\
 Hadoop 3.4.3, unmodified: a NameNode and 15 DataNodes, JVMs with all compilers, each DataNode in a network namespace of its own
@@ -220,3 +272,25 @@ const READS: &str = "\
 of a block whose DataNode is dead and declared dead, one after the other
 from a stream that stays open; the reader is on a separate machine whose link is not shaped.
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::super::cluster::POLICIES;
+    use super::*;
+
+    #[test]
+    fn reads_of_stock_and_mend_are_drawn_and_linked() {
+        let row = |who: &'static str, median: u64| {
+            let [median, p99] = [median, 9].map(Duration::from_millis);
+            let reads = Reads { median, p99, received: 1, sent: 1, through_mend: 0 };
+            ReadsRow { who, policy: POLICIES[0], reads }
+        };
+        let page = Page { reads: vec![row("HDFS", 5), row("Mend", 4)], ..Page::default() };
+        let drawings = page.drawings();
+        assert_eq!(drawings.len(), 1);
+        let series = [("HDFS".to_owned(), vec![(0, 5.0)]), ("Mend".to_owned(), vec![(0, 4.0)])];
+        assert_eq!(drawings[0].chart.series, series);
+        let text = page.text();
+        assert!(text.contains("(hdfs-reads.svg)") && !text.contains("(hdfs-block.svg)"), "{text}");
+    }
+}

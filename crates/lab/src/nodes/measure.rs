@@ -8,7 +8,7 @@ use recovery::HelperPolicy;
 use serde_json::Value;
 
 use super::cluster::{LOST, NodesLab};
-use super::page::{CapRow, Page, Table, WholeRow};
+use super::page::{CapRow, Page, ReadsRow, Table, WholeRow};
 use super::{NodesArgs, SIXTEEN_LOST, SMALL, SPARED, Setup, WIDE};
 use crate::error::LabError;
 use crate::experiment::{Reads, Results};
@@ -28,9 +28,12 @@ const CAPPED: (&str, &str, f64) = ("h2", "20Mbit", 20e6);
 /// How long a cap has been in force before the traffic is measured, and how long the traffic is measured.
 const SETTLES: Duration = Duration::from_secs(2);
 const WINDOW: Duration = Duration::from_secs(5);
-/// The duration of reads, longer than any recovery.
+/// The duration of reads, and the time after which a recovery begins that finds reads running.
 const READS_LAST: Duration = Duration::from_secs(8);
+const RECOVERY_AFTER: Duration = Duration::from_secs(2);
 const READERS: usize = 4;
+/// The arguments of a recovery that runs during reads.
+const RECOVERY: [&str; 3] = ["--policy", "even", "--no-wait"];
 const READ_BYTES: u64 = 64 << 10;
 
 type Section = fn(&mut Measuring, &mut Page) -> Result<(), LabError>;
@@ -74,7 +77,7 @@ pub(super) fn run(
             part(&mut measuring, &mut page)?;
         }
     }
-    results.publish(&page.text(args.rate))
+    results.publish(&page.text(args.rate), &page.drawings())
 }
 
 /// Returns the scheme that belongs to a policy, if any: PUSH forwards whole blocks.
@@ -276,17 +279,45 @@ impl Measuring<'_> {
             if let Some(cap) = capped {
                 self.lab.mend(&["caps", "--total", cap])?;
             }
-            let repair = self.begin(&["--policy", "even", "--no-wait"])?;
+            let repair = self.begin(&RECOVERY)?;
             let how = capped.map_or("uncapped".to_owned(), |cap| format!("{cap}/s in all"));
             self.read_while(page, &format!("it is being recovered, {how}"))?;
             self.lab.mend(&["caps", "--none"])?;
-            self.end(&repair)?;
-            self.lab.compare("recovery during reads")?;
+            self.end_recovery(page, &repair)?;
+        }
+        self.lab.fresh()?;
+        self.lab.lose(LOST)?;
+        let meanwhile = format!("its recovery begins after {} s, uncapped", RECOVERY_AFTER.as_secs());
+        let repair = self.read_and(page, &meanwhile, |measuring| {
+            thread::sleep(RECOVERY_AFTER);
+            measuring.begin(&RECOVERY)
+        })?;
+        self.end_recovery(page, &repair)
+    }
+
+    /// Waits for the end of a recovery that ran during the last reads, and adds its time to their row.
+    fn end_recovery(&mut self, page: &mut Page, repair: &str) -> Result<(), LabError> {
+        let view = self.end(repair)?;
+        self.lab.compare("recovery during reads")?;
+        let seconds = |name: &str| view["progress"][name].as_f64().map(|milliseconds| milliseconds / 1e3);
+        if let Some(row) = page.reads.last_mut() {
+            row.recovery = seconds("elapsed_ms").map(|took| (took, seconds("bound_ms")));
+            (self.say)(&row.summary());
         }
         Ok(())
     }
 
     fn read_while(&mut self, page: &mut Page, meanwhile: &str) -> Result<(), LabError> {
+        self.read_and(page, meanwhile, |_| Ok(()))
+    }
+
+    /// Measures reads, and does `work` in the meantime.
+    fn read_and<T>(
+        &mut self,
+        page: &mut Page,
+        meanwhile: &str,
+        work: impl FnOnce(&mut Self) -> Result<T, LabError>,
+    ) -> Result<T, LabError> {
         let order = Instruction::Steady {
             pieces: self.lab.pieces.clone(),
             block_bytes: self.lab.setup.block_bytes,
@@ -294,13 +325,23 @@ impl Measuring<'_> {
             bytes: READ_BYTES,
             last_ms: READS_LAST.as_millis() as u64,
         };
-        if let Answer::Many { latencies_ns, failures } = self.lab.fleet.ask(&self.lab.network, &order)? {
+        // Starts the client, which takes a while.
+        self.lab.fleet.ask(&self.lab.network, &Instruction::Nodes)?;
+        let (meter, begun) = (Meter::start(&self.lab.network)?, Instant::now());
+        self.lab.fleet.begin(&self.lab.network, &order)?;
+        let done = work(self)?;
+        let answer = self.lab.fleet.finish(&self.lab.network)?;
+        let (metered, time) = (meter.stop()?, begun.elapsed().as_secs_f64());
+        let sent: u64 = helpers(&metered).map(|traffic| traffic.sent_bytes).sum();
+        if let Answer::Many { latencies_ns, failures } = answer {
             let latencies = latencies_ns.into_iter().map(Duration::from_nanos).collect();
             let reads = Reads::of(latencies, READS_LAST, failures.len());
-            (self.say)(&format!("{meanwhile}: {}", reads.summary()));
-            page.reads.push((meanwhile.to_owned(), reads));
+            let (meanwhile, sent) = (meanwhile.to_owned(), sent as f64 * 8.0 / time);
+            let row = ReadsRow { meanwhile, reads, sent, recovery: None };
+            (self.say)(&row.summary());
+            page.reads.push(row);
         }
-        Ok(())
+        Ok(done)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Formats the results as tables.
 
 use crate::experiment::Reads;
+use crate::figure::plot::{Drawing, Named};
 use crate::meter::Metered;
 use crate::report::markdown_table;
 use crate::topology::Rate;
@@ -36,13 +37,23 @@ pub(super) struct CapRow {
     pub(super) measured: f64,
 }
 
+/// Reads during another activity.
+pub(super) struct ReadsRow {
+    /// What happened meanwhile.
+    pub(super) meanwhile: String,
+    pub(super) reads: Reads,
+    /// The rate at which all helpers together sent meanwhile, in bits per second.
+    pub(super) sent: f64,
+    /// The duration of the recovery that ran during the reads, and its bound, in seconds.
+    pub(super) recovery: Option<(f64, Option<f64>)>,
+}
+
 /// The results of all measurements.
 #[derive(Default)]
 pub(super) struct Page {
     rows: Vec<(Table, WholeRow)>,
     pub(super) caps: Vec<CapRow>,
-    /// The results of reads, each with a description of what happened meanwhile.
-    pub(super) reads: Vec<(String, Reads)>,
+    pub(super) reads: Vec<ReadsRow>,
 }
 
 impl WholeRow {
@@ -84,12 +95,72 @@ impl WholeRow {
     }
 }
 
+impl ReadsRow {
+    /// A one-line summary.
+    pub(super) fn summary(&self) -> String {
+        let [sent, took, part] = self.recovery_cells();
+        let summary = format!("{}: {}, helpers sent {sent} Mb/s", self.meanwhile, self.reads.summary());
+        match self.recovery {
+            Some(_) => format!("{summary}; recovered in {took} s, of the bound {part}"),
+            None => summary,
+        }
+    }
+
+    fn recovery_cells(&self) -> [String; 3] {
+        let took = self.recovery.map(|(took, _)| format!("{took:.2}"));
+        let part = self.recovery.and_then(|(took, bound)| Some(format!("{:.3}", bound? / took)));
+        [format!("{:.0}", self.sent / 1e6), took.unwrap_or_default(), part.unwrap_or_default()]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let reads = self.reads.cells().into_iter();
+        [self.meanwhile.clone()].into_iter().chain(reads).chain(self.recovery_cells()).collect()
+    }
+}
+
 impl Page {
     pub(super) fn add(&mut self, table: Table, row: WholeRow) {
         self.rows.push((table, row));
     }
 
-    fn whole(&self, heading: &str, of: Table) -> String {
+    /// Returns the drawings of the tables that have rows.
+    pub(super) fn drawings(&self) -> Vec<Drawing> {
+        let title = |what: &str| format!("Whole nodes: {what}");
+        let (policies, requestors) = (title("rate by policy"), title("rate by the number of requestors"));
+        let (drains, reads) = (title("rate of drains"), title("latency of reads during recovery"));
+        let drawings = [
+            Drawing::of(POLICIES, &policies, RATE, self.rates(Table::Policies)),
+            Drawing::of(REQUESTORS, &requestors, RATE, self.rates(Table::Requestors)),
+            Drawing::of(DRAINS, &drains, RATE, self.rates(Table::Drains)),
+            Drawing::of(READING, &reads, "milliseconds", self.latencies()),
+        ];
+        drawings.into_iter().flatten().collect()
+    }
+
+    /// Returns the rates of a table's rows and their bounds. A row such as `even, 8 requestors` is the value of the
+    /// series `even`.
+    fn rates(&self, of: Table) -> Vec<Named> {
+        let rows = self.rows.iter().filter(|(table, _)| *table == of);
+        let values = rows.flat_map(|(_, row)| {
+            let (series, tick) = match of {
+                Table::Requestors => row.what.rsplit_once(", ").unwrap_or((row.what.as_str(), "")),
+                _ => ("measured", row.what.as_str()),
+            };
+            let rate = |name: &str, time: f64| (tick.to_owned(), name.to_owned(), row.blocks as f64 / time);
+            [rate(series, row.took), rate("bound of the links", row.bound)]
+        });
+        values.collect()
+    }
+
+    fn latencies(&self) -> Vec<Named> {
+        self.reads.iter().flat_map(|row| row.reads.named(&row.meanwhile)).collect()
+    }
+
+    fn link(&self, name: &str) -> String {
+        Drawing::link(&self.drawings(), name)
+    }
+
+    fn whole(&self, heading: &str, drawing: &str, of: Table) -> String {
         let columns = [
             "",
             "blocks",
@@ -107,7 +178,7 @@ impl Page {
         if rows.is_empty() {
             String::new()
         } else {
-            format!("## {heading}\n\n{}\n", markdown_table(&columns, &rows))
+            format!("## {heading}\n\n{}{}\n", self.link(drawing), markdown_table(&columns, &rows))
         }
     }
 
@@ -144,25 +215,32 @@ impl Page {
     }
 
     fn reads(&self) -> String {
-        let cells = |(meanwhile, reads): &(String, Reads)| {
-            [meanwhile.clone()].into_iter().chain(reads.cells()).collect()
-        };
-        let rows: Vec<_> = self.reads.iter().map(cells).collect();
-        let table = markdown_table(&["while", "reads/s", "median ms", "p99 ms", "failed"], &rows);
+        let columns = [
+            "while",
+            "reads/s",
+            "median ms",
+            "p99 ms",
+            "failed",
+            "helpers sent Mb/s",
+            "recovered in s",
+            "of the bound",
+        ];
+        let rows: Vec<_> = self.reads.iter().map(ReadsRow::cells).collect();
+        let table = markdown_table(&columns, &rows);
         if rows.is_empty() {
             String::new()
         } else {
-            format!("## Reads during recovery\n\n{READS}\n{table}\n")
+            format!("## Reads during recovery\n\n{}{READS}\n{table}\n", self.link(READING))
         }
     }
 
     pub(super) fn text(&self, rate: Rate) -> String {
         let parts = [
             format!(" Links of {rate}.\n\n{ABOUT}\n"),
-            self.whole("16 blocks of 16 MiB, 13 survivors, RS(9,6)", Table::SixteenLost),
-            self.whole("Policies: RS(9,6), 64 stripes of 8 MiB blocks, 16 nodes", Table::Policies),
-            self.whole("How many get blocks; the same stripes", Table::Requestors),
-            self.whole("Draining; the same stripes", Table::Drains),
+            self.whole("16 blocks of 16 MiB, 13 survivors, RS(9,6)", "", Table::SixteenLost),
+            self.whole("Policies: RS(9,6), 64 stripes of 8 MiB blocks, 16 nodes", POLICIES, Table::Policies),
+            self.whole("How many get blocks; the same stripes", REQUESTORS, Table::Requestors),
+            self.whole("Draining; the same stripes", DRAINS, Table::Drains),
             self.caps(),
             self.reads(),
             self.small(),
@@ -170,6 +248,14 @@ impl Page {
         parts.concat()
     }
 }
+
+/// The names of the drawings.
+const POLICIES: &str = "nodes-policies";
+const REQUESTORS: &str = "nodes-requestors";
+const DRAINS: &str = "nodes-drains";
+const READING: &str = "nodes-reads";
+/// The y axis of drawings.
+const RATE: &str = "blocks per second";
 
 const ABOUT: &str = "\
 Helpers and the coordinator are processes in network namespaces, each behind a link shaped in both directions; mend.toml states
@@ -194,5 +280,57 @@ share this machine. PPR's repair manager plans and dispatches 115 to 189 repairs
 
 const READS: &str = "\
 A client, on a link of the same rate, reads 64 KiB at a random place of a data block, four reads at a time, from each stripe in turn,
-for 8 s.
+for 8 s. Helpers pace recoveries while they take part in reads (`docs/explanation/whole-nodes.md`), so a recovery slows down for 8 s
+of its time. The rate that all helpers together sent includes reads and headers, and is measured during the reads.
 ";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn row(what: &str, took: f64) -> WholeRow {
+        let metered = Metered {
+            cpu_s: 1.0,
+            busy: 0.5,
+            foreign_s: 0.0,
+            disturbed: false,
+            cpu_bound: false,
+            traffic: BTreeMap::new(),
+            disk: BTreeMap::new(),
+        };
+        let (limit, replanned) = (String::new(), Vec::new());
+        WholeRow {
+            what: what.to_owned(),
+            blocks: 10,
+            took,
+            bound: 2.0,
+            limit,
+            busiest: 1.0,
+            replanned,
+            metered,
+        }
+    }
+
+    #[test]
+    fn rates_are_drawn_against_the_bound_and_linked() {
+        let mut page = Page::default();
+        page.add(Table::Requestors, row("even, 8 requestors", 2.5));
+        page.add(Table::Requestors, row("chains, LRU, 8 requestors", 5.0));
+        let reads = Reads::of(Vec::new(), Duration::from_secs(1), 0);
+        page.reads.push(ReadsRow { meanwhile: "idle".to_owned(), reads, sent: 0.0, recovery: None });
+        let drawings = page.drawings();
+        let names: Vec<&str> = drawings.iter().map(|drawing| drawing.name).collect();
+        assert_eq!(names, [REQUESTORS, READING]);
+        let chart = &drawings[0].chart;
+        assert_eq!(chart.ticks, ["8 requestors"]);
+        let value = |name: &str, value: f64| (name.to_owned(), vec![(0, value)]);
+        let series = [value("even", 4.0), value("bound of the links", 5.0), value("chains, LRU", 2.0)];
+        assert_eq!(chart.series, series);
+        let text = page.text("100mbit".parse().unwrap());
+        assert!(text.contains("(nodes-requestors.svg)") && text.contains("(nodes-reads.svg)"), "{text}");
+        assert!(!text.contains("(nodes-policies.svg)"), "{text}");
+    }
+}

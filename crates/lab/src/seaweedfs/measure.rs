@@ -57,7 +57,7 @@ pub(super) fn run(
     }
     (measuring.say)("reading all objects");
     page.objects = measuring.lab.check_objects()?;
-    results.publish(&page.text())
+    results.publish(&page.text(), &page.drawings())
 }
 
 struct Measuring<'a> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::experiment::{Reads, Repaired, Repetitions, Usage, megabytes};
+use crate::figure::plot::{Drawing, Named};
 use crate::report::markdown_table;
 use crate::topology::Rate;
 
@@ -79,6 +80,38 @@ impl LossRow {
 }
 
 impl Page {
+    /// Returns the drawings of the tables that have rows.
+    pub(super) fn drawings(&self) -> Vec<Drawing> {
+        let reads = self.reads.iter().flat_map(|row| row.reads.named(&row.meanwhile));
+        let drawings = [
+            Drawing::of(SHARDS, "SeaweedFS: shards of one volume", "seconds", self.loss_values()),
+            Drawing::of(SERVER, "SeaweedFS: a whole server", "shards per second", self.server_values()),
+            Drawing::of(READING, "SeaweedFS: latency of reads", "milliseconds", reads.collect()),
+        ];
+        drawings.into_iter().flatten().collect()
+    }
+
+    fn loss_values(&self) -> Vec<Named> {
+        let values = self.losses.iter().flat_map(|row| {
+            let tick = format!("{} MB, {}, {} lost", megabytes(row.shard_bytes), row.rate, row.lost);
+            [
+                ("ec.rebuild", row.stock.seconds()),
+                ("mend", row.mend.seconds()),
+                ("bound: one read", row.direct.as_secs_f64()),
+            ]
+            .map(|(name, seconds)| (tick.clone(), name.to_owned(), seconds))
+        });
+        values.collect()
+    }
+
+    fn server_values(&self) -> Vec<Named> {
+        let value = |row: &ServerRow| {
+            let rate = row.shards as f64 / row.repaired.time.as_secs_f64();
+            ("a server".to_owned(), row.who.to_owned(), rate)
+        };
+        self.servers.iter().map(value).collect()
+    }
+
     pub(super) fn losses_table(&self) -> String {
         let columns = [
             "shard MB",
@@ -127,13 +160,15 @@ impl Page {
     }
 
     pub(super) fn text(&self) -> String {
+        let drawings = self.drawings();
+        let link = |name: &str| Drawing::link(&drawings, name);
         let mut text = format!("\n\n{ABOUT}\n");
         if !self.losses.is_empty() {
-            text += &format!("## Shards of one volume\n\n{}\n", self.losses_table());
+            text += &format!("## Shards of one volume\n\n{}{}\n", link(SHARDS), self.losses_table());
             text += &format!("{USED}\n{}\n", self.usage_table());
         }
         if !self.servers.is_empty() {
-            text += &format!("## A whole server\n\n{WHOLE}");
+            text += &format!("## A whole server\n\n{}{WHOLE}", link(SERVER));
             if let Some((rate, bytes, time)) = self.direct_of_server {
                 text += &format!(
                     " Sending its shards, {} MB, over one link of {rate} takes {:.1} s.",
@@ -147,11 +182,16 @@ impl Page {
             }
         }
         if !self.reads.is_empty() {
-            text += &format!("## Reads\n\n{READS}\n\n{}\n", self.reads_table());
+            text += &format!("## Reads\n\n{}{READS}\n\n{}\n", link(READING), self.reads_table());
         }
         text + &format!("Afterwards {} objects were read; every byte was unchanged.\n", self.objects)
     }
 }
+
+/// The names of the drawings.
+const SHARDS: &str = "seaweedfs-shards";
+const SERVER: &str = "seaweedfs-server";
+const READING: &str = "seaweedfs-reads";
 
 const ABOUT: &str = "\
 SeaweedFS 4.48, unmodified: a master, a filer with S3, and 15 volume servers, each in a network namespace of its own behind a
@@ -173,3 +213,25 @@ A volume server is killed and stays down. The time until the master lists all sh
 
 const READS: &str = "\
 Objects (needles) of 128 KiB, read by 4 clients, each reading one object at a time from any live server with shards of the volume.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repairs_and_reads_are_drawn_and_linked() {
+        let (rate, direct) = ("500mbit".parse().unwrap(), Duration::from_secs(2));
+        let (stock, mend) = (Repetitions::default(), Repetitions::default());
+        let losses = vec![LossRow { shard_bytes: 66_000_000, rate, lost: 4, direct, stock, mend }];
+        let page = Page { losses, ..Page::default() };
+        let drawings = page.drawings();
+        assert_eq!(drawings.len(), 1);
+        let chart = &drawings[0].chart;
+        assert_eq!(chart.ticks, ["66 MB, 500mbit, 4 lost"]);
+        let names: Vec<&str> = chart.series.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["ec.rebuild", "mend", "bound: one read"]);
+        assert_eq!(chart.series[2].1, [(0, 2.0)]);
+        let text = page.text();
+        assert!(text.contains("(seaweedfs-shards.svg)") && !text.contains("(seaweedfs-reads.svg)"), "{text}");
+    }
+}

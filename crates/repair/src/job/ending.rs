@@ -8,8 +8,12 @@
 //! send fingerprints for the parity check. A client's read, which is not published, has only the parity
 //! check. An ending makes no plans: if it finds a problem, it returns a [`Turn`], and the job decides what to
 //! deliver again.
+//!
+//! If nothing but the recorded digest of a parity block is against a delivery, the digest itself may be wrong,
+//! because the helper that stated it lied. Such a digest is overruled only after the survivors were read back
+//! ([`Step::Confirming`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -53,6 +57,12 @@ enum Step {
         sealing: BTreeSet<NodeId>,
         check: Option<Check>,
     },
+    /// Waits until survivors are read back, because parity contradicts recorded digests. The bytes of each
+    /// survivor must have its own recorded digest.
+    Confirming {
+        waiting: BTreeMap<BlockIndex, NodeId>,
+        check: Check,
+    },
     Committing {
         waiting: BTreeSet<NodeId>,
     },
@@ -82,6 +92,8 @@ pub(super) enum Turn {
     RequestorFailed { node: NodeId, reason: String },
     /// A published block reads back with different contents.
     ReadsBackWrong { node: NodeId, block: BlockId, problem: BlockProblem },
+    /// A survivor that agrees with parity reads back with another digest than the recorded one.
+    SurvivorReadsBackWrong { block: BlockId, problem: BlockProblem },
     /// No answer arrived in time.
     Late,
 }
@@ -142,6 +154,7 @@ impl Ending {
         match &self.step {
             Step::Proving { sealing, .. } if sealing.is_empty() => JobPhase::CheckingParity,
             Step::Proving { .. } => JobPhase::MakingDurable,
+            Step::Confirming { .. } => JobPhase::CheckingParity,
             Step::Committing { .. } => JobPhase::Publishing,
             Step::Rereading { .. } => JobPhase::ReadingBack,
         }
@@ -184,7 +197,10 @@ impl Ending {
                 work.publish_at(node);
                 self.after_commit(work, scene.now)
             }
-            (Step::Proving { .. } | Step::Rereading { .. }, Report::Limited) => {
+            (Step::Confirming { .. }, Report::Reread { block, digest }) => {
+                self.take_survivor(node, &block, digest, work, scene)
+            }
+            (Step::Proving { .. } | Step::Confirming { .. } | Step::Rereading { .. }, Report::Limited) => {
                 self.until = self.until.max(scene.now + DISK_LIMIT);
                 if let Step::Proving { check: Some(check), .. } = &mut self.step {
                     check.until = check.until.max(scene.now + check_limit(work));
@@ -214,15 +230,20 @@ impl Ending {
         work: &mut Work,
         scene: EndingContext<'_>,
     ) -> Turn {
-        match &self.step {
-            Step::Proving { check: Some(check), .. } if check.proof.asks(node) => {
+        let is_asked = match &self.step {
+            Step::Proving { check: Some(check), .. } => check.proof.asks(node),
+            Step::Confirming { waiting, .. } => waiting.values().any(|&reader| reader == node),
+            _ => false,
+        };
+        match is_asked {
+            true => {
                 work.replanned.push(format!(
                     "{} disconnected during the parity check; asking other nodes",
                     scene.topology.name(node)
                 ));
                 self.begin_check(None, work, scene)
             }
-            _ => Turn::On,
+            false => Turn::On,
         }
     }
 
@@ -235,7 +256,7 @@ impl Ending {
         scene: EndingContext<'_>,
     ) -> Turn {
         match &self.step {
-            Step::Proving { check: Some(_), .. } => {
+            Step::Proving { check: Some(_), .. } | Step::Confirming { .. } => {
                 work.replanned.push(format!("{why}; checking parity with other blocks"));
                 self.begin_check(None, work, scene)
             }
@@ -299,6 +320,9 @@ impl Ending {
 
     /// Starts the parity check, if one was requested or is needed.
     fn begin_check(&mut self, ahead: Option<Proof>, work: &mut Work, scene: EndingContext<'_>) -> Turn {
+        if let Step::Confirming { .. } = self.step {
+            self.step = Step::Proving { sealing: BTreeSet::new(), check: None };
+        }
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
         let is_due = work.verify.parity || scene.trust.needs_parity(work);
@@ -330,10 +354,57 @@ impl Ending {
         let wrong: Vec<&Goal> =
             work.goals.iter().filter(|goal| work.publish && differs(goal, work)).collect();
         if !wrong.is_empty() {
-            return Turn::Wrong(wrong_digest(&wrong, verdict.flatten(), check.as_ref(), work));
+            return match survivors_to_read(&wrong, check.as_ref(), work, scene.trust) {
+                Some(waiting) => self.confirm(waiting, work, scene.now),
+                None => Turn::Wrong(wrong_digest(&wrong, verdict.flatten(), check.as_ref(), work)),
+            };
         }
         self.take_proof(work, scene);
         self.commit(work, scene.now)
+    }
+
+    /// Has survivors read back, because parity contradicts recorded digests.
+    fn confirm(&mut self, waiting: BTreeMap<BlockIndex, NodeId>, work: &mut Work, now: Duration) -> Turn {
+        let Step::Proving { check, .. } = &mut self.step else { return Turn::On };
+        let Some(check) = check.take() else { return Turn::On };
+        let (job, epoch) = (work.id, work.epoch);
+        for (&block, &node) in &waiting {
+            let block = work.id_of(block).clone();
+            work.touched.insert(node);
+            work.tell(node, ToNode::Reread { job, epoch, block });
+        }
+        self.until = now + DISK_LIMIT + check_limit(work);
+        self.step = Step::Confirming { waiting, check };
+        Turn::On
+    }
+
+    /// Handles the digest of a survivor that was read back. After the last one, the digests of the deliveries
+    /// take the place of the recorded ones.
+    fn take_survivor(
+        &mut self,
+        node: NodeId,
+        block: &BlockId,
+        digest: Option<Digest>,
+        work: &mut Work,
+        scene: EndingContext<'_>,
+    ) -> Turn {
+        let Step::Confirming { waiting, .. } = &mut self.step else { return Turn::On };
+        let asked = waiting.iter().find(|&(&index, &reader)| reader == node && work.id_of(index) == block);
+        let Some(index) = asked.map(|(&index, _)| index) else { return Turn::On };
+        if digest != work.stripe.block(index).digest {
+            let problem = BlockProblem::Corrupt("reads back different bytes".into());
+            return Turn::SurvivorReadsBackWrong { block: block.clone(), problem };
+        }
+        waiting.remove(&index);
+        if !waiting.is_empty() {
+            return Turn::On;
+        }
+        work.confirm_digests();
+        let proving = |check| Step::Proving { sealing: BTreeSet::new(), check };
+        if let Step::Confirming { check, .. } = std::mem::replace(&mut self.step, proving(None)) {
+            self.step = proving(Some(check));
+        }
+        self.after_proof(work, scene)
     }
 
     /// Called when the deliveries are known to be correct. Records what this proves about the blocks from
@@ -348,10 +419,15 @@ impl Ending {
             }
             Some((Some(Verdict::Differs(fault)), survivors)) => {
                 self.parity = ParityOutcome::Overruled;
-                if fault == Fault::Survivor {
-                    contradicting.extend(&survivors);
-                    work.actions.push_back(JobAction::Contradicted { blocks: survivors });
+                let mut blocks = survivors;
+                match fault {
+                    Fault::Survivor => contradicting.extend(&blocks),
+                    // Some block is wrong here too, or a requestor sent false fingerprints.
+                    Fault::Delivery | Fault::Unknown => {
+                        blocks.extend(work.goals.iter().map(|goal| goal.block))
+                    }
                 }
+                work.actions.push_back(JobAction::Contradicted { blocks });
             }
             _ => {}
         }
@@ -439,8 +515,44 @@ fn uncommitted(work: &Work) -> BTreeSet<NodeId> {
 
 /// Whether a delivery was not sealed, or its digest differs from the recorded one.
 fn differs(goal: &Goal, work: &Work) -> bool {
-    let recorded = work.stripe.block(goal.block).digest;
-    !goal.sealed || recorded.is_some() && goal.digest != recorded
+    let expected = work.expected_digest(goal);
+    !goal.sealed || expected.is_some() && goal.digest != expected
+}
+
+/// The survivors to read back before parity overrules the recorded digests of these deliveries, with their
+/// nodes; `None` if the evidence is too weak. There must be one survivor more than decoding needs, all of
+/// them must agree with the deliveries, and their own digests must be at least as strong as the overruled ones.
+fn survivors_to_read(
+    wrong: &[&Goal],
+    check: Option<&Check>,
+    work: &Work,
+    trust: &Trust,
+) -> Option<BTreeMap<BlockIndex, NodeId>> {
+    let proof = check.map(|check| &check.proof).filter(|proof| proof.verdict() == Some(Verdict::Holds))?;
+    if !wrong.iter().all(|goal| is_refutable(goal, work, trust)) {
+        return None;
+    }
+    let least = wrong.iter().filter_map(|goal| work.digest_strength(goal)).max();
+    let survivors = proof.survivors().into_iter().filter(|&block| !work.is_wanted(block));
+    let reader = |block: BlockIndex| {
+        let survivor = work.stripe.block(block);
+        let is_strong = survivor.digest.map(|digest| digest.strength()) >= least;
+        Some((block, survivor.holder.filter(|_| is_strong)?))
+    };
+    let readers: BTreeMap<BlockIndex, NodeId> = survivors.map(reader).collect::<Option<_>>()?;
+    (readers.len() > work.stripe.code.data_blocks()).then_some(readers)
+}
+
+/// Whether parity may overrule the recorded digest of a delivery. The digest of a data block was compared with
+/// the client's file, so only digests of parity blocks are overruled. Another requestor must have received the
+/// same bytes, because a single one can lie about them.
+fn is_refutable(goal: &Goal, work: &Work, trust: &Trust) -> bool {
+    let computed = work.stripe.code.encoding().outputs();
+    work.verify.replaces_digests
+        && work.has_whole_blocks()
+        && goal.confirmed.is_none()
+        && computed.iter().any(|sub_block| sub_block.block == goal.block)
+        && trust.is_received_twice(goal)
 }
 
 /// The error for a stripe that needs a parity check but has too few blocks left for any equation.
@@ -451,6 +563,7 @@ fn unknowable() -> Wrong {
         fault: Fault::Unknown,
         contradicting: BTreeSet::new(),
         at: BTreeSet::new(),
+        refuting: Vec::new(),
     }
 }
 
@@ -473,6 +586,7 @@ fn breaks_parity(fault: Fault, check: &Check, work: &Work) -> Wrong {
         fault,
         contradicting: survivors,
         at: spoilers(check, work).unwrap_or_else(|| work.requestors()),
+        refuting: Vec::new(),
     }
 }
 
@@ -495,12 +609,15 @@ fn wrong_digest(wrong: &[&Goal], verdict: Option<Verdict>, check: Option<&Check>
     };
     let survivors = check.filter(|_| fault == Fault::Survivor).map(|check| check.proof.survivors());
     let by = wrong.iter().filter_map(|goal| work.digest_strength(goal)).max();
+    let refutes = |goal: &&Goal| Some((goal.block, goal.requestor, goal.digest?));
+    let holds = verdict == Some(Verdict::Holds);
     Wrong {
         reason: format!("the rebuilt block {} differs from its recorded digest", work.id_of(wrong[0].block)),
         by: by.unwrap_or(Strength::Checksum),
         fault,
         contradicting: survivors.unwrap_or_default(),
         at: wrong.iter().map(|goal| goal.requestor).collect(),
+        refuting: wrong.iter().filter(|_| holds).filter_map(refutes).collect(),
     }
 }
 

@@ -103,12 +103,15 @@ pub struct Verify {
     /// parity check, and the job rejects a delivery that is not proven correct. A read without `parity` may return
     /// stored blocks unchecked, but no decoded ones.
     pub doubted: bool,
+    /// Whether parity may overrule the recorded digest of a parity block. The digest of such a block was stated
+    /// by the helper that stored it, and is wrong for ever if that helper lied.
+    pub replaces_digests: bool,
 }
 
 impl Default for Verify {
     fn default() -> Self {
         // Smaller stretches cost more: each stretch costs every survivor a message and a file open.
-        Self { parity: false, stretch_bytes: 2 << 20, reread: false, doubted: false }
+        Self { parity: false, stretch_bytes: 2 << 20, reread: false, doubted: false, replaces_digests: false }
     }
 }
 
@@ -130,6 +133,8 @@ pub enum JobAction {
         node: NodeId,
         /// The digest of the copy, if the store has digests.
         digest: Option<Digest>,
+        /// The recorded digest of the block, if it was another one and parity has refuted it.
+        replaces: Option<Digest>,
     },
     /// Record in the catalog that a block is missing or bad on the node recorded as its holder.
     BlockLost {
@@ -420,6 +425,12 @@ impl Job {
                 self.lose_block(&block, &problem);
                 self.requestor_failed(node, &format!("block {block} {problem}"), topology, now);
             }
+            Turn::SurvivorReadsBackWrong { block, problem } => {
+                self.lose_block(&block, &problem);
+                self.deliver_anew();
+                self.work.replanned.push(format!("block {block} {problem}"));
+                self.plan(topology, now);
+            }
             Turn::Late => self.drop_plan("a check did not finish in time".into(), topology, now),
         }
     }
@@ -446,6 +457,7 @@ impl Job {
         if wrong.fault == Fault::Survivor {
             self.work.actions.push_back(JobAction::Contradicted { blocks: wrong.contradicting.clone() });
         }
+        self.trust.note_refuting(&wrong.refuting);
         let may_be_spoilt = self.work.publish && wrong.fault != Fault::Survivor;
         if may_be_spoilt && self.conduct.may_suspect(&wrong, &self.work, topology) {
             return self.deliver_elsewhere(&wrong, topology, now);

@@ -10,6 +10,7 @@
 //! result doubles the time to the next one; and the number of detours (plans that avoid slow nodes) per job
 //! is bounded.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -60,9 +61,13 @@ impl Stragglers {
         self.slow.keys().copied().collect()
     }
 
-    /// The topology, with the rates of slow nodes lowered.
-    pub(super) fn known(&self, topology: &Topology) -> Topology {
-        slowed(topology, &self.slow)
+    /// The topology, with the rates of slow nodes lowered. Without slow nodes, nothing is copied, because a
+    /// topology may have thousands of nodes and links.
+    pub(super) fn known<'a>(&self, topology: &'a Topology) -> Cow<'a, Topology> {
+        match self.slow.is_empty() {
+            true => Cow::Borrowed(topology),
+            false => Cow::Owned(slowed(topology, &self.slow)),
+        }
     }
 
     /// Starts measuring a plan against its prediction.
@@ -314,6 +319,14 @@ mod tests {
         assert_eq!(chosen(&finding(&[(1, 100)], &[], true)), [[1]], "it was faster");
         assert!(chosen(&finding(&[(1, 100)], &[], false)).is_empty(), "the client's link may be what it is");
         assert!(chosen(&finding(&[], &[50], true)).is_empty());
+    }
+
+    #[test]
+    fn a_topology_without_slow_nodes_is_not_copied() {
+        let (topology, mut stragglers) = (Topology::new(), Stragglers::default());
+        assert!(matches!(stragglers.known(&topology), Cow::Borrowed(_)));
+        stragglers.slow.insert(NodeId(1), 1e6);
+        assert!(matches!(stragglers.known(&topology), Cow::Owned(_)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use codes::BlockIndex;
 use super::JobError;
 use super::check::{Delivered, Extent, Fault, ParityCheck};
 use super::work::{Goal, Work};
-use crate::{NodeId, Plan, Strength, Stripe, Topology};
+use crate::{Digest, NodeId, Plan, Strength, Stripe, Topology};
 
 #[derive(Debug, Default)]
 pub(super) struct Trust {
@@ -27,7 +27,12 @@ pub(super) struct Trust {
     was_in_doubt: bool,
     /// Survivors that took part in a failed equation over survivors alone.
     contradicting: BTreeSet<BlockIndex>,
+    /// Digests of deliveries whose parity held, although other digests are recorded, by their requestors.
+    refuting: BTreeSet<Refuting>,
 }
+
+/// A block, the requestor that received it, and its digest according to the requestor.
+pub(super) type Refuting = (BlockIndex, NodeId, Digest);
 
 /// A delivery that is wrong or cannot be verified.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub(super) struct Wrong {
     pub(super) contradicting: BTreeSet<BlockIndex>,
     /// The requestors that received the delivery. They may have corrupted it themselves.
     pub(super) at: BTreeSet<NodeId>,
+    /// If nothing but recorded digests is against the delivery: the digests that it has.
+    pub(super) refuting: Vec<Refuting>,
 }
 
 #[derive(Debug)]
@@ -91,6 +98,19 @@ impl Trust {
             true => self.used.clone(),
             false => BTreeSet::new(),
         }
+    }
+
+    /// Records the digests of a delivery that only recorded digests are against.
+    pub(super) fn note_refuting(&mut self, refuting: &[Refuting]) {
+        self.refuting.extend(refuting);
+    }
+
+    /// Whether another requestor has received the same bytes, and their parity held too.
+    pub(super) fn is_received_twice(&self, goal: &Goal) -> bool {
+        let is_same = |&(block, node, digest): &Refuting| {
+            block == goal.block && node != goal.requestor && Some(digest) == goal.digest
+        };
+        self.refuting.iter().any(is_same)
     }
 
     /// Records survivors that contradict each other.
@@ -210,7 +230,8 @@ impl Trust {
     }
 
     fn extent(&self) -> Extent {
-        if self.was_in_doubt || self.doubt.is_some() { Extent::Every } else { Extent::Enough }
+        let needs_every = self.was_in_doubt || self.doubt.is_some() || !self.refuting.is_empty();
+        if needs_every { Extent::Every } else { Extent::Enough }
     }
 
     /// The block that checks leave out. If the fault is in the delivery, no block is left out.

@@ -9,7 +9,8 @@ use codes::BlockIndex;
 use super::{BlockProblem, JobAction, Verify};
 use crate::wire::control::ToNode;
 use crate::{
-    BlockId, Class, Digest, Epoch, JobId, NodeId, Permit, Policy, SliceSet, Strength, Stripe, Topology,
+    BlockId, Class, Digest, Epoch, JobId, NodeId, Permit, Policy, SliceSet, Strength, Stripe, StripeBlock,
+    Topology,
 };
 
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(super) struct Goal {
     pub(super) sealed: bool,
     /// The digest that the requestor reported at the seal, if its store has digests.
     pub(super) digest: Option<Digest>,
+    /// The digest that the block must have instead of the recorded one, which parity has refuted.
+    pub(super) confirmed: Option<Digest>,
     /// Extra time that the requestor's store may need to accept the block, on top of the disk's time.
     pub(super) hand_over: Duration,
     /// Whether the block was checked and is now part of the requestor's store.
@@ -127,13 +130,37 @@ impl Work {
     /// How much the recorded digest of a delivery proves. A client's read is never sealed, so its digest
     /// proves nothing.
     pub(super) fn digest_strength(&self, goal: &Goal) -> Option<Strength> {
-        self.stripe.block(goal.block).digest.filter(|_| self.publish).map(|digest| digest.strength())
+        let strength = match goal.confirmed {
+            Some(_) => Some(Strength::Parity),
+            None => self.stripe.block(goal.block).digest.map(|digest| digest.strength()),
+        };
+        strength.filter(|_| self.publish)
     }
 
-    /// Whether a cryptographic digest is recorded for every delivery that is not committed yet.
+    /// The digest that a delivery must have, if one is known.
+    pub(super) fn expected_digest(&self, goal: &Goal) -> Option<Digest> {
+        goal.confirmed.or(self.stripe.block(goal.block).digest)
+    }
+
+    /// Lets the digests of the deliveries take the place of those recorded digests that differ from them.
+    pub(super) fn confirm_digests(&mut self) {
+        for goal in &mut self.goals {
+            let StripeBlock { id, digest: recorded, .. } = self.stripe.block(goal.block);
+            if goal.confirmed.is_none() && recorded.is_some() && goal.digest != *recorded {
+                goal.confirmed = goal.digest;
+                self.replanned.push(format!(
+                    "the recorded digest of {id} is wrong: two helpers received the same other bytes, which \
+                     agree with all survivors, and the survivors have their own digests"
+                ));
+            }
+        }
+    }
+
+    /// Whether a cryptographic digest is recorded for every delivery that is not committed yet. Without such a
+    /// delivery, nothing is proven.
     pub(super) fn is_proven_by_digests(&self) -> bool {
-        let mut open = self.goals.iter().filter(|goal| !goal.committed);
-        open.all(|goal| self.digest_strength(goal) == Some(Strength::Digest))
+        let mut open = self.goals.iter().filter(|goal| !goal.committed).peekable();
+        open.peek().is_some() && open.all(|goal| self.digest_strength(goal) == Some(Strength::Digest))
     }
 
     /// Whether all sub-blocks are wanted.
@@ -158,8 +185,12 @@ impl Work {
         let sealed = self.goals.iter_mut().filter(|goal| goal.sealed && !goal.committed);
         for goal in sealed.filter(|goal| goal.requestor == node) {
             goal.committed = true;
-            self.actions.push_back(JobAction::Publish { block: goal.block, node, digest: goal.digest });
-            goal.former = self.stripe.blocks[usize::from(goal.block.0)].holder.replace(node);
+            let block = &mut self.stripe.blocks[usize::from(goal.block.0)];
+            // The job's own plans must not ask the block for the digest that is recorded so far.
+            let replaces = block.digest.take_if(|_| goal.confirmed.is_some());
+            let (index, digest) = (goal.block, goal.digest);
+            self.actions.push_back(JobAction::Publish { block: index, node, digest, replaces });
+            goal.former = block.holder.replace(node);
         }
     }
 
@@ -195,6 +226,7 @@ impl Goal {
             missing: None,
             sealed: false,
             digest: None,
+            confirmed: None,
             hand_over: Duration::ZERO,
             committed: false,
             former: None,

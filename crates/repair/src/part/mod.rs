@@ -18,6 +18,10 @@
 //! written to its deliveries until the next plan; deliveries accumulate from plan to plan until they are
 //! committed or forgotten.
 //!
+//! A helper that delivers nothing for a repair is over as soon as its plan has ended or its question is
+//! answered, because it has nothing left to forget. All other parts last until they are told to forget the
+//! job.
+//!
 //! Deliberately absent: sockets, disks and clocks. `helper` drives this type with the real ones, `sim` with
 //! models.
 
@@ -33,8 +37,8 @@ pub use self::moving::WATCH_EVERY;
 use self::moving::{Ending, Moving};
 use crate::wire::control::ToNode;
 use crate::{
-    Action, Assignment, BlockId, Buffer, BufferPool, Chunking, Epoch, JobId, LocalBlock, Refusal, Relay,
-    Report, SliceSet,
+    Action, Assignment, BlockId, Buffer, BufferPool, Chunking, Class, Epoch, JobId, LocalBlock, Refusal,
+    Relay, Report, SliceSet,
 };
 
 /// How long a failed part keeps its edges open; normally the coordinator stops it much earlier.
@@ -80,7 +84,7 @@ pub enum Errand {
     Fingerprint(Box<FingerprintErrand>),
     /// Commit all deliveries as blocks of the store; answered by [`Report::Committed`].
     Commit,
-    /// Read a committed block back; answered by [`Report::Reread`].
+    /// Read a whole block back: a committed one, or a survivor; answered by [`Report::Reread`].
     Reread(BlockId),
 }
 
@@ -115,8 +119,8 @@ pub struct Part {
     waiting: VecDeque<ToNode>,
     /// The slices delivered by all plans together.
     delivered: SliceSet,
-    /// Whether the last message was to forget the job.
-    forgotten: bool,
+    /// Whether the part lasts until it is told to forget the job.
+    lasts: bool,
     actions: VecDeque<PartAction>,
 }
 
@@ -143,7 +147,7 @@ impl Part {
             said_limited: None,
             waiting: VecDeque::new(),
             delivered: SliceSet::new(),
-            forgotten: false,
+            lasts: false,
             actions: VecDeque::new(),
         }
     }
@@ -178,10 +182,10 @@ impl Part {
         !matches!(self.phase, Phase::Idle | Phase::Settling(..))
     }
 
-    /// Whether the job is forgotten and no work remains.
+    /// Whether no work remains, and nothing that the coordinator may still tell the node to forget.
     pub fn is_over(&self) -> bool {
         let is_idle = matches!(self.phase, Phase::Idle) && self.asked.is_none() && self.waiting.is_empty();
-        self.forgotten && is_idle && self.actions.is_empty()
+        !self.lasts && is_idle && self.actions.is_empty()
     }
 
     /// Returns the free buffers once the part is over.
@@ -247,7 +251,6 @@ impl Part {
 
     /// Carries out a message. No plan may be moving, unless the message requests fingerprints or a reread.
     fn obey(&mut self, message: ToNode) {
-        self.forgotten = false;
         match message {
             ToNode::Assign(assignment) => self.assign(*assignment),
             ToNode::Stop { epoch, .. } => {
@@ -263,7 +266,7 @@ impl Part {
             ToNode::Reread { epoch, block, .. } => self.ask(epoch, Errand::Reread(block)),
             ToNode::Forget { .. } => {
                 self.delivered = SliceSet::new();
-                self.forgotten = true;
+                self.lasts = false;
                 self.actions.push_back(PartAction::Forget);
             }
             other => debug_assert!(other.job().is_none(), "every message of a job has its place above"),
@@ -271,6 +274,9 @@ impl Part {
     }
 
     fn assign(&mut self, assignment: Assignment) {
+        // Later questions are answered with the priority of the job's class. Only the assignment states the
+        // class, and a part that never had one takes its job for a repair.
+        self.lasts |= !assignment.sinks.is_empty() || assignment.class != Class::Repair;
         let pool = std::mem::take(&mut self.pool);
         match Relay::new(&assignment, self.budget_bytes, pool) {
             Ok(relay) => {

@@ -1,31 +1,32 @@
 //! The nodes that could take part in a repair, with the network between them and their blocks. Used if the
 //! code leaves a choice of helpers.
 
+use std::collections::BTreeMap;
+
 use codes::{BlockIndex, CodeSpec};
 
 use super::network::Network;
-use super::routes::Routes;
+use super::routes::{Route, Routes};
 use super::{PlanRequest, Wanted};
 use crate::{NodeId, Reach, Stripe, Topology};
 
 /// The maximum number of pure relays, which are nodes that are neither holders nor requestors here; each one
 /// makes planning slower.
 const MOST_RELAYS: usize = 4;
-/// A pure relay must forward this many times as fast as the median holder.
-const FASTER: f64 = 1.25;
 
 /// Every node that could take part in a repair of whole lost blocks. Each node contributes at most one block.
+#[derive(Debug)]
 pub(super) struct Candidates {
     /// Holders first, then requestors without a block, then pure relays.
     pub network: Network,
-    /// The number of the first pure relay in the network.
-    first_relay: usize,
     /// The block that each holder contributes, by the holder's number in the network.
     pub blocks: Vec<BlockIndex>,
     /// The requestors of the wanted blocks, as numbers in the network.
     pub requestors: Vec<usize>,
     /// The number of blocks needed to decode; any choice of this many out of `blocks` suffices.
     pub needed: usize,
+    /// Whether the code is MDS: it rebuilds any lost blocks from any `needed` others.
+    pub is_mds: bool,
 }
 
 impl Candidates {
@@ -71,10 +72,10 @@ impl Candidates {
             }));
         }
         let network = Network::new(nodes, bytes(request), topology);
-        Some(Self { first_relay: network.nodes.len(), network, blocks, requestors, needed })
+        Some(Self { network, blocks, requestors, needed, is_mds: any })
     }
 
-    /// Adds relays that could decode or forward sums where the holders' links are slow.
+    /// Adds relays, which could sum or forward where the holders' links are slow.
     pub fn with_relays(mut self, request: &PlanRequest, topology: &Topology) -> Self {
         let relays = self.relays(request, topology);
         if !relays.is_empty() {
@@ -85,8 +86,8 @@ impl Candidates {
         self
     }
 
-    /// Returns up to [`MOST_RELAYS`] helpers that are neither holders nor requestors here and forward more
-    /// than [`FASTER`] times as fast as the median holder, the fastest first.
+    /// Returns up to [`MOST_RELAYS`] helpers that are neither holders nor requestors here and forward faster
+    /// than the slowest holder that is needed, the fastest first.
     fn relays(&self, request: &PlanRequest, topology: &Topology) -> Vec<NodeId> {
         if !topology.has_links() {
             return Vec::new();
@@ -95,8 +96,8 @@ impl Candidates {
         let through = |node, out: f64| out.min(into(node, holders, topology));
         let mut own: Vec<f64> =
             holders.iter().map(|&holder| through(holder, out(holder, request, topology))).collect();
-        own.sort_by(f64::total_cmp);
-        let enough = FASTER * own[own.len() / 2];
+        own.sort_by(|a, b| b.total_cmp(a));
+        let enough = own[self.needed - 1];
         let mut relays: Vec<(f64, NodeId)> = self
             .strangers(request, topology)
             .map(|node| (out(node, request, topology), node))
@@ -120,21 +121,34 @@ impl Candidates {
         helpers.map(|(node, _)| node).filter(move |node| !known(node))
     }
 
-    /// Whether a node is a pure relay.
-    pub fn is_relay(&self, number: usize) -> bool {
-        number >= self.first_relay
-    }
-
-    /// The routes over these nodes; `trees` says whether partial sums may be formed on the way.
-    pub fn routes(&self, trees: bool) -> Routes<'_> {
+    /// The routes over these nodes.
+    pub fn routes(&self) -> Routes<'_> {
         Routes {
             network: &self.network,
-            holders: (0..self.blocks.len()).collect(),
-            decoders: (0..self.network.nodes.len()).collect(),
+            holders: self.blocks.len(),
             requestors: self.requestors.clone(),
-            relays: (self.first_relay..self.network.nodes.len()).collect(),
             needed: self.needed,
-            trees,
+            hubs: Vec::new(),
+        }
+    }
+
+    /// The route along a chain of holders to the requestor. With several requestors, the last holder sends to
+    /// all of them. A sole requestor that holds a block adds it, wherever it is in the list.
+    pub fn chain(&self, holders: &[usize]) -> Route {
+        let end = self.sole_requestor();
+        let stations: Vec<usize> =
+            holders.iter().copied().filter(|&holder| Some(holder) != end).chain(end).collect();
+        let last = stations[stations.len() - 1];
+        let delivery = |&requestor: &usize| {
+            (requestor, (requestor != last).then_some((last, requestor)).into_iter().collect())
+        };
+        let mut readers = holders.to_vec();
+        readers.sort_unstable();
+        Route {
+            readers,
+            moves: stations.windows(2).map(|pair| (pair[0], pair[1])).collect(),
+            trees: self.requestors.iter().map(delivery).collect(),
+            detours: BTreeMap::new(),
         }
     }
 

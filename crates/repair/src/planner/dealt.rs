@@ -51,7 +51,7 @@ pub(super) fn plan(inputs: &Inputs) -> Option<Result<Plan, PlanError>> {
 
 fn routes(stretches: &[Stretch], candidates: &Candidates) -> Vec<(Route, f64)> {
     let route =
-        |stretch: &Stretch| Some((route(&chain(stretch, candidates)?, candidates), stretch.bytes() as f64));
+        |stretch: &Stretch| Some((candidates.chain(&chain(stretch, candidates)?), stretch.bytes() as f64));
     stretches.iter().filter_map(route).collect()
 }
 
@@ -66,15 +66,4 @@ fn chain(stretch: &Stretch, candidates: &Candidates) -> Option<Vec<usize>> {
     let mut spare = (0..holders.len()).filter(|&holder| !dealt.contains(&Some(holder)));
     let chain: Vec<usize> = dealt.iter().map_while(|&holder| holder.or_else(|| spare.next())).collect();
     (chain.len() == candidates.needed && chain.len() == dealt.len()).then_some(chain)
-}
-
-/// The route of a chain to the requestor; with several requestors, the last helper sends to all.
-fn route(chain: &[usize], candidates: &Candidates) -> Route {
-    let end = candidates.sole_requestor();
-    let mut stations: Vec<usize> = chain.iter().copied().filter(|&holder| Some(holder) != end).collect();
-    stations.extend(end);
-    let moves = stations.windows(2).map(|pair| (pair[0], pair[1])).collect();
-    let mut readers = chain.to_vec();
-    readers.sort_unstable();
-    Route { readers, moves, root: stations[stations.len() - 1] }
 }

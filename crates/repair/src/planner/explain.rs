@@ -76,9 +76,11 @@ impl Limit {
     fn text(&self, topology: &Topology) -> String {
         match self {
             Self::Into(node) => format!("the downlink of {}", topology.name(*node)),
+            Self::Disk(node) => format!("the disk of {}", topology.name(*node)),
             Self::Uplinks => "the uplinks of the helpers".to_owned(),
             Self::OutOf(domain) => format!("the bandwidth out of {domain}"),
             Self::IntoDomain(domain) => format!("the bandwidth into {domain}"),
+            Self::Together => "several links together".to_owned(),
         }
     }
 }

@@ -8,15 +8,19 @@
 //!
 //! The planner does not retry or exclude nodes (the job does), and it remembers no earlier plans.
 
+mod arborescence;
 mod assemble;
 mod auto;
 mod bound;
 mod candidates;
 mod chain;
 mod crr;
+mod cuts;
 mod dealt;
 mod echelon;
 mod error;
+#[cfg(test)]
+mod exact;
 mod explain;
 mod helper_order;
 mod inputs;
@@ -33,6 +37,9 @@ mod scatter;
 mod scheme;
 mod shape;
 mod slicing;
+#[cfg(test)]
+mod small_networks;
+mod trees;
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -9,16 +9,21 @@ use std::collections::BTreeMap;
 use crate::{NodeId, Resource, Topology};
 
 /// The nodes, and the resources between them.
+#[derive(Debug)]
 pub(super) struct Network {
     pub nodes: Vec<NodeId>,
     /// The rate of every resource, by number: three for each node (uplink, downlink, disk), then those
-    /// between nodes.
+    /// between nodes. A disk's rate is that of reads.
     pub rates: Vec<f64>,
+    /// For each node, the bytes that its disk could read while it writes one.
+    writes: Vec<f64>,
     /// For each pair of nodes, the numbers of the resources between them. The pairs are ordered by sender,
     /// then by receiver.
     between: Vec<Vec<usize>>,
     /// For every resource, whether only one pair of nodes uses it.
     is_pair: Vec<bool>,
+    /// Whether a way through a third node may be better than the direct one.
+    has_shortcuts: bool,
 }
 
 impl Network {
@@ -42,12 +47,19 @@ impl Network {
                 }
             }
         }
+        let rate = |resource: &Resource| match resource {
+            Resource::Disk(node) => topology.rates(*node).read,
+            _ => topology.rate(resource),
+        };
         let left = |resource: &Resource| {
-            let (rate, reserved) = (topology.rate(resource), topology.reserved(resource));
+            let (rate, reserved) = (rate(resource), topology.reserved(resource));
             if reserved == 0 { rate } else { rate * bytes as f64 / (bytes + reserved) as f64 }
         };
         let is_pair = resources.iter().map(|resource| matches!(resource, Resource::Pair(..))).collect();
-        Self { rates: resources.iter().map(left).collect(), nodes, between, is_pair }
+        let on_direct_ways = |resource| matches!(resource, &Resource::Pair(..) | &Resource::Between(..));
+        let has_shortcuts = resources.iter().any(on_direct_ways);
+        let writes = nodes.iter().map(|&node| reads_for_a_write(node, topology)).collect();
+        Self { rates: resources.iter().map(left).collect(), writes, nodes, between, is_pair, has_shortcuts }
     }
 
     pub fn uplink(&self, node: usize) -> usize {
@@ -62,9 +74,25 @@ impl Network {
         3 * node + 2
     }
 
+    /// The bytes that a node's disk could read while it stores one byte of a rebuilt block.
+    pub fn write(&self, node: usize) -> f64 {
+        self.writes[node]
+    }
+
     /// Whether only one pair of nodes uses a resource.
     pub fn is_pair(&self, resource: usize) -> bool {
         self.is_pair[resource]
+    }
+
+    /// Whether anything is limited except ports and disks.
+    pub fn has_links(&self) -> bool {
+        self.rates.len() > 3 * self.nodes.len()
+    }
+
+    /// Whether a way through a third node may be better than the direct one. That is so if pairs of nodes,
+    /// racks or regions have rates of their own: a detour avoids these, but no port or trunk.
+    pub fn has_shortcuts(&self) -> bool {
+        self.has_shortcuts
     }
 
     /// All resources on the way from one node to another.
@@ -88,6 +116,17 @@ impl Network {
     pub fn is_uniform(&self) -> bool {
         let same =
             |first: usize| self.rates.iter().skip(first).step_by(3).all(|rate| *rate == self.rates[first]);
-        self.rates.len() == 3 * self.nodes.len() && (0..3).all(same) && self.rates[0] == self.rates[1]
+        !self.has_links() && (0..3).all(same) && self.rates[0] == self.rates[1]
+    }
+}
+
+/// The bytes that a node's disk could read while it writes one. A client stores nothing.
+fn reads_for_a_write(node: NodeId, topology: &Topology) -> f64 {
+    let (rates, stores) = (topology.rates(node), !topology.dials_out(node));
+    let reads = rates.read / rates.write;
+    match stores {
+        true if reads.is_finite() => reads,
+        true => 1.0,
+        false => 0.0,
     }
 }

@@ -20,15 +20,12 @@ const ENOUGH: f64 = 0.998;
 
 /// The routes with their shares of the slices; empty if no route has a positive rate.
 pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route, f64)> {
-    // In-trees of partial sums exist only for a single lost block. They help if several links share a trunk,
-    // or if some links are much slower than others.
-    let trees = candidates.requestors.len() == 1 && topology.has_links();
-    let mut routes = candidates.routes(trees);
-    let full = pack(&candidates.network.rates, &mut routes);
+    let mut routes = candidates.routes();
     // With known link rates, ports are rarely the bottleneck, and a second packing would take long.
-    let packing = if topology.has_links() { full } else { relaxed(full, candidates, &mut routes) };
-    let value = value(&packing);
-    debug_assert!(trees || value <= packing.bound * 1.0001, "{value} is more than {}", packing.bound);
+    let packing = match topology.has_links() {
+        true => pack(&candidates.network.rates, &mut routes),
+        false => relaxed(candidates, &mut routes),
+    };
     let most = packing.routes.iter().map(|&(_, amount)| amount).fold(0.0, f64::max);
     let mut kept: Vec<(Route, f64)> =
         packing.routes.into_iter().filter(|&(_, amount)| amount >= LEAST_SHARE * most).collect();
@@ -37,14 +34,21 @@ pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route
     kept
 }
 
-/// A packing that leaves some room at helpers' ports, if one exists with nearly the same throughput.
-fn relaxed(full: Packing<Route>, candidates: &Candidates, routes: &mut Routes) -> Packing<Route> {
+/// A packing that leaves some room at helpers' ports, if one exists with nearly the same throughput as a full
+/// one.
+fn relaxed(candidates: &Candidates, routes: &mut Routes) -> Packing<Route> {
     let network = &candidates.network;
     let into: Vec<usize> = candidates.requestors.iter().map(|&node| network.downlink(node)).collect();
     let left =
         |(resource, &rate): (usize, &f64)| if into.contains(&resource) { rate } else { rate * RELAXED };
     let rates: Vec<f64> = network.rates.iter().enumerate().map(left).collect();
     let relaxed = pack(&rates, routes);
+    // Each slice reaches every requestor, so the full packing need not be made if it cannot be much better.
+    let most = into.iter().map(|&resource| network.rates[resource]).fold(f64::INFINITY, f64::min);
+    if candidates.needed > 1 && value(&relaxed) >= ENOUGH * most {
+        return relaxed;
+    }
+    let full = pack(&network.rates, routes);
     if value(&relaxed) >= ENOUGH * value(&full) { relaxed } else { full }
 }
 

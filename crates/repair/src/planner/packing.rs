@@ -27,8 +27,9 @@ pub(super) trait Oracle {
 pub(super) struct Packing<R> {
     /// Routes with their amounts, all positive.
     pub routes: Vec<(R, f64)>,
-    /// An upper bound on the value of any packing, if the oracle's routes are the cheapest.
-    pub bound: f64,
+    /// Prices at which no route of the oracle costs less than 1, so that all resources together are worth at
+    /// least as much as any packing; `None` if there is no route, or nothing limits it.
+    pub prices: Option<Vec<f64>>,
 }
 
 /// A packing is accepted if no other can be better by more than this factor.
@@ -141,8 +142,9 @@ impl<R> Simplex<R> {
                 return Some(Column { route: Some(route), uses, worth: 1.0 });
             }
         }
-        let (route, uses) = oracle.cheapest(&self.prices)?;
-        let prices = self.prices.clone();
+        // Prices below 0 are rounding errors here.
+        let prices: Vec<f64> = self.prices.iter().map(|price| price.max(0.0)).collect();
+        let (route, uses) = oracle.cheapest(&prices)?;
         self.prove(&prices, &uses);
         let saves = cost(&uses, &self.prices) < 1.0 - SAVING && value * GOOD_ENOUGH < self.bound;
         saves.then_some(Column { route: Some(route), uses, worth: 1.0 })
@@ -151,7 +153,7 @@ impl<R> Simplex<R> {
     /// Records the bound that these prices prove, given a cheapest route at them.
     fn prove(&mut self, prices: &[f64], cheapest: &Use) {
         let cost = cost(cheapest, prices);
-        if self.rows.is_empty() || cost <= 0.0 || prices.iter().any(|&price| price < 0.0) {
+        if self.rows.is_empty() || cost <= 0.0 {
             return;
         }
         let finite = prices.iter().zip(&self.capacity).filter(|(_, capacity)| capacity.is_finite());
@@ -274,7 +276,8 @@ impl<R> Simplex<R> {
         let routes = self.columns.into_iter().zip(self.amounts);
         let routes = routes.filter(|&(_, amount)| amount > 1e-6 * most);
         let routes = routes.filter_map(|(column, amount)| Some((column.route?, amount / over))).collect();
-        Packing { routes, bound: self.bound }
+        let prices = (!self.best.is_empty()).then_some(self.best);
+        Packing { routes, prices }
     }
 }
 
@@ -354,9 +357,11 @@ mod tests {
             }
             prop_assert!(taken.iter().zip(&capacity).all(|(taken, capacity)| *taken <= capacity * (1.0 + 1e-9)));
             let value: f64 = packing.routes.iter().map(|(_, amount)| amount).sum();
-            prop_assert!(packing.bound <= value * 1.0065, "{} of {}", value, packing.bound);
+            let prices = packing.prices.expect("there are routes, and limits");
+            let bound: f64 = prices.iter().zip(&capacity).map(|(price, capacity)| price * capacity).sum();
+            prop_assert!(bound <= value * 1.0065, "{} of {}", value, bound);
             let slow = by_weights(&capacity, &routes);
-            prop_assert!(slow <= packing.bound * 1.001 && value >= slow * 0.993, "{} against {}", value, slow);
+            prop_assert!(slow <= bound * 1.001 && value >= slow * 0.993, "{} against {}", value, slow);
         }
     }
 }

@@ -153,6 +153,22 @@ impl PartialSums {
         self.sums.iter().map(finish).collect()
     }
 
+    /// Splits sums of one parcel each into separate ones.
+    ///
+    /// # Panics
+    ///
+    /// If [`summed`](Self::summed) was not called before.
+    pub fn apart(&self) -> Vec<Self> {
+        let one = |sum: &Sum| match sum[..] {
+            [] => Self::empty(1),
+            [(parcel, coefficient)] => {
+                Self { parcels: vec![self.parcels[parcel].clone()], sums: vec![vec![(0, coefficient)]] }
+            }
+            _ => panic!("a summed output is one parcel"),
+        };
+        self.sums.iter().map(one).collect()
+    }
+
     /// The form with the fewest streams. Ties go to parcels, which need not pass through this node at all;
     /// then to sums, which stay sparse.
     fn passage(&self) -> Passage {

@@ -9,16 +9,14 @@ use crate::Topology;
 
 /// Algorithm 1: the helpers of the requestor's rack are nearest to the requestor, then those of the rack with
 /// the most helpers, and so on. Slices leave each rack once and enter it once, and as few racks as possible
-/// are used.
+/// are used. The nodes without a known rack count as one more rack.
 pub(super) fn rack_aware(candidates: &Candidates, topology: &Topology) -> Route {
     let rack = |number: usize| topology.rack(candidates.network.nodes[number]);
     let home = rack(candidates.requestors[0]);
     let mut helpers = helpers(candidates);
     let in_rack = |number: usize| helpers.iter().filter(|&&other| rack(other) == rack(number)).count();
-    let key = |&number: &usize| {
-        let there = rack(number).is_some() && rack(number) == home;
-        (!there, std::cmp::Reverse(in_rack(number)), rack(number), number)
-    };
+    let key =
+        |&number: &usize| (rack(number) != home, std::cmp::Reverse(in_rack(number)), rack(number), number);
     let mut keyed: Vec<_> = helpers.iter().map(|number| (key(number), *number)).collect();
     keyed.sort();
     helpers = keyed.into_iter().map(|(_, number)| number).collect();
@@ -78,15 +76,10 @@ fn members(candidates: &Candidates) -> usize {
     candidates.needed - usize::from(own)
 }
 
-/// The route along these helpers, which are listed from the requestors outward.
+/// The route along these helpers, listed from the requestors outward, and the requestor's own block.
 fn chain(candidates: &Candidates, outward: &[usize]) -> Route {
-    let end = candidates.sole_requestor();
-    let stations: Vec<usize> = outward.iter().rev().copied().chain(end).collect();
-    let mut readers = outward.to_vec();
-    readers.extend(end.filter(|&end| end < candidates.blocks.len()));
-    readers.sort_unstable();
-    let moves = stations.windows(2).map(|pair| (pair[0], pair[1])).collect();
-    Route { readers, moves, root: stations[stations.len() - 1] }
+    let own = candidates.sole_requestor().filter(|&end| end < candidates.blocks.len());
+    candidates.chain(&outward.iter().rev().copied().chain(own).collect::<Vec<_>>())
 }
 
 /// Searches for a chain that uses fast links only.

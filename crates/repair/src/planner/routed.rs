@@ -1,16 +1,16 @@
 //! Plans over routes of chosen nodes: each lane reads its own blocks and so has its own recipe.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::{BlockIndex, Recipe};
 
 use super::candidates::Candidates;
 use super::placement::Placement;
 use super::routes::Route;
-use super::shape::{self, Rank, Shape, SumShape};
+use super::shape::{Rank, Shape, TreeShape};
 use super::{PlanError, PlanRequest, Scheme, assemble, inputs};
 use crate::plan::PlanBuilder;
-use crate::{Plan, Stripe, Topology};
+use crate::{NodeId, Plan, Stripe, Topology};
 
 /// Makes the plan whose lanes are these routes, each with its share of the slices.
 pub(super) fn draw(
@@ -35,31 +35,34 @@ pub(super) fn draw(
     let placements: Vec<Placement> =
         recipes.iter().map(|recipe| Placement::new(stripe, recipe, &request.wanted)).collect();
     let mut builder = PlanBuilder::new(stripe, &recipes[0], &placements[0].requestors);
-    builder.set_relays(topology.relays(&request.policy.avoid));
+    let broken = topology.relays(&request.policy.avoid);
     for ((route, _), &recipe) in routes.iter().zip(&recipe_of) {
         builder.follow(&recipes[recipe]);
-        Shape::Sums(sums(route, candidates, &placements[recipe])).draw(0, &placements[recipe], &mut builder);
+        let nodes = &candidates.network.nodes;
+        let detours =
+            route.detours.iter().map(|(&(from, to), &over)| ((nodes[from], nodes[to]), nodes[over]));
+        builder.set_relays(broken.clone().into_iter().chain(detours).collect());
+        Shape::Trees(trees(route, nodes, &placements[recipe])).draw(0, &placements[recipe], &mut builder);
     }
     let shares: Vec<f64> = routes.iter().map(|&(_, share)| share).collect();
     assemble::finish(builder, &shares, scheme, request, topology)
 }
 
-/// Converts a route into ranks and moves.
-fn sums(route: &Route, candidates: &Candidates, placement: &Placement) -> SumShape {
-    let nodes = &candidates.network.nodes;
-    let mut taking_part: Vec<usize> = route.moves.iter().map(|&(from, _)| from).collect();
-    taking_part.extend(route.moves.iter().map(|&(_, to)| to).chain([route.root]));
-    taking_part.sort_unstable();
-    taking_part.dedup();
+/// Numbers the nodes of a route as ranks.
+fn trees(route: &Route, nodes: &[NodeId], placement: &Placement) -> TreeShape {
+    let of_trees = route
+        .trees
+        .iter()
+        .flat_map(|(&requestor, moves)| moves.iter().flat_map(|&(from, to)| [from, to]).chain([requestor]));
+    let of_moves = route.moves.iter().flat_map(|&(from, to)| [from, to]);
+    let taking_part: BTreeSet<usize> =
+        of_trees.chain(of_moves).chain(route.readers.iter().copied()).collect();
+    let ranks: BTreeMap<usize, usize> = taking_part.iter().copied().zip(0..).collect();
+    let moves = |moves: &[(usize, usize)]| moves.iter().map(|(from, to)| (ranks[from], ranks[to])).collect();
     let rank = |&number: &usize| Rank { node: nodes[number], helper: placement.helper_at(nodes[number]) };
-    let at = |number: usize| {
-        taking_part.binary_search(&number).expect("the number is in the list of participants")
-    };
-    let moves = route.moves.iter().map(|&(from, to)| (at(from), at(to))).collect();
-    let relays =
-        (0..taking_part.len()).filter(|&position| candidates.is_relay(taking_part[position])).collect();
-    SumShape {
+    TreeShape {
         ranks: taking_part.iter().map(rank).collect(),
-        routes: vec![shape::Route { relays, ..shape::Route::new(moves, at(route.root)) }],
+        moves: moves(&route.moves),
+        trees: route.trees.iter().map(|(requestor, tree)| (ranks[requestor], moves(tree))).collect(),
     }
 }

@@ -13,6 +13,18 @@ pub(super) enum Shape {
     Star(NodeId),
     /// Partial sums travel from rank to rank until the root has all of them.
     Sums(SumShape),
+    /// Partial sums are made at several ranks. They travel to each requestor along a tree of its own.
+    Trees(TreeShape),
+}
+
+/// One lane in which partial sums are made at several ranks.
+pub(super) struct TreeShape {
+    pub ranks: Vec<Rank>,
+    /// (from, to), as in [`Route::moves`]. The ranks that have collected something in the end make a partial
+    /// sum of every output.
+    pub moves: Vec<(usize, usize)>,
+    /// For each requestor's rank the moves, in order, of the partial sums of its outputs.
+    pub trees: BTreeMap<usize, Vec<(usize, usize)>>,
 }
 
 /// Ranks that hold partial sums, and the routes of the sums.
@@ -40,15 +52,12 @@ pub(super) struct Route {
     pub gather: Vec<usize>,
     /// The rank where everything ends; it sends each output to its requestor.
     pub root: usize,
-    /// Ranks that also forward data they do not change, because the links through them are better than the
-    /// links around them.
-    pub relays: Vec<usize>,
 }
 
 impl Route {
-    /// A route whose result is complete at `root` after `moves`, without gathering or relays.
+    /// A route whose result is complete at `root` after `moves`, without gathering.
     pub fn new(moves: Vec<(usize, usize)>, root: usize) -> Self {
-        Self { moves, gather: Vec::new(), root, relays: Vec::new() }
+        Self { moves, gather: Vec::new(), root }
     }
 
     /// Reorders the ranks other than the root, so that the ranks at the front of the list are the first to
@@ -70,7 +79,7 @@ impl Shape {
     /// Number of lanes.
     pub fn lanes(&self) -> usize {
         match self {
-            Self::Star(_) => 1,
+            Self::Star(_) | Self::Trees(_) => 1,
             Self::Sums(sums) => sums.routes.len(),
         }
     }
@@ -84,6 +93,7 @@ impl Shape {
         match self {
             Self::Star(decoder) => draw_star(placement, *decoder, builder),
             Self::Sums(sums) => draw_sums(sums, &sums.routes[lane], placement, builder),
+            Self::Trees(trees) => draw_trees(trees, placement, builder),
         }
     }
 }
@@ -116,22 +126,7 @@ fn send_raw(helper: &Helper, to: NodeId, builder: &mut PlanBuilder) -> BTreeMap<
 }
 
 fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &mut PlanBuilder) {
-    let outputs = placement.decoded.len();
-    let own = |rank: &Rank| {
-        rank.helper
-            .map_or_else(|| PartialSums::empty(outputs), |helper| PartialSums::of(&placement.helpers[helper]))
-    };
-    let mut holdings: Vec<PartialSums> = shape.ranks.iter().map(own).collect();
-    // A rank that has forwarded its sums takes no further part.
-    for &(from, to) in &route.moves {
-        let leaving = std::mem::take(&mut holdings[from]);
-        let (here, there) = (shape.ranks[from].node, shape.ranks[to].node);
-        let mut passed = if here == there { leaving } else { leaving.condensed(here, builder) };
-        if route.relays.contains(&from) {
-            passed = passed.brought(here, builder);
-        }
-        holdings[to].absorb(passed);
-    }
+    let mut holdings = collected(&shape.ranks, &route.moves, placement, builder);
     let Some(root) = shape.ranks.get(route.root) else { return };
     let stations: Vec<usize> = route.gather.iter().copied().chain([route.root]).collect();
     let mut all = std::mem::take(&mut holdings[stations[0]]);
@@ -142,6 +137,54 @@ fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &m
         }
     }
     end(all, root.node, placement, builder);
+}
+
+/// Each rank that has collected something makes its partial sums of all outputs. Then these travel output by
+/// output.
+fn draw_trees(shape: &TreeShape, placement: &Placement, builder: &mut PlanBuilder) {
+    let holdings = collected(&shape.ranks, &shape.moves, placement, builder);
+    let node = |rank: usize| shape.ranks[rank].node;
+    let at = |(rank, held): (usize, PartialSums)| held.summed(node(rank), builder).apart();
+    let sums: Vec<Vec<PartialSums>> = holdings.into_iter().enumerate().map(at).collect();
+    for (position, &output) in placement.decoded.iter().enumerate() {
+        let requestor = placement.requestors[output];
+        let (&end, moves) = shape
+            .trees
+            .iter()
+            .find(|(rank, _)| node(**rank) == requestor)
+            .expect("each requestor has a tree");
+        let own = |of_rank: &Vec<PartialSums>| {
+            of_rank.get(position).cloned().unwrap_or_else(|| PartialSums::empty(1))
+        };
+        let mut held: Vec<PartialSums> = sums.iter().map(own).collect();
+        for &(from, to) in moves {
+            let leaving = std::mem::take(&mut held[from]).condensed(node(from), builder);
+            held[to].absorb(leaving);
+        }
+        let sum = std::mem::take(&mut held[end]).gathered(requestor, builder).concat();
+        builder.deliver(output, sum);
+    }
+}
+
+/// The sums at each rank after these moves. A rank that has forwarded its sums takes no further part.
+fn collected(
+    ranks: &[Rank],
+    moves: &[(usize, usize)],
+    placement: &Placement,
+    builder: &mut PlanBuilder,
+) -> Vec<PartialSums> {
+    let own = |rank: &Rank| match rank.helper {
+        Some(helper) => PartialSums::of(&placement.helpers[helper]),
+        None => PartialSums::empty(placement.decoded.len()),
+    };
+    let mut holdings: Vec<PartialSums> = ranks.iter().map(own).collect();
+    for &(from, to) in moves {
+        let leaving = std::mem::take(&mut holdings[from]);
+        let (here, there) = (ranks[from].node, ranks[to].node);
+        let passed = if here == there { leaving } else { leaving.condensed(here, builder) };
+        holdings[to].absorb(passed);
+    }
+    holdings
 }
 
 /// Delivers the sums collected at the root.

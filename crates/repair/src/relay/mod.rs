@@ -7,6 +7,10 @@
 //! buffers only for those. It accepts frames of one slice per lane at a time. Frames leave every outlet in
 //! ascending order of (slice, stream), which is the order that the other end expects.
 //!
+//! A node that sends begins with a small window, which grows by one slice with every slice that it finishes.
+//! Otherwise each node of a chain would read, and receive, a whole window before it sends anything, and the
+//! first slice would reach the end of the chain late.
+//!
 //! Together these rules exclude deadlock. Take the lowest slice that is unfinished on any node, and the first
 //! unfinished stream of this slice, in the order in which the plan creates streams. All inputs of the stream
 //! have been sent, no unfinished frame is ahead of its frame on any connection, the slice is inside every
@@ -153,6 +157,8 @@ struct Course {
     reading: Reading,
     /// The maximum number of slices being worked on.
     window: usize,
+    /// The window before the first slice is finished.
+    first_window: usize,
     /// See [`most_undelivered`].
     most_undelivered: usize,
 }
@@ -259,6 +265,7 @@ impl Relay {
                 dealing: assignment.lanes.dealing.clone(),
                 reading: reading(assignment, &programs),
                 most_undelivered: most_undelivered(assignment, &programs),
+                first_window: first_window(assignment, &programs, window),
                 programs,
                 window,
             },
@@ -444,7 +451,13 @@ impl Relay {
     /// Whether the next slice is less than a window away from the first unfinished one.
     fn may_open(&self) -> bool {
         let first = self.open.first_key_value();
-        first.is_none_or(|(_, work)| self.opened - work.ordinal < self.course.window)
+        first.is_none_or(|(_, work)| self.opened - work.ordinal < self.window())
+    }
+
+    /// The number of slices to work on at the moment.
+    fn window(&self) -> usize {
+        let finished = self.opened - self.open.len();
+        self.course.first_window.saturating_add(finished).min(self.course.window)
     }
 
     /// Adds an input to the sums that use it, and forwards the sums that this completes.
@@ -569,6 +582,16 @@ fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: u
         false => (2 * lanes).max(4),
     };
     fit.clamp(least, (2 * lanes).max(32))
+}
+
+/// The number of slices that a relay with this window works on before it has finished any. A node that sends
+/// begins with two slices per lane with a task: one arriving and one leaving. A node that only delivers reads
+/// nothing in advance, so its whole window is open from the beginning.
+fn first_window(assignment: &Assignment, programs: &[Option<Program>], window: usize) -> usize {
+    if assignment.pacing != Pacing::Pipelined || assignment.outlets.is_empty() {
+        return window;
+    }
+    window.min(2 * programs.iter().flatten().count())
 }
 
 impl Cursor {

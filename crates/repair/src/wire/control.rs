@@ -273,7 +273,7 @@ pub enum ToNode {
         /// The epoch of the plan.
         epoch: Epoch,
     },
-    /// Read a committed block back ([`Report::Reread`]).
+    /// Read a whole block back: a committed one, or a survivor ([`Report::Reread`]).
     Reread {
         /// The job.
         job: JobId,

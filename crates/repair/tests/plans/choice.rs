@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use repair::{NodeId, NodeProfile, Resource, Scheme, Trunk, explain};
+use repair::{NodeId, NodeProfile, Reach, Resource, Scheme, Trunk, explain};
 
 use crate::planner_input::PlannerInput;
 
@@ -203,4 +203,56 @@ fn helpers_ports_keep_slack_if_that_costs_nothing() {
     }
     let received = plan.cost().of(NodeId(100)).expect("the requestor").received_bytes as f64;
     assert!(received <= 1.003 * bytes, "{plan}");
+}
+
+/// The bottleneck's time in the plan of `auto`, divided by the lower bound.
+fn of_bound(input: &PlannerInput) -> (Scheme, f64) {
+    let explained = explain(&input.stripe, &input.request, &input.topology).expect("a plan");
+    let least = explained.bound.expect("blocks can be chosen").time.as_secs_f64();
+    (explained.plan.scheme(), explained.forecast.busy.as_secs_f64() / least)
+}
+
+/// Networks in which trees must be formed at several nodes, and wide codes, which `packed` once left out.
+#[test]
+fn packings_reach_the_bound() {
+    let ports: String =
+        (2..=80).map(|node| format!(" n{node}={}", 5_000_000 + node * node * 7919 % 120_000_000)).collect();
+    let own = "rs-6-3; block 67108864; want b0>n2; rate n3=40e6 n4=40e6 n5=40e6 n6=40e6";
+    let wide = format!("rs-80-66; block 67108864; want b0>n100; rate{ports}");
+    // One lost block, all helpers behind trunks: sums are formed in each rack.
+    let racks = "rs-9-6; block 67108864; want b0>n100; rack n2=a n3=a n4=a n5=b n6=b n7=b n8=c n9=c n100=d; \
+                 trunk a=20e6/20e6 b=30e6/20e6 c=25e6/30e6";
+    // Two lost blocks, whose requestors are in different racks.
+    let two = "rs-8-6; block 67108864; want b0>n20 b1>n21; rack n3=a n4=a n5=a n20=a n6=b n7=b n8=b n21=b; \
+               trunk a=10e6/10e6 b=10e6/10e6";
+    for line in [own, &wide, racks, two] {
+        let (scheme, ratio) = of_bound(&PlannerInput::new(line));
+        assert!(ratio <= 1.05, "{line}: {scheme} takes {ratio}");
+    }
+}
+
+/// A requestor that stores rebuilt blocks needs its disk; a client does not.
+#[test]
+fn the_requestors_disk_sets_the_bound() {
+    let mut input = PlannerInput::new("rs-6-3; block 125000000; want b0>n100 b1>n100");
+    input.topology.get_mut(NodeId(100)).expect("a node").rates.write = 50e6;
+    let text = |input: &PlannerInput| {
+        explain(&input.stripe, &input.request, &input.topology).expect("a plan").text(&input.topology)
+    };
+    let stored = text(&input);
+    assert!(stored.contains("lower bound: 5000.0 ms, set by the disk of dn100;"), "{stored}");
+    input.topology.get_mut(NodeId(100)).expect("a node").reach = Reach::DialsOut;
+    let read = text(&input);
+    assert!(read.contains("lower bound: 2000.0 ms, set by the downlink of dn100;"), "{read}");
+}
+
+/// The links out of n2 carry 75 MB/s together, although none of the nodes' ports is slower than 125 MB/s.
+#[test]
+fn several_links_set_a_bound_together() {
+    let line = "rs-3-2; block 150000000; want b0>n100; dead n1; rate n2=200e6 n3=200e6; \
+                link n2>n100=50e6 n3>n100=50e6 n2>n3=25e6 n3>n2=25e6";
+    let input = PlannerInput::new(line);
+    let text = explain(&input.stripe, &input.request, &input.topology).expect("a plan").text(&input.topology);
+    assert!(text.contains("lower bound: 2000.0 ms, set by several links together;"), "{text}");
+    assert!(of_bound(&input).1 <= 1.01, "{text}");
 }

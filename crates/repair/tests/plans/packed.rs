@@ -150,3 +150,23 @@ fn the_rack_aware_path_crosses_racks_as_rarely_as_possible() {
         "stripe 17: 6 blocks are needed and only 4 are available; lost: b0 b8, cut off: b3 on n4 b4 on n5 b5 on n6"
     );
 }
+
+/// Nodes without a rack count as one more rack, which may also be that of the requestor.
+#[test]
+fn nodes_without_a_rack_are_one_more_rack() {
+    let line = "rs-9-6; block 65536; slice 4096; want b0>n10; rack n2=a n3=a n4=a n5=b n6=b; by rack-aware";
+    let path = |line: &str| {
+        let edges = PlannerInput::new(line).plan().edges();
+        let mut at = edges.iter().map(|(from, _)| *from).find(|node| edges.iter().all(|(_, to)| to != node));
+        let mut path = Vec::new();
+        while let Some(node) = at {
+            path.push(node.0);
+            at = edges.iter().find(|(from, _)| *from == node).map(|(_, to)| *to);
+        }
+        path
+    };
+    // Three helpers are in the requestor's rack, and three in the rack with the most others.
+    assert_eq!(path(line), [4, 3, 2, 9, 8, 7, 10]);
+    // The requestor is in rack a: three helpers of a, then those without a rack.
+    assert_eq!(path(&line.replace("n2=a", "n10=a n2=a")), [9, 8, 7, 4, 3, 2, 10]);
+}

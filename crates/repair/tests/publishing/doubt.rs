@@ -4,7 +4,8 @@ use repair::{Fingerprint, ParityOutcome, SinkEnd};
 
 use super::*;
 
-const PARITY: Verify = Verify { parity: true, stretch_bytes: u64::MAX, reread: false, doubted: false };
+const PARITY: Verify =
+    Verify { parity: true, stretch_bytes: u64::MAX, reread: false, doubted: false, replaces_digests: false };
 const DOUBTED: Verify = Verify { doubted: true, ..PARITY };
 
 /// A digest that different blocks can share.
@@ -451,6 +452,41 @@ fn a_unique_digest_identifies_the_wrong_block_with_one_to_spare() {
     }
 }
 
+/// A digest proves the rebuilt block, but some block of the stripe breaks parity, so the stripe must be checked.
+#[test]
+fn a_stripe_whose_parity_is_overruled_is_in_doubt() {
+    let mut test = TestJob::recorded(1, PARITY, strong);
+    Cast::honest(strong).play_except(&mut test, 0, |test, node, message| {
+        let ToNode::Fingerprint { block, seed, .. } = message else { return false };
+        if node != requestor(0) {
+            return false;
+        }
+        let fingerprints = vec![Fingerprint(vec![1; repair::FINGERPRINT_BYTES])];
+        test.say(node, Report::Fingerprinted { block: block.id.clone(), seed: *seed, fingerprints });
+        true
+    });
+    let outcome = succeeded(&test);
+    assert_eq!((outcome.parity, outcome.proven.len()), (ParityOutcome::Overruled, 0), "{outcome:?}");
+    let [blocks] = &test.contradicted[..] else { panic!("{:?}", test.contradicted) };
+    assert!(blocks.contains(&BlockIndex(0)) && blocks.len() > 4, "{blocks:?}");
+}
+
+/// A read-back that is not answered begins the ending again. This proves nothing about the sources.
+#[test]
+fn an_ending_that_begins_again_proves_no_source() {
+    let mut test = TestJob::recorded(3, Verify { reread: true, ..PARITY }, |_| None);
+    let mut asked = 0;
+    Cast::honest(|_| None).play_except(&mut test, 0, |test, node, message| {
+        let ToNode::Reread { block, .. } = message else { return false };
+        asked += 1;
+        if asked > 3 {
+            test.say(node, Report::Reread { block: block.clone(), digest: None });
+        }
+        true
+    });
+    assert!(asked > 3 && succeeded(&test).proven.is_empty(), "{:?}", succeeded(&test).proven);
+}
+
 /// The delivery was made from the block before the block was forged, so the delivery is right, and the block now
 /// contradicts the others. That must not be held against any of them.
 #[test]
@@ -555,4 +591,93 @@ fn a_put_fails_if_two_helpers_in_a_row_store_a_wrong_block() {
     Cast { spoils: vec![requestor(4), SPARE], ..Cast::honest(|_| None) }.play(&mut test);
     assert!(matches!(test.ended, Some(Err(JobError::StoredWrong { .. }))), "{:?}", test.ended);
     assert_eq!(test.published, []);
+}
+
+/// A recorded digest that the block does not have, because the helper that stored the block lied.
+fn lie() -> Option<Digest> {
+    strong(98)
+}
+
+/// A job that rebuilds the last block, which is a parity block. It has no digest that the block could match.
+fn falsely_recorded(
+    digest: fn(u16) -> Option<Digest>,
+    replaces_digests: bool,
+    spare: Option<NodeId>,
+) -> TestJob {
+    let mut topology = Topology::new();
+    for node in (0..5).map(NodeId).chain([requestor(5)]).chain(spare) {
+        topology.set(node, NodeProfile::helper(format!("h{node}"), format!("10.0.0.{node}:1")));
+    }
+    let stripe = stripe(|index| (index < 5).then_some(NodeId(index.into())), digest);
+    let wanted = vec![Wanted { block: BlockIndex(5), requestor: requestor(5) }];
+    let verify = Verify { replaces_digests, ..PARITY };
+    TestJob::begin(JobRequest { stripe, wanted, ..request(1, verify) }, topology)
+}
+
+/// Runs a job to its end. Blocks that are read back have their digests, except the blocks `bad`.
+fn play_read_back(test: &mut TestJob, bad: &[u16], digest: fn(u16) -> Option<Digest>) {
+    Cast::honest(strong).play_except(test, 0, |test, node, message| {
+        let ToNode::Reread { block, .. } = message else { return false };
+        let index = (0..6).find(|&index| id(index) == *block).expect("a block of the stripe");
+        let digest = if bad.contains(&index) { strong(97) } else { digest(index) };
+        test.say(node, Report::Reread { block: block.clone(), digest });
+        true
+    });
+}
+
+fn true_but_last(index: u16) -> Option<Digest> {
+    if index == 5 { lie() } else { strong(index) }
+}
+
+fn weak_but_last(index: u16) -> Option<Digest> {
+    if index == 5 { lie() } else { weak(index) }
+}
+
+fn true_but_first(index: u16) -> Option<Digest> {
+    if index == 0 { lie() } else { strong(index) }
+}
+
+/// A helper stored a parity block, stated a false digest, and was lost. The block can be rebuilt once two helpers
+/// have received the same bytes and all survivors were read.
+#[test]
+fn parity_overrules_the_false_digest_of_a_parity_block() {
+    let mut test = falsely_recorded(true_but_last, true, Some(SPARE));
+    play_read_back(&mut test, &[], strong);
+    assert_eq!(test.published, [(BlockIndex(5), SPARE)]);
+    assert_eq!(test.replaced, [(BlockIndex(5), lie().unwrap())]);
+    let outcome = succeeded(&test);
+    assert_eq!(outcome.digests[&BlockIndex(5)], strong(5).unwrap());
+    assert_eq!((outcome.parity, &test.lost[..]), (ParityOutcome::Holds, &[][..]));
+    assert!(outcome.replanned.last().unwrap().contains("the recorded digest of"), "{:?}", outcome.replanned);
+}
+
+#[test]
+fn a_survivor_whose_bytes_have_another_digest_supports_no_parity() {
+    let mut test = falsely_recorded(true_but_last, true, Some(SPARE));
+    play_read_back(&mut test, &[0], strong);
+    assert_eq!((&test.published[..], &test.lost[..]), (&[(BlockIndex(5), SPARE)][..], &[BlockIndex(0)][..]));
+    // Now no survivor is to spare.
+    let mut test = falsely_recorded(true_but_last, true, Some(SPARE));
+    play_read_back(&mut test, &[0, 1], strong);
+    assert_eq!((&test.published[..], test.lost.len()), (&[][..], 2));
+    assert!(test.ended.as_ref().is_some_and(Result::is_err), "{:?}", test.ended);
+}
+
+#[test]
+fn parity_overrules_no_digest_on_weak_evidence() {
+    let cases: [(TestJob, fn(u16) -> Option<Digest>); 3] = [
+        (falsely_recorded(true_but_last, false, Some(SPARE)), strong),
+        // Only one helper can receive the block.
+        (falsely_recorded(true_but_last, true, None), strong),
+        // The survivors' digests prove less than the overruled one.
+        (falsely_recorded(weak_but_last, true, Some(SPARE)), weak),
+    ];
+    for (mut test, digest) in cases {
+        play_read_back(&mut test, &[], digest);
+        assert_contradiction(&test, &[0, 1, 2, 3, 4]);
+    }
+    // The digest of a data block comes from the client.
+    let mut test = TestJob::recorded(1, Verify { replaces_digests: true, ..PARITY }, true_but_first);
+    play_read_back(&mut test, &[], strong);
+    assert_contradiction(&test, &[1, 2, 3, 4, 5]);
 }

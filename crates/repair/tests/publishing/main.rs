@@ -76,6 +76,8 @@ struct TestJob {
     now: Duration,
     told: Vec<(NodeId, ToNode)>,
     published: Vec<(BlockIndex, NodeId)>,
+    /// Recorded digests that published blocks do not have.
+    replaced: Vec<(BlockIndex, Digest)>,
     lost: Vec<BlockIndex>,
     contradicted: Vec<BTreeSet<BlockIndex>>,
     ended: Option<Result<Outcome, JobError>>,
@@ -155,6 +157,7 @@ impl TestJob {
             now: Duration::ZERO,
             told: Vec::new(),
             published: Vec::new(),
+            replaced: Vec::new(),
             lost: Vec::new(),
             contradicted: Vec::new(),
             ended: None,
@@ -167,7 +170,10 @@ impl TestJob {
         while let Some(action) = self.job.poll() {
             match action {
                 JobAction::Tell { node, message } => self.told.push((node, message)),
-                JobAction::Publish { block, node, .. } => self.published.push((block, node)),
+                JobAction::Publish { block, node, replaces, .. } => {
+                    self.published.push((block, node));
+                    self.replaced.extend(replaces.map(|digest| (block, digest)));
+                }
                 JobAction::BlockLost { block, .. } => self.lost.push(block),
                 JobAction::Contradicted { blocks } => self.contradicted.push(blocks),
                 JobAction::Slow { .. } => {}

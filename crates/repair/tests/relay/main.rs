@@ -5,3 +5,4 @@ mod assignments;
 mod hostile;
 mod pacing;
 mod portions;
+mod window;

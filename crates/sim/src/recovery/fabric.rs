@@ -35,7 +35,7 @@ impl Fabric {
     pub fn new(cluster: &Cluster) -> Self {
         let mut flows = Flows::default();
         let mut ports = Ports::default();
-        (0..cluster.nodes).for_each(|_| ports.add(&mut flows, cluster.rates));
+        (0..cluster.nodes).for_each(|node| ports.add(&mut flows, cluster.rates_of(node)));
         let (racks, rate) = cluster.bottlenecks.racks.unwrap_or_default();
         let trunks = (0..racks).map(|_| (flows.add_resource(rate), flows.add_resource(rate))).collect();
         let pairs =

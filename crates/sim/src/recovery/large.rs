@@ -82,6 +82,8 @@ pub struct Cluster {
     pub block_bytes: u64,
     /// Rates of each node's links and disk.
     pub rates: Rates,
+    /// Rates of the nodes that differ from the others, by number.
+    pub uneven: BTreeMap<u32, Rates>,
     /// Limits on traffic between nodes.
     pub bottlenecks: Bottlenecks,
     /// Limits on the work in flight on a node.
@@ -174,6 +176,7 @@ impl Cluster {
             homes: None,
             block_bytes: 64 << 20,
             rates: Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 },
+            uneven: BTreeMap::new(),
             bottlenecks: Bottlenecks::default(),
             concurrency: Concurrency::default(),
             spec: RepairSpec::default(),
@@ -209,6 +212,11 @@ impl Cluster {
     /// Returns the cluster without limits on the work in flight.
     pub fn all_at_once(self) -> Self {
         Self { concurrency: Concurrency { jobs: 1 << 20, seconds: 1e6 }, ..self }
+    }
+
+    /// Returns the rates of a node's links and disk.
+    pub fn rates_of(&self, node: u32) -> Rates {
+        self.uneven.get(&node).copied().unwrap_or(self.rates)
     }
 
     /// Checks that the planner can rebuild the lost blocks in this shape.
@@ -299,14 +307,15 @@ impl Tally {
         }
     }
 
-    /// Returns the utilization of a resource over `seconds`, where `rate` is its rate on each survivor in
-    /// bytes per second.
-    fn share(&self, resource: usize, rate: f64, seconds: f64) -> Share {
-        let survivors = &self.moved[1..];
-        let part = |bytes: u64| bytes as f64 / (rate * seconds);
-        let most = survivors.iter().map(|moved| moved[resource]).max().unwrap_or(0);
-        let sum: u64 = survivors.iter().map(|moved| moved[resource]).sum();
-        Share { mean: part(sum) / survivors.len() as f64, most: part(most) }
+    /// Returns the utilization of a resource over `seconds`. `rate` is its rate on a node, in bytes per second.
+    fn share(&self, resource: usize, rate: impl Fn(u32) -> f64, seconds: f64) -> Share {
+        let survivors = (0..).zip(&self.moved).skip(1);
+        let part = |(node, moved): (u32, &[u64; 3])| moved[resource] as f64 / (rate(node) * seconds);
+        let parts: Vec<f64> = survivors.map(part).collect();
+        Share {
+            mean: parts.iter().sum::<f64>() / parts.len() as f64,
+            most: parts.iter().copied().fold(0.0, f64::max),
+        }
     }
 }
 
@@ -333,15 +342,15 @@ impl<'a> Run<'a> {
     }
 
     fn set_up(&mut self) {
-        let rates = self.cluster.rates;
         let ahead = |rate: f64| (rate * self.cluster.concurrency.seconds) as u64;
-        let budget = Budget {
-            jobs: self.cluster.concurrency.jobs,
-            up_bytes: ahead(rates.up),
-            down_bytes: ahead(rates.down),
-            disk_bytes: ahead(rates.disk()),
-        };
         for node in 0..self.cluster.nodes {
+            let rates = self.cluster.rates_of(node);
+            let budget = Budget {
+                jobs: self.cluster.concurrency.jobs,
+                up_bytes: ahead(rates.up),
+                down_bytes: ahead(rates.down),
+                disk_bytes: ahead(rates.disk()),
+            };
             let rack = self.cluster.bottlenecks.racks.map(|(racks, _)| format!("r{}", node % racks));
             let helper = NodeProfile::helper("h", format!("h{node}:1"));
             let alive = !(self.dead && NodeId(node) == NODE);
@@ -363,7 +372,7 @@ impl<'a> Run<'a> {
             self.scheduler.set_trunk(&format!("r{rack}"), TrunkBudget { up_bytes: bytes, down_bytes: bytes });
         }
         if let Some(cap) = self.cluster.bottlenecks.cap {
-            self.fabric.set_cap(cap, rates.up, &self.topology);
+            self.fabric.set_cap(cap, self.cluster.rates.up, &self.topology);
         }
         let kind = match self.cluster.loss {
             Loss::Dead => Kind::Reconstruct,
@@ -405,13 +414,11 @@ impl<'a> Run<'a> {
         if counters.done != self.homes.len() as u64 {
             self.violations.push(format!("the repair ended with unrepaired stripes: {counters:?}"));
         }
-        let Rates { up, down, .. } = self.cluster.rates;
-        let share = |resource, rate| self.tally.share(resource, rate, self.now);
-        let (up, down, disk) = (share(0, up), share(1, down), share(2, self.cluster.rates.disk()));
+        let rates = |node| self.cluster.rates_of(node);
         Finish {
-            up,
-            down,
-            disk,
+            up: self.tally.share(0, |node| rates(node).up, self.now),
+            down: self.tally.share(1, |node| rates(node).down, self.now),
+            disk: self.tally.share(2, |node| rates(node).disk(), self.now),
             seconds: self.now,
             mean_seconds: self.tally.waited / (self.tally.rebuilt + self.tally.copied).max(1) as f64,
             bound,
@@ -433,7 +440,8 @@ impl<'a> Run<'a> {
             takers: (!self.cluster.spec.requestors.is_empty()).then(|| self.cluster.spec.requestors.clone()),
         };
         let demands: Vec<Demand> = self.homes.iter().map(demand).collect();
-        bound(&demands, &(1..self.cluster.nodes).map(|node| (NodeId(node), self.cluster.rates)).collect())
+        let rates = |node| (NodeId(node), self.cluster.rates_of(node));
+        bound(&demands, &(1..self.cluster.nodes).map(rates).collect())
     }
 
     fn clock(&self) -> Duration {

@@ -1,12 +1,14 @@
 //! Recovery of whole nodes: many concurrent jobs on the same machines, started by [`recovery::Scheduler`].
 //!
-//! [`SingleRepair`] is the repair of one block over uneven links, such as racks and regions.
+//! [`SingleRepair`] is the repair of one block over uneven links, such as racks and regions. [`published`] has
+//! recoveries in the settings of published figures.
 //!
 //! [`system`](crate::system) simulates recoveries with bytes, faults and the whole coordinator.
 
 mod fabric;
 pub(crate) mod flows;
 mod large;
+pub mod published;
 mod reads;
 mod rounds;
 mod sharing;

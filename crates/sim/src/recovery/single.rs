@@ -49,11 +49,14 @@ impl SingleRepair {
     /// Returns the plan. `pacing` is the scheme's own if `None`.
     ///
     /// # Errors
-    /// [`PlanError`] if the block cannot be repaired by this scheme.
+    /// [`PlanError`] if the block cannot be repaired by this scheme, or has no bytes.
     ///
     /// # Panics
     /// If the code exceeds its limits.
     pub fn plan(&self, scheme: Scheme, pacing: Option<Pacing>) -> Result<Plan, PlanError> {
+        if self.block_bytes == 0 {
+            return Err(PlanError::Window { window: 0..0, sub_block_bytes: 0 });
+        }
         let code: Arc<dyn Code> = self.code.build().expect("a possible code");
         let block = |(index, &holder): (usize, &Option<NodeId>)| StripeBlock {
             id: BlockId(index.to_string()),
@@ -270,6 +273,13 @@ mod tests {
             }
         }
         best
+    }
+
+    #[test]
+    fn a_block_without_bytes_is_refused() {
+        let empty = SingleRepair { block_bytes: 0, ..stripe(nodes(|_| None)) };
+        let error = empty.seconds(Scheme::Pipelined, None).unwrap_err();
+        assert_eq!(error.to_string(), "window 0..0 is not a part of a sub-block of 0 bytes");
     }
 
     fn near(seconds: f64, expected: f64) -> bool {

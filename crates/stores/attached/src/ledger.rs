@@ -1,7 +1,7 @@
 //! The coordinator's records about an attached store: nodes, records that the store's crate adds, copies of
 //! blocks that were found missing or corrupt, and nodes that have other data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -27,6 +27,9 @@ pub struct Ledger {
     needed_prefix: String,
     /// The nodes with other data, as recorded.
     needed: BTreeMap<NodeId, OtherData>,
+    /// Copies that no longer exist, and whose records are still to be removed. A later copy in the same place
+    /// would count as bad because of such a record.
+    gone: BTreeSet<CopyId>,
 }
 
 impl Ledger {
@@ -39,6 +42,7 @@ impl Ledger {
             prefix: format!("{name}/bad/"),
             needed_prefix: format!("{name}/needed/"),
             needed: BTreeMap::new(),
+            gone: BTreeSet::new(),
         }
     }
 
@@ -120,24 +124,31 @@ impl Ledger {
             }
         };
         let writes: Vec<RecordWrite> = states.iter().map(write).collect();
-        self.write_all(term, &writes).into_iter().try_for_each(|done| done.map(drop))
+        let done = self.write_all(term, &writes);
+        for ((stripe, index, node, _), _) in states.iter().zip(&done).filter(|(_, done)| done.is_ok()) {
+            self.gone.remove(&(stripe.clone(), *index, *node));
+        }
+        done.into_iter().try_for_each(|done| done.map(drop))
     }
 
-    /// Removes the records of copies that no longer exist.
+    /// Removes the records of copies that no longer exist, also of those whose removal has failed before.
     ///
     /// # Errors
-    /// [`CatalogError`].
+    /// [`CatalogError`]. The next call removes the records.
     pub fn forget(&mut self, copies: impl IntoIterator<Item = CopyId>) -> Result<(), CatalogError> {
-        let healthy = |(stripe, index, node)| (stripe, index, node, BlockState::Healthy);
-        let states: Vec<CopyState> = copies.into_iter().map(healthy).collect();
+        self.gone.extend(copies);
+        let healthy = |(stripe, index, node): &CopyId| (stripe.clone(), *index, *node, BlockState::Healthy);
+        let states: Vec<CopyState> = self.gone.iter().map(healthy).collect();
         if states.is_empty() {
             return Ok(());
         }
         match self.note(self.term, &states) {
-            Ok(()) | Err(StoreError::Fenced { .. }) => Ok(()), // The next coordinator drops the record.
+            // The coordinator's term has not begun yet, or another coordinator has taken over, which removes the
+            // records itself.
+            Ok(()) | Err(StoreError::Fenced { .. }) => Ok(()),
             Err(StoreError::Catalog(error)) => Err(error),
             Err(error) => {
-                tracing::warn!(%error, "the record of a copy that is gone stays");
+                tracing::error!(%error, "cannot remove the records of bad copies that are gone; trying again");
                 Ok(())
             }
         }
@@ -264,5 +275,25 @@ mod tests {
         assert_eq!(ledger.bad_copies().unwrap(), [corrupt]);
         ledger.forget([(stripe, index, node)]).unwrap();
         assert_eq!(ledger.bad_copies().unwrap(), []);
+    }
+
+    #[test]
+    fn a_record_that_could_not_be_removed_is_removed_later_unless_the_copy_is_bad_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = DirCatalog::create(folder.path().join("records"), "a-cluster").unwrap();
+        let mut ledger = Ledger::new(Arc::new(Mutex::new(records)), "HDFS");
+        let copies = [0, 1].map(|index| (StripeId("s".to_owned()), BlockIndex(index), NodeId(7)));
+        let corrupt = copies.clone().map(|(stripe, index, node)| (stripe, index, node, BlockState::Corrupt));
+        let first = ledger.records.begin_term().unwrap();
+        ledger.enter_term(first);
+        ledger.note(first, &corrupt).unwrap();
+        // The removals are refused, because a later term has begun.
+        let second = ledger.records.begin_term().unwrap();
+        ledger.forget(copies).unwrap();
+        assert_eq!(ledger.bad_copies().unwrap(), corrupt);
+        ledger.enter_term(second);
+        ledger.note(second, &corrupt[1..]).unwrap();
+        ledger.forget([]).unwrap();
+        assert_eq!(ledger.bad_copies().unwrap(), corrupt[1..]);
     }
 }

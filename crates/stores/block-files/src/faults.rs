@@ -42,6 +42,14 @@ pub fn is_shortage(error: &BlockError) -> bool {
     code.is_some_and(|code| [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR].contains(&code))
 }
 
+/// Whether an error proves that there is no such file or folder: a part of its path does not exist, is no
+/// folder, or is a link to itself.
+pub fn proves_absence(error: &BlockError) -> bool {
+    let BlockError::Io { source, .. } = error else { return false };
+    let code = source.raw_os_error().map(Errno::from_raw_os_error);
+    code.is_some_and(|code| [Errno::NOENT, Errno::NOTDIR, Errno::LOOP].contains(&code))
+}
+
 /// Returns the error for a block with wrong bytes.
 pub fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
     BlockError::Corrupt { block: block.clone(), path: path.display().to_string(), detail }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block_files::{StoredBlock, fault, remove_file, sync_folder};
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink};
-use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
+use store_api::{BlockError, BlockList, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
 
 use super::block_paths::BlockPaths;
 use super::checksums::{MAX_BLOCK_BYTES, encoded_bytes};
@@ -143,7 +143,16 @@ impl Blocks for DirBlocks {
     }
 
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+        self.folder.list_all()
+    }
+
+    /// Lists the blocks in all subfolders that can be examined.
+    fn list_answering(&self) -> Result<BlockList, BlockError> {
         self.folder.list()
+    }
+
+    fn silent_folders(&self) -> Vec<String> {
+        self.folder.silent_folders()
     }
 
     fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {

@@ -1,6 +1,6 @@
 //! The folder of a helper's blocks: its lock, its 256 subfolders, and the cleanup at startup.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use std::sync::{self, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use block_files::{
-    FolderLock, block_fault, exists, fault, file_bytes, free_bytes, is_shortage, names, remove_all,
-    sync_folder,
+    FolderLock, block_fault, exists, fault, file_bytes, free_bytes, is_shortage, names, proves_absence,
+    remove_all, sync_folder,
 };
 use repair::BlockId;
 use repair::wire::control::HeldBlock;
-use store_api::BlockError;
+use store_api::{BlockError, BlockList};
 
 use super::block_paths::{BlockPaths, CHECKSUMS_SUFFIX, TEMPORARY_PREFIX, is_block_name, parse_intent};
 use super::commit::{self};
@@ -32,6 +32,8 @@ pub(super) struct Folder {
     /// One lock per subfolder. The lock makes lookups and changes of a block's two files atomic.
     shards: Vec<Mutex<()>>,
     generation: AtomicU64,
+    /// The subfolders that the last list omits wholly or in part, with the reasons.
+    unlisted: Mutex<BTreeMap<PathBuf, String>>,
     lock: FolderLock,
 }
 
@@ -49,7 +51,8 @@ impl Folder {
         // The cleanup removes all temporary files, so generations can restart at 1. If some files remain, new
         // generations must differ from theirs.
         let generation = if is_clean { 1 } else { unix_nanoseconds() };
-        Ok(Self { root: root.to_owned(), shards, generation: AtomicU64::new(generation), lock })
+        let generation = AtomicU64::new(generation);
+        Ok(Self { root: root.to_owned(), shards, generation, unlisted: Mutex::default(), lock })
     }
 
     /// Checks that the opened folder is still at its path.
@@ -75,7 +78,8 @@ impl Folder {
         free_bytes(&self.root)
     }
 
-    /// Checks that a file can be stored durably and removed again.
+    /// Checks that a file can be stored durably and removed again. Also examines the subfolders again that
+    /// could not be listed.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -89,7 +93,17 @@ impl Folder {
         };
         let written = write();
         let removed = fs::remove_file(&path); // Also after a failure: a full disk would fill up with such files.
+        self.look_again();
         written.and(removed).map_err(fault(&path))
+    }
+
+    /// Removes the subfolders from `unlisted` that can be listed now. The helper then registers again, with all
+    /// their blocks.
+    fn look_again(&self) {
+        let unlisted: Vec<PathBuf> = self.unlisted().keys().cloned().collect();
+        let listed = unlisted.into_iter().filter(|folder| list_shard(folder, &mut Vec::new()).is_ok());
+        let listed: Vec<PathBuf> = listed.collect();
+        self.unlisted().retain(|folder, _| !listed.contains(folder));
     }
 
     /// Whether another folder is at the path now that a helper has used before: it has a lock file. The empty
@@ -133,28 +147,85 @@ impl Folder {
         }
     }
 
-    /// Returns all blocks that have both their files, sorted by name. Omits, with a warning, files and
-    /// subfolders that cannot be examined; their blocks count as missing.
+    /// Returns all blocks that have both their files, sorted by name, and the subfolders that cannot be
+    /// examined: it is not known which blocks these hold.
     ///
     /// # Errors
     /// [`BlockError::Io`] if the folder itself cannot be read, or if the machine lacks memory or descriptors;
     /// [`BlockError::Unmounted`].
-    pub(super) fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
-        let mut held = Vec::new();
+    pub(super) fn list(&self) -> Result<BlockList, BlockError> {
+        let (mut held, mut unlisted) = (Vec::new(), BTreeMap::new());
         for folder in shard_folders(&self.root)? {
-            let names = tolerated(names(&folder), "cannot list a folder; its blocks count as missing")?;
-            let names = names.unwrap_or_default();
-            let whole =
-                names.iter().filter(|name| is_block_name(name) && names.contains(&checksums_of(name)));
-            for name in whole {
-                let measured = measure(&folder, name);
-                held.extend(tolerated(measured, "cannot examine a block; it counts as missing")?.flatten());
+            match list_shard(&folder, &mut held) {
+                Err(error) if is_shortage(&error) => return Err(error),
+                Err(error) => drop(unlisted.insert(folder, error.to_string())),
+                Ok(()) => {}
             }
         }
         // Without this check, the blocks of a disk that was just unmounted would count as missing.
         self.check()?;
+        if let Some(error) = unlisted.values().next() {
+            tracing::error!(error, folders = unlisted.len(), "cannot list all blocks; check the disk");
+        }
+        *self.unlisted() = unlisted;
         held.sort_by(|a, b| a.id.cmp(&b.id));
-        Ok(held)
+        Ok(BlockList { held, silent: self.silent_folders() })
+    }
+
+    /// Like [`list`](Self::list), but fails if a subfolder cannot be examined.
+    pub(super) fn list_all(&self) -> Result<Vec<HeldBlock>, BlockError> {
+        let list = self.list()?;
+        let failed =
+            |text: String| fault(&self.root)(io::Error::other(format!("not all blocks are known: {text}")));
+        list.silent.into_iter().next().map_or(Ok(list.held), |text| Err(failed(text)))
+    }
+
+    /// Returns the subfolders that could not be listed, with the reason of the first, as at most one text.
+    pub(super) fn silent_folders(&self) -> Vec<String> {
+        let unlisted = self.unlisted();
+        let others = unlisted.len().saturating_sub(1);
+        let text = unlisted.values().next().map(|error| match others {
+            0 => error.clone(),
+            _ => format!("{error}, and {others} other subfolders of {}", self.root.display()),
+        });
+        text.into_iter().collect()
+    }
+
+    fn unlisted(&self) -> MutexGuard<'_, BTreeMap<PathBuf, String>> {
+        self.unlisted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds the blocks of a subfolder to `held`. After an error, some blocks are omitted.
+///
+/// # Errors
+/// The first error that does not prove that a file is absent.
+fn list_shard(folder: &Path, held: &mut Vec<HeldBlock>) -> Result<(), BlockError> {
+    let names = if_present(names(folder))?.unwrap_or_default();
+    let whole = names.iter().filter(|name| is_block_name(name) && names.contains(&checksums_of(name)));
+    let mut listed = Ok(());
+    for name in whole {
+        match if_present(measure(folder, name)) {
+            Ok(found) => held.extend(found.flatten()),
+            Err(error) => listed = listed.and(Err(error)),
+        }
+    }
+    listed
+}
+
+/// Turns an error into a warning and `None` if it proves that there is no such file or folder, because a link
+/// leads nowhere or another kind of file has the name.
+///
+/// # Errors
+/// All other errors, such as those of a failing disk or of missing permissions.
+fn if_present<T>(result: Result<T, BlockError>) -> Result<Option<T>, BlockError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if proves_absence(&error) => {
+            tracing::warn!(%error, "cannot examine a file or folder; its blocks count as missing");
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use codes::{BlockIndex, Code, CodeSpec, RsFamily, SpecError};
 use serde::Deserialize;
 
+use crate::policy::TEMPORARY;
+
 /// The most sets of lost blocks that are tried to find out how many losses a code tolerates.
 const MOST_TRIALS: u64 = 10_000;
 
@@ -58,6 +60,11 @@ impl Codec {
     /// Creates a codec.
     pub fn new(name: &str, code: CodeSpec, parity_root: &str, scope: Scope) -> Self {
         Self { name: name.to_owned(), code, parity_root: parity_root.to_owned(), scope }
+    }
+
+    /// Returns the folder below which parity is made, before it gets its path below the parity root.
+    pub fn draft_root(&self) -> String {
+        format!("{TEMPORARY}{}", self.parity_root.trim_end_matches('/'))
     }
 
     /// Returns k, the number of data blocks in a full stripe.

@@ -13,7 +13,7 @@ use crate::{Codec, File, Glob, LayoutError, Listing, Scope, Storing, TooFewNodes
 /// The folder in which HDFS's clients keep removed files, in each home folder and encryption zone.
 const TRASH: &str = ".Trash";
 /// HDFS-RAID writes parity below this folder before it moves the parity to its place.
-const TEMPORARY: &str = "/tmp";
+pub(crate) const TEMPORARY: &str = "/tmp";
 /// HDFS-RAID leaves out smaller files when it encodes a folder (`hdfs.raid.min.filesize`).
 pub(crate) const LEAST_BYTES_IN_FOLDER: u64 = 10 << 10;
 
@@ -203,6 +203,9 @@ pub enum Exclusion {
     /// The listing lacks the folder, whose modification time is that of its parity.
     #[error("{0} itself was not listed: list a folder above it")]
     Unlisted(String),
+    /// An operator removed the file's parity for good.
+    #[error("`mend raid undo` excludes it; `hdfs dfs -setfattr -x user.mend.raid PATH` admits it again")]
+    Undone,
     /// The file belongs to another codec than its folder.
     #[error("it belongs to codec {0}")]
     OtherCodec(String),
@@ -360,6 +363,7 @@ impl Exclusion {
             Self::NoSaving { .. } => "no-saving",
             Self::Subfolders(_) => "subfolders",
             Self::Unlisted(_) => "unlisted-folder",
+            Self::Undone => "undone",
             Self::OtherCodec(_) => "other-codec",
             Self::Neighbour { .. } => "neighbour",
         }

@@ -123,11 +123,11 @@ struct Encoding<'a> {
 }
 
 /// A file, or a folder with the files that are encoded together.
-struct Source<'a> {
-    path: &'a str,
-    modified_ms: u64,
-    files: Vec<&'a File>,
-    layout: Layout,
+pub(crate) struct Source<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) modified_ms: u64,
+    pub(crate) files: Vec<&'a File>,
+    pub(crate) layout: Layout,
 }
 
 /// A code, and the number of losses that it tolerates.
@@ -336,7 +336,7 @@ impl<'a> Surveyor<'a> {
     /// Plans the encoding of a unit.
     fn plan(&mut self, source: &Source<'a>, encoding: Encoding<'a>) -> Result<Vec<StripePlan>, Exclusion> {
         let policy = encoding.policy.ok_or(Exclusion::NoPolicy)?;
-        self.check(source, policy, encoding.codec)?;
+        check_source(source, policy, encoding.codec, self.now_ms)?;
         let parities = encoding.codec.parity_blocks();
         let stripes = source.layout.stripes().map(|members| {
             let mut replicas = data_replicas(source, members);
@@ -345,24 +345,6 @@ impl<'a> Surveyor<'a> {
         });
         let stripes = stripes.collect();
         Ok(self.arrange(encoding.codec_name(), stripes)?)
-    }
-
-    fn check(&self, source: &Source<'a>, policy: &RaidPolicy, codec: &Codec) -> Result<(), Exclusion> {
-        let newest = source.files.iter().map(|file| file.modified_ms).max();
-        let modified_ms = newest.map_or(source.modified_ms, |newest| newest.max(source.modified_ms));
-        policy.check(self.now_ms, modified_ms, source.layout.members().len() as u64)?;
-        let least = policy.min_bytes(codec.scope);
-        if let Some(file) = source.files.iter().find(|file| file.bytes < least) {
-            return Err(Exclusion::Small { bytes: file.bytes, least });
-        }
-        for file in &source.files {
-            if let Some(block) = file.missing_block() {
-                return Err(Exclusion::Lost { path: file.path.clone(), block });
-            }
-        }
-        let (before, after) = (replicated(&source.files, u16::MAX), target(source, policy));
-        let is_lowered = source.files.iter().any(|file| file.replication > policy.replication);
-        if is_lowered && after >= before { Err(Exclusion::NoSaving { before, after }) } else { Ok(()) }
     }
 
     /// Finds seats for the blocks of stripes.
@@ -389,7 +371,34 @@ impl BuiltCode {
     }
 }
 
-fn load_of(listing: &Listing) -> Load {
+/// Checks that a policy allows to encode a file or folder now.
+///
+/// # Errors
+/// [`Exclusion`].
+pub(crate) fn check_source(
+    source: &Source<'_>,
+    policy: &RaidPolicy,
+    codec: &Codec,
+    now_ms: u64,
+) -> Result<(), Exclusion> {
+    let newest = source.files.iter().map(|file| file.modified_ms).max();
+    let modified_ms = newest.map_or(source.modified_ms, |newest| newest.max(source.modified_ms));
+    policy.check(now_ms, modified_ms, source.layout.members().len() as u64)?;
+    let least = policy.min_bytes(codec.scope);
+    if let Some(file) = source.files.iter().find(|file| file.bytes < least) {
+        return Err(Exclusion::Small { bytes: file.bytes, least });
+    }
+    for file in &source.files {
+        if let Some(block) = file.missing_block() {
+            return Err(Exclusion::Lost { path: file.path.clone(), block });
+        }
+    }
+    let (before, after) = (replicated(&source.files, u16::MAX), target(source, policy));
+    let is_lowered = source.files.iter().any(|file| file.replication > policy.replication);
+    if is_lowered && after >= before { Err(Exclusion::NoSaving { before, after }) } else { Ok(()) }
+}
+
+pub(crate) fn load_of(listing: &Listing) -> Load {
     let mut load = Load::new(listing.nodes.len());
     let blocks = listing.files.iter().flat_map(|file| &file.blocks);
     blocks.flat_map(|block| &block.replicas).for_each(|&node| load.add(node));

@@ -25,9 +25,9 @@ pub use blocks::{
 };
 pub use kind::Hdfs;
 pub use listing::{
-    BadLine, DataNode, Edit, Edits, FileRef, Group, Listing, LossCounts, OtherLists, Phase, Progress,
-    SeenFile, SeenPlace, Service, Snapshots, Standing,
+    Attribute, BadLine, DataNode, Edit, Edits, FileRef, Group, Listing, LossCounts, OtherLists, Phase,
+    Progress, SeenFile, SeenPlace, Service, Snapshots, Standing,
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
-pub use raid::raid_listing;
+pub use raid::RaidNameNode;
 pub use storage::{AttachError, Attachment, POLICY, POLICY_WITHOUT_NAMENODE, open};

@@ -41,8 +41,21 @@ pub struct Listing {
     pub losses: Losses,
     /// The requested part of the edit log.
     pub edits: Edits,
+    /// Mend's attributes of the files that were asked about.
+    pub attributes: Vec<Attribute>,
     /// The files with the replicas of their blocks, if the query asked for them; without DataNodes.
     pub(crate) raid: hdfs_raid::Listing,
+}
+
+/// An extended attribute of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attribute {
+    /// The file.
+    pub path: String,
+    /// The attribute's name, with its name space.
+    pub name: String,
+    /// The value, as text.
+    pub value: String,
 }
 
 /// The tokens and the checksum format for writing blocks of a group.
@@ -381,6 +394,7 @@ impl Listing {
             "F" => self.take_raid_file(&mut words)?,
             "B" => self.take_raid_block(&mut words)?,
             "S" => self.raid.snapshots.push(path(&mut words)?),
+            "X" => self.attributes.push(attribute(&mut words)?),
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),
@@ -526,6 +540,13 @@ pub(crate) fn name_hash(name: &str) -> u32 {
 
 pub(crate) fn path(words: &mut SplitAsciiWhitespace<'_>) -> Option<String> {
     decoded(words.next()?)
+}
+
+fn attribute(words: &mut SplitAsciiWhitespace<'_>) -> Option<Attribute> {
+    let (path, name) = (path(words)?, path(words)?);
+    // The sign makes an empty value a word.
+    let value = decoded(words.next()?.strip_prefix('=')?)?;
+    Some(Attribute { path, name, value })
 }
 
 fn index_in_group(text: &str) -> Option<u8> {

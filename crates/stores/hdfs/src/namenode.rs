@@ -20,7 +20,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::blocks::ChecksumFormat;
-use crate::listing::{BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, Range, encoded};
+use crate::listing::{
+    Attribute, BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, Range, encoded,
+};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
 const GREETING: &str = "0 ready 5";
@@ -219,6 +221,16 @@ impl NameNode {
         self.ask(&question, LOOK_LIMIT).await?.outside_safe_mode()
     }
 
+    /// Queries Mend's attributes of these files. Files that do not exist are ignored.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn attributes(&self, paths: &[String]) -> Result<Vec<Attribute>, AskError> {
+        let paths: Vec<String> = paths.iter().map(|path| encoded(path)).collect();
+        let question = format!("attributes {}", paths.join("\t"));
+        Ok(self.ask(&question, SILENCE_LIMIT).await?.attributes)
+    }
+
     /// Queries which of these folders do not exist.
     ///
     /// # Errors
@@ -278,8 +290,8 @@ impl NameNode {
     }
 
     /// Queries which groups and which blocks of replicated files lack redundancy, by the NameNode's own lists, and the
-    /// addresses of the DataNodes whose replicas are known to be corrupt. The cost is proportional to the [length](LossCounts::total) of the lists, and
-    /// to that of the [others](Self::other_lists).
+    /// addresses of the DataNodes whose replicas are known to be corrupt. The cost is proportional to the
+    /// [length](LossCounts::total) of the lists, and to that of the [others](Self::other_lists).
     ///
     /// # Errors
     /// [`AskError`].
@@ -315,9 +327,8 @@ impl NameNode {
     }
 
     /// Requests a block token for each of these blocks of the group. In a replicated file, the block at `start` has the
-    /// index 0. With the block's token, a DataNode
-    /// accepts the block from Mend. Returns no tokens if HDFS does not use block tokens. Only HDFS's
-    /// superuser may request the keys from which tokens are made.
+    /// index 0. With the block's token, a DataNode accepts the block from Mend. Returns no tokens if HDFS does not use
+    /// block tokens. Only HDFS's superuser may request the keys from which tokens are made.
     ///
     /// # Errors
     /// [`AskError`].

@@ -1,51 +1,100 @@
 //! Lists replicated files with all their replicas, for the layout of HDFS-RAID.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::SplitAsciiWhitespace;
 
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
-use hdfs_raid::{Block, File, Folder, Node, NodeIndex, Policies, Storing, parity_path};
+use hdfs_raid::{
+    Block, File, Folder, Mark, Marks, Node, NodeIndex, Policies, Storing, UnknownMark, parity_path,
+};
 
 use crate::attach::Said;
 use crate::kind::{config, settings};
 use crate::listing::{number, path};
-use crate::{AskError, DataNode, Hdfs, Listing, NameNode, Service};
+use crate::{AskError, Attribute, DataNode, Hdfs, Listing, NameNode, Service};
 
-/// Lists a folder or file of the HDFS to which a cluster is attached, with its parity, all DataNodes and all
-/// folders with snapshots. Only HDFS's superuser sees all of these.
-///
-/// # Errors
-/// [`KindError`], also if the cluster is not attached to HDFS or the folder does not exist.
-pub async fn raid_listing(
-    cluster: &Cluster,
-    folder: &str,
-    policies: &Policies,
-) -> Result<hdfs_raid::Listing, KindError> {
-    let is_hdfs = cluster.config().store.as_ref().is_some_and(|store| store.kind == Hdfs.name());
-    let namenode = if is_hdfs { config(cluster)?.namenode } else { None };
-    let Some(namenode) = namenode else {
-        return Err(KindError::new("the cluster is not attached to an HDFS with a NameNode to query")
-            .help("attach to HDFS first: mend attach hdfs, see docs/guides/hdfs.md"));
-    };
-    if !folder.starts_with('/') {
-        return Err(KindError::new(format!("`{folder}` is not an absolute path")).help("begin it with /"));
+/// The most files or inodes in one query.
+const AT_ONCE: usize = 256;
+
+/// The NameNode of a cluster that is attached to HDFS. Only HDFS's superuser sees all files and folders.
+#[derive(Debug)]
+pub struct RaidNameNode(NameNode);
+
+impl RaidNameNode {
+    /// Creates a handle. The JVM is started on the first query.
+    ///
+    /// # Errors
+    /// [`KindError`] if the cluster is not attached to HDFS.
+    pub fn of(cluster: &Cluster) -> Result<Self, KindError> {
+        let is_hdfs = cluster.config().store.as_ref().is_some_and(|store| store.kind == Hdfs.name());
+        let namenode = if is_hdfs { config(cluster)?.namenode } else { None };
+        let Some(namenode) = namenode else {
+            return Err(KindError::new("the cluster is not attached to an HDFS with a NameNode to query")
+                .help("attach to HDFS first: mend attach hdfs, see docs/guides/hdfs.md"));
+        };
+        Ok(Self(NameNode::new(settings(namenode))))
     }
-    let folders = with_parity(folder, policies);
-    let unreachable = |error: AskError| KindError::new(error).unreachable();
-    let namenode = NameNode::new(settings(namenode));
-    let listing = namenode.files(&folders, &Said::default().told()).await.map_err(unreachable)?;
-    match listing.missing.contains(&folders[0]) {
-        true => Err(KindError::new(format!("HDFS has no file or folder {folder}"))),
-        false => Ok(listing.into_raid()),
+
+    /// Lists a folder or file with its parity, parity that is being made, all DataNodes, and all folders with
+    /// snapshots.
+    ///
+    /// # Errors
+    /// [`KindError`], also if the folder does not exist.
+    pub async fn listing(&self, folder: &str, policies: &Policies) -> Result<hdfs_raid::Listing, KindError> {
+        if !folder.starts_with('/') {
+            return Err(KindError::new(format!("`{folder}` is not an absolute path")).help("begin it with /"));
+        }
+        let folders = with_parity(folder, policies);
+        let listing = self.0.files(&folders, &Said::default().told()).await.map_err(unreachable)?;
+        match listing.missing.contains(&folders[0]) {
+            true => Err(KindError::new(format!("HDFS has no file or folder {folder}"))),
+            false => Ok(listing.into_raid()),
+        }
+    }
+
+    /// Returns Mend's attributes of these files.
+    ///
+    /// # Errors
+    /// [`KindError`], also if another version of Mend has written them.
+    pub async fn marks(&self, paths: &[String]) -> Result<BTreeMap<String, Marks>, KindError> {
+        let mut marks: BTreeMap<String, Marks> = BTreeMap::new();
+        for paths in paths.chunks(AT_ONCE) {
+            for Attribute { path, name, value } in self.0.attributes(paths).await.map_err(unreachable)? {
+                let unknown = |why: UnknownMark| KindError::new(format!("{path}: {why}"));
+                if let Some(mark) = Mark::parse(&name, &value).map_err(unknown)? {
+                    marks.entry(path).or_default().set(mark);
+                }
+            }
+        }
+        Ok(marks)
+    }
+
+    /// Returns the inodes in notes on parity files that exist outside of snapshots.
+    ///
+    /// # Errors
+    /// [`KindError`].
+    pub async fn living(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, KindError> {
+        let inodes: BTreeSet<u64> = marks.values().filter_map(|marks| Some(marks.note?.inode)).collect();
+        let inodes: Vec<u64> = inodes.into_iter().collect();
+        let mut living = BTreeSet::new();
+        for inodes in inodes.chunks(AT_ONCE) {
+            living.extend(self.0.existing(inodes).await.map_err(unreachable)?);
+        }
+        Ok(living)
     }
 }
 
-/// Returns the path, and the paths of its parity below all parity roots that are not within it.
+fn unreachable(error: AskError) -> KindError {
+    KindError::new(error).unreachable()
+}
+
+/// Returns the path, and the paths of its parity, finished or not, below all parity roots that are not within it.
 fn with_parity(path: &str, policies: &Policies) -> Vec<String> {
     let path = path.trim_end_matches('/');
-    let is_beyond = |root: &str| root.strip_prefix(path).is_none_or(|rest| !rest.starts_with('/'));
-    let roots = policies.codecs().iter().map(|codec| codec.parity_root.as_str());
-    let parity = roots.filter(|root| is_beyond(root)).map(|root| parity_path(root, path));
+    let is_beyond = |root: &String| root.strip_prefix(path).is_none_or(|rest| !rest.starts_with('/'));
+    let roots = policies.codecs().iter().flat_map(|codec| [codec.parity_root.clone(), codec.draft_root()]);
+    let parity = roots.filter(is_beyond).map(|root| parity_path(&root, path));
     let first = if path.is_empty() { "/" } else { path };
     [first.to_owned()].into_iter().chain(parity).collect()
 }
@@ -152,7 +201,27 @@ mod tests {
         let policies = "[[policy]]\nname = \"p\"\npaths = [\"/\"]\ncodec = \"rs\"";
         let policies = Policies::parse(policies).expect("policies");
         assert_eq!(with_parity("/", &policies), ["/"]);
-        let expected = ["/a", "/raidrs/a", "/raid/a", "/dir-raidrs/a", "/dir-raid/a"];
+        let mut expected = vec!["/a"];
+        expected.extend(["/raidrs/a", "/tmp/raidrs/a", "/raid/a", "/tmp/raid/a"]);
+        expected.extend(["/dir-raidrs/a", "/tmp/dir-raidrs/a", "/dir-raid/a", "/tmp/dir-raid/a"]);
         assert_eq!(with_parity("/a/", &policies), expected);
+    }
+
+    #[test]
+    fn attributes_are_parsed() {
+        let listing = taken(&["X %2Fa+b user.mend.raid =never", "X %2Fc user.mend.x ="]);
+        let attributes = listing.expect("lines of an answer").attributes;
+        let attribute = |path: &str, name: &str, value: &str| Attribute {
+            path: path.to_owned(),
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
+        assert_eq!(
+            attributes,
+            [attribute("/a b", "user.mend.raid", "never"), attribute("/c", "user.mend.x", "")]
+        );
+        for line in ["X %2Fa user.mend.raid never", "X %2Fa user.mend.raid", "X %2Fa n =v w"] {
+            assert!(taken(&[line]).is_none(), "{line}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use attached::{Attaching, Kind, KindError, settings_of};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use cluster::{Cluster, HelperConfig, OwnRepair};
-use store_api::{Blocks, SharedRecords, Storage};
+use store_api::{BlockError, Blocks, SharedRecords, Storage};
 
 use crate::attach::{AttachArgs, attach};
 use crate::config::{SeaweedfsConfig, SeaweedfsHelper};
@@ -93,7 +93,10 @@ fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, K
 /// Warns of volumes without an index in any configured folder. SeaweedFS needs the index to mount shards, so
 /// a folder is probably missing in `mend.toml`.
 fn warn_of_indexes(settings: &SeaweedfsHelper, blocks: &ShardBlocks) -> Result<(), KindError> {
-    let without = blocks.volumes_without_index()?;
+    let without = match blocks.volumes_without_index() {
+        Err(BlockError::Hangs { .. }) => return Ok(()), // An index may be on the disk that does not answer.
+        without => without?,
+    };
     let Some(volume) = without.first() else { return Ok(()) };
     let next = match &settings.index_folder {
         None => {

@@ -252,12 +252,26 @@ impl VolumeServer {
         file: SmallFile,
         most: usize,
     ) -> Result<Option<Vec<u8>>, AskError> {
+        Ok(self.dated_small_file(volume, file, most).await?.map(|(bytes, _)| bytes))
+    }
+
+    /// Like [`small_file`](Self::small_file), with the time at which the server's file was modified, in
+    /// nanoseconds since 1970; 0 if the server does not report it.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn dated_small_file(
+        &self,
+        volume: &VolumeName,
+        file: SmallFile,
+        most: usize,
+    ) -> Result<Option<(Vec<u8>, i64)>, AskError> {
         let most = most as u64;
         let mut bytes = Vec::new();
         let came = self.pull(volume, file, most + 1, &mut bytes).await?;
         match came {
-            Some(came) if came > most => Err(self.too_long(volume, file, most)),
-            came => Ok(came.map(|_| bytes)),
+            Some((came, _)) if came > most => Err(self.too_long(volume, file, most)),
+            came => Ok(came.map(|(_, modified_ns)| (bytes, modified_ns))),
         }
     }
 
@@ -287,30 +301,31 @@ impl VolumeServer {
         file: SmallFile,
         stop: u64,
         kept: &mut Vec<u8>,
-    ) -> Result<Option<u64>, AskError> {
+    ) -> Result<Option<(u64, i64)>, AskError> {
         let pulled = self.pull_pieces(volume, file, stop, kept);
         let timed_out = || AskError::TimedOut { address: self.address.clone(), call: COPY_FILE };
         tokio::time::timeout(SMALL_FILE_LIMIT, pulled).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    /// Reads the first `stop` bytes of a metadata file into `kept`. Returns the number of bytes received, or
-    /// `None` if the server does not have the file.
+    /// Reads the first `stop` bytes of a metadata file into `kept`. Returns the number of bytes received and the
+    /// time at which the file was modified, or `None` if the server does not have the file.
     async fn pull_pieces(
         &self,
         volume: &VolumeName,
         file: SmallFile,
         stop: u64,
         kept: &mut Vec<u8>,
-    ) -> Result<Option<u64>, AskError> {
+    ) -> Result<Option<(u64, i64)>, AskError> {
         let Some(mut pieces) = self.pieces(volume, file, stop).await? else { return Ok(None) };
-        let mut came = 0;
+        let (mut came, mut modified_ns) = (0_u64, 0_i64);
         loop {
             let piece = match self.next(COPY_FILE, &mut pieces).await {
                 Err(error) if is_missing(&error) => return Ok(None),
                 piece => piece?,
             };
-            let Some(piece) = piece else { return Ok(Some(came)) };
+            let Some(piece) = piece else { return Ok(Some((came, modified_ns))) };
             came += piece.file_content.len() as u64;
+            modified_ns = modified_ns.max(piece.modified_ts_ns); // Only the first piece contains it.
             if came > stop {
                 return Err(self.too_long(volume, file, stop));
             }

@@ -56,6 +56,14 @@ impl Console {
         said.text
     }
 
+    /// Whether a file or folder exists.
+    ///
+    /// # Panics
+    /// If the console has ended.
+    pub fn exists(&mut self, path: &str) -> bool {
+        self.ask(&["dfs", "-test", "-e", path]).code == 0
+    }
+
     /// Creates a folder that is named after an erasure coding policy, such as `/RS-6-3-1024k`, and sets that
     /// policy on it.
     ///

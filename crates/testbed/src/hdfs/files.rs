@@ -23,6 +23,24 @@ impl StoredFiles {
         self.0.insert(path.to_owned(), content);
     }
 
+    /// Stores a file in blocks of `block_bytes` bytes, with one replica of each. Returns the inode number.
+    ///
+    /// # Panics
+    /// If HDFS refuses the file.
+    pub fn put_once(
+        &mut self,
+        cluster: &mut Cluster,
+        path: &str,
+        content: Vec<u8>,
+        block_bytes: usize,
+    ) -> u64 {
+        let source = cluster.folder().join("put");
+        fs::write(&source, &content).expect("written");
+        let said = cluster.console().run(&["store", text(&source), path, &block_bytes.to_string()]);
+        self.0.insert(path.to_owned(), content);
+        said.trim().parse().expect("a number")
+    }
+
     /// Deletes a file.
     ///
     /// # Panics

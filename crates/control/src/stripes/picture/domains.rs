@@ -12,11 +12,13 @@ pub(crate) struct Fleet {
     racks: Names,
 }
 
-/// Nodes by the name of their host or rack.
+/// Nodes by the name of their host or rack. Names that no node uses are forgotten, because helpers choose them.
 #[derive(Default)]
 struct Names {
-    numbers: BTreeMap<String, u32>,
-    of: BTreeMap<NodeId, u32>,
+    numbers: BTreeMap<String, u64>,
+    /// The number of the next new name.
+    next: u64,
+    of: BTreeMap<NodeId, u64>,
 }
 
 /// How the readable blocks of a stripe share failure domains: the number of blocks in each domain with more
@@ -92,13 +94,17 @@ impl Names {
     }
 
     fn set(&mut self, node: NodeId, name: Option<&str>) {
-        let Some(name) = name else {
-            self.of.remove(&node);
-            return;
-        };
-        let next = self.numbers.len() as u32;
-        let number = *self.numbers.entry(name.to_owned()).or_insert(next);
-        self.of.insert(node, number);
+        let before = self.of.remove(&node);
+        if let Some(name) = name {
+            let number = *self.numbers.entry(name.to_owned()).or_insert(self.next);
+            self.next = self.next.max(number + 1);
+            self.of.insert(node, number);
+        }
+        if let Some(before) = before
+            && !self.of.values().any(|&number| number == before)
+        {
+            self.numbers.retain(|_, number| *number != before);
+        }
     }
 
     fn are_several(&self) -> bool {
@@ -107,7 +113,7 @@ impl Names {
 
     /// Returns the number of a node's host or rack. A node without a known place counts as a place of its
     /// own.
-    fn place(&self, node: NodeId) -> Result<u32, NodeId> {
+    fn place(&self, node: NodeId) -> Result<u64, NodeId> {
         self.of.get(&node).copied().ok_or(node)
     }
 }
@@ -184,5 +190,19 @@ mod tests {
         assert_eq!((survives.nodes, survives.hosts, survives.racks), (2, 1, 2));
         fleet.set_host(NodeId(2), None);
         assert_eq!(fleet.together(&[1, 2, 3, 4].map(NodeId)).survives(2).hosts, 2);
+    }
+
+    #[test]
+    fn names_that_no_node_uses_are_forgotten() {
+        let mut fleet = Fleet::default();
+        fleet.set_rack(NodeId(1), Some("a"));
+        for round in 0..100 {
+            fleet.set_rack(NodeId(2), Some(&format!("r{round}")));
+            fleet.set_rack(NodeId(3), Some(&format!("r{round}")));
+            let survives = fleet.together(&[1, 2, 3].map(NodeId)).survives(2);
+            assert_eq!((fleet.racks.numbers.len(), survives.racks), (2, 1));
+        }
+        fleet.set_rack(NodeId(1), None);
+        assert!(!fleet.racks.numbers.contains_key("a"));
     }
 }

@@ -8,9 +8,9 @@ mod page;
 
 use serde::{Deserialize, Serialize};
 
-use super::read_report;
+use super::publish;
 use crate::check::Check;
-use crate::command::{Folders, write_json};
+use crate::command::Folders;
 use crate::error::LabError;
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
@@ -21,7 +21,6 @@ use crate::run::Say;
 pub(super) const NAME: &str = "crr-5";
 pub(super) const PAPER: &str = "CRR, figure 5";
 pub(super) const TITLE: &str = "Reads by several clients, one of 31 degraded, RS(6,2)";
-const REPETITIONS: u32 = 2;
 /// The number of the paper's clients.
 const CLIENTS: u16 = 3;
 /// Normal reads for each degraded one.
@@ -135,18 +134,9 @@ pub(super) fn measure(
     names: &Names,
     programs: &Programs,
     folders: &Folders,
-    repetitions: Option<u32>,
+    repetitions: u32,
     say: Say<'_>,
 ) -> Result<(), LabError> {
-    say(&format!("== {NAME}: {TITLE}"));
-    let report = run(names, programs, Extent::OfFigure, repetitions.unwrap_or(REPETITIONS).max(1), say)?;
-    write_json(&folders.report(NAME), &report)?;
-    page::write(&report, folders)?;
-    say(&format!("{}", folders.page(NAME, "md").display()));
-    Ok(())
-}
-
-/// Rewrites the table and the drawing from the report.
-pub(super) fn redraw(folders: &Folders) -> Result<(), LabError> {
-    page::write(&read_report(folders, NAME)?, folders)
+    let report = run(names, programs, Extent::OfFigure, repetitions, say)?;
+    publish(&report, folders, say)
 }

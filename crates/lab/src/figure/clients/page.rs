@@ -3,10 +3,8 @@
 use cluster::ByteSize;
 
 use super::{CLIENTS, ClientsReport, NAME, PAPER, REFERENCE, Row, TITLE};
-use crate::command::{Folders, write_page};
-use crate::error::LabError;
-use crate::figure::plot::Chart;
-use crate::figure::{ClaimRow, claims_table, percents};
+use crate::figure::plot::{Chart, Mark, Marks, gather};
+use crate::figure::{ClaimRow, OwnReport, claims_table, percents};
 use crate::report::markdown_table;
 
 const NOTE: &str = "\
@@ -66,14 +64,26 @@ const CLAIMS: [PaperClaim; 4] = [
     },
 ];
 
-/// Writes the page and the drawing.
-pub(super) fn write(report: &ClientsReport, folders: &Folders) -> Result<(), LabError> {
-    write_page(&folders.page(NAME, "md"), &markdown(report))?;
-    let (ticks, series) = bars(report);
-    let title = format!("{PAPER}: {TITLE}");
-    let y = "mean time of all reads, over conventional";
-    Chart { title: &title, x: "clients, block size", y, ticks, series, bars: true }
-        .draw(&folders.page(NAME, "svg"))
+impl OwnReport for ClientsReport {
+    const NAME: &'static str = NAME;
+
+    fn page(&self) -> String {
+        markdown(self)
+    }
+
+    fn chart(&self) -> Chart {
+        let value = |row: &Row| (tick_of(row), row.scheme.clone(), self.over_reference(row));
+        let (ticks, series) = gather(self.rows.iter().map(value));
+        Chart {
+            title: format!("{PAPER}: {TITLE}"),
+            x: "clients, block size",
+            y: "mean time of all reads, over conventional",
+            marks: papers_ranges(self, &ticks),
+            ticks,
+            series,
+            bars: true,
+        }
+    }
 }
 
 fn markdown(report: &ClientsReport) -> String {
@@ -138,36 +148,20 @@ fn by_formulas(scheme: &str) -> Option<f64> {
     Some(mean(scheme)? / mean(REFERENCE)?)
 }
 
-/// The bars of a drawing: for each colour a name, and for its bars the tick and the height.
-type Series = Vec<(String, Vec<(usize, f64)>)>;
+fn tick_of(row: &Row) -> String {
+    format!("{}, {}", row.clients, ByteSize::from_bytes(row.block_bytes))
+}
 
-/// Returns the ticks and the series of the drawing: our points, then both ends of the paper's ranges.
-fn bars(report: &ClientsReport) -> (Vec<String>, Series) {
-    let mut ticks: Vec<String> = Vec::new();
-    let mut series: Series = Vec::new();
-    let mut add = |tick: String, scheme: &str, value: f64| {
-        let at = ticks.iter().position(|known| *known == tick).unwrap_or_else(|| {
-            ticks.push(tick);
-            ticks.len() - 1
-        });
-        match series.iter_mut().find(|(known, _)| known == scheme) {
-            Some((_, points)) => points.push((at, value)),
-            None => series.push((scheme.to_owned(), vec![(at, value)])),
-        }
+/// Returns the paper's ranges at the points with the paper's number of clients.
+fn papers_ranges(report: &ClientsReport, ticks: &[String]) -> Marks {
+    let mark = |row: &Row| {
+        let claim = CLAIMS.iter().find(|claim| claim.scheme == row.scheme)?;
+        let [least, most] = claim.less?;
+        let at = ticks.iter().position(|tick| *tick == tick_of(row))?;
+        Some(Mark { series: row.scheme.clone(), at, low: 1.0 - most, high: 1.0 - least })
     };
-    for row in &report.rows {
-        let tick = format!("{}, {}", row.clients, ByteSize::from_bytes(row.block_bytes));
-        add(tick, &row.scheme, report.over_reference(row));
-    }
-    for (end, tick) in ["the paper, smallest saving", "the paper, largest saving"].into_iter().enumerate() {
-        add(tick.to_owned(), REFERENCE, 1.0);
-        for claim in &CLAIMS {
-            if let Some(less) = claim.less {
-                add(tick.to_owned(), claim.scheme, 1.0 - less[end]);
-            }
-        }
-    }
-    (ticks, series)
+    let rows = report.rows.iter().filter(|row| row.clients == CLIENTS);
+    Marks { paper: rows.filter_map(mark).collect(), ..Marks::default() }
 }
 
 #[cfg(test)]
@@ -212,11 +206,13 @@ mod tests {
 
     #[test]
     fn the_papers_savings_stand_beside_ours_in_the_drawing() {
-        let (ticks, series) = bars(&report());
-        assert_eq!(ticks, ["3, 4MiB", "6, 4MiB", "the paper, smallest saving", "the paper, largest saving"]);
-        let (_, points) = series.iter().find(|(scheme, _)| scheme == "crr-s").unwrap();
-        assert_eq!(points.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 2, 3]);
-        assert!((points[2].1 - 0.81).abs() < 1e-9);
+        let chart = report().chart();
+        assert_eq!(chart.ticks, ["3, 4MiB", "6, 4MiB"]);
+        let (_, points) = chart.series.iter().find(|(scheme, _)| scheme == "crr-s").unwrap();
+        assert_eq!(points.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0]);
+        let paper = &chart.marks.paper[..];
+        assert_eq!(paper.iter().map(|mark| (&*mark.series, mark.at)).collect::<Vec<_>>(), [("crr-s", 0)]);
+        assert!((paper[0].low - 0.81).abs() < 1e-9 && (paper[0].high - 0.933).abs() < 1e-9);
     }
 
     #[test]

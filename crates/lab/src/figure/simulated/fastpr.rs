@@ -7,7 +7,7 @@ use sim::fastpr::{
     Disks, Drain, Drained, Method, Model, Placement, Shape, Standbys, first_sets, published_sets, sets,
 };
 
-use super::{Claim, Results, Series, Simulated, Table, for_seeds, mean, percent, percents};
+use super::{Claim, Marks, Results, Series, Simulated, Table, for_seeds, mean, percent, percents};
 
 pub(super) const PATHS: &[&str] =
     &["crates/sim/src/fastpr", "crates/sim/src/recovery/flows.rs", "crates/sim/src/dice.rs"];
@@ -318,6 +318,7 @@ fn scattered() -> Results {
         y: Y,
         ticks,
         series,
+        marks: Marks::default(),
     }
 }
 
@@ -423,6 +424,7 @@ fn standbys() -> Results {
         y: Y,
         ticks,
         series,
+        marks: Marks::default(),
     }
 }
 
@@ -447,6 +449,7 @@ fn stripes() -> Results {
         y: Y,
         ticks,
         series,
+        marks: Marks::default(),
     }
 }
 
@@ -538,6 +541,7 @@ fn ec2_results(findings: &str, claims: Vec<Claim>, all: &[Measured]) -> Results 
         y: Y,
         ticks,
         series,
+        marks: Marks::default(),
     }
 }
 
@@ -605,6 +609,7 @@ fn reconstruction_sets() -> Results {
         y: "reconstruction sets",
         ticks: counts.iter().map(usize::to_string).collect(),
         series: series.collect(),
+        marks: Marks::default(),
     }
 }
 

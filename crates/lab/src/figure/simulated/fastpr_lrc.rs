@@ -2,7 +2,7 @@
 
 use sim::fastpr::{Drain, Method, Model, ParityGroup, Placement, RoundOrder, Rounds, Set, Shape};
 
-use super::{Claim, Results, Simulated, Table, for_seeds, mean, percent, percents};
+use super::{Claim, Marks, Results, Simulated, Table, for_seeds, mean, percent, percents};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 const CHUNKS: usize = 400;
@@ -123,6 +123,7 @@ fn simulate() -> Results {
         y: "seconds per chunk",
         ticks: all.iter().map(|measured| measured.code.to_owned()).collect(),
         series: series.into(),
+        marks: Marks::default(),
     }
 }
 

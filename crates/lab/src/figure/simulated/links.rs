@@ -5,7 +5,8 @@ use repair::{NodeId, NodeProfile, Pacing, Rates, Scheme, Topology, Trunk};
 use sim::Dice;
 use sim::recovery::SingleRepair;
 
-use super::{Claim, Results, Series, Simulated, Table, for_seeds, mean, percent, percents};
+use super::{Claim, Marks, Results, Series, Simulated, Table, for_seeds, mean, percent, percents};
+use crate::figure::plot::Mark;
 use crate::topology::Matrix;
 
 const PATHS: &[&str] = &[
@@ -336,6 +337,14 @@ fn table_of<const WAYS: usize>(
         })
         .collect();
     let columns = std::iter::once("requestor").chain(names).collect();
+    let spreads = names.iter().enumerate().flat_map(|(way, name)| {
+        let mark = move |(at, (_, run)): (usize, &(String, [Spread; WAYS]))| {
+            let Spread { mean, deviation } = run[way];
+            Mark { series: (*name).to_owned(), at, low: mean - deviation, high: mean + deviation }
+        };
+        rows.iter().enumerate().map(mark)
+    });
+    let marks = Marks { spread: "standard deviation", spreads: spreads.collect(), ..Marks::default() };
     Results {
         findings: findings.to_owned(),
         claims,
@@ -347,5 +356,6 @@ fn table_of<const WAYS: usize>(
         y: "seconds, mean",
         ticks: rows.iter().map(|(name, _)| name.clone()).collect(),
         series,
+        marks,
     }
 }

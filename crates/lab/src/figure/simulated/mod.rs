@@ -1,6 +1,7 @@
 //! Figures that are simulated instead of measured: they need no network and no quiet machine. The same commit
 //! gives the same page, except for the processor times of `fastpr-6`, which are measured.
 
+mod clusters;
 mod fastpr;
 mod fastpr_lrc;
 mod links;
@@ -11,13 +12,13 @@ use std::fmt::Write;
 use super::{ClaimRow, claims_table, percent, percents};
 use crate::command::{Folders, write_page};
 use crate::error::LabError;
-use crate::figure::plot::Chart;
+use crate::figure::plot::{Chart, Marks, Series};
 use crate::machine::Machine;
 use crate::report::markdown_table;
 use crate::run::Say;
 
 /// All simulated figures, in the order in which `list` prints them, each with the module that has its points.
-static ALL: [(&str, Simulated); 10] = [
+static ALL: [(&str, Simulated); 14] = [
     ("fastpr", fastpr::SCATTERED),
     ("fastpr", fastpr::STANDBYS),
     ("fastpr", fastpr::STRIPES),
@@ -28,6 +29,10 @@ static ALL: [(&str, Simulated); 10] = [
     ("links", links::RACKS),
     ("links", links::REGIONS),
     ("pipe_s", pipe_s::PIPE_S),
+    ("clusters", clusters::REQUESTORS),
+    ("clusters", clusters::HDFS),
+    ("clusters", clusters::PUSH),
+    ("clusters", clusters::M_PPR),
 ];
 
 /// A simulated figure.
@@ -53,10 +58,8 @@ struct Results {
     y: &'static str,
     ticks: Vec<String>,
     series: Series,
+    marks: Marks,
 }
-
-/// The bars of a drawing: for each colour a name, and for its bars the tick and the height.
-type Series = Vec<(String, Vec<(usize, f64)>)>;
 
 /// A number of the paper and ours.
 struct Claim {
@@ -131,11 +134,12 @@ impl Simulated {
         write_page(&page, &self.page(&results, &Machine::this()))?;
         say(&format!("{}", page.display()));
         let chart = Chart {
-            title: &format!("{paper}: {title}"),
+            title: format!("{paper}: {title}"),
             x: "",
             y: results.y,
             ticks: results.ticks,
             series: results.series,
+            marks: results.marks,
             bars: true,
         };
         chart.draw(&folders.page(name, "svg"))
@@ -187,6 +191,7 @@ mod tests {
             y: "s",
             ticks: Vec::new(),
             series: Vec::new(),
+            marks: Marks::default(),
         };
         let machine = Machine { commit: "0123456789ab".to_owned(), ..Machine::this() };
         let page = ALL[0].1.page(&results, &machine);

@@ -3,7 +3,7 @@
 use repair::{Pacing, Scheme};
 
 use super::links::{PIPELINED, Way, nodes, ordered};
-use super::{Claim, Results, Simulated, Table, percent, percents};
+use super::{Claim, Marks, Results, Simulated, Table, percent, percents};
 
 pub(super) const PIPE_S: Simulated = Simulated {
     name: "tos21-11a-serial",
@@ -81,5 +81,6 @@ fn simulate() -> Results {
         y: "seconds",
         ticks: SIZES.iter().map(|size| format!("{size} MiB")).collect(),
         series: series.collect(),
+        marks: Marks::default(),
     }
 }

@@ -110,27 +110,45 @@ fn scatter() {
     );
 }
 
-/// The links from the holders to n100 are slow. Nodes n50 and n1, which hold no block, have faster links to
-/// n100: n50 decodes, and n1 forwards data unchanged.
+/// The links from the holders to n100 are slow. Node n50, which holds no block, has a faster one: it forwards
+/// the sum unchanged.
 #[test]
-fn nodes_without_a_block_where_links_past_them_are_thin() {
+fn a_node_without_a_block_where_links_past_it_are_thin() {
     check(
         "rs-4-2; block 1048576; slice 65536; want b0>n100; link n2>n100=10e6 n3>n100=10e6 n4>n100=10e6; load n50=0",
         "
         packed rs-4-2 stripe 17: b0 to n100
-        window 0..1048576 of each sub-block, 16 slices of 65536, 2 lanes
-        lane 0 (slices 0 mod 2, 2 hops)
-          n3 reads b2: to n50 [10·b2]
-          n4 reads b3: to n50 [12·b3]
-          n50: to n100 [n3#0 + n4#0]
+        window 0..1048576 of each sub-block, 16 slices of 65536, 1 lane
+        lane 0 (every slice, 3 hops)
+          n3 reads b2: to n4 [10·b2]
+          n4 reads b3: to n50 [n3#0 + 12·b3]
+          n50: to n100 [n4#0]
           n100: delivers b0 = n50#0
-        lane 1 (slices 1 mod 2, 3 hops)
-          n1: to n100 [n3#0]
-          n3 reads b2: to n1 [n4#0 + 10·b2]
-          n4 reads b3: to n3 [12·b3]
-          n100: delivers b0 = n1#0
-        cost: 3.00 blocks over the network, busiest node n3 (1.00 up, 0.50 down), 1.125 timeslots
+        cost: 3.00 blocks over the network, busiest node n4 (1.00 up, 1.00 down), 1.125 timeslots
         disks: 2.00 blocks, 2 reads of 1048576 bytes
+        ",
+    );
+}
+
+/// Each rack makes partial sums of both lost blocks, and sends each over the trunks to its requestor.
+#[test]
+fn two_lost_blocks_behind_trunks() {
+    check(
+        "rs-8-6; block 1048576; slice 65536; want b0>n20 b1>n21; rack n3=a n4=a n5=a n20=a n6=b n7=b n8=b n21=b; trunk a=10e6/10e6 b=10e6/10e6; by packed",
+        "
+        packed rs-8-6 stripe 17: b0 to n20, b1 to n21
+        window 0..1048576 of each sub-block, 16 slices of 65536, 1 lane
+        lane 0 (every slice, 3 hops)
+          n3 reads b2: to n5 [b2]
+          n4 reads b3: to n5 [b3]
+          n5 reads b4: to n20 [141·n3#0 + 246·n4#0 + n6#0 + 27·b4]; to n21 [246·n3#0 + 141·n4#0 + 28·b4]
+          n6 reads b5: to n5 [126·n7#0 + 108·n8#0 + 28·b5]; to n21 [108·n7#0 + 126·n8#0 + 27·b5]
+          n7 reads b6: to n6 [b6]
+          n8 reads b7: to n6 [b7]
+          n20: delivers b0 = n5#0
+          n21: delivers b1 = n5#0 + n6#0
+        cost: 8.00 blocks over the network, busiest node n5 (2.00 up, 3.00 down), 3.125 timeslots
+        disks: 6.00 blocks, 6 reads of 1048576 bytes
         ",
     );
 }

@@ -94,6 +94,34 @@ fn files_and_folders_that_cannot_be_examined_are_omitted() {
     test.store(&id("d"), b"more");
 }
 
+/// Otherwise the blocks in it would count as missing.
+#[test]
+fn a_subfolder_that_cannot_be_examined_makes_the_list_incomplete() {
+    let test = TestStore::new();
+    for name in ["a", "b"] {
+        test.store(&id(name), b"bytes");
+    }
+    let (folder, aside) = (test.place(&id("b")).folder, test.folder.path().join("aside"));
+    fs::rename(&folder, &aside).expect("renamed");
+    // Following this link fails for every user, but not because there is no such folder.
+    symlink("x".repeat(300), &folder).expect("a free name");
+    let test = test.restart();
+    let list = test.blocks.list_answering().expect("the other subfolder can be read");
+    assert_eq!(list.held, [HeldBlock { id: id("a"), bytes: 5 }]);
+    let path = folder.display().to_string();
+    assert!(list.silent.len() == 1 && list.silent[0].contains(&path), "{:?}", list.silent);
+    let error = test.blocks.list().expect_err("the block may be there").to_string();
+    assert!(error.contains(&path), "{error}");
+    test.blocks.check_writable().expect("a good disk");
+    assert_eq!(test.blocks.silent_folders(), list.silent);
+
+    fs::remove_file(&folder).expect("there");
+    fs::rename(&aside, &folder).expect("renamed back");
+    test.blocks.check_writable().expect("a good disk");
+    assert_eq!(test.blocks.silent_folders(), [""; 0]);
+    assert_eq!(test.blocks.list().expect("all can be read").len(), 2);
+}
+
 #[test]
 fn an_unmounted_disk_makes_no_block_missing() {
     let outer = tempfile::tempdir().expect("a temporary folder");

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block_files::StoredBlock;
+use block_files::{StoredBlock, is_shortage};
 use repair::{Digest, Permit};
 use store_api::{
     BlockError, BlockReader, BlockWriter, HandOver, HandOverTerms, Intake, Later, OpenGate, ProcessError,
@@ -157,23 +157,36 @@ impl PushedWriter {
     fn publish(self) -> Result<(), BlockError> {
         let (wanted, sealed) = (self.wanted(), self.writer.check_sealed()?);
         self.writer.check_others()?;
-        let mut held = self.pusher.ask(&wanted)?;
+        let held = self.pusher.ask(&wanted)?;
         self.check_finished(&wanted, &held)?;
         if matches!(held, Held::Served) && self.finds(&wanted, sealed, true)? {
             return Ok(());
         }
-        let replaces = self.writer.volumes().remove(&wanted.name)?;
-        if replaces || knows_lost_files(&held) {
-            held = self.pusher.ask(&wanted)?; // This request makes the DataNode notice missing files.
-        }
-        match self.write(&wanted, sealed, &held) {
+        let replaces = !self.writer.volumes().with(&wanted.name)?.is_empty();
+        match self.replace(&wanted, sealed, held) {
             Err(error) if replaces => {
-                // The push failed after the old replica was removed. Move the new files to the old replica's
-                // place, where the DataNode finds them at its next scan.
-                self.writer.give_names()?;
+                self.take_place(&wanted, sealed)?;
                 Err(error)
             }
             done => done,
+        }
+    }
+
+    /// Removes the replica's old files, if there are any, and pushes the new ones.
+    fn replace(&self, wanted: &Wanted, sealed: Digest, mut held: Held) -> Result<(), BlockError> {
+        let was_there = self.writer.volumes().remove(&wanted.name)?;
+        if was_there || knows_lost_files(&held) {
+            held = self.pusher.ask(wanted)?; // This request makes the DataNode notice missing files.
+        }
+        self.write(wanted, sealed, &held)
+    }
+
+    /// Moves the new files to the place of the old replica, which was removed before the push failed. The
+    /// DataNode finds them there at its next scan. Otherwise it would have no copy at all.
+    fn take_place(self, wanted: &Wanted, sealed: Digest) -> Result<(), BlockError> {
+        match self.finds(wanted, sealed, true) {
+            Ok(true) => Ok(()), // The DataNode has written the block, but has not confirmed that.
+            Ok(false) | Err(_) => self.writer.take_place().map(drop),
         }
     }
 
@@ -208,16 +221,22 @@ impl PushedWriter {
     }
 
     /// Whether the DataNode's folders contain the sealed block. With `read_through`, this verifies all bytes
-    /// of the files, since they may be older than the push.
+    /// of the files, since they may be older than the push. A lack of descriptors or memory is an error: a good
+    /// replica must not be removed because of it.
     fn finds(&self, wanted: &Wanted, sealed: Digest, read_through: bool) -> Result<bool, BlockError> {
         let is_it = |files: Files| {
             let found = ReplicaReader::open(&wanted.name, files)?;
             let digest = if read_through { found.verify(&OpenGate)? } else { found.digest() };
             Ok::<_, BlockError>(found.bytes() == wanted.bytes && digest == Some(sealed))
         };
-        // A replica that cannot be read is not the sealed block.
-        let found = self.writer.volumes().find(&wanted.name)?;
-        Ok(found.into_iter().any(|files| is_it(files).unwrap_or(false)))
+        for files in self.writer.volumes().find(&wanted.name)? {
+            match is_it(files) {
+                Ok(true) => return Ok(true),
+                Err(error) if is_shortage(&error) => return Err(error),
+                Ok(false) | Err(_) => {} // A replica that cannot be read is not the sealed block.
+            }
+        }
+        Ok(false)
     }
 }
 

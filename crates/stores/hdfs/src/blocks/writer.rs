@@ -204,11 +204,11 @@ impl ReplicaWriter {
     /// replacement, there is a moment with the old bytes and the new checksums. At that moment, the replica
     /// is corrupt, or intact if only its old checksums were wrong.
     ///
-    /// Returns whether the replica replaced another.
-    fn rename(&mut self) -> Result<bool, BlockError> {
+    /// Returns whether the replica replaced another, which may have been removed before: `was_there`.
+    fn rename(&mut self, was_there: bool) -> Result<bool, BlockError> {
         let folder = self.volume().make_folder(&self.place.name)?;
         let files = self.volume().files(&self.place.name);
-        let replaces = exists(&files.bytes)?;
+        let replaces = was_there || exists(&files.bytes)?;
         fs::rename(&self.temporary.meta, &files.meta).map_err(fault(&files.meta))?;
         let renamed = fs::rename(&self.temporary.bytes, &files.bytes).map_err(fault(&files.bytes));
         self.committed = renamed.is_ok();
@@ -259,13 +259,27 @@ impl ReplicaWriter {
     }
 
     /// Renames the files of the sealed replica, durably.
-    pub(super) fn give_names(mut self: Box<Self>) -> Result<Named, BlockError> {
+    pub(super) fn give_names(self: Box<Self>) -> Result<Named, BlockError> {
+        self.rename_alone(false)
+    }
+
+    /// Like [`give_names`](Self::give_names), for the place of a replica of the same block that was just
+    /// removed. Other blocks of the group do not matter, because the placement stays as it was.
+    pub(super) fn take_place(self: Box<Self>) -> Result<Named, BlockError> {
+        self.rename_alone(true)
+    }
+
+    /// Renames the files of the sealed replica while no other writer renames files. `was_there`: a replica of the
+    /// same block was just removed.
+    fn rename_alone(mut self: Box<Self>, was_there: bool) -> Result<Named, BlockError> {
         self.check_sealed()?;
         let shared = Arc::clone(&self.shared);
         let _alone = shared.committing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_others()?;
+        if !was_there {
+            self.check_others()?;
+        }
         self.volume().forget_list()?;
-        let replaces = self.rename()?;
+        let replaces = self.rename(was_there)?;
         Ok(Named { writer: self, replaces })
     }
 }

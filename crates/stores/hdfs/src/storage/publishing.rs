@@ -14,7 +14,6 @@ use super::following::failed;
 use super::groups::Listed;
 use super::state::Shared;
 use super::terms;
-use crate::listing::Service;
 use crate::namenode::{AskError, NameNode};
 
 /// Timeout for the NameNode to list a block after its DataNode has accepted the block. Usually this takes a
@@ -59,12 +58,8 @@ impl Shared {
         let state = self.state();
         let view = &state.view;
         let is_good = |(at, index): (BlockIndex, u8)| {
-            let homes = found.homes.iter().filter(|(other, _)| *other == index);
-            let mut homes = homes.map(|&(_, node)| node);
-            homes.any(|node| {
-                !view.is_bad(stripe, at, node)
-                    && view.nodes().standing(node).is_none_or(|it| it.service == Service::Normal)
-            })
+            let mut homes = homes_of(found, index);
+            homes.any(|node| view.is_good_home(stripe, at, node))
         };
         match claimed(found, blocks).into_iter().any(is_good) {
             true => Err(
@@ -162,7 +157,7 @@ impl Shared {
         let (Some(known), Some(index)) = (known, index) else {
             return Err(CatalogError::NoSuchStripe(stripe.clone()).into());
         };
-        let listed = self.wait_until_listed(&known, index, node).await;
+        let listed = self.wait_until_listed(&known, (stripe, at, index), node).await;
         self.state().settle_unlisted(node, known.group.number());
         if let Err(why) = listed {
             let block = known
@@ -188,7 +183,7 @@ impl Shared {
     async fn wait_until_listed(
         self: &Arc<Self>,
         known: &Listed,
-        index: u8,
+        (stripe, at, index): (&StripeId, BlockIndex, u8),
         node: NodeId,
     ) -> Result<(), String> {
         let (began, mut pause) = (Instant::now(), LOOK_FIRST);
@@ -206,13 +201,17 @@ impl Shared {
             if found.group != known.group {
                 return Err("the generation stamp of its group has changed meanwhile".to_owned());
             }
-            let mut homes = found.homes.iter().filter(|(other, _)| *other == index);
-            if homes.any(|&(_, home)| home == node) {
+            if homes_of(&found, index).any(|home| home == node) {
                 return Ok(());
             }
             if Instant::now() >= until {
-                return match found.homes.iter().any(|&(other, _)| other == index) {
-                    // HDFS rebuilt the block itself on another DataNode and removed this copy.
+                let is_elsewhere = {
+                    let state = self.state();
+                    homes_of(&found, index).any(|home| state.view.is_good_home(stripe, at, home))
+                };
+                return match is_elsewhere {
+                    // HDFS rebuilt the block itself on another DataNode and removed this copy. The copy that this one
+                    // was to replace does not count.
                     true => Ok(()),
                     false => {
                         self.want_report(&known.group, index, node);
@@ -227,6 +226,11 @@ impl Shared {
             pause = (pause * 2).min(LOOK_LAST);
         }
     }
+}
+
+/// Returns the DataNodes that the NameNode lists for a block of a group.
+fn homes_of(found: &Listed, index: u8) -> impl Iterator<Item = NodeId> {
+    found.homes.iter().filter(move |(other, _)| *other == index).map(|&(_, node)| node)
 }
 
 /// Returns these blocks of a group, each with its index in the group.

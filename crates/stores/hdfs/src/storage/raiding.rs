@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hdfs_raid::{Block, NodeIndex, RaidedFile, parity_path};
+use codes::CodeSpec;
+use hdfs_raid::{Block, Codec, NodeIndex, RaidedFile, RaidedStripe, Scope, parity_path};
 use repair::NodeId;
 use store_api::CatalogError;
 
@@ -26,7 +27,7 @@ pub(super) struct Raiding {
 impl Attachment {
     /// Returns the folders with the parity of raided files.
     pub(super) fn parity_roots(&self) -> impl Iterator<Item = &str> {
-        let codecs = self.raid.iter().filter(|codec| codec.scope == hdfs_raid::Scope::File);
+        let codecs = self.raid.iter().filter(|codec| codec.scope == Scope::File);
         codecs.map(|codec| codec.parity_root.trim_end_matches('/'))
     }
 
@@ -46,6 +47,18 @@ impl Attachment {
 }
 
 impl Raiding {
+    /// Returns the code of a stripe, or why Mend cannot repair the stripe.
+    fn code_of(&mut self, codec: &Codec, stripe: &RaidedStripe<'_>) -> Result<Arc<CodeSpec>, String> {
+        match stripe.data.iter().chain(stripe.parity).find(|block| !is_raid(block.number)) {
+            // The numbers of block groups are negative since Hadoop 3.
+            Some(block) => Err(format!(
+                "block {} has a negative number, as only Hadoop before 2.3 gave to blocks: write the file anew",
+                block.number
+            )),
+            None => self.codes.get(codec, stripe.data.len()).map_err(|error| error.to_string()),
+        }
+    }
+
     /// Replaces what is known of the parity of these sources, or of all if `None`.
     fn replace(&mut self, asked: Option<&[(String, String)]>, unusable: BTreeMap<String, String>) {
         match asked {
@@ -61,8 +74,10 @@ impl Raiding {
     /// Returns the problem that parity files protect nothing.
     fn problems(&self) -> Vec<String> {
         let Some((path, why)) = self.unusable.first_key_value() else { return Vec::new() };
-        let count = self.unusable.len();
-        let more = if count > 1 { format!(", and {} more files", count - 1) } else { String::new() };
+        let more = match self.unusable.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
         vec![format!(
             "parity that does not protect its file, so lost blocks of the file may be unrecoverable: {path} ({why}){more}; \
              raise the replication of such a file (hdfs dfs -setrep) until it is encoded again, and delete parity that is \
@@ -148,10 +163,10 @@ impl State {
         let place = Place { folder: self.view.groups_mut().folder(folder), name: name_hash(name) };
         let mut skipped = None;
         for stripe in file.stripes() {
-            let code = match self.raiding.codes.get(file.codec, stripe.data.len()) {
+            let code = match self.raiding.code_of(file.codec, &stripe) {
                 Ok(code) => code,
                 Err(why) => {
-                    skipped = Some(why.to_string());
+                    skipped = Some(why);
                     continue;
                 }
             };
@@ -182,5 +197,67 @@ impl State {
         changes.extend(self.tell_service(now));
         self.tell(changes);
         self.forget_marks()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripe<'a>(data: &'a [Block], parity: &'a [Block]) -> RaidedStripe<'a> {
+        RaidedStripe { start: 0, parity_start: 0, block_bytes: 9, data, parity }
+    }
+
+    #[test]
+    fn stripes_that_mend_cannot_repair_have_a_reason() {
+        let block = |number| Block { number, stamp: 1001, bytes: 9, replicas: Vec::new() };
+        let (data, parity, old) = ([block(1), block(2)], [block(3)], [block(-4)]);
+        let codec = |code: &str| Codec::new(code, code.parse().expect("a code"), "/p", Scope::File);
+        let mut raiding = Raiding::default();
+        let mut code_of = |code: &str, data, parity| raiding.code_of(&codec(code), &stripe(data, parity));
+        let xor = code_of("xor-11-10", &data[..], &parity[..]).expect("a code");
+        assert_eq!(xor.to_string(), "xor-3-2");
+        let error = code_of("xor-11-10", &data, &old).expect_err("a number of a block group");
+        assert!(error.contains("block -4 has a negative number"), "{error}");
+        let error = code_of("clay-14-10-13", &data, &parity).expect_err("a short stripe");
+        assert!(error.contains("has sub-blocks"), "{error}");
+    }
+
+    #[test]
+    fn parity_is_queried_below_all_roots() {
+        let attachment = Attachment {
+            namenode: None,
+            paths: vec!["/warehouse".to_owned()],
+            helpers: BTreeMap::new(),
+            folders: BTreeMap::new(),
+            raid: Codec::hdfs_raid().to_vec(),
+            pushes: false,
+        };
+        let of = |source: &str| attachment.parity_of(&BTreeSet::from([source.to_owned()]));
+        let pair = |root: &str, path: &str| (root.to_owned(), path.to_owned());
+        assert_eq!(of("/"), [pair("/raidrs", "/raidrs"), pair("/raid", "/raid")]);
+        assert_eq!(of("/a/f"), [pair("/raidrs", "/raidrs/a/f"), pair("/raid", "/raid/a/f")]);
+        assert!(attachment.covers("/warehouse/f") && !attachment.covers("/a/f"));
+    }
+
+    #[test]
+    fn a_query_replaces_only_what_it_has_asked_about() {
+        let mut raiding = Raiding::default();
+        let why =
+            |paths: &[&str]| paths.iter().map(|path| ((*path).to_owned(), "stale".to_owned())).collect();
+        raiding.replace(None, why(&["/raidrs/a/f", "/raidrs/a/g", "/raidrs/b"]));
+        assert!(
+            raiding.problems()[0].contains("/raidrs/a/f (stale), and 2 more;"),
+            "{:?}",
+            raiding.problems()
+        );
+        raiding.replace(Some(&[("/raidrs".to_owned(), "/raidrs/a".to_owned())]), why(&["/raidrs/a/g"]));
+        assert!(
+            raiding.problems()[0].contains("/raidrs/a/g (stale), and 1 more;"),
+            "{:?}",
+            raiding.problems()
+        );
+        raiding.replace(None, why(&[]));
+        assert!(raiding.problems().is_empty());
     }
 }

@@ -25,7 +25,7 @@ use super::coded::number_of;
 use super::datanodes::{DataNodes, PATIENCE};
 use super::groups::{CONFIRMING, Groups, Held, Listed, Told, fingerprint};
 use crate::blocks::GroupBlock;
-use crate::listing::Standing;
+use crate::listing::{Service, Standing};
 
 /// When the state of a block may change although no answer is different.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +162,13 @@ impl View {
     /// Whether a copy was found missing or corrupt.
     pub fn is_bad(&self, stripe: &StripeId, at: BlockIndex, node: NodeId) -> bool {
         self.bad.state(stripe, at, node) != BlockState::Healthy
+    }
+
+    /// Whether a DataNode that the NameNode lists for a block has a good copy that stays: the copy is not known to
+    /// be bad, and the DataNode is not being taken out of service.
+    pub fn is_good_home(&self, stripe: &StripeId, at: BlockIndex, node: NodeId) -> bool {
+        let is_in_service = |standing: &Standing| standing.service == Service::Normal;
+        !self.is_bad(stripe, at, node) && self.nodes.standing(node).is_none_or(is_in_service)
     }
 
     /// Returns a group as a stripe; `None` if the group is empty or unsettled (DataNodes may not have

@@ -7,15 +7,15 @@
 //! ```
 //!
 //! Each server keeps its own copy beside the shards. The file contains the volume's ratio, but not its
-//! [`Encoding`](super::Encoding). If the file is left over from an earlier encoding, none of its checksums
-//! match.
+//! [`Encoding`]. If the file is left over from an earlier encoding, it contradicts more shards than the volume
+//! has parity shards.
 
 use std::ops::Range;
 
 use crc_fast::CrcAlgorithm;
 use prost::Message;
 
-use super::vif::Ratio;
+use super::vif::{Encoding, Ratio};
 
 const MAGIC: &[u8; 4] = b"ECSU";
 const VERSION: u16 = 1;
@@ -25,6 +25,9 @@ pub(super) const MAX_FILE_BYTES: u64 = 256 << 20;
 const MIN_BLOCK_BYTES: u32 = 1 << 20;
 const MAX_BLOCK_BYTES: u32 = 64 << 20;
 const CRC32C_ALGORITHM: i32 = 1;
+/// A file that was modified longer than this before an encoding is from an earlier one: SeaweedFS writes it
+/// only seconds before the time that it records for the encoding. A clock may be wrong by some hours.
+const EARLIER_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
 /// The kind of digests that are computed from `.ecsum`.
 const DIGEST_KIND: &str = "ecsum";
 
@@ -69,7 +72,7 @@ pub enum EcsumError {
     #[error("it does not begin with `ECSU`")]
     Magic,
     /// This program does not support the file's version.
-    #[error("it has version {0}, but this program supports version {VERSION}")]
+    #[error("it has version {0}, but this program supports version {VERSION}: run a newer mend")]
     OtherVersion(u16),
     /// The payload's length differs from the header.
     #[error("its header announces {said} bytes, but {found} follow")]
@@ -194,6 +197,12 @@ impl ShardSums {
         self.blocks.iter().for_each(|crc| digest.update(&crc.to_be_bytes()));
         repair::Digest::of_u32(DIGEST_KIND, narrow(digest.finalize()))
     }
+}
+
+/// Whether an earlier encoding has left a file that was modified at this time, in nanoseconds since 1970. A time
+/// of 0 is unknown.
+pub(crate) fn predates(modified_ns: i64, encoding: Encoding) -> bool {
+    modified_ns > 0 && encoding.is_known() && modified_ns < encoding.0.saturating_sub(EARLIER_NS)
 }
 
 /// Returns the CRC32C of `bytes`.
@@ -346,6 +355,16 @@ mod tests {
         // 3 MB fill three of the ten data shards of 1 MiB; the other seven are empty.
         let zeros = crc32c(&vec![0; 1 << 20]);
         assert!((3..10).all(|shard| read.shard(shard).is_some_and(|sums| sums.blocks() == [zeros])));
+    }
+
+    #[test]
+    fn only_files_from_long_before_the_encoding_predate_it() {
+        let encoding = Encoding(1_795_322_287_727_440_871);
+        for (days, found) in [(0, false), (1, false), (2, true), (400, true)] {
+            assert_eq!(predates(encoding.0 - days * EARLIER_NS, encoding), found, "{days} days");
+        }
+        assert!(!predates(encoding.0 + 1, encoding) && !predates(0, encoding));
+        assert!(!predates(1, Encoding(0)), "the time of the encoding is unknown");
     }
 
     #[test]

@@ -1,27 +1,29 @@
 //! The folders of one volume server: finds its files, and locks them against other helpers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use block_files::{
     DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes,
-    look_at_all, names, parent, remove_all, silent_folders, sync_folder,
+    look_at_all, names, names_if_any, parent, remove_all, sync_folder,
 };
 use store_api::BlockError;
 
-use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES};
+use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES, predates};
 use super::name::{ShardName, VolumeName};
-use super::vif::{Ratio, VolumeInfo};
+use super::vif::{Encoding, Ratio, VolumeInfo};
 
 /// The suffix of Mend's own files. SeaweedFS ignores such files, because their names do not end in `.ec` and
 /// digits.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 const TAKEN: &str = "another helper uses this folder: start one helper for each volume server";
 const MAX_VIF_BYTES: u64 = 1 << 20;
+const INDEX: &str = ".ecx";
 
 /// The folders of a volume server, in the server's order, locked against other helpers while this value
 /// lives.
@@ -33,41 +35,88 @@ pub(super) struct Folders {
     small: Vec<PathBuf>,
     /// The watch of each of these folders.
     watches: BTreeMap<PathBuf, Arc<DiskWatch>>,
+    /// Folders of shards whose disks hung when the folders were opened. They are not locked, and not used until
+    /// the folders are opened again.
+    left_out: BTreeSet<PathBuf>,
     own_names: OwnNames,
     _locks: Vec<FolderLock>,
 }
 
 impl Folders {
-    /// Locks existing folders, and removes temporary files that a crash left there.
+    /// Locks existing folders, and removes temporary files that a crash left there. Folders whose disks hang
+    /// are left out if there are others.
     pub(super) fn open(data: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
-        let data = data.iter().map(|folder| fs::canonicalize(folder).map_err(fault(folder)));
-        let data = data.collect::<Result<Vec<_>, _>>()?;
-        let lock = |folder: &PathBuf| FolderLock::take(folder, OWN_LOCK, TAKEN);
-        let locks = data.iter().map(lock).collect::<Result<_, _>>()?;
-        data.iter().try_for_each(|folder| clean(folder))?;
+        Self::open_watched(&data.iter().map(|folder| watched(folder)).collect::<Vec<_>>(), index)
+    }
+
+    fn open_watched(data: &[Arc<DiskWatch>], index: Option<&Path>) -> Result<Self, BlockError> {
+        let look = |watch: &Arc<DiskWatch>| {
+            let watch = Arc::clone(watch);
+            (Arc::clone(&watch), move || watch.run(|| open_folder(watch.folder())))
+        };
+        let (mut folders, mut locks, mut silent) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (watch, opened) in data.iter().zip(look_at_all(data.iter().map(look).collect())) {
+            match opened {
+                Ok((folder, lock)) => {
+                    folders.push(folder);
+                    locks.push(lock);
+                }
+                Err(error @ BlockError::Hangs { .. }) => {
+                    tracing::error!(%error, "leaving out a folder, and its shards, until its disk answers");
+                    folders.push(watch.folder().to_owned());
+                    silent.insert(watch.folder().to_owned(), Arc::clone(watch));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(folder) = silent.keys().next().filter(|_| locks.is_empty()) {
+            return Err(hangs(folder));
+        }
+        Ok(Self::of(folders, index, silent, locks))
+    }
+
+    fn of(
+        data: Vec<PathBuf>,
+        index: Option<&Path>,
+        silent: BTreeMap<PathBuf, Arc<DiskWatch>>,
+        locks: Vec<FolderLock>,
+    ) -> Self {
         let small: Vec<PathBuf> = data.iter().cloned().chain(index.map(Path::to_owned)).collect();
-        let watch = |folder: &PathBuf| (folder.clone(), Arc::new(DiskWatch::new(folder)));
-        let watches = small.iter().map(watch).collect();
-        Ok(Self { data, small, watches, own_names: OwnNames::default(), _locks: locks })
+        let left_out = silent.keys().cloned().collect();
+        let mut watches: BTreeMap<_, _> =
+            small.iter().map(|folder| (folder.clone(), watched(folder))).collect();
+        watches.extend(silent);
+        Self { data, small, watches, left_out, own_names: OwnNames::default(), _locks: locks }
     }
 
-    fn watch(&self, folder: &Path) -> &Arc<DiskWatch> {
-        &self.watches[folder]
+    /// Runs `work`, one short use of a folder's disk.
+    fn run<T>(&self, folder: &Path, work: impl FnOnce() -> Result<T, BlockError>) -> Result<T, BlockError> {
+        match self.left_out.contains(folder) {
+            true => Err(hangs(folder)),
+            false => self.watches[folder].run(work),
+        }
     }
 
-    /// Returns the folders of shards whose disks hang now.
+    /// Returns the folders of shards that were left out, or whose disks hang now.
     pub(super) fn silent(&self) -> Vec<String> {
-        silent_folders(self.data.iter().map(|folder| &**self.watch(folder)))
+        let is_silent =
+            |folder: &&PathBuf| self.left_out.contains(*folder) || self.watches[*folder].check().is_err();
+        self.data.iter().filter(is_silent).map(|folder| folder.display().to_string()).collect()
+    }
+
+    /// Whether the disk of a folder that was left out answers again.
+    pub(super) fn has_returned(&self) -> bool {
+        self.left_out.iter().any(|folder| self.watches[folder].check().is_ok())
     }
 
     /// Returns the free space of a folder in bytes.
     pub(super) fn free_bytes(&self, folder: &Path) -> Result<u64, BlockError> {
-        self.watch(folder).run(|| free_bytes(folder))
+        self.run(folder, || free_bytes(folder))
     }
 
     /// Whether a file in one of the folders exists.
     fn exists(&self, path: &Path) -> Result<bool, BlockError> {
-        self.watch(parent(path)).run(|| exists(path))
+        self.run(parent(path), || exists(path))
     }
 
     /// Returns the folders that contain shards.
@@ -138,8 +187,27 @@ impl Folders {
 
     /// Whether one of the folders contains the volume's index.
     pub(super) fn has_index(&self, volume: &VolumeName) -> Result<bool, BlockError> {
-        let (first, extension) = (&self.data[0], ".ecx");
-        Ok(!self.small(volume, extension, first)?.is_empty())
+        Ok(!self.small(volume, INDEX, &self.data[0])?.is_empty())
+    }
+
+    /// Returns the volumes whose index is in one of the folders.
+    ///
+    /// # Errors
+    /// [`BlockError`], also if a disk hangs.
+    pub(super) fn indexed(&self) -> Result<BTreeSet<VolumeName>, BlockError> {
+        if let Some(folder) = self.left_out.first() {
+            return Err(hangs(folder));
+        }
+        let look = |folder: &PathBuf| {
+            let (watch, folder) = (Arc::clone(&self.watches[folder]), folder.clone());
+            (Arc::clone(&watch), move || watch.run(|| names_if_any(&folder)))
+        };
+        let mut indexed = BTreeSet::new();
+        for found in look_at_all(self.small.iter().map(look).collect()) {
+            let volume = |name: &String| VolumeName::from_str(name.strip_suffix(INDEX)?).ok();
+            indexed.extend(found?.iter().filter_map(volume));
+        }
+        Ok(indexed)
     }
 
     /// Whether this folder contains a non-empty file of the volume with this extension.
@@ -150,7 +218,7 @@ impl Folders {
         folder: &Path,
     ) -> Result<bool, BlockError> {
         let path = folder.join(volume.file(extension));
-        Ok(self.watch(folder).run(|| file_bytes(&path))?.is_some_and(|bytes| bytes > 0))
+        Ok(self.run(folder, || file_bytes(&path))?.is_some_and(|bytes| bytes > 0))
     }
 
     /// Rejects a volume if the `.vif` files on the server's disks name different encodings: SeaweedFS would
@@ -182,7 +250,8 @@ impl Folders {
 
     /// Copies `.vif` and `.ecsum` from the server's other folders if `folder`, which is about to get a shard,
     /// has none. Without `.vif`, SeaweedFS would mount the shard under encoding 0 instead of the volume's
-    /// encoding.
+    /// encoding. An `.ecsum` that an earlier encoding has left is not copied: the copy would look like a new
+    /// file.
     pub(super) fn complete(&self, volume: &VolumeName, folder: &Path) -> Result<(), BlockError> {
         for extension in [".vif", ".ecsum"] {
             if self.has(volume, extension, folder)? {
@@ -192,7 +261,7 @@ impl Folders {
                 let bytes = read_bounded(&path, MAX_FILE_BYTES)?;
                 let is_sound = match extension {
                     ".vif" => VolumeInfo::decode(&bytes).is_ok(),
-                    _ => Ecsum::decode(&bytes).is_ok(),
+                    _ => Ecsum::decode(&bytes).is_ok() && !self.is_outdated(volume, &path)?,
                 };
                 if is_sound {
                     self.put(&folder.join(volume.file(extension)), &bytes)?;
@@ -237,23 +306,34 @@ impl Folders {
 
     /// Returns the volume's checksums, preferably from the copy in `folder`; `None` if the server has none.
     ///
-    /// Checksums of another ratio or generation do not belong to this volume; SeaweedFS ignores them too. They, and
-    /// damaged files, are skipped if another disk has the right ones.
-    pub(super) fn ecsum(
-        &self,
-        volume: &VolumeName,
-        folder: &Path,
-        ratio: Ratio,
-    ) -> Result<Option<Ecsum>, BlockError> {
+    /// Checksums of another ratio, length or generation do not belong to this volume. They, files that an earlier
+    /// encoding has left, and damaged files are skipped if another disk has the right ones.
+    pub(super) fn ecsum(&self, volume: &VolumeName, folder: &Path) -> Result<Option<Ecsum>, BlockError> {
+        let info = self.info(volume, folder)?;
+        let ratio = info.map_or_else(Ratio::default, |info| info.ratio);
+        let shard_bytes = info.and_then(|info| info.shard_bytes);
+        let fits = |ecsum: &Ecsum| {
+            let has_length = shard_bytes.is_none_or(|bytes| ecsum.shard_bytes() == Some(bytes));
+            ecsum.generation() == 0 && ecsum.ratio() == ratio && has_length
+        };
         let mut first = None;
         for path in self.small(volume, ".ecsum", folder)? {
             match Ecsum::decode(&read_bounded(&path, MAX_FILE_BYTES)?) {
-                Ok(ecsum) if ecsum.generation() == 0 && ecsum.ratio() == ratio => return Ok(Some(ecsum)),
-                Ok(_) => {}
+                Ok(ecsum) if !fits(&ecsum) || self.is_outdated(volume, &path)? => {}
+                Ok(ecsum) => return Ok(Some(ecsum)),
                 Err(error) => first = first.or(Some(unusable(&path, error))),
             }
         }
         first.map_or(Ok(None), Err)
+    }
+
+    /// Whether an earlier encoding has left this file of the volume.
+    fn is_outdated(&self, volume: &VolumeName, path: &Path) -> Result<bool, BlockError> {
+        let info = self.info(volume, parent(path))?;
+        let encoding = info.map_or_else(Encoding::default, |info| info.encoding);
+        let found = fs::metadata(path).map_err(fault(path))?;
+        let seconds_ns = found.mtime().saturating_mul(1_000_000_000);
+        Ok(predates(seconds_ns.saturating_add(found.mtime_nsec()), encoding))
     }
 
     /// Returns the IDs of deleted needles (stored objects) from the volume's journals on all disks, in
@@ -286,12 +366,18 @@ impl Folders {
     /// [`BlockError`], also if all disks hang.
     pub(super) fn list(&self) -> Result<(BTreeMap<ShardName, u64>, Vec<String>), BlockError> {
         let look = |folder: &PathBuf| {
-            let (watch, folder) = (Arc::clone(self.watch(folder)), folder.clone());
+            let (watch, folder) = (Arc::clone(&self.watches[folder]), folder.clone());
             (Arc::clone(&watch), move || shards_in(&folder, &watch))
         };
+        let used = self.data.iter().filter(|folder| !self.left_out.contains(*folder));
+        let mut listed = look_at_all(used.map(look).collect()).into_iter();
         let (mut shards, mut silent) = (BTreeMap::new(), Vec::new());
-        for listed in look_at_all(self.data.iter().map(look).collect()) {
-            match listed {
+        for folder in &self.data {
+            let of_folder = match self.left_out.contains(folder) {
+                true => Err(hangs(folder)),
+                false => listed.next().expect("every folder that is used was looked at"),
+            };
+            match of_folder {
                 Ok(listed) => listed.into_iter().for_each(|(shard, bytes)| {
                     shards.entry(shard).or_insert(bytes);
                 }),
@@ -315,6 +401,22 @@ impl Folders {
     }
 }
 
+fn watched(folder: &Path) -> Arc<DiskWatch> {
+    Arc::new(DiskWatch::new(folder))
+}
+
+fn hangs(folder: &Path) -> BlockError {
+    BlockError::Hangs { path: folder.display().to_string() }
+}
+
+/// Opens and locks one folder. Returns its canonical path.
+fn open_folder(folder: &Path) -> Result<(PathBuf, FolderLock), BlockError> {
+    let folder = fs::canonicalize(folder).map_err(fault(folder))?;
+    let lock = FolderLock::take(&folder, OWN_LOCK, TAKEN)?;
+    clean(&folder)?;
+    Ok((folder, lock))
+}
+
 /// Returns the shards in a folder, with the lengths of their files.
 fn shards_in(folder: &Path, watch: &DiskWatch) -> Result<Vec<(ShardName, u64)>, BlockError> {
     let mut shards = Vec::new();
@@ -336,12 +438,13 @@ fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, BlockError> {
     fs::read(path).map_err(fault(path))
 }
 
-/// Returns the error for a damaged metadata file (`.vif` or `.ecsum`); the shard itself may be intact.
+/// Returns the error for a damaged metadata file (`.vif` or `.ecsum`). It says nothing about the shard, so its kind
+/// is not that of a corrupt block.
 fn damaged(path: &Path, why: impl std::fmt::Display) -> BlockError {
     let text = format!(
         "{why}; copy it from another server (VolumeEcShardsCopy), or delete it to continue without it"
     );
-    fault(path)(io::Error::new(io::ErrorKind::InvalidData, text))
+    fault(path)(io::Error::new(io::ErrorKind::Unsupported, text))
 }
 
 fn unusable(path: &Path, error: EcsumError) -> BlockError {
@@ -366,17 +469,27 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn shards_on_other_disks_are_found_and_listed_while_a_disk_hangs() {
+    fn shard(name: &str) -> ShardName {
+        ShardName::from_str(name).unwrap()
+    }
+
+    fn hangs(error: &BlockError) -> bool {
+        matches!(error, BlockError::Hangs { .. })
+    }
+
+    /// Creates two disks with one shard each.
+    fn two_disks() -> [tempfile::TempDir; 2] {
         let disks = [(); 2].map(|()| tempfile::tempdir().unwrap());
         for (disk, shard) in disks.iter().zip(["17.ec03", "17.ec04"]) {
             fs::write(disk.path().join(shard), "shard").unwrap();
         }
-        let mut folders = Folders::open(&disks.each_ref().map(|disk| disk.path().to_owned()), None).unwrap();
-        let (first, second) = (folders.data()[0].clone(), folders.data()[1].clone());
-        let watch = Arc::new(DiskWatch::with_patience(&second, Duration::ZERO));
-        folders.watches.insert(second.clone(), Arc::clone(&watch));
+        disks
+    }
+
+    /// Starts a use of a disk that lasts until the result is dropped.
+    fn hang(watch: &Arc<DiskWatch>) -> mpsc::Sender<()> {
         let ((begun, has_begun), (end, ends)) = (mpsc::channel(), mpsc::channel::<()>());
+        let watch = Arc::clone(watch);
         thread::spawn(move || {
             watch.run(|| {
                 begun.send(()).unwrap();
@@ -385,9 +498,46 @@ mod tests {
             })
         });
         has_begun.recv().unwrap();
+        end
+    }
 
-        let shard = |name: &str| ShardName::from_str(name).unwrap();
-        let hangs = |error: &BlockError| matches!(error, BlockError::Hangs { .. });
+    #[test]
+    fn folders_on_other_disks_are_opened_while_a_disk_hangs() {
+        let disks = two_disks();
+        let [first, second] = disks.each_ref().map(|disk| fs::canonicalize(disk.path()).unwrap());
+        let watches = [watched(&first), Arc::new(DiskWatch::with_patience(&second, Duration::ZERO))];
+        let end = hang(&watches[1]);
+        let folders = Folders::open_watched(&watches, None).unwrap();
+        let silent = [second.display().to_string()];
+        let (listed, left_out) = folders.list().unwrap();
+        assert_eq!(listed.into_keys().collect::<Vec<_>>(), [shard("17.ec03")]);
+        assert_eq!(left_out, silent);
+        assert!(folders.indexed().is_err_and(|error| hangs(&error)), "an index may be there");
+        assert!(!folders.has_returned());
+        drop(end);
+        while !folders.has_returned() {
+            thread::yield_now();
+        }
+        assert_eq!(folders.silent(), silent, "it is not locked");
+        assert!(folders.find(&shard("17.ec04")).is_err_and(|error| hangs(&error)));
+        drop(folders);
+        let folders = Folders::open(&[first, second.clone()], None).unwrap();
+        assert_eq!(folders.shards().unwrap(), [shard("17.ec03"), shard("17.ec04")]);
+
+        let alone = Arc::new(DiskWatch::with_patience(&second, Duration::ZERO));
+        let _end = hang(&alone);
+        assert!(Folders::open_watched(&[alone], None).is_err_and(|error| hangs(&error)));
+    }
+
+    #[test]
+    fn shards_on_other_disks_are_found_and_listed_while_a_disk_hangs() {
+        let disks = two_disks();
+        let mut folders = Folders::open(&disks.each_ref().map(|disk| disk.path().to_owned()), None).unwrap();
+        let (first, second) = (folders.data()[0].clone(), folders.data()[1].clone());
+        let watch = Arc::new(DiskWatch::with_patience(&second, Duration::ZERO));
+        folders.watches.insert(second.clone(), Arc::clone(&watch));
+        let end = hang(&watch);
+
         assert_eq!(folders.find(&shard("17.ec03")).unwrap(), first.join("17.ec03"));
         assert!(folders.find(&shard("17.ec04")).is_err_and(|error| hangs(&error)));
         assert!(folders.copies(&shard("17.ec03")).is_err_and(|error| hangs(&error)));

@@ -45,6 +45,7 @@ pub mod fuzzing {
 
 #[cfg(test)]
 pub(crate) use ecsum::made;
+pub(crate) use ecsum::predates;
 pub use ecsum::{Ecsum, EcsumError, ShardSums};
 pub use name::{MAX_SHARDS, NotAShard, ShardName, VolumeName};
 pub use shard_blocks::{Protection, ShardBlocks, ShardFacts};

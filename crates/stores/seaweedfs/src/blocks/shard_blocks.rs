@@ -1,12 +1,14 @@
 //! [`ShardBlocks`]: serves the shards of one volume server as Mend's blocks.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use block_files::{StoredBlock, fault, most_free, parent, sync_folder};
-use repair::wire::control::HeldBlock;
+use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockList, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
 
@@ -17,6 +19,10 @@ use super::name::{ShardName, VolumeName};
 use super::reader::{Check, ShardReader, open};
 use super::vif::{Encoding, Ratio, VolumeInfo};
 use super::writer::ShardWriter;
+
+/// How long a helper remembers that the coordinator uses no checksums of a volume: longer than a repair takes. A
+/// scrub does not tell whether it uses them now.
+const UNCHECKED_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// The shards in the folders of one volume server.
 ///
@@ -31,6 +37,9 @@ pub struct ShardBlocks {
 pub(super) struct Shared {
     pub(super) folders: Folders,
     memory: Memory,
+    /// The volumes for which the coordinator uses no checksums, according to its last request for a shard, and the
+    /// times of these requests.
+    unchecked: Mutex<BTreeMap<VolumeName, Instant>>,
 }
 
 /// The checksums that protect the bytes of a shard.
@@ -61,12 +70,15 @@ pub struct ShardFacts {
 
 impl ShardBlocks {
     /// Opens the `-dir` folders of a volume server, given in the server's order, and its `-dir.idx` folder if
-    /// it has one. Removes temporary files that a crash of Mend left there.
+    /// it has one. Removes temporary files that a crash of Mend left there. Folders whose disks hang are left
+    /// out if there are others.
     ///
     /// # Errors
-    /// [`BlockError::Io`] if a folder cannot be used, or another helper uses it.
+    /// [`BlockError::Io`] if a folder cannot be used, or another helper uses it; [`BlockError::Hangs`] if all
+    /// disks hang.
     pub fn open(folders: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
-        let shared = Shared { folders: Folders::open(folders, index)?, memory: Memory::default() };
+        let folders = Folders::open(folders, index)?;
+        let shared = Shared { folders, memory: Memory::default(), unchecked: Mutex::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -86,6 +98,7 @@ impl ShardBlocks {
     /// [`BlockError`].
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         let shard = shard(&block.id)?;
+        self.shared.heed(&shard.volume, block.digest);
         self.shared.folders.settle_encoding(&shard.volume)?;
         let folder = self.folder_for(&shard, block.bytes)?;
         if self.shared.folders.free_bytes(&folder)? < block.bytes {
@@ -146,18 +159,14 @@ impl ShardBlocks {
     /// `-dir.idx` folder is then probably missing in the configuration.
     ///
     /// # Errors
-    /// [`BlockError::Io`].
+    /// [`BlockError`], also if a disk hangs.
     pub fn volumes_without_index(&self) -> Result<Vec<VolumeName>, BlockError> {
         let folders = &self.shared.folders;
+        let indexed = folders.indexed()?;
         let mut volumes: Vec<VolumeName> = folders.shards()?.into_iter().map(|shard| shard.volume).collect();
         volumes.dedup();
-        let mut without = Vec::new();
-        for volume in volumes {
-            if !folders.has_index(&volume)? {
-                without.push(volume);
-            }
-        }
-        Ok(without)
+        volumes.retain(|volume| !indexed.contains(volume));
+        Ok(volumes)
     }
 
     /// Chooses the folder of a new shard. If a copy of the shard exists, returns the copy's folder. Otherwise
@@ -184,10 +193,30 @@ impl ShardBlocks {
 }
 
 impl Shared {
-    /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match.
+    fn unchecked(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Instant>> {
+        let mut unchecked = self.unchecked.lock().unwrap_or_else(PoisonError::into_inner);
+        unchecked.retain(|_, asked| asked.elapsed() < UNCHECKED_FOR);
+        unchecked
+    }
+
+    /// Notes whether the coordinator has a digest of a volume's shards. If it has none, servers have different
+    /// `.ecsum` files or these contradict too many shards. So this server's file proves nothing about a shard,
+    /// and only parity can.
+    fn heed(&self, volume: &VolumeName, digest: Option<Digest>) {
+        let mut unchecked = self.unchecked();
+        match digest {
+            Some(_) => unchecked.remove(volume),
+            None => unchecked.insert(volume.clone(), Instant::now()),
+        };
+    }
+
+    /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match, or the
+    /// coordinator does not use them.
     pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
-        let ratio = self.folders.info(&shard.volume, folder)?.map_or_else(Ratio::default, |info| info.ratio);
-        let ecsum = self.folders.ecsum(&shard.volume, folder, ratio)?;
+        if self.unchecked().contains_key(&shard.volume) {
+            return Ok(None);
+        }
+        let ecsum = self.folders.ecsum(&shard.volume, folder)?;
         Ok(ecsum.and_then(|ecsum| ecsum.shard(shard.shard).cloned()))
     }
 
@@ -206,7 +235,16 @@ impl Shared {
 
 impl Sources for ShardBlocks {
     fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
-        Ok(self.open_block(&block.id)?)
+        // The helper also opens blocks to look at the page cache. Then it names neither a length nor a digest.
+        if block.bytes > 0 {
+            self.shared.heed(&shard(&block.id)?.volume, block.digest);
+        }
+        let reader = self.open_block(&block.id)?;
+        let is_other = reader.digest().zip(block.digest).is_some_and(|(found, recorded)| found != recorded);
+        if is_other {
+            return Err(other_checksums(&block.id));
+        }
+        Ok(reader)
     }
 }
 
@@ -247,8 +285,18 @@ impl Blocks for ShardBlocks {
         Ok(BlockList { held: held.collect(), silent })
     }
 
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        let reader = self.open_block(block)?;
+        Ok(Description { id: block.clone(), bytes: reader.bytes(), digest: reader.digest(), label: None })
+    }
+
     fn silent_folders(&self) -> Vec<String> {
         self.shared.folders.silent()
+    }
+
+    /// Whether a folder can be used again that was left out because its disk did not answer.
+    fn is_displaced(&self) -> bool {
+        self.shared.folders.has_returned()
     }
 
     /// Returns the free bytes of the disk with the most free space.
@@ -256,6 +304,13 @@ impl Blocks for ShardBlocks {
         let free = self.shared.folders.data().iter().map(|folder| self.shared.folders.free_bytes(folder));
         most_free(free)
     }
+}
+
+/// Returns the error for a shard that cannot be checked, because its server's `.ecsum` is not the one that most
+/// servers have. That proves nothing about the shard.
+fn other_checksums(block: &BlockId) -> BlockError {
+    let text = "the .ecsum beside it differs from the one on most other servers, which replaces it soon";
+    fault(Path::new(&block.0))(io::Error::new(io::ErrorKind::Unsupported, text))
 }
 
 fn shard(block: &BlockId) -> Result<ShardName, BlockError> {

@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use codes::BlockIndex;
 use proptest::prelude::*;
-use repair::{BlockId, Digest, Sink, SinkEnd};
-use store_api::{BlockError, Blocks, OpenGate};
+use repair::{BlockId, Digest, LocalBlock, Sink, SinkEnd};
+use store_api::{BlockError, Blocks, OpenGate, Sources};
 use tempfile::TempDir;
 
 use super::*;
@@ -97,7 +98,7 @@ fn sink(name: &str, bytes: usize) -> Sink {
         index: BlockIndex(0),
         id: id(name),
         bytes: bytes as u64,
-        digest: None,
+        digest: Some(Digest::of_u32("ecsum", 7)), // The coordinator uses checksums; it compares them itself.
         end: SinkEnd::Kept { label: None, permit: None },
     }
 }
@@ -235,12 +236,74 @@ fn mismatched_or_damaged_checksums_blame_no_shard() {
     server.rot("a/p_5.ecsum", 40);
     let error = blocks.open_block(&id("p_5.ec00")).map(drop).expect_err("damaged");
     assert!(matches!(&error, BlockError::Io { path, .. } if path.ends_with("p_5.ecsum")), "{error}");
+    // Helpers report this kind as unavailable, not as corrupt.
+    let is_of_kind = |source: &std::io::Error| source.kind() == std::io::ErrorKind::Unsupported;
+    assert!(matches!(&error, BlockError::Io { source, .. } if is_of_kind(source)), "{error}");
     assert!(
         make(&blocks, "p_5.ec02", &server.shards[2]).is_err(),
         "nothing is published unchecked by accident"
     );
     server.write("b/p_5.ecsum", &good);
     blocks.open_block(&id("p_5.ec00")).expect("there").verify(&OpenGate).expect("by the other disk's");
+}
+
+/// SeaweedFS does not record to which encoding an `.ecsum` belongs. Its modification time tells.
+#[test]
+fn checksums_from_before_the_encoding_blame_no_shard() {
+    let server = Server::new();
+    let others: Vec<Vec<u8>> = (5..8).map(|seed| pattern(seed, BYTES)).collect();
+    server.write("a/p_5.ecsum", &made::ecsum(ratio(), BLOCK, &others));
+    let vif = String::from_utf8(vif(2, 1, BYTES)).expect("text").replace("\"77\"", "\"1795322287727440871\"");
+    server.write("a/p_5.vif", vif.as_bytes());
+    let blocks = server.open();
+    let modify = |seconds: u64| {
+        let file = fs::File::options().write(true).open(server.folder("a/p_5.ecsum")).expect("there");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).expect("set");
+    };
+    modify(1_795_322_287);
+    is_corrupt(read(&blocks, "p_5.ec00", 0, 1), "do not match their checksum");
+    modify(1_700_000_000);
+    read(&blocks, "p_5.ec00", 0, 1).expect("only parity can tell");
+    assert_eq!(blocks.verify(&id("p_5.ec00"), &OpenGate).expect("it can be read"), None);
+    assert_eq!(make(&blocks, "p_5.ec01", &server.shards[1]).expect("only parity can tell"), None);
+    assert!(!server.names("b").contains(&"p_5.ecsum".to_owned()), "the copy would look new");
+}
+
+#[test]
+fn checksums_of_another_length_blame_no_shard() {
+    let server = Server::new();
+    let others: Vec<Vec<u8>> = (0..3).map(|seed| pattern(seed, BYTES - 1)).collect();
+    server.write("a/p_5.ecsum", &made::ecsum(ratio(), BLOCK, &others));
+    let facts = server.open().facts(&name("p_5.ec00")).expect("readable");
+    assert_eq!(facts.protection, Protection::Unprotected);
+}
+
+#[test]
+fn checksums_count_as_far_as_the_coordinator_uses_them() {
+    let server = Server::new();
+    let blocks = server.open();
+    server.rot("a/p_5.ec00", 5);
+    let recorded = blocks.open_block(&id("p_5.ec00")).expect("there").digest();
+    let local = |bytes: usize, digest: Option<Digest>| LocalBlock {
+        index: BlockIndex(0),
+        id: id("p_5.ec00"),
+        bytes: bytes as u64,
+        digest,
+    };
+    let read = |digest: Option<Digest>| {
+        blocks.open(&local(BYTES, digest)).and_then(|reader| reader.read_at(0, &mut [0; 9]))
+    };
+    is_corrupt(read(recorded), "do not match their checksum");
+    let looked_at = blocks.open(&local(0, None)).expect("there");
+    assert_eq!(looked_at.digest(), recorded, "a look at the page cache changes nothing");
+    // The servers' checksums are disputed, or contradict too many shards.
+    read(None).expect("only parity can tell");
+    assert_eq!(blocks.verify(&id("p_5.ec00"), &OpenGate).expect("it can be read"), None);
+    is_corrupt(read(recorded), "do not match their checksum");
+    match read(Some(Digest::of_u32("ecsum", 1))) {
+        Err(BlockError::Io { source, .. }) => assert_eq!(source.kind(), std::io::ErrorKind::Unsupported),
+        other => panic!("its own .ecsum is another one: {other:?}"),
+    }
 }
 
 /// The first folder has checksums that were left by an encoding with another ratio.

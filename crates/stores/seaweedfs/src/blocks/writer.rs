@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block_files::{Draft, SteadyFile, block_fault, fault, sync_folder};
+use block_files::{Draft, SteadyFile, block_fault, exists, fault, sync_folder};
 use repair::{BlockId, Digest};
 use store_api::{BlockError, BlockReader, BlockWriter, Intake, Publish, ReadBack};
 
@@ -203,12 +203,16 @@ impl Publish for ShardWriter {
         // If a crash follows, these copies of `.vif` and `.ecsum` remain and do no harm.
         self.shared.folders.complete(&self.shard.volume, &self.folder)?;
         let path = self.folder.join(self.shard.to_string());
+        let replaces = exists(&path)?;
         fs::rename(&self.temporary, &path).map_err(fault(&path))?;
         self.committed = true;
-        // The rename must be durable before SeaweedFS mounts the file, so the file is removed if the sync
-        // fails.
-        sync_folder(&self.folder).inspect_err(|_| drop(fs::remove_file(&path)))?;
-        Ok(None)
+        let synced = sync_folder(&self.folder);
+        // The rename must be durable before SeaweedFS mounts the file, so the file is removed if the sync fails. If
+        // it replaced another one, there would be none left.
+        if synced.is_err() && !replaces {
+            let _ = fs::remove_file(&path);
+        }
+        synced.map(|()| None)
     }
 }
 

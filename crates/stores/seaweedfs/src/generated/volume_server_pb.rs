@@ -155,6 +155,8 @@ pub struct CopyFileRequest {
 pub struct CopyFileResponse {
     #[prost(bytes = "vec", tag = "1")]
     pub file_content: ::prost::alloc::vec::Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub modified_ts_ns: i64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeServerStatusRequest {}

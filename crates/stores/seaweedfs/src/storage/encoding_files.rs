@@ -22,12 +22,13 @@ impl Known {
     /// Combines the description of an encoding, the `.ecsum` files of its servers, and the length with which
     /// the master lists its shards. Returns `None` if the length is unknown.
     pub fn of(info: &VolumeInfo, ecsum: &Copies, listed: Option<u64>) -> Option<Self> {
-        let by_sums = match ecsum.checksums(info.ratio, None) {
+        let by_sums = match ecsum.checksums(info.encoding, info.ratio, None) {
             Checksums::Agreed(sums) => sums.shard_bytes(),
             _ => None,
         };
         let shard_bytes = most_credible([info.shard_bytes, by_sums, listed])?;
-        let digests = ecsum.checksums(info.ratio, Some(shard_bytes)).digests();
+        // The next comparison of these files corrects digests that servers without an answer do not confirm.
+        let digests = ecsum.checksums_so_far(info.encoding, info.ratio, Some(shard_bytes)).digests();
         Some(Self { ratio: info.ratio, shard_bytes, digests: digests.unwrap_or_default() })
     }
 }
@@ -45,6 +46,9 @@ pub(super) struct EncodingFiles {
     known: BTreeMap<(u32, Encoding), Known>,
     /// Encodings whose files could not be read, with the error.
     unread: BTreeMap<(u32, Encoding), String>,
+    /// Encodings whose checksums are not used, because they contradict too many shards, with the digests that
+    /// these checksums give.
+    doubted: BTreeMap<(u32, Encoding), Vec<Digest>>,
 }
 
 impl EncodingFiles {
@@ -61,14 +65,48 @@ impl EncodingFiles {
     /// Stores the facts read from an encoding's files.
     pub fn learn(&mut self, volume: u32, encoding: Encoding, known: Known) {
         self.unread.remove(&(volume, encoding));
-        self.known.insert((volume, encoding), known);
+        let digests = self.undoubted(volume, encoding, known.digests);
+        self.known.insert((volume, encoding), Known { digests, ..known });
     }
 
     /// Replaces the digests of an encoding's shards. Returns whether they have changed.
     pub fn set_digests(&mut self, volume: u32, encoding: Encoding, digests: Vec<Digest>) -> bool {
+        let digests = self.undoubted(volume, encoding, digests);
         let Some(known) = self.known.get_mut(&(volume, encoding)) else { return false };
         let before = std::mem::replace(&mut known.digests, digests);
         before != known.digests
+    }
+
+    fn undoubted(&self, volume: u32, encoding: Encoding, digests: Vec<Digest>) -> Vec<Digest> {
+        match self.doubted.get(&(volume, encoding)) {
+            Some(doubted) if *doubted == digests => Vec::new(),
+            _ => digests,
+        }
+    }
+
+    /// Stops using the checksums of an encoding.
+    pub fn doubt(&mut self, volume: u32, encoding: Encoding) {
+        let known = self.known.get_mut(&(volume, encoding));
+        let digests = known.map(|known| std::mem::take(&mut known.digests)).unwrap_or_default();
+        self.doubted.insert((volume, encoding), digests);
+    }
+
+    /// Ends the doubt of an encoding's checksums if its servers now agree on others, or have none.
+    pub fn end_doubt(&mut self, volume: u32, encoding: Encoding, agreed: &[Digest]) {
+        let is_over = |doubted: &Vec<Digest>| agreed.is_empty() || doubted.as_slice() != agreed;
+        if self.doubted.get(&(volume, encoding)).is_some_and(is_over) {
+            self.doubted.remove(&(volume, encoding));
+        }
+    }
+
+    /// Whether the checksums of an encoding are not used because they contradict too many shards.
+    pub fn is_doubted(&self, volume: u32, encoding: Encoding) -> bool {
+        self.doubted.contains_key(&(volume, encoding))
+    }
+
+    /// Returns the volumes with doubted checksums.
+    pub fn doubted(&self) -> impl Iterator<Item = u32> + '_ {
+        self.doubted.keys().map(|&(volume, _)| volume)
     }
 
     /// Records why the files of an encoding cannot be read; returns whether the reason is new.
@@ -92,6 +130,7 @@ impl EncodingFiles {
         };
         self.known.retain(|key, _| exists(key));
         self.unread.retain(|key, _| exists(key));
+        self.doubted.retain(|key, _| exists(key));
     }
 }
 

@@ -72,6 +72,11 @@ impl Inspection {
         self.moved.insert(volume);
     }
 
+    /// Whether servers have different checksums of a volume, of which none are used.
+    pub fn disputes_checksums(&self, volume: u32) -> bool {
+        self.split.contains_key(&(volume, SmallFile::Ecsum))
+    }
+
     /// Returns the problems that could not be fixed, one sentence each.
     pub fn lines(&self) -> Vec<String> {
         self.standing.values().chain(self.split.values()).cloned().collect()
@@ -123,8 +128,11 @@ impl State {
 
     /// Uses the checksums that most servers have now, and none if servers have different ones.
     fn note_checksums(&mut self, name: &VolumeName, copies: &Copies, expected: Expected) {
-        let digests = copies.checksums(expected.ratio, Some(expected.shard_bytes)).digests();
-        let Some(digests) = digests else { return };
+        let checksums = copies.checksums(expected.encoding, expected.ratio, Some(expected.shard_bytes));
+        let Some(digests) = checksums.digests() else { return };
+        if !matches!(checksums, Checksums::Disputed { .. }) {
+            self.view.end_doubt(name.id(), expected.encoding, &digests);
+        }
         if self.view.set_digests(name.id(), expected.encoding, digests) {
             tracing::info!(volume = %name, "the checksums of a volume have changed on most of its servers");
             self.tell_volumes([name.id()]);
@@ -160,11 +168,19 @@ impl Shared {
             let copies = self.small_files.copies(&name, file, None).await;
             let verdict = copies.verdict(file, expected);
             self.known.state().note_comparison(&name, file, &copies, &verdict, expected);
+            if self.doubts(&name, file, expected) {
+                continue;
+            }
             for (server, problem) in &verdict.bad {
                 self.put_right(&name, server, file, problem).await;
             }
         }
         Deletions::of(self).retry(&name).await;
+    }
+
+    /// Whether a file contains checksums that contradict too many shards. It is not copied to other servers.
+    fn doubts(&self, name: &VolumeName, file: SmallFile, expected: Expected) -> bool {
+        file == SmallFile::Ecsum && self.known.state().view.files().is_doubted(name.id(), expected.encoding)
     }
 
     async fn put_right(
@@ -235,6 +251,9 @@ impl Shared {
         for &file in files {
             let (_, expected) =
                 self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
+            if self.doubts(name, file, expected) {
+                continue;
+            }
             let mut verdict = self.small_files.copies(name, file, Some(server)).await.verdict(file, expected);
             // There may be no verdict yet on a server that has just started or whose copy is being replaced.
             // Compare again after a while.
@@ -391,7 +410,7 @@ fn dispute(
     verdict: &Verdict,
     expected: Expected,
 ) -> Option<String> {
-    let checksums = copies.checksums(expected.ratio, Some(expected.shard_bytes));
+    let checksums = copies.checksums(expected.encoding, expected.ratio, Some(expected.shard_bytes));
     if let Checksums::Disputed { agree, of } = checksums {
         return Some(format!(
             "only {agree} of {of} servers agree on {}, so Mend does not know the checksums of this volume's \
@@ -400,10 +419,29 @@ fn dispute(
             file.of(name)
         ));
     }
-    (verdict.good.is_empty() && copies.is_split()).then(|| {
+    if !verdict.good.is_empty() {
+        return None;
+    }
+    left_over(name, file, copies, expected).or_else(|| {
+        copies.is_split().then(|| {
+            format!(
+                "servers have different {}, and no majority agrees: compare these files by hand",
+                file.of(name)
+            )
+        })
+    })
+}
+
+/// Describes checksums that an earlier encoding has left.
+fn left_over(name: &VolumeName, file: SmallFile, copies: &Copies, expected: Expected) -> Option<String> {
+    let servers: Vec<&str> =
+        copies.outdated(expected.encoding).into_iter().map(|server| server.0.as_str()).collect();
+    (!servers.is_empty()).then(|| {
         format!(
-            "servers have different {}, and no majority agrees: compare these files by hand",
-            file.of(name)
+            "{} on {} is older than the volume's encoding, so Mend does not use it; remove it from the folders \
+             of these servers",
+            file.of(name),
+            servers.join(", ")
         )
     })
 }

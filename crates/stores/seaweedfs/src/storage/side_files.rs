@@ -2,12 +2,13 @@
 //! shards.
 //!
 //! The majority is assumed to be right: a copy that differs, is damaged or is missing is reported and
-//! replaced by a copy from the majority. Without a majority no copy is replaced.
+//! replaced by a copy from the majority. Without a majority no copy is replaced. An `.ecsum` that an earlier
+//! encoding has left has no vote.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::blocks::{Ecsum, Encoding, Ratio, VolumeInfo};
+use crate::blocks::{Ecsum, Encoding, Ratio, VolumeInfo, predates};
 use repair::Digest;
 use serde_json::Value;
 
@@ -35,6 +36,8 @@ pub(super) enum Problem {
     Damaged(String),
     /// The copy differs from the copies of the majority.
     Differs,
+    /// An earlier encoding has left the copy.
+    Outdated,
 }
 
 /// The copies of one file on several servers.
@@ -44,6 +47,8 @@ pub(super) struct Copies {
     groups: Vec<(Content, Vec<ServerId>)>,
     damaged: Vec<(ServerId, String)>,
     missing: Vec<ServerId>,
+    /// When servers' copies were modified, in nanoseconds since 1970; 0 if unknown.
+    modified_ns: BTreeMap<ServerId, i64>,
     /// The number of servers that did not answer. Their copies may differ from all others.
     silent: usize,
 }
@@ -100,6 +105,7 @@ impl fmt::Display for Problem {
             Self::Missing => f.write_str("it is missing, but the other servers have it"),
             Self::Damaged(why) => write!(f, "it is damaged: {why}"),
             Self::Differs => f.write_str("it differs from the copies on most other servers"),
+            Self::Outdated => f.write_str("it is older than the volume's encoding"),
         }
     }
 }
@@ -189,6 +195,21 @@ impl Copies {
         }
     }
 
+    /// Records when a server's copy was modified, in nanoseconds since 1970; 0 if unknown.
+    pub fn note_modified(&mut self, server: &ServerId, modified_ns: i64) {
+        self.modified_ns.insert(server.clone(), modified_ns);
+    }
+
+    /// Returns the servers whose readable `.ecsum` an earlier encoding than this one has left.
+    pub fn outdated(&self, encoding: Encoding) -> Vec<&ServerId> {
+        let sums = self.groups.iter().filter(|(content, _)| matches!(content, Content::Ecsum(_)));
+        sums.flat_map(|(_, servers)| servers).filter(|server| self.is_outdated(server, encoding)).collect()
+    }
+
+    fn is_outdated(&self, server: &ServerId, encoding: Encoding) -> bool {
+        self.modified_ns.get(server).is_some_and(|&modified_ns| predates(modified_ns, encoding))
+    }
+
     /// Compares the next window of each server's index; [`add`](Self::add) has compared the first. A server
     /// without a window has stopped answering and is left out.
     pub fn compare_next(&mut self, mut windows: BTreeMap<ServerId, Vec<u8>>) {
@@ -257,16 +278,41 @@ impl Copies {
         }
     }
 
-    /// Returns the checksums that more than half of all servers have, of shards of this length and ratio.
-    pub fn checksums(&self, ratio: Ratio, shard_bytes: Option<u64>) -> Checksums<'_> {
+    /// Returns the checksums of this encoding that more than half of all servers have, of shards of this length
+    /// and ratio. Servers with checksums that an earlier encoding has left do not count.
+    pub fn checksums(&self, encoding: Encoding, ratio: Ratio, shard_bytes: Option<u64>) -> Checksums<'_> {
+        self.count_checksums(encoding, ratio, shard_bytes, self.silent)
+    }
+
+    /// Like [`checksums`](Self::checksums), but counts only the servers that have answered.
+    pub fn checksums_so_far(
+        &self,
+        encoding: Encoding,
+        ratio: Ratio,
+        shard_bytes: Option<u64>,
+    ) -> Checksums<'_> {
+        self.count_checksums(encoding, ratio, shard_bytes, 0)
+    }
+
+    fn count_checksums(
+        &self,
+        encoding: Encoding,
+        ratio: Ratio,
+        shard_bytes: Option<u64>,
+        silent: usize,
+    ) -> Checksums<'_> {
         let candidates = self.groups.iter().filter_map(|(content, servers)| match content {
-            Content::Ecsum(sums) if sums_fit(sums, ratio, shard_bytes) => Some((&**sums, servers.len())),
+            Content::Ecsum(sums) if sums_fit(sums, ratio, shard_bytes) => {
+                let votes = servers.iter().filter(|server| !self.is_outdated(server, encoding)).count();
+                (votes > 0).then_some((&**sums, votes))
+            }
             _ => None,
         });
-        let all = self.readable() + self.damaged.len() + self.missing.len() + self.silent;
+        let voters = self.readable() - self.outdated(encoding).len();
+        let all = voters + self.damaged.len() + self.missing.len() + silent;
         match candidates.max_by_key(|&(_, servers)| servers) {
             Some((sums, agree)) if 2 * agree > all => Checksums::Agreed(sums),
-            _ if self.silent > 0 => Checksums::Undecided,
+            _ if silent > 0 => Checksums::Undecided,
             Some((_, agree)) => Checksums::Disputed { agree, of: all },
             None => Checksums::Absent,
         }
@@ -281,13 +327,18 @@ impl Copies {
     /// differed: the servers that can be reached may all be outdated. A server without `.ecsum` is blamed
     /// only if most servers have that file. A good `.vif` or `.ecsum` must also fit the encoding.
     pub fn verdict(&self, file: SmallFile, expected: Expected) -> Verdict {
-        let all = self.readable() + self.silent;
+        let outdated = match file {
+            SmallFile::Ecsum => self.outdated(expected.encoding),
+            SmallFile::Ecx | SmallFile::Ecj | SmallFile::Vif => Vec::new(),
+        };
+        let all = self.readable() - outdated.len() + self.silent;
+        let votes = |servers: &[ServerId]| servers.iter().filter(|it| !outdated.contains(it)).count();
         let fits = |content: &Content| match content {
             Content::Vif(info, _) => info.encoding == expected.encoding,
             Content::Ecsum(sums) => sums_fit(sums, expected.ratio, Some(expected.shard_bytes)),
             Content::Ecx(_) => true,
         };
-        let most = self.groups.iter().find(|(content, servers)| 2 * servers.len() > all && fits(content));
+        let most = self.groups.iter().find(|(content, servers)| 2 * votes(servers) > all && fits(content));
         let Some((_, good)) = most else { return Verdict::default() };
         let mut bad: BTreeMap<ServerId, Problem> = self
             .damaged
@@ -295,7 +346,11 @@ impl Copies {
             .map(|(server, why)| (server.clone(), Problem::Damaged(why.clone())))
             .collect();
         let others = self.groups.iter().flat_map(|(_, servers)| servers);
-        bad.extend(others.filter(|it| !good.contains(it)).map(|it| (it.clone(), Problem::Differs)));
+        let differs = |it: &ServerId| match outdated.contains(&it) {
+            true => Problem::Outdated,
+            false => Problem::Differs,
+        };
+        bad.extend(others.filter(|it| !good.contains(it)).map(|it| (it.clone(), differs(it))));
         if file != SmallFile::Ecsum || good.len() > self.missing.len() {
             bad.extend(self.missing.iter().map(|server| (server.clone(), Problem::Missing)));
         }

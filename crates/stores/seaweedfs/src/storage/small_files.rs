@@ -92,7 +92,9 @@ impl SmallFiles {
         answers.sort_by(|one, other| one.1.cmp(&other.1));
         let mut copies = Copies::default();
         for (answer, server) in answers {
-            if let Some(bytes) = answer {
+            if let Some(copy) = answer {
+                let (bytes, modified_ns) = copy.unzip();
+                copies.note_modified(&server, modified_ns.unwrap_or_default());
                 copies.add(file, server, bytes);
             }
         }
@@ -152,16 +154,17 @@ impl SmallFiles {
         }
     }
 
-    /// Fetches a server's copy of a file. The outer `None` means that the server did not answer, the inner
-    /// `None` that it has no such file.
+    /// Fetches a server's copy of a file, and the time at which it was modified. The outer `None` means that the
+    /// server did not answer, the inner `None` that it has no such file.
     async fn copy_at(
         &self,
         name: &VolumeName,
         file: SmallFile,
         server: &ServerId,
-    ) -> Option<Option<Vec<u8>>> {
-        let asked =
-            async { self.known.connect(server).await.ok()?.small_file(name, file, MAX_COMPARED).await.ok() };
+    ) -> Option<Option<(Vec<u8>, i64)>> {
+        let asked = async {
+            self.known.connect(server).await.ok()?.dated_small_file(name, file, MAX_COMPARED).await.ok()
+        };
         self.in_time(server, ANSWER_LIMIT, asked).await
     }
 

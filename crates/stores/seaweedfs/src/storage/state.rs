@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use attached::{CopyId, CopyState, Ledger, Teller};
+use attached::{CopyState, Ledger, Teller};
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term, Unjudged};
@@ -63,8 +63,6 @@ pub(super) struct State {
     pub late_deletions: LateDeletions,
     /// Records that the catalog has refused.
     pub unwritten: Unwritten,
-    /// Bad copies that no longer exist, and whose records are still to be deleted.
-    gone: Vec<CopyId>,
     /// The problems that were last reported, one line each.
     said: Vec<String>,
     /// The volumes that were last reported as having an unknown state.
@@ -190,12 +188,21 @@ impl State {
 
     /// Deletes the records of bad copies that no longer exist.
     fn forget_marks(&mut self) {
-        self.gone.extend(self.view.take_gone());
-        let gone = std::mem::take(&mut self.gone);
-        if let Err(error) = self.ledger.forget(gone.iter().cloned()) {
+        if let Err(error) = self.ledger.forget(self.view.take_gone()) {
             tracing::error!(%error, "cannot delete the records of bad copies that are gone; trying again");
-            self.gone = gone;
         }
+    }
+
+    /// Stops using the checksums of those volumes whose checksums contradict too many of their shards.
+    fn doubt_checksums(&mut self, volumes: &BTreeSet<u32>) {
+        let has_any = |id: u32| self.view.uses_checksums(id) || self.inspection.disputes_checksums(id);
+        let is_doubtful = |id: &u32| has_any(*id) && self.view.contradicts_itself(*id);
+        let doubtful: Vec<u32> = volumes.iter().copied().filter(is_doubtful).collect();
+        for id in doubtful {
+            tracing::error!(volume = id, "the checksums of a volume contradict too many of its shards");
+            self.view.doubt_checksums(id);
+        }
+        self.forget_marks();
     }
 
     /// Records the states that were found for copies, each with the encoding to which the copy belongs.
@@ -234,7 +241,6 @@ impl Knowledge {
             withdrawals: Withdrawals::default(),
             late_deletions: LateDeletions::default(),
             unwritten: Unwritten::default(),
-            gone: Vec::new(),
             blind: None,
             unlisted: false,
             said: Vec::new(),
@@ -308,12 +314,15 @@ impl Knowledge {
     /// [`StoreError`] if the states cannot be recorded; nothing has changed then.
     pub fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let mut shared = self.state();
-        shared.record_states(term, states)?;
-        let mut volumes = BTreeSet::new();
-        for (stripe, index, node, state) in states {
+        let credible = states.iter().filter(|state| shared.view.is_credible(state));
+        let credible: Vec<CopyState> = credible.cloned().collect();
+        shared.record_states(term, &credible)?;
+        for (stripe, index, node, state) in &credible {
             shared.view.set_state(stripe, *index, *node, *state);
-            volumes.extend(shared.view.volume_of(stripe));
         }
+        let of = |(stripe, ..): &CopyState| shared.view.volume_of(stripe);
+        let volumes: BTreeSet<u32> = states.iter().filter_map(of).collect();
+        shared.doubt_checksums(&volumes);
         shared.tell_volumes(volumes);
         Ok(())
     }

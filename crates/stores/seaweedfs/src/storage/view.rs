@@ -137,6 +137,58 @@ impl ClusterView {
         self.files.set_digests(volume, encoding, digests)
     }
 
+    /// Whether the checksums of a volume are implausible: they contradict so many shards that the volume would
+    /// be unreadable, although enough shards are there for parity to tell.
+    ///
+    /// Any two encodings differ in more shards than there are parity shards, so checksums of another encoding
+    /// are found sooner or later.
+    pub fn contradicts_itself(&self, id: u32) -> bool {
+        let Some((encoding, stripe)) = self.encoded_stripe(id) else { return false };
+        let count = |state: BlockState| stripe.blocks.iter().filter(|block| block.state == state).count();
+        let (needed, healthy) = (stripe.code.data_blocks(), count(BlockState::Healthy));
+        let is_told_by_parity = healthy + count(BlockState::Corrupt) > needed;
+        healthy < needed && is_told_by_parity && !self.files.is_doubted(id, encoding)
+    }
+
+    /// Whether checksums of a volume's shards are in use.
+    pub fn uses_checksums(&self, id: u32) -> bool {
+        let known = self.volumes.known(id).and_then(|(encoding, ..)| self.files.get(id, encoding));
+        known.is_some_and(|known| !known.digests.is_empty())
+    }
+
+    /// Stops using the checksums of a volume, and forgets the copies that were found bad by them.
+    pub fn doubt_checksums(&mut self, id: u32) {
+        let Some((encoding, ..)) = self.volumes.known(id) else { return };
+        self.files.doubt(id, encoding);
+        self.marks.forget(|volume, of| (volume, of) == (id, encoding));
+    }
+
+    /// See [`EncodingFiles::end_doubt`].
+    pub fn end_doubt(&mut self, volume: u32, encoding: Encoding, agreed: &[Digest]) {
+        self.files.end_doubt(volume, encoding, agreed);
+    }
+
+    /// Whether this state of a copy says something about the copy. While the checksums of a volume are doubted, a
+    /// shard that contradicts them may be right.
+    pub fn is_credible(&self, (stripe, _, _, state): &CopyState) -> bool {
+        let encoding = self.encoding_of(stripe).zip(self.volume_of(stripe));
+        let is_doubted = encoding.is_some_and(|(encoding, id)| self.files.is_doubted(id, encoding));
+        *state != BlockState::Corrupt || !is_doubted
+    }
+
+    /// Returns one line for each volume whose checksums are doubted.
+    pub fn doubts(&self) -> Vec<String> {
+        let names = self.files.doubted().filter_map(|id| self.named(id)).map(|(name, _)| name);
+        let line = |name: VolumeName| {
+            format!(
+                "{name}.ecsum contradicts more shards of volume {name} than the others can rebuild, so an \
+                 earlier encoding has probably left it, and Mend does not use it; check the volume with `mend \
+                 scrub --parity`: if that finds nothing, remove {name}.ecsum from the folders of all servers"
+            )
+        };
+        names.map(line).collect()
+    }
+
     /// Records why the files of an encoding cannot be read. Returns whether the reason is new.
     pub fn note_unread(&mut self, volume: u32, encoding: Encoding, why: String) -> bool {
         self.files.note_unread(volume, encoding, why)

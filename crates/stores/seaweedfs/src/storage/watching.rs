@@ -239,6 +239,7 @@ pub(super) fn report(shared: &Shared) {
     news.extend(state.withdrawals.lines());
     news.extend(state.late_deletions.lines());
     news.extend(state.inspection.lines());
+    news.extend(state.view.doubts());
     for (id, server) in state.view.volumes().servers() {
         let shards = state.view.volumes().shards_at(id);
         if shards > 0 && shared.known.attachment.helper_of(id, server).is_none() {

@@ -227,6 +227,32 @@ fn a_corrupt_replica_is_removed_and_the_datanode_forgets_it() {
     assert_whole(&node);
 }
 
+/// After the corrupt replica was removed, the DataNode has no other copy.
+#[test]
+fn the_new_copy_stays_whatever_fails_after_the_corrupt_replica_was_removed() {
+    for beside in [false, true] {
+        for failure in [Does::Reads(b""), Does::Reads(TOKEN_WANTED), Does::HangsUp] {
+            let node = DataNode::new();
+            node.put("a", NAME, ChecksumFormat::default(), &pattern(70_000));
+            flip(&node.path("a", "blk_-9223372036854775792"), 80_001);
+            if beside {
+                // The NameNode has not had this block deleted yet. The old replica was here as well.
+                node.put("a", "blk_-9223372036854775791_1001", ChecksumFormat::default(), b"beside");
+            }
+            let mut does = vec![Does::Reads(SUCCESS), Does::Reads(SUCCESS)];
+            if matches!(failure, Does::HangsUp) {
+                does.push(Does::Reads(LOST_FILES));
+            }
+            does.push(failure);
+            let (pusher, running) = datanode(&node, does);
+            push(&node, pusher).expect_err("the DataNode does not take it");
+            running.join().expect("called as often as that");
+            let kept = read(&node.open(), NAME, 0, 70_000).expect("the new copy");
+            assert!(kept == pattern(70_000), "{beside}");
+        }
+    }
+}
+
 #[test]
 fn checksums_without_bytes_are_removed_before_a_push() {
     let node = DataNode::new();

@@ -378,3 +378,17 @@ fn an_old_degraded_group_is_reported_at_the_first_listing() {
     assert!(matches!(&changes[..], [StoreChange::Stripe(stripe, false)] if stripe.id.0 == "group_-160_7"));
     assert_eq!(view.unsettled(), 1);
 }
+
+/// The NameNode may still list the copy that a rebuilt block is to replace.
+#[test]
+fn bad_copies_and_leaving_datanodes_are_no_good_homes() {
+    let mut test = ViewTest::new();
+    let (stripe, at, node) = (test.view.stripes(test.now).remove(0).id, BlockIndex(2), NodeId(3));
+    for (state, is_good) in [(BlockState::Corrupt, false), (BlockState::Healthy, true)] {
+        test.view.set_state(&stripe, at, node, state);
+        assert_eq!(test.view.is_good_home(&stripe, at, node), is_good, "{state:?}");
+    }
+    let leaving = Standing { service: Service::Leaving, ..live(10) };
+    test.view.take_nodes(test.now, vec![(node, leaving)]);
+    assert!(!test.view.is_good_home(&stripe, at, node));
+}

@@ -219,8 +219,44 @@ fn checksums_count_if_most_servers_agree_on_them() {
     for (bytes, servers, found) in cases {
         let mut copies = copies(SmallFile::Ecsum, bytes);
         copies.note_asked(servers);
-        assert_eq!(copies.checksums(ratio(), Some(100)).digests(), found, "{copies:?}");
+        assert_eq!(copies.checksums(Encoding(7), ratio(), Some(100)).digests(), found, "{copies:?}");
     }
+}
+
+#[test]
+fn checksums_from_before_the_encoding_have_no_vote() {
+    let encoding = Encoding(1_795_322_287_727_440_871);
+    let expected = Expected { encoding, ..expected() };
+    let (new, old) = (ecsum(1, 100), ecsum(2, 100));
+    let [new_digests, old_digests] =
+        [&new, &old].map(|bytes| Some(Ecsum::decode(bytes).expect("just made").digests()));
+    let (new, old) = (Some(&*new), Some(&*old));
+    let digests = |found: &Copies| found.checksums(encoding, ratio(), Some(100)).digests();
+    let note = |found: &mut Copies, server: usize, modified_ns: i64| {
+        found.note_modified(&ServerId(server.to_string()), modified_ns);
+    };
+    let mut found = copies(SmallFile::Ecsum, &[old, old, old, new, new]);
+    assert_eq!(digests(&found), old_digests, "most servers have them, and nothing is known against them");
+    (0..3).for_each(|server| note(&mut found, server, 1_700_000_000_000_000_000));
+    (3..5).for_each(|server| note(&mut found, server, encoding.0 + 1));
+    assert_eq!(digests(&found), new_digests);
+    let verdict = found.verdict(SmallFile::Ecsum, expected);
+    assert_eq!(names(&verdict.good), ["3", "4"]);
+    assert_eq!((verdict.bad.len(), problem(&verdict, "0")), (3, Some(&Problem::Outdated)));
+
+    let mut found = copies(SmallFile::Ecsum, &[old, old]);
+    (0..2).for_each(|server| note(&mut found, server, 1_700_000_000_000_000_000));
+    assert_eq!((digests(&found), found.outdated(encoding).len()), (Some(Vec::new()), 2));
+    assert_eq!(found.verdict(SmallFile::Ecsum, expected), Verdict::default());
+}
+
+#[test]
+fn checksums_count_while_some_servers_have_not_answered() {
+    let new = ecsum(1, 100);
+    let mut found = copies(SmallFile::Ecsum, &[Some(&*new), Some(&*new)]);
+    found.note_asked(4);
+    let so_far = found.checksums_so_far(Encoding(7), ratio(), Some(100)).digests();
+    assert_eq!(so_far, Some(Ecsum::decode(&new).expect("just made").digests()));
 }
 
 #[test]

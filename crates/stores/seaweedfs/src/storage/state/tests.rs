@@ -1,3 +1,4 @@
+use repair::Digest;
 use store_api::Catalog as _;
 
 use super::*;
@@ -40,4 +41,35 @@ fn a_move_is_reported_although_a_new_server_cannot_be_recorded() {
     paper.lock().expect("not poisoned").refuses_nodes = false;
     known.take_all(listing(["a", "d", "c"]), Instant::now()).expect("recorded");
     assert_eq!(nodes(), numbers([Some(0), Some(3), Some(2)]));
+}
+
+#[test]
+fn shards_that_doubtful_checksums_contradict_are_not_recorded_as_corrupt() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let catalog = start(&paper);
+    let known = Arc::clone(&catalog.system().known);
+    known.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
+    let ratio = Ratio::new(2, 1).expect("possible");
+    let digests = (0..3).map(|shard| Digest::of_u32("ecsum", shard)).collect();
+    known.state().view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests });
+    let find_corrupt = |shard: u16| {
+        let state =
+            (StripeId("c_5".to_owned()), BlockIndex(shard), NodeId(shard.into()), BlockState::Corrupt);
+        known.note_states(Term(1), &[state]).expect("recorded");
+    };
+    let states = || {
+        let stripe = known.state().view.stripe(5).expect("it is known");
+        stripe.blocks.iter().map(|block| (block.state, block.digest.is_some())).collect::<Vec<_>>()
+    };
+    let recorded = || {
+        let paper = paper.lock().expect("not poisoned");
+        paper.kept.keys().filter(|key| key.contains("/bad/")).count()
+    };
+    let (healthy, unchecked) = ((BlockState::Healthy, true), (BlockState::Healthy, false));
+    find_corrupt(0);
+    assert_eq!((states(), recorded()), (vec![(BlockState::Corrupt, true), healthy, healthy], 1));
+    for shard in [1, 2] {
+        find_corrupt(shard);
+        assert_eq!((states(), recorded()), (vec![unchecked; 3], 0));
+    }
 }

@@ -239,3 +239,35 @@ fn a_bad_copy_is_no_reason_to_unmount_the_other_one() {
     view.list(listing("b c", "b.1 c.2"));
     assert!(!has_other(&view, 0, "c"), "the server that had it is not listed with it");
 }
+
+/// An `.ecsum` that an earlier encoding has left contradicts more shards than there are parity shards.
+#[test]
+fn checksums_are_doubted_if_they_contradict_too_many_shards() {
+    let stripe = StripeId("c_5".into());
+    let corrupt = |shard: u16| (stripe.clone(), BlockIndex(shard), NodeId(shard.into()), BlockState::Corrupt);
+    let spoil = |view: &mut ClusterView, shard: u16| {
+        view.set_state(&stripe, BlockIndex(shard), NodeId(shard.into()), BlockState::Corrupt);
+    };
+    let mut few = view("a b", "a.0 b.1");
+    spoil(&mut few, 0);
+    assert!(!few.contradicts_itself(5), "parity cannot tell: only as many shards as needed are there");
+
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    spoil(&mut view, 0);
+    assert!(!view.contradicts_itself(5) && view.uses_checksums(5), "the others can rebuild it");
+    spoil(&mut view, 1);
+    assert!(view.contradicts_itself(5));
+    view.doubt_checksums(5);
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy");
+    assert!(!view.uses_checksums(5) && !view.contradicts_itself(5));
+    assert!(!view.is_credible(&corrupt(2)), "its server's .ecsum may be wrong");
+    assert!(view.is_credible(&(stripe.clone(), BlockIndex(2), NodeId(2), BlockState::Missing)));
+    assert!(view.doubts()[0].contains("c_5.ecsum"), "{:?}", view.doubts());
+
+    let digests = |first: u32| (first..first + 3).map(|sum| Digest::of_u32("ecsum", sum)).collect::<Vec<_>>();
+    for (agreed, is_over) in [(digests(0), false), (digests(7), true)] {
+        view.end_doubt(5, Encoding(1), &agreed);
+        assert_eq!(view.set_digests(5, Encoding(1), agreed), is_over);
+        assert_eq!((view.uses_checksums(5), view.is_credible(&corrupt(2))), (is_over, is_over));
+    }
+}

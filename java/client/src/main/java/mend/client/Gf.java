@@ -22,7 +22,8 @@ public final class Gf {
     return products;
   }
 
-  private static int product(int a, int b) {
+  /** Returns the product of two elements. */
+  public static int product(int a, int b) {
     int product = 0;
     for (int power = a, rest = b; rest != 0; rest >>= 1) {
       if ((rest & 1) != 0) {
@@ -54,7 +55,7 @@ public final class Gf {
    * Adds {@code coefficient} times {@code source} to {@code target} at offset {@code at}, for {@code bytes}
    * bytes.
    */
-  static void mulAdd(int coefficient, byte[] source, byte[] target, int at, int bytes) {
+  public static void mulAdd(int coefficient, byte[] source, byte[] target, int at, int bytes) {
     if (coefficient == 1) {
       add(source, target, at, bytes);
       return;

@@ -31,7 +31,7 @@ public final class Breaker {
     }
   }
 
-  private static boolean isAbsence(MendException.Kind kind) {
+  static boolean isAbsence(MendException.Kind kind) {
     return kind == MendException.Kind.UNREACHABLE || kind == MendException.Kind.UNTRUSTED
         || kind == MendException.Kind.TIMED_OUT || kind == MendException.Kind.LOST;
   }

@@ -1,7 +1,9 @@
 package mend.hdfs;
 
 import java.io.Closeable;
+import java.io.FilterInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -13,8 +15,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Reads ranges of lost internal blocks through Mend, for all streams of a file system. A group is described
- * to the coordinator once, and again after its blocks have moved or the coordinator may have forgotten it.
+ * Reads ranges of lost blocks through Mend, for all streams of a file system. A stripe is described to the
+ * coordinator once, and again after its blocks have moved or the coordinator may have forgotten it.
  */
 public final class DegradedReads implements Closeable {
   private static final Logger LOG = LoggerFactory.getLogger(DegradedReads.class);
@@ -42,7 +44,7 @@ public final class DegradedReads implements Closeable {
         }
       };
 
-  /** A group as described to the coordinator. */
+  /** A stripe as described to the coordinator. */
   private static final class Described {
     final String whereabouts;
     volatile long askedNs = System.nanoTime();
@@ -51,8 +53,8 @@ public final class DegradedReads implements Closeable {
       this.whereabouts = whereabouts;
     }
 
-    boolean isOf(Group group) {
-      return whereabouts.equals(group.whereabouts()) && System.nanoTime() - askedNs < REMEMBERED_NS;
+    boolean isOf(HdfsStripe stripe) {
+      return whereabouts.equals(stripe.whereabouts()) && System.nanoTime() - askedNs < REMEMBERED_NS;
     }
   }
 
@@ -75,54 +77,114 @@ public final class DegradedReads implements Closeable {
       mend.get(); // Report an unusable configuration now.
       return new DegradedReads(mend, most);
     } catch (IOException | RuntimeException problem) {
-      LOG.warn("cannot use Mend; HDFS decodes lost blocks itself", problem);
+      LOG.warn("cannot use Mend; only HDFS decodes lost blocks", problem);
       return null;
     }
   }
 
-  /**
-   * Whether a read of this length should go through Mend. To decode a lost byte, HDFS moves k bytes to the
-   * reader. A long read, of complete rows of cells, needs nearly all of those bytes anyway, so Mend would
-   * save little.
-   */
-  public boolean wants(long length) {
-    return length <= mostBytes && breaker.allows();
+  /** Whether the coordinator can be asked: the last requests did not fail because it was absent. */
+  public boolean isReachable() {
+    return breaker.allows();
   }
 
   /**
-   * Fills {@code target} with bytes of a lost block, starting at offset {@code from}.
-   *
-   * @return whether the read succeeded; if not, the content of {@code target} is undefined, and HDFS must
-   *     read the bytes itself
+   * Whether a read of a striped file of this length should go through Mend. To decode a lost byte, HDFS moves
+   * k bytes to the reader. A long read, of complete rows of cells, needs nearly all of those bytes anyway, so
+   * Mend would save little.
    */
-  public boolean read(Group group, int index, long from, ByteBuffer target) {
+  public boolean wants(long length) {
+    return length <= mostBytes && isReachable();
+  }
+
+  /**
+   * Returns a lost block of a stripe.
+   *
+   * @param index the block's index as HDFS counts, see {@link HdfsStripe#indexInStripe}
+   */
+  public LostBlock block(HdfsStripe stripe, int index) {
+    return new LostBlock() {
+      @Override
+      public Result read(long from, ByteBuffer target) {
+        return isReachable() ? DegradedReads.this.read(stripe, index, from, target) : Result.UNAVAILABLE;
+      }
+
+      @Override
+      public InputStream open(long from, long to) throws IOException {
+        return counted(mend.get().open(stripe.name(), stripe.indexInStripe(index), from, to));
+      }
+
+      @Override
+      public String toString() {
+        return "block " + index + " of " + stripe.name();
+      }
+    };
+  }
+
+  private LostBlock.Result read(HdfsStripe stripe, int index, long from, ByteBuffer target) {
     int length = target.remaining();
     try {
-      readDescribed(group, index, from, target);
+      readDescribed(stripe, index, from, target);
       breaker.succeeded();
       served.incrementAndGet();
       bytes.addAndGet(length);
-      return true;
+      return LostBlock.Result.READ;
     } catch (IOException | RuntimeException problem) {
       failures.incrementAndGet();
       if (problem instanceof IOException) {
         breaker.failed((IOException) problem);
       }
-      forget(group);
-      LOG.warn("Mend cannot read bytes {} to {} of block {} of {}; HDFS decodes them itself: {}", from,
-          from + length, index, group.name(), problem.toString());
+      forget(stripe);
+      LOG.warn("Mend cannot read bytes {} to {} of block {} of {}: {}", from, from + length, index, stripe.name(),
+          problem.toString());
       LOG.debug("why", problem);
+      boolean mayBeDecoded = isUnavailable(problem) && !isContradictory(stripe);
+      return mayBeDecoded ? LostBlock.Result.UNAVAILABLE : LostBlock.Result.FAILED;
+    }
+  }
+
+  /** Counts the bytes that are read from a stream. */
+  private InputStream counted(InputStream stream) {
+    return new FilterInputStream(stream) {
+      @Override
+      public int read() throws IOException {
+        int next = super.read();
+        bytes.addAndGet(next < 0 ? 0 : 1);
+        return next;
+      }
+
+      @Override
+      public int read(byte[] target, int offset, int length) throws IOException {
+        int came = super.read(target, offset, length);
+        bytes.addAndGet(Math.max(came, 0));
+        return came;
+      }
+    };
+  }
+
+  private static boolean isUnavailable(Exception problem) {
+    if (!(problem instanceof MendException)) {
+      return false;
+    }
+    MendException.Kind kind = ((MendException) problem).kind();
+    return Breaker.isAbsence(kind) || kind == MendException.Kind.REFUSED || kind == MendException.Kind.BUSY;
+  }
+
+  /** Whether the coordinator, if it answers, knows that blocks of the stripe are wrong. */
+  private boolean isContradictory(HdfsStripe stripe) {
+    try {
+      return isReachable() && mend.contradictions().contains(stripe.name());
+    } catch (IOException unreachable) {
       return false;
     }
   }
 
-  private void readDescribed(Group group, int index, long from, ByteBuffer target) throws IOException {
-    int place = group.indexInStripe(index);
-    Described known = known(group);
+  private void readDescribed(HdfsStripe stripe, int index, long from, ByteBuffer target) throws IOException {
+    int place = stripe.indexInStripe(index);
+    Described known = known(stripe);
     if (known != null) {
       ByteBuffer again = target.duplicate();
       try {
-        mend.get().read(group.name(), place, from, target);
+        mend.get().read(stripe.name(), place, from, target);
         known.askedNs = System.nanoTime();
         return;
       } catch (MendException problem) {
@@ -132,35 +194,35 @@ public final class DegradedReads implements Closeable {
         target.position(again.position()); // A new coordinator does not know the description.
       }
     }
-    describe(group);
-    mend.get().read(group.name(), place, from, target);
+    describe(stripe);
+    mend.get().read(stripe.name(), place, from, target);
   }
 
-  private Described known(Group group) {
+  private Described known(HdfsStripe stripe) {
     synchronized (described) {
-      Described known = described.get(group.name());
-      return known != null && known.isOf(group) ? known : null;
+      Described known = described.get(stripe.name());
+      return known != null && known.isOf(stripe) ? known : null;
     }
   }
 
-  private void describe(Group group) throws IOException {
+  private void describe(HdfsStripe stripe) throws IOException {
     try {
-      mend.describe(group.stripe());
+      mend.describe(stripe.stripe());
     } catch (MendException problem) {
       if (problem.kind() != MendException.Kind.BUSY) {
         throw problem;
       }
-      LOG.debug("{} is being repaired; using the description of that repair", group.name());
+      LOG.debug("{} is being repaired; using the description of that repair", stripe.name());
     }
-    LOG.info("reading lost blocks of {} through Mend", group.name());
+    LOG.info("reading lost blocks of {} through Mend", stripe.name());
     synchronized (described) {
-      described.put(group.name(), new Described(group.whereabouts()));
+      described.put(stripe.name(), new Described(stripe.whereabouts()));
     }
   }
 
-  private void forget(Group group) {
+  private void forget(HdfsStripe stripe) {
     synchronized (described) {
-      described.remove(group.name());
+      described.remove(stripe.name());
     }
   }
 

@@ -16,7 +16,7 @@ import org.apache.hadoop.hdfs.util.StripedBlockUtil;
  * <p>A DataNode is identified by its address {@code IP:PORT}, as known to the NameNode. The coordinator maps
  * the address to the helper on the same machine ({@code datanode} in mend.toml).
  */
-public final class Group {
+public final class Group implements HdfsStripe {
   private final ExtendedBlock group;
   private final ErasureCodingPolicy policy;
   private final String[] holders;
@@ -54,11 +54,8 @@ public final class Group {
     return present;
   }
 
-  /**
-   * Returns a block's index in the stripe, which omits empty data blocks.
-   *
-   * @throws IOException if the group has no such block
-   */
+  /** Returns a block's index in the stripe, which omits empty data blocks. */
+  @Override
   public int indexInStripe(int index) throws IOException {
     int absent = policy.getNumDataUnits() - present();
     if (index < 0 || index >= holders.length || bytes(index) == 0) {
@@ -67,9 +64,7 @@ public final class Group {
     return index < policy.getNumDataUnits() ? index : index - absent;
   }
 
-  /**
-   * Returns the group's name. The coordinator uses the same name for a group that it knows from the NameNode.
-   */
+  @Override
   public String name() {
     return name(group);
   }
@@ -82,18 +77,14 @@ public final class Group {
     return Block.BLOCK_FILE_PREFIX + block + "_" + group.getGenerationStamp();
   }
 
-  /** Returns the size and the holders as text, for comparison. */
+  @Override
   public String whereabouts() {
     return group.getNumBytes() + Arrays.toString(holders);
   }
 
-  /**
-   * Converts the group to a stripe.
-   *
-   * @throws IOException if Mend does not support its code
-   */
+  @Override
   public Stripe stripe() throws IOException {
-    Stripe stripe = new Stripe(name(), GroupCode.name(policy, present()), bytes(0));
+    Stripe stripe = new Stripe(name(), StripeCode.of(policy).name(present()), bytes(0));
     for (int index = 0; index < holders.length; index++) {
       if (bytes(index) > 0) {
         stripe.block(blockName(group.getBlockId() | index), bytes(index), holders[index]);

@@ -29,9 +29,11 @@ public final class MendSettings {
   public static final String PLAIN_KEY = "mend.allow-plain-edges";
   /** This machine's rack, by the name that the NameNode and Mend use. */
   public static final String RACK_KEY = "mend.rack";
-  /** How long a read of a lost range waits for its next bytes before HDFS decodes it. */
+  /** The folders of parity files of raided files, each with its code. */
+  public static final String PARITY_KEY = "mend.raid.parity";
+  /** How long a read of a lost range waits for its next bytes before it fails, or HDFS decodes it. */
   public static final String READ_PATIENCE_KEY = "mend.read.patience";
-  /** The largest read, in bytes, that goes through Mend; longer reads are left to HDFS. */
+  /** The largest read of a striped file, in bytes, that goes through Mend; longer reads are left to HDFS. */
   public static final String READ_MOST_KEY = "mend.read.most-bytes";
   /**
    * How long a DataNode waits for a repair before it does the work itself. Must be below five minutes, after

@@ -36,6 +36,9 @@ final class Answers {
         case "blocks":
           survey.blocks(question.rest.split(" "));
           break;
+        case "attributes":
+          survey.attributes(question.rest.split("\t"));
+          break;
         case "missing":
           survey.missing(question.rest.split("\t"));
           break;

@@ -28,6 +28,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   7 files PATH TAB PATH …     all files below these folders, with the replicas of their blocks
  *   7 raided ROOT TAB PATH …    the parity files at or below PATH, which is at or below the parity root ROOT, and their
  *                               sources, with the replicas of their blocks
+ *   7 attributes PATH TAB PATH … Mend's extended attributes of these files
  *   7 missing PATH TAB PATH …   the folders among these that do not exist
  *   7 walk PATH TAB PATH …      all groups of these files, and of all files below these folders
  *   7 snapshots PATH TAB PATH … all groups of files that exist only in snapshots of these folders

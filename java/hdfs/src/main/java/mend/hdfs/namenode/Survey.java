@@ -64,11 +64,14 @@ import org.apache.hadoop.ipc.RemoteException;
  *   B BLOCK STAMP BYTES NUMBER,…|-
  *                               the next block of the last file F, and the DataNodes with intact replicas
  *   S PATH                      a folder that has snapshots: its encoded path
+ *   X PATH NAME =VALUE          an attribute of Mend on a file; path, name and value are encoded
  *   t INDEX TOKEN               a token for an internal block, in base64: a secret
  * </pre>
  */
 final class Survey {
   private static final String BY_INODE = "/.reserved/.inodes/";
+  /** The names of Mend's extended attributes begin with this. */
+  private static final String ATTRIBUTES = "user.mend.";
   private static final int DATANODE_LIMIT_MS = 10_000;
   /** DataNodes report their blocks within this time, unless the NameNode is very busy. */
   private static final long NEW_MS = 60_000;
@@ -402,6 +405,32 @@ final class Survey {
       ExtendedBlock id = block.getBlock();
       lines.add("B " + id.getBlockId() + " " + id.getGenerationStamp() + " " + id.getNumBytes() + " "
           + (homes.length() == 0 ? "-" : homes));
+    }
+  }
+
+  /** Reports Mend's attributes of these files; ignores those that do not exist. */
+  void attributes(String[] paths) throws IOException {
+    for (String path : paths) {
+      try {
+        tellAttributes(path, client.getXAttrs(decoded(path)));
+      } catch (FileNotFoundException gone) {
+        // Not reported.
+      }
+      filesSeen++;
+      tellProgress();
+    }
+  }
+
+  private void tellAttributes(String path, Map<String, byte[]> attributes) {
+    if (attributes == null) {
+      return;
+    }
+    for (Map.Entry<String, byte[]> attribute : attributes.entrySet()) {
+      if (attribute.getKey().startsWith(ATTRIBUTES)) {
+        byte[] value = attribute.getValue() == null ? new byte[0] : attribute.getValue();
+        String text = new String(value, StandardCharsets.UTF_8);
+        lines.add("X " + path + " " + encoded(attribute.getKey()) + " =" + encoded(text));
+      }
     }
   }
 

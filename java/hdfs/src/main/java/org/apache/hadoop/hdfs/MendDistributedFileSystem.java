@@ -6,11 +6,12 @@ import mend.hdfs.DegradedReads;
 import org.apache.hadoop.conf.Configuration;
 
 /**
- * HDFS's file system, except that small positional reads of lost blocks go through Mend: {@code
- * fs.hdfs.impl=org.apache.hadoop.hdfs.MendDistributedFileSystem}.
+ * HDFS's file system, except that reads of lost blocks go through Mend: small positional reads of striped
+ * files, and all reads of raided files. The parity of raided files is renamed and deleted along with them.
+ * {@code fs.hdfs.impl=org.apache.hadoop.hdfs.MendDistributedFileSystem}
  *
- * <p>All other operations are HDFS's own. If no coordinator is configured or Mend fails, HDFS carries out
- * these reads too. The class is in HDFS's package because the client of a file system can only be set there.
+ * <p>All other operations are HDFS's own. If no coordinator is configured, HDFS carries out all of them. The
+ * class is in HDFS's package because the client of a file system can only be set there.
  */
 public class MendDistributedFileSystem extends DistributedFileSystem {
   @Override

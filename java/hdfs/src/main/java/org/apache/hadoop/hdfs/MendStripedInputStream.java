@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import mend.hdfs.DegradedReads;
 import mend.hdfs.Group;
+import mend.hdfs.LostBlock;
 import org.apache.hadoop.hdfs.DFSUtilClient.CorruptedBlocks;
 import org.apache.hadoop.hdfs.StripeReader.BlockReaderInfo;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
@@ -98,7 +99,8 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     ByteBuffer target = buffer.duplicate();
     target.limit(target.position() + bytes);
     long startMs = Time.monotonicNow();
-    if (!reads.read(group(located), indexOf(at), offsetInBlock(at), target)) {
+    LostBlock lost = reads.block(group(located), indexOf(at));
+    if (lost.read(offsetInBlock(at), target) != LostBlock.Result.READ) {
       return false;
     }
     buffer.position(buffer.position() + bytes);
@@ -125,7 +127,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     group.lose(index);
     DatanodeInfo[] holders = block.getLocations();
     readers[index] = new BlockReaderInfo(
-        new LostBlockReader(reads, group, index, offset, Math.min(readTo, group.bytes(index))),
+        new LostBlockReader(reads.block(group, index), offset, Math.min(readTo, group.bytes(index)), null),
         holders.length > 0 ? holders[0] : null, offset);
     return true;
   }

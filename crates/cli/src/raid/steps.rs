@@ -1,0 +1,229 @@
+//! Implements `mend raid encode` and `mend raid undo`: the calls for each file, in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use cluster::Cluster;
+use hdfs_raid::{
+    Codec, DataNodes, FactFinder, Goal, Listing, Marks, Next, Policies, RaidPolicy, Scope, State, Unit, Work,
+    forecast,
+};
+use serde_json::{Value, json};
+use stores::RaidNameNode;
+
+use super::{EXAMPLES, RaidStepsArgs, now_ms, policies};
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::format::table;
+
+/// Whether files are encoded, or their encoding is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Encode,
+    Undo,
+}
+
+/// A file or folder, with the steps for it or the reason for which there are none.
+struct Forecast<'a> {
+    unit: &'a Unit,
+    steps: Result<Vec<Next>, String>,
+}
+
+/// A unit with steps.
+struct Candidate<'a> {
+    codec: &'a Codec,
+    policy: Option<&'a RaidPolicy>,
+    goal: Goal,
+}
+
+/// Implements `mend raid encode` and `mend raid undo`. `is_detailed` prints the reasons of all other files.
+pub async fn steps(
+    cluster: &Cluster,
+    args: &RaidStepsArgs,
+    direction: Direction,
+    is_detailed: bool,
+) -> Result<Answer, Failure> {
+    if !args.dry_run {
+        return Err(Failure::new("this version of mend shows the calls, and cannot carry them out")
+            .help("add --dry-run"));
+    }
+    let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
+    let namenode = RaidNameNode::of(cluster)?;
+    let listing = namenode.listing(&args.plan.path, &policies).await?;
+    let units = hdfs_raid::survey(&listing, &policies, now_ms).units;
+    let marks = namenode.marks(&marked(&units, &listing, &policies, direction)).await?;
+    let living = namenode.living(&marks).await?;
+    let forecasts = forecasts(&units, &listing, &policies, direction, now_ms, &(marks, living));
+    Ok(Answer::new(text(&forecasts, is_detailed), &facts(&forecasts)))
+}
+
+/// Returns the paths of the files whose attributes matter.
+fn marked(units: &[Unit], listing: &Listing, policies: &Policies, direction: Direction) -> Vec<String> {
+    let finder = FactFinder::new(listing);
+    let candidates = units.iter().filter_map(|unit| Some((unit, candidate(unit, policies, direction).ok()?)));
+    candidates.flat_map(|(unit, candidate)| finder.marked(candidate.codec, &unit.path)).collect()
+}
+
+/// Returns how a unit is processed, or why it is not.
+fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> Result<Candidate<'a>, String> {
+    if let State::Excluded(why) = &unit.state {
+        return Err(why.to_string());
+    }
+    let policy = policies.policies().iter().find(|policy| Some(&policy.name) == unit.policy.as_ref());
+    let codec = unit.codec.as_ref().and_then(|name| policies.codec(name)).ok_or("it has no codec")?;
+    if codec.scope == Scope::Folder {
+        return Err("stripes over the files of a folder can only be planned".to_owned());
+    }
+    let goal = match (direction, policy) {
+        (Direction::Encode, None) => return Err("it is encoded, and no policy covers it".to_owned()),
+        (Direction::Encode, Some(policy)) => {
+            Goal::Encoded { replication: policy.replication, parity_replication: policy.parity_replication }
+        }
+        (Direction::Undo, _) if unit.state == State::ShouldEncode => {
+            return Err("it has no parity".to_owned());
+        }
+        (Direction::Undo, _) => Goal::Plain,
+    };
+    Ok(Candidate { codec, policy, goal })
+}
+
+/// Returns the steps of all units. The last argument has the attributes of files, and the existing inodes in notes.
+fn forecasts<'a>(
+    units: &'a [Unit],
+    listing: &Listing,
+    policies: &Policies,
+    direction: Direction,
+    now_ms: u64,
+    (marks, living): &(BTreeMap<String, Marks>, BTreeSet<u64>),
+) -> Vec<Forecast<'a>> {
+    let finder = FactFinder::new(listing);
+    let mut nodes = DataNodes::of(listing);
+    let tolerated = |codec: &Codec| codec.tolerates().expect("the code was checked when it was parsed");
+    let tolerated: BTreeMap<&str, usize> =
+        policies.codecs().iter().map(|codec| (codec.name.as_str(), tolerated(codec))).collect();
+    let foretold = |unit: &'a Unit| {
+        let steps = candidate(unit, policies, direction).map(|Candidate { codec, policy, goal }| {
+            let facts = finder.facts(codec, policy, &unit.path, now_ms, marks, living);
+            let work = Work::new(codec.clone(), tolerated[codec.name.as_str()], goal, facts.next_term());
+            forecast(work, facts, &mut nodes, now_ms)
+        });
+        Forecast { unit, steps }
+    };
+    units.iter().map(foretold).collect()
+}
+
+fn text(forecasts: &[Forecast<'_>], is_detailed: bool) -> String {
+    let mut text = String::new();
+    for Forecast { unit, steps } in forecasts {
+        let Ok(steps) = steps else { continue };
+        let codec = unit.codec.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "{} (codec {codec}):", unit.path);
+        for step in steps {
+            let _ = writeln!(text, "  {step}");
+        }
+    }
+    let others: Vec<[String; 2]> = forecasts.iter().filter_map(reason).collect();
+    if others.is_empty() {
+        return text;
+    }
+    let shown = if is_detailed { others.len() } else { EXAMPLES.min(others.len()) };
+    let hidden = others.len() - shown;
+    text += "other files:\n";
+    text += &table(["path", "reason"], others.into_iter().take(shown));
+    if hidden > 0 {
+        let _ = writeln!(text, "… and {hidden} more; -v lists all");
+    }
+    text
+}
+
+/// Returns the path of a unit without steps, and the reason.
+fn reason(forecast: &Forecast<'_>) -> Option<[String; 2]> {
+    let why = forecast.steps.as_ref().err()?;
+    Some([forecast.unit.path.clone(), why.clone()])
+}
+
+fn facts(forecasts: &[Forecast<'_>]) -> Value {
+    let file = |forecast: &Forecast<'_>| {
+        let texts = |steps: &Vec<Next>| steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+        json!({
+            "path": forecast.unit.path,
+            "codec": forecast.unit.codec,
+            "steps": forecast.steps.as_ref().map(texts).unwrap_or_default(),
+            "reason": forecast.steps.as_ref().err(),
+        })
+    };
+    json!({ "files": forecasts.iter().map(file).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use hdfs_raid::{Block, File, Folder, Node, NodeIndex, Storing};
+
+    use super::*;
+
+    const POLICIES: &str = "[[policy]]\nname = \"all\"\npaths = [\"/data\"]\ncodec = \"xor\"\nmin_blocks = 1\nmin_age = \"0s\"\n";
+
+    /// Returns a listing with a file of two blocks on the first three of four DataNodes, a file without a policy, and
+    /// an interrupted encoding of the first file by the coordinator of term 6.
+    fn listing() -> Listing {
+        let node = |at| Node { address: format!("10.0.0.{at}:9866"), rack: "/r".into(), is_usable: true };
+        let block =
+            |number| Block { number, stamp: 1, bytes: 1 << 20, replicas: [0, 1, 2].map(NodeIndex).to_vec() };
+        let file = |path: &str| File {
+            inode: 7,
+            path: path.to_owned(),
+            bytes: 2 << 20,
+            block_bytes: 1 << 20,
+            replication: 3,
+            modified_ms: 1000,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks: (0..2).map(block).collect(),
+        };
+        let draft = Folder { path: "/tmp/raid/data/f/.mend-7-1000-6".to_owned(), modified_ms: 0 };
+        let nodes = (0..4).map(node).collect();
+        Listing {
+            nodes,
+            files: vec![file("/data/f"), file("/other")],
+            folders: vec![draft],
+            ..Listing::default()
+        }
+    }
+
+    fn forecast_text(direction: Direction) -> String {
+        let (listing, policies) = (listing(), Policies::parse(POLICIES).expect("policies"));
+        let units = hdfs_raid::survey(&listing, &policies, 1 << 40).units;
+        assert_eq!(marked(&units, &listing, &policies, Direction::Encode), ["/data/f"]);
+        let attributes = Default::default();
+        text(&forecasts(&units, &listing, &policies, direction, 1 << 40, &attributes), false)
+    }
+
+    #[test]
+    fn the_calls_of_an_encoding_are_listed() {
+        let expected = "/data/f (codec xor):
+  continue the work in /tmp/raid/data/f/.mend-7-1000-6: rename it to /tmp/raid/data/f/.mend-7-1000-7
+  encode stripe 0: parity block 0 on 10.0.0.3:9866
+  read the parity back and check it against the data (1 file)
+  set the attribute user.mend.source of /tmp/raid/data/f/.mend-7-1000-7/0-0 to `1 7 3 ";
+        let text = forecast_text(Direction::Encode);
+        assert!(text.starts_with(expected), "{text}");
+        let (_, rest) = text.split_at(expected.len());
+        let expected = "  set the modification time of /tmp/raid/data/f/.mend-7-1000-7/0-0 to 1000 ms after 1970
+  let /tmp/raid/data/f/.mend-7-1000-7/0-0 become /raid/data/f
+  delete /tmp/raid/data/f/.mend-7-1000-7
+  set the replication of /data/f to 1
+  wait until HDFS has created or removed replicas
+  encoded
+other files:
+";
+        let (_, rest) = rest.split_once('\n').expect("a line");
+        assert!(rest.starts_with(expected), "{rest}");
+        assert!(rest.contains("no policy covers it"), "{rest}");
+    }
+
+    #[test]
+    fn only_encoded_files_can_be_undone() {
+        let text = forecast_text(Direction::Undo);
+        assert!(text.contains("/data/f") && text.contains("it has no parity"), "{text}");
+    }
+}

@@ -1,0 +1,263 @@
+//! Puts clients' reads before background transfers (repairs and drains) on this node's links and disks.
+//!
+//! While this node takes part in reads, its background transfers send and receive in turns, at a rate that
+//! keeps the queues on its links short. A read then waits for a few milliseconds of background slices, and
+//! not for a full queue. While there are no reads, background transfers are not paced.
+//!
+//! [`Controller`] chooses the rate, from the queueing delays that [`PathWatch`] observes. [`Turns`] spreads
+//! the bytes of all jobs evenly at this rate. Both are pure. [`DiskBatches`] bounds what background transfers
+//! read from the disks at the same time.
+
+mod controller;
+mod disk_batches;
+mod path_delay;
+mod turns;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use repair::{Class, Meter};
+use tokio::time::Instant;
+
+use self::controller::{Controller, Step};
+pub(crate) use self::disk_batches::DiskBatches;
+use self::path_delay::LeastRoundTrips;
+pub(crate) use self::path_delay::{PathSample, PathWatch};
+use self::turns::{Turn, Turns};
+
+/// How long background transfers stay paced after the last bytes of a read. Longer than the usual time
+/// between two reads that use the same node.
+const READS_LAST: Duration = Duration::from_secs(1);
+/// The shortest and the longest wait before a job asks for its turn again. The runtime's timers cannot wait
+/// less than the shortest, and the longest is short because the reads may end in the meantime.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
+const MOST_WAIT: Duration = Duration::from_millis(50);
+
+/// The pacing of a node's background transfers, shared by all its jobs; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct BackgroundPacing {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    start: Instant,
+    /// The last time at which bytes of a read moved, in microseconds after `start`; 0 if there was no read.
+    read_at_us: AtomicU64,
+    /// The bytes that background transfers have sent, and those that they have received.
+    moved_bytes: [AtomicU64; 2],
+    state: Mutex<State>,
+    /// The number of batches of background reads that run on the disks.
+    batches: Mutex<usize>,
+    batch_ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    controller: Controller,
+    least_round_trips: LeastRoundTrips,
+    /// The turns of sending and of receiving.
+    turns: [Turns; 2],
+    /// Whether a job had to wait for its turn since the controller's last step.
+    has_waited: bool,
+    /// The values of `Shared::moved_bytes` at the controller's last step.
+    counted_bytes: [u64; 2],
+}
+
+/// The access of one running plan to its node's pacing.
+#[derive(Debug)]
+pub(crate) struct JobPacing {
+    pacing: BackgroundPacing,
+    class: Class,
+    /// The current turn of sending and of receiving.
+    turns: [Option<Turn>; 2],
+}
+
+impl Default for BackgroundPacing {
+    fn default() -> Self {
+        let (read_at_us, moved_bytes, state, batches, batch_ended) = Default::default();
+        let shared = Shared { start: Instant::now(), read_at_us, moved_bytes, state, batches, batch_ended };
+        Self { shared: Arc::new(shared) }
+    }
+}
+
+impl BackgroundPacing {
+    /// Returns the access of a plan of this class. If it is a read, the pacing of background transfers
+    /// begins.
+    pub(crate) fn for_plan(&self, class: Class) -> JobPacing {
+        if class == Class::Read {
+            self.note_read(self.now());
+        }
+        JobPacing { pacing: self.clone(), class, turns: [None, None] }
+    }
+
+    /// Returns the access of a plan of this class to the disks; `None` if it is not held back there.
+    pub(crate) fn disk_batches(&self, class: Class) -> Option<DiskBatches> {
+        (class == Class::Repair).then(|| DiskBatches::new(self.clone()))
+    }
+
+    fn now(&self) -> Duration {
+        self.shared.start.elapsed()
+    }
+
+    fn note_read(&self, now: Duration) {
+        self.shared.read_at_us.store(now.as_micros().max(1) as u64, Ordering::Relaxed);
+    }
+
+    fn has_reads(&self, now: Duration) -> bool {
+        let read_at_us = self.shared.read_at_us.load(Ordering::Relaxed);
+        read_at_us > 0 && now < Duration::from_micros(read_at_us) + READS_LAST
+    }
+
+    fn moved_bytes(&self) -> [u64; 2] {
+        self.shared.moved_bytes.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().expect("never poisoned")
+    }
+}
+
+impl State {
+    fn step_if_due(&mut self, has_reads: bool, moved_bytes: [u64; 2], now: Duration) {
+        if self.controller.is_due(now) {
+            let has_waited = std::mem::take(&mut self.has_waited);
+            let counted_bytes = std::mem::replace(&mut self.counted_bytes, moved_bytes);
+            let since = moved_bytes.into_iter().zip(counted_bytes);
+            let moved_bytes = since.map(|(now, before)| now.saturating_sub(before)).max().unwrap_or(0);
+            self.controller.step(Step { has_reads, has_waited, moved_bytes }, now);
+        }
+    }
+}
+
+impl JobPacing {
+    /// Whether [`ask`](Self::ask) may deny a request now.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.is_background() && self.pacing.has_reads(self.pacing.now())
+    }
+
+    /// Whether this is a plan whose connections should be observed.
+    pub(crate) fn is_background(&self) -> bool {
+        self.class == Class::Repair
+    }
+
+    /// Returns the number of bytes that may move now ([`usize::MAX`] if unlimited), or as an error the time
+    /// to wait before asking again.
+    pub(crate) fn ask(&mut self, meter: Meter) -> Result<usize, Duration> {
+        if self.is_background() { self.ask_at(meter, self.pacing.now()) } else { Ok(usize::MAX) }
+    }
+
+    fn ask_at(&mut self, meter: Meter, now: Duration) -> Result<usize, Duration> {
+        let Some(direction) = direction(meter) else { return Ok(usize::MAX) };
+        if !self.pacing.has_reads(now) {
+            self.turns[direction] = None;
+            return Ok(usize::MAX);
+        }
+        let mut state = self.pacing.state();
+        state.step_if_due(true, self.pacing.moved_bytes(), now);
+        let rate = state.controller.rate_for_reads();
+        let turns = &mut state.turns[direction];
+        turns.set_rate(rate, now);
+        let turn = self.turns[direction].get_or_insert_with(|| turns.reserve());
+        let Some(wait) = turns.wait(turn) else { return Ok(turn.bytes) };
+        state.has_waited = true;
+        Err(wait.clamp(LEAST_WAIT, MOST_WAIT))
+    }
+
+    /// Counts bytes that have moved.
+    pub(crate) fn spend(&mut self, meter: Meter, bytes: usize) {
+        match self.class {
+            Class::Read => self.pacing.note_read(self.pacing.now()),
+            Class::Repair => self.spend_in_background(meter, bytes),
+            Class::Put | Class::Probe => {}
+        }
+    }
+
+    fn spend_in_background(&mut self, meter: Meter, bytes: usize) {
+        let Some(direction) = direction(meter) else { return };
+        self.pacing.shared.moved_bytes[direction].fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(turn) = &mut self.turns[direction] {
+            turn.bytes = turn.bytes.saturating_sub(bytes);
+        }
+        self.turns[direction].take_if(|turn| turn.bytes == 0);
+    }
+
+    /// Passes on what was observed of a connection on which this plan sends.
+    pub(crate) fn observe(&self, sample: &PathSample) {
+        let now = self.pacing.now();
+        let mut state = self.pacing.state();
+        let delay = state.least_round_trips.queueing_delay(sample, now);
+        state.controller.handle_delay(delay);
+        state.step_if_due(self.pacing.has_reads(now), self.pacing.moved_bytes(), now);
+    }
+}
+
+/// The index of the turns for a meter; `None` for the disk, which is not paced.
+fn direction(meter: Meter) -> Option<usize> {
+    match meter {
+        Meter::Up => Some(0),
+        Meter::Down => Some(1),
+        Meter::Disk => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn only_background_transfers_are_paced_and_only_during_reads() {
+        let pacing = BackgroundPacing::default();
+        let mut repair = pacing.for_plan(Class::Repair);
+        assert!(!repair.is_paced());
+        assert_eq!(repair.ask(Meter::Up), Ok(usize::MAX));
+
+        let mut read = pacing.for_plan(Class::Read);
+        assert!(repair.is_paced() && !read.is_paced());
+        let now = pacing.now();
+        for meter in [Meter::Up, Meter::Down] {
+            let granted = repair.ask_at(meter, now).unwrap();
+            assert!(granted < 1 << 20, "{granted}");
+            repair.spend(meter, granted);
+            assert!(repair.ask_at(meter, now).is_err(), "the next turn is later");
+            assert_eq!(read.ask(meter), Ok(usize::MAX));
+            assert_eq!(pacing.for_plan(Class::Put).ask(meter), Ok(usize::MAX));
+        }
+        assert_eq!(repair.ask_at(Meter::Disk, now), Ok(usize::MAX));
+        assert_eq!(repair.ask_at(Meter::Up, now + READS_LAST + MILLISECOND), Ok(usize::MAX));
+    }
+
+    #[test]
+    fn bytes_of_a_read_keep_the_pacing_up() {
+        let pacing = BackgroundPacing::default();
+        let mut read = pacing.for_plan(Class::Read);
+        let begun = Duration::from_micros(pacing.shared.read_at_us.load(Ordering::Relaxed));
+        std::thread::sleep(5 * MILLISECOND);
+        read.spend(Meter::Up, 1);
+        assert!(pacing.has_reads(begun + READS_LAST + MILLISECOND));
+    }
+
+    /// Two jobs that always have data share the rate evenly, and neither exceeds it.
+    #[test]
+    fn jobs_take_turns() {
+        let pacing = BackgroundPacing::default();
+        pacing.note_read(Duration::from_micros(1));
+        let mut jobs = [pacing.for_plan(Class::Repair), pacing.for_plan(Class::Repair)];
+        let mut moved = [0, 0];
+        for now in (0..900).map(|ms| ms * MILLISECOND) {
+            for (job, moved) in jobs.iter_mut().zip(&mut moved) {
+                if let Ok(bytes) = job.ask_at(Meter::Down, now) {
+                    job.spend(Meter::Down, bytes);
+                    *moved += bytes;
+                }
+            }
+        }
+        let [first, second] = moved;
+        assert!(first.abs_diff(second) <= first / 10, "{first} and {second}");
+        let rate = pacing.state().controller.rate_for_reads();
+        assert!((first + second) as f64 <= rate, "{first} and {second} in 0.9 s, at most at {rate} a second");
+    }
+}

@@ -1,0 +1,180 @@
+//! Chooses the rate of background transfers while clients read, from queueing delays.
+//!
+//! As in LEDBAT (RFC 6817), the rate grows while packets queue for less than a target time, and shrinks while
+//! they queue for longer. LEDBAT sets a window of bytes in flight for each connection. A node has dozens of
+//! background connections, and one packet of each may already exceed the target, so this controller sets one
+//! rate for all of them.
+
+use std::time::Duration;
+
+/// The queueing delay that background transfers may cause.
+const TARGET: Duration = Duration::from_millis(15);
+/// The interval between two changes of the rate.
+const STEP: Duration = Duration::from_millis(50);
+/// The relative growth of the rate in a step without any queue. It decreases to 0 at the target, and is
+/// negative above the target.
+const GAIN: f64 = 0.02;
+/// A delay counts as at most this many times the target.
+const MOST_TARGETS: f64 = 4.0;
+/// The part of a step's overload that the next step corrects. The overload is the growth of the delay divided
+/// by the time in which it grew.
+const DAMPING: f64 = 0.5;
+/// The largest relative change in a step, upwards and downwards.
+const MOST_GROWTH: f64 = 0.05;
+const MOST_SHRINKING: f64 = 0.3;
+/// The rate grows by `MOST_GROWTH` after so many steps in which the delay was at most this part of the
+/// target.
+const CLEAR_STEPS: u32 = 10;
+const CLEAR: f64 = 0.25;
+/// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if
+/// background transfers have not moved anything yet.
+const FIRST_PART: f64 = 0.5;
+const FIRST_RATE: f64 = (8 << 20) as f64;
+/// If there is a queue when reads begin, it first drains at the lowest rate, for at most this number of
+/// steps.
+const DRAINING_STEPS: u32 = 20;
+/// The lowest rate, as a part of the highest rate seen and in bytes per second: repairs must make progress.
+const FLOOR_PART: f64 = 0.1;
+const FLOOR_RATE: f64 = (64 << 10) as f64;
+/// The time constant of the mean rate, and the time in which the highest mean rate is forgotten, in seconds.
+const MEAN_SECONDS: f64 = 1.0;
+const PEAK_SECONDS: f64 = 600.0;
+/// A rate and a delay are not continued after a longer time without background transfers.
+const STALE: Duration = Duration::from_secs(2);
+/// A delay holds for this number of steps without an observation.
+const HOLDS_STEPS: u32 = 10;
+
+/// The rate of a node's background transfers.
+#[derive(Debug, Default)]
+pub(super) struct Controller {
+    /// Bytes per second in each direction; `None` while there are no reads.
+    rate: Option<f64>,
+    /// The mean rate of background transfers, and the highest one.
+    mean: f64,
+    peak: f64,
+    stepped_at: Duration,
+    /// The least delays observed since the last step, and in the step before it.
+    delays: [Option<Duration>; 2],
+    /// The least delay at the last step, and the number of successive steps without an observation.
+    delay: Option<Duration>,
+    silent_steps: u32,
+    /// The number of successive steps with hardly any delay.
+    clear_steps: u32,
+    /// The number of steps for which the queue may still drain.
+    draining_steps: u32,
+}
+
+/// What happened since the last step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// Whether this node takes part in reads.
+    pub(super) has_reads: bool,
+    /// Whether a background transfer had to wait, so that it would have used a higher rate.
+    pub(super) has_waited: bool,
+    /// The bytes that background transfers have sent, or those that they have received if these are more.
+    pub(super) moved_bytes: u64,
+}
+
+impl Controller {
+    /// Returns the rate in bytes per second while there are reads. The first call chooses the first rate.
+    pub(super) fn rate_for_reads(&mut self) -> f64 {
+        if let Some(rate) = self.rate {
+            return rate;
+        }
+        let is_congested = self.delay.is_some_and(|delay| delay > TARGET);
+        let rate = if is_congested { self.floor() } else { self.first_rate() };
+        self.draining_steps = if is_congested { DRAINING_STEPS } else { 0 };
+        (self.rate, self.clear_steps) = (Some(rate), CLEAR_STEPS);
+        rate
+    }
+
+    /// Handles the queueing delay of one connection. Connections share this node's links, but not the links
+    /// of their other ends, so the least delay of all connections is the one of this node's links.
+    pub(super) fn handle_delay(&mut self, delay: Duration) {
+        let least = self.delays[0].map_or(delay, |least| least.min(delay));
+        self.delays[0] = Some(least);
+    }
+
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        now >= self.stepped_at + STEP
+    }
+
+    /// Updates the rate; call when a step [is due](Self::is_due).
+    pub(super) fn step(&mut self, seen: Step, now: Duration) {
+        let elapsed = now.saturating_sub(self.stepped_at);
+        self.stepped_at = now;
+        self.count(seen.moved_bytes, elapsed.as_secs_f64());
+        let overload = self.take_delay(elapsed);
+        let continues = seen.has_reads && elapsed < STALE;
+        self.rate = match self.rate.filter(|_| continues) {
+            Some(_) if self.draining_steps > 0 => Some(self.drain()),
+            Some(rate) => {
+                let change = self.change(overload);
+                let is_wanted = change < 0.0 || seen.has_waited;
+                Some(if is_wanted { (rate * (1.0 + change)).max(self.floor()) } else { rate })
+            }
+            None => None,
+        };
+    }
+
+    /// Returns the rate of the next step while the queue drains.
+    fn drain(&mut self) -> f64 {
+        if self.delay.is_none_or(|delay| delay > TARGET) {
+            self.draining_steps -= 1;
+            return self.floor();
+        }
+        self.draining_steps = 0;
+        (FIRST_PART * self.peak).max(self.floor())
+    }
+
+    /// Updates the mean and the highest rate.
+    fn count(&mut self, moved_bytes: u64, seconds: f64) {
+        let seconds = seconds.max(1e-3);
+        self.mean += (moved_bytes as f64 / seconds - self.mean) * (1.0 - (-seconds / MEAN_SECONDS).exp());
+        self.peak = self.mean.max(self.peak * (-seconds / PEAK_SECONDS).exp());
+    }
+
+    /// Begins another step's delays. Returns the overload of the link: by which part the arriving bytes
+    /// exceeded its rate.
+    fn take_delay(&mut self, elapsed: Duration) -> f64 {
+        let before = self.delay;
+        let observed = self.delays.iter().flatten().min().copied();
+        self.silent_steps = if observed.is_some() { 0 } else { self.silent_steps.saturating_add(1) };
+        self.delay = observed.or(before.filter(|_| self.silent_steps <= HOLDS_STEPS && elapsed < STALE));
+        self.delays = [None, self.delays[0]];
+        let is_clear = self.delay.is_none_or(|delay| delay <= TARGET.mul_f64(CLEAR));
+        self.clear_steps = if is_clear { self.clear_steps.saturating_add(1) } else { 0 };
+        match before.zip(self.delay).filter(|_| elapsed < STALE) {
+            Some((before, now)) => (now.as_secs_f64() - before.as_secs_f64()) / elapsed.as_secs_f64(),
+            None => 0.0,
+        }
+    }
+
+    /// The relative change of the rate.
+    fn change(&self, overload: f64) -> f64 {
+        let targets = self.delay.map_or(0.0, |delay| delay.as_secs_f64() / TARGET.as_secs_f64());
+        let growth = match self.clear_steps >= CLEAR_STEPS {
+            true => MOST_GROWTH,
+            false => GAIN * (1.0 - targets.min(MOST_TARGETS)),
+        };
+        (growth - DAMPING * overload).clamp(-MOST_SHRINKING, MOST_GROWTH)
+    }
+
+    fn first_rate(&self) -> f64 {
+        if self.peak == 0.0 {
+            return FIRST_RATE;
+        }
+        let is_busy = self.mean > FIRST_PART * self.peak;
+        // Transfers that run without a queue are left alone.
+        let has_room = is_busy && self.delay.is_none_or(|delay| delay <= TARGET);
+        let part = if has_room { 1.0 } else { FIRST_PART };
+        (part * self.peak).max(self.floor())
+    }
+
+    fn floor(&self) -> f64 {
+        (FLOOR_PART * self.peak).max(FLOOR_RATE)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! The facts about one file: the parts of a listing on which the next step of its encoding depends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Bound::{Included, Unbounded};
+
+use crate::policy::check_file;
+use crate::survey::{Source, check_source, load_of};
+use crate::{
+    Cluster, Codec, Exclusion, File, Layout, Listing, Load, Marks, Node, NodeIndex, RaidPolicy, parity_path,
+};
+
+/// The names of folders with parity that is being made.
+const DRAFT: &str = ".mend-";
+
+/// The facts about one file and its parity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The file at the source's path.
+    pub source: Option<MarkedFile>,
+    /// The file at the path of its parity.
+    pub parity: Option<MarkedFile>,
+    /// The folders with parity that is being made for this path, in the order of their names.
+    pub drafts: Vec<Draft>,
+    /// The inodes that exist, of those in notes on parity files.
+    pub living: BTreeSet<u64>,
+    /// Why the source cannot or should not be encoded now.
+    pub unfit: Option<Exclusion>,
+}
+
+/// A file with Mend's attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkedFile {
+    /// The file.
+    pub file: File,
+    /// The attributes.
+    pub marks: Marks,
+}
+
+/// A folder with parity that is being made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// The folder.
+    pub path: String,
+    /// The version of the source, and the coordinator that encodes it.
+    pub name: DraftName,
+    /// The files in the folder.
+    pub files: Vec<MarkedFile>,
+}
+
+/// The name of a draft's folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DraftName {
+    /// The source's inode number.
+    pub inode: u64,
+    /// The source's modification time.
+    pub modified_ms: u64,
+    /// The term of the coordinator.
+    pub term: u64,
+}
+
+/// The DataNodes of a listing, with their racks and loads.
+#[derive(Clone, Debug)]
+pub struct DataNodes {
+    nodes: Vec<Node>,
+    pub(crate) cluster: Cluster,
+    pub(crate) load: Load,
+}
+
+/// Finds the facts about files in a listing.
+#[derive(Debug)]
+pub struct FactFinder<'a> {
+    listing: &'a Listing,
+    files: BTreeMap<&'a str, &'a File>,
+    folders: BTreeSet<&'a str>,
+}
+
+impl DraftName {
+    /// Whether the parity is made for the present contents of the file.
+    pub fn is_of(&self, source: &File) -> bool {
+        (self.inode, self.modified_ms) == (source.inode, source.modified_ms)
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.strip_prefix(DRAFT)?.split('-').map(|number| number.parse().ok());
+        let (inode, modified_ms, term) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        numbers.next().is_none().then_some(Self { inode, modified_ms, term })
+    }
+}
+
+impl fmt::Display for DraftName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{DRAFT}{}-{}-{}", self.inode, self.modified_ms, self.term)
+    }
+}
+
+/// Returns the folder of a path's drafts.
+pub(crate) fn draft_folder(codec: &Codec, source: &str) -> String {
+    parity_path(&codec.draft_root(), source)
+}
+
+impl DataNodes {
+    /// Returns the DataNodes of a listing.
+    pub fn of(listing: &Listing) -> Self {
+        let cluster = Cluster::new(&listing.nodes);
+        Self { nodes: listing.nodes.clone(), cluster, load: load_of(listing) }
+    }
+
+    /// Returns the address of a DataNode.
+    pub fn address(&self, node: NodeIndex) -> &str {
+        &self.nodes[node.0].address
+    }
+
+    /// Returns the DataNode with this address.
+    pub fn at(&self, address: &str) -> Option<NodeIndex> {
+        self.nodes.iter().position(|node| node.address == address).map(NodeIndex)
+    }
+
+    /// Returns the DataNodes on which blocks can stay.
+    pub(crate) fn usable(&self) -> impl Iterator<Item = NodeIndex> {
+        let usable = self.nodes.iter().enumerate().filter(|(_, node)| node.is_usable);
+        usable.map(|(at, _)| NodeIndex(at))
+    }
+}
+
+impl Facts {
+    /// Returns a term above those of all drafts.
+    pub fn next_term(&self) -> u64 {
+        self.drafts.iter().map(|draft| draft.name.term + 1).max().unwrap_or(1)
+    }
+}
+
+impl<'a> FactFinder<'a> {
+    /// Creates a finder. The listing must contain the parity files and the drafts.
+    pub fn new(listing: &'a Listing) -> Self {
+        let files = listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
+        let folders = listing.folders.iter().map(|folder| folder.path.as_str()).collect();
+        Self { listing, files, folders }
+    }
+
+    /// Returns the paths of the existing files whose attributes are among the facts about a path.
+    pub fn marked(&self, codec: &Codec, path: &str) -> Vec<String> {
+        let parity = parity_path(&codec.parity_root, path);
+        let own = [path, &parity].into_iter().filter(|path| self.files.contains_key(*path));
+        let drafts = self.drafts(codec, path).into_iter().flat_map(|(folder, _)| self.files_in(folder));
+        own.chain(drafts.map(|file| file.path.as_str())).map(str::to_owned).collect()
+    }
+
+    /// Returns the facts about a path. `marks` are the attributes of the [marked](Self::marked) files, `living` are
+    /// the existing inodes among those in notes.
+    pub fn facts(
+        &self,
+        codec: &Codec,
+        policy: Option<&RaidPolicy>,
+        path: &str,
+        now_ms: u64,
+        marks: &BTreeMap<String, Marks>,
+        living: &BTreeSet<u64>,
+    ) -> Facts {
+        let marked = |file: &File| {
+            let marks = marks.get(&file.path).copied().unwrap_or_default();
+            MarkedFile { file: file.clone(), marks }
+        };
+        let at = |path: &str| self.files.get(path).map(|file| marked(file));
+        let draft = |(folder, name): (&str, DraftName)| {
+            let files = self.files_in(folder).into_iter().map(marked).collect();
+            Draft { path: folder.to_owned(), name, files }
+        };
+        let source = self.files.get(path);
+        let fitness = source.map(|file| self.check(codec, policy, file, now_ms));
+        Facts {
+            source: at(path),
+            parity: at(&parity_path(&codec.parity_root, path)),
+            drafts: self.drafts(codec, path).into_iter().map(draft).collect(),
+            living: living.clone(),
+            unfit: fitness.and_then(Result::err),
+        }
+    }
+
+    fn check(
+        &self,
+        codec: &Codec,
+        policy: Option<&RaidPolicy>,
+        file: &File,
+        now_ms: u64,
+    ) -> Result<(), Exclusion> {
+        let policy = policy.ok_or(Exclusion::NoPolicy)?;
+        check_file(self.listing, file)?;
+        let layout = Layout::of_file(file, codec)?;
+        let (path, modified_ms) = (file.path.as_str(), file.modified_ms);
+        check_source(&Source { path, modified_ms, files: vec![file], layout }, policy, codec, now_ms)
+    }
+
+    /// Returns the folders with parity that is being made for a path.
+    fn drafts(&self, codec: &Codec, path: &str) -> Vec<(&'a str, DraftName)> {
+        let root = format!("{}/", draft_folder(codec, path));
+        let first = format!("{root}{DRAFT}");
+        let below = self.folders.range::<str, _>((Included(first.as_str()), Unbounded)).copied();
+        let drafts = below.take_while(|folder| folder.starts_with(&first));
+        drafts.filter_map(|folder| Some((folder, DraftName::parse(&folder[root.len()..])?))).collect()
+    }
+
+    fn files_in(&self, folder: &str) -> Vec<&'a File> {
+        let first = format!("{folder}/");
+        let below = self.files.range::<str, _>((Included(first.as_str()), Unbounded));
+        below.take_while(|(path, _)| path.starts_with(&first)).map(|(_, &file)| file).collect()
+    }
+}

@@ -1,0 +1,151 @@
+//! Lowers the replication of a file with proven parity, and spreads its stripes over DataNodes.
+//!
+//! HDFS chooses the replicas that it removes. When their number has stayed the same for a while, the remaining ones
+//! are moved where blocks of a stripe stand too close together.
+
+use crate::encode::data_replicas;
+use crate::facts::{DataNodes, Facts};
+use crate::work::{Pair, Work, unfit};
+use crate::{
+    Action, Arrangement, BlockMove, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes, Waiting,
+};
+
+/// Replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with which
+/// HDFS removes surplus replicas.
+const SETTLED_MS: u64 = 10_000;
+
+/// A stripe of an encoded file.
+pub(crate) struct Placed {
+    /// For each block, its file (whether it is parity) and its position there.
+    pub(crate) blocks: Vec<(bool, usize)>,
+    /// For each block, the DataNodes with a replica.
+    pub(crate) replicas: Vec<Vec<NodeIndex>>,
+}
+
+impl Work {
+    /// Returns the next step for a file with proven parity. `targets` are the replications of the file and of its
+    /// parity.
+    pub(crate) fn lower(
+        &mut self,
+        facts: &Facts,
+        pair: Pair<'_>,
+        targets: [u16; 2],
+        nodes: &DataNodes,
+        now_ms: u64,
+    ) -> Next {
+        if let Some(draft) = facts.drafts.first() {
+            return Next::Act(Action::Delete(draft.path.clone()));
+        }
+        let layout = Layout::of_file(pair.source, &self.codec).expect("proven parity has a layout");
+        let stripes = stripes(pair, &layout);
+        let is_missing = stripes.iter().any(|stripe| stripe.lost() > 0);
+        let arrangements = match self.arrange(&stripes, nodes) {
+            Ok(arrangements) => arrangements,
+            Err(why) => return Next::End(End::Unfit(Exclusion::Nodes(why))),
+        };
+        let [replication, parity_replication] = targets;
+        let (source, parity) = (pair.source, &pair.parity.file);
+        if parity.replication != parity_replication {
+            return set_replication(parity, parity_replication);
+        }
+        if source.replication > replication {
+            return match unfit(facts) {
+                _ if is_missing => Next::Wait(Waiting::Repair),
+                Some(why) => Next::End(End::Unfit(why)),
+                None => set_replication(source, replication),
+            };
+        }
+        if source.replication < replication {
+            return set_replication(source, replication);
+        }
+        if pair.replication > replication && self.is_at_risk(&stripes, &arrangements) {
+            return set_replication(source, pair.replication);
+        }
+        if is_missing {
+            return Next::Wait(Waiting::Repair);
+        }
+        let is_settled = self.is_settled(pair, nodes, now_ms, SETTLED_MS);
+        if !is_settled || !has_replicas(source) || !has_replicas(parity) {
+            return Next::Wait(Waiting::Settled);
+        }
+        match moves(pair, &stripes, &arrangements, nodes) {
+            moves if moves.is_empty() => Next::End(End::Encoded),
+            moves => Next::Act(Action::Move(moves)),
+        }
+    }
+
+    fn arrange(&self, stripes: &[Placed], nodes: &DataNodes) -> Result<Vec<Arrangement>, TooFewNodes> {
+        let mut load = nodes.load.clone();
+        let arrange = |stripe: &Placed| {
+            let spread = nodes.cluster.spread(stripe.blocks.len(), self.tolerated);
+            spread.map(|spread| spread.arrange(&stripe.replicas, &mut load))
+        };
+        stripes.iter().map(arrange).collect()
+    }
+
+    /// Whether a misplaced stripe has lost blocks, and the loss of its most crowded DataNode would be too much.
+    fn is_at_risk(&self, stripes: &[Placed], arrangements: &[Arrangement]) -> bool {
+        let is_at_risk = |(stripe, arrangement): (&Placed, &Arrangement)| {
+            let lost = stripe.lost();
+            lost > 0 && arrangement.is_misplaced() && lost + stripe.crowd() > self.tolerated
+        };
+        stripes.iter().zip(arrangements).any(is_at_risk)
+    }
+}
+
+impl Placed {
+    /// Returns the number of blocks without a replica.
+    fn lost(&self) -> usize {
+        self.replicas.iter().filter(|nodes| nodes.is_empty()).count()
+    }
+
+    /// Returns the greatest number of blocks whose only replica is on the same DataNode.
+    fn crowd(&self) -> usize {
+        let only = |nodes: &Vec<NodeIndex>| match nodes[..] {
+            [node] => Some(node),
+            _ => None,
+        };
+        let mut nodes: Vec<NodeIndex> = self.replicas.iter().filter_map(only).collect();
+        nodes.sort_unstable();
+        nodes.chunk_by(|one, other| one == other).map(<[NodeIndex]>::len).max().unwrap_or(0)
+    }
+}
+
+/// Returns the stripes of a file with valid parity.
+pub(crate) fn stripes(pair: Pair<'_>, layout: &Layout) -> Vec<Placed> {
+    let stripe = |(stripe, members): (usize, &[crate::Member])| {
+        let parities = layout.parity_positions(stripe);
+        let mut replicas = data_replicas(pair.source, members);
+        replicas.extend(pair.parity.file.blocks[parities.clone()].iter().map(|block| block.replicas.clone()));
+        let data = members.iter().map(|member| (false, member.block));
+        Placed { blocks: data.chain(parities.map(|at| (true, at))).collect(), replicas }
+    };
+    layout.stripes().enumerate().map(stripe).collect()
+}
+
+fn set_replication(file: &File, replication: u16) -> Next {
+    Next::Act(Action::SetReplication { path: file.path.clone(), replication })
+}
+
+/// Whether every block has exactly as many replicas as the file asks for.
+fn has_replicas(file: &File) -> bool {
+    file.blocks.iter().all(|block| block.replicas.len() == usize::from(file.replication))
+}
+
+fn moves(
+    pair: Pair<'_>,
+    stripes: &[Placed],
+    arrangements: &[Arrangement],
+    nodes: &DataNodes,
+) -> Vec<BlockMove> {
+    let of_stripe = |(stripe, arrangement): (&Placed, &Arrangement)| {
+        let block_move = |step: crate::Move| {
+            let (is_parity, block) = stripe.blocks[step.block];
+            let file = if is_parity { &pair.parity.file } else { pair.source };
+            let [from, to] = [step.from, step.to].map(|node| nodes.address(node).to_owned());
+            BlockMove { path: file.path.clone(), block, from, to }
+        };
+        arrangement.moves(&stripe.replicas).into_iter().map(block_move).collect::<Vec<_>>()
+    };
+    stripes.iter().zip(arrangements).flat_map(of_stripe).collect()
+}

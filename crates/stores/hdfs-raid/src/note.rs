@@ -1,0 +1,185 @@
+//! Mend's notes on files in HDFS. They are extended attributes, so they survive the loss of the coordinator.
+//!
+//! The [`Note`] on a parity file records that the parity was compared with the data. It names the blocks of both
+//! files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and time are.
+
+use std::fmt;
+
+use crc_fast::CrcAlgorithm;
+
+use crate::Block;
+
+/// The attribute of a parity file that contains its [`Note`].
+const NOTE: &str = "user.mend.source";
+/// The attribute of a parity file that is about to be removed.
+const UNDO: &str = "user.mend.undo";
+/// The attribute of a file that is never encoded.
+const NEVER: &str = "user.mend.raid";
+/// The version of the note's text.
+const VERSION: &str = "1";
+
+/// Identifies the blocks of a file by their numbers, generation stamps and lengths. HDFS gives a block a new stamp
+/// or a new number whenever its bytes change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint(u64);
+
+/// The proof of a parity file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The source's inode number.
+    pub inode: u64,
+    /// The source's replication before it was encoded.
+    pub replication: u16,
+    /// The source's blocks.
+    pub source: Fingerprint,
+    /// The blocks of the parity file.
+    pub parity: Fingerprint,
+}
+
+/// Mend's attributes of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The note on a parity file.
+    pub note: Option<Note>,
+    /// Whether the parity file is about to be removed.
+    pub is_undone: bool,
+    /// Whether the file is never encoded.
+    pub is_never_encoded: bool,
+}
+
+/// One of Mend's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The parity was proven.
+    Proven(Note),
+    /// The parity file is about to be removed.
+    Undo,
+    /// The file is never encoded.
+    Never,
+}
+
+/// An attribute has a value that this version of Mend did not write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the attribute {name} has the value `{value}`, which this version of mend does not know")]
+pub struct UnknownMark {
+    /// The attribute.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl Fingerprint {
+    /// Returns the fingerprint of blocks in this order.
+    pub fn of<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Self {
+        let words = |block: &Block| [block.number as u64, block.stamp, block.bytes];
+        let bytes: Vec<u8> = blocks.into_iter().flat_map(words).flat_map(u64::to_be_bytes).collect();
+        Self(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &bytes))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        u64::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+impl Note {
+    /// Whether both notes are about the same blocks of the same file.
+    pub fn is_about(&self, other: &Self) -> bool {
+        (self.inode, self.source, self.parity) == (other.inode, other.source, other.parity)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        if words.next()? != VERSION {
+            return None;
+        }
+        let (inode, replication) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let (source, parity) = (Fingerprint::parse(words.next()?)?, Fingerprint::parse(words.next()?)?);
+        words.next().is_none().then_some(Self { inode, replication, source, parity })
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { inode, replication, source, parity } = self;
+        write!(f, "{VERSION} {inode} {replication} {source} {parity}")
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Mark {
+    /// Returns the attribute's name and value.
+    pub fn attribute(&self) -> (&'static str, String) {
+        match self {
+            Self::Proven(note) => (NOTE, note.to_string()),
+            Self::Undo => (UNDO, "yes".to_owned()),
+            Self::Never => (NEVER, "never".to_owned()),
+        }
+    }
+
+    /// Parses an attribute; `None` if it is not one of Mend's.
+    ///
+    /// # Errors
+    /// [`UnknownMark`].
+    pub fn parse(name: &str, value: &str) -> Result<Option<Self>, UnknownMark> {
+        let mark = match name {
+            NOTE => Note::parse(value).map(Self::Proven),
+            UNDO => (value == "yes").then_some(Self::Undo),
+            NEVER => (value == "never").then_some(Self::Never),
+            _ => return Ok(None),
+        };
+        let unknown = || UnknownMark { name: name.to_owned(), value: value.to_owned() };
+        mark.ok_or_else(unknown).map(Some)
+    }
+}
+
+impl Marks {
+    /// Sets an attribute.
+    pub fn set(&mut self, mark: Mark) {
+        match mark {
+            Mark::Proven(note) => self.note = Some(note),
+            Mark::Undo => self.is_undone = true,
+            Mark::Never => self.is_never_encoded = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: i64, stamp: u64) -> Block {
+        Block { number, stamp, bytes: 512, replicas: Vec::new() }
+    }
+
+    #[test]
+    fn attributes_are_parsed_as_written() {
+        let (source, parity) = (Fingerprint::of([&block(1, 1)]), Fingerprint::of([]));
+        let note = Note { inode: 16390, replication: 3, source, parity };
+        for mark in [Mark::Proven(note), Mark::Undo, Mark::Never] {
+            let (name, value) = mark.attribute();
+            assert_eq!(Mark::parse(name, &value), Ok(Some(mark)), "{value}");
+        }
+        assert_eq!(Mark::parse("user.other", "1"), Ok(None));
+        for value in ["", "2 1 3 0 0", "1 1 3 0", "1 1 3 0 0 0", "1 1 3 0 x"] {
+            assert!(Mark::parse(NOTE, value).is_err(), "{value}");
+        }
+        assert!(Mark::parse(UNDO, "no").is_err());
+    }
+
+    #[test]
+    fn a_fingerprint_changes_with_the_blocks() {
+        let blocks = [block(1, 7), block(2, 8)];
+        let fingerprint = Fingerprint::of(&blocks);
+        assert_eq!(Fingerprint::of(&blocks.clone()), fingerprint);
+        let moved = Block { replicas: vec![crate::NodeIndex(1)], ..block(2, 8) };
+        assert_eq!(Fingerprint::of([&blocks[0], &moved]), fingerprint, "replicas do not matter");
+        for other in [vec![block(1, 7)], vec![block(1, 7), block(2, 9)], vec![block(2, 8), block(1, 7)]] {
+            assert_ne!(Fingerprint::of(&other), fingerprint);
+        }
+    }
+}

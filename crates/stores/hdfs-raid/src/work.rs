@@ -1,0 +1,289 @@
+//! The work on one file: encoding it, encoding it again after it changed, lowering its replication, and undoing
+//! all of this.
+//!
+//! [`Work::next`] takes the [`Facts`] and returns the next [`Action`]. The driver carries it out, lists the
+//! namespace again, and asks again. There is no journal: every step follows from the facts alone, so another
+//! coordinator, or the same one after a crash, continues where the namespace stands. [`Work`] itself only remembers
+//! the result of a check of parity until it is noted in HDFS, and how long the replicas have stayed the same; after
+//! a crash, both are determined again.
+//!
+//! **Invariants:**
+//! - A block has its former number of replicas, or a replica and proven parity, unless a client changed the file.
+//! - Parity is valid only with a [`Note`] on these blocks of the source and these of the parity. A parity file is
+//!   replaced or deleted only when all blocks of the source have their former number of replicas.
+//! - A parity file that belongs to another existing file is never touched.
+//!
+//! The modules `encode`, `lower` and `undo` have one sequence of steps each.
+
+use crate::facts::{DataNodes, Facts, MarkedFile};
+use crate::{
+    Action, Block, Codec, End, Exclusion, File, Fingerprint, Layout, Mark, Next, Note, ParityFile, Waiting,
+};
+
+/// The replication of files before they were encoded, if no note records it: HDFS's default.
+const USUAL_REPLICATION: u16 = 3;
+
+/// The desired state of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// The file is encoded.
+    Encoded {
+        /// The replication of the file.
+        replication: u16,
+        /// The replication of its parity.
+        parity_replication: u16,
+    },
+    /// The file is replicated, and has no parity.
+    Plain,
+}
+
+/// The work on one file.
+#[derive(Clone, Debug)]
+pub struct Work {
+    pub(crate) codec: Codec,
+    /// The number of blocks that a stripe may lose.
+    pub(crate) tolerated: usize,
+    pub(crate) term: u64,
+    goal: Goal,
+    /// The last parity that was found right.
+    proven: Option<Note>,
+    /// The last parity that was found wrong.
+    refuted: Option<Note>,
+    look: Option<Look>,
+}
+
+/// The DataNodes of all replicas, and the time since which they have been the same.
+#[derive(Clone, Debug)]
+struct Look {
+    since_ms: u64,
+    places: Vec<Vec<String>>,
+}
+
+/// The relation between a file and the file at the path of its parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// The parity belongs to another existing file.
+    Foreign(u64),
+    /// The parity is not that of the present contents.
+    Stale,
+    /// The parity looks valid, but Mend has not compared it with the data.
+    Unproven,
+    /// The parity is valid, but the modification times differ.
+    Touched,
+    /// The parity is valid.
+    Proven,
+}
+
+/// A source, its parity file, and the former replication of the source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair<'a> {
+    pub(crate) source: &'a File,
+    pub(crate) parity: &'a MarkedFile,
+    pub(crate) replication: u16,
+}
+
+impl Work {
+    /// Creates the work on a file. `tolerated` is the number of losses that the codec
+    /// [tolerates](Codec::tolerates), `term` the term of the coordinator.
+    pub fn new(codec: Codec, tolerated: usize, goal: Goal, term: u64) -> Self {
+        Self { codec, tolerated, term, goal, proven: None, refuted: None, look: None }
+    }
+
+    /// Takes the result of [`Action::Prove`].
+    pub fn handle_proof(&mut self, note: Note, is_right: bool) {
+        match is_right {
+            true => self.proven = Some(note),
+            false => self.refuted = Some(note),
+        }
+    }
+
+    /// Returns the next step, given the facts and the DataNodes of a listing made at `now_ms`.
+    pub fn next(&mut self, facts: &Facts, nodes: &DataNodes, now_ms: u64) -> Next {
+        let next = match &facts.source {
+            Some(source) => self.pursue(facts, source, nodes, now_ms),
+            None => self.discard_drafts(facts, End::SourceMissing),
+        };
+        // Unseen changes may lie between this look at the replicas and another one.
+        if next != Next::Wait(Waiting::Settled) {
+            self.look = None;
+        }
+        next
+    }
+
+    /// Returns the next step towards the goal.
+    fn pursue(&mut self, facts: &Facts, source: &MarkedFile, nodes: &DataNodes, now_ms: u64) -> Next {
+        let is_undone = facts.parity.as_ref().is_some_and(|parity| parity.marks.is_undone);
+        match (self.goal, &facts.parity) {
+            (Goal::Plain, None) => self.discard_drafts(facts, End::Plain),
+            (Goal::Plain, Some(parity)) => self.undo(facts, pair(source, parity), nodes, now_ms),
+            // The wish to undo an encoding outlives the coordinator that was told.
+            (Goal::Encoded { .. }, Some(parity)) if is_undone => {
+                self.undo(facts, pair(source, parity), nodes, now_ms)
+            }
+            (Goal::Encoded { replication, parity_replication }, _) => {
+                let targets = [replication, parity_replication];
+                self.reach(facts, source, targets, nodes, now_ms)
+            }
+        }
+    }
+
+    /// Returns the next step towards an encoded file.
+    fn reach(
+        &mut self,
+        facts: &Facts,
+        source: &MarkedFile,
+        targets: [u16; 2],
+        nodes: &DataNodes,
+        now_ms: u64,
+    ) -> Next {
+        let Some(parity) = &facts.parity else {
+            return self.encode(facts, source, former_replication(&source.file, targets[0]), nodes);
+        };
+        let pair = pair(source, parity);
+        match self.standing(facts, &source.file, parity) {
+            Standing::Foreign(inode) => self.discard_drafts(facts, End::Occupied { inode }),
+            Standing::Stale => self.encode_again(facts, source, pair, nodes),
+            Standing::Unproven => self.prove_present(pair),
+            Standing::Touched => {
+                let (path, modified_ms) = (parity.file.path.clone(), source.file.modified_ms);
+                Next::Act(Action::SetTime { path, modified_ms })
+            }
+            Standing::Proven => self.lower(facts, pair, targets, nodes, now_ms),
+        }
+    }
+
+    fn standing(&self, facts: &Facts, source: &File, parity: &MarkedFile) -> Standing {
+        let MarkedFile { file: parity, marks } = parity;
+        if let Some(inode) = foreign_inode(facts, source) {
+            return Standing::Foreign(inode);
+        }
+        let Ok(layout) = Layout::of_file(source, &self.codec) else { return Standing::Stale };
+        let expected = ParityFile::expected(&self.codec, &source.path, parity.modified_ms, &layout);
+        let note = note(source, &parity.blocks, 0);
+        let is_refuted = self.refuted.is_some_and(|refuted| refuted.is_about(&note));
+        if source.is_open || is_refuted || expected.check(parity).is_err() {
+            return Standing::Stale;
+        }
+        let is_same_time = parity.modified_ms == source.modified_ms;
+        match &marks.note {
+            Some(found) if !found.is_about(&note) => Standing::Stale,
+            Some(_) if is_same_time => Standing::Proven,
+            Some(_) => Standing::Touched,
+            None if is_same_time => Standing::Unproven,
+            None => Standing::Stale,
+        }
+    }
+
+    /// Raises the replication of a file whose parity is stale, then encodes it again. Until the new parity is
+    /// published, the old one protects the stripes that have not changed.
+    fn encode_again(&self, facts: &Facts, source: &MarkedFile, pair: Pair<'_>, nodes: &DataNodes) -> Next {
+        if let Some(next) = raise(pair) {
+            return next;
+        }
+        self.encode(facts, source, pair.replication, nodes)
+    }
+
+    /// Proves parity that Mend has not made, or whose note was lost.
+    fn prove_present(&self, pair: Pair<'_>) -> Next {
+        if [pair.source, &pair.parity.file].iter().any(|file| file.missing_block().is_some()) {
+            return Next::Wait(Waiting::Repair);
+        }
+        let note = note(pair.source, &pair.parity.file.blocks, pair.replication);
+        self.prove(note, vec![pair.parity.file.path.clone()]).expect("refuted parity is stale")
+    }
+
+    /// Returns the check of parity, or the note on the first file if the check succeeded; `None` if it failed.
+    pub(crate) fn prove(&self, note: Note, parity: Vec<String>) -> Option<Next> {
+        let is_about = |found: Option<Note>| found.is_some_and(|found| found.is_about(&note));
+        if is_about(self.refuted) {
+            return None;
+        }
+        if !is_about(self.proven) {
+            return Some(Next::Act(Action::Prove { note, parity }));
+        }
+        let path = parity.into_iter().next().expect("parity has a file");
+        Some(Next::Act(Action::Mark { path, mark: Mark::Proven(note) }))
+    }
+
+    /// Deletes all drafts, unless another coordinator has taken over, and ends.
+    pub(crate) fn discard_drafts(&self, facts: &Facts, end: End) -> Next {
+        match facts.drafts.first() {
+            Some(_) if self.is_superseded(facts) => Next::End(End::Superseded),
+            Some(draft) => Next::Act(Action::Delete(draft.path.clone())),
+            None => Next::End(end),
+        }
+    }
+
+    /// Whether a coordinator with a higher term encodes the file.
+    pub(crate) fn is_superseded(&self, facts: &Facts) -> bool {
+        facts.drafts.iter().any(|draft| draft.name.term > self.term)
+    }
+
+    /// Whether all replicas have been in the same places for a time.
+    pub(crate) fn is_settled(&mut self, pair: Pair<'_>, nodes: &DataNodes, now_ms: u64, for_ms: u64) -> bool {
+        let places = places(pair, nodes);
+        match &self.look {
+            Some(look) if look.places == places => now_ms.saturating_sub(look.since_ms) >= for_ms,
+            _ => {
+                self.look = Some(Look { since_ms: now_ms, places });
+                false
+            }
+        }
+    }
+}
+
+/// Raises the replication of a source to its former value, and waits for the replicas. `None` once all are there.
+pub(crate) fn raise(pair: Pair<'_>) -> Option<Next> {
+    let Pair { source, replication, .. } = pair;
+    if source.replication < replication {
+        return Some(Next::Act(Action::SetReplication { path: source.path.clone(), replication }));
+    }
+    if source.missing_block().is_some() {
+        return Some(Next::Wait(Waiting::Repair));
+    }
+    let lacks = source.blocks.iter().any(|block| block.replicas.len() < usize::from(replication));
+    lacks.then_some(Next::Wait(Waiting::Replicas))
+}
+
+/// Returns the note for these blocks.
+pub(crate) fn note<'a>(source: &File, parity: impl IntoIterator<Item = &'a Block>, replication: u16) -> Note {
+    let (of_source, of_parity) = (Fingerprint::of(&source.blocks), Fingerprint::of(parity));
+    Note { inode: source.inode, replication, source: of_source, parity: of_parity }
+}
+
+/// Returns why a file cannot or should not be encoded now.
+pub(crate) fn unfit(facts: &Facts) -> Option<Exclusion> {
+    let is_never = facts.source.as_ref().is_some_and(|source| source.marks.is_never_encoded);
+    if is_never { Some(Exclusion::Undone) } else { facts.unfit.clone() }
+}
+
+/// Returns the inode of another existing file to which the parity belongs.
+pub(crate) fn foreign_inode(facts: &Facts, source: &File) -> Option<u64> {
+    let inode = facts.parity.as_ref()?.marks.note?.inode;
+    (inode != source.inode && facts.living.contains(&inode)).then_some(inode)
+}
+
+/// Returns a source and its parity, with the replication that the source had before it was encoded.
+pub(crate) fn pair<'a>(source: &'a MarkedFile, parity: &'a MarkedFile) -> Pair<'a> {
+    let source = &source.file;
+    let noted = parity.marks.note.filter(|note| note.inode == source.inode).map(|note| note.replication);
+    let replication = source.replication.max(noted.unwrap_or(USUAL_REPLICATION));
+    Pair { source, parity, replication }
+}
+
+/// Returns the replication of a file before it was encoded, if nothing records it. A file with no more replicas than
+/// encoded files have may have been encoded, and lost its parity by a renaming.
+fn former_replication(source: &File, encoded: u16) -> u16 {
+    if source.replication > encoded { source.replication } else { source.replication.max(USUAL_REPLICATION) }
+}
+
+fn places(pair: Pair<'_>, nodes: &DataNodes) -> Vec<Vec<String>> {
+    let blocks = pair.source.blocks.iter().chain(&pair.parity.file.blocks);
+    let addresses = |block: &Block| {
+        let mut places: Vec<String> =
+            block.replicas.iter().map(|&node| nodes.address(node).to_owned()).collect();
+        places.sort_unstable();
+        places
+    };
+    blocks.map(addresses).collect()
+}

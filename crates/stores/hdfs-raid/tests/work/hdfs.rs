@@ -1,0 +1,399 @@
+//! A simulated NameNode with its DataNodes. Bytes of a block are one number.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hdfs_raid::{Block, File, Fingerprint, Folder, Listing, Mark, Marks, Node, NodeIndex, Note, Storing};
+
+/// Data blocks in a stripe.
+pub const DATA: usize = 3;
+/// Parity blocks in a stripe.
+pub const PARITY: usize = 2;
+pub const NODES: usize = 9;
+const BLOCK_BYTES: u64 = 512;
+/// The time between two rounds of heartbeats, in which each block loses or gets one replica.
+const ROUND_MS: u64 = 6_000;
+
+/// HDFS refuses a call.
+#[derive(Debug)]
+pub struct Refused;
+
+#[derive(Clone, Debug)]
+pub struct Hdfs {
+    pub now_ms: u64,
+    pub files: BTreeMap<String, SimFile>,
+    folders: BTreeSet<String>,
+    dead: BTreeSet<usize>,
+    /// The last inode, block number and stamp.
+    last: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct SimFile {
+    pub inode: u64,
+    pub replication: u16,
+    pub modified_ms: u64,
+    pub is_open: bool,
+    pub marks: Marks,
+    pub blocks: Vec<SimBlock>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SimBlock {
+    number: i64,
+    stamp: u64,
+    pub contents: u64,
+    pub replicas: BTreeSet<usize>,
+    /// The replica that a move drops.
+    dropped: Option<usize>,
+    /// The most replicas since a client changed the file.
+    pub most: usize,
+}
+
+/// What a client does to `/d/f`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Append,
+    Overwrite,
+    Truncate,
+    Touch,
+    Open,
+    Rename,
+    Delete,
+    Replace,
+}
+
+pub const CHANGES: [Change; 8] = [
+    Change::Append,
+    Change::Overwrite,
+    Change::Truncate,
+    Change::Touch,
+    Change::Open,
+    Change::Rename,
+    Change::Delete,
+    Change::Replace,
+];
+
+/// Returns the contents of a parity block.
+fn parity_of(data: &[u64], parity: usize) -> u64 {
+    let weighed =
+        data.iter().zip(1_u64..).map(|(&contents, at)| contents.wrapping_mul(at + parity as u64 * 7));
+    weighed.fold(parity as u64 + 1, |sum, part| sum.rotate_left(9) ^ part)
+}
+
+fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+impl SimFile {
+    fn listed(&self, path: &str) -> File {
+        File {
+            inode: self.inode,
+            path: path.to_owned(),
+            bytes: self.blocks.len() as u64 * BLOCK_BYTES,
+            block_bytes: BLOCK_BYTES,
+            replication: self.replication,
+            modified_ms: self.modified_ms,
+            storing: Storing::Replicated,
+            is_open: self.is_open,
+            blocks: self.listed_blocks(),
+        }
+    }
+
+    fn listed_blocks(&self) -> Vec<Block> {
+        let listed = |block: &SimBlock| Block {
+            number: block.number,
+            stamp: block.stamp,
+            bytes: BLOCK_BYTES,
+            replicas: block.replicas.iter().copied().map(NodeIndex).collect(),
+        };
+        self.blocks.iter().map(listed).collect()
+    }
+
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.listed_blocks())
+    }
+
+    /// The parity blocks that belong to this file.
+    pub fn expected_parity(&self) -> Vec<u64> {
+        let contents: Vec<u64> = self.blocks.iter().map(|block| block.contents).collect();
+        let stripe = |data: &[u64]| (0..PARITY).map(|at| parity_of(data, at)).collect::<Vec<_>>();
+        contents.chunks(DATA).flat_map(stripe).collect()
+    }
+
+    fn forget(&mut self) {
+        self.blocks.iter_mut().for_each(|block| block.most = block.replicas.len());
+    }
+}
+
+impl Hdfs {
+    /// Creates a namespace with the file `/d/f` of five blocks with three replicas each.
+    pub fn new() -> Self {
+        let folders = ["/", "/d", "/p", "/tmp"].map(str::to_owned).into();
+        let mut hdfs =
+            Self { now_ms: 1_000_000, files: BTreeMap::new(), folders, dead: BTreeSet::new(), last: 0 };
+        hdfs.add("/d/f", 5, 3);
+        hdfs
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn block(&mut self, contents: u64, replicas: BTreeSet<usize>) -> SimBlock {
+        let (number, stamp) = (self.next() as i64, self.next());
+        SimBlock { number, stamp, contents, most: replicas.len(), replicas, dropped: None }
+    }
+
+    /// Adds a file. Every block has a replica on the first DataNode, which HDFS will keep.
+    pub fn add(&mut self, path: &str, blocks: usize, replication: u16) {
+        let block = |at: usize| {
+            let contents = self.next().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let replicas =
+                (0..usize::from(replication)).map(|copy| if copy == 0 { 0 } else { (at + copy) % NODES });
+            self.block(contents, replicas.collect())
+        };
+        let blocks = (0..blocks).map(block).collect();
+        let (inode, modified_ms) = (self.next(), self.now_ms + self.last);
+        let marks = Marks::default();
+        let file = SimFile { inode, replication, modified_ms, is_open: false, marks, blocks };
+        self.files.insert(path.to_owned(), file);
+    }
+
+    /// Adds the parity of `/d/f` as HDFS-RAID leaves it.
+    pub fn add_parity(&mut self, is_right: bool) {
+        let source = self.files["/d/f"].clone();
+        let contents: Vec<u64> =
+            source.expected_parity().iter().map(|&it| if is_right { it } else { !it }).collect();
+        let blocks =
+            contents.into_iter().zip(4..).map(|(contents, at)| self.block(contents, BTreeSet::from([at])));
+        let blocks = blocks.collect();
+        let (inode, modified_ms, marks) = (self.next(), source.modified_ms, Marks::default());
+        self.folders.insert("/p/d".to_owned());
+        let file = SimFile { inode, replication: 1, modified_ms, is_open: false, marks, blocks };
+        self.files.insert("/p/d/f".to_owned(), file);
+    }
+
+    pub fn listing(&self) -> Listing {
+        let node = |at: usize| Node {
+            address: format!("10.0.0.{at}:9866"),
+            rack: "/r".to_owned(),
+            is_usable: !self.dead.contains(&at),
+        };
+        let folder = |path: &String| Folder { path: path.clone(), modified_ms: 0 };
+        Listing {
+            nodes: (0..NODES).map(node).collect(),
+            files: self.files.iter().map(|(path, file)| file.listed(path)).collect(),
+            folders: self.folders.iter().map(folder).collect(),
+            snapshots: Vec::new(),
+        }
+    }
+
+    /// A round of heartbeats: HDFS removes or adds a replica of each block. It keeps those on the first DataNodes,
+    /// which crowds the blocks.
+    pub fn heartbeat(&mut self) {
+        self.now_ms += ROUND_MS;
+        for file in self.files.values_mut() {
+            let wanted = usize::from(file.replication);
+            for block in &mut file.blocks {
+                if block.replicas.len() > wanted {
+                    let hinted = block.dropped.take().filter(|node| block.replicas.contains(node));
+                    let node = hinted.or_else(|| block.replicas.last().copied()).expect("it has replicas");
+                    block.replicas.remove(&node);
+                } else if block.replicas.len() < wanted && !block.replicas.is_empty() {
+                    let is_free = |node: &usize| !block.replicas.contains(node) && !self.dead.contains(node);
+                    let free = (0..NODES).find(is_free);
+                    block.replicas.extend(free);
+                    block.most = block.most.max(block.replicas.len());
+                }
+            }
+        }
+    }
+
+    pub fn kill(&mut self, node: usize) {
+        self.dead.insert(node);
+        for block in self.files.values_mut().flat_map(|file| &mut file.blocks) {
+            block.replicas.remove(&node);
+            block.most = block.replicas.len();
+        }
+    }
+
+    /// Closes all files that clients write to.
+    pub fn close(&mut self) {
+        self.files
+            .iter_mut()
+            .filter(|(path, _)| path.starts_with("/d/"))
+            .for_each(|(_, file)| file.is_open = false);
+    }
+
+    /// Carries out a client's change, if the file exists.
+    pub fn change(&mut self, change: Change) {
+        self.now_ms += 1;
+        let Some(mut file) = self.files.get("/d/f").cloned() else { return };
+        file.modified_ms = self.now_ms + self.next();
+        match change {
+            Change::Append => {
+                let contents = self.next();
+                let block = self.block(contents, (0..usize::from(file.replication)).collect());
+                file.blocks.push(block);
+            }
+            Change::Overwrite => {
+                let stamp = self.next();
+                let last = file.blocks.last_mut().expect("files have blocks");
+                (last.stamp, last.contents) = (stamp, !last.contents);
+            }
+            Change::Truncate if file.blocks.len() > 2 => drop(file.blocks.pop()),
+            Change::Truncate | Change::Touch => {}
+            Change::Open => (file.is_open, file.modified_ms) = (true, self.files["/d/f"].modified_ms),
+            Change::Rename | Change::Replace => {
+                file.modified_ms = self.files["/d/f"].modified_ms;
+                self.files.remove("/d/f");
+                self.files.insert("/d/g".to_owned(), file);
+                if change == Change::Replace {
+                    self.add("/d/f", 5, 3);
+                }
+                return;
+            }
+            Change::Delete => {
+                self.files.remove("/d/f");
+                return;
+            }
+        }
+        file.forget();
+        self.files.insert("/d/f".to_owned(), file);
+    }
+
+    // The NameNode's calls.
+
+    pub fn mkdirs(&mut self, path: &str) -> Result<(), Refused> {
+        let mut folder = path;
+        while !folder.is_empty() {
+            if self.files.contains_key(folder) {
+                return Err(Refused);
+            }
+            self.folders.insert(folder.to_owned());
+            folder = folder_of(folder);
+        }
+        Ok(())
+    }
+
+    pub fn rename(&mut self, from: &str, to: &str, replaces: bool) -> Result<(), Refused> {
+        if !self.folders.contains(folder_of(to)) || self.folders.contains(to) {
+            return Err(Refused);
+        }
+        if self.folders.remove(from) {
+            let below = format!("{from}/");
+            let moved = |path: &str| path.replacen(from, to, 1);
+            let all = std::mem::take(&mut self.files);
+            let renamed = |(path, file): (String, SimFile)| {
+                (if path.starts_with(&below) { moved(&path) } else { path }, file)
+            };
+            self.files = all.into_iter().map(renamed).collect();
+            self.folders.insert(to.to_owned());
+            return Ok(());
+        }
+        if !self.files.contains_key(from) || (self.files.contains_key(to) && !replaces) {
+            return Err(Refused);
+        }
+        let file = self.files.remove(from).expect("checked");
+        self.files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    pub fn delete(&mut self, path: &str) {
+        let below = format!("{path}/");
+        let is_kept = |other: &str| other != path && !other.starts_with(&below);
+        self.files.retain(|other, _| is_kept(other));
+        self.folders.retain(|other| is_kept(other));
+    }
+
+    pub fn create(&mut self, path: &str, address: &str) -> Result<(), Refused> {
+        if !self.folders.contains(folder_of(path)) || self.files.contains_key(path) {
+            return Err(Refused);
+        }
+        let node = self.node(address)?;
+        let block = self.block(0, BTreeSet::from([node]));
+        let inode = self.next();
+        let (modified_ms, marks) = (self.now_ms, Marks::default());
+        let file = SimFile { inode, replication: 1, modified_ms, is_open: true, marks, blocks: vec![block] };
+        self.files.insert(path.to_owned(), file);
+        Ok(())
+    }
+
+    /// Writes the parity block of the source's present bytes, even if they are not those that the facts describe.
+    pub fn complete(
+        &mut self,
+        path: &str,
+        source: &str,
+        stripe: usize,
+        parity: usize,
+    ) -> Result<(), Refused> {
+        let expected = self.files.get(source).map(SimFile::expected_parity).unwrap_or_default();
+        let file = self.files.get_mut(path).filter(|file| file.is_open).ok_or(Refused)?;
+        file.blocks[0].contents = expected.get(stripe * PARITY + parity).copied().unwrap_or(0);
+        (file.is_open, file.modified_ms) = (false, self.now_ms);
+        Ok(())
+    }
+
+    /// Compares parity with the data; refuses if the blocks are not those of the note.
+    pub fn prove(&self, source: &str, note: &Note, parity: &[String]) -> Result<bool, Refused> {
+        let source = self.files.get(source).ok_or(Refused)?;
+        let files = parity.iter().map(|path| self.files.get(path).ok_or(Refused));
+        let files = files.collect::<Result<Vec<_>, _>>()?;
+        let blocks: Vec<Block> = files.iter().flat_map(|file| file.listed_blocks()).collect();
+        if source.fingerprint() != note.source || Fingerprint::of(&blocks) != note.parity {
+            return Err(Refused);
+        }
+        let contents = files.iter().flat_map(|file| file.blocks.iter().map(|block| block.contents));
+        Ok(contents.eq(source.expected_parity()))
+    }
+
+    pub fn mark(&mut self, path: &str, mark: Mark) -> Result<(), Refused> {
+        self.file(path).map(|file| file.marks.set(mark))
+    }
+
+    pub fn concat(&mut self, target: &str, sources: &[String]) -> Result<(), Refused> {
+        if sources
+            .iter()
+            .chain([&target.to_owned()])
+            .any(|path| self.files.get(path).is_none_or(|it| it.is_open))
+        {
+            return Err(Refused);
+        }
+        let joined: Vec<SimBlock> =
+            sources.iter().filter_map(|path| self.files.remove(path)).flat_map(|file| file.blocks).collect();
+        let now_ms = self.now_ms;
+        let file = self.file(target)?;
+        file.blocks.extend(joined);
+        file.modified_ms = now_ms;
+        Ok(())
+    }
+
+    pub fn set_time(&mut self, path: &str, modified_ms: u64) -> Result<(), Refused> {
+        self.file(path).map(|file| file.modified_ms = modified_ms)
+    }
+
+    pub fn set_replication(&mut self, path: &str, replication: u16) -> Result<(), Refused> {
+        self.file(path).map(|file| file.replication = replication)
+    }
+
+    pub fn replace_block(&mut self, path: &str, block: usize, from: &str, to: &str) -> Result<(), Refused> {
+        let (from, to) = (self.node(from)?, self.node(to)?);
+        let block = self.file(path)?.blocks.get_mut(block).ok_or(Refused)?;
+        if !block.replicas.contains(&from) || !block.replicas.insert(to) {
+            return Err(Refused);
+        }
+        block.dropped = Some(from);
+        Ok(())
+    }
+
+    fn file(&mut self, path: &str) -> Result<&mut SimFile, Refused> {
+        self.files.get_mut(path).ok_or(Refused)
+    }
+
+    /// Returns a live DataNode.
+    fn node(&self, address: &str) -> Result<usize, Refused> {
+        let is_it = |node: &usize| format!("10.0.0.{node}:9866") == address && !self.dead.contains(node);
+        (0..NODES).find(is_it).ok_or(Refused)
+    }
+}

@@ -1,0 +1,263 @@
+package mend.hdfs;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Options;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.protocol.DirectoryListing;
+import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
+import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
+import org.apache.hadoop.security.AccessControlException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Finds the parity files of raided files, and keeps them with their files when these are renamed or deleted.
+ * Failures are logged: an operation on a file never fails because of its parity.
+ */
+public final class ParityFiles {
+  private static final Logger LOG = LoggerFactory.getLogger(ParityFiles.class);
+  private static final long LOOK_AGAIN_NS = TimeUnit.MINUTES.toNanos(1);
+
+  private final DFSClient client;
+  private final List<ParityRoot> roots;
+  private List<ParityRoot> present;
+  private long lookedNs;
+
+  /**
+   * Creates an instance with the configured folders.
+   *
+   * @throws IllegalArgumentException if a setting is invalid
+   */
+  public ParityFiles(DFSClient client, Configuration conf) {
+    this.client = client;
+    this.roots = ParityRoot.of(conf);
+  }
+
+  // ---- reading ----
+
+  /**
+   * Looks a file and its parity up. The user must have the right to read both.
+   *
+   * @return null if the file has no valid parity
+   * @throws IOException if the NameNode does not answer
+   */
+  public RaidedFile find(String path) throws IOException {
+    HdfsLocatedFileStatus source = roots.isEmpty() || isParity(path) ? null : client.getLocatedFileInfo(path, true);
+    for (ParityRoot root : source == null ? List.<ParityRoot>of() : roots) {
+      RaidedFile file = pair(source, root.parity(path), root.code());
+      if (file != null) {
+        return file;
+      }
+    }
+    return null;
+  }
+
+  private RaidedFile pair(HdfsLocatedFileStatus source, String parity, StripeCode code) throws IOException {
+    try {
+      HdfsLocatedFileStatus found = client.getLocatedFileInfo(parity, true);
+      return found == null ? null : RaidedFile.of(source, found, note(parity), code);
+    } catch (AccessControlException refused) {
+      LOG.info("the parity {} cannot be used: {}", parity, refused.getMessage());
+      return null;
+    }
+  }
+
+  /** Returns the note on a parity file, as text; null if there is none, as on HDFS-RAID's files. */
+  private String note(String parity) throws IOException {
+    byte[] note = client.getXAttrs(parity).get(ParityNote.ATTRIBUTE);
+    return note == null ? null : new String(note, StandardCharsets.UTF_8);
+  }
+
+  private boolean isParity(String path) {
+    return roots.stream().anyMatch(root -> root.contains(path));
+  }
+
+  // ---- renaming ----
+
+  /** Parity of a file, or of files below a folder, that is to be renamed. */
+  public final class Renaming {
+    private final String from;
+    private final String to;
+    private final List<ParityRoot> holding;
+    private final List<String> replaced;
+
+    private Renaming(String from, String to, List<ParityRoot> holding, List<String> replaced) {
+      this.from = from;
+      this.to = to;
+      this.holding = holding;
+      this.replaced = replaced;
+    }
+
+    /** Moves the parity along, after the file or folder was renamed. */
+    public void finish() {
+      removeAll(replaced);
+      for (ParityRoot root : holding) {
+        try {
+          String target = root.parity(to);
+          client.mkdirs(new Path(target).getParent().toUri().getPath(), null, true);
+          client.rename(root.parity(from), target, Options.Rename.NONE);
+        } catch (IOException | RuntimeException problem) {
+          LOG.warn("{} was renamed to {}, but its parity stays at {}: {}", from, to, root.parity(from),
+              problem.toString());
+        }
+      }
+    }
+  }
+
+  /**
+   * Looks for parity before a rename that never replaces a file, and that moves into a folder at {@code to}.
+   */
+  public Renaming beforeRename(String from, String to) {
+    List<ParityRoot> holding = holding(from, to);
+    return new Renaming(from, holding.isEmpty() ? to : inFolder(from, to), holding, List.of());
+  }
+
+  /** Looks for parity before a rename to exactly {@code to}. */
+  public Renaming beforeRename(String from, String to, Options.Rename[] options) {
+    boolean replaces = Arrays.asList(options).contains(Options.Rename.OVERWRITE);
+    return new Renaming(from, to, holding(from, to), replaces ? belonging(to) : List.of());
+  }
+
+  private List<ParityRoot> holding(String from, String to) {
+    return isParity(to) || from.equals(to) ? List.of() : holding(from);
+  }
+
+  /** Returns the path that a file gets by a rename to {@code to}, which may be a folder. */
+  private String inFolder(String from, String to) {
+    try {
+      HdfsFileStatus target = client.getFileInfo(to);
+      boolean isFolder = target != null && target.isDirectory();
+      return isFolder ? new Path(to, new Path(from).getName()).toUri().getPath() : to;
+    } catch (IOException | RuntimeException problem) {
+      return to;
+    }
+  }
+
+  /**
+   * Returns the folders in which there is parity of a file, or a folder for parity of files below a folder.
+   */
+  private List<ParityRoot> holding(String path) {
+    List<ParityRoot> holding = new ArrayList<>();
+    try {
+      for (ParityRoot root : isParity(path) ? List.<ParityRoot>of() : present()) {
+        HdfsFileStatus parity = client.getFileInfo(root.parity(path));
+        if (parity != null && isOf(client.getFileInfo(path), parity, root.parity(path))) {
+          holding.add(root);
+        }
+      }
+    } catch (IOException | RuntimeException problem) {
+      LOG.info("cannot look for the parity of {}: {}", path, problem.toString());
+    }
+    return holding;
+  }
+
+  /** Returns the folders of parity files that exist, as of the last minute. */
+  private synchronized List<ParityRoot> present() throws IOException {
+    if (present == null || System.nanoTime() - lookedNs > LOOK_AGAIN_NS) {
+      List<ParityRoot> found = new ArrayList<>();
+      for (ParityRoot root : roots) {
+        if (client.getFileInfo(root.folder()) != null) {
+          found.add(root);
+        }
+      }
+      present = found;
+      lookedNs = System.nanoTime();
+    }
+    return present;
+  }
+
+  // ---- deleting ----
+
+  /**
+   * Returns the parity files that belong to a file or to files below a folder, and the folders of these
+   * parity files, which come last. Parity of other files, for example of a file that was renamed by another
+   * client, is left out.
+   */
+  public List<String> belonging(String path) {
+    List<String> found = new ArrayList<>();
+    for (ParityRoot root : holding(path)) {
+      try {
+        collect(path, client.getFileInfo(path), root.parity(path), client.getFileInfo(root.parity(path)), found);
+      } catch (IOException | RuntimeException problem) {
+        LOG.info("cannot look for the parity of {}: {}", path, problem.toString());
+      }
+    }
+    return found;
+  }
+
+  private void collect(
+      String path, HdfsFileStatus source, String parityPath, HdfsFileStatus parity, List<String> found)
+      throws IOException {
+    if (parity == null || !isOf(source, parity, parityPath)) {
+      return;
+    }
+    if (source.isDirectory()) {
+      Map<String, HdfsFileStatus> parities = list(parityPath);
+      for (Map.Entry<String, HdfsFileStatus> child : list(path).entrySet()) {
+        String name = child.getKey();
+        collect(path + "/" + name, child.getValue(), parityPath + "/" + name, parities.get(name), found);
+      }
+    }
+    found.add(parityPath);
+  }
+
+  /**
+   * Whether a parity file was made for a file, or for an earlier version of the file; or whether both are
+   * folders.
+   */
+  private boolean isOf(HdfsFileStatus source, HdfsFileStatus parity, String parityPath) throws IOException {
+    if (source == null || source.isDirectory() || parity.isDirectory()) {
+      return source != null && source.isDirectory() && parity.isDirectory();
+    }
+    return isOf(source, parity.getModificationTime(), note(parityPath));
+  }
+
+  static boolean isOf(HdfsFileStatus source, long parityModified, String text) {
+    if (text == null) {
+      return source.getModificationTime() == parityModified;
+    }
+    ParityNote note = ParityNote.parse(text);
+    return note != null && note.isOf(source.getFileId());
+  }
+
+  /** Returns the children of a folder by name; none if the folder is gone. */
+  private Map<String, HdfsFileStatus> list(String folder) throws IOException {
+    Map<String, HdfsFileStatus> children = new TreeMap<>();
+    byte[] after = HdfsFileStatus.EMPTY_NAME;
+    DirectoryListing listing;
+    do {
+      listing = client.listPaths(folder, after, false);
+      if (listing == null) {
+        return children;
+      }
+      for (HdfsFileStatus child : listing.getPartialListing()) {
+        children.put(child.getLocalName(), child);
+      }
+      after = listing.getLastName();
+    } while (listing.hasMore());
+    return children;
+  }
+
+  /** Deletes these files, and those of the folders that are empty. */
+  public void removeAll(List<String> paths) {
+    for (String path : paths) {
+      try {
+        client.delete(path, false);
+      } catch (FileNotFoundException gone) {
+        LOG.debug("{} is gone", path);
+      } catch (IOException | RuntimeException problem) {
+        LOG.info("the parity {} is not removed: {}", path, problem.toString());
+      }
+    }
+  }
+}
