@@ -13,8 +13,7 @@ use store_api::BlockState;
 use super::coded::{Coded, is_raid, number_of};
 use super::members::Members;
 use super::names::{FolderId, Names, Place};
-use super::pages::{Pages, Record as _};
-use super::plain::Plain;
+use super::plain_stripes::PlainStripes;
 use crate::blocks::GroupBlock;
 use crate::listing::{FileRef, Phase};
 
@@ -85,7 +84,7 @@ pub(super) struct Held {
 /// All listed block groups. Nearly all are plain, and were reported as such.
 #[derive(Default)]
 pub(super) struct Groups {
-    plain: Pages<Plain>,
+    plain: PlainStripes,
     /// The other groups: with damage, or not reported yet.
     held: BTreeMap<i64, Held>,
     names: Names,
@@ -118,21 +117,19 @@ impl Held {
     }
 
     /// Returns a plain group with its history: nothing was lost, and it was reported.
-    fn of(plain: &Plain) -> Self {
-        let listed = plain.listed();
+    fn of((listed, asked): (Listed, Duration)) -> Self {
         let blocks = listed.group.stripe().map(|shape| shape.blocks).unwrap_or_default();
         let homes = blocks.iter().zip(&listed.homes);
         let fingerprint =
             fingerprint(homes.map(|(block, &(_, node))| (block.bytes, Some(node), BlockState::Healthy)));
         let told = Some(Told { stripe: listed.group.stripe_id(), fingerprint });
-        Self { listed, asked: plain.asked(), settles: Duration::ZERO, former: Vec::new(), missed: 0, told }
+        Self { listed, asked, settles: Duration::ZERO, former: Vec::new(), missed: 0, told }
     }
 
-    /// Returns the group as a plain one, if it is settled and has no history.
-    fn plain(&self) -> Option<Plain> {
+    /// Whether the group is settled and has no history.
+    fn is_quiet(&self) -> bool {
         let is_quiet = self.former.is_empty() && self.missed == 0 && self.told.is_some();
-        let is_closed = self.listed.phase != Phase::Open;
-        (is_quiet && is_closed).then(|| Plain::of(&self.listed, self.asked)).flatten()
+        is_quiet && self.listed.phase != Phase::Open
     }
 
     /// Whether every block was listed at some time, or DataNodes have had enough time to report the blocks.
@@ -246,9 +243,9 @@ impl Groups {
             Some(_) => self.in_snapshots.insert(number, held.listed.file.inode),
             None => self.in_snapshots.remove(&number),
         };
-        match held.plain().filter(|_| was_plain && !is_changed) {
-            Some(plain) => self.plain.insert(plain),
-            None => self.hold(number, held, was_plain),
+        let stays_plain = was_plain && !is_changed && held.is_quiet();
+        if !stays_plain || !self.plain.insert(&held.listed, held.asked) {
+            self.hold(number, held, was_plain);
         }
         is_changed
     }
@@ -285,7 +282,7 @@ impl Groups {
         if !self.is_held(number)
             && let Some(plain) = self.plain.get(number)
         {
-            self.hold(number, Held::of(&plain), true);
+            self.hold(number, Held::of(plain), true);
         }
         self.held.get_mut(&number)
     }
@@ -297,9 +294,9 @@ impl Groups {
 
     /// Drops the history of a group if it is plain and was reported as it is.
     pub fn settle(&mut self, number: i64) {
-        if let Some(plain) = self.held.get(&number).and_then(Held::plain) {
+        let quiet = self.held.get(&number).filter(|held| held.is_quiet());
+        if quiet.is_some_and(|held| self.plain.insert(&held.listed, held.asked)) {
             self.held.remove(&number);
-            self.plain.insert(plain);
         }
     }
 
@@ -327,7 +324,7 @@ impl Groups {
     pub fn inode(&self, number: i64) -> Option<u64> {
         match self.held.get(&number) {
             Some(held) => Some(held.listed.file.inode),
-            None => self.plain.get(number).map(|plain| plain.inode()),
+            None => self.plain.inode(number),
         }
     }
 
@@ -375,17 +372,15 @@ impl Groups {
             let Some(mut held) = self.get(number).map(Cow::into_owned) else { continue };
             let before = held.listed.place.replace(place);
             self.note_place(number, before, Some(place));
-            match held.plain().filter(|_| !self.is_held(number)) {
-                Some(plain) => self.plain.insert(plain),
-                None => drop(self.held.insert(number, held)),
+            let stays_plain = !self.is_held(number) && held.is_quiet();
+            if !stays_plain || !self.plain.insert(&held.listed, held.asked) {
+                self.held.insert(number, held);
             }
         }
     }
 
     fn drop_unlisted(&mut self, asked: Duration) {
-        let unseen = self.plain.iter().filter(|plain| plain.asked() < asked);
-        let unseen: Vec<i64> = unseen.map(|plain| plain.key()).collect();
-        for number in unseen {
+        for number in self.plain.asked_before(asked) {
             self.held_mut(number);
         }
         let mut gone = Vec::new();
@@ -406,7 +401,7 @@ impl Groups {
 
     /// Returns the numbers of all groups.
     pub fn numbers(&self) -> Vec<i64> {
-        let mut numbers: Vec<i64> = self.plain.iter().map(|plain| plain.key()).collect();
+        let mut numbers = self.plain.numbers();
         numbers.extend(self.held.keys());
         numbers.sort_unstable();
         numbers
@@ -416,7 +411,7 @@ impl Groups {
     pub fn get(&self, number: i64) -> Option<Cow<'_, Held>> {
         match self.held.get(&number) {
             Some(held) => Some(Cow::Borrowed(held)),
-            None => self.plain.get(number).map(|plain| Cow::Owned(Held::of(&plain))),
+            None => self.plain.get(number).map(|plain| Cow::Owned(Held::of(plain))),
         }
     }
 

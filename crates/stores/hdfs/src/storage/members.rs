@@ -1,48 +1,60 @@
 //! [`Members`]: the stripes of raided files by their blocks. The NameNode's lists of losses name only blocks.
 
 use super::coded::Coded;
-use super::pages::{Pages, Record, get_difference, put_difference};
+use super::pages::{Pages, Record, get, get_difference, put, put_difference};
 
-/// The stripes of raided files by the numbers of their blocks.
+/// The stripes of raided files by the numbers of their blocks. The blocks of a file that one client has written have
+/// consecutive numbers, so they are kept as runs.
 #[derive(Debug, Default)]
-pub(super) struct Members(Pages<Member>);
+pub(super) struct Members(Pages<Run>);
 
-/// A block, and the number of its stripe.
+/// Blocks with consecutive numbers, and the number of their stripe.
 #[derive(Clone, Copy, Debug)]
-struct Member {
-    block: i64,
+struct Run {
+    first: i64,
+    blocks: u64,
     stripe: i64,
 }
 
-impl Record for Member {
+impl Record for Run {
     type Key = i64;
 
     fn key(&self) -> i64 {
-        self.block
+        self.first
     }
 
     fn encode(&self, before: Option<&Self>, bytes: &mut Vec<u8>) {
         let of = |value: fn(&Self) -> i64| before.map_or(0, value) as u64;
-        put_difference(self.block as u64, of(|it| it.block), bytes);
+        put_difference(self.first as u64, of(|it| it.first), bytes);
         put_difference(self.stripe as u64, of(|it| it.stripe), bytes);
+        put(self.blocks, bytes);
     }
 
     fn decode(before: Option<&Self>, bytes: &mut &[u8]) -> Self {
         let of = |value: fn(&Self) -> i64| before.map_or(0, value) as u64;
-        let block = get_difference(of(|it| it.block), bytes) as i64;
-        Self { block, stripe: get_difference(of(|it| it.stripe), bytes) as i64 }
+        let first = get_difference(of(|it| it.first), bytes) as i64;
+        let stripe = get_difference(of(|it| it.stripe), bytes) as i64;
+        Self { first, stripe, blocks: get(bytes) }
     }
 }
 
-fn members(coded: &Coded) -> impl Iterator<Item = Member> {
-    let (blocks, stripe) = (coded.raid().map(|stripe| &stripe.blocks), coded.number());
-    blocks.into_iter().flatten().map(move |block| Member { block: block.number, stripe })
+/// Returns the blocks of a stripe as runs; none for a block group.
+fn runs(coded: &Coded) -> Vec<Run> {
+    let (mut runs, stripe) = (Vec::<Run>::new(), coded.number());
+    for block in coded.raid().into_iter().flat_map(|stripe| &stripe.blocks) {
+        match runs.last_mut() {
+            Some(run) if run.first + run.blocks as i64 == block.number => run.blocks += 1,
+            _ => runs.push(Run { first: block.number, blocks: 1, stripe }),
+        }
+    }
+    runs
 }
 
 impl Members {
     /// Returns the number of the stripe that contains a block.
     pub fn stripe_of(&self, block: i64) -> Option<i64> {
-        self.0.get(block).map(|member| member.stripe)
+        let run = self.0.at_or_before(block)?;
+        (block - run.first < run.blocks as i64).then_some(run.stripe)
     }
 
     /// Replaces the blocks of a stripe. Block groups are ignored: their numbers tell which blocks they have.
@@ -50,13 +62,13 @@ impl Members {
         if before == now {
             return;
         }
-        for block in before.into_iter().flat_map(members) {
-            // Another stripe may have the block now.
-            if self.stripe_of(block.block) == Some(block.stripe) {
-                self.0.remove(block.block);
+        for run in before.map(runs).unwrap_or_default() {
+            // Another stripe may have the blocks now.
+            if self.0.get(run.first).is_some_and(|known| known.stripe == run.stripe) {
+                self.0.remove(run.first);
             }
         }
-        now.into_iter().flat_map(members).for_each(|member| self.0.insert(member));
+        now.map(runs).unwrap_or_default().into_iter().for_each(|run| self.0.insert(run));
     }
 }
 
@@ -83,17 +95,22 @@ mod tests {
     #[test]
     fn stripes_are_found_by_their_blocks() {
         let mut members = Members::default();
-        // The numbers of consecutive blocks share their high bits, as those of a block group do.
-        let (one, other) = (stripe(&[32, 33, 90]), stripe(&[34, 35, 91]));
+        let (one, other) = (stripe(&[32, 33, 90]), stripe(&[34, 36, 91]));
         members.replace(None, Some(&one));
         members.replace(None, Some(&other));
-        let found = [32, 33, 34, 35, 36, 90, 91].map(|block| members.stripe_of(block));
-        assert_eq!(found, [Some(32), Some(32), Some(34), Some(34), None, Some(32), Some(34)]);
-        // The file was appended to and encoded again: a block of one stripe belongs to the other one now.
-        let later = stripe(&[34, 33, 92]);
-        members.replace(Some(&other), Some(&later));
+        let stripes = |members: &Members| {
+            let blocks = [31, 32, 33, 34, 35, 36, 37, 90, 91, 92];
+            blocks.map(|block| members.stripe_of(block).unwrap_or_default())
+        };
+        assert_eq!(stripes(&members), [0, 32, 32, 34, 0, 34, 0, 32, 34, 0]);
+        // The file was encoded again: one of the parity blocks is another one.
+        let again = stripe(&[34, 36, 92]);
+        members.replace(Some(&other), Some(&again));
+        assert_eq!(stripes(&members), [0, 32, 32, 34, 0, 34, 0, 32, 0, 34]);
+        // A block belongs to another stripe now, and the old one is dropped later.
+        let taken = stripe(&[34, 36, 90]);
+        members.replace(Some(&again), Some(&taken));
         members.replace(Some(&one), None);
-        let found = [32, 33, 34, 35, 90, 91, 92].map(|block| members.stripe_of(block));
-        assert_eq!(found, [None, Some(34), Some(34), None, None, None, Some(34)]);
+        assert_eq!(stripes(&members), [0, 0, 0, 34, 0, 34, 0, 34, 0, 0]);
     }
 }

@@ -21,6 +21,8 @@ mod names;
 mod open;
 mod pages;
 mod plain;
+mod plain_raid;
+mod plain_stripes;
 mod publishing;
 mod raiding;
 mod replay;

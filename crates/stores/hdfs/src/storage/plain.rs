@@ -24,7 +24,7 @@ const AT_START: u8 = 1 << 5;
 const HAS_PLACE: u8 = 1 << 6;
 
 /// A group that has exactly one healthy replica of each block, each on a DataNode of its own, in a file outside of
-/// snapshots that was closed long enough ago. Stripes of raided files are never plain.
+/// snapshots that was closed long enough ago.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plain {
     number: i64,
