@@ -1,5 +1,5 @@
-//! `mend raid` on replicated files of a real HDFS, and repairs of a file whose parity was written as HDFS-RAID writes
-//! it.
+//! `mend raid` on replicated files of a real HDFS, and repairs of a file whose parity was written as
+//! HDFS-RAID writes it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -127,8 +127,8 @@ fn repair(world: &mut World, options: &[&str]) {
     world.assert_whole();
 }
 
-/// Stores a file and its parity as HDFS-RAID leaves them: with one replica of each block, and with the same time.
-/// Returns the parity.
+/// Stores a file and its parity as HDFS-RAID leaves them: with one replica of each block, and with the same
+/// time. Returns the parity.
 fn encode(world: &mut World) -> Vec<u8> {
     world.cluster.console().run(&["dfs", "-mkdir", "-p", "/plain", "/raidrs/plain"]);
     world.put(RAIDED, RAIDED_BYTES);
@@ -141,7 +141,8 @@ fn encode(world: &mut World) -> Vec<u8> {
     parity
 }
 
-/// Returns the parity of a file: four blocks for each ten blocks. Blocks that the last stripe lacks are zeros.
+/// Returns the parity of a file: four blocks for each ten blocks. Blocks that the last stripe lacks are
+/// zeros.
 fn parity_of(content: &[u8]) -> Vec<u8> {
     let codec = &Codec::hdfs_raid()[0];
     let code = codec.code.build().expect("a code");
@@ -178,7 +179,8 @@ fn await_stripes(mend: &Mend, stripes: usize, lost: usize) {
     });
 }
 
-/// Waits until Mend shows both stripes of the file with the holders of all blocks, the second one with a shortened code.
+/// Waits until Mend shows both stripes of the file with the holders of all blocks, the second one with a
+/// shortened code.
 fn assert_listed(world: &World, mend: &Mend, [data, parity]: &[Vec<FsckBlock>; 2]) {
     for (stripe, (data, parity)) in data.chunks(10).zip(parity.chunks(4)).enumerate() {
         let blocks: Vec<&FsckBlock> = data.iter().chain(parity).collect();
@@ -204,8 +206,8 @@ fn shown(mend: &Mend, stripe: &str) -> Option<Vec<(String, String)>> {
         .collect()
 }
 
-/// Deletes the replicas of blocks while their DataNodes are down, and waits until the NameNode misses them. Returns
-/// the contents of their files.
+/// Deletes the replicas of blocks while their DataNodes are down, and waits until the NameNode misses them.
+/// Returns the contents of their files.
 fn lose(world: &mut World, lost: &[&FsckBlock]) -> Vec<[Vec<u8>; 2]> {
     let nodes: BTreeSet<usize> = lost.iter().map(|block| holder(world, block)).collect();
     nodes.iter().for_each(|&node| world.cluster.kill(node));
@@ -252,8 +254,8 @@ fn assert_mended(world: &mut World, mend: &Mend, groups: usize, parity: &[u8]) {
     assert!(fs::read(&local).expect("got") == parity, "the parity differs");
 }
 
-/// The calls for a file are listed: an unfinished encoding of other contents is deleted first. Attributes of files are
-/// read.
+/// The calls for a file are listed: an unfinished encoding of other contents is deleted first. Attributes of
+/// files are read.
 pub fn a_forecast(world: &mut World) {
     let mend = mend::attach(world, &["--dry-run"], true);
     world.put("/foretold/large", 10 * BLOCK as usize);

@@ -86,7 +86,8 @@ impl Codec {
         Ok(tolerated(&self.code, self.code.build()?.as_ref()))
     }
 
-    /// Returns the code of a stripe with fewer data blocks, as the last one of a file may be; see [`shortened()`].
+    /// Returns the code of a stripe with fewer data blocks, as the last one of a file may be; see
+    /// [`shortened()`].
     ///
     /// # Errors
     /// [`ShortenError`].
@@ -113,8 +114,8 @@ pub enum ShortenError {
 
 /// Returns the code of a stripe in which only the first `data` data blocks exist; the others count as zeros.
 ///
-/// The code's parity rows are those of `code` without the columns of the other blocks. The code tolerates at least
-/// as many losses as `code`, because blocks that do not exist cannot be lost.
+/// The code's parity rows are those of `code` without the columns of the other blocks. The code tolerates at
+/// least as many losses as `code`, because blocks that do not exist cannot be lost.
 ///
 /// # Errors
 /// [`ShortenError`].

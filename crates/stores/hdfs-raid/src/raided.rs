@@ -60,8 +60,8 @@ pub enum UnusableParity {
     Stale(#[from] StaleParity),
 }
 
-/// Returns the files of a listing that have valid parity by one of these codecs. If a file has parity by several
-/// codecs, the first one counts. Codecs whose stripes run over folders are left out.
+/// Returns the files of a listing that have valid parity by one of these codecs. If a file has parity by
+/// several codecs, the first one counts. Codecs whose stripes run over folders are left out.
 pub fn raided<'a>(listing: &'a Listing, codecs: &'a [Codec]) -> Raided<'a> {
     let by_path: BTreeMap<&str, &File> =
         listing.files.iter().map(|file| (file.path.as_str(), file)).collect();

@@ -74,8 +74,8 @@ pub struct Losses {
     pub counts: LossCounts,
     /// The lengths of the other lists that the NameNode writes to the same file.
     pub others: OtherLists,
-    /// The numbers of the groups, and of blocks of replicated files, each with the addresses of the DataNodes whose
-    /// replicas are known to be corrupt.
+    /// The numbers of the groups, and of blocks of replicated files, each with the addresses of the DataNodes
+    /// whose replicas are known to be corrupt.
     pub groups: BTreeMap<i64, BTreeSet<String>>,
 }
 

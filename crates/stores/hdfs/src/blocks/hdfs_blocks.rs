@@ -202,8 +202,8 @@ impl Blocks for HdfsBlocks {
         self.shared.volumes.remove(&replica(block)?)
     }
 
-    /// Lists the blocks of block groups. Blocks of replicated files are listed only if [some](HdfsBlocks::with_raid) of
-    /// these files have parity; Mend does not repair others.
+    /// Lists the blocks of block groups. Blocks of replicated files are listed only if
+    /// [some](HdfsBlocks::with_raid) of these files have parity; Mend does not repair others.
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         let list = self.list_answering()?;
         match list.silent.into_iter().next() {

@@ -53,8 +53,8 @@ impl From<BlockGroup> for Coded {
 }
 
 impl Coded {
-    /// Returns the number by which the stripe is kept: that of the group, which is negative, or that of the first
-    /// data block of a raided file, which is positive.
+    /// Returns the number by which the stripe is kept: that of the group, which is negative, or that of the
+    /// first data block of a raided file, which is positive.
     pub fn number(&self) -> i64 {
         match self {
             Self::Group(group) => group.number,
@@ -78,8 +78,8 @@ impl Coded {
         }
     }
 
-    /// Returns the number by which the NameNode's lists of losses name a block: that of the group, or that of the
-    /// block itself in a raided file.
+    /// Returns the number by which the NameNode's lists of losses name a block: that of the group, or that of
+    /// the block itself in a raided file.
     ///
     /// # Panics
     /// If a raided stripe has no such block.
@@ -122,8 +122,8 @@ impl RaidStripe {
         self.blocks[0].number
     }
 
-    /// Returns the highest generation stamp. A block that is written, truncated or replaced gets a higher one than
-    /// any other has.
+    /// Returns the highest generation stamp. A block that is written, truncated or replaced gets a higher one
+    /// than any other has.
     fn newest_stamp(&self) -> u64 {
         self.blocks.iter().map(|block| block.stamp).max().unwrap_or_default()
     }
@@ -168,8 +168,8 @@ impl RaidStripe {
         at >= self.data()
     }
 
-    /// Returns the holders of all blocks from an answer to a query for [`ranges`](Self::ranges); `None` if the parity
-    /// does not protect these blocks any more.
+    /// Returns the holders of all blocks from an answer to a query for [`ranges`](Self::ranges); `None` if
+    /// the parity does not protect these blocks any more.
     pub fn homes_in(&self, files: &[File]) -> Option<Vec<(u8, NodeIndex)>> {
         let [source, parity] = files else { return None };
         let is_usable = |file: &File| file.storing == Storing::Replicated && !file.is_open;

@@ -10,8 +10,8 @@ use crate::listing::{DataNode, Group};
 /// The groups with corrupt replicas.
 #[derive(Default)]
 pub(super) struct Corrupt {
-    /// The addresses of the DataNodes with corrupt replicas, of groups and of blocks of raided files on the NameNode's
-    /// lists.
+    /// The addresses of the DataNodes with corrupt replicas, of groups and of blocks of raided files on the
+    /// NameNode's lists.
     named: BTreeMap<i64, BTreeSet<String>>,
     /// Groups whose corrupt replicas the lists have not named. Any of their replicas may be corrupt.
     unnamed: BTreeMap<i64, Unjudged>,

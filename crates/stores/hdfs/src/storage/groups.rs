@@ -1,5 +1,5 @@
-//! The block groups as the NameNode lists them, and the last holders of their blocks. The stripes of raided files
-//! are kept like groups. Pure: this module sends no queries and stores nothing.
+//! The block groups as the NameNode lists them, and the last holders of their blocks. The stripes of raided
+//! files are kept like groups. Pure: this module sends no queries and stores nothing.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -421,8 +421,8 @@ impl Groups {
         (listed.group.stripe_id() == *stripe).then_some(listed)
     }
 
-    /// Returns the number of the stripe to which the NameNode's lists refer by this number: that of a group, or of a
-    /// block of a raided file.
+    /// Returns the number of the stripe to which the NameNode's lists refer by this number: that of a group,
+    /// or of a block of a raided file.
     pub fn stripe_of(&self, number: i64) -> Option<i64> {
         if is_raid(number) { self.members.stripe_of(number) } else { Some(number) }
     }

@@ -1,5 +1,5 @@
-//! Learns of lost blocks by the NameNode's own lists of groups and blocks that lack redundancy, and queries these
-//! groups and the stripes of these blocks. So a loss is known without a listing of all groups.
+//! Learns of lost blocks by the NameNode's own lists of groups and blocks that lack redundancy, and queries
+//! these groups and the stripes of these blocks. So a loss is known without a listing of all groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,8 +56,8 @@ enum LossError {
     Store(#[from] StoreError),
 }
 
-/// What the lists tell of a stripe: its group, or its listed blocks, each with the DataNodes whose replicas are known to
-/// be corrupt.
+/// What the lists tell of a stripe: its group, or its listed blocks, each with the DataNodes whose replicas
+/// are known to be corrupt.
 type Signs = BTreeMap<i64, BTreeSet<String>>;
 
 /// The lists of groups that lack blocks, as they were last read.
@@ -167,8 +167,8 @@ impl Losses {
     }
 }
 
-/// Returns the entries of the lists that concern known stripes, and the same by stripe. The lists also contain blocks
-/// of replicated files that are not raided.
+/// Returns the entries of the lists that concern known stripes, and the same by stripe. The lists also
+/// contain blocks of replicated files that are not raided.
 fn by_stripe(shared: &Shared, mut named: Signs) -> (Signs, BTreeMap<i64, Signs>) {
     let state = shared.state();
     let mut listed: BTreeMap<i64, Signs> = BTreeMap::new();

@@ -3,8 +3,8 @@
 use super::coded::Coded;
 use super::pages::{Pages, Record, get, get_difference, put, put_difference};
 
-/// The stripes of raided files by the numbers of their blocks. The blocks of a file that one client has written have
-/// consecutive numbers, so they are kept as runs.
+/// The stripes of raided files by the numbers of their blocks. The blocks of a file that one client has
+/// written have consecutive numbers, so they are kept as runs.
 #[derive(Debug, Default)]
 pub(super) struct Members(Pages<Run>);
 

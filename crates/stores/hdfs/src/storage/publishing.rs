@@ -1,5 +1,5 @@
-//! Queries the NameNode for a group or a stripe of a raided file before one of its blocks is rebuilt, and again
-//! afterwards, until the NameNode lists the block.
+//! Queries the NameNode for a group or a stripe of a raided file before one of its blocks is rebuilt, and
+//! again afterwards, until the NameNode lists the block.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,8 +126,8 @@ impl Shared {
         Ok(found)
     }
 
-    /// Queries the NameNode for a stripe of a raided file, by its two files, and records the answer; `None` if the
-    /// parity does not protect these blocks any more.
+    /// Queries the NameNode for a stripe of a raided file, by its two files, and records the answer; `None`
+    /// if the parity does not protect these blocks any more.
     async fn look_up_raided(
         &self,
         namenode: &NameNode,

@@ -87,8 +87,8 @@ impl Raiding {
 }
 
 impl Shared {
-    /// Records the raided files that an answer lists. The query was sent at `asked`, for the parity at these paths,
-    /// or for all parity if `None`.
+    /// Records the raided files that an answer lists. The query was sent at `asked`, for the parity at these
+    /// paths, or for all parity if `None`.
     ///
     /// # Errors
     /// As [`take_nodes`](Self::take_nodes).
@@ -114,8 +114,8 @@ impl Shared {
         state.take_stripes(now, asked, listed)
     }
 
-    /// Records the present holders of a stripe's blocks, or removes the stripe if `None`: its parity does not protect
-    /// it any more. The query was sent at `asked`.
+    /// Records the present holders of a stripe's blocks, or removes the stripe if `None`: its parity does not
+    /// protect it any more. The query was sent at `asked`.
     ///
     /// # Errors
     /// As [`take_nodes`](Self::take_nodes).

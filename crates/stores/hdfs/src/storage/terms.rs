@@ -33,9 +33,9 @@ const KEPT: usize = 16_384;
 /// The number and the generation stamp of a group, or of the first data or parity block of a raided stripe.
 type Key = (i64, u64);
 
-/// The checksum formats of groups. All blocks of a group have the format with which its file was written, so it stays
-/// valid until the group has another number or generation stamp. In a stripe of a raided file, the parity may have
-/// another format than the data.
+/// The checksum formats of groups. All blocks of a group have the format with which its file was written, so
+/// it stays valid until the group has another number or generation stamp. In a stripe of a raided file, the
+/// parity may have another format than the data.
 #[derive(Default)]
 pub(super) struct Formats {
     /// The formats that DataNodes have stated.
@@ -121,8 +121,8 @@ impl Listed {
     }
 }
 
-/// Returns the terms of these blocks, which have these checksum formats. They do not depend on the DataNode, so the
-/// target of a block may change later.
+/// Returns the terms of these blocks, which have these checksum formats. They do not depend on the DataNode,
+/// so the target of a block may change later.
 pub(super) async fn permits(
     shared: &Shared,
     stripe: &StripeId,
@@ -147,8 +147,8 @@ pub(super) async fn permits(
     Ok(permits)
 }
 
-/// Returns the checksum formats of these blocks, except those that are not known, for which the configured format is
-/// used. Asks a DataNode unless one has stated the format before.
+/// Returns the checksum formats of these blocks, except those that are not known, for which the configured
+/// format is used. Asks a DataNode unless one has stated the format before.
 pub(super) async fn checksums(
     shared: &Shared,
     listed: &Listed,

@@ -1,7 +1,7 @@
 //! [`Touched`]: the raided files that the NameNode's edit log concerns. Pure: an event only causes queries.
 //!
-//! Parity is valid only while its modification time is that of its source, so changes of times matter here. A file
-//! whose parity was invalid is queried again when its parity changes.
+//! Parity is valid only while its modification time is that of its source, so changes of times matter here. A
+//! file whose parity was invalid is queried again when its parity changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,8 @@ use super::groups::Groups;
 use super::names::is_within;
 use crate::listing::Edit;
 
-/// A stripe is queried again this long after an event: DataNodes remove surplus replicas only at later heartbeats.
+/// A stripe is queried again this long after an event: DataNodes remove surplus replicas only at later
+/// heartbeats.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Maximum number of files in a query.
 const FILES_AT_ONCE: usize = 200;
@@ -117,7 +118,8 @@ mod tests {
         }
     }
 
-    /// Returns the stripes and the files that an event concerns, of the raided files `/a/f`, `/a/g` and `/b/f`.
+    /// Returns the stripes and the files that an event concerns, of the raided files `/a/f`, `/a/g` and
+    /// `/b/f`.
     fn touched(edit: &Edit) -> (Vec<i64>, Vec<String>) {
         let mut groups = Groups::default();
         let files = [("/a/f", 10), ("/a/g", 20), ("/b/f", 30)];

@@ -145,8 +145,8 @@ fn misplaced(shared: &Shared) -> Option<String> {
     ))
 }
 
-/// Returns the first of these stripes that has several blocks on one DataNode, with the DataNode, and the number of the
-/// others as text.
+/// Returns the first of these stripes that has several blocks on one DataNode, with the DataNode, and the
+/// number of the others as text.
 fn doubled_among(shared: &Shared, numbers: Range<i64>, what: &str) -> Option<(String, String)> {
     let (count, stripe, node) = {
         let state = shared.state();
@@ -199,8 +199,8 @@ pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullLis
     listed
 }
 
-/// Lists all raided files, and records the answer. They are listed before the groups, so that a complete listing of
-/// groups, which drops what was not listed, keeps them.
+/// Lists all raided files, and records the answer. They are listed before the groups, so that a complete
+/// listing of groups, which drops what was not listed, keeps them.
 async fn list_raided(shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
     let paths = shared.attachment.parity_of(&BTreeSet::from(["/".to_owned()]));
     if paths.is_empty() {

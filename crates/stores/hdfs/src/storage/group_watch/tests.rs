@@ -21,10 +21,10 @@ use crate::{Attachment, BlockTerms, ChecksumFormat, ChecksumKind, NameNodeSettin
 
 mod raided;
 
-/// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has the
-/// holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups, `format` that of
-/// their checksums, and `no-WORD` makes queries of this kind fail. `raided` has the lines about a raided file and its
-/// parity.
+/// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has
+/// the holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups,
+/// `format` that of their checksums, and `no-WORD` makes queries of this kind fail. `raided` has the lines
+/// about a raided file and its parity.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 nodes() {

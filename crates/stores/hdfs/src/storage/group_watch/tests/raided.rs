@@ -7,7 +7,8 @@ use super::*;
 /// The only stripe: the number of its first block, and the newest generation stamp.
 const STRIPE: &str = "raid_32_1010";
 
-/// Returns what the NameNode tells of the file and its parity: the time of the file, and the holder of block 1.
+/// Returns what the NameNode tells of the file and its parity: the time of the file, and the holder of block
+/// 1.
 fn told(modified: u64, holder: &str) -> String {
     format!(
         "F 16 %2Ff 1236 512 1 {modified} replicated closed\nB 32 1004 512 0\nB 33 1005 512 {holder}\nB 34 1006 212 2\n\
