@@ -87,7 +87,8 @@ fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> R
     Ok(Candidate { codec, policy, goal })
 }
 
-/// Returns the steps of all units. The last argument has the attributes of files, and the existing inodes in notes.
+/// Returns the steps of all units. The last argument has the attributes of files, and the existing inodes in
+/// notes.
 fn forecasts<'a>(
     units: &'a [Unit],
     listing: &Listing,
@@ -161,10 +162,17 @@ mod tests {
 
     use super::*;
 
-    const POLICIES: &str = "[[policy]]\nname = \"all\"\npaths = [\"/data\"]\ncodec = \"xor\"\nmin_blocks = 1\nmin_age = \"0s\"\n";
+    const POLICIES: &str = r#"
+        [[policy]]
+        name = "all"
+        paths = ["/data"]
+        codec = "xor"
+        min_blocks = 1
+        min_age = "0s"
+    "#;
 
-    /// Returns a listing with a file of two blocks on the first three of four DataNodes, a file without a policy, and
-    /// an interrupted encoding of the first file by the coordinator of term 6.
+    /// Returns a listing with a file of two blocks on the first three of four DataNodes, a file without a
+    /// policy, and an interrupted encoding of the first file by the coordinator of term 6.
     fn listing() -> Listing {
         let node = |at| Node { address: format!("10.0.0.{at}:9866"), rack: "/r".into(), is_usable: true };
         let block =
@@ -204,11 +212,12 @@ mod tests {
   continue the work in /tmp/raid/data/f/.mend-7-1000-6: rename it to /tmp/raid/data/f/.mend-7-1000-7
   encode stripe 0: parity block 0 on 10.0.0.3:9866
   read the parity back and check it against the data (1 file)
-  set the attribute user.mend.source of /tmp/raid/data/f/.mend-7-1000-7/0-0 to `1 7 3 ";
+  set user.mend.source and trusted.mend.source of /tmp/raid/data/f/.mend-7-1000-7/0-0 to `1 7 3 ";
         let text = forecast_text(Direction::Encode);
         assert!(text.starts_with(expected), "{text}");
         let (_, rest) = text.split_at(expected.len());
-        let expected = "  set the modification time of /tmp/raid/data/f/.mend-7-1000-7/0-0 to 1000 ms after 1970
+        let expected =
+            "  set the modification time of /tmp/raid/data/f/.mend-7-1000-7/0-0 to 1000 ms after 1970
   let /tmp/raid/data/f/.mend-7-1000-7/0-0 become /raid/data/f
   delete /tmp/raid/data/f/.mend-7-1000-7
   set the replication of /data/f to 1

@@ -6,14 +6,14 @@ use crate::{Exclusion, Mark, Note};
 
 /// A call, or a few calls that can be interrupted anywhere.
 ///
-/// Every action can be repeated. It fails without an effect if the namespace no longer is as the facts say, except
-/// where HDFS has no conditional call: see [`SetReplication`](Self::SetReplication).
+/// Every action can be repeated. It fails without an effect if the namespace no longer is as the facts say,
+/// except where HDFS has no conditional call: see [`SetReplication`](Self::SetReplication).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Creates a folder and those above it.
     MakeFolder(String),
-    /// Renames the folder that a former coordinator has filled, so that this coordinator continues its work and the
-    /// former one cannot. Fails if the new name exists.
+    /// Renames the folder that a former coordinator has filled, so that this coordinator continues its work
+    /// and the former one cannot. Fails if the new name exists.
     TakeOver {
         /// The folder's path.
         from: String,
@@ -22,27 +22,27 @@ pub enum Action {
     },
     /// Deletes a file, or a folder and its contents. A missing one is a success.
     Delete(String),
-    /// Computes parity blocks of a stripe, and writes each as a file of one block. Never creates a folder, so it
-    /// fails once another coordinator has taken over.
+    /// Computes parity blocks of a stripe, and writes each as a file of one block. Never creates a folder, so
+    /// it fails once another coordinator has taken over.
     Write {
         /// The stripe.
         stripe: usize,
         /// The files to write.
         blocks: Vec<NewBlock>,
     },
-    /// Reads all parity blocks back and checks them against the data, if the blocks of both are exactly those in the
-    /// note. The result is passed to [`Work::handle_proof`](crate::Work::handle_proof).
+    /// Reads all parity blocks back and checks them against the data, if the blocks of both are exactly those
+    /// in the note. The result is passed to [`Work::handle_proof`](crate::Work::handle_proof).
     Prove {
         /// The note that records the proof.
         note: Note,
         /// The files with the parity blocks, in order.
         parity: Vec<String>,
     },
-    /// Sets one of Mend's attributes. Modification times do not change.
+    /// Sets the attributes of a mark. Modification times do not change.
     Mark {
         /// The file.
         path: String,
-        /// The attribute.
+        /// The mark.
         mark: Mark,
     },
     /// Joins files into the first one by `concat`.
@@ -68,8 +68,8 @@ pub enum Action {
         /// Whether it atomically replaces a parity file. Otherwise, it fails if there is one.
         replaces: bool,
     },
-    /// Sets the replication of a file. HDFS has no call that does this only if the file is unchanged. So it must
-    /// follow the look at the namespace within [`DECISION_MS`].
+    /// Sets the replication of a file. HDFS has no call that does this only if the file is unchanged. So it
+    /// must follow the look at the namespace within [`DECISION_MS`].
     SetReplication {
         /// The file.
         path: String,
@@ -80,8 +80,8 @@ pub enum Action {
     Move(Vec<BlockMove>),
 }
 
-/// The maximum time between a look at the namespace and the action that follows from it. Another coordinator that
-/// undoes an encoding waits longer before it removes the parity.
+/// The maximum time between a look at the namespace and the action that follows from it. Another coordinator
+/// that undoes an encoding waits longer before it removes the parity.
 pub const DECISION_MS: u64 = 30_000;
 
 /// A parity block to write.
@@ -177,8 +177,8 @@ impl fmt::Display for Action {
                 write!(f, "read the parity back and check it against the data ({files})")
             }
             Self::Mark { path, mark } => {
-                let (name, value) = mark.attribute();
-                write!(f, "set the attribute {name} of {path} to `{value}`")
+                let (names, value) = mark.attributes();
+                write!(f, "set {} of {path} to `{value}`", names.join(" and "))
             }
             Self::Join { target, sources } => write!(f, "append {} files to {target}", sources.len()),
             Self::SetTime { path, modified_ms } => {

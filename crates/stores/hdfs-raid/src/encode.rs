@@ -1,4 +1,5 @@
-//! Makes the parity of a file: in a draft folder, one file per parity block, which are checked, joined and renamed.
+//! Makes the parity of a file: in a draft folder, one file per parity block, which are checked, joined and
+//! renamed.
 //!
 //! | the draft has | next |
 //! |---|---|
@@ -63,7 +64,8 @@ impl Work {
         }
     }
 
-    /// Returns this coordinator's draft for the present contents of the source, or the action that leads to it.
+    /// Returns this coordinator's draft for the present contents of the source, or the action that leads to
+    /// it.
     fn own_draft<'a>(&self, facts: &'a Facts, source: &File) -> Result<&'a Draft, Action> {
         let name = DraftName { inode: source.inode, modified_ms: source.modified_ms, term: self.term };
         if let Some(old) = facts.drafts.iter().find(|draft| !draft.name.is_of(source)) {
@@ -155,7 +157,7 @@ impl<'a> Pieces<'a> {
     /// Returns the position of the parity block in a file of this path.
     fn position(&self, path: &str) -> Option<usize> {
         let (stripe, parity) = path.rsplit_once('/')?.1.split_once('-')?;
-        let stripe = stripe.parse().ok().filter(|&stripe: &usize| stripe < self.layout.stripes().len())?;
+        let stripe = stripe.parse::<usize>().ok().filter(|&stripe| stripe < self.layout.stripes().len())?;
         let at = self.layout.parity_positions(stripe).nth(parity.parse().ok()?)?;
         (self.paths.get(at)? == path).then_some(at)
     }

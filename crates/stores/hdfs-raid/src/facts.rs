@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound::{Included, Unbounded};
 
-use crate::policy::check_file;
+use crate::policy::{check_file, snapshots_above};
 use crate::survey::{Source, check_source, load_of};
 use crate::{
     Cluster, Codec, Exclusion, File, Layout, Listing, Load, Marks, Node, NodeIndex, RaidPolicy, parity_path,
@@ -22,10 +22,12 @@ pub struct Facts {
     pub parity: Option<MarkedFile>,
     /// The folders with parity that is being made for this path, in the order of their names.
     pub drafts: Vec<Draft>,
-    /// The inodes that exist, of those in notes on parity files.
-    pub living: BTreeSet<u64>,
+    /// The inode in the note on the parity, if such a file exists.
+    pub living: Option<u64>,
     /// Why the source cannot or should not be encoded now.
     pub unfit: Option<Exclusion>,
+    /// The folder above the source that has snapshots.
+    pub snapshots: Option<String>,
 }
 
 /// A file with Mend's attributes.
@@ -82,7 +84,7 @@ impl DraftName {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.strip_prefix(DRAFT)?.split('-').map(|number| number.parse().ok());
+        let mut numbers = text.strip_prefix(DRAFT)?.split('-').map(|number| number.parse::<u64>().ok());
         let (inode, modified_ms, term) = (numbers.next()??, numbers.next()??, numbers.next()??);
         numbers.next().is_none().then_some(Self { inode, modified_ms, term })
     }
@@ -126,7 +128,7 @@ impl DataNodes {
 impl Facts {
     /// Returns a term above those of all drafts.
     pub fn next_term(&self) -> u64 {
-        self.drafts.iter().map(|draft| draft.name.term + 1).max().unwrap_or(1)
+        self.drafts.iter().map(|draft| draft.name.term.saturating_add(1)).max().unwrap_or(1)
     }
 }
 
@@ -146,8 +148,8 @@ impl<'a> FactFinder<'a> {
         own.chain(drafts.map(|file| file.path.as_str())).map(str::to_owned).collect()
     }
 
-    /// Returns the facts about a path. `marks` are the attributes of the [marked](Self::marked) files, `living` are
-    /// the existing inodes among those in notes.
+    /// Returns the facts about a path. `marks` are the attributes of the [marked](Self::marked) files,
+    /// `living` are the existing inodes among those in notes.
     pub fn facts(
         &self,
         codec: &Codec,
@@ -168,12 +170,15 @@ impl<'a> FactFinder<'a> {
         };
         let source = self.files.get(path);
         let fitness = source.map(|file| self.check(codec, policy, file, now_ms));
+        let parity = at(&parity_path(&codec.parity_root, path));
+        let noted = parity.as_ref().and_then(|parity| parity.marks.note).map(|note| note.inode);
         Facts {
             source: at(path),
-            parity: at(&parity_path(&codec.parity_root, path)),
+            parity,
             drafts: self.drafts(codec, path).into_iter().map(draft).collect(),
-            living: living.clone(),
+            living: noted.filter(|inode| living.contains(inode)),
             unfit: fitness.and_then(Result::err),
+            snapshots: snapshots_above(self.listing, path).cloned(),
         }
     }
 
@@ -204,5 +209,63 @@ impl<'a> FactFinder<'a> {
         let first = format!("{folder}/");
         let below = self.files.range::<str, _>((Included(first.as_str()), Unbounded));
         below.take_while(|(path, _)| path.starts_with(&first)).map(|(_, &file)| file).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Folder, Note, Scope, Storing};
+
+    fn file(path: &str) -> File {
+        File {
+            inode: 1,
+            path: path.to_owned(),
+            bytes: 0,
+            block_bytes: 512,
+            replication: 3,
+            modified_ms: 2,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks: Vec::new(),
+        }
+    }
+
+    fn codec() -> Codec {
+        Codec::new("c", "rs-5-3".parse().expect("a code"), "/p/", Scope::File)
+    }
+
+    #[test]
+    fn parity_and_drafts_are_found_by_their_paths() {
+        let folders = [
+            "/tmp/p/d/f/.mend-1-2-3",
+            "/tmp/p/d/f/.mend-1-2-3/4",
+            "/tmp/p/d/f/.mend-1-2",
+            "/tmp/p/d/f2/.mend-1-2-9",
+        ];
+        let folder = |path: &str| Folder { path: path.to_owned(), modified_ms: 0 };
+        let files = ["/d/f", "/d/f2", "/p/d/f", "/tmp/p/d/f/.mend-1-2-3/0-0", "/tmp/p/d/f/.mend-1-2-30"];
+        let (folders, files) = (folders.map(folder).to_vec(), files.map(file).to_vec());
+        let listing = Listing { folders, files, ..Listing::default() };
+        let finder = FactFinder::new(&listing);
+        assert_eq!(finder.marked(&codec(), "/d/f"), ["/d/f", "/p/d/f", "/tmp/p/d/f/.mend-1-2-3/0-0"]);
+        let facts = finder.facts(&codec(), None, "/d/f", 0, &BTreeMap::new(), &BTreeSet::new());
+        let [draft] = &facts.drafts[..] else { panic!("one draft: {:?}", facts.drafts) };
+        assert_eq!((draft.name.to_string().as_str(), draft.files.len()), (".mend-1-2-3", 1));
+        assert!(draft.name.is_of(&file("/d/f")));
+        assert_eq!((facts.next_term(), facts.unfit), (4, Some(Exclusion::NoPolicy)));
+    }
+
+    #[test]
+    fn only_an_existing_inode_is_reported() {
+        let listing = Listing { files: vec![file("/d/f"), file("/p/d/f")], ..Listing::default() };
+        let none = crate::Fingerprint::of([]);
+        let note = Note { inode: 7, replication: 3, source: none, parity: none };
+        let marks = BTreeMap::from([("/p/d/f".to_owned(), Marks { note: Some(note), ..Marks::default() })]);
+        let living = |inodes: &[u64]| {
+            let inodes = inodes.iter().copied().collect();
+            FactFinder::new(&listing).facts(&codec(), None, "/d/f", 0, &marks, &inodes).living
+        };
+        assert_eq!([living(&[6, 7]), living(&[6])], [Some(7), None]);
     }
 }

@@ -12,8 +12,8 @@ const MOST_WAITS: usize = 3;
 
 /// Returns the steps for a file up to the end, or up to a wait for an event that the steps do not cause.
 ///
-/// HDFS chooses the replicas that it removes. The forecast assumes that it removes those that no stripe needs, so
-/// there may be more moves. `nodes` counts the new blocks.
+/// HDFS chooses the replicas that it removes. The forecast assumes that it removes those that no stripe
+/// needs, so there may be more moves. `nodes` counts the new blocks.
 pub fn forecast(mut work: Work, mut facts: Facts, nodes: &mut DataNodes, mut now_ms: u64) -> Vec<Next> {
     let mut steps = Vec::new();
     let mut waits = 0;

@@ -1,7 +1,7 @@
 //! Lowers the replication of a file with proven parity, and spreads its stripes over DataNodes.
 //!
-//! HDFS chooses the replicas that it removes. When their number has stayed the same for a while, the remaining ones
-//! are moved where blocks of a stripe stand too close together.
+//! HDFS chooses the replicas that it removes. When their number has stayed the same for a while, the
+//! remaining ones are moved where blocks of a stripe stand too close together.
 
 use crate::encode::data_replicas;
 use crate::facts::{DataNodes, Facts};
@@ -10,8 +10,8 @@ use crate::{
     Action, Arrangement, BlockMove, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes, Waiting,
 };
 
-/// Replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with which
-/// HDFS removes surplus replicas.
+/// Replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with
+/// which HDFS removes surplus replicas.
 const SETTLED_MS: u64 = 10_000;
 
 /// A stripe of an encoded file.
@@ -23,8 +23,8 @@ pub(crate) struct Placed {
 }
 
 impl Work {
-    /// Returns the next step for a file with proven parity. `targets` are the replications of the file and of its
-    /// parity.
+    /// Returns the next step for a file with proven parity. `targets` are the replications of the file and of
+    /// its parity.
     pub(crate) fn lower(
         &mut self,
         facts: &Facts,
@@ -83,7 +83,8 @@ impl Work {
         stripes.iter().map(arrange).collect()
     }
 
-    /// Whether a misplaced stripe has lost blocks, and the loss of its most crowded DataNode would be too much.
+    /// Whether a misplaced stripe has lost blocks, and the loss of its most crowded DataNode would be too
+    /// much.
     fn is_at_risk(&self, stripes: &[Placed], arrangements: &[Arrangement]) -> bool {
         let is_at_risk = |(stripe, arrangement): (&Placed, &Arrangement)| {
             let lost = stripe.lost();

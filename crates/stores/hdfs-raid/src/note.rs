@@ -1,7 +1,9 @@
 //! Mend's notes on files in HDFS. They are extended attributes, so they survive the loss of the coordinator.
+//! Attributes that Mend trusts are in the name space of HDFS's superuser, and users cannot forge them.
 //!
-//! The [`Note`] on a parity file records that the parity was compared with the data. It names the blocks of both
-//! files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and time are.
+//! The [`Note`] on a parity file records that the parity was compared with the data. It names the blocks of
+//! both files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and
+//! time are.
 
 use std::fmt;
 
@@ -10,16 +12,19 @@ use crc_fast::CrcAlgorithm;
 use crate::Block;
 
 /// The attribute of a parity file that contains its [`Note`].
-const NOTE: &str = "user.mend.source";
+const NOTE: &str = "trusted.mend.source";
+/// The attribute with a copy of the note for readers, who do not see HDFS's `trusted` attributes. Mend itself
+/// never relies on it.
+const READERS_NOTE: &str = "user.mend.source";
 /// The attribute of a parity file that is about to be removed.
-const UNDO: &str = "user.mend.undo";
-/// The attribute of a file that is never encoded.
+const UNDO: &str = "trusted.mend.undo";
+/// The attribute of a file that is never encoded. The file's owner may set it, to any value.
 const NEVER: &str = "user.mend.raid";
 /// The version of the note's text.
 const VERSION: &str = "1";
 
-/// Identifies the blocks of a file by their numbers, generation stamps and lengths. HDFS gives a block a new stamp
-/// or a new number whenever its bytes change.
+/// Identifies the blocks of a file by their numbers, generation stamps and lengths. HDFS gives a block a new
+/// stamp or a new number whenever its bytes change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
@@ -112,12 +117,12 @@ impl fmt::Display for Fingerprint {
 }
 
 impl Mark {
-    /// Returns the attribute's name and value.
-    pub fn attribute(&self) -> (&'static str, String) {
+    /// Returns the names of the attributes, which are set in this order, and their value.
+    pub fn attributes(&self) -> (&'static [&'static str], String) {
         match self {
-            Self::Proven(note) => (NOTE, note.to_string()),
-            Self::Undo => (UNDO, "yes".to_owned()),
-            Self::Never => (NEVER, "never".to_owned()),
+            Self::Proven(note) => (&[READERS_NOTE, NOTE], note.to_string()),
+            Self::Undo => (&[UNDO], "yes".to_owned()),
+            Self::Never => (&[NEVER], "never".to_owned()),
         }
     }
 
@@ -129,7 +134,7 @@ impl Mark {
         let mark = match name {
             NOTE => Note::parse(value).map(Self::Proven),
             UNDO => (value == "yes").then_some(Self::Undo),
-            NEVER => (value == "never").then_some(Self::Never),
+            NEVER => Some(Self::Never),
             _ => return Ok(None),
         };
         let unknown = || UnknownMark { name: name.to_owned(), value: value.to_owned() };
@@ -161,10 +166,12 @@ mod tests {
         let (source, parity) = (Fingerprint::of([&block(1, 1)]), Fingerprint::of([]));
         let note = Note { inode: 16390, replication: 3, source, parity };
         for mark in [Mark::Proven(note), Mark::Undo, Mark::Never] {
-            let (name, value) = mark.attribute();
-            assert_eq!(Mark::parse(name, &value), Ok(Some(mark)), "{value}");
+            let (names, value) = mark.attributes();
+            assert_eq!(Mark::parse(names[names.len() - 1], &value), Ok(Some(mark)), "{value}");
         }
         assert_eq!(Mark::parse("user.other", "1"), Ok(None));
+        assert_eq!(Mark::parse("user.mend.source", "1"), Ok(None), "users can set it");
+        assert_eq!(Mark::parse(NEVER, "no"), Ok(Some(Mark::Never)));
         for value in ["", "2 1 3 0 0", "1 1 3 0", "1 1 3 0 0 0", "1 1 3 0 x"] {
             assert!(Mark::parse(NOTE, value).is_err(), "{value}");
         }
@@ -181,5 +188,17 @@ mod tests {
         for other in [vec![block(1, 7)], vec![block(1, 7), block(2, 9)], vec![block(2, 8), block(1, 7)]] {
             assert_ne!(Fingerprint::of(&other), fingerprint);
         }
+    }
+
+    /// `RaidedFileTest` in `java/hdfs` expects the same text.
+    #[test]
+    fn the_java_reader_computes_the_same_fingerprints() {
+        let file = |first: i64, blocks: i64, stamp: u64, last: u64| -> Fingerprint {
+            let bytes = |at: i64| if at == blocks - 1 { last } else { 512 };
+            let block = |at: i64| Block { bytes: bytes(at), ..block(first + at, stamp + at as u64) };
+            Fingerprint::of(&(0..blocks).map(block).collect::<Vec<_>>())
+        };
+        assert_eq!(file(100, 5, 1100, 40).to_string(), "d1e5ed8ff0d71c74");
+        assert_eq!(file(200, 4, 1200, 512).to_string(), "72cacae67da5dec3");
     }
 }

@@ -203,8 +203,10 @@ pub enum Exclusion {
     /// The listing lacks the folder, whose modification time is that of its parity.
     #[error("{0} itself was not listed: list a folder above it")]
     Unlisted(String),
-    /// An operator removed the file's parity for good.
-    #[error("`mend raid undo` excludes it; `hdfs dfs -setfattr -x user.mend.raid PATH` admits it again")]
+    /// An operator undid the file's encoding, or its owner excludes it.
+    #[error(
+        "its attribute user.mend.raid excludes it; `hdfs dfs -setfattr -x user.mend.raid PATH` admits it"
+    )]
     Undone,
     /// The file belongs to another codec than its folder.
     #[error("it belongs to codec {0}")]
@@ -386,7 +388,7 @@ pub(crate) fn check_file(listing: &Listing, file: &File) -> Result<(), Exclusion
     if file.path.split('/').any(|name| name == TRASH) {
         return Err(Exclusion::Trash);
     }
-    match listing.snapshots.iter().find(|folder| is_within(&file.path, folder)) {
+    match snapshots_above(listing, &file.path) {
         Some(folder) => Err(Exclusion::Snapshots(folder.clone())),
         None => Ok(()),
     }
@@ -411,6 +413,11 @@ pub fn all_codecs(more: Vec<Codec>) -> Result<Vec<Codec>, PolicyError> {
         }
     }
     Ok(codecs)
+}
+
+/// Returns the folder above a path that has snapshots.
+pub(crate) fn snapshots_above<'a>(listing: &'a Listing, path: &str) -> Option<&'a String> {
+    listing.snapshots.iter().find(|folder| is_within(path, folder))
 }
 
 fn check_names<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), PolicyError> {

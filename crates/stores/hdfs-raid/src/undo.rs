@@ -3,10 +3,10 @@
 use crate::action::DECISION_MS;
 use crate::facts::{DataNodes, Facts};
 use crate::work::{Pair, Work, foreign_inode, raise};
-use crate::{Action, End, Mark, Next, Waiting};
+use crate::{Action, End, Exclusion, Mark, Next, Waiting};
 
-/// The parity is deleted only after the replicas have not changed for this long. A coordinator that has not seen the
-/// mark on the parity may lower the replication until [`DECISION_MS`] after its last look.
+/// The parity is deleted only after the replicas have not changed for this long. A coordinator that has not
+/// seen the mark on the parity may lower the replication until [`DECISION_MS`] after its last look.
 const UNCHANGED_MS: u64 = 2 * DECISION_MS;
 
 impl Work {
@@ -14,6 +14,10 @@ impl Work {
     pub(crate) fn undo(&mut self, facts: &Facts, pair: Pair<'_>, nodes: &DataNodes, now_ms: u64) -> Next {
         if let Some(inode) = foreign_inode(facts, pair.source) {
             return self.discard_drafts(facts, End::Occupied { inode });
+        }
+        if let Some(folder) = &facts.snapshots {
+            // The parity also protects blocks that are only in snapshots.
+            return self.discard_drafts(facts, End::Unfit(Exclusion::Snapshots(folder.clone())));
         }
         let path = pair.parity.file.path.clone();
         if !pair.parity.marks.is_undone {

@@ -1,16 +1,17 @@
-//! The work on one file: encoding it, encoding it again after it changed, lowering its replication, and undoing
-//! all of this.
+//! The work on one file: encoding it, encoding it again after it changed, lowering its replication, and
+//! undoing all of this.
 //!
 //! [`Work::next`] takes the [`Facts`] and returns the next [`Action`]. The driver carries it out, lists the
 //! namespace again, and asks again. There is no journal: every step follows from the facts alone, so another
-//! coordinator, or the same one after a crash, continues where the namespace stands. [`Work`] itself only remembers
-//! the result of a check of parity until it is noted in HDFS, and how long the replicas have stayed the same; after
-//! a crash, both are determined again.
+//! coordinator, or the same one after a crash, continues where the namespace stands. [`Work`] itself only
+//! remembers the result of a check of parity until it is noted in HDFS, and how long the replicas have stayed
+//! the same; after a crash, both are determined again.
 //!
 //! **Invariants:**
-//! - A block has its former number of replicas, or a replica and proven parity, unless a client changed the file.
-//! - Parity is valid only with a [`Note`] on these blocks of the source and these of the parity. A parity file is
-//!   replaced or deleted only when all blocks of the source have their former number of replicas.
+//! - A block has its former number of replicas, or a replica and proven parity, unless a client changed the
+//!   file.
+//! - Parity is valid only with a [`Note`] on these blocks of the source and these of the parity. A parity file
+//!   is replaced or deleted only when all blocks of the source have their former number of replicas.
 //! - A parity file that belongs to another existing file is never touched.
 //!
 //! The modules `encode`, `lower` and `undo` have one sequence of steps each.
@@ -192,7 +193,8 @@ impl Work {
         self.prove(note, vec![pair.parity.file.path.clone()]).expect("refuted parity is stale")
     }
 
-    /// Returns the check of parity, or the note on the first file if the check succeeded; `None` if it failed.
+    /// Returns the check of parity, or the note on the first file if the check succeeded; `None` if it
+    /// failed.
     pub(crate) fn prove(&self, note: Note, parity: Vec<String>) -> Option<Next> {
         let is_about = |found: Option<Note>| found.is_some_and(|found| found.is_about(&note));
         if is_about(self.refuted) {
@@ -232,7 +234,8 @@ impl Work {
     }
 }
 
-/// Raises the replication of a source to its former value, and waits for the replicas. `None` once all are there.
+/// Raises the replication of a source to its former value, and waits for the replicas. `None` once all are
+/// there.
 pub(crate) fn raise(pair: Pair<'_>) -> Option<Next> {
     let Pair { source, replication, .. } = pair;
     if source.replication < replication {
@@ -260,7 +263,7 @@ pub(crate) fn unfit(facts: &Facts) -> Option<Exclusion> {
 /// Returns the inode of another existing file to which the parity belongs.
 pub(crate) fn foreign_inode(facts: &Facts, source: &File) -> Option<u64> {
     let inode = facts.parity.as_ref()?.marks.note?.inode;
-    (inode != source.inode && facts.living.contains(&inode)).then_some(inode)
+    (inode != source.inode && facts.living == Some(inode)).then_some(inode)
 }
 
 /// Returns a source and its parity, with the replication that the source had before it was encoded.
@@ -271,8 +274,8 @@ pub(crate) fn pair<'a>(source: &'a MarkedFile, parity: &'a MarkedFile) -> Pair<'
     Pair { source, parity, replication }
 }
 
-/// Returns the replication of a file before it was encoded, if nothing records it. A file with no more replicas than
-/// encoded files have may have been encoded, and lost its parity by a renaming.
+/// Returns the replication of a file before it was encoded, if nothing records it. A file with no more
+/// replicas than encoded files have may have been encoded, and lost its parity by a renaming.
 fn former_replication(source: &File, encoded: u16) -> u16 {
     if source.replication > encoded { source.replication } else { source.replication.max(USUAL_REPLICATION) }
 }

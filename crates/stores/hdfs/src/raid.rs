@@ -89,7 +89,8 @@ fn unreachable(error: AskError) -> KindError {
     KindError::new(error).unreachable()
 }
 
-/// Returns the path, and the paths of its parity, finished or not, below all parity roots that are not within it.
+/// Returns the path, and the paths of its parity, finished or not, below all parity roots that are not within
+/// it.
 fn with_parity(path: &str, policies: &Policies) -> Vec<String> {
     let path = path.trim_end_matches('/');
     let is_beyond = |root: &String| root.strip_prefix(path).is_none_or(|rest| !rest.starts_with('/'));

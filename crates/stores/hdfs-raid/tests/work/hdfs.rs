@@ -22,6 +22,8 @@ pub struct Hdfs {
     pub now_ms: u64,
     pub files: BTreeMap<String, SimFile>,
     folders: BTreeSet<String>,
+    /// Folders that have snapshots.
+    pub snapshots: Vec<String>,
     dead: BTreeSet<usize>,
     /// The last inode, block number and stamp.
     last: u64,
@@ -129,8 +131,8 @@ impl Hdfs {
     /// Creates a namespace with the file `/d/f` of five blocks with three replicas each.
     pub fn new() -> Self {
         let folders = ["/", "/d", "/p", "/tmp"].map(str::to_owned).into();
-        let mut hdfs =
-            Self { now_ms: 1_000_000, files: BTreeMap::new(), folders, dead: BTreeSet::new(), last: 0 };
+        let (files, dead) = (BTreeMap::new(), BTreeSet::new());
+        let mut hdfs = Self { now_ms: 1_000_000, files, folders, snapshots: Vec::new(), dead, last: 0 };
         hdfs.add("/d/f", 5, 3);
         hdfs
     }
@@ -185,12 +187,12 @@ impl Hdfs {
             nodes: (0..NODES).map(node).collect(),
             files: self.files.iter().map(|(path, file)| file.listed(path)).collect(),
             folders: self.folders.iter().map(folder).collect(),
-            snapshots: Vec::new(),
+            snapshots: self.snapshots.clone(),
         }
     }
 
-    /// A round of heartbeats: HDFS removes or adds a replica of each block. It keeps those on the first DataNodes,
-    /// which crowds the blocks.
+    /// A round of heartbeats: HDFS removes or adds a replica of each block. It keeps those on the first
+    /// DataNodes, which crowds the blocks.
     pub fn heartbeat(&mut self) {
         self.now_ms += ROUND_MS;
         for file in self.files.values_mut() {
@@ -320,7 +322,8 @@ impl Hdfs {
         Ok(())
     }
 
-    /// Writes the parity block of the source's present bytes, even if they are not those that the facts describe.
+    /// Writes the parity block of the source's present bytes, even if they are not those that the facts
+    /// describe.
     pub fn complete(
         &mut self,
         path: &str,

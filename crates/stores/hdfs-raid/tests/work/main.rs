@@ -1,7 +1,8 @@
-//! Coordinators that are stopped anywhere, second coordinators and clients that change files, on a simulated HDFS.
+//! Coordinators that are stopped anywhere, second coordinators and clients that change files, on a simulated
+//! HDFS.
 //!
-//! After every call, each block of a source must have as many replicas as it had before, or a replica and valid
-//! parity; and no note may be on wrong parity. Every run must end with the file encoded or as it was.
+//! After every call, each block of a source must have as many replicas as it had before, or a replica and
+//! valid parity; and no note may be on wrong parity. Every run must end with the file encoded or as it was.
 
 mod hdfs;
 
@@ -364,6 +365,18 @@ fn the_parity_of_a_renamed_file_is_not_replaced() {
     assert!(world.actions.is_empty());
 }
 
+/// The parity also protects blocks that only the snapshot has.
+#[test]
+fn the_parity_of_a_snapshot_is_kept() {
+    for goal in [ENCODED, Goal::Plain] {
+        let mut world = World::new(Start::Stale(Change::Overwrite));
+        world.hdfs.snapshots.push("/d".to_owned());
+        let parity = world.hdfs.files["/p/d/f"].fingerprint();
+        assert_eq!(world.run("/d/f", goal), End::Unfit(Exclusion::Snapshots("/d".to_owned())));
+        assert_eq!(world.hdfs.files["/p/d/f"].fingerprint(), parity);
+    }
+}
+
 /// The forecast is the sequence of actions, except for the moves that HDFS's choice of replicas requires.
 #[test]
 fn a_forecast_comes_true() {
@@ -413,8 +426,8 @@ fn a_run_is_interrupted_anywhere() {
     }
 }
 
-/// HDFS has no call that lowers the replication only if the file is unchanged. A change in this window leaves new
-/// bytes with one replica until the next step.
+/// HDFS has no call that lowers the replication only if the file is unchanged. A change in this window leaves
+/// new bytes with one replica until the next step.
 #[test]
 fn a_change_right_before_the_replication_is_lowered_is_repaired() {
     for change in [Change::Append, Change::Overwrite, Change::Truncate, Change::Touch] {

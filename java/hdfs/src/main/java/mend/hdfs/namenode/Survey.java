@@ -11,6 +11,7 @@ import java.util.Deque;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.hdfs.DFSClient;
@@ -70,8 +71,8 @@ import org.apache.hadoop.ipc.RemoteException;
  */
 final class Survey {
   private static final String BY_INODE = "/.reserved/.inodes/";
-  /** The names of Mend's extended attributes begin with this. */
-  private static final String ATTRIBUTES = "user.mend.";
+  /** Mend's extended attributes. Those of the second kind are visible to HDFS's superuser only. */
+  private static final Pattern ATTRIBUTES = Pattern.compile("(user|trusted)\\.mend\\..*", Pattern.DOTALL);
   private static final int DATANODE_LIMIT_MS = 10_000;
   /** DataNodes report their blocks within this time, unless the NameNode is very busy. */
   private static final long NEW_MS = 60_000;
@@ -426,7 +427,7 @@ final class Survey {
       return;
     }
     for (Map.Entry<String, byte[]> attribute : attributes.entrySet()) {
-      if (attribute.getKey().startsWith(ATTRIBUTES)) {
+      if (ATTRIBUTES.matcher(attribute.getKey()).matches()) {
         byte[] value = attribute.getValue() == null ? new byte[0] : attribute.getValue();
         String text = new String(value, StandardCharsets.UTF_8);
         lines.add("X " + path + " " + encoded(attribute.getKey()) + " =" + encoded(text));
