@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codes::CodeSpec;
-use hdfs_raid::{Block, Codec, NodeIndex, RaidedFile, RaidedStripe, Scope, parity_path};
+use hdfs_raid::{Block, Codec, File, NodeIndex, RaidedFile, RaidedStripe, Scope, parity_path, source_of};
 use repair::NodeId;
 use store_api::CatalogError;
 
@@ -43,6 +43,12 @@ impl Attachment {
 
     fn covers(&self, path: &str) -> bool {
         self.paths.iter().any(|folder| is_within(path, folder))
+    }
+
+    /// Whether a parity file should protect a file that is watched. Parity that is being written need not yet.
+    fn wants_parity(&self, parity: &File) -> bool {
+        let source = self.parity_roots().find_map(|root| source_of(root, &parity.path));
+        !parity.is_open && source.is_some_and(|source| self.covers(source))
     }
 }
 
@@ -102,7 +108,8 @@ impl Shared {
         let raided = hdfs_raid::raided(&raid, &self.attachment.raid);
         let mut state = self.state();
         let numbers = state.number(&self.attachment, &nodes)?;
-        let unusable = raided.unusable.iter().map(|(parity, why)| (parity.path.clone(), why.to_string()));
+        let unusable = raided.unusable.iter().filter(|(parity, _)| self.attachment.wants_parity(parity));
+        let unusable = unusable.map(|(parity, why)| (parity.path.clone(), why.to_string()));
         let (mut unusable, mut listed): (BTreeMap<_, _>, _) = (unusable.collect(), Vec::new());
         for file in raided.files.iter().filter(|file| self.attachment.covers(&file.source.path)) {
             let skipped = state.list_stripes(file, &numbers, &mut listed);
@@ -238,6 +245,21 @@ mod tests {
         assert_eq!(of("/"), [pair("/raidrs", "/raidrs"), pair("/raid", "/raid")]);
         assert_eq!(of("/a/f"), [pair("/raidrs", "/raidrs/a/f"), pair("/raid", "/raid/a/f")]);
         assert!(attachment.covers("/warehouse/f") && !attachment.covers("/a/f"));
+        let wants = |path: &str, is_open| {
+            attachment.wants_parity(&File {
+                inode: 1,
+                path: path.to_owned(),
+                bytes: 0,
+                block_bytes: 9,
+                replication: 1,
+                modified_ms: 0,
+                storing: hdfs_raid::Storing::Replicated,
+                is_open,
+                blocks: Vec::new(),
+            })
+        };
+        assert!(wants("/raid/warehouse/f", false) && !wants("/raid/warehouse/f", true));
+        assert!(!wants("/raid/a/f", false), "its file is not watched");
     }
 
     #[test]

@@ -264,12 +264,15 @@ impl Shared {
         let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
         let (nodes, is_first) = (state.view.nodes(), state.nodes_heard.is_none());
         let (before, maintained_before) = (nodes.needed().clone(), nodes.maintained());
+        let takers_before = nodes.takers();
         let mut services = state.view.take_nodes(now, standings.collect());
         let is_changed = !services.is_empty();
         let mut changes = Vec::new();
-        if is_changed {
+        if is_changed || state.view.nodes().takers() != takers_before {
             let unsure = state.view.take_unsure();
             changes = state.view.tell(now, unsure);
+        }
+        if is_changed {
             if !is_first {
                 state.nodes_changed = Some(now);
             }

@@ -23,14 +23,16 @@ mod raided;
 
 /// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has
 /// the holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups,
-/// `format` that of their checksums, and `no-WORD` makes queries of this kind fail. `raided` has the lines
-/// about a raided file and its parity.
+/// `format` that of their checksums; `leaving-N` decommissions DataNode N, and `no-WORD` makes queries of
+/// this kind fail. `raided` has the lines about a raided file and its parity.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 nodes() {
     for node in 0 1 2 3 4; do
+        service=normal
+        if [ -e "leaving-$node" ]; then service=leaving; fi
         echo "$number n $node uuid-$node 10.0.0.$node:9866"
-        echo "$number d $node /rack live normal 1"
+        echo "$number d $node /rack live $service 1"
     done
 }
 group() {

@@ -88,3 +88,14 @@ fn two_blocks_of_a_raided_stripe_on_one_datanode_are_reported() {
     });
     assert!(!is_damaged(&script));
 }
+
+#[test]
+fn a_replica_on_another_datanode_is_reported_when_one_is_decommissioned() {
+    let replicated = told(7, "1,4");
+    let script = Script::open_with(&[("homes-7", WHOLE), ("raided", replicated.as_str())]);
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    std::thread::sleep(Duration::from_secs(2));
+    let before = script.stripes.load(Ordering::Relaxed);
+    script.set("leaving-1", "");
+    script.await_that("a report", |script| script.stripes.load(Ordering::Relaxed) == before + 1);
+}
