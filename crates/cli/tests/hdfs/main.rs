@@ -54,6 +54,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_returning_corrupt_copy_is_replaced", telling::rotten_copies_that_come_back),
     ("the_encoding_of_replicated_files_is_planned", raid::a_plan),
     ("lost_blocks_of_raided_files_are_repaired", raid::repairs),
+    ("repairs_of_raided_files_are_interrupted", raid::killed),
     ("the_calls_of_an_encoding_are_listed", raid::a_forecast),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
     ("a_listing_without_files_reports_progress", telling::a_long_walk),

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use hdfs::ReplicaName;
 use hdfs_raid::Codec;
@@ -105,6 +106,7 @@ fn repair(world: &mut World, options: &[&str]) {
     let [data, code] = &files;
     let lost = [&data[0], &data[7], &code[2], &data[11], &code[5]];
     let before = lose(world, &lost);
+    await_missed(world, lost.len());
     await_stripes(&mend, groups + STRIPES, lost.len());
     assert!(mend.run(&["repair", "--all"]).status.success(), "repaired");
     for (block, before) in lost.iter().zip(&before) {
@@ -121,6 +123,42 @@ fn repair(world: &mut World, options: &[&str]) {
     assert!(mend.run(&["repair", "--all"]).status.success(), "repaired");
     assert_mended(world, &mend, groups, &parity);
 
+    remove(world, &mend, groups);
+}
+
+/// The coordinator, helpers and the NameNode are killed during automatic repairs of a raided file.
+pub fn killed(world: &mut World) {
+    let mut mend = mend::attach(world, &["--raid", "--repair-after", GRACE], true);
+    let groups = world.groups().len();
+    mend.wait_until_safe(groups);
+    let parity = encode(world);
+    await_stripes(&mend, groups + STRIPES, 0);
+    let files = [RAIDED, PARITY].map(|path| single_replicas(world, path));
+    assert_listed(world, &mend, &files);
+    let [data, code] = &files;
+    let lost = [&data[1], &data[10], &code[3]];
+    let before = lose(world, &lost);
+    // In each round the repair is probably in another phase.
+    for (round, block) in lost.iter().enumerate() {
+        mend.kill_coordinator();
+        mend.start_coordinator();
+        mend.kill_helper(holder(world, block));
+        mend.start_helper(holder(world, block));
+        if round == 1 {
+            world.cluster.restart_namenode();
+        }
+        std::thread::sleep(Duration::from_millis(500 * (round as u64 + 1)));
+    }
+    world.await_nodes();
+    for (block, before) in lost.iter().zip(&before) {
+        world.await_somewhere(&name(block), before);
+    }
+    assert_mended(world, &mend, groups, &parity);
+    remove(world, &mend, groups);
+}
+
+/// Removes the file and its parity. Mend forgets its stripes when the parity is gone.
+fn remove(world: &mut World, mend: &Mend, groups: usize) {
     world.cluster.console().run(&["dfs", "-rm", "-skipTrash", PARITY]);
     mend.wait_until_safe(groups);
     world.delete(RAIDED);
@@ -206,8 +244,8 @@ fn shown(mend: &Mend, stripe: &str) -> Option<Vec<(String, String)>> {
         .collect()
 }
 
-/// Deletes the replicas of blocks while their DataNodes are down, and waits until the NameNode misses them.
-/// Returns the contents of their files.
+/// Deletes the replicas of blocks while their DataNodes are down, so that the NameNode learns of the loss when
+/// they return. Returns the contents of their files.
 fn lose(world: &mut World, lost: &[&FsckBlock]) -> Vec<[Vec<u8>; 2]> {
     let nodes: BTreeSet<usize> = lost.iter().map(|block| holder(world, block)).collect();
     nodes.iter().for_each(|&node| world.cluster.kill(node));
@@ -221,13 +259,16 @@ fn lose(world: &mut World, lost: &[&FsckBlock]) -> Vec<[Vec<u8>; 2]> {
     };
     let before = lost.iter().map(remove).collect();
     nodes.iter().for_each(|&node| world.cluster.start(node));
+    before
+}
+
+fn await_missed(world: &mut World, count: usize) {
     world.await_nodes();
     eventually("the NameNode to miss them", || {
         let files = [RAIDED, PARITY].map(|path| world.cluster.console().fsck(path).remove(0));
         let missing = files.iter().flat_map(|file| &file.blocks).filter(|block| block.replicas.is_empty());
-        (missing.count() == lost.len()).then_some(())
+        (missing.count() == count).then_some(())
     });
-    before
 }
 
 /// Flips a bit of a block's only replica.
