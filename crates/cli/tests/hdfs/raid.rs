@@ -145,7 +145,7 @@ pub fn killed(world: &mut World) {
         mend.kill_helper(holder(world, block));
         mend.start_helper(holder(world, block));
         if round == 1 {
-            world.cluster.restart_namenode();
+            restart_namenode(world);
         }
         std::thread::sleep(Duration::from_millis(500 * (round as u64 + 1)));
     }
@@ -155,6 +155,16 @@ pub fn killed(world: &mut World) {
     }
     assert_mended(world, &mend, groups, &parity);
     remove(world, &mend, groups);
+}
+
+/// Restarts the NameNode. It would stay in safe mode, because it misses blocks with one replica.
+fn restart_namenode(world: &mut World) {
+    world.cluster.restart_namenode();
+    world.await_nodes();
+    eventually("it to leave safe mode", || {
+        let said = world.cluster.console().ask(&["dfsadmin", "-safemode", "leave"]);
+        said.text.contains("Safe mode is OFF").then_some(())
+    });
 }
 
 /// Removes the file and its parity. Mend forgets its stripes when the parity is gone.
