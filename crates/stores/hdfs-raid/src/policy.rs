@@ -377,11 +377,7 @@ impl Exclusion {
 /// # Errors
 /// [`Exclusion`].
 pub(crate) fn check_file(listing: &Listing, file: &File) -> Result<(), Exclusion> {
-    match file.storing {
-        Storing::Striped => return Err(Exclusion::Striped),
-        Storing::Encrypted => return Err(Exclusion::Encrypted),
-        Storing::Replicated => {}
-    }
+    check_storing(file)?;
     if file.is_open {
         return Err(Exclusion::Open);
     }
@@ -391,6 +387,18 @@ pub(crate) fn check_file(listing: &Listing, file: &File) -> Result<(), Exclusion
     match snapshots_above(listing, &file.path) {
         Some(folder) => Err(Exclusion::Snapshots(folder.clone())),
         None => Ok(()),
+    }
+}
+
+/// Checks that a file can have parity.
+///
+/// # Errors
+/// [`Exclusion`].
+pub(crate) fn check_storing(file: &File) -> Result<(), Exclusion> {
+    match file.storing {
+        Storing::Striped => Err(Exclusion::Striped),
+        Storing::Encrypted => Err(Exclusion::Encrypted),
+        Storing::Replicated => Ok(()),
     }
 }
 

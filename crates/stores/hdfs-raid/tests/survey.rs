@@ -129,6 +129,33 @@ fn missing_blocks_of_an_encoded_file() {
     assert_eq!(state(files), State::Damaged(Damage { repairable: 0, unrecoverable: 1 }));
 }
 
+/// Such a file may have been encoded before, and has no more replicas than any other encoded file.
+#[test]
+fn an_encoded_file_that_would_not_be_encoded_now_is_raided_or_damaged() {
+    let told = |source: File, snapshots: &[&str]| {
+        let parity = File { path: format!("/raidrs{}", source.path), ..file("", 4, 1, 10) };
+        let path = source.path.clone();
+        let snapshots = snapshots.iter().map(|&folder| folder.to_owned()).collect();
+        let unit = unit(&surveyed(&Listing { snapshots, ..listing(vec![source, parity]) }), &path);
+        assert_eq!((unit.target, unit.stripes.len()), (unit.stored, 0));
+        (unit.state.name(), unit.state.reason().expect("a remark"))
+    };
+    let [source, _] = encoded();
+    let mut lost = source.clone();
+    lost.blocks[3].replicas.clear();
+    for (name, source) in [("raided", source), ("damaged", lost)] {
+        let open = told(File { is_open: true, ..source.clone() }, &[]);
+        assert!(
+            open.0 == name && open.1.ends_with("it is not encoded again: it is being written"),
+            "{open:?}"
+        );
+        let trash = told(File { path: "/user/x/.Trash/f".to_owned(), ..source.clone() }, &[]);
+        assert!(trash.0 == name && trash.1.ends_with("it is in the trash"), "{trash:?}");
+        let kept = told(source, &["/large"]);
+        assert!(kept.0 == name && kept.1.ends_with("/large has snapshots"), "{kept:?}");
+    }
+}
+
 #[test]
 fn files_that_are_not_encoded_have_a_reason() {
     let why = |file: File| match state(vec![file]) {
