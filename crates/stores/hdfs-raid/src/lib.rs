@@ -48,7 +48,7 @@ pub use forecast::forecast;
 pub use glob::{Glob, GlobError};
 pub use layout::{Layout, LayoutError, Member, Place};
 pub use listing::{Block, File, Folder, Listing, Node, NodeIndex, Storing, listing_order};
-pub use note::{Fingerprint, Mark, Marks, Note, UnknownMark};
+pub use note::{Fingerprint, Mark, Marks, Note, Notes, UnknownMark};
 pub use parity::{ParityFile, StaleParity, parity_path, source_of};
 pub use placement::{Arrangement, Cluster, Load, Move, Seat, Spread, TooFewNodes};
 pub use policy::{Exclusion, Policies, PolicyError, RaidPolicy, all_codecs};

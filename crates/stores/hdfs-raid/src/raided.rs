@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::parity::check_note;
 use crate::{
-    Block, Codec, Exclusion, File, Layout, LayoutError, Listing, ParityFile, Scope, StaleParity, Storing,
-    source_of,
+    Block, Codec, Exclusion, File, Layout, LayoutError, Listing, Notes, ParityFile, Scope, StaleParity,
+    Storing, source_of,
 };
 
 /// The encoded files of a listing.
@@ -69,7 +70,7 @@ pub fn raided<'a>(listing: &'a Listing, codecs: &'a [Codec]) -> Raided<'a> {
     for codec in codecs.iter().filter(|codec| codec.scope == Scope::File) {
         for &parity in by_path.values() {
             let Some(path) = source_of(&codec.parity_root, &parity.path) else { continue };
-            match raided_file(by_path.get(path).copied(), path, parity, codec) {
+            match raided_file(by_path.get(path).copied(), path, parity, codec, &listing.notes) {
                 Ok(file) if sources.insert(path) => raided.files.push(file),
                 Ok(_) => {}
                 Err(why) => raided.unusable.push((parity, why)),
@@ -84,6 +85,7 @@ fn raided_file<'a>(
     path: &str,
     parity: &'a File,
     codec: &'a Codec,
+    notes: &Notes,
 ) -> Result<RaidedFile<'a>, UnusableParity> {
     let source = source.ok_or_else(|| UnusableParity::NoSource(path.to_owned()))?;
     let excluded = match source.storing {
@@ -96,6 +98,7 @@ fn raided_file<'a>(
     }
     let layout = Layout::of_file(source, codec)?;
     ParityFile::expected(codec, path, source.modified_ms, &layout).check(parity)?;
+    check_note(notes, source, parity)?;
     Ok(RaidedFile { source, parity, codec, layout })
 }
 
@@ -121,6 +124,7 @@ impl<'a> RaidedFile<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Fingerprint, Note, UnknownMark};
 
     fn file(path: &str, first: i64, lengths: &[u64]) -> File {
         let block = |(number, &bytes)| Block { number, stamp: 1000, bytes, replicas: Vec::new() };
@@ -182,6 +186,28 @@ mod tests {
         assert!(told("/raidrs/stale").contains("modified 7 ms"), "{}", told("/raidrs/stale"));
         assert!(told("/raidrs/open").contains("being written"));
         assert_eq!(told("/raidrs/renamed"), "there is no file /renamed");
+    }
+
+    #[test]
+    fn a_note_has_to_name_the_blocks_of_both_files() {
+        let (source, parity) = (file("/f", 100, &[512; 3]), file("/raidrs/f", 200, &[512; 4]));
+        let valid = |note: Result<Note, UnknownMark>| {
+            let notes = Notes::from([(parity.path.clone(), note)]);
+            let listing = Listing { notes, ..listing(vec![source.clone(), parity.clone()]) };
+            let codecs = Codec::hdfs_raid();
+            let raided = raided(&listing, &codecs);
+            let stale = UnusableParity::Stale(StaleParity::Note);
+            assert!(raided.unusable.iter().all(|(_, why)| *why == stale), "{:?}", raided.unusable);
+            raided.files.len()
+        };
+        let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
+        let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity };
+        assert_eq!(valid(Ok(note)), 1);
+        // Restored files have other blocks, with the same times and lengths.
+        assert_eq!(valid(Ok(Note { source: of_parity, ..note })), 0);
+        assert_eq!(valid(Ok(Note { parity: of_source, ..note })), 0);
+        assert_eq!(valid(Ok(Note { inode: 101, ..note })), 0);
+        assert_eq!(valid(Err(UnknownMark { name: "n".to_owned(), value: "2".to_owned() })), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use codes::{BlockIndex, Code};
 
 use crate::listing::parent;
+use crate::parity::check_note;
 use crate::policy::{LEAST_BYTES_IN_FOLDER, check_file, check_storing};
 use crate::{
     Arrangement, Cluster, Codec, Damage, Exclusion, File, Layout, Listing, Load, Member, NodeIndex,
@@ -309,7 +310,12 @@ impl<'a> Surveyor<'a> {
             };
         };
         let expected = ParityFile::expected(encoding.codec, source.path, source.modified_ms, &source.layout);
-        match expected.check(parity) {
+        // Stripes over folders have no notes.
+        let noted = match encoding.codec.scope {
+            Scope::File => check_note(&self.listing.notes, source.files[0], parity),
+            Scope::Folder => Ok(()),
+        };
+        match expected.check(parity).and(noted) {
             Err(why) => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),
             Ok(()) => self.encoded_state(source, encoding, parity),
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use hdfs_raid::{
-    Block, Damage, Exclusion, File, Folder, Listing, Node, NodeIndex, Policies, Seat, StaleParity, State,
-    Storing, Survey, Unit, survey,
+    Block, Damage, Exclusion, File, Fingerprint, Folder, Listing, Node, NodeIndex, Note, Notes, Policies,
+    Seat, StaleParity, State, Storing, Survey, Unit, survey,
 };
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ fn listing(files: Vec<File>) -> Listing {
         nodes: (0..NODES).map(node).collect(),
         files,
         folders: paths.into_iter().map(folder).collect(),
-        snapshots: Vec::new(),
+        ..Listing::default()
     }
 }
 
@@ -109,6 +109,19 @@ fn the_state_of_an_encoded_file() {
     let touched = File { modified_ms: 2000, ..source.clone() };
     let stale = StaleParity::Modified { source_ms: 2000, parity_ms: 1000 };
     assert_eq!(state(vec![touched, parity]), State::Stale(stale));
+}
+
+#[test]
+fn parity_with_a_note_about_other_blocks_is_stale() {
+    let state = |inode: u64| {
+        let [source, parity] = encoded();
+        let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
+        let note = Note { inode, replication: 3, source: of_source, parity: of_parity };
+        let notes = Notes::from([(parity.path.clone(), Ok(note))]);
+        unit(&surveyed(&Listing { notes, ..listing(vec![source, parity]) }), "/large/f").state
+    };
+    assert_eq!(state(1), State::Raided);
+    assert_eq!(state(2), State::Stale(StaleParity::Note));
 }
 
 #[test]

@@ -394,7 +394,7 @@ impl Listing {
             "F" => self.take_raid_file(&mut words)?,
             "B" => self.take_raid_block(&mut words)?,
             "S" => self.raid.snapshots.push(path(&mut words)?),
-            "X" => self.attributes.push(attribute(&mut words)?),
+            "X" => self.take_attribute(attribute(&mut words)?),
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),

@@ -275,7 +275,8 @@ final class Survey {
   }
 
   /**
-   * Reports the parity files at or below these paths, each with its source, and the replicas of the blocks of both.
+   * Reports the parity files at or below these paths, each with its attributes, its source, and the replicas of
+   * the blocks of both.
    * Each path follows the parity root above it. Paths that do not exist are ignored.
    */
   void raided(String[] rootsAndPaths) throws IOException {
@@ -304,6 +305,11 @@ final class Survey {
     }
     if (!path.startsWith(root + "/")) {
       return; // A file is in the place of the parity root.
+    }
+    try {
+      tellAttributes(encoded(path), client.getXAttrs(path));
+    } catch (FileNotFoundException gone) {
+      return;
     }
     tellFileOrFolder(path, status, left);
     String source = path.substring(root.length());
