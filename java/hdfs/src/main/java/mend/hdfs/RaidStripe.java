@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.util.Arrays;
 import java.util.List;
 import java.util.function.Predicate;
+import java.util.stream.LongStream;
 import mend.client.Stripe;
 import org.apache.hadoop.hdfs.protocol.Block;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
@@ -29,15 +30,12 @@ public final class RaidStripe implements HdfsStripe {
   /**
    * Creates a stripe.
    *
-   * @param number the stripe's position in the file
    * @param code the code of the stripe, which has as many blocks
    * @param blocks data blocks first
    * @param isDead whether a DataNode is known not to answer
    */
-  static RaidStripe of(
-      long inode, int number, String code, long blockBytes, List<LocatedBlock> blocks, Predicate<DatanodeInfo> isDead) {
-    String name = name(inode, number, blocks.get(0).getBlock().getGenerationStamp());
-    RaidStripe stripe = new RaidStripe(name, code, blockBytes, blocks);
+  static RaidStripe of(String code, long blockBytes, List<LocatedBlock> blocks, Predicate<DatanodeInfo> isDead) {
+    RaidStripe stripe = new RaidStripe(name(blocks), code, blockBytes, blocks);
     for (int index = 0; index < stripe.holders.length; index++) {
       DatanodeInfo holder = RaidedFile.holder(blocks.get(index), isDead);
       stripe.holders[index] = holder == null ? null : holder.getXferAddr();
@@ -45,9 +43,10 @@ public final class RaidStripe implements HdfsStripe {
     return stripe;
   }
 
-  /** Returns the name of a stripe of the file with this inode number. */
-  static String name(long inode, int number, long stampOfFirstBlock) {
-    return "raid_" + inode + "_" + number + "_" + stampOfFirstBlock;
+  /** Returns the name that Mend's store gives to a stripe of these blocks. */
+  private static String name(List<LocatedBlock> blocks) {
+    LongStream stamps = blocks.stream().mapToLong(block -> block.getBlock().getGenerationStamp());
+    return "raid_" + blocks.get(0).getBlock().getBlockId() + "_" + stamps.max().getAsLong();
   }
 
   /** Marks a block as unavailable. */

@@ -136,7 +136,7 @@ public final class RaidedFile {
   public RaidStripe stripeWithout(LocatedBlock lost, Predicate<DatanodeInfo> isDead) {
     int number = layout.stripe(position(lost));
     String code = layout.code().name(layout.present(number));
-    RaidStripe stripe = RaidStripe.of(inode, number, code, layout.blockBytes(), blocks(number), isDead);
+    RaidStripe stripe = RaidStripe.of(code, layout.blockBytes(), blocks(number), isDead);
     stripe.lose(index(lost));
     return stripe;
   }

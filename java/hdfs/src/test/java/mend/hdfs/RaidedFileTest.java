@@ -83,7 +83,7 @@ class RaidedFileTest {
     RaidedFile file = RaidedFile.of(SOURCE, PARITY, null, CODE);
     LocatedBlock lost = block(4, 104, 40);
     RaidStripe stripe = file.stripeWithout(lost, node -> node.equals(node(3)));
-    assertEquals("raid_16390_1_1103", stripe.name());
+    assertEquals("raid_103_1203", stripe.name());
     assertEquals(1, file.index(lost));
     // Parity blocks 2 and 3 are on the third and fourth DataNode; the third does not answer.
     assertTrue(stripe.whereabouts().endsWith("[10.0.0.4:9866, null, null, 10.0.0.4:9866]"), stripe.whereabouts());
