@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering;
 
-use crate::Notes;
-
 /// Position of a DataNode in [`Listing::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeIndex(pub usize);
@@ -19,8 +17,6 @@ pub struct Listing {
     pub folders: Vec<Folder>,
     /// Folders that have snapshots.
     pub snapshots: Vec<String>,
-    /// The notes on parity files.
-    pub notes: Notes,
 }
 
 /// A DataNode.
