@@ -6,7 +6,7 @@ import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 
 /** A lost block as a linear combination of other blocks of its stripe, which have a holder. */
-public final class Decoding {
+final class Decoding {
   private final List<LocatedBlock> sources;
   private final List<DatanodeInfo> holders;
   private final int[] coefficients;
@@ -18,22 +18,22 @@ public final class Decoding {
   }
 
   /** Returns the number of blocks to read. */
-  public int sources() {
+  int sources() {
     return sources.size();
   }
 
   /** Returns a block to read. */
-  public LocatedBlock source(int at) {
+  LocatedBlock source(int at) {
     return sources.get(at);
   }
 
   /** Returns a DataNode that has the block. */
-  public DatanodeInfo holder(int at) {
+  DatanodeInfo holder(int at) {
     return holders.get(at);
   }
 
   /** Adds a source's bytes, multiplied with its coefficient, to the lost block's bytes. */
-  public void add(int at, byte[] bytes, byte[] sum) {
+  void add(int at, byte[] bytes, byte[] sum) {
     Gf.mulAdd(coefficients[at], bytes, sum, 0, bytes.length);
   }
 }

@@ -90,6 +90,26 @@ public final class RaidedFile {
     return isSame ? listed : null;
   }
 
+  /** Whether file and parity have the same blocks, with the same bytes, as at another look-up. */
+  boolean hasBlocksOf(RaidedFile other) {
+    return inode == other.inode && isSame(data, other.data) && isSame(parity, other.parity);
+  }
+
+  private static boolean isSame(List<LocatedBlock> blocks, List<LocatedBlock> others) {
+    if (blocks.size() != others.size()) {
+      return false;
+    }
+    for (int at = 0; at < blocks.size(); at++) {
+      ExtendedBlock block = blocks.get(at).getBlock();
+      ExtendedBlock other = others.get(at).getBlock();
+      if (block.getBlockId() != other.getBlockId() || block.getGenerationStamp() != other.getGenerationStamp()
+          || block.getNumBytes() != other.getNumBytes()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   /** Returns the index in its stripe of a block of the file. */
   public int index(LocatedBlock block) {
     return layout.index(position(block));
@@ -136,7 +156,7 @@ public final class RaidedFile {
    * @param isDead whether a DataNode is known not to answer
    * @throws IOException if too many blocks are lost
    */
-  public Decoding decoding(LocatedBlock lost, Predicate<DatanodeInfo> isDead) throws IOException {
+  Decoding decoding(LocatedBlock lost, Predicate<DatanodeInfo> isDead) throws IOException {
     int number = layout.stripe(position(lost));
     int present = layout.present(number);
     List<LocatedBlock> blocks = blocks(number);

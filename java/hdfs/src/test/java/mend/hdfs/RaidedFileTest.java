@@ -23,16 +23,16 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.junit.jupiter.api.Test;
 
 class RaidedFileTest {
-  private static final StripeCode CODE = StripeCode.parse("rs-5-3-hdfs-raid");
-  private static final long BLOCK = 512;
-  private static final long MODIFIED = 7000;
+  static final StripeCode CODE = StripeCode.parse("rs-5-3-hdfs-raid");
+  static final long BLOCK = 512;
+  static final long MODIFIED = 7000;
 
-  private static DatanodeInfo node(int number) {
+  static DatanodeInfo node(int number) {
     DatanodeID id = new DatanodeID("10.0.0." + number, "d" + number, "uuid-" + number, 9866, 9864, 0, 9867);
     return new DatanodeInfo.DatanodeInfoBuilder().setNodeID(id).build();
   }
 
-  private static LocatedBlock block(int at, long number, long bytes) {
+  static LocatedBlock block(int at, long number, long bytes) {
     ExtendedBlock block = new ExtendedBlock("BP-1", number, bytes, 1000 + number);
     LocatedBlock located = new LocatedBlock(block, new DatanodeInfo[] {node(at + 1)});
     located.setStartOffset(at * BLOCK);
@@ -40,7 +40,7 @@ class RaidedFileTest {
   }
 
   /** Returns a file in blocks of {@code BLOCK} bytes, each on another DataNode. */
-  private static HdfsLocatedFileStatus file(long firstNumber, long bytes, long modified, boolean isOpen) {
+  static HdfsLocatedFileStatus file(long firstNumber, long bytes, long modified, boolean isOpen) {
     List<LocatedBlock> blocks = new ArrayList<>();
     for (int at = 0; at * BLOCK < bytes; at++) {
       blocks.add(block(at, firstNumber + at, Math.min(BLOCK, bytes - at * BLOCK)));
@@ -51,8 +51,8 @@ class RaidedFileTest {
   }
 
   /** Five blocks are two stripes; the last block has 40 bytes. */
-  private static final HdfsLocatedFileStatus SOURCE = file(100, 4 * BLOCK + 40, MODIFIED, false);
-  private static final HdfsLocatedFileStatus PARITY = file(200, 4 * BLOCK, MODIFIED, false);
+  static final HdfsLocatedFileStatus SOURCE = file(100, 4 * BLOCK + 40, MODIFIED, false);
+  static final HdfsLocatedFileStatus PARITY = file(200, 4 * BLOCK, MODIFIED, false);
 
   @Test
   void layoutOfAShortLastStripe() {

@@ -5,10 +5,10 @@ import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.util.Collection;
 import java.util.concurrent.TimeUnit;
-import mend.hdfs.Decoding;
 import mend.hdfs.DegradedReads;
 import mend.hdfs.LostBlock;
 import mend.hdfs.ParityFiles;
+import mend.hdfs.RaidDecoder;
 import mend.hdfs.RaidedFile;
 import org.apache.hadoop.fs.StorageType;
 import org.apache.hadoop.hdfs.protocol.DatanodeID;
@@ -146,30 +146,34 @@ final class MendRaidInputStream extends DFSInputStream {
     if (!verifyChecksum) {
       throw new IOException("without checksums, decoding " + lost.getBlock() + " could return wrong bytes unnoticed");
     }
-    RaidedFile file = protecting(lost);
-    byte[] decoded = null;
-    while (decoded == null) {
-      decoded = decoded(file.decoding(lost, this::isDead), from, target.remaining());
-    }
-    target.put(decoded);
+    target.put(RaidDecoder.decode(protecting(lost), lost, from, target.remaining(), new Access()));
   }
 
-  /** Returns null if a source cannot be read; its DataNode then counts as dead. */
-  private byte[] decoded(Decoding decoding, long from, int bytes) throws IOException {
-    byte[] sum = new byte[bytes];
-    for (int at = 0; at < decoding.sources(); at++) {
-      LocatedBlock source = decoding.source(at);
-      DatanodeInfo node = decoding.holder(at);
+  private final class Access implements RaidDecoder.Access {
+    @Override
+    public RaidedFile lookAgain() {
+      synchronized (looking) {
+        hasLooked = false;
+      }
+      return raided();
+    }
+
+    @Override
+    public boolean isDead(DatanodeInfo node) {
+      return MendRaidInputStream.this.isDead(node);
+    }
+
+    @Override
+    public byte[] read(LocatedBlock block, DatanodeInfo holder, long from, int bytes) {
       try {
-        decoding.add(at, readSource(source, node, from, bytes), sum);
+        return readSource(block, holder, from, bytes);
       } catch (IOException problem) {
-        DFSClient.LOG.warn("cannot read {} from {} to decode a lost block of {}", source.getBlock(), node, getSrc(),
+        DFSClient.LOG.warn("cannot read {} from {} to decode a lost block of {}", block.getBlock(), holder, getSrc(),
             problem);
-        addToLocalDeadNodes(node);
+        addToLocalDeadNodes(holder);
         return null;
       }
     }
-    return sum;
   }
 
   /** Returns a range of a block, with zeros where the block has ended. */
