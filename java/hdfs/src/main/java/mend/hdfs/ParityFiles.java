@@ -14,6 +14,7 @@ import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.DirectoryListing;
+import org.apache.hadoop.hdfs.protocol.HdfsConstants;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
 import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
 import org.apache.hadoop.security.AccessControlException;
@@ -100,7 +101,7 @@ public final class ParityFiles {
 
     /** Moves the parity along, after the file or folder was renamed. */
     public void finish() {
-      removeAll(replaced);
+      removeAll(to, replaced);
       for (ParityRoot root : holding) {
         try {
           String target = root.parity(to);
@@ -248,9 +249,15 @@ public final class ParityFiles {
     return children;
   }
 
-  /** Deletes these files, and those of the folders that are empty. */
-  public void removeAll(List<String> paths) {
-    for (String path : paths) {
+  /**
+   * Deletes the parity of a file or folder that was deleted: these files, and those of the folders that are
+   * empty. If a folder above it has snapshots, the parity stays, since it also protects their blocks.
+   */
+  public void removeAll(String source, List<String> parities) {
+    if (parities.isEmpty() || mayBeInSnapshots(source)) {
+      return;
+    }
+    for (String path : parities) {
       try {
         client.delete(path, false);
       } catch (FileNotFoundException gone) {
@@ -258,6 +265,32 @@ public final class ParityFiles {
       } catch (IOException | RuntimeException problem) {
         LOG.info("the parity {} is not removed: {}", path, problem.toString());
       }
+    }
+  }
+
+  /** Whether a folder above a path has snapshots, or this is unknown. */
+  private boolean mayBeInSnapshots(String path) {
+    try {
+      for (Path folder = new Path(path).getParent(); folder != null; folder = folder.getParent()) {
+        if (hasSnapshots(folder)) {
+          LOG.info("the parity of {} stays, because {} has snapshots", path, folder);
+          return true;
+        }
+      }
+      return false;
+    } catch (IOException | RuntimeException problem) {
+      LOG.info("the parity of {} stays, because snapshots cannot be looked for: {}", path, problem.toString());
+      return true;
+    }
+  }
+
+  private boolean hasSnapshots(Path folder) throws IOException {
+    String path = new Path(folder, HdfsConstants.DOT_SNAPSHOT_DIR).toUri().getPath();
+    try {
+      DirectoryListing snapshots = client.listPaths(path, HdfsFileStatus.EMPTY_NAME, false);
+      return snapshots != null && snapshots.getPartialListing().length > 0;
+    } catch (FileNotFoundException none) {
+      return false;
     }
   }
 }

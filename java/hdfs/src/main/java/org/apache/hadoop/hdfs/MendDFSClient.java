@@ -16,7 +16,7 @@ import org.apache.hadoop.tracing.TraceScope;
 
 /**
  * HDFS's client, except that streams read lost blocks of striped and raided files through Mend, and that the
- * parity of raided files is renamed and deleted along with them.
+ * parity of raided files is renamed along with them, and deleted unless snapshots need it.
  */
 public final class MendDFSClient extends DFSClient {
   private final DegradedReads reads;
@@ -108,7 +108,7 @@ public final class MendDFSClient extends DFSClient {
     List<String> parities = parity.belonging(src);
     boolean isDeleted = super.delete(src, recursive);
     if (isDeleted) {
-      parity.removeAll(parities);
+      parity.removeAll(src, parities);
     }
     return isDeleted;
   }
