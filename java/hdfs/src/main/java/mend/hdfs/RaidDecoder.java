@@ -11,7 +11,7 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlock;
  * discarded unless the file and its parity have the same blocks after all sources were read.
  */
 public final class RaidDecoder {
-  /** What the decoder needs of HDFS. */
+  /** The calls to HDFS. */
   public interface Access {
     /** Looks the file and its parity up again; returns null if there is no valid parity, or no answer. */
     RaidedFile lookAgain();

@@ -17,7 +17,7 @@ import org.apache.hadoop.security.AccessControlException;
 import org.junit.jupiter.api.Test;
 
 class ParityFilesTest {
-  /** What a NameNode answers about the snapshots of folders. */
+  /** The snapshots of folders. */
   private interface Snapshots {
     /** Returns the number of snapshots; -1 if the folder can have none. */
     int of(String path) throws IOException;
