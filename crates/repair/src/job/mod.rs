@@ -196,7 +196,7 @@ enum Phase {
     },
     /// The job is paused. Requestors keep their slices.
     OnHold,
-    Ending(Ending),
+    Ending(Box<Ending>),
     Finished,
 }
 
@@ -446,7 +446,7 @@ impl Job {
         let scene = EndingContext { trust: &self.trust, topology, now };
         let (ending, turn) = Ending::begin(&mut self.work, self.parity, ahead, scene);
         self.parity = ending.parity();
-        self.phase = Phase::Ending(ending);
+        self.phase = Phase::Ending(Box::new(ending));
         self.take_turn(turn, topology, now);
     }
 
