@@ -689,7 +689,8 @@ fn a_survivor_that_is_not_read_back_is_left_out() {
 
 #[test]
 fn parity_overrules_no_digest_on_weak_evidence() {
-    let cases: [(TestJob, fn(u16) -> Option<Digest>); 3] = [
+    type DigestOf = fn(u16) -> Option<Digest>;
+    let cases: [(TestJob, DigestOf); 3] = [
         (falsely_recorded(true_but_last, false, Some(SPARE)), strong),
         // Only one helper can receive the block.
         (falsely_recorded(true_but_last, true, None), strong),

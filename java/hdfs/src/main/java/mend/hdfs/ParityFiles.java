@@ -17,6 +17,8 @@ import org.apache.hadoop.hdfs.protocol.DirectoryListing;
 import org.apache.hadoop.hdfs.protocol.HdfsConstants;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
 import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
+import org.apache.hadoop.hdfs.protocol.SnapshotException;
+import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -291,6 +293,12 @@ public final class ParityFiles {
       return snapshots != null && snapshots.getPartialListing().length > 0;
     } catch (FileNotFoundException none) {
       return false;
+    } catch (RemoteException refused) {
+      // The NameNode refuses to list the snapshots of a folder that can have none.
+      if (refused.unwrapRemoteException(SnapshotException.class) instanceof SnapshotException) {
+        return false;
+      }
+      throw refused;
     }
   }
 }

@@ -13,13 +13,15 @@ import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.ClientProtocol;
 import org.apache.hadoop.hdfs.protocol.DirectoryListing;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
+import org.apache.hadoop.hdfs.protocol.SnapshotException;
+import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
 import org.junit.jupiter.api.Test;
 
 class ParityFilesTest {
   /** The snapshots of folders. */
   private interface Snapshots {
-    /** Returns the number of snapshots; -1 if the folder can have none. */
+    /** Returns the number of snapshots; fails as the NameNode does if the folder can have none. */
     int of(String path) throws IOException;
   }
 
@@ -29,8 +31,7 @@ class ParityFilesTest {
     InvocationHandler namenode = (proxy, method, arguments) -> {
       switch (method.getName()) {
         case "getListing":
-          int number = snapshots.of((String) arguments[0]);
-          return number < 0 ? null : new DirectoryListing(new HdfsFileStatus[number], 0);
+          return new DirectoryListing(new HdfsFileStatus[snapshots.of((String) arguments[0])], 0);
         case "delete":
           deleted.add((String) arguments[0]);
           return true;
@@ -52,7 +53,10 @@ class ParityFilesTest {
       case "/.snapshot":
         return 0;
       case "/a/.snapshot":
-        return folder.equals("/a") ? snapshots : -1;
+        if (folder.equals("/a")) {
+          return snapshots;
+        }
+        throw new RemoteException(SnapshotException.class.getName(), "Directory is not a snapshottable directory: /a");
       case "/a/b/.snapshot":
         if (folder.equals("/a/b")) {
           return snapshots;
