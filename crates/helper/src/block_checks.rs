@@ -1,5 +1,5 @@
 //! Checks that an opened block is the one that the catalog records, and computes fingerprints of blocks.
-//! Those of large blocks are computed on low-priority threads.
+//! Fingerprints of large blocks are computed on low-priority threads.
 
 use std::sync::Arc;
 

@@ -217,19 +217,22 @@ fn listed(given: &GivenStripe, helpers: &[NodeId]) -> StripeRecord {
     }
 }
 
+/// A store with plug-ins that reports which servers are in service, as HDFS does.
+const LIKE_HDFS: StorePolicy = StorePolicy {
+    ownership: Ownership::Attached,
+    service: Service::ReportedByStore,
+    writers: Writers::Others,
+    spread: Spread::OnePerNode,
+    lists: Lists::Stale,
+};
+
 /// Otherwise the blocks would be read and rebuilt without a comparison with their recorded digests.
 #[test]
 fn a_description_without_digests_keeps_the_digests_of_the_store() {
     let mut cluster = cluster();
     let helpers: Vec<NodeId> =
         (1..=6).map(|number| cluster.nodes[&format!("h{number}")].node.unwrap()).collect();
-    cluster.core().base.store = StorePolicy {
-        ownership: Ownership::Attached,
-        service: Service::ReportedByStore,
-        writers: Writers::Others,
-        spread: Spread::OnePerNode,
-        lists: Lists::Stale,
-    };
+    cluster.core().base.store = LIKE_HDFS;
     let given = described(&[1]);
     let mut record = listed(&given, &helpers);
     record.blocks.iter_mut().for_each(|block| block.digest = digest(&block.id));
@@ -303,13 +306,7 @@ fn a_command_for_a_block_of_a_dead_server_begins_the_recovery_of_the_server() {
             (1..=6).map(|number| cluster.nodes[&format!("h{number}")].node.unwrap()).collect();
         let base = &mut cluster.core().base;
         base.settings.heal = Some(HealPolicy { dry_run });
-        base.store = StorePolicy {
-            ownership: Ownership::Attached,
-            service: Service::ReportedByStore,
-            writers: Writers::Others,
-            spread: Spread::OnePerNode,
-            lists: Lists::Stale,
-        };
+        base.store = LIKE_HDFS;
         let given = described(&[1]);
         let record = listed(&given, &helpers);
         let mut changes = vec![StoreChange::Stripe(record, false)];
@@ -340,13 +337,7 @@ fn a_command_that_cannot_be_carried_out_now_is_given_back_to_the_store() {
         (1..=6).map(|number| cluster.nodes[&format!("h{number}")].node.unwrap()).collect();
     let base = &mut cluster.core().base;
     base.settings.heal = Some(HealPolicy { dry_run: false });
-    base.store = StorePolicy {
-        ownership: Ownership::Attached,
-        service: Service::ReportedByStore,
-        writers: Writers::Others,
-        spread: Spread::OnePerNode,
-        lists: Lists::Stale,
-    };
+    base.store = LIKE_HDFS;
     let given = described(&[1]);
     let mut changes = vec![StoreChange::Stripe(listed(&given, &helpers), false)];
     changes.extend(helpers.iter().map(|&helper| StoreChange::Service(helper, helper != helpers[1])));

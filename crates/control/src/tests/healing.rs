@@ -49,9 +49,7 @@ fn few_automatic_repairs_are_ordered_while_the_storage_hangs() {
     let mut cluster = cluster(4);
     let file = cluster.put("f", 50);
     cluster.set_repair_after("never");
-    cluster.rotten.extend(file.layout.iter().map(|part| BlockId(part.stripe.blocks[0].block.clone())));
-    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
-    cluster.play();
+    cluster.find_first_blocks_rotten(&file);
     cluster.set_repair_after("1h");
     cluster.stuck = true;
     cluster.wait(Duration::from_secs(30));
@@ -64,9 +62,7 @@ fn few_automatic_repairs_are_open_after_a_restart() {
     let mut cluster = cluster(4);
     let file = cluster.put("f", 50);
     cluster.set_repair_after("never");
-    cluster.rotten.extend(file.layout.iter().map(|part| BlockId(part.stripe.blocks[0].block.clone())));
-    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
-    cluster.play();
+    cluster.find_first_blocks_rotten(&file);
     cluster.freeze_all();
     cluster.set_repair_after("1h");
     let open = |cluster: &mut TestCluster| {
@@ -172,6 +168,13 @@ impl TestCluster {
         self.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
         self.play();
         self.rotten.clear();
+    }
+
+    /// Has a scrub find the first block of every stripe corrupt.
+    fn find_first_blocks_rotten(&mut self, file: &FileLayout) {
+        self.rotten.extend(file.layout.iter().map(|part| BlockId(part.stripe.blocks[0].block.clone())));
+        self.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+        self.play();
     }
 
     fn freeze_all(&mut self) {

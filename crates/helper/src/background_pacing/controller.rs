@@ -65,7 +65,7 @@ pub(super) struct Controller {
     draining_steps: u32,
 }
 
-/// What happened since the last step.
+/// The events since the last step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     /// Whether this node takes part in reads.

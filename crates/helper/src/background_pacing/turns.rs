@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-/// The time that the bytes of a turn take at the current rate. Short, so that bursts are short; but each turn
-/// costs a wake-up.
+/// The time that the bytes of a turn take at the current rate. A short turn makes short bursts, but each turn costs a
+/// wake-up.
 const TURN: Duration = Duration::from_millis(3);
 /// The smallest and the largest number of bytes in a turn.
 const LEAST_TURN_BYTES: f64 = (8 << 10) as f64;

@@ -122,7 +122,7 @@ pub fn by_m_ppr(blocks: u32) -> Vec<Recovered> {
     ]
 }
 
-/// Returns a cluster in which one of 17 nodes is dead. That node held `blocks` blocks. They are rebuilt on
+/// Returns a cluster in which one of 17 nodes is dead. That node held `blocks` blocks, which are rebuilt on
 /// `beside` additional nodes, or on the 16 other nodes if `beside` is 0.
 fn seventeen(code: &str, blocks: u32, beside: u32) -> Cluster {
     let requestors = (17..17 + beside).map(NodeId).collect();

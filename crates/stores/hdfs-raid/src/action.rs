@@ -115,7 +115,7 @@ pub enum Next {
     Act(Action),
     /// Look at the namespace again later.
     Wait(Waiting),
-    /// Nothing is left to do.
+    /// The work on the file has ended.
     End(End),
 }
 

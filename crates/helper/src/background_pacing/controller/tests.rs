@@ -81,8 +81,8 @@ impl Link {
 }
 
 proptest! {
-    /// Whatever the link's rate and the reads' part of it: the queue settles near the target, and background
-    /// transfers use what the reads leave.
+    /// For any rate of the link, and any part that reads use, the queue settles near the target, and background
+    /// transfers use the rest.
     #[test]
     fn the_queue_settles_and_the_link_stays_busy(
         capacity in 1e6..2e9,

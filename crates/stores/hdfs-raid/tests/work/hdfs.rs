@@ -51,7 +51,7 @@ pub struct SimBlock {
     pub most: usize,
 }
 
-/// What a client does to `/d/f`.
+/// A change of `/d/f` by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Append,

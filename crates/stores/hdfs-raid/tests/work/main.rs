@@ -35,7 +35,7 @@ const MOST_CALLS: usize = 60;
 /// More steps than any run takes.
 const MOST_STEPS: usize = 1000;
 
-/// What happens instead of a call, or before it.
+/// An event that precedes a call or takes its place.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// The coordinator is killed, and another one starts.
