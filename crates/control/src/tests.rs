@@ -340,6 +340,16 @@ impl TestCluster {
         self.play();
     }
 
+    /// Starts a helper that lists no block, because it could not list all of them.
+    fn start_partly(&mut self, name: &str) {
+        let mut partial = hello(name, &BTreeMap::new());
+        if let FromNode::RegisterHelper { incomplete, .. } = &mut partial {
+            *incomplete = Some("no answer from the disk of /d2".to_owned());
+        }
+        self.join(name, helper_role(name), partial);
+        self.play();
+    }
+
     /// Starts a helper whose files contain other blocks than their names suggest.
     fn start_swapped(&mut self, name: &str) {
         let hello = hello(name, &self.nodes[name].disk);

@@ -139,7 +139,12 @@ impl Registry {
 
     /// Whether a helper has returned and not yet described its blocks, or has not listed all of them.
     pub(crate) fn is_unproven(&self, node: NodeId) -> bool {
-        self.session(node).is_some_and(|session| session.unproven.is_some() || session.incomplete.is_some())
+        self.is_incomplete(node) || self.session(node).is_some_and(|session| session.unproven.is_some())
+    }
+
+    /// Whether a connected helper has not listed all of its blocks.
+    pub(crate) fn is_incomplete(&self, node: NodeId) -> bool {
+        self.session(node).is_some_and(|session| session.incomplete.is_some())
     }
 
     /// Records whether a helper can store blocks, and if not, why.

@@ -64,8 +64,7 @@ impl Stripes {
     ) {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
         let (mut news, mut again, mut missing) = (Vec::new(), BTreeSet::new(), 0);
-        let is_complete = outer.base.store.trusts_lists()
-            && outer.nodes.registry.session(node).is_none_or(|session| session.incomplete.is_none());
+        let is_complete = outer.base.store.trusts_lists() && !outer.nodes.registry.is_incomplete(node);
         for (stripe, index) in self.picture.blocks_of(node) {
             let record = self.picture.stripe(&stripe).expect("listed stripes exist");
             let block = &record.blocks[usize::from(index.0)];
@@ -94,7 +93,9 @@ impl Stripes {
         if !news.is_empty() {
             self.store_states(outer, news, out);
         }
-        self.inventory.note_missing(node, missing, self.picture.block_count(node), outer.base.now);
+        if is_complete {
+            self.inventory.note_missing(node, missing, self.picture.block_count(node), outer.base.now);
+        }
         out.tell(Signal::Node(node));
         if let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node) {
             *rechecks = again;
@@ -131,6 +132,10 @@ impl Stripes {
             *orphans = found;
         }
         self.orphans.forget(node);
+        if outer.nodes.registry.is_incomplete(node) {
+            // The blocks that the helper listed before may be in the folders that it could not list now.
+            newer.extend(self.newer.claims.get(&node).into_iter().flatten().cloned());
+        }
         self.note_newer(outer, node, newer, out);
         if outer.nodes.settled {
             self.find_homes(outer, node, out);

@@ -32,3 +32,28 @@ fn claims_count_while_their_helpers_are_down_and_the_coordinator_restarts() {
     cluster.wait(Duration::from_secs(60));
     cluster.begin("g", 8192).unwrap();
 }
+
+/// A part of the disks of helpers with newer blocks fails, so they list only the rest.
+#[test]
+fn an_incomplete_list_takes_no_claim_back() {
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 1);
+    let claimants = ["h5", "h6"];
+    for (name, index) in claimants.iter().zip(0..) {
+        cluster.node(name).disk.insert(BlockId(format!("77-zzzzzz.{index}")), 4096);
+        cluster.kill(name);
+        cluster.start(name);
+    }
+    assert!(cluster.status().summary.contains("STOPPED"), "{}", cluster.status().summary);
+    for name in claimants {
+        cluster.kill(name);
+        cluster.start_partly(name);
+        assert!(cluster.status().summary.contains("STOPPED"), "{}", cluster.status().summary);
+    }
+    for name in claimants {
+        cluster.node(name).disk.retain(|block, _| !block.0.starts_with("77-"));
+        cluster.kill(name);
+        cluster.start(name);
+    }
+    assert!(!cluster.status().summary.contains("STOPPED"), "complete lists without these blocks");
+}
