@@ -111,6 +111,8 @@ pub(crate) enum Need {
     Orphans(u64),
     /// The helper may hold blocks that the catalog counts as missing, or does not contain.
     Unheard,
+    /// The helper could not list all of its blocks, and may hold some of which the catalog does not know.
+    Unlisted,
     /// The state of this many stripes with blocks on the helper's server is unknown.
     Unjudged(u64),
     /// The store keeps other data on the helper's server.
@@ -128,7 +130,7 @@ impl Need {
             Self::Newer(blocks) => format!("{} newer than the catalog", count(*blocks, "block")),
             Self::Outdated => "perhaps blocks that are newer than the catalog".to_owned(),
             Self::Orphans(blocks) => format!("{} that belong to no stripe", count(*blocks, "block")),
-            Self::Unheard => "an unknown number of blocks".to_owned(),
+            Self::Unheard | Self::Unlisted => "an unknown number of blocks".to_owned(),
             Self::Unjudged(stripes) => format!("blocks of {} of unknown state", count(*stripes, "stripe")),
             Self::Other(data) => data.what.clone(),
             Self::Neighbour { server, blocks } => {
@@ -166,6 +168,9 @@ impl Need {
                 "start {name}, or rebuild the blocks with mend repair --all; {name} has not registered since \
                  the catalog was replaced"
             ),
+            Self::Unlisted => {
+                format!("check the disk of {name}; mend status says which folders it could not list")
+            }
             Self::Unjudged(_) => UNJUDGED_NEXT.to_owned(),
             Self::Other(data) => data.next_step.clone(),
             Self::Neighbour { server, .. } => format!(
@@ -194,6 +199,9 @@ impl<'a> Answers<'a> {
         }
         if stripes.newer.has_claims() && !facts.nodes.is_connected(node) {
             return Some(Need::Outdated);
+        }
+        if facts.nodes.registry.is_incomplete(node) {
+            return Some(Need::Unlisted);
         }
         let unjudged = stripes.unjudged.count_on((facts.nodes, facts.base), &BTreeSet::from([node]));
         if unjudged > 0 {

@@ -125,6 +125,8 @@ impl<'a> Answers<'a> {
         let is_up = self.facts.nodes.is_connected(node);
         let held = self.facts.stripes.inventory.get(node);
         let orphans = held.map_or(0, |held| held.orphans.len() as u64);
+        let recorded =
+            self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone());
         let stated = self.facts.nodes.bandwidth.stated(node);
         let view = self.facts.nodes.topology.get(node);
         let up = view.filter(|_| is_up);
@@ -135,7 +137,7 @@ impl<'a> Answers<'a> {
             has_helper: !self.facts.nodes.registry.has_no_helper(self.facts.base, node),
             up: is_up,
             serves: self.facts.base.store.reports_service().then(|| self.facts.stripes.picture.is_up(node)),
-            address: self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
+            address: recorded.or_else(|| self.facts.nodes.topology.address(node).filter(|_| is_up)),
             rack: view.and_then(|view| view.rack.clone()),
             bandwidth_bytes_per_s: stated.up.into_iter().chain(stated.down).min().filter(|_| is_up),
             free_bytes: up.map(|view| view.free_bytes),

@@ -1,5 +1,5 @@
-//! Helpers that have not registered since the catalog was rebuilt or restored. They may hold blocks that count
-//! as missing, and blocks of files that the catalog does not contain.
+//! Helpers that have not registered since the catalog was rebuilt or restored, or only with an incomplete list of
+//! their blocks. They may hold blocks that count as missing, and blocks of files that the catalog does not contain.
 
 use repair::NodeId;
 
@@ -7,8 +7,8 @@ use crate::error::list;
 use crate::facts::Facts;
 use crate::nodes::sorted;
 
-/// Whether a helper has not registered since the catalog was rebuilt or restored. The catalog then has no
-/// address of the helper.
+/// Whether a helper is down and has not listed all of its blocks since the catalog was rebuilt or restored. The
+/// catalog then has no address of the helper.
 pub(crate) fn is_unheard(facts: Facts<'_>, node: NodeId) -> bool {
     let record = facts.stripes.picture.nodes().get(&node);
     facts.base.store.owns_files()

@@ -1,5 +1,6 @@
 //! Conditions: their beginnings, mutes, and causes that no other test covers.
 
+use store_api::{NodeRecord, StoreChange};
 use views::{Condition, ConditionCode, MuteRequest, Severity};
 
 use super::*;
@@ -295,4 +296,34 @@ fn blocks_on_a_disk_that_hangs_are_neither_lost_nor_safe() {
     assert_eq!(cluster.condition(ConditionCode::Incomplete), None);
     register(&mut cluster, None);
     assert_eq!(cluster.status().stripes.intact, 0, "a complete list without the block");
+}
+
+/// Such a helper may have blocks that the catalog does not place on it.
+#[test]
+fn a_helper_that_cannot_list_all_of_its_blocks_is_not_safe_to_remove() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let is_empty = |name: &String| (0..4).all(|index| home(&file, index) != *name);
+    let empty = (1..=5).map(|number| format!("h{number}")).find(is_empty).expect("a stripe has four blocks");
+    let ask = |cluster: &mut TestCluster| {
+        cluster.ask(|reply| NodeCommand::SafeToRemove(vec![empty.clone()], reply)).unwrap()
+    };
+    assert!(ask(&mut cluster).safe);
+    cluster.kill(&empty);
+    cluster.start_partly(&empty);
+    let answer = ask(&mut cluster);
+    assert!(!answer.safe && answer.text.contains("an unknown number of blocks"), "{answer:?}");
+    cluster.kill(&empty);
+    cluster.start(&empty);
+    assert!(ask(&mut cluster).safe);
+
+    // After a rebuild of the catalog, the helper counts as heard only when it has listed all of its blocks.
+    let id = cluster.node(&empty).node.unwrap();
+    cluster.kill(&empty);
+    let record = NodeRecord { id, name: empty.clone(), address: None };
+    cluster.handle(Event::Changed(vec![StoreChange::Node(record)]));
+    cluster.start_partly(&empty);
+    cluster.kill(&empty);
+    let answer = ask(&mut cluster);
+    assert!(!answer.safe && answer.text.contains("an unknown number of blocks"), "{answer:?}");
 }

@@ -154,7 +154,8 @@ impl Picture {
         }
     }
 
-    fn set_host(&mut self, node: NodeId, host: Option<&str>) {
+    /// Sets the host of a node; `None` if it is unknown.
+    pub(crate) fn set_host(&mut self, node: NodeId, host: Option<&str>) {
         if !self.fleet.stands(node, host) {
             self.recount(node, |fleet| fleet.set_host(node, host));
         }
