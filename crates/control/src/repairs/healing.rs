@@ -39,6 +39,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AT: usize = 2048;
 /// The maximum number of automatic repairs at a time. Stripes with the least redundancy come first.
 const OPEN_AT_ONCE: usize = 32;
+/// The maximum number including repairs that wait because the store refuses every helper. They may wait for ever, so
+/// they must not keep other repairs from starting.
+const OPEN_WITH_REFUSED: usize = 256;
 /// The pause after a repair that did not help. It doubles with each further failure, up to the longest pause.
 const PAUSE_FIRST: Duration = Duration::from_secs(10);
 const PAUSE_LAST: Duration = Duration::from_secs(600);
@@ -116,8 +119,13 @@ impl Healing {
         }
     }
 
-    /// Starts the automatic repairs that are due.
-    pub(crate) fn heal(&mut self, facts: Facts<'_>, orders: OpenOrders<'_>, out: &mut Out) {
+    /// Starts the automatic repairs that are due. The store refuses every helper for the stripes in `refused`.
+    pub(crate) fn heal(
+        &mut self,
+        facts: Facts<'_>,
+        (orders, refused): (OpenOrders<'_>, &BTreeSet<StripeId>),
+        out: &mut Out,
+    ) {
         let Some(policy) = facts.heals() else {
             self.paused.clear();
             return self.waiting.clear();
@@ -136,14 +144,15 @@ impl Healing {
             false => self.pressing_damage(facts),
         };
         let being_recorded = facts.storing.orders().filter(|order| order.heals()).count();
-        let mut open = orders.queue.healing() + being_recorded;
+        let (going, waiting) = orders.queue.healing(refused);
+        let most = OPEN_AT_ONCE.min(OPEN_WITH_REFUSED.saturating_sub(waiting));
+        let mut open = going + being_recorded;
         // Unreadable stripes are skipped. They are considered again when one of their blocks returns.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
             damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
         worst_first.sort_by_key(|(patience, _)| patience.left);
         for (patience, stripe) in worst_first {
-            let begins =
-                open < OPEN_AT_ONCE && self.heal_stripe((facts, orders), policy, stripe, patience, out);
+            let begins = open < most && self.heal_stripe((facts, orders), policy, stripe, patience, out);
             open += usize::from(begins);
         }
     }

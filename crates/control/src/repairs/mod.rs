@@ -141,7 +141,7 @@ impl Repairs {
         self.claims.expire(jobs, facts.base.now, (&mut self.scheduler, &waiting), out);
         self.commanded.follow(facts, &self.queue, out);
         let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };
-        self.healing.heal(facts, orders, out);
+        self.healing.heal(facts, (orders, &waiting), out);
         self.make_way_for_healing(facts, jobs, out);
     }
 

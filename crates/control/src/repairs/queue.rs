@@ -1,6 +1,6 @@
 //! The queue: all open repairs and the last ended ones, by number.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use recovery::Target;
@@ -98,10 +98,13 @@ impl Queue {
     }
 
     /// Returns the number of open automatic repairs of single stripes that are not paused, including those that an
-    /// earlier coordinator ordered.
-    pub(crate) fn healing(&self) -> usize {
+    /// earlier coordinator ordered: first those that can go on, then those whose stripes are in `refused`.
+    pub(crate) fn healing(&self, refused: &BTreeSet<StripeId>) -> (usize, usize) {
         let heals = |order: &Order| order.heals() && !order.paused;
-        self.by_id.values().filter(|repair| repair.is_open() && heals(&repair.order)).count()
+        let open = self.by_id.values().filter(|repair| repair.is_open() && heals(&repair.order));
+        let (refused, going): (Vec<&Repair>, Vec<&Repair>) =
+            open.partition(|repair| repair.items.keys().any(|stripe| refused.contains(stripe)));
+        (going.len(), refused.len())
     }
 
     /// Whether a repair covers many stripes.

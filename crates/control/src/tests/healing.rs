@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::HealPolicy;
-use views::{MaintenanceRequest, RepairState, SettingsRequest};
+use store_api::Writers;
+use views::{FileStripe, MaintenanceRequest, RepairState, SettingsRequest};
 
 fn cluster(helpers: usize) -> TestCluster {
     let mut cluster = TestCluster::new(helpers);
@@ -76,6 +77,30 @@ fn few_automatic_repairs_are_open_after_a_restart() {
     cluster.wait(Duration::from_secs(5));
     assert!(!cluster.status().settling);
     assert_eq!(open(&mut cluster), 32);
+}
+
+/// The store refuses every helper that could take the first blocks of most stripes.
+#[test]
+fn repairs_that_the_store_refuses_do_not_keep_others_waiting() {
+    let mut cluster = cluster(4);
+    let file = cluster.put("f", 80);
+    cluster.set_repair_after("never");
+    cluster.core().base.store.writers = Writers::Others;
+    cluster.find_first_blocks_rotten(&file);
+    cluster.rotten.clear();
+    for name in ["h1", "h2", "h3"] {
+        let node = cluster.node(name).node.unwrap();
+        cluster.distrusted.insert(node);
+    }
+    let first = |part: &FileStripe| (part.stripe.blocks[0].node.clone(), part.stripe.blocks[0].state.name());
+    let is_refused = |part: &&FileStripe| first(part).0.as_deref() != Some("h4");
+    let last = file.layout.iter().rposition(|part| !is_refused(&part)).expect("some can be repaired");
+    assert!(file.layout[..last].iter().filter(is_refused).count() > 32);
+    cluster.set_repair_after("1h");
+    cluster.wait(Duration::from_secs(120));
+    for part in &cluster.file("f").layout {
+        assert_eq!(first(part).1, if is_refused(&part) { "corrupt" } else { "healthy" });
+    }
 }
 
 #[test]
