@@ -1,8 +1,9 @@
 //! Starts jobs, passes events to them, and handles their ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use codes::BlockIndex;
 use rand::RngExt;
 use recovery::Loads;
 use repair::{Epoch, Job, JobError, JobId, JobRequest, NodeId, Outcome, Report, StripeId, Topology};
@@ -107,8 +108,8 @@ impl Control {
             if matches!(running.owner, Owner::Repair { .. }) {
                 self.surplus.note_made(facts!(self), &running.stripe, outcome);
             }
-            let read = outcome.proven.iter().filter_map(|&index| Some((index, running.holder(index)?)));
-            self.out.tell(Signal::ParityHeld { stripe: running.stripe.clone(), read: read.collect() });
+            let read = self.read_copies(&running, outcome);
+            self.out.tell(Signal::ParityHeld { stripe: running.stripe.clone(), read });
         }
         match running.owner {
             Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
@@ -126,6 +127,17 @@ impl Control {
                 self.stripes.remove_discards(outer_facts!(self), &self.jobs, node, &mut self.out);
             }
         }
+    }
+
+    /// Returns the blocks whose parity a job has proven, and their nodes. Only recorded copies count: the storage may
+    /// have refused to record a new one, and the copy that it still records was not read.
+    fn read_copies(&self, running: &RunningJob, outcome: &Outcome) -> BTreeMap<BlockIndex, NodeId> {
+        let Ok(record) = self.stripes.stripe_record(&running.stripe) else { return BTreeMap::new() };
+        let read = outcome.proven.iter().filter_map(|&index| Some((index, running.holder(index)?)));
+        let is_recorded = |(index, node): &(BlockIndex, NodeId)| {
+            record.block(*index).is_some_and(|block| block.state_on(*node).is_some())
+        };
+        read.filter(is_recorded).collect()
     }
 
     /// Passes an event to a job that may have to make another plan.

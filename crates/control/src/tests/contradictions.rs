@@ -84,6 +84,23 @@ fn a_contradiction_survives_restarts_until_a_check_covers_every_good_block() {
     assert_eq!(said(|event| matches!(event, HistoryEvent::ContradictionSettled { .. })), 1);
 }
 
+/// The storage refuses the block that a repair has rebuilt and checked. The copy that it still records was not read.
+#[test]
+fn a_check_of_a_copy_that_is_not_recorded_settles_nothing() {
+    let (mut cluster, _, file) = contradicted();
+    cluster.start("h5");
+    let spare = cluster.node("h5").node.unwrap();
+    cluster.distrusted.insert(spare);
+    cluster.kill(&home(&file, 3));
+    let repair = cluster.repair_all();
+    assert_eq!(repair.state.name(), "failed", "{repair:#?}");
+    assert_contradicted(&mut cluster);
+    cluster.distrusted.clear();
+    let repair = cluster.repair_all();
+    assert_eq!(repair.state.name(), "done", "{repair:#?}");
+    assert!(cluster.status().damage.contradictions.is_empty());
+}
+
 #[test]
 fn a_check_need_not_cover_blocks_known_to_be_bad() {
     let (mut cluster, stripe, file) = contradicted();
