@@ -21,6 +21,11 @@ use store_api::StripeRecord;
 
 use crate::helper_queries::patience;
 
+/// How long reports of caps may extend a reading: this constant plus the time to read the stripe at [`SLOWEST_CAP`]
+/// bytes per second.
+const CAPPED_LIMIT: Duration = Duration::from_secs(3600);
+const SLOWEST_CAP: u64 = 50_000;
+
 /// The origin of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
@@ -83,6 +88,8 @@ struct Check {
     /// The result of the first reading, during the second.
     before: Option<StripeParity>,
     until: Duration,
+    /// The latest time to which reports of caps extend the current reading.
+    latest: Duration,
 }
 
 /// An action that a check requires.
@@ -108,6 +115,7 @@ impl ParityChecks {
             unread: Vec::new(),
             before: None,
             until: Duration::ZERO,
+            latest: Duration::ZERO,
         };
         let steps = check.ask(job, now);
         self.open.insert(job, check);
@@ -154,7 +162,7 @@ impl ParityChecks {
             }
             Report::BadBlock { block, problem } => check.leave_out_block(node, &block, problem),
             Report::Refused { why } => check.leave_out(node, &why.to_string()),
-            Report::Limited if check.asks(node) => check.wait(now),
+            Report::Limited if check.silent().contains(&node) => check.extend(now),
             _ => {}
         }
         self.go_on(job, seed, now)
@@ -261,7 +269,8 @@ impl Check {
     }
 
     fn ask(&mut self, job: JobId, now: Duration) -> Vec<Step> {
-        self.wait(now);
+        self.until = now + self.patience();
+        self.latest = self.until + self.longest_caps();
         let (epoch, chunking, seed) = (self.epoch(), self.subject.chunking, self.seed);
         let window = (0, chunking.sub_block_bytes());
         let ask = |(node, block): &(NodeId, LocalBlock)| {
@@ -271,10 +280,24 @@ impl Check {
         self.subject.readable.values().map(ask).collect()
     }
 
-    /// Restarts the time limit. One node may have several blocks and reads them one after the other.
-    fn wait(&mut self, now: Duration) {
-        let bytes = self.subject.readable.values().map(|(_, block)| block.bytes).sum();
-        self.until = now + patience(bytes);
+    /// Restarts the time limit, because a cap throttles a node that owes answers. A node that claims this for too long
+    /// is left out, because its other checks wait meanwhile.
+    fn extend(&mut self, now: Duration) {
+        self.until = self.until.max(self.latest.min(now + self.patience()));
+    }
+
+    /// Returns the time limit for the answers. One node may have several blocks and reads them one after the other.
+    fn patience(&self) -> Duration {
+        patience(self.bytes())
+    }
+
+    /// Returns how long caps may extend a reading.
+    fn longest_caps(&self) -> Duration {
+        CAPPED_LIMIT + Duration::from_secs(self.bytes() / SLOWEST_CAP)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.subject.readable.values().map(|(_, block)| block.bytes).sum()
     }
 
     fn take(&mut self, node: NodeId, block: &BlockId, fingerprints: Vec<Fingerprint>) {

@@ -184,6 +184,33 @@ fn a_stripe_that_changes_during_its_check_gets_no_verdict() {
     assert_eq!((parity.stripes, parity.checked, parity.contradictory.len()), (0, 0, 0));
 }
 
+/// Otherwise a helper could keep all checks of its stripes from ending.
+#[test]
+fn caps_extend_a_check_only_for_helpers_that_owe_answers_and_for_little_more_than_an_hour() {
+    let ends_within = |claimant: usize, minutes: u64| {
+        let mut cluster = TestCluster::new(4);
+        let file = cluster.put("f", 1);
+        let (silent, claimant) = (home(&file, 1), home(&file, claimant));
+        cluster.frozen.insert(silent.clone());
+        let scrub = cluster.ask(|reply| ScrubCommand::Start(true, reply)).unwrap().scrub;
+        while cluster.asked(&silent).is_empty() {
+            cluster.play();
+            cluster.answer_all_but_fingerprints(&silent);
+        }
+        let Some(ToNode::Fingerprint { job, epoch, .. }) = cluster.asked(&silent).pop() else {
+            panic!("it was asked for fingerprints")
+        };
+        for _ in 0..minutes {
+            cluster.say(&claimant, FromNode::Report { job, epoch, report: Report::Limited });
+            cluster.wait(Duration::from_secs(60));
+        }
+        cluster.scrub_state(scrub).state.name() == "done"
+    };
+    assert!(ends_within(0, 3), "it has answered");
+    assert!(!ends_within(1, 60));
+    assert!(ends_within(1, 65));
+}
+
 #[test]
 fn a_parity_scrub_can_be_stopped() {
     let mut cluster = TestCluster::new(4);
