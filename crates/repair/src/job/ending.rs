@@ -588,7 +588,7 @@ fn check_limit(work: &Work) -> Duration {
 }
 
 /// How long caps may extend a step.
-fn longest_caps(work: &Work) -> Duration {
+pub(super) fn longest_caps(work: &Work) -> Duration {
     CAPPED_LIMIT + Duration::from_secs_f64(work.stripe.block_bytes() as f64 / SLOWEST_CAP)
 }
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 use rand_chacha::rand_core::Rng;
 
 use super::assigning::assignments;
+use super::ending::longest_caps;
 use super::proof::Proof;
 use super::straggling::crowd;
 use super::watching::Running;
 use super::ways::Ways;
+use super::work::Work;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
 use crate::limits::Class;
 use crate::wire::control::ToNode;
@@ -96,6 +98,7 @@ impl Job {
             self.work.tell(node, ToNode::Assign(Box::new(assignment)));
         }
         let proof = self.proof_ahead(&plan, topology);
+        let longest_excuse = longest_excuse(&plan, &self.work);
         self.phase = Phase::Running(Box::new(Running {
             pace: self.stragglers.begin_pace(&plan, topology, now),
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),
@@ -106,6 +109,8 @@ impl Job {
             evidence: Vec::new(),
             judge_at: None,
             limited: BTreeMap::new(),
+            arrived: now,
+            longest_excuse,
             proof,
         }));
     }
@@ -131,6 +136,15 @@ impl Job {
         }
         let check = self.trust.parity_check(work, topology, &BTreeSet::new())?;
         Proof::ahead(check, plan.geometry(), work, &mut self.keys)
+    }
+}
+
+/// How long caps excuse that no slice arrives. In rounds of whole blocks, the first slice may arrive after all blocks
+/// of a decoding have crossed one capped link.
+fn longest_excuse(plan: &Plan, work: &Work) -> Duration {
+    match plan.pacing() {
+        Pacing::WholeBlock => longest_caps(work) * work.stripe.code.data_blocks() as u32,
+        Pacing::Pipelined | Pacing::Serial => longest_caps(work),
     }
 }
 

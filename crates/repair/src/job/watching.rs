@@ -33,6 +33,10 @@ pub(super) struct Running {
     pub(super) judge_at: Option<Duration>,
     /// Nodes that are throttled by their own caps, with the time at which they last reported this.
     pub(super) limited: BTreeMap<NodeId, Duration>,
+    /// The time at which a requestor last reported new slices.
+    pub(super) arrived: Duration,
+    /// How long caps excuse that no slice arrives.
+    pub(super) longest_excuse: Duration,
     pub(super) pace: Pace,
     /// The parity check that runs alongside the plan.
     pub(super) proof: Option<Proof>,
@@ -293,8 +297,11 @@ impl Running {
     }
 
     /// Nodes that are currently throttled by their caps. Such a node reports this at least twice within the
-    /// time that the plan allows an edge to be idle.
+    /// time that the plan allows an edge to be idle. If no slice arrives for very long, caps are no excuse.
     fn limited_at(&self, now: Duration) -> BTreeSet<NodeId> {
+        if now > self.arrived + self.longest_excuse {
+            return BTreeSet::new();
+        }
         let lately = |&(_, &at): &(&NodeId, &Duration)| at + self.patience + GATHER * 4 >= now;
         self.limited.iter().filter(lately).map(|(&node, _)| node).collect()
     }
@@ -319,12 +326,14 @@ impl Running {
                     && slices > progress.0
                 {
                     *progress = (slices, now);
+                    self.arrived = now;
                     let there = self.slices_there();
                     self.pace.note(there, now);
                 }
             }
             Report::Delivered => {
                 self.waiting.remove(&node);
+                self.arrived = now;
                 let there = self.slices_there();
                 self.pace.note(there, now);
             }

@@ -335,6 +335,22 @@ fn no_node_keeps_a_job_waiting_for_longer_than_an_hour() {
     assert!(test.is_given_up(node));
 }
 
+/// A helper that claims to be throttled hides that the requestor does nothing.
+#[test]
+fn caps_excuse_nodes_only_while_slices_arrive_or_for_little_more_than_an_hour() {
+    let (mut test, node) = (TestJob::new(1), NodeId(REQUESTORS));
+    let mut claim_for = |time: Duration| {
+        let until = test.now + time;
+        while test.now < until {
+            test.wait(2 * SECOND);
+            (1..6).map(NodeId).for_each(|helper| test.say(helper, Report::Limited));
+        }
+        test.is_given_up(node)
+    };
+    assert!(!claim_for(3600 * SECOND));
+    assert!(claim_for(120 * SECOND));
+}
+
 /// A requestor gets the permit of its own block only, even if it is a replacement.
 #[test]
 fn a_permit_goes_with_its_block() {
