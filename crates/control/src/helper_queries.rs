@@ -12,12 +12,19 @@ use store_api::{BlockRecord, BlockState};
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
 
+/// How long reports of caps may extend the time limit: this constant plus the time to read the bytes at
+/// [`SLOWEST_CAP`] bytes per second. A helper that claims to be capped for longer blocks others.
+const CAPPED_LIMIT: Duration = Duration::from_secs(3600);
+const SLOWEST_CAP: u64 = 50_000;
+
 /// A query that the helper has not answered yet.
 pub(crate) struct Query {
     pub node: NodeId,
     pub subject: Subject,
     /// The time at which the query expires.
     pub until: Duration,
+    /// The latest time to which reports of caps extend a query about a block.
+    latest: Duration,
 }
 
 pub(crate) enum Subject {
@@ -39,9 +46,14 @@ pub(crate) enum Subject {
 impl Subject {
     /// Returns the time limit for the answer.
     fn patience(&self) -> Duration {
+        patience(self.bytes())
+    }
+
+    /// Returns the number of bytes that the helper must read for the answer.
+    fn bytes(&self) -> u64 {
         match self {
-            Self::Block { known, .. } => patience(known.bytes),
-            Self::List | Self::Orphans | Self::Tidying | Self::Returned | Self::Newer => patience(0),
+            Self::Block { known, .. } => known.bytes,
+            Self::List | Self::Orphans | Self::Tidying | Self::Returned | Self::Newer => 0,
         }
     }
 }
@@ -49,6 +61,11 @@ impl Subject {
 /// Returns the time limit for an answer that requires reading this many bytes.
 pub(crate) fn patience(bytes: u64) -> Duration {
     ANSWER_LIMIT + Duration::from_secs(bytes / SLOW_BYTES_PER_SECOND)
+}
+
+/// Returns how long reports of caps may extend the time limit for such an answer.
+pub(crate) fn longest_caps(bytes: u64) -> Duration {
+    CAPPED_LIMIT + Duration::from_secs(bytes / SLOWEST_CAP)
 }
 
 /// The open queries to helpers, by number.
@@ -63,7 +80,8 @@ impl Queries {
     pub(crate) fn open(&mut self, node: NodeId, subject: Subject, now: Duration) -> u64 {
         self.last += 1;
         let until = now + subject.patience();
-        self.open.insert(self.last, Query { node, subject, until });
+        let latest = until + longest_caps(subject.bytes());
+        self.open.insert(self.last, Query { node, subject, until, latest });
         self.last
     }
 
@@ -78,18 +96,20 @@ impl Queries {
         self.open.remove(&number).map(|question| question.subject)
     }
 
-    /// Restarts the time limit of a query, because a cap delays the helper or a part of the answer has
-    /// arrived.
+    /// Restarts the time limit of a query, because a part of the answer has arrived.
     pub(crate) fn wait(&mut self, node: NodeId, number: u64, now: Duration) {
         if let Some(question) = self.open.get_mut(&number).filter(|question| question.node == node) {
             question.until = now + question.subject.patience();
         }
     }
 
-    /// The same for a query about a single block, because a cap delays its verification.
+    /// Extends the time limit of a query about a single block, because a cap delays its verification.
     pub(crate) fn wait_for_block(&mut self, node: NodeId, number: u64, now: Duration) {
-        if matches!(self.subject(node, number), Some(Subject::Block { .. })) {
-            self.wait(node, number, now);
+        if let Some(question) = self.open.get_mut(&number).filter(|question| question.node == node)
+            && matches!(question.subject, Subject::Block { .. })
+        {
+            let until = now + question.subject.patience();
+            question.until = question.until.max(until.min(question.latest));
         }
     }
 
@@ -143,4 +163,34 @@ pub(crate) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
 pub(crate) fn other_digest(recorded: Option<Digest>, found: Option<Digest>) -> String {
     let name = |digest: Option<Digest>| digest.map_or_else(|| "none".to_owned(), |digest| digest.to_string());
     format!("its digest is {}, but the recorded one is {}", name(found), name(recorded))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise the helper could keep a repair waiting that first has the block read.
+    #[test]
+    fn a_capped_verification_is_awaited_for_little_more_than_an_hour() {
+        let node = NodeId(1);
+        let known = BlockRecord {
+            id: BlockId("1.0".to_owned()),
+            bytes: 4096,
+            node: Some(node),
+            replicas: Vec::new(),
+            state: BlockState::Healthy,
+            digest: None,
+        };
+        let stripe = StripeId("1".to_owned());
+        let subject = Subject::Block { stripe, index: BlockIndex(0), known, scrub: false };
+        let mut queries = Queries::default();
+        let number = queries.open(node, subject, Duration::ZERO);
+        let mut expire_at = |minutes: u64| {
+            let now = Duration::from_secs(60 * minutes);
+            queries.wait_for_block(node, number, now);
+            queries.expire(now).len()
+        };
+        assert!((0..62).all(|minutes| expire_at(minutes) == 0));
+        assert_eq!(expire_at(62), 1);
+    }
 }

@@ -19,12 +19,7 @@ use repair::{
 };
 use store_api::StripeRecord;
 
-use crate::helper_queries::patience;
-
-/// How long reports of caps may extend a reading: this constant plus the time to read the stripe at [`SLOWEST_CAP`]
-/// bytes per second.
-const CAPPED_LIMIT: Duration = Duration::from_secs(3600);
-const SLOWEST_CAP: u64 = 50_000;
+use crate::helper_queries::{longest_caps, patience};
 
 /// The origin of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,7 +265,7 @@ impl Check {
 
     fn ask(&mut self, job: JobId, now: Duration) -> Vec<Step> {
         self.until = now + self.patience();
-        self.latest = self.until + self.longest_caps();
+        self.latest = self.until + longest_caps(self.bytes());
         let (epoch, chunking, seed) = (self.epoch(), self.subject.chunking, self.seed);
         let window = (0, chunking.sub_block_bytes());
         let ask = |(node, block): &(NodeId, LocalBlock)| {
@@ -289,11 +284,6 @@ impl Check {
     /// Returns the time limit for the answers. One node may have several blocks and reads them one after the other.
     fn patience(&self) -> Duration {
         patience(self.bytes())
-    }
-
-    /// Returns how long caps may extend a reading.
-    fn longest_caps(&self) -> Duration {
-        CAPPED_LIMIT + Duration::from_secs(self.bytes() / SLOWEST_CAP)
     }
 
     fn bytes(&self) -> u64 {
