@@ -195,6 +195,7 @@ impl Stripes {
             outer.with(self).ask_for_block(node, stripe, index, known, false, out);
             return;
         }
+        self.verify_undescribed(outer, node, out);
     }
 
     /// Records a block on a node where the catalog did not place it. The node has just read the whole block.

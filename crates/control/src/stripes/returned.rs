@@ -40,11 +40,34 @@ impl Stripes {
         described: &BTreeSet<BlockId>,
         out: &mut Out,
     ) {
-        for (stripe, index) in self.picture.blocks_of(node) {
+        let is_silent = |(stripe, index): &(StripeId, BlockIndex)| {
+            let record = self.picture.stripe(stripe);
+            record.is_ok_and(|record| !described.contains(&record.blocks[usize::from(index.0)].id))
+        };
+        let silent: Vec<_> = self.picture.blocks_of(node).into_iter().filter(is_silent).collect();
+        let Some(held) = self.inventory.get_mut(node) else { return };
+        held.undescribed.extend(silent);
+        if !out.queries.is_rechecking(node) {
+            self.verify_undescribed(outer, node, out);
+        }
+    }
+
+    /// Asks a helper to verify the next block that it has not described. After the answer, the following one is
+    /// verified.
+    pub(in crate::stripes) fn verify_undescribed(
+        &mut self,
+        outer: OuterFacts<'_>,
+        node: NodeId,
+        out: &mut Out,
+    ) {
+        while let Some(held) = self.inventory.get_mut(node)
+            && let Some((stripe, index)) = held.undescribed.pop_first()
+        {
             let Ok(record) = self.picture.stripe(&stripe) else { continue };
-            let known = record.blocks[usize::from(index.0)].clone();
-            if known.state == BlockState::Healthy && !described.contains(&known.id) {
-                self.look_again(outer, node, stripe, index, known, out);
+            let Some(known) = record.block(index).cloned() else { continue };
+            let is_healthy = self.unrecorded.latest(&known, node) == Some(BlockState::Healthy);
+            if is_healthy && !out.queries.is_verifying_block(node, &known.id) {
+                return self.look_again(outer, node, stripe, index, known, out);
             }
         }
     }

@@ -67,6 +67,25 @@ fn a_helper_that_returns_during_the_repair_makes_it_unnecessary() {
     assert_eq!(copies, 1, "what was begun elsewhere came to nothing");
 }
 
+/// The queue of messages to a helper is bounded, and a helper may have any number of such blocks.
+#[test]
+fn blocks_that_a_returned_helper_does_not_describe_are_verified_one_after_another() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 5);
+    cluster.kill("h1");
+    cluster.frozen.insert("h1".to_owned());
+    cluster.start("h1");
+    let asks = |message: &ToNode| if let ToNode::Describe { ask } = message { Some(*ask) } else { None };
+    let ask = cluster.node("h1").backlog.iter().find_map(asks).expect("it has returned");
+    cluster.say("h1", FromNode::Described { ask, blocks: Vec::new(), last: true });
+    cluster.play();
+    let is_verification = |message: &&ToNode| matches!(message, ToNode::Verify { .. });
+    assert_eq!(cluster.node("h1").backlog.iter().filter(is_verification).count(), 1);
+    cluster.frozen.clear();
+    cluster.play();
+    assert_eq!(cluster.node("h1").verified, 5);
+}
+
 #[test]
 fn a_block_on_a_bad_sector_is_rebuilt_in_place() {
     let mut cluster = TestCluster::new(4);

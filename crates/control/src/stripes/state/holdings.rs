@@ -33,6 +33,9 @@ pub(crate) struct Holdings {
     pub stuck: BTreeMap<BlockId, Duration>,
     /// Blocks that must be verified before they count as healthy, such as bad blocks that are present again.
     pub rechecks: BTreeSet<(StripeId, BlockIndex)>,
+    /// Blocks that are recorded as healthy, and that the helper has not described after its return. They are
+    /// verified after the others, one after another: there may be more of them than a queue of messages takes.
+    pub undescribed: BTreeSet<(StripeId, BlockIndex)>,
 }
 
 /// The holdings of the helpers.
@@ -136,6 +139,7 @@ impl Inventory {
     pub(in crate::stripes) fn forget_stripe(&mut self, stripe: &StripeId, record: Option<&StripeRecord>) {
         for held in self.held.values_mut() {
             held.rechecks.extract_if(indices_of(stripe), |_| true).for_each(drop);
+            held.undescribed.extract_if(indices_of(stripe), |_| true).for_each(drop);
         }
         record
             .iter()
