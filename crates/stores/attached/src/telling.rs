@@ -128,7 +128,7 @@ mod tests {
         Unjudged {
             stripe: StripeId(stripe.to_owned()),
             blocks: Vec::new(),
-            servers: Default::default(),
+            servers: BTreeSet::new(),
             why: String::new(),
             next_step: String::new(),
         }
