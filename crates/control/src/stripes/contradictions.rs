@@ -112,14 +112,15 @@ impl Stripes {
     }
 }
 
-/// Returns the stripes that contain wrong blocks with matching checksums: contradictory stripes, including those
-/// missing from the picture (the catalog in memory), and stripes with condemned blocks.
+/// Returns the stripes that contain wrong blocks with matching checksums: contradictory stripes, and stripes with
+/// condemned blocks. Includes stripes that are missing from the picture (the catalog in memory), because the store was
+/// not listed yet since the coordinator's start.
 pub(crate) fn tainted(stripes: &Stripes) -> ContradictoryStripes {
     let Stripes { contradictions, condemned, .. } = stripes;
-    let is_listed = |block: &BlockId, node: NodeId| {
-        stripes.record_of(block).is_some_and(|(_, _, record)| record.state_on(node).is_some())
+    let may_be_there = |block: &BlockId, node: NodeId| {
+        stripes.record_of(block).is_none_or(|(_, _, record)| record.state_on(node).is_some())
     };
-    let wrong = condemned.blocks.iter().filter(|((block, node), _)| is_listed(block, *node));
+    let wrong = condemned.blocks.iter().filter(|((block, node), _)| may_be_there(block, *node));
     let names: BTreeSet<&StripeId> = contradictions.0.keys().chain(wrong.map(|(_, stripe)| stripe)).collect();
     ContradictoryStripes { stripes: names.into_iter().map(StripeId::to_string).collect() }
 }

@@ -1,6 +1,6 @@
 //! Contradictory blocks, from their detection to the proof that their parity holds.
 
-use crate::commands::{FileCommand, NodeCommand, ScrubCommand};
+use crate::commands::{FileCommand, NodeCommand, ScrubCommand, StripeCommand};
 use views::{FoundBy, HistoryEvent, Severity};
 
 use super::*;
@@ -99,6 +99,21 @@ fn a_check_of_a_copy_that_is_not_recorded_settles_nothing() {
     let repair = cluster.repair_all();
     assert_eq!(repair.state.name(), "done", "{repair:#?}");
     assert!(cluster.status().damage.contradictions.is_empty());
+}
+
+/// Until a store was listed, plug-ins must not have HDFS rebuild blocks from one that was found wrong.
+#[test]
+fn a_condemned_block_taints_its_stripe_until_it_is_known_to_be_elsewhere() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    let mut condemn = |stripe: &str, block: &BlockId, node: u32| {
+        let kept = serde_json::json!({ "stripe": stripe, "block": block, "node": node });
+        cluster.core().stripes.condemned.recall(&[(format!("condemned/{node}/{block}"), kept)]);
+        cluster.ask(StripeCommand::Contradictions).unwrap().stripes
+    };
+    let unlisted = BlockId("blk_-16_1".into());
+    assert_eq!(condemn("group_-16_1", &unlisted, 1), ["group_-16_1"]);
+    assert_eq!(condemn("other", &block(&file, 1), 99), ["group_-16_1"], "it was rebuilt on another node");
 }
 
 #[test]

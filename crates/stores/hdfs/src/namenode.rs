@@ -39,8 +39,9 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const PART: usize = 4096;
 /// Capacity of the queue of lines for one query.
 const LINES_WAITING: usize = 1024;
-/// The greatest length of a line in bytes. A line describes at most sixteen blocks.
-const MAX_LINE_BYTES: u64 = 1 << 16;
+/// The greatest length of a line in bytes. An event contains two paths. HDFS creates paths of up to 8,000 characters,
+/// which are encoded in up to nine bytes each. Paths become longer when a folder above them is renamed.
+const MAX_LINE_BYTES: u64 = 1 << 20;
 /// Number of lines of the JVM's error output that are kept, to explain why it exited.
 const LAST_LINES: usize = 5;
 
@@ -559,6 +560,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::listing::Edit;
 
     /// Creates a `NameNode` that runs a shell script in place of `java`. The script plays the JVM's part.
     ///
@@ -600,6 +602,16 @@ mod tests {
         assert!(matches!(pausing, AskError::Pausing { .. }), "{pausing}");
         tokio::time::sleep(PAUSE_FIRST).await;
         assert!(namenode.nodes().await.unwrap().safe_mode);
+    }
+
+    #[tokio::test]
+    async fn events_of_the_longest_paths_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "echo '0 ready 5'; read a; path=%2F$(printf '%08000d' 0 | sed 's/0/%E6%97%A5/g')
+            echo \"${a%% *} r $path $path\"; echo \"${a%% *} e 2\"; echo \"${a%% *} done\"; read b";
+        let edits = namenode(folder.path(), script).edits(1).await.unwrap();
+        let path = format!("/{}", "\u{65e5}".repeat(8000));
+        assert_eq!(edits.events, [Edit::Renamed { from: path.clone(), to: path }]);
     }
 
     #[tokio::test]

@@ -235,16 +235,22 @@ impl Volumes {
     }
 
     /// Whether a volume stays readable if a server loses its copy of `shard` or, if `shard` is `None`, all
-    /// its shards of the volume.
-    pub(crate) fn can_spare(&self, volume: u32, shard: Option<u8>, server: &ServerId) -> bool {
+    /// its shards of the volume. Only copies count for which `is_good` returns true.
+    pub(crate) fn can_spare(
+        &self,
+        volume: u32,
+        shard: Option<u8>,
+        server: &ServerId,
+        is_good: impl Fn(u8, &Home) -> bool,
+    ) -> bool {
         let Some((_, ratio, generation)) = self.known(volume) else { return false };
         // A server may list a shard number that the ratio does not have, such as a file left from another one.
         let real = generation.homes.iter().filter(|&(&other, _)| other < ratio.total());
-        let elsewhere = real.filter(|&(&other, homes)| {
+        let stays = real.filter(|&(&other, homes)| {
             let goes = shard.is_none_or(|shard| shard == other);
-            !goes || homes.iter().any(|home| home.server != *server)
+            homes.iter().any(|home| (!goes || home.server != *server) && is_good(other, home))
         });
-        elsewhere.count() >= usize::from(ratio.data())
+        stays.count() >= usize::from(ratio.data())
     }
 
     /// Returns the locations where a shard of the current encoding is listed.

@@ -52,17 +52,20 @@ impl Following {
         Self { replay, absent: BTreeMap::new(), surveyed: Duration::ZERO, survey_after: Duration::ZERO }
     }
 
-    /// Reads the log up to its end, and queries the files that it concerns.
+    /// Reads the log up to the end that it has now, and queries the files that it concerns. Later edits are left to
+    /// the next call: if clients never stop changing files, there is always another edit, and the caller has to look
+    /// for lost blocks too.
     ///
     /// # Errors
     /// [`FollowError`]. After an error of a query, the next call continues.
     pub async fn step(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), FollowError> {
+        let end = namenode.position().await.map_err(FollowError::Edits)?.next;
         loop {
             let edits = namenode.edits(self.replay.next()).await.map_err(FollowError::Edits)?;
             if let Some(first) = edits.gap {
                 return Err(FollowError::Gap { first, next: self.replay.next() });
             }
-            let is_end = edits.next <= self.replay.next();
+            let is_end = edits.next <= self.replay.next() || edits.next >= end;
             shared.take_edits(&mut self.replay, edits);
             self.absent.append(&mut self.replay.take_left());
             self.query_files(shared, namenode).await?;

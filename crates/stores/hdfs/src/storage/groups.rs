@@ -158,7 +158,9 @@ impl Held {
     fn take(&mut self, now: Duration, asked: Duration, mut listed: Listed) -> bool {
         listed.place = listed.place.or(self.listed.place);
         (self.asked, self.missed) = (asked, 0);
-        if self.listed.phase == Phase::Open && listed.phase != Phase::Open {
+        // A group that was reported stays reported: if it were gone for a moment, the coordinator would forget which of
+        // its blocks are wrong.
+        if self.listed.phase == Phase::Open && listed.phase != Phase::Open && self.told.is_none() {
             self.settles = asked + SETTLING;
         }
         if self.listed == listed {

@@ -38,6 +38,9 @@ struct Claims {
     /// Stripes whose files or mounts are being fixed on some server, with the number of operations in
     /// progress.
     upkeep: BTreeMap<StripeId, usize>,
+    /// Operations in progress that began under a lock that was lost. Their ends must not end operations of the same
+    /// stripe that began under the present lock.
+    outlived: BTreeMap<StripeId, usize>,
     turn: Turn,
     /// The task that reports the loss of the lock.
     guard: Option<AbortHandle>,
@@ -157,19 +160,14 @@ impl ClusterLock {
     /// # Errors
     /// As [`claim`](Self::claim).
     pub async fn begin_upkeep(&self, stripe: &StripeId, volume: u32) -> Result<(), AskError> {
-        *self.hold(stripe, volume).await?.upkeep.entry(stripe.clone()).or_default() += 1;
+        self.hold(stripe, volume).await?.begin_upkeep(stripe);
         Ok(())
     }
 
     /// Ends one upkeep operation, successful or not. Releases the lock if nothing else needs it.
     pub async fn end_upkeep(&self, stripe: &StripeId) {
         let mut claims = self.claims.lock().await;
-        if let Some(times) = claims.upkeep.get_mut(stripe) {
-            *times -= 1;
-            if *times == 0 {
-                claims.upkeep.remove(stripe);
-            }
-        }
+        claims.end_upkeep(stripe);
         claims.release_if_unused().await;
     }
 
@@ -231,6 +229,23 @@ impl Claims {
         self.stripes.contains(stripe) || self.upkeep.contains_key(stripe)
     }
 
+    fn begin_upkeep(&mut self, stripe: &StripeId) {
+        *self.upkeep.entry(stripe.clone()).or_default() += 1;
+    }
+
+    /// Ends one operation. Of those that began under a lost lock and those under the present one, the former end
+    /// first: so the present lock may be held for longer than necessary, but is never released too early.
+    fn end_upkeep(&mut self, stripe: &StripeId) {
+        let is_outlived = self.outlived.contains_key(stripe);
+        let operations = if is_outlived { &mut self.outlived } else { &mut self.upkeep };
+        if let Some(times) = operations.get_mut(stripe) {
+            *times -= 1;
+            if *times == 0 {
+                operations.remove(stripe);
+            }
+        }
+    }
+
     /// Drops the remains of a lost lock. Returns the stripes that were claimed under it.
     fn drop_lock(&mut self) -> BTreeSet<StripeId> {
         if let Some(guard) = self.guard.take() {
@@ -243,7 +258,9 @@ impl Claims {
     fn forget_lock(&mut self) -> BTreeSet<StripeId> {
         self.lock = None;
         self.turn.end(Instant::now());
-        self.upkeep.clear();
+        for (stripe, times) in std::mem::take(&mut self.upkeep) {
+            *self.outlived.entry(stripe).or_default() += times;
+        }
         std::mem::take(&mut self.stripes)
     }
 
@@ -274,4 +291,23 @@ async fn guard(claims: Arc<Mutex<Claims>>, teller: Teller, lock: Arc<Lock>) {
         claims.forget_lock()
     };
     teller.tell(stripes.into_iter().map(StoreChange::ClaimLost).collect());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_that_outlives_its_lock_does_not_end_one_under_the_next_lock() {
+        let mut claims = Claims::default();
+        let stripe = StripeId("c_5".to_owned());
+        claims.begin_upkeep(&stripe);
+        claims.forget_lock();
+        assert!(!claims.has(&stripe));
+        claims.begin_upkeep(&stripe);
+        claims.end_upkeep(&stripe);
+        assert!(claims.has(&stripe), "one of two operations has ended");
+        claims.end_upkeep(&stripe);
+        assert!(!claims.has(&stripe) && claims.outlived.is_empty());
+    }
 }

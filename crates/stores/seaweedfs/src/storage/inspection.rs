@@ -369,7 +369,7 @@ impl Shared {
         self.lock.check(&stripe).await?;
         let (_, expected) =
             self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-        if !self.known.state().view.volumes().can_spare(name.id(), None, server) {
+        if !self.known.state().view.can_spare(name.id(), None, server) {
             return Err("the volume would be unreadable meanwhile".to_owned());
         }
         let shards: Vec<u8> = connection.mounted(name.id()).await.map_err(text)?.shards.into_keys().collect();

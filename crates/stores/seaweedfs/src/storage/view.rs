@@ -353,14 +353,39 @@ impl ClusterView {
         let stripe = StripeId(name.to_string());
         let holder = |home: &Home| {
             let node = self.nodes.node(&home.server)?;
-            let found = self.marks.state(&stripe, encoding, BlockIndex(shard.into()), node);
-            let listed =
-                if has_other_length(home, known) { BlockState::Corrupt } else { BlockState::Healthy };
-            Some(Replica { node, state: if found == BlockState::Healthy { listed } else { found } })
+            Some(Replica { node, state: self.copy_state((&stripe, encoding), known, shard, home) })
         };
         let mut holders: Vec<Replica> = homes.into_iter().filter_map(holder).collect();
         holders.sort_by_key(|holder| holder.state != BlockState::Healthy); // Stable: healthy copies first.
         holders
+    }
+
+    /// Returns the state of a listed copy of a shard.
+    fn copy_state(
+        &self,
+        (stripe, encoding): (&StripeId, Encoding),
+        known: &Known,
+        shard: u8,
+        home: &Home,
+    ) -> BlockState {
+        let found = |node: NodeId| self.marks.state(stripe, encoding, BlockIndex(shard.into()), node);
+        match self.nodes.node(&home.server).map_or(BlockState::Healthy, found) {
+            BlockState::Healthy if has_other_length(home, known) => BlockState::Corrupt,
+            state => state,
+        }
+    }
+
+    /// Whether a volume stays readable if a server loses its copy of `shard` or, if `shard` is `None`, all
+    /// its shards of the volume. Copies that are known to be bad do not count: no file may be removed in trust
+    /// of them.
+    pub fn can_spare(&self, id: u32, shard: Option<u8>, server: &ServerId) -> bool {
+        let Some((name, Expected { encoding, .. })) = self.named(id) else { return false };
+        let Some(known) = self.files.get(id, encoding) else { return false };
+        let stripe = StripeId(name.to_string());
+        let is_good = |shard: u8, home: &Home| {
+            self.copy_state((&stripe, encoding), known, shard, home) == BlockState::Healthy
+        };
+        self.volumes.can_spare(id, shard, server, is_good)
     }
 
     /// Whether another server is listed with a copy of a shard that is not known to be bad.

@@ -180,7 +180,7 @@ impl Shared {
         connection.unmount(volume, &[shard.shard]).await.map_err(text)?;
         self.known.refresh(volume.id()).await?;
         // A shard that the volume needs stays on the disk, unmounted.
-        if !self.known.state().view.volumes().can_spare(volume.id(), Some(shard.shard), server) {
+        if !self.known.state().view.can_spare(volume.id(), Some(shard.shard), server) {
             return Err("the volume would be unreadable without it".to_owned());
         }
         self.lock.check(stripe).await?;
@@ -195,8 +195,7 @@ pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
     for it in pending {
         let (Some(shard), server) = (it.shard(), it.server()) else { continue };
         let is_there = shared.known.state().view.volumes().servers().contains_key(&server);
-        let can_go =
-            shared.known.state().view.volumes().can_spare(shard.volume.id(), Some(shard.shard), &server);
+        let can_go = shared.known.state().view.can_spare(shard.volume.id(), Some(shard.shard), &server);
         // A volume of which the coordinator has not seen a shard since its start may still exist.
         let may_exist = shared.known.state().view.volumes().may_exist(shard.volume.id());
         if !may_exist || shared.serves_well(&shard, &server).await {

@@ -85,8 +85,8 @@ fn a_shard_number_beyond_the_ratio_is_no_spare() {
     let mut volumes = Volumes::default();
     volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.9"));
     told(&mut volumes, 5, &[1]);
-    assert!(!volumes.can_spare(5, Some(0), &ServerId("a".to_owned())));
-    assert!(volumes.can_spare(5, None, &ServerId("c".to_owned())));
+    assert!(!volumes.can_spare(5, Some(0), &ServerId("a".to_owned()), |_, _| true));
+    assert!(volumes.can_spare(5, None, &ServerId("c".to_owned()), |_, _| true));
 }
 
 #[test]

@@ -20,7 +20,8 @@ use crate::{Attachment, BlockTerms, ChecksumFormat, ChecksumKind, NameNodeSettin
 
 /// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has the
 /// holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups, `format` that of
-/// their checksums, and `no-WORD` makes queries of this kind fail.
+/// their checksums, and `no-WORD` makes queries of this kind fail. `busy` has the end of an edit log that becomes longer
+/// whenever it is read.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 nodes() {
@@ -57,8 +58,13 @@ while read -r number word rest; do
         touch | report) echo "$word $rest" >>reports ;;
         checksum) if [ -e format ]; then echo "$number h $(cat format)"; fi; echo "$rest" >>formats ;;
         missing) if [ -e absent ]; then echo "$number missing %2F"; fi ;;
-        position) if [ -e router ]; then echo "$number failed no such call"; continue; fi; echo "$number e 5" ;;
+        position)
+            if [ -e router ]; then echo "$number failed no such call"; continue; fi
+            if [ -e busy ]; then echo "$number e $(cat busy)"; else echo "$number e 5"; fi ;;
         edits)
+            if [ -e busy ]; then
+                next=$((rest + 1)); echo "$next" >busy; echo "$number e $next"; echo "$number done"; continue
+            fi
             if [ -e closed ]; then rm closed; echo "$number m %2Ff"; fi
             if [ -e purged ]; then rm purged; echo "$number gap 9"; else echo "$number e 5"; fi ;;
         counts)
@@ -316,6 +322,17 @@ fn missing_edits_cause_one_listing() {
     script.await_lists(2);
     std::thread::sleep(super::LIST_EVERY * 2);
     assert_eq!((script.lists(), script.remarks().as_str()), (2, ""));
+}
+
+#[test]
+fn losses_become_known_while_clients_never_stop_changing_files() {
+    let script = Script::open_with(&[("busy", "5"), ("homes-7", WHOLE)]);
+    script.await_that("a group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
+    script.set("homes-7", "0:0,1:1,2:2,4:4");
+    script.set("lost", "-112\n");
+    script.set("counts", "1 0 0 0");
+    script.await_damaged(&[7]);
+    assert_eq!(script.lists(), 1);
 }
 
 #[test]

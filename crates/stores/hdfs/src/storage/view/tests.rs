@@ -368,6 +368,20 @@ fn an_open_file_has_more_time_and_settles_after_closing() {
     assert_eq!(test.list(vec![listed(&[]), written(Phase::Open)]).len(), 1);
 }
 
+/// A client appends to a file of which a block was lost before the coordinator's start.
+#[test]
+fn a_reported_group_stays_reported_when_its_file_is_closed() {
+    let mut test = ViewTest::new();
+    test.list(vec![listed(&[]), written(Phase::Open)]);
+    test.now += OPEN_SETTLING;
+    assert_eq!(test.list(vec![listed(&[]), written(Phase::Open)]).len(), 1);
+    for phase in [Phase::New, Phase::Open, Phase::New] {
+        test.now += seconds(1);
+        assert_eq!(test.list(vec![listed(&[]), written(phase)]), []);
+        assert_eq!(test.view.unsettled(), 0);
+    }
+}
+
 #[test]
 fn an_old_degraded_group_is_reported_at_the_first_listing() {
     let mut view = View::default();

@@ -245,6 +245,23 @@ fn a_bad_copy_is_no_reason_to_unmount_the_other_one() {
     assert!(!has_other(&view, 0, "c"), "the server that had it is not listed with it");
 }
 
+/// A shard whose publication has failed is deleted only if the volume does not need it.
+#[test]
+fn bad_copies_are_no_reason_to_delete_a_shard() {
+    let can_spare = |view: &ClusterView| view.can_spare(5, Some(0), &ServerId("a".to_owned()));
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    assert!(can_spare(&view) && view.can_spare(5, None, &ServerId("a".to_owned())));
+    for state in [BlockState::Corrupt, BlockState::Missing] {
+        find(&mut view, &[1], state);
+        assert!(!can_spare(&view) && !view.can_spare(5, None, &ServerId("a".to_owned())), "{state:?}");
+    }
+    view.list(listing("a b c", "a.0 b.1 c.1 c.2"));
+    assert!(can_spare(&view), "another copy is good");
+    find(&mut view, &[1], BlockState::Healthy);
+    view.list(listing("a b c", "a.0 b.1/99 c.2"));
+    assert!(!can_spare(&view));
+}
+
 /// An `.ecsum` that an earlier encoding has left contradicts more shards than there are parity shards.
 #[test]
 fn checksums_are_doubted_if_they_contradict_too_many_shards() {

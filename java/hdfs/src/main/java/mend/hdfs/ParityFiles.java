@@ -17,7 +17,6 @@ import org.apache.hadoop.hdfs.protocol.DirectoryListing;
 import org.apache.hadoop.hdfs.protocol.HdfsConstants;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
 import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
-import org.apache.hadoop.hdfs.protocol.SnapshotException;
 import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
 import org.slf4j.Logger;
@@ -30,6 +29,9 @@ import org.slf4j.LoggerFactory;
 public final class ParityFiles {
   private static final Logger LOG = LoggerFactory.getLogger(ParityFiles.class);
   private static final long LOOK_AGAIN_NS = TimeUnit.MINUTES.toNanos(1);
+  private static final String BY_INODE = "/.reserved/.inodes/";
+  /** HDFS's class of exceptions about snapshots, by name: the class is not among those of HDFS's client. */
+  private static final String SNAPSHOT_EXCEPTION = "org.apache.hadoop.hdfs.protocol.SnapshotException";
 
   private final DFSClient client;
   private final List<ParityRoot> roots;
@@ -87,14 +89,26 @@ public final class ParityFiles {
 
   // ---- renaming ----
 
+  /** A parity file and its source file; or a folder of parity files. */
+  public static final class Owned {
+    private final String path;
+    private final Long source;
+
+    /** {@code source} is the inode number of the source; null for a folder. */
+    Owned(String path, Long source) {
+      this.path = path;
+      this.source = source;
+    }
+  }
+
   /** Parity of a file, or of files below a folder, that is to be renamed. */
   public final class Renaming {
     private final String from;
     private final String to;
     private final List<ParityRoot> holding;
-    private final List<String> replaced;
+    private final List<Owned> replaced;
 
-    private Renaming(String from, String to, List<ParityRoot> holding, List<String> replaced) {
+    private Renaming(String from, String to, List<ParityRoot> holding, List<Owned> replaced) {
       this.from = from;
       this.to = to;
       this.holding = holding;
@@ -186,8 +200,8 @@ public final class ParityFiles {
    * parity files, which come last. Parity of other files, for example of a file that was renamed by another
    * client, is left out.
    */
-  public List<String> belonging(String path) {
-    List<String> found = new ArrayList<>();
+  public List<Owned> belonging(String path) {
+    List<Owned> found = new ArrayList<>();
     for (ParityRoot root : holding(path)) {
       try {
         collect(path, client.getFileInfo(path), root.parity(path), client.getFileInfo(root.parity(path)), found);
@@ -199,7 +213,7 @@ public final class ParityFiles {
   }
 
   private void collect(
-      String path, HdfsFileStatus source, String parityPath, HdfsFileStatus parity, List<String> found)
+      String path, HdfsFileStatus source, String parityPath, HdfsFileStatus parity, List<Owned> found)
       throws IOException {
     if (parity == null || !isOf(source, parity, parityPath)) {
       return;
@@ -211,7 +225,7 @@ public final class ParityFiles {
         collect(path + "/" + name, child.getValue(), parityPath + "/" + name, parities.get(name), found);
       }
     }
-    found.add(parityPath);
+    found.add(new Owned(parityPath, source.isDirectory() ? null : source.getFileId()));
   }
 
   /**
@@ -253,19 +267,24 @@ public final class ParityFiles {
 
   /**
    * Deletes the parity of a file or folder that was deleted: these files, and those of the folders that are
-   * empty. If a folder above it has snapshots, the parity stays, since it also protects their blocks.
+   * empty. If a folder above it has snapshots, the parity stays, since it also protects their blocks. The parity
+   * of a file that still exists stays too: another client has renamed the file before the folder was deleted.
    */
-  public void removeAll(String source, List<String> parities) {
+  public void removeAll(String source, List<Owned> parities) {
     if (parities.isEmpty() || mayBeInSnapshots(source)) {
       return;
     }
-    for (String path : parities) {
+    for (Owned parity : parities) {
       try {
-        client.delete(path, false);
+        if (parity.source == null || client.getFileInfo(BY_INODE + parity.source) == null) {
+          client.delete(parity.path, false);
+        } else {
+          LOG.info("the parity {} stays, because its file was renamed", parity.path);
+        }
       } catch (FileNotFoundException gone) {
-        LOG.debug("{} is gone", path);
+        LOG.debug("{} is gone", parity.path);
       } catch (IOException | RuntimeException problem) {
-        LOG.info("the parity {} is not removed: {}", path, problem.toString());
+        LOG.info("the parity {} is not removed: {}", parity.path, problem.toString());
       }
     }
   }
@@ -295,7 +314,7 @@ public final class ParityFiles {
       return false;
     } catch (RemoteException refused) {
       // The NameNode refuses to list the snapshots of a folder that can have none.
-      if (refused.unwrapRemoteException(SnapshotException.class) instanceof SnapshotException) {
+      if (refused.getClassName().equals(SNAPSHOT_EXCEPTION)) {
         return false;
       }
       throw refused;

@@ -2,12 +2,20 @@ package mend.hdfs;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import java.io.DataInputStream;
+import java.io.File;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Proxy;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.stream.Collectors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.ClientProtocol;
@@ -28,10 +36,18 @@ class ParityFilesTest {
   private final List<String> deleted = new ArrayList<>();
 
   private List<String> removed(Snapshots snapshots) throws IOException {
+    return removed(snapshots, Set.of());
+  }
+
+  /** Returns the files that are deleted after a file with inode number 7 was deleted, if these inodes exist. */
+  private List<String> removed(Snapshots snapshots, Set<String> inodes) throws IOException {
     InvocationHandler namenode = (proxy, method, arguments) -> {
       switch (method.getName()) {
         case "getListing":
           return new DirectoryListing(new HdfsFileStatus[snapshots.of((String) arguments[0])], 0);
+        case "getFileInfo":
+          String inode = ((String) arguments[0]).substring("/.reserved/.inodes/".length());
+          return inodes.contains(inode) ? new HdfsFileStatus.Builder().build() : null;
         case "delete":
           deleted.add((String) arguments[0]);
           return true;
@@ -44,7 +60,8 @@ class ParityFilesTest {
     Configuration conf = new Configuration();
     DFSClient client = new DFSClient(null, protocol, conf, null);
     deleted.clear();
-    new ParityFiles(client, conf).removeAll("/a/b/f", List.of("/raidrs/a/b/f"));
+    new ParityFiles(client, conf).removeAll("/a/b/f",
+        List.of(new ParityFiles.Owned("/raidrs/a/b/f", 7L), new ParityFiles.Owned("/raidrs/a/b", null)));
     return List.copyOf(deleted);
   }
 
@@ -69,7 +86,7 @@ class ParityFilesTest {
 
   @Test
   void parityIsRemovedUnlessAFolderAboveHasSnapshots() throws IOException {
-    List<String> parity = List.of("/raidrs/a/b/f");
+    List<String> parity = List.of("/raidrs/a/b/f", "/raidrs/a/b");
     assertEquals(parity, removed(path -> listed(path, "none", 0)));
     assertEquals(parity, removed(path -> listed(path, "/a", 0)), "folders that may have snapshots");
     assertEquals(List.of(), removed(path -> listed(path, "/a", 2)));
@@ -81,5 +98,72 @@ class ParityFilesTest {
     assertEquals(List.of(), removed(path -> {
       throw new AccessControlException(path);
     }));
+  }
+
+  @Test
+  void parityStaysIfItsFileExistsUnderAnotherName() throws IOException {
+    // The folder of the parity is not empty then, so HDFS does not delete it.
+    assertEquals(List.of("/raidrs/a/b"), removed(path -> 0, Set.of("7")));
+    assertEquals(List.of("/raidrs/a/b/f", "/raidrs/a/b"), removed(path -> 0, Set.of("8")));
+  }
+
+  /** HDFS's clients do not need the jar of its servers. */
+  @Test
+  void readersNeedOnlyTheClassesOfHdfsClients() throws Exception {
+    List<URL> jars = new ArrayList<>();
+    for (String entry : System.getProperty("java.class.path").split(File.pathSeparator)) {
+      if (!new File(entry).getName().matches("hadoop-hdfs-[0-9].*\\.jar")) {
+        jars.add(new File(entry).toURI().toURL());
+      }
+    }
+    List<String> missing = new ArrayList<>();
+    try (URLClassLoader loader = new URLClassLoader(jars.toArray(URL[]::new), ClassLoader.getPlatformClassLoader())) {
+      for (Class<?> reader : List.of(ParityFiles.class, ParityFiles.Renaming.class, RaidedFile.class, RaidDecoder.class,
+          DegradedReads.class, Class.forName("org.apache.hadoop.hdfs.MendDFSClient"),
+          Class.forName("org.apache.hadoop.hdfs.MendRaidInputStream"))) {
+        for (String name : classesIn(reader)) {
+          try {
+            Class.forName(name, false, loader);
+          } catch (ClassNotFoundException | NoClassDefFoundError absent) {
+            missing.add(reader.getName() + " needs " + name);
+          }
+        }
+      }
+    }
+    assertEquals(List.of(), missing);
+  }
+
+  /** Returns the names of the classes in the constant pool of a class. */
+  private static List<String> classesIn(Class<?> of) throws IOException {
+    String file = of.getName().substring(of.getName().lastIndexOf('.') + 1) + ".class";
+    Map<Integer, String> texts = new HashMap<>();
+    List<Integer> classes = new ArrayList<>();
+    try (DataInputStream input = new DataInputStream(of.getResourceAsStream(file))) {
+      input.readFully(new byte[8]);
+      int constants = input.readUnsignedShort();
+      for (int at = 1; at < constants; at++) {
+        int tag = input.readUnsignedByte();
+        switch (tag) {
+          case 1:
+            texts.put(at, input.readUTF());
+            break;
+          case 7:
+            classes.add(input.readUnsignedShort());
+            break;
+          case 5:
+          case 6:
+            input.readFully(new byte[8]);
+            at++; // Long constants take two places.
+            break;
+          case 15:
+            input.readFully(new byte[3]);
+            break;
+          default:
+            input.readFully(new byte[tag == 8 || tag == 16 || tag == 19 || tag == 20 ? 2 : 4]);
+        }
+      }
+    }
+    return classes.stream().map(texts::get).filter(name -> !name.startsWith("["))
+        .map(name -> name.replace('/', '.')).collect(Collectors.toList());
   }
 }

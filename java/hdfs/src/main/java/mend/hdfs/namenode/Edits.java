@@ -39,16 +39,21 @@ final class Edits {
     tellNext(namenode.getCurrentEditLogTxid() + 1);
   }
 
-  /** Reports the events from this transaction on. */
+  /**
+   * Reports the events from this transaction on, up to the last transaction at this time: on a busy NameNode, there
+   * is always another one.
+   */
   void since(long first) throws IOException {
     long next = first;
+    long last = Long.MAX_VALUE;
     int events = 0;
-    while (events < AT_ONCE) {
+    while (events < AT_ONCE && next <= last) {
       EventBatchList edits = namenode.getEditsFromTxid(next);
+      last = Math.min(last, edits.getSyncTxid());
       if (edits.getLastTxid() == -1) {
-        long last = namenode.getCurrentEditLogTxid();
-        if (last != -1 && last + 1 < next) { // The NameNode was formatted, or started from an older image.
-          lines.add("gap " + (last + 1));
+        long written = namenode.getCurrentEditLogTxid();
+        if (written != -1 && written + 1 < next) { // The NameNode was formatted, or started from an older image.
+          lines.add("gap " + (written + 1));
           return;
         }
         break;

@@ -13,6 +13,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
@@ -59,6 +60,10 @@ final class Losses {
   /** The NameNode's metrics of blocks. They are at most ten seconds old. */
   private static final String METRICS = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystem";
   private static final int MAX_METRICS_BYTES = 1 << 20;
+  /** Changes of the namespace are not read while a connection to the web server is awaited. */
+  private static final int CONNECT_LIMIT_MS = 5_000;
+  /** A file that was modified this long before it was requested to be written is an old one. */
+  private static final long OLD_MS = 30_000;
 
   private final DistributedFileSystem files;
   private final Configuration conf;
@@ -118,9 +123,12 @@ final class Losses {
 
   /** Reports the groups on the lists. */
   void list() throws IOException {
+    long beganNs = System.nanoTime();
     files.getClient().metaSave(FILE);
     Map<String, Set<String>> groups;
     HttpURLConnection connection = open("/logs/" + FILE);
+    long tookMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - beganNs);
+    checkAge(connection.getDate(), connection.getLastModified(), tookMs);
     try (BufferedReader saved =
         new BufferedReader(new InputStreamReader(connection.getInputStream(), StandardCharsets.UTF_8))) {
       groups = groups(saved);
@@ -131,12 +139,27 @@ final class Losses {
     groups.forEach((group, corrupt) -> lines.add(("q " + group + " " + String.join(",", corrupt)).trim()));
   }
 
+  /**
+   * Refuses a file that was there before. One NameNode may write the file, and another one become active and serve
+   * the file that it wrote when it was active before.
+   *
+   * @param date the time by the web server's clock, in milliseconds; 0 if unknown
+   * @param modified when the file was modified, by the same clock; 0 if unknown
+   * @param tookMs the time since the NameNode was requested to write the file
+   */
+  static void checkAge(long date, long modified, long tookMs) throws IOException {
+    if (date > 0 && modified > 0 && date - modified > tookMs + OLD_MS) {
+      throw new IOException("the file " + FILE + " is " + TimeUnit.MILLISECONDS.toSeconds(date - modified)
+          + " s old, so the active NameNode has not written it now");
+    }
+  }
+
   private HttpURLConnection open(String path) throws IOException {
     URI server = DFSUtil.getInfoServer(HAUtil.getAddressOfActive(files), conf, DFSUtil.getHttpClientScheme(conf));
     URL url = server.resolve(path).toURL();
     HttpURLConnection connection;
     try {
-      connection = (HttpURLConnection) URLConnectionFactory.newDefaultURLConnectionFactory(conf)
+      connection = (HttpURLConnection) connections(conf)
           .openConnection(url, UserGroupInformation.isSecurityEnabled());
     } catch (AuthenticationException problem) {
       throw new IOException(url + ": " + Answers.text(problem), problem);
@@ -148,6 +171,11 @@ final class Losses {
           + "; the NameNode must serve its logs (hadoop.http.logs.enabled) and its metrics to the coordinator's user");
     }
     return connection;
+  }
+
+  private static URLConnectionFactory connections(Configuration conf) {
+    int readLimitMs = URLConnectionFactory.DEFAULT_SOCKET_TIMEOUT;
+    return URLConnectionFactory.newDefaultURLConnectionFactory(CONNECT_LIMIT_MS, readLimitMs, conf);
   }
 
   /**

@@ -9,8 +9,13 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.protocol.SnapshotDiffReport.DiffReportEntry;
 import org.apache.hadoop.hdfs.protocol.SnapshotDiffReport.DiffType;
+import org.apache.hadoop.hdfs.protocol.SnapshotException;
 import org.apache.hadoop.hdfs.protocol.SnapshotStatus;
 import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
+import org.apache.hadoop.hdfs.server.namenode.SafeModeException;
+import org.apache.hadoop.ipc.RemoteException;
+import org.apache.hadoop.ipc.RetriableException;
+import org.apache.hadoop.ipc.StandbyException;
 
 /**
  * Lists files that exist only in snapshots: files deleted between two snapshots of a folder, or since the
@@ -18,8 +23,15 @@ import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
  *
  * <p>HDFS reports a deleted folder as a single difference; its files are found in the snapshot. A file that
  * was moved out of the folder is listed too; it has the same groups in both places.
+ *
+ * <p>The caller drops groups that are not listed. So files may be omitted only if the NameNode refuses to list them.
+ * If it does not answer, the whole answer fails. If snapshots are deleted meanwhile, their folder is listed again:
+ * a file is listed in the newest snapshot that contains it, and older snapshots may contain it too.
  */
 final class Snapshots {
+  /** How many times a folder is listed of which snapshots are deleted meanwhile. */
+  private static final int TRIES = 5;
+
   private final DistributedFileSystem files;
   private final Answers.Lines lines;
   private final Runnable answered;
@@ -41,13 +53,17 @@ final class Snapshots {
     this.answered = answered;
   }
 
-  /** Visits everything deleted below these folders, and reports the totals. */
+  /**
+   * Visits everything deleted below these folders, and reports the totals. May visit a path several times.
+   *
+   * @throws IOException if the NameNode does not answer
+   */
   void eachDeleted(String[] folders, Walk walk) throws IOException {
     SnapshottableDirectoryStatus[] roots;
     try {
       roots = files.getSnapshottableDirListing();
     } catch (IOException | RuntimeException problem) { // A router may not support this call.
-      tellUncovered("/", problem);
+      tellRefused("/", problem);
       return;
     }
     if (roots == null) {
@@ -59,33 +75,78 @@ final class Snapshots {
         eachDeleted(path, folders, walk);
       // The user may lack permissions, or the NameNode may be too old for this call.
       } catch (IOException | RuntimeException problem) {
-        tellUncovered(path, problem);
+        tellRefused(path, problem);
       }
     }
     lines.add("s " + roots.length + " " + snapshots + " " + deleted);
   }
 
-  private void tellUncovered(String root, Exception problem) {
+  /** Reports that files are omitted because the NameNode refuses to list them; throws any other failure again. */
+  private void tellRefused(String root, Exception problem) throws IOException {
+    if (problem instanceof IOException && !isRefusal((IOException) problem)) {
+      throw (IOException) problem;
+    }
     lines.add("x " + Survey.encoded(root) + " " + Answers.text(problem));
   }
 
+  /** Whether the NameNode has answered, and would answer the same again. */
+  static boolean isRefusal(IOException problem) {
+    IOException unwrapped =
+        problem instanceof RemoteException ? ((RemoteException) problem).unwrapRemoteException() : problem;
+    boolean isTemporary = unwrapped instanceof StandbyException || unwrapped instanceof RetriableException
+        || unwrapped instanceof SafeModeException;
+    // Hadoop's client creates the exceptions in answers from RemoteExceptions.
+    boolean isAnswer = problem instanceof RemoteException || problem.getCause() instanceof RemoteException;
+    return isAnswer && !isTemporary;
+  }
+
   private void eachDeleted(String root, String[] folders, Walk walk) throws IOException {
+    for (int tries = 0; tries < TRIES; tries++) {
+      if (tryEachDeleted(root, folders, walk)) {
+        return;
+      }
+    }
+    throw new IOException("snapshots of " + root + " were deleted again and again while they were listed");
+  }
+
+  /** Returns false if snapshots were deleted meanwhile. */
+  private boolean tryEachDeleted(String root, String[] folders, Walk walk) throws IOException {
     List<String> names = names(root);
+    long found = 0;
+    try {
+      for (int at = 0; at < names.size(); at++) {
+        String next = at + 1 < names.size() ? names.get(at + 1) : ""; // The current state of the folder.
+        found += eachDeletedBetween(root, names.get(at), next, folders, walk);
+      }
+    } catch (SnapshotException problem) {
+      if (names(root).containsAll(names)) {
+        throw problem;
+      }
+      return false;
+    }
+    if (!names(root).containsAll(names)) {
+      return false;
+    }
     snapshots += names.size();
-    for (int at = 0; at < names.size(); at++) {
-      String next = at + 1 < names.size() ? names.get(at + 1) : ""; // The current state of the folder.
-      List<DiffReportEntry> entries =
-          files.getSnapshotDiffReport(new Path(root), names.get(at), next).getDiffList();
-      answered.run();
-      for (DiffReportEntry entry : entries) {
-        if (entry.getType() == DiffType.DELETE) {
-          String below = new String(entry.getSourcePath(), StandardCharsets.UTF_8);
-          for (String part : wanted(joined(root, below), folders)) {
-            deleted += walk.at(joined(joined(root, ".snapshot/" + names.get(at)), part.substring(root.length())));
-          }
+    deleted += found;
+    return true;
+  }
+
+  /** Visits everything deleted between a snapshot and the next one; returns the number of files. */
+  private long eachDeletedBetween(String root, String snapshot, String next, String[] folders, Walk walk)
+      throws IOException {
+    List<DiffReportEntry> entries = files.getSnapshotDiffReport(new Path(root), snapshot, next).getDiffList();
+    answered.run();
+    long found = 0;
+    for (DiffReportEntry entry : entries) {
+      if (entry.getType() == DiffType.DELETE) {
+        String below = new String(entry.getSourcePath(), StandardCharsets.UTF_8);
+        for (String part : wanted(joined(root, below), folders)) {
+          found += walk.at(joined(joined(root, ".snapshot/" + snapshot), part.substring(root.length())));
         }
       }
     }
+    return found;
   }
 
   /** Returns the names of a folder's snapshots, oldest first. */

@@ -67,4 +67,13 @@ class LossesTest {
     assertThrows(IOException.class, () -> Losses.metric(metrics, List.of("MisreplicatedBlocks")));
     assertThrows(IOException.class, () -> Losses.metric("", List.of("PostponedMisreplicatedBlocks")));
   }
+
+  @Test
+  void aFileFromAnEarlierTimeIsRefused() throws IOException {
+    Losses.checkAge(1_000_000, 999_000, 0);
+    Losses.checkAge(1_000_000, 900_000, 80_000); // Writing it took long.
+    Losses.checkAge(0, 900_000, 0);
+    Losses.checkAge(1_000_000, 0, 0);
+    assertThrows(IOException.class, () -> Losses.checkAge(1_000_000, 900_000, 0));
+  }
 }

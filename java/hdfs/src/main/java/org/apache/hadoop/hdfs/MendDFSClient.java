@@ -105,7 +105,7 @@ public final class MendDFSClient extends DFSClient {
 
   @Override
   public boolean delete(String src, boolean recursive) throws IOException {
-    List<String> parities = parity.belonging(src);
+    List<ParityFiles.Owned> parities = parity.belonging(src);
     boolean isDeleted = super.delete(src, recursive);
     if (isDeleted) {
       parity.removeAll(src, parities);
