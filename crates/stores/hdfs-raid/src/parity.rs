@@ -1,11 +1,12 @@
 //! Parity files: their names and metadata, and the test of whether they belong to their source.
 
-use crate::{Codec, File, Layout, Storing};
+use crate::work::note;
+use crate::{Codec, File, Layout, Notes, Storing};
 
 /// The name and metadata of a parity file.
 ///
-/// Only these link a parity file with its source: the path, equal modification times, and the length that
-/// follows from the source's. HDFS-RAID checks the same.
+/// Only these link HDFS-RAID's parity file with its source: the path, equal modification times, and the length
+/// that follows from the source's. Mend's has a [`Note`](crate::Note) as well, which names the blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParityFile {
     /// The path: the source's path below the parity root.
@@ -45,6 +46,9 @@ pub enum StaleParity {
         /// The block size of the stripes.
         expected: u64,
     },
+    /// Mend's note on the parity file does not say that it belongs to the present contents.
+    #[error("Mend's note on the parity file is about other blocks, or has an unknown version")]
+    Note,
     /// The parity file is being written, or is not replicated.
     #[error("the parity file is being written, or HDFS encrypts or erasure-codes it")]
     Unusable,
@@ -81,6 +85,18 @@ impl ParityFile {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// Checks that the note on a parity file, if it has one, is about the present blocks of both files.
+///
+/// # Errors
+/// [`StaleParity`].
+pub(crate) fn check_note(notes: &Notes, source: &File, parity: &File) -> Result<(), StaleParity> {
+    match notes.get(&parity.path) {
+        None => Ok(()), // HDFS-RAID writes none.
+        Some(Ok(found)) if found.is_about(&note(source, &parity.blocks, 0)) => Ok(()),
+        Some(_) => Err(StaleParity::Note),
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Listing {
     pub edits: Edits,
     /// Mend's attributes of the files that were asked about.
     pub attributes: Vec<Attribute>,
-    /// The files with all replicas of their blocks, if the query asked for them; without DataNodes.
+    /// The files with the replicas of their blocks, if the query asked for them; without DataNodes.
     pub(crate) raid: hdfs_raid::Listing,
 }
 
@@ -74,7 +74,8 @@ pub struct Losses {
     pub counts: LossCounts,
     /// The lengths of the other lists that the NameNode writes to the same file.
     pub others: OtherLists,
-    /// The numbers of the groups, each with the addresses of the DataNodes whose replicas are known to be corrupt.
+    /// The numbers of the groups, and of blocks of replicated files, each with the addresses of the DataNodes
+    /// whose replicas are known to be corrupt.
     pub groups: BTreeMap<i64, BTreeSet<String>>,
 }
 
@@ -133,6 +134,8 @@ pub enum Edit {
     },
     /// A file was closed, appended to or truncated.
     Modified(String),
+    /// The modification time or the replication of a file was set, or the modification time of a folder.
+    Touched(String),
     /// A file or folder was deleted.
     Removed(String),
     /// A file or folder was renamed, perhaps in place of a file.
@@ -196,6 +199,14 @@ pub struct FileRef {
     pub inode: u64,
     /// The file's encoded path in a snapshot, if the file exists only there.
     pub held_at: Option<String>,
+}
+
+/// A part of a file, for queries to the NameNode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub file: FileRef,
+    pub start: u64,
+    pub bytes: u64,
 }
 
 impl fmt::Display for FileRef {
@@ -383,10 +394,11 @@ impl Listing {
             "F" => self.take_raid_file(&mut words)?,
             "B" => self.take_raid_block(&mut words)?,
             "S" => self.raid.snapshots.push(path(&mut words)?),
-            "X" => self.attributes.push(attribute(&mut words)?),
+            "X" => self.take_attribute(attribute(&mut words)?),
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),
+            "z" => self.take_edit(Edit::Touched(path(&mut words)?)),
             "u" => self.take_edit(Edit::Removed(path(&mut words)?)),
             "r" => self.take_edit(Edit::Renamed { from: path(&mut words)?, to: path(&mut words)? }),
             "e" => self.edits.next = number(&mut words)?,
@@ -643,7 +655,7 @@ mod tests {
     #[test]
     fn edits_are_parsed() {
         let mut listing = Listing::default();
-        for line in ["k %2Fa", "c %2Fb+c", "m %2Fb+c", "r %2Fb+c %2Fd", "u %2Fd", "e 77"] {
+        for line in ["k %2Fa", "c %2Fb+c", "m %2Fb+c", "r %2Fb+c %2Fd", "z %2Fd", "u %2Fd", "e 77"] {
             listing.take(line).expect(line);
         }
         let text = |path: &str| path.to_owned();
@@ -652,6 +664,7 @@ mod tests {
             Edit::Created { path: text("/b c"), is_striped: true },
             Edit::Modified(text("/b c")),
             Edit::Renamed { from: text("/b c"), to: text("/d") },
+            Edit::Touched(text("/d")),
             Edit::Removed(text("/d")),
         ];
         assert_eq!(listing.edits, Edits { events, next: 77, gap: None });

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::blocks::ChecksumFormat;
 use crate::listing::{
-    Attribute, BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, encoded,
+    Attribute, BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, Range, encoded,
 };
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
@@ -193,6 +193,35 @@ impl NameNode {
         self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()
     }
 
+    /// Lists the parity files at or below these paths, each with its source and the replicas of the blocks of
+    /// both. A path comes with the parity root above it. Paths that do not exist are ignored. Calls `heard`
+    /// with the progress.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub(crate) async fn raided(
+        &self,
+        paths: &[(String, String)],
+        heard: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Listing, AskError> {
+        let pairs: Vec<String> =
+            paths.iter().map(|(root, path)| format!("{}\t{}", encoded(root), encoded(path))).collect();
+        let told = |listing: &mut Listing| heard(listing.progress);
+        let question = format!("raided {}", pairs.join("\t"));
+        self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()
+    }
+
+    /// Queries the blocks in these ranges of files, with their replicas. The answer contains these files with
+    /// only these blocks, and lacks files that no longer exist.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub(crate) async fn blocks(&self, ranges: &[Range]) -> Result<Listing, AskError> {
+        let words = ranges.iter().map(|Range { file, start, bytes }| format!("{file} {start} {bytes}"));
+        let question = format!("blocks {}", words.collect::<Vec<_>>().join(" "));
+        self.ask(&question, LOOK_LIMIT).await?.outside_safe_mode()
+    }
+
     /// Queries Mend's attributes of these files. Files that do not exist are ignored.
     ///
     /// # Errors
@@ -261,9 +290,10 @@ impl NameNode {
         Ok(self.ask("others", SILENCE_LIMIT).await?.losses.others)
     }
 
-    /// Queries which groups lack blocks, by the NameNode's own lists, and the addresses of the DataNodes whose
-    /// replicas are known to be corrupt. The cost is proportional to the [length](LossCounts::total) of the lists, and
-    /// to that of the [others](Self::other_lists).
+    /// Queries which groups and which blocks of replicated files lack redundancy, by the NameNode's own
+    /// lists, and the addresses of the DataNodes whose replicas are known to be corrupt. The cost is
+    /// proportional to the [length](LossCounts::total) of the lists, and to that of the
+    /// [others](Self::other_lists).
     ///
     /// # Errors
     /// [`AskError`].
@@ -298,9 +328,10 @@ impl NameNode {
         Ok(listing)
     }
 
-    /// Requests a block token for each of these blocks of the group. With the block's token, a DataNode
-    /// accepts the block from Mend. Returns no tokens if HDFS does not use block tokens. Only HDFS's
-    /// superuser may request the keys from which tokens are made.
+    /// Requests a block token for each of these blocks of the group. In a replicated file, the block at
+    /// `start` has the index 0. With the block's token, a DataNode accepts the block from Mend. Returns no
+    /// tokens if HDFS does not use block tokens. Only HDFS's superuser may request the keys from which tokens
+    /// are made.
     ///
     /// # Errors
     /// [`AskError`].
@@ -315,8 +346,9 @@ impl NameNode {
         Ok(self.ask(&question, LOOK_LIMIT).await?.terms.tokens)
     }
 
-    /// Queries the checksum format of a group's blocks from a DataNode that holds one of them. `None` if no DataNode
-    /// does, or Mend does not support the format.
+    /// Queries the checksum format of a group's blocks from a DataNode that holds one of them; in a
+    /// replicated file, that of the block at `start`. `None` if no DataNode does, or Mend does not support
+    /// the format.
     ///
     /// # Errors
     /// [`AskError`].

@@ -47,7 +47,8 @@ impl Following {
     /// Starts to follow the log after a listing. `from` and `until` are the ends of the log before and after
     /// the listing, and `open` names the files that were being written.
     pub fn new(shared: &Shared, from: u64, until: u64, open: &[String]) -> Self {
-        let mut replay = Replay::new(&shared.attachment.paths, from, until);
+        let roots = shared.attachment.parity_roots().map(str::to_owned).collect();
+        let mut replay = Replay::new(&shared.attachment.paths, from, until).with_parity(roots);
         replay.note_open(shared.now(), open);
         Self { replay, absent: BTreeMap::new(), surveyed: Duration::ZERO, survey_after: Duration::ZERO }
     }
@@ -64,8 +65,11 @@ impl Following {
             }
             let is_end = edits.next <= self.replay.next();
             shared.take_edits(&mut self.replay, edits);
+            let touched = self.replay.touched().take_stripes(shared.now());
+            shared.state().suspects.extend(touched);
             self.absent.append(&mut self.replay.take_left());
             self.query_files(shared, namenode).await?;
+            self.query_raided(shared, namenode).await?;
             if is_end {
                 break;
             }
@@ -91,6 +95,20 @@ impl Following {
             let (folders, files) = (listing.folders.clone(), std::mem::take(&mut listing.files));
             shared.take_groups(asked, listing, false).map_err(failed)?;
             self.absent.extend(shared.unlisted_groups(asked, &folders, &files));
+        }
+    }
+
+    /// Queries the raided files that events have named.
+    async fn query_raided(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
+        loop {
+            let sources = self.replay.touched().sources();
+            if sources.is_empty() {
+                return Ok(());
+            }
+            let (asked, paths) = (shared.now(), shared.attachment.parity_of(&sources));
+            let listing = namenode.raided(&paths, &|_| {}).await?;
+            shared.take_raided(asked, listing, Some(&paths)).map_err(failed)?;
+            self.replay.touched().note_answer(&sources);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Learns of lost blocks by the NameNode's own lists of groups that lack blocks, and queries these groups. So a
-//! loss is known without a listing of all groups.
+//! Learns of lost blocks by the NameNode's own lists of groups and blocks that lack redundancy, and queries
+//! these groups and the stripes of these blocks. So a loss is known without a listing of all groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,13 +56,17 @@ enum LossError {
     Store(#[from] StoreError),
 }
 
+/// What the lists tell of a stripe: its group, or its listed blocks, each with the DataNodes whose replicas
+/// are known to be corrupt.
+type Signs = BTreeMap<i64, BTreeSet<String>>;
+
 /// The lists of groups that lack blocks, as they were last read.
 #[derive(Default)]
 pub(super) struct Losses {
     /// The lengths of the lists before they were read.
     counts: LossCounts,
-    /// The groups on the lists, with the DataNodes whose replicas are known to be corrupt.
-    listed: BTreeMap<i64, BTreeSet<String>>,
+    /// The stripes on the lists.
+    listed: BTreeMap<i64, Signs>,
     /// The last group that was queried again.
     last_again: i64,
     /// The time at which the lists were last read; `None` while they cannot be read.
@@ -122,8 +126,9 @@ impl Losses {
         if postponed > MOST_POSTPONED || reconstructed + deleted > MOST_NAMED {
             return Err(LossError::OthersTooLong { postponed, reconstructed, deleted });
         }
-        let listed = namenode.losses().await?;
+        let named = namenode.losses().await?;
         let took = shared.now() - asked;
+        let (named, listed) = by_stripe(shared, named);
         let all = self.listed.keys().chain(listed.keys());
         let changed: BTreeSet<i64> =
             all.copied().filter(|group| self.listed.get(group) != listed.get(group)).collect();
@@ -132,7 +137,7 @@ impl Losses {
         let again = self.again(&listed);
         let unjudged: Vec<i64> = {
             let corrupt = &mut shared.state().corrupt;
-            corrupt.take_lists(&listed);
+            corrupt.take_lists(&named);
             corrupt.unnamed().take(AGAIN_AT_ONCE).collect()
         };
         let asked_again: BTreeSet<i64> = changed.into_iter().chain(again).chain(unjudged).collect();
@@ -153,13 +158,28 @@ impl Losses {
     }
 
     /// Returns some groups that stay on the lists, others each time.
-    fn again(&mut self, listed: &BTreeMap<i64, BTreeSet<String>>) -> Vec<i64> {
+    fn again(&mut self, listed: &BTreeMap<i64, Signs>) -> Vec<i64> {
         let (after, before) = (listed.range(self.last_again + 1..), listed.range(..=self.last_again));
         let stay = after.chain(before).map(|(&number, _)| number).filter(|at| self.listed.contains_key(at));
         let again: Vec<i64> = stay.take(AGAIN_AT_ONCE).collect();
         self.last_again = again.last().copied().unwrap_or(i64::MIN);
         again
     }
+}
+
+/// Returns the entries of the lists that concern known stripes, and the same by stripe. The lists also
+/// contain blocks of replicated files that are not raided.
+fn by_stripe(shared: &Shared, mut named: Signs) -> (Signs, BTreeMap<i64, Signs>) {
+    let state = shared.state();
+    let mut listed: BTreeMap<i64, Signs> = BTreeMap::new();
+    named.retain(|&number, addresses| {
+        let stripe = state.view.groups().stripe_of(number);
+        if let Some(stripe) = stripe {
+            listed.entry(stripe).or_default().insert(number, addresses.clone());
+        }
+        stripe.is_some()
+    });
+    (named, listed)
 }
 
 /// Queries these groups. Groups whose queries fail are queried again with the next ones. If all fail, returns an error.
@@ -179,7 +199,7 @@ async fn look_up(shared: &Arc<Shared>, groups: Vec<Listed>) -> Result<(), LossEr
             queries.join_next().await.into_iter().for_each(&mut end);
         }
         let shared = Arc::clone(shared);
-        queries.spawn(async move { (group.group.number, shared.look_up(&group).await.map(drop)) });
+        queries.spawn(async move { (group.group.number(), shared.look_up(&group).await.map(drop)) });
     }
     while let Some(query) = queries.join_next().await {
         end(query);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use codes::BlockIndex;
 use dir::DirCatalog;
+use hdfs_raid::Codec;
 use repair::{NodeId, StripeId};
 use store_api::{
     Answer, BlockState, Done, NodeRecord, Origin, SharedRecords, Storage, StoreChange, StoreError,
@@ -18,15 +19,20 @@ use tempfile::TempDir;
 
 use crate::{Attachment, BlockTerms, ChecksumFormat, ChecksumKind, NameNodeSettings};
 
-/// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has the
-/// holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups, `format` that of
-/// their checksums, and `no-WORD` makes queries of this kind fail.
+mod raided;
+
+/// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has
+/// the holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups,
+/// `format` that of their checksums; `leaving-N` decommissions DataNode N, and `no-WORD` makes queries of
+/// this kind fail. `raided` has the lines about a raided file and its parity.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 nodes() {
     for node in 0 1 2 3 4; do
+        service=normal
+        if [ -e "leaving-$node" ]; then service=leaving; fi
         echo "$number n $node uuid-$node 10.0.0.$node:9866"
-        echo "$number d $node /rack live normal 1"
+        echo "$number d $node /rack live $service 1"
     done
 }
 group() {
@@ -52,6 +58,7 @@ while read -r number word rest; do
                     if [ -e "homes-$file" ]; then echo "$number i $file name-$file closed"; group "$file"; fi
                 done
             fi ;;
+        raided | blocks) nodes; sed "s/^/$number /" raided ;;
         nodes) if [ -e homes-7 ]; then nodes; fi ;;
         group) nodes; group "$file" ;;
         touch | report) echo "$word $rest" >>reports ;;
@@ -60,6 +67,7 @@ while read -r number word rest; do
         position) if [ -e router ]; then echo "$number failed no such call"; continue; fi; echo "$number e 5" ;;
         edits)
             if [ -e closed ]; then rm closed; echo "$number m %2Ff"; fi
+            if [ -e touched ]; then rm touched; echo "$number z %2Fraid%2Ff"; fi
             if [ -e purged ]; then rm purged; echo "$number gap 9"; else echo "$number e 5"; fi ;;
         counts)
             if [ -e many ]; then echo "$number l 1 0 0 20000"
@@ -149,6 +157,7 @@ impl Script {
             paths: vec!["/".to_owned()],
             helpers: BTreeMap::new(),
             folders: BTreeMap::new(),
+            raid: if path("raided").exists() { Codec::hdfs_raid().to_vec() } else { Vec::new() },
             pushes: false,
         };
         let records: SharedRecords = Arc::new(Mutex::new(open_records(&path("records"))));

@@ -30,6 +30,12 @@ final class Answers {
         case "files":
           survey.files(question.rest.split("\t"));
           break;
+        case "raided":
+          survey.raided(question.rest.split("\t"));
+          break;
+        case "blocks":
+          survey.blocks(question.rest.split(" "));
+          break;
         case "attributes":
           survey.attributes(question.rest.split("\t"));
           break;

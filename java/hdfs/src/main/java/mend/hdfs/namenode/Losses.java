@@ -28,8 +28,8 @@ import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.security.authentication.client.AuthenticationException;
 
 /**
- * Reads the NameNode's own lists of the groups that lack blocks: those waiting for reconstruction, those being
- * reconstructed, and those with too few blocks left.
+ * Reads the NameNode's own lists of the groups that lack blocks, and of the blocks of replicated files that lack
+ * replicas: those waiting for reconstruction, those being reconstructed, and those with too few left.
  *
  * <p>No call of the client protocol returns these lists. {@code metaSave} makes the NameNode write them to a file
  * among its logs, and its web server serves the file. The NameNode holds its read lock meanwhile, so the caller
@@ -42,18 +42,19 @@ import org.apache.hadoop.security.authentication.client.AuthenticationException;
  *                 many blocks of replicated files are on the lists or have corrupt replicas
  *   o POSTPONED RECONSTRUCTED DELETED
  *                 the lengths of the other lists
- *   q GROUP [ADDRESS,…]
- *                 a group on the lists, and the DataNodes whose replicas the NameNode knows to be corrupt
+ *   q GROUP|BLOCK [ADDRESS,…]
+ *                 a group or replicated block on the lists, and the DataNodes whose replicas the NameNode knows to be
+ *                 corrupt
  * </pre>
  */
 final class Losses {
   private static final String FILE = "mend-low-redundancy";
-  /** Only the first sections name groups that lack blocks. */
+  /** Only the first sections name groups and blocks that lack redundancy. */
   private static final String SECTION_AFTER = "Metasave: Blocks \\d+ waiting deletion from .*";
   /** The start of the last section. Without it, the file is incomplete. */
   private static final String LAST_SECTION = "Metasave: Number of datanodes: ";
   private static final String DETAILS = " (replicas:";
-  private static final Pattern GROUP = Pattern.compile("blk_(-\\d+)_\\d+");
+  private static final Pattern BLOCK = Pattern.compile("blk_(-?\\d+)_\\d+");
   /** A replica, such as {@code 10.0.0.1:9866(corrupt)}. */
   private static final Pattern CORRUPT = Pattern.compile(" (\\S+)\\(corrupt\\)");
   /** The NameNode's metrics of blocks. They are at most ten seconds old. */
@@ -116,7 +117,7 @@ final class Losses {
     }
   }
 
-  /** Reports the groups on the lists. */
+  /** Reports the groups and replicated blocks on the lists. */
   void list() throws IOException {
     files.getClient().metaSave(FILE);
     Map<String, Set<String>> groups;
@@ -151,7 +152,8 @@ final class Losses {
   }
 
   /**
-   * Reads the groups on the lists from the file, each with the DataNodes that have corrupt replicas.
+   * Reads the groups and replicated blocks on the lists from the file, each with the DataNodes that have corrupt
+   * replicas.
    *
    * @throws IOException if the file is incomplete
    */
@@ -172,15 +174,15 @@ final class Losses {
     return groups;
   }
 
-  /** Adds the group of a line, which may begin with the path of the file, and the DataNodes with corrupt replicas. */
+  /** Adds the group or block of a line, which may begin with the path of the file, and the DataNodes with corrupt replicas. */
   private static void add(String line, Map<String, Set<String>> groups) {
     int end = line.lastIndexOf(DETAILS);
     String head = end < 0 ? line : line.substring(0, end);
-    int start = end < 0 ? 0 : head.lastIndexOf("blk_-");
+    int start = end < 0 ? 0 : head.lastIndexOf("blk_");
     if (start < 0) {
       return;
     }
-    Matcher group = GROUP.matcher(head).region(start, head.length());
+    Matcher group = BLOCK.matcher(head).region(start, head.length());
     if (group.lookingAt()) {
       Set<String> corrupt = groups.computeIfAbsent(group.group(1), number -> new LinkedHashSet<>());
       if (end < 0) {
