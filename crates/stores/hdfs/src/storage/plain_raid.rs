@@ -24,6 +24,8 @@ const PARITY_RUN: u8 = 1 << 5;
 const FULL: u8 = 1 << 6;
 /// The stripe follows its predecessor in both files.
 const NEXT: u8 = 1 << 7;
+/// The flags that only a stripe with a predecessor has.
+const OF_PREDECESSOR: u8 = SAME_FILE | SAME_CODE | SAME_TIME | NEXT;
 
 /// The number and the generation stamp of a block.
 type Name = (u64, u64);
@@ -201,9 +203,12 @@ impl Record for PlainRaid {
     }
 
     fn decode(before: Option<&Self>, bytes: &mut &[u8]) -> Self {
-        let flags = get(bytes) as u8;
+        // All eight bits are in use, so the byte is not a number as `put` writes them.
+        let (&flags, rest) = bytes.split_first().expect("flags");
+        *bytes = rest;
         let of = |value: fn(&Self) -> u64| before.map_or(0, value);
         let has = |flag: u8| flags & flag != 0;
+        assert!(before.is_some() || !has(OF_PREDECESSOR), "flags {flags:#x} refer to a stripe before the first");
         let (code, block_bytes, data, count) = match before.filter(|_| has(SAME_CODE)) {
             Some(before) => before.shape(),
             None => (get(bytes), get(bytes), get(bytes), get(bytes) as usize),
@@ -347,6 +352,12 @@ mod tests {
             }
             prop_assert!(rest.is_empty());
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "flags 0x80 refer to a stripe before the first")]
+    fn flags_without_a_predecessor_are_refused() {
+        PlainRaid::decode(None, &mut &[NEXT, 0, 1, 1, 2][..]);
     }
 
     /// Each stripe follows the previous one, as in a file that was written by one client.
