@@ -77,6 +77,8 @@ pub struct Losses {
     /// The numbers of the groups, and of blocks of replicated files, each with the addresses of the DataNodes
     /// whose replicas are known to be corrupt.
     pub groups: BTreeMap<i64, BTreeSet<String>>,
+    /// The paths of files with blocks that have no intact replica, or too few.
+    pub(crate) files: BTreeSet<String>,
 }
 
 /// The lengths of the NameNode's lists of blocks that lack redundancy.
@@ -389,6 +391,7 @@ impl Listing {
                 let corrupt = self.losses.groups.entry(number(&mut words)?).or_default();
                 corrupt.extend(words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned));
             }
+            "lost" => drop(self.losses.files.insert(path(&mut words)?)),
             "h" => self.terms.checksums = words.next()?.parse().ok(),
             "D" => self.take_raid_folder(&mut words)?,
             "F" => self.take_raid_file(&mut words)?,
@@ -580,6 +583,7 @@ mod tests {
             "l 3 1 0 2",
             "o 4 5 6",
             "q -9223372036854775792",
+            "lost %2Fa+b%2Ff",
             "q -9223372036854775776 10.0.0.1:9866,10.0.0.2:9866",
             "g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k old 0:0,6:1",
             "g 16391 0 -9223372036854775776 1002 7 HHXOR-6-3-1024k new -",
@@ -611,6 +615,7 @@ mod tests {
             (listing.losses.counts.total(), listing.losses.groups.keys().next()),
             (6, Some(&-9223372036854775792))
         );
+        assert_eq!(listing.losses.files, BTreeSet::from(["/a b/f".to_owned()]));
         let others = OtherLists { postponed: 4, reconstructed: 5, deleted: 6 };
         assert_eq!(listing.losses.others, others);
         let corrupt: Vec<usize> = listing.losses.groups.values().map(BTreeSet::len).collect();
@@ -706,6 +711,7 @@ mod tests {
             "o 1 2",
             "h",
             "q",
+            "lost",
         ] {
             assert_eq!(listing.take(line), Err(BadLine(line.to_owned())), "{line}");
         }

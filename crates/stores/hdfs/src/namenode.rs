@@ -301,6 +301,15 @@ impl NameNode {
         Ok(self.ask("losses", SILENCE_LIMIT).await?.outside_safe_mode()?.losses.groups)
     }
 
+    /// Lists the files with blocks that have no intact replica, or too few, wherever they are; at most some ten
+    /// thousand. The NameNode lists them page by page.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub(crate) async fn lost_files(&self) -> Result<BTreeSet<String>, AskError> {
+        Ok(self.ask("lost", SILENCE_LIMIT).await?.outside_safe_mode()?.losses.files)
+    }
+
     /// Lists all DataNodes.
     ///
     /// # Errors

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, CodeSpec};
 use hdfs_raid::{Block, Codec, File, NodeIndex, RaidedStripe, ShortenError, Storing};
-use repair::StripeId;
+use repair::{NodeId, StripeId};
 
+use super::recounts::Count;
 use crate::blocks::{BlockGroup, GroupBlock, GroupStripe, ReplicaName};
 use crate::listing::{FileRef, Range};
 
@@ -168,9 +169,9 @@ impl RaidStripe {
         at >= self.data()
     }
 
-    /// Returns the holders of all blocks from an answer to a query for [`ranges`](Self::ranges); `None` if
-    /// the parity does not protect these blocks any more.
-    pub fn homes_in(&self, files: &[File]) -> Option<Vec<(u8, NodeIndex)>> {
+    /// Returns the holders of all blocks from an answer to a query for [`ranges`](Self::ranges), and how many
+    /// replicas there should be; `None` if the parity does not protect these blocks any more.
+    pub fn homes_in(&self, files: &[File]) -> Option<(Vec<(u8, NodeIndex)>, Replication)> {
         let [source, parity] = files else { return None };
         let is_usable = |file: &File| file.storing == Storing::Replicated && !file.is_open;
         let found: Vec<&Block> = source.blocks.iter().chain(&parity.blocks).collect();
@@ -179,7 +180,41 @@ impl RaidStripe {
             && is_usable(parity)
             && source.modified_ms == parity.modified_ms
             && found.iter().map(|block| RaidBlock::of(block)).eq(self.blocks.iter().copied());
-        is_same.then(|| homes(&found))
+        is_same.then(|| (homes(&found), Replication::of(source, parity)))
+    }
+}
+
+/// The replication of a raided file and of its parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Replication {
+    pub source: u16,
+    pub parity: u16,
+}
+
+impl Replication {
+    /// Returns the replication of these files.
+    pub fn of(source: &File, parity: &File) -> Self {
+        Self { source: source.replication, parity: parity.replication }
+    }
+
+    /// Compares the listed replicas of a stripe's blocks. Replicas that HDFS may or may not count, on DataNodes
+    /// that are being taken out of service, agree with either number.
+    pub fn count(
+        self,
+        stripe: &RaidStripe,
+        homes: &[(u8, NodeId)],
+        counts: impl Fn(NodeId) -> bool,
+    ) -> Count {
+        let mut is_short = false;
+        for (at, index) in (0..stripe.blocks.len()).zip(0_u8..) {
+            let due = if stripe.is_parity(at) { self.parity } else { self.source };
+            let listed = homes.iter().filter(|&&(other, _)| other == index);
+            if listed.clone().filter(|&&(_, node)| counts(node)).count() > due.into() {
+                return Count::Surplus;
+            }
+            is_short |= listed.count() < due.into();
+        }
+        if is_short { Count::Short } else { Count::Agreed }
     }
 }
 
@@ -273,8 +308,27 @@ mod tests {
     }
 
     #[test]
+    fn replicas_are_compared_with_the_replication_of_each_file() {
+        let count = |source, parity, homes: &[(u8, u32)]| {
+            let homes: Vec<_> = homes.iter().map(|&(index, node)| (index, NodeId(node))).collect();
+            // DataNode 9 is being taken out of service.
+            Replication { source, parity }.count(&stripe(), &homes, |node| node != NodeId(9))
+        };
+        let single = [(0, 1), (1, 2), (2, 3), (3, 4)];
+        assert_eq!(count(1, 1, &single), Count::Agreed);
+        assert_eq!([count(2, 1, &single), count(1, 2, &single)], [Count::Short; 2]);
+        assert_eq!(count(1, 1, &single[1..]), Count::Short);
+        let with = |more| [&single[..], &[more]].concat();
+        assert_eq!([count(1, 1, &with((0, 5))), count(1, 1, &with((3, 5)))], [Count::Surplus; 2]);
+        assert_eq!(count(1, 1, &with((0, 9))), Count::Agreed, "HDFS may keep it until the DataNode has left");
+        assert_eq!(count(2, 1, &with((0, 5))), Count::Short, "block 1 lacks one");
+        assert_eq!(count(2, 1, &[&single[..], &[(0, 5), (1, 9)]].concat()), Count::Agreed);
+    }
+
+    #[test]
     fn a_stripe_is_valid_while_nothing_has_changed() {
-        let homes = stripe().homes_in(&files()).expect("valid");
+        let (homes, replication) = stripe().homes_in(&files()).expect("valid");
+        assert_eq!(replication, Replication { source: 1, parity: 1 });
         assert_eq!(homes, [(0, 0), (2, 1), (2, 2), (3, 0)].map(|(at, node)| (at, NodeIndex(node))));
         type Change = fn(&mut Vec<File>);
         let changes: [(&str, Change); 7] = [

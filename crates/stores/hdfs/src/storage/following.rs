@@ -65,8 +65,7 @@ impl Following {
             }
             let is_end = edits.next <= self.replay.next();
             shared.take_edits(&mut self.replay, edits);
-            let touched = self.replay.touched().take_stripes(shared.now());
-            shared.state().suspects.extend(touched);
+            shared.note_touched(self.replay.touched());
             self.absent.append(&mut self.replay.take_left());
             self.query_files(shared, namenode).await?;
             self.query_raided(shared, namenode).await?;
@@ -105,9 +104,7 @@ impl Following {
             if sources.is_empty() {
                 return Ok(());
             }
-            let (asked, paths) = (shared.now(), shared.attachment.parity_of(&sources));
-            let listing = namenode.raided(&paths, &|_| {}).await?;
-            shared.take_raided(asked, listing, Some(&paths)).map_err(failed)?;
+            shared.query_raided(namenode, &sources).await?;
             self.replay.touched().note_answer(&sources);
         }
     }

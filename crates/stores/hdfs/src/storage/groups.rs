@@ -50,6 +50,12 @@ impl Listed {
         there().next().is_some() && !there().any(|(index, _)| indices.contains(index))
     }
 
+    /// Whether the block of a raided file has several replicas, so that it survives the loss of a DataNode.
+    pub fn has_spare(&self, index: u8) -> bool {
+        self.group.raid().is_some()
+            && self.homes.iter().filter(|&&(other, _)| other == index).nth(1).is_some()
+    }
+
     /// Whether a DataNode has a block of the group other than this one.
     pub fn has_other(&self, index: u8, node: NodeId) -> bool {
         self.homes.iter().any(|&(other, home)| home == node && other != index)

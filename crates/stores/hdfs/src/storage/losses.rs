@@ -9,6 +9,7 @@ use store_api::StoreError;
 use tokio::task::{JoinError, JoinSet};
 
 use super::groups::Listed;
+use super::lost_files::LostFiles;
 use super::state::{Shared, mark_corrupt};
 use crate::listing::{LossCounts, OtherLists};
 use crate::namenode::{AskError, NameNode};
@@ -31,6 +32,8 @@ const MOST_NAMED: u64 = 100_000;
 const QUERIES: usize = 8;
 /// Maximum number of groups per round that are queried again although nothing indicates a change.
 const AGAIN_AT_ONCE: usize = 64;
+/// Maximum number of groups per round that are queried because something indicates a change.
+const SUSPECTS_AT_ONCE: usize = 1000;
 /// If the lists cannot be read for this long, all groups are listed again and again instead.
 const BLIND_AFTER: Duration = Duration::from_secs(300);
 /// The beginning of the remark that losses become known only by listings.
@@ -73,6 +76,8 @@ pub(super) struct Losses {
     read: Option<Duration>,
     /// How long it took, counted from `read`.
     took: Duration,
+    /// The raided files with lost blocks, while the lists are too long.
+    files: LostFiles,
     /// Whether the lists could not be read for some time since the beginning of the last listing of all groups.
     was_interrupted: bool,
 }
@@ -100,6 +105,10 @@ impl Losses {
                     return;
                 }
                 (self.read, self.was_interrupted) = (None, true);
+                shared.state().recounts.take_lists([]);
+                if matches!(error, LossError::TooMany { .. } | LossError::OthersTooLong { .. }) {
+                    self.files.step(shared, namenode).await;
+                }
                 vec![format!("{UNKNOWN}: {error}")]
             }
         };
@@ -108,8 +117,10 @@ impl Losses {
 
     async fn read(&mut self, shared: &Arc<Shared>, namenode: &NameNode) -> Result<(), LossError> {
         let waiting = shared.state().view.waiting(shared.now(), AGAIN_AT_ONCE);
-        let suspects = std::mem::take(&mut shared.state().suspects);
-        let due = waiting.into_iter().chain(shared.known(suspects)).collect();
+        let suspects = take_first(&mut shared.state().suspects, SUSPECTS_AT_ONCE);
+        let recounts = shared.due_recounts(AGAIN_AT_ONCE);
+        let asked: BTreeSet<i64> = suspects.into_iter().chain(recounts).collect();
+        let due = waiting.into_iter().chain(shared.known(asked)).collect();
         if let Err(error) = look_up(shared, due).await {
             // They are queried again with the next ones. Until then, the lists tell of other groups.
             tracing::debug!(%error, "cannot query block groups again yet");
@@ -129,6 +140,7 @@ impl Losses {
         let named = namenode.losses().await?;
         let took = shared.now() - asked;
         let (named, listed) = by_stripe(shared, named);
+        shared.state().recounts.take_lists(listed.keys().copied());
         let all = self.listed.keys().chain(listed.keys());
         let changed: BTreeSet<i64> =
             all.copied().filter(|group| self.listed.get(group) != listed.get(group)).collect();
@@ -164,6 +176,17 @@ impl Losses {
         let again: Vec<i64> = stay.take(AGAIN_AT_ONCE).collect();
         self.last_again = again.last().copied().unwrap_or(i64::MIN);
         again
+    }
+}
+
+/// Takes out up to `most` groups.
+fn take_first(groups: &mut BTreeSet<i64>, most: usize) -> BTreeSet<i64> {
+    match groups.iter().nth(most).copied() {
+        Some(rest) => {
+            let rest = groups.split_off(&rest);
+            std::mem::replace(groups, rest)
+        }
+        None => std::mem::take(groups),
     }
 }
 

@@ -208,7 +208,10 @@ impl Record for PlainRaid {
         *bytes = rest;
         let of = |value: fn(&Self) -> u64| before.map_or(0, value);
         let has = |flag: u8| flags & flag != 0;
-        assert!(before.is_some() || !has(OF_PREDECESSOR), "flags {flags:#x} refer to a stripe before the first");
+        assert!(
+            before.is_some() || !has(OF_PREDECESSOR),
+            "flags {flags:#x} refer to a stripe before the first"
+        );
         let (code, block_bytes, data, count) = match before.filter(|_| has(SAME_CODE)) {
             Some(before) => before.shape(),
             None => (get(bytes), get(bytes), get(bytes), get(bytes) as usize),

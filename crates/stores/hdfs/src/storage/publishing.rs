@@ -136,9 +136,9 @@ impl Shared {
     ) -> Result<Option<Listed>, AskError> {
         let asked = self.now();
         let listing = namenode.blocks(&stripe.ranges()).await?;
-        let homes = stripe.homes_in(&listing.raid.files);
-        let is_valid = homes.is_some();
-        self.take_stripe(asked, known, &listing.nodes, homes).map_err(failed)?;
+        let found = stripe.homes_in(&listing.raid.files);
+        let is_valid = found.is_some();
+        self.take_stripe(asked, known, &listing.nodes, found).map_err(failed)?;
         Ok(is_valid.then(|| self.known([known.group.number()]).pop()).flatten())
     }
 

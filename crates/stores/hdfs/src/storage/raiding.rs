@@ -9,7 +9,7 @@ use hdfs_raid::{Block, Codec, File, NodeIndex, RaidedFile, RaidedStripe, Scope, 
 use repair::NodeId;
 use store_api::CatalogError;
 
-use super::coded::{Coded, RaidStripe, ShortCodes, homes, is_raid};
+use super::coded::{Coded, RaidStripe, Replication, ShortCodes, homes, is_raid};
 use super::groups::Listed;
 use super::names::{Place, is_within, split};
 use super::open::Attachment;
@@ -22,7 +22,12 @@ pub(super) struct Raiding {
     codes: ShortCodes,
     /// Parity files that do not protect all blocks of their sources, with the reasons.
     unusable: BTreeMap<String, String>,
+    /// The paths of these sources.
+    unprotected: Arc<BTreeSet<String>>,
 }
+
+/// A stripe of a raided file as listed, and how many replicas its blocks should have.
+type Counted = (Listed, Replication);
 
 impl Attachment {
     /// Returns the folders with the parity of raided files.
@@ -47,8 +52,12 @@ impl Attachment {
 
     /// Whether a parity file should protect a file that is watched. Parity that is being written need not yet.
     fn wants_parity(&self, parity: &File) -> bool {
-        let source = self.parity_roots().find_map(|root| source_of(root, &parity.path));
-        !parity.is_open && source.is_some_and(|source| self.covers(source))
+        !parity.is_open && self.source_of(&parity.path).is_some_and(|source| self.covers(source))
+    }
+
+    /// Returns the path of the file to which a parity file belongs.
+    pub(super) fn source_of<'a>(&self, parity: &'a str) -> Option<&'a str> {
+        self.parity_roots().find_map(|root| source_of(root, parity))
     }
 }
 
@@ -66,7 +75,12 @@ impl Raiding {
     }
 
     /// Replaces what is known of the parity of these sources, or of all if `None`.
-    fn replace(&mut self, asked: Option<&[(String, String)]>, unusable: BTreeMap<String, String>) {
+    fn replace(
+        &mut self,
+        attachment: &Attachment,
+        asked: Option<&[(String, String)]>,
+        unusable: BTreeMap<String, String>,
+    ) {
         match asked {
             None => self.unusable.clear(),
             Some(asked) => {
@@ -75,6 +89,13 @@ impl Raiding {
             }
         }
         self.unusable.extend(unusable);
+        let sources = self.unusable.keys().filter_map(|parity| attachment.source_of(parity));
+        self.unprotected = Arc::new(sources.map(str::to_owned).collect());
+    }
+
+    /// Returns the paths at which files without valid parity are or were, although there is a parity file.
+    pub fn unprotected(&self) -> Arc<BTreeSet<String>> {
+        Arc::clone(&self.unprotected)
     }
 
     /// Returns the problem that parity files protect nothing.
@@ -86,8 +107,8 @@ impl Raiding {
         };
         vec![format!(
             "parity that does not protect its file, so lost blocks of the file may be unrecoverable: {path} ({why}){more}; \
-             raise the replication of such a file (hdfs dfs -setrep) until it is encoded again, and delete parity that is \
-             not needed"
+             raise the replication of such a file (hdfs dfs -setrep) until it is encoded again; rename the parity if the \
+             file was renamed, and delete it only if the file was deleted"
         )]
     }
 }
@@ -111,18 +132,22 @@ impl Shared {
         let unusable = raided.unusable.iter().filter(|(parity, _)| self.attachment.wants_parity(parity));
         let unusable = unusable.map(|(parity, why)| (parity.path.clone(), why.to_string()));
         let (mut unusable, mut listed): (BTreeMap<_, _>, _) = (unusable.collect(), Vec::new());
+        let mut gone = Vec::new();
         for file in raided.files.iter().filter(|file| self.attachment.covers(&file.source.path)) {
+            let from = listed.len();
             let skipped = state.list_stripes(file, &numbers, &mut listed);
             unusable.extend(skipped.map(|why| (file.parity.path.clone(), why)));
+            gone.extend(state.superseded(asked, &file.source.path, file.source.inode, &listed[from..]));
         }
-        state.raiding.replace(paths, unusable);
+        state.view.groups_mut().remove(now, &gone);
+        state.raiding.replace(&self.attachment, paths, unusable);
         let problems = state.raiding.problems();
         state.note_troubles("raided files", problems);
         state.take_stripes(now, asked, listed)
     }
 
-    /// Records the present holders of a stripe's blocks, or removes the stripe if `None`: its parity does not
-    /// protect it any more. The query was sent at `asked`.
+    /// Records the present holders of a stripe's blocks, and how many there should be; or removes the stripe if
+    /// `None`: its parity does not protect it any more. The query was sent at `asked`.
     ///
     /// # Errors
     /// As [`take_nodes`](Self::take_nodes).
@@ -131,10 +156,10 @@ impl Shared {
         asked: Duration,
         known: &Listed,
         nodes: &[DataNode],
-        homes: Option<Vec<(u8, NodeIndex)>>,
+        found: Option<(Vec<(u8, NodeIndex)>, Replication)>,
     ) -> Result<(), CatalogError> {
         let number = known.group.number();
-        let Some(homes) = homes else {
+        let Some((homes, replication)) = found else {
             let is_current = self.known([number]).pop().is_some_and(|listed| listed.group == known.group);
             if is_current {
                 self.suspect_file(known);
@@ -145,7 +170,7 @@ impl Shared {
         let mut state = self.state();
         let numbers = state.number(&self.attachment, nodes)?;
         let homes = homes.into_iter().map(|(index, node)| (index, numbers[node.0])).collect();
-        state.take_stripes(self.now(), asked, vec![Listed { homes, ..known.clone() }])
+        state.take_stripes(self.now(), asked, vec![(Listed { homes, ..known.clone() }, replication)])
     }
 
     /// Has the other stripes of a raided file queried.
@@ -164,10 +189,10 @@ impl State {
         &mut self,
         file: &RaidedFile<'_>,
         numbers: &[NodeId],
-        listed: &mut Vec<Listed>,
+        listed: &mut Vec<Counted>,
     ) -> Option<String> {
-        let (folder, name) = split(&file.source.path);
-        let place = Place { folder: self.view.groups_mut().folder(folder), name: name_hash(name) };
+        let place = self.place_of(&file.source.path);
+        let replication = Replication::of(file.source, file.parity);
         let mut skipped = None;
         for stripe in file.stripes() {
             let code = match self.raiding.code_of(file.codec, &stripe) {
@@ -180,25 +205,47 @@ impl State {
             let blocks: Vec<&Block> = stripe.data.iter().chain(stripe.parity).collect();
             let homes = homes(&blocks).into_iter().map(|(index, node)| (index, numbers[node.0]));
             let (source, parity) = (file.source.inode, file.parity.inode);
-            listed.push(Listed {
+            let stripe = Listed {
                 file: FileRef { inode: source, held_at: None },
                 place: Some(place),
                 phase: Phase::Old,
                 start: stripe.start,
                 homes: homes.collect(),
                 group: Coded::Raid(Arc::new(RaidStripe::new(source, parity, &stripe, code))),
-            });
+            };
+            listed.push((stripe, replication));
         }
         skipped
     }
 
-    /// Records stripes of raided files.
+    fn place_of(&mut self, path: &str) -> Place {
+        let (folder, name) = split(path);
+        Place { folder: self.view.groups_mut().folder(folder), name: name_hash(name) }
+    }
+
+    /// Returns the known stripes of a file that its listing lacks, with the file: the file was encoded again, or
+    /// other parity of it counts now. The query was sent at `asked`.
+    fn superseded(&mut self, asked: Duration, path: &str, inode: u64, listed: &[Counted]) -> Vec<(i64, u64)> {
+        let place = self.place_of(path);
+        let listed: BTreeSet<i64> = listed.iter().map(|(listed, _)| listed.group.number()).collect();
+        let older = self.view.groups().older_at(place, asked).into_iter();
+        older.filter(|(number, of)| is_raid(*number) && *of == inode && !listed.contains(number)).collect()
+    }
+
+    /// Records stripes of raided files. Those whose replicas are too many or too few are queried again.
     fn take_stripes(
         &mut self,
         now: Duration,
         asked: Duration,
-        listed: Vec<Listed>,
+        listed: Vec<Counted>,
     ) -> Result<(), CatalogError> {
+        for (listed, replication) in &listed {
+            let Some(stripe) = listed.group.raid() else { continue };
+            let counts = |node| self.view.nodes().counts(node);
+            let count = replication.count(stripe, &listed.homes, counts);
+            self.recounts.note(now, asked, listed.group.number(), count);
+        }
+        let listed = listed.into_iter().map(|(listed, _)| listed).collect();
         let changed = self.view.take_groups(now, asked, listed, false);
         let mut changes = self.view.tell(now, changed);
         changes.extend(self.tell_service(now));
@@ -230,16 +277,20 @@ mod tests {
         assert!(error.contains("has sub-blocks"), "{error}");
     }
 
-    #[test]
-    fn parity_is_queried_below_all_roots() {
-        let attachment = Attachment {
+    fn attachment() -> Attachment {
+        Attachment {
             namenode: None,
             paths: vec!["/warehouse".to_owned()],
             helpers: BTreeMap::new(),
             folders: BTreeMap::new(),
             raid: Codec::hdfs_raid().to_vec(),
             pushes: false,
-        };
+        }
+    }
+
+    #[test]
+    fn parity_is_queried_below_all_roots() {
+        let attachment = attachment();
         let of = |source: &str| attachment.parity_of(&BTreeSet::from([source.to_owned()]));
         let pair = |root: &str, path: &str| (root.to_owned(), path.to_owned());
         assert_eq!(of("/"), [pair("/raidrs", "/raidrs"), pair("/raid", "/raid")]);
@@ -264,22 +315,27 @@ mod tests {
 
     #[test]
     fn a_query_replaces_only_what_it_has_asked_about() {
-        let mut raiding = Raiding::default();
+        let (mut raiding, attachment) = (Raiding::default(), attachment());
         let why =
             |paths: &[&str]| paths.iter().map(|path| ((*path).to_owned(), "stale".to_owned())).collect();
-        raiding.replace(None, why(&["/raidrs/a/f", "/raidrs/a/g", "/raidrs/b"]));
+        raiding.replace(&attachment, None, why(&["/raidrs/a/f", "/raidrs/a/g", "/raidrs/b"]));
         assert!(
             raiding.problems()[0].contains("/raidrs/a/f (stale), and 2 more;"),
             "{:?}",
             raiding.problems()
         );
-        raiding.replace(Some(&[("/raidrs".to_owned(), "/raidrs/a".to_owned())]), why(&["/raidrs/a/g"]));
+        raiding.replace(
+            &attachment,
+            Some(&[("/raidrs".to_owned(), "/raidrs/a".to_owned())]),
+            why(&["/raidrs/a/g"]),
+        );
         assert!(
             raiding.problems()[0].contains("/raidrs/a/g (stale), and 1 more;"),
             "{:?}",
             raiding.problems()
         );
-        raiding.replace(None, why(&[]));
-        assert!(raiding.problems().is_empty());
+        assert_eq!(*raiding.unprotected(), ["/a/g", "/b"].map(str::to_owned).into());
+        raiding.replace(&attachment, None, why(&[]));
+        assert!(raiding.problems().is_empty() && raiding.unprotected().is_empty());
     }
 }

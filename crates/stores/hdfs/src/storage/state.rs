@@ -16,9 +16,11 @@ use super::groups::Listed;
 use super::names::{FolderId, Place};
 use super::open::Attachment;
 use super::raiding::Raiding;
+use super::recounts::Recounts;
 use super::replay::Replay;
 use super::reports::Reports;
 use super::terms::Formats;
+use super::touched::Touched;
 use super::view::View;
 use crate::listing::{DataNode, Edits, Listing, Progress, SeenFile, SeenPlace};
 use crate::namenode::NameNode;
@@ -65,6 +67,8 @@ pub(super) struct State {
     /// The block reports that DataNodes are to send.
     pub(super) reports: Reports,
     pub(super) raiding: Raiding,
+    /// Stripes of raided files to query again until HDFS has as many replicas as it should.
+    pub(super) recounts: Recounts,
     /// Groups that possibly no longer exist, with their files.
     pub(super) doubted: BTreeMap<i64, u64>,
     /// Why HDFS has not been listed yet, as last reported.
@@ -178,6 +182,7 @@ impl Shared {
             formats: Formats::default(),
             reports: Reports::default(),
             raiding: Raiding::default(),
+            recounts: Recounts::default(),
             doubted: BTreeMap::new(),
             unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
             nodes_heard: None,
@@ -362,7 +367,29 @@ impl Shared {
 
     /// Records a part of the edit log.
     pub(super) fn take_edits(&self, replay: &mut Replay, edits: Edits) {
-        replay.take(edits, self.state().view.groups_mut());
+        let mut state = self.state();
+        replay.touched().take_unprotected(state.raiding.unprotected());
+        replay.take(edits, state.view.groups_mut());
+    }
+
+    /// Has the stripes of raided files queried that events concern.
+    pub(super) fn note_touched(&self, touched: &mut Touched) {
+        let now = self.now();
+        let stripes = touched.take_stripes();
+        let mut state = self.state();
+        state.recounts.restart(now, &stripes);
+        state.suspects.extend(stripes);
+        if state.recounts.take_left_out(now) {
+            touched.note_all();
+        }
+    }
+
+    /// Returns stripes of raided files to query again, since HDFS has too many or too few replicas.
+    pub(super) fn due_recounts(&self, most: usize) -> Vec<i64> {
+        let now = self.now();
+        let mut state = self.state();
+        let State { recounts, view, .. } = &mut *state;
+        recounts.take_due(now, most, |number| view.groups().inode(number).is_some())
     }
 
     /// Returns the known groups of the files in an answer that the answer lacks, with their files. The query

@@ -1,10 +1,10 @@
 //! [`Touched`]: the raided files that the NameNode's edit log concerns. Pure: an event only causes queries.
 //!
 //! Parity is valid only while its modification time is that of its source, so changes of times matter here. A
-//! file whose parity was invalid is queried again when its parity changes.
+//! file whose parity was invalid is queried again when it or its parity changes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use hdfs_raid::source_of;
 
@@ -13,9 +13,6 @@ use super::groups::Groups;
 use super::names::is_within;
 use crate::listing::Edit;
 
-/// A stripe is queried again this long after an event: DataNodes remove surplus replicas only at later
-/// heartbeats.
-const AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Maximum number of files in a query.
 const FILES_AT_ONCE: usize = 200;
 
@@ -25,16 +22,21 @@ pub(super) struct Touched {
     /// The folders with parity; empty if no raided files are followed.
     roots: Vec<String>,
     stripes: BTreeSet<i64>,
-    /// Stripes to query again, and when.
-    later: BTreeMap<i64, Duration>,
     /// Files and folders whose parity may have become valid or invalid.
     sources: BTreeSet<String>,
+    /// The paths of files with invalid parity. No stripe tells of them.
+    unprotected: Arc<BTreeSet<String>>,
 }
 
 impl Touched {
     /// Follows the parity in these folders.
     pub fn new(roots: Vec<String>) -> Self {
         Self { roots, ..Self::default() }
+    }
+
+    /// Takes in the paths of files with invalid parity.
+    pub fn take_unprotected(&mut self, paths: Arc<BTreeSet<String>>) {
+        self.unprotected = paths;
     }
 
     /// Records an event. `groups` is as before the event.
@@ -58,20 +60,28 @@ impl Touched {
             source => source,
         });
         let source = parity_of.unwrap_or(path);
-        let is_known = groups.names().at(source).into_iter().any(is_raid);
-        self.stripes.extend(groups.names().below(source).into_iter().filter(|&number| is_raid(number)));
-        if parity_of.is_some() || is_known {
+        let mut stripes: BTreeSet<i64> = groups.names().below(source).into_iter().collect();
+        stripes.retain(|&number| is_raid(number));
+        if parity_of.is_some() || !stripes.is_empty() || self.is_unprotected(source) {
             self.sources.insert(source.to_owned());
         }
+        self.stripes.append(&mut stripes);
+    }
+
+    /// Whether a file at or below this path has invalid parity.
+    fn is_unprotected(&self, path: &str) -> bool {
+        let from = self.unprotected.range(path.to_owned()..);
+        from.take_while(|other| other.starts_with(path)).any(|other| is_within(other, path))
+    }
+
+    /// Has all raided files queried.
+    pub fn note_all(&mut self) {
+        self.sources.insert("/".to_owned());
     }
 
     /// Returns the stripes to query now.
-    pub fn take_stripes(&mut self, now: Duration) -> BTreeSet<i64> {
-        let due = self.later.extract_if(.., |_, at| *at <= now).map(|(number, _)| number);
-        let mut due: BTreeSet<i64> = due.collect();
-        self.later.extend(self.stripes.iter().map(|&number| (number, now + AGAIN_AFTER)));
-        due.append(&mut self.stripes);
-        due
+    pub fn take_stripes(&mut self) -> BTreeSet<i64> {
+        std::mem::take(&mut self.stripes)
     }
 
     /// Returns files and folders to query now, at most a few hundred.
@@ -87,7 +97,7 @@ impl Touched {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::time::Duration;
 
     use super::super::coded::{Coded, RaidBlock, RaidStripe};
     use super::super::groups::Listed;
@@ -126,9 +136,10 @@ mod tests {
         let all = files.map(|(path, number)| listed(&mut groups, path, number)).to_vec();
         groups.take(Duration::ZERO, Duration::ZERO, all, false, true);
         let mut touched = Touched::new(vec!["/raidrs".to_owned(), "/raid/xor".to_owned()]);
+        touched.take_unprotected(Arc::new(["/c/old-f", "/c/old/f"].map(str::to_owned).into()));
         touched.note(edit, &groups);
         let sources = touched.sources().into_iter().collect();
-        (touched.take_stripes(Duration::ZERO).into_iter().collect(), sources)
+        (touched.take_stripes().into_iter().collect(), sources)
     }
 
     #[test]
@@ -139,26 +150,20 @@ mod tests {
             (Edit::Touched(text("/a/g")), vec![20], vec!["/a/g"]),
             (Edit::Touched(text("/other")), vec![], vec![]),
             (Edit::Created { path: text("/other"), is_striped: false }, vec![], vec![]),
-            (Edit::Removed(text("/a")), vec![10, 20], vec![]),
+            (Edit::Removed(text("/a")), vec![10, 20], vec!["/a"]),
             (Edit::Removed(text("/raidrs/a/f")), vec![10], vec!["/a/f"]),
             (Edit::Touched(text("/raid/xor/new")), vec![], vec!["/new"]),
             (Edit::Renamed { from: text("/tmp/x"), to: text("/raidrs/b") }, vec![30], vec!["/b"]),
-            (Edit::Renamed { from: text("/a/f"), to: text("/c") }, vec![10], vec!["/a/f"]),
+            (Edit::Renamed { from: text("/a/f"), to: text("/d") }, vec![10], vec!["/a/f"]),
+            // Their parity was invalid, and may be valid now.
+            (Edit::Modified(text("/c/old-f")), vec![], vec!["/c/old-f"]),
+            (Edit::Renamed { from: text("/tmp/x"), to: text("/c/old") }, vec![], vec!["/c/old"]),
+            (Edit::Touched(text("/c/ol")), vec![], vec![]),
             (Edit::Removed(text("/raid")), vec![10, 20, 30], vec!["/"]),
             (Edit::Removed(text("/raidrsx")), vec![], vec![]),
         ] {
             let sources: Vec<String> = sources.into_iter().map(text).collect();
             assert_eq!(touched(&edit), (stripes, sources), "{edit:?}");
         }
-    }
-
-    #[test]
-    fn stripes_are_queried_again_once() {
-        let seconds = Duration::from_secs;
-        let mut touched = Touched { stripes: BTreeSet::from([10]), ..Touched::default() };
-        assert_eq!(touched.take_stripes(seconds(1)), BTreeSet::from([10]));
-        assert!(touched.take_stripes(seconds(1) + AGAIN_AFTER / 2).is_empty());
-        assert_eq!(touched.take_stripes(seconds(1) + AGAIN_AFTER), BTreeSet::from([10]));
-        assert!(touched.take_stripes(seconds(9) + AGAIN_AFTER * 2).is_empty());
     }
 }

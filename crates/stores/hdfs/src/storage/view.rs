@@ -202,7 +202,10 @@ impl View {
             }
         });
         let blocks: Vec<BlockRecord> = blocks.collect();
-        self.doubled.extend(shared_node(&blocks).map(|node| (number, node)));
+        let alone: Vec<Option<NodeId>> = (blocks.iter().zip(&shape.blocks))
+            .map(|(block, of)| block.node.filter(|_| !held.listed.has_spare(of.index.0 as u8)))
+            .collect();
+        self.doubled.extend(shared_node(&alone).map(|node| (number, node)));
         if is_unsure {
             self.unsure.insert(number);
         }
@@ -361,10 +364,10 @@ impl View {
     }
 }
 
-/// Returns a node that has several of these blocks.
-fn shared_node(blocks: &[BlockRecord]) -> Option<NodeId> {
-    let mut nodes = blocks.iter().map(|block| block.node).enumerate();
-    let is_shared = |at: usize, node: NodeId| blocks[..at].iter().any(|block| block.node == Some(node));
+/// Returns a node that has several of the blocks on these nodes.
+fn shared_node(blocks: &[Option<NodeId>]) -> Option<NodeId> {
+    let mut nodes = blocks.iter().copied().enumerate();
+    let is_shared = |at: usize, node: NodeId| blocks[..at].contains(&Some(node));
     nodes.find_map(|(at, node)| node.filter(|&node| is_shared(at, node)))
 }
 

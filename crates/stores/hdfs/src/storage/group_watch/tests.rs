@@ -24,7 +24,8 @@ mod raided;
 /// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has
 /// the holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups,
 /// `format` that of their checksums; `leaving-N` decommissions DataNode N, and `no-WORD` makes queries of
-/// this kind fail. `raided` has the lines about a raided file and its parity.
+/// this kind fail. `raided` has the lines about raided files and their parity, and files named like questions
+/// for blocks have the answers to these questions, if they differ.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 nodes() {
@@ -58,7 +59,9 @@ while read -r number word rest; do
                     if [ -e "homes-$file" ]; then echo "$number i $file name-$file closed"; group "$file"; fi
                 done
             fi ;;
-        raided | blocks) nodes; sed "s/^/$number /" raided ;;
+        raided | blocks)
+            nodes
+            if [ -e "$word $rest" ]; then sed "s/^/$number /" "$word $rest"; else sed "s/^/$number /" raided; fi ;;
         nodes) if [ -e homes-7 ]; then nodes; fi ;;
         group) nodes; group "$file" ;;
         touch | report) echo "$word $rest" >>reports ;;
@@ -74,6 +77,7 @@ while read -r number word rest; do
             elif [ -e counts ]; then echo "$number l $(cat counts)"
             else echo "$number l 0 0 0 0"; fi ;;
         others) if [ -e others ]; then echo "$number o $(cat others)"; fi ;;
+        lost) if [ -e lost-files ]; then sed "s/^/$number lost /" lost-files; fi ;;
         losses) echo read >>reads; if [ -e lost ]; then sed "s/^/$number q /" lost; fi ;;
     esac
     echo "$number done"
@@ -107,6 +111,12 @@ fn open_records(path: &Path) -> DirCatalog {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// HDFS-RAID's codecs, and one with two data blocks in a stripe.
+fn codecs() -> Vec<Codec> {
+    let small = Codec::new("small", "xor-3-2".parse().expect("a code"), "/small", hdfs_raid::Scope::File);
+    Codec::hdfs_raid().into_iter().chain([small]).collect()
 }
 
 struct Script {
@@ -157,7 +167,7 @@ impl Script {
             paths: vec!["/".to_owned()],
             helpers: BTreeMap::new(),
             folders: BTreeMap::new(),
-            raid: if path("raided").exists() { Codec::hdfs_raid().to_vec() } else { Vec::new() },
+            raid: if path("raided").exists() { codecs() } else { Vec::new() },
             pushes: false,
         };
         let records: SharedRecords = Arc::new(Mutex::new(open_records(&path("records"))));

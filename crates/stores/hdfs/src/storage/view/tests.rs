@@ -434,6 +434,17 @@ fn stripes_of_raided_files_are_plain_until_they_are_damaged() {
     assert_eq!(test.view.groups().stripe_of(33), None);
 }
 
+/// A file whose replication has not been lowered survives the loss of a DataNode with blocks of one stripe.
+#[test]
+fn replicated_blocks_of_a_raided_file_are_not_misplaced() {
+    let mut test = ViewTest::new();
+    let blocks = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)];
+    test.list(vec![listed(&[]), raided(&blocks)]);
+    assert_eq!(test.view.doubled().len(), 0);
+    test.list(vec![listed(&[]), raided(&[(0, 1), (1, 1), (2, 1), (2, 2)])]);
+    assert_eq!(test.view.doubled(), &BTreeMap::from([(32, NodeId(1))]));
+}
+
 #[test]
 fn a_block_of_a_raided_file_is_read_from_a_datanode_in_service() {
     let mut test = ViewTest::new();

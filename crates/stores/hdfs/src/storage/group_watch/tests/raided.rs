@@ -90,6 +90,60 @@ fn parity_with_a_note_about_other_blocks_protects_nothing() {
     script.await_that("no trouble", |script| !script.troubles().contains("/raid/f"));
 }
 
+/// No event and no list tells that HDFS has removed a replica.
+#[test]
+fn surplus_replicas_are_queried_until_hdfs_has_removed_them() {
+    let surplus = told(7, "1,4");
+    let script = Script::open_with(&[("homes-7", WHOLE), ("raided", surplus.as_str())]);
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    std::thread::sleep(super::super::FOLLOW_EVERY * 4); // Queries that were due by now have the same answer.
+    let (lists, before) = (script.lists(), script.stripes.load(Ordering::Relaxed));
+    script.set("raided", &told(7, "4"));
+    script.await_that("a report", |script| script.stripes.load(Ordering::Relaxed) == before + 1);
+    assert_eq!(script.lists(), lists, "no listing is necessary");
+}
+
+/// Replicated files that are not raided have filled the lists. Listings of all raided files fail here.
+#[test]
+fn losses_of_raided_files_are_known_although_the_lists_are_too_long() {
+    let told_whole = told(7, "1");
+    let script = Script::open_with(&[("homes-7", WHOLE), ("raided", told_whole.as_str())]);
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    script.set("no-raided-%2Fraidrs\t%2Fraidrs\t%2Fraid\t%2Fraid\t%2Fsmall\t%2Fsmall", "");
+    script.set("raided", &told(7, "-"));
+    script.set("lost-files", "%2Fnot-raided\n%2Ff\n");
+    script.set("many", "");
+    script.await_that("damage", is_damaged);
+    script.set("raided", &told(7, "4"));
+    script.set("lost-files", "");
+    script.await_that("no damage", |script| !is_damaged(script));
+}
+
+/// Parity by a codec that comes first becomes valid. The other parity is valid too.
+#[test]
+fn a_file_with_parity_by_two_codecs_has_the_stripes_of_one() {
+    let small = "F 19 %2Fsmall%2Ff 1024 512 1 7 replicated closed\nB 50 1011 512 3\nB 51 1012 512 4\n";
+    let both = told(7, "1") + small;
+    let stale = both.replace("512 512 1 7", "512 512 1 8");
+    let second = "F 16 %2Ff 1236 512 1 7 replicated closed\nB 34 1006 212 2\n\
+                  F 19 %2Fsmall%2Ff 1024 512 1 7 replicated closed\nB 51 1012 512 4\n";
+    let answers = [("raided", stale.as_str()), ("blocks 16 1024 212 19 512 512", second)];
+    let mut script = Script::open_with(&[&[("homes-7", WHOLE)], &answers[..]].concat());
+    let nodes = script.await_nodes();
+    script.await_that("a group and two stripes", |script| script.stripes.load(Ordering::Relaxed) >= 3);
+    let claim = |script: &mut Script| {
+        let (stripe, nodes) = (StripeId("raid_34_1012".to_owned()), vec![nodes[0]]);
+        script.write(StripeWrite::Claim { stripe, nodes, blocks: vec![BlockIndex(0)] })
+    };
+    assert!(matches!(claim(&mut script), Err(StoreError::Taken { .. })), "it is not lost");
+    script.set("blocks 16 0 1236 17 0 512", &told(7, "1"));
+    script.set("raided", &both);
+    script.set("touched", "");
+    script.await_that("no trouble", |script| !script.troubles().contains("/raid/f"));
+    let gone = claim(&mut script);
+    assert!(matches!(gone, Err(StoreError::Catalog(CatalogError::NoSuchStripe(_)))), "{gone:?}");
+}
+
 #[test]
 fn two_blocks_of_a_raided_stripe_on_one_datanode_are_reported() {
     let told_misplaced = told(7, "0");

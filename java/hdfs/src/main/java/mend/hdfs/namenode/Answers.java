@@ -66,6 +66,9 @@ final class Answers {
         case "losses":
           new Losses(files, conf, lines).list();
           break;
+        case "lost":
+          new Losses(files, conf, lines).files();
+          break;
         case "nodes":
           survey.nodes();
           break;

@@ -16,6 +16,8 @@ import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.hdfs.DFSUtil;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HAUtil;
@@ -45,6 +47,7 @@ import org.apache.hadoop.security.authentication.client.AuthenticationException;
  *   q GROUP|BLOCK [ADDRESS,…]
  *                 a group or replicated block on the lists, and the DataNodes whose replicas the NameNode knows to be
  *                 corrupt
+ *   lost PATH     a file with blocks that have no intact replica; of a group, too few
  * </pre>
  */
 final class Losses {
@@ -60,6 +63,8 @@ final class Losses {
   /** The NameNode's metrics of blocks. They are at most ten seconds old. */
   private static final String METRICS = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystem";
   private static final int MAX_METRICS_BYTES = 1 << 20;
+  /** The greatest number of files with lost blocks that are listed. */
+  private static final int MOST_FILES = 10_000;
 
   private final DistributedFileSystem files;
   private final Configuration conf;
@@ -130,6 +135,16 @@ final class Losses {
     }
     tellSafeMode(); // The NameNode may have been restarted before it saved the lists.
     groups.forEach((group, corrupt) -> lines.add(("q " + group + " " + String.join(",", corrupt)).trim()));
+  }
+
+  /** Reports files with lost blocks, without {@code metaSave}: the NameNode lists them page by page. */
+  void files() throws IOException {
+    tellSafeMode();
+    RemoteIterator<Path> lost = files.listCorruptFileBlocks(new Path("/"));
+    for (int count = 0; count < MOST_FILES && lost.hasNext(); count++) {
+      lines.add("lost " + Survey.encoded(lost.next().toUri().getPath()));
+    }
+    tellSafeMode();
   }
 
   private HttpURLConnection open(String path) throws IOException {

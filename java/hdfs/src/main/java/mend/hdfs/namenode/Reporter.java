@@ -38,6 +38,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   8 counts                    how many groups lack blocks
  *   8 others                    how long the other lists are that the NameNode writes with the groups
  *   8 losses                    the groups and replicated blocks that lack redundancy, see {@link Losses}
+ *   8 lost                      files with blocks that have no intact replica
  *   8 nodes                     all DataNodes
  *   8 volumes                   all DataNodes, with the folders of live ones
  *   9 group FILE START          the group with byte START of FILE (an inode number or an encoded path)
