@@ -1,5 +1,7 @@
 //! Codecs: a code, and the place of its parity files.
 
+use std::fmt::Write as _;
+
 use codes::{BlockIndex, Code, CodeSpec, RsFamily, SpecError};
 use serde::Deserialize;
 
@@ -81,14 +83,85 @@ impl Codec {
     /// # Errors
     /// [`SpecError`] if there is no such code.
     pub fn tolerates(&self) -> Result<usize, SpecError> {
-        let code = self.code.build()?;
-        Ok(match self.code {
-            CodeSpec::ReedSolomon { .. }
-            | CodeSpec::Xor { .. }
-            | CodeSpec::Hitchhiker { .. }
-            | CodeSpec::Clay { .. } => self.parity_blocks(),
-            _ => most_tolerated(code.as_ref()),
-        })
+        Ok(tolerated(&self.code, self.code.build()?.as_ref()))
+    }
+
+    /// Returns the code of a stripe with fewer data blocks, as the last one of a file may be; see
+    /// [`shortened()`].
+    ///
+    /// # Errors
+    /// [`ShortenError`].
+    pub fn shortened(&self, data: usize) -> Result<CodeSpec, ShortenError> {
+        shortened(&self.code, data)
+    }
+}
+
+/// Why a code cannot be shortened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShortenError {
+    /// The code divides blocks into sub-blocks.
+    #[error("{code} has sub-blocks, so Mend cannot repair a stripe with {data} of its {} data blocks", code.data_blocks())]
+    SubBlocks {
+        /// The code.
+        code: CodeSpec,
+        /// Number of data blocks in the stripe.
+        data: usize,
+    },
+    /// The remaining rows form no code: a parity block without data consists of zeros.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+}
+
+/// Returns the code of a stripe in which only the first `data` data blocks exist; the others count as zeros.
+///
+/// The code's parity rows are those of `code` without the columns of the other blocks. The code tolerates at
+/// least as many losses as `code`, because blocks that do not exist cannot be lost.
+///
+/// # Errors
+/// [`ShortenError`].
+pub fn shortened(code: &CodeSpec, data: usize) -> Result<CodeSpec, ShortenError> {
+    if code.data_blocks() == data {
+        return Ok(code.clone());
+    }
+    if let CodeSpec::Xor { .. } = code {
+        return Ok(CodeSpec::Xor { k: data });
+    }
+    if code.sub_blocks() > 1 {
+        return Err(ShortenError::SubBlocks { code: code.clone(), data });
+    }
+    let built = code.build()?;
+    let (parities, tolerated) = (code.blocks() - code.data_blocks(), tolerated(code, built.as_ref()));
+    let hex = parity_rows(built.as_ref(), parities, data);
+    let name = format!("explicit-{}-{data}-{tolerated}-x{hex}", data + parities);
+    Ok(name.parse()?)
+}
+
+/// Returns the first `columns` coefficients of each parity row as hexadecimal digits.
+fn parity_rows(code: &dyn Code, rows: usize, columns: usize) -> String {
+    let recipe = code.encoding();
+    let mut hex = String::with_capacity(2 * rows * columns);
+    for row in 0..rows {
+        let mut elements = vec![0; columns];
+        for &(source, coefficient) in recipe.row(row) {
+            let column = usize::from(recipe.sources()[source as usize].block.0);
+            if let Some(element) = elements.get_mut(column) {
+                *element = coefficient;
+            }
+        }
+        for element in elements {
+            let _ = write!(hex, "{element:02x}");
+        }
+    }
+    hex
+}
+
+fn tolerated(spec: &CodeSpec, code: &dyn Code) -> usize {
+    match spec {
+        CodeSpec::ReedSolomon { .. }
+        | CodeSpec::Xor { .. }
+        | CodeSpec::Hitchhiker { .. }
+        | CodeSpec::Clay { .. } => spec.blocks() - spec.data_blocks(),
+        _ => most_tolerated(code),
     }
 }
 
@@ -182,6 +255,31 @@ mod tests {
             let codec = Codec::new("c", code.parse().expect("a code"), "/p", Scope::File);
             assert_eq!(codec.tolerates(), Ok(expected), "{code}");
         }
+    }
+
+    #[test]
+    fn a_shortened_code_makes_the_same_parity() {
+        for (name, data) in [("rs-14-10-hdfs-raid", 3), ("xor-11-10", 1), ("lrc-4-2-1", 3), ("rs-9-6", 6)] {
+            let codec = Codec::new("c", name.parse().expect("a code"), "/p", Scope::File);
+            let short = codec.shortened(data).expect("a code");
+            assert_eq!((short.data_blocks(), short.blocks() - data), (data, codec.parity_blocks()), "{name}");
+            let blocks: Vec<[u8; 1]> = (0..10_u8).map(|block| [17 * block + 3]).collect();
+            let zeros = [0; 1];
+            let present = |at: usize| if at < data { &blocks[at][..] } else { &zeros[..] };
+            let padded: Vec<&[u8]> = (0..codec.data_blocks()).map(present).collect();
+            let parity = codec.code.build().expect("a code").encoding().apply(&padded);
+            assert_eq!(short.build().expect("a code").encoding().apply(&padded[..data]), parity, "{name}");
+        }
+    }
+
+    #[test]
+    fn some_codes_cannot_be_shortened() {
+        let shortened = |name: &str, data| shortened(&name.parse().expect("a code"), data);
+        let error = shortened("clay-14-10-13", 4).expect_err("it has sub-blocks").to_string();
+        assert!(error.contains("4 of its 10 data blocks"), "{error}");
+        assert!(shortened("clay-14-10-13", 10).is_ok());
+        // The second local parity block would have no data.
+        assert!(matches!(shortened("lrc-4-2-1", 1), Err(ShortenError::Spec(_))));
     }
 
     #[test]

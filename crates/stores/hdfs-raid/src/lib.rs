@@ -11,6 +11,7 @@
 //! | [`ParityFile`] | path, length, block size and modification time of a parity file |
 //! | [`Policies`] | which files are encoded, how, and why others are not |
 //! | [`Cluster`] | on which DataNodes the blocks of a stripe stay, and the moves that get them there |
+//! | [`raided()`] | the stripes of files that are encoded |
 //! | [`survey()`] | the state of every file, and the next step for it |
 //! | [`Work`] | the next call for one file: to encode it, to encode it again, to undo this |
 //! | [`forecast()`] | all calls for one file, if each of them succeeds |
@@ -34,22 +35,24 @@ mod note;
 mod parity;
 mod placement;
 mod policy;
+mod raided;
 mod state;
 mod survey;
 mod undo;
 mod work;
 
 pub use action::{Action, BlockMove, DECISION_MS, End, NewBlock, Next, Waiting};
-pub use codec::{Codec, Scope};
+pub use codec::{Codec, Scope, ShortenError, shortened};
 pub use facts::{DataNodes, Draft, DraftName, FactFinder, Facts, MarkedFile};
 pub use forecast::forecast;
 pub use glob::{Glob, GlobError};
 pub use layout::{Layout, LayoutError, Member, Place};
 pub use listing::{Block, File, Folder, Listing, Node, NodeIndex, Storing, listing_order};
-pub use note::{Fingerprint, Mark, Marks, Note, UnknownMark};
+pub use note::{Fingerprint, Mark, Marks, Note, Notes, UnknownMark};
 pub use parity::{ParityFile, StaleParity, parity_path, source_of};
 pub use placement::{Arrangement, Cluster, Load, Move, Seat, Spread, TooFewNodes};
-pub use policy::{Exclusion, Policies, PolicyError, RaidPolicy};
+pub use policy::{Exclusion, Policies, PolicyError, RaidPolicy, all_codecs};
+pub use raided::{Raided, RaidedFile, RaidedStripe, UnusableParity, raided};
 pub use state::{Damage, State};
 pub use survey::{StripePlan, Survey, Total, Unit, survey};
 pub use work::{Goal, Work};

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::Notes;
+
 /// Position of a DataNode in [`Listing::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeIndex(pub usize);
@@ -17,6 +19,8 @@ pub struct Listing {
     pub folders: Vec<Folder>,
     /// Folders that have snapshots.
     pub snapshots: Vec<String>,
+    /// The notes on parity files.
+    pub notes: Notes,
 }
 
 /// A DataNode.

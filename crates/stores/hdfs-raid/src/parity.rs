@@ -1,11 +1,12 @@
 //! Parity files: their names and metadata, and the test of whether they belong to their source.
 
-use crate::{Codec, File, Layout, Storing};
+use crate::work::note;
+use crate::{Codec, File, Layout, Notes, Storing};
 
 /// The name and metadata of a parity file.
 ///
-/// Only these link a parity file with its source: the path, equal modification times, and the length that
-/// follows from the source's. HDFS-RAID checks the same.
+/// Only these link HDFS-RAID's parity file with its source: the path, equal modification times, and the length
+/// that follows from the source's. Mend's has a [`Note`](crate::Note) as well, which names the blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParityFile {
     /// The path: the source's path below the parity root.
@@ -45,6 +46,15 @@ pub enum StaleParity {
         /// The block size of the stripes.
         expected: u64,
     },
+    /// Mend's note on the parity file does not say that it belongs to the present contents.
+    #[error("Mend's note on the parity file is about other blocks, or has an unknown version")]
+    Note,
+    /// A block of the source was written after the parity, and no note says that the parity fits.
+    #[error(
+        "a block of the source was written after the parity file, although their modification times are equal, so the \
+         parity may be of other contents"
+    )]
+    Older,
     /// The parity file is being written, or is not replicated.
     #[error("the parity file is being written, or HDFS encrypts or erasure-codes it")]
     Unusable,
@@ -81,6 +91,29 @@ impl ParityFile {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// Checks that the note on a parity file, if it has one, is about the present blocks of both files.
+///
+/// # Errors
+/// [`StaleParity`].
+pub(crate) fn check_note(notes: &Notes, source: &File, parity: &File) -> Result<(), StaleParity> {
+    match notes.get(&parity.path) {
+        None => check_age(source, parity), // HDFS-RAID writes none.
+        Some(Ok(found)) if found.is_about(&note(source, &parity.blocks, 0)) => Ok(()),
+        Some(_) => Err(StaleParity::Note),
+    }
+}
+
+/// Checks that the parity was written after its source. HDFS gives a block a higher generation stamp than all
+/// others have whenever the block is created or changed.
+fn check_age(source: &File, parity: &File) -> Result<(), StaleParity> {
+    let newest = source.blocks.iter().map(|block| block.stamp).max();
+    let oldest = parity.blocks.iter().map(|block| block.stamp).min();
+    match newest.zip(oldest).is_some_and(|(newest, oldest)| newest > oldest) {
+        true => Err(StaleParity::Older),
+        false => Ok(()),
     }
 }
 
@@ -137,6 +170,23 @@ mod tests {
         assert_eq!(expected.check(&large), Err(StaleParity::BlockSize { block_bytes: 1024, expected: 512 }));
         let open = File { is_open: true, ..parity };
         assert_eq!(expected.check(&open), Err(StaleParity::Unusable));
+    }
+
+    #[test]
+    fn parity_without_a_note_is_newer_than_its_source() {
+        let stamped = |path: &str, stamps: &[u64]| {
+            let mut file = file(path, &[512; 2], 512);
+            file.blocks.iter_mut().zip(stamps).for_each(|(block, &stamp)| block.stamp = stamp);
+            file
+        };
+        let (source, parity) = (stamped("/f", &[7, 9]), stamped("/raid/f", &[12, 11]));
+        assert_eq!(check_note(&Notes::new(), &source, &parity), Ok(()));
+        let appended = stamped("/f", &[7, 13]);
+        assert_eq!(check_note(&Notes::new(), &appended, &parity), Err(StaleParity::Older));
+        // Mend has compared the bytes.
+        let noted = note(&appended, &parity.blocks, 3);
+        let notes = Notes::from([(parity.path.clone(), Ok(noted))]);
+        assert_eq!(check_note(&notes, &appended, &parity), Ok(()));
     }
 
     #[test]

@@ -239,27 +239,9 @@ impl Policies {
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let tables: Tables =
             toml_edit::de::from_str(text).map_err(|error| PolicyError::Text(error.to_string()))?;
-        let codecs = Codec::hdfs_raid().into_iter().chain(tables.codec).collect();
-        let policies = Self { codecs, policies: tables.policy };
-        policies.check_codecs()?;
+        let policies = Self { codecs: all_codecs(tables.codec)?, policies: tables.policy };
         policies.check_policies()?;
         Ok(policies)
-    }
-
-    fn check_codecs(&self) -> Result<(), PolicyError> {
-        check_names(self.codecs.iter().map(|codec| &codec.name))?;
-        for (at, codec) in self.codecs.iter().enumerate() {
-            let (name, root) = (codec.name.clone(), codec.parity_root.clone());
-            if !root.starts_with('/') || root.trim_matches('/').is_empty() {
-                return Err(PolicyError::Root { codec: name, root });
-            }
-            let overlaps =
-                |other: &&Codec| is_within(&root, &other.parity_root) || is_within(&other.parity_root, &root);
-            if let Some(other) = self.codecs[..at].iter().find(overlaps) {
-                return Err(PolicyError::SharedRoot { one: other.name.clone(), other: name });
-            }
-        }
-        Ok(())
     }
 
     fn check_policies(&self) -> Result<(), PolicyError> {
@@ -395,11 +377,7 @@ impl Exclusion {
 /// # Errors
 /// [`Exclusion`].
 pub(crate) fn check_file(listing: &Listing, file: &File) -> Result<(), Exclusion> {
-    match file.storing {
-        Storing::Striped => return Err(Exclusion::Striped),
-        Storing::Encrypted => return Err(Exclusion::Encrypted),
-        Storing::Replicated => {}
-    }
+    check_storing(file)?;
     if file.is_open {
         return Err(Exclusion::Open);
     }
@@ -410,6 +388,39 @@ pub(crate) fn check_file(listing: &Listing, file: &File) -> Result<(), Exclusion
         Some(folder) => Err(Exclusion::Snapshots(folder.clone())),
         None => Ok(()),
     }
+}
+
+/// Checks that a file can have parity.
+///
+/// # Errors
+/// [`Exclusion`].
+pub(crate) fn check_storing(file: &File) -> Result<(), Exclusion> {
+    match file.storing {
+        Storing::Striped => Err(Exclusion::Striped),
+        Storing::Encrypted => Err(Exclusion::Encrypted),
+        Storing::Replicated => Ok(()),
+    }
+}
+
+/// Returns the codecs of HDFS-RAID and additional ones.
+///
+/// # Errors
+/// [`PolicyError`] if two codecs have the same name, or parity roots are invalid or overlap.
+pub fn all_codecs(more: Vec<Codec>) -> Result<Vec<Codec>, PolicyError> {
+    let codecs: Vec<Codec> = Codec::hdfs_raid().into_iter().chain(more).collect();
+    check_names(codecs.iter().map(|codec| &codec.name))?;
+    for (at, codec) in codecs.iter().enumerate() {
+        let (name, root) = (codec.name.clone(), codec.parity_root.clone());
+        if !root.starts_with('/') || root.trim_matches('/').is_empty() {
+            return Err(PolicyError::Root { codec: name, root });
+        }
+        let overlaps =
+            |other: &&Codec| is_within(&root, &other.parity_root) || is_within(&other.parity_root, &root);
+        if let Some(other) = codecs[..at].iter().find(overlaps) {
+            return Err(PolicyError::SharedRoot { one: other.name.clone(), other: name });
+        }
+    }
+    Ok(codecs)
 }
 
 /// Returns the folder above a path that has snapshots.

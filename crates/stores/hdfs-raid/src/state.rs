@@ -17,6 +17,13 @@ pub enum State {
     Damaged(Damage),
     /// There is a parity file, but it does not belong to the present contents.
     Stale(StaleParity),
+    /// There is a parity file, but the source is not encoded again, and its replication not lowered.
+    Held {
+        /// The state apart from this.
+        state: Box<Self>,
+        /// Why the source is not encoded, for example because a client is writing to it.
+        why: Exclusion,
+    },
     /// There is no parity, and a policy requires it.
     ShouldEncode,
     /// There is no parity, and none is required, or the file cannot be encoded.
@@ -41,6 +48,7 @@ impl State {
             Self::Misplaced(_) => "misplaced",
             Self::Damaged(_) => "damaged",
             Self::Stale(_) => "stale-parity",
+            Self::Held { state, .. } => state.name(),
             Self::ShouldEncode => "should-encode",
             Self::Excluded(why) => why.name(),
         }
@@ -58,6 +66,10 @@ impl State {
                 "stripes with missing blocks: {repairable} repairable, {unrecoverable} unrecoverable"
             )),
             Self::Stale(why) => Some(why.to_string()),
+            Self::Held { state, why } => {
+                let reason = state.reason().map(|reason| format!("{reason}; ")).unwrap_or_default();
+                Some(format!("{reason}it is not encoded again: {why}"))
+            }
             Self::Excluded(why) => Some(why.to_string()),
         }
     }

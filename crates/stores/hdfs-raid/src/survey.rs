@@ -6,7 +6,8 @@ use std::sync::Arc;
 use codes::{BlockIndex, Code};
 
 use crate::listing::parent;
-use crate::policy::{LEAST_BYTES_IN_FOLDER, check_file};
+use crate::parity::check_note;
+use crate::policy::{LEAST_BYTES_IN_FOLDER, check_file, check_storing};
 use crate::{
     Arrangement, Cluster, Codec, Damage, Exclusion, File, Layout, Listing, Load, Member, NodeIndex,
     ParityFile, Policies, RaidPolicy, Scope, State, TooFewNodes, listing_order, parity_path,
@@ -176,12 +177,12 @@ impl<'a> Surveyor<'a> {
         }
     }
 
-    /// Returns how a file is encoded, or should be.
+    /// Returns how a file is encoded, or should be. A file with parity is encoded, also if it would not be now.
     fn encoding_of(&self, file: &'a File) -> Result<(Scope, Encoding<'a>), Exclusion> {
         if let Some(root) = self.policies.parity_root_of(&file.path) {
             return Err(Exclusion::Parity(root.to_owned()));
         }
-        check_file(self.listing, file)?;
+        check_storing(file)?;
         let policy = self.policies.policy_of(file);
         let present = self.policies.codecs().iter().filter_map(|codec| {
             let source = match codec.scope {
@@ -199,6 +200,7 @@ impl<'a> Surveyor<'a> {
         if let Some(&encoding) = present.first() {
             return Ok(encoding);
         }
+        check_file(self.listing, file)?;
         let policy = policy?;
         let codec = self.policies.codec_of(policy);
         Ok((codec.scope, Encoding { codec, policy: Some(policy), parity: None }))
@@ -210,7 +212,10 @@ impl<'a> Surveyor<'a> {
                 let (path, modified_ms) = (file.path.as_str(), file.modified_ms);
                 self.unit(Source { path, modified_ms, files: vec![file], layout }, encoding)
             }
-            Err(why) => excluded(&file.path, &[file], why.into()),
+            Err(why) => {
+                let held = check_file(self.listing, file).err();
+                excluded(&file.path, &[file], held.unwrap_or_else(|| why.into()))
+            }
         }
     }
 
@@ -271,6 +276,11 @@ impl<'a> Surveyor<'a> {
 
     fn unit(&mut self, source: Source<'a>, encoding: Encoding<'a>) -> Unit {
         let (state, stripes) = self.state(&source, encoding);
+        let held = source.files.iter().find_map(|file| check_file(self.listing, file).err());
+        let (state, stripes) = match held {
+            Some(why) => (State::Held { state: Box::new(state), why }, Vec::new()),
+            None => (state, stripes),
+        };
         let parity = encoding.parity.map_or(0, |parity| parity.bytes * u64::from(parity.replication));
         let stored = replicated(&source.files, u16::MAX) + parity;
         let target = match (&state, encoding.policy) {
@@ -300,7 +310,12 @@ impl<'a> Surveyor<'a> {
             };
         };
         let expected = ParityFile::expected(encoding.codec, source.path, source.modified_ms, &source.layout);
-        match expected.check(parity) {
+        // Stripes over folders have no notes.
+        let noted = match encoding.codec.scope {
+            Scope::File => check_note(&self.listing.notes, source.files[0], parity),
+            Scope::Folder => Ok(()),
+        };
+        match expected.check(parity).and(noted) {
             Err(why) => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),
             Ok(()) => self.encoded_state(source, encoding, parity),
         }

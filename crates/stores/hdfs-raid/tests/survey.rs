@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use hdfs_raid::{
-    Block, Damage, Exclusion, File, Folder, Listing, Node, NodeIndex, Policies, Seat, StaleParity, State,
-    Storing, Survey, Unit, survey,
+    Block, Damage, Exclusion, File, Fingerprint, Folder, Listing, Node, NodeIndex, Note, Notes, Policies,
+    Seat, StaleParity, State, Storing, Survey, Unit, survey,
 };
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ fn listing(files: Vec<File>) -> Listing {
         nodes: (0..NODES).map(node).collect(),
         files,
         folders: paths.into_iter().map(folder).collect(),
-        snapshots: Vec::new(),
+        ..Listing::default()
     }
 }
 
@@ -112,6 +112,19 @@ fn the_state_of_an_encoded_file() {
 }
 
 #[test]
+fn parity_with_a_note_about_other_blocks_is_stale() {
+    let state = |inode: u64| {
+        let [source, parity] = encoded();
+        let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
+        let note = Note { inode, replication: 3, source: of_source, parity: of_parity };
+        let notes = Notes::from([(parity.path.clone(), Ok(note))]);
+        unit(&surveyed(&Listing { notes, ..listing(vec![source, parity]) }), "/large/f").state
+    };
+    assert_eq!(state(1), State::Raided);
+    assert_eq!(state(2), State::Stale(StaleParity::Note));
+}
+
+#[test]
 fn missing_blocks_of_an_encoded_file() {
     let lose = |count: usize| {
         let [mut source, parity] = encoded();
@@ -127,6 +140,33 @@ fn missing_blocks_of_an_encoded_file() {
     assert_eq!(state(files.clone()), State::Damaged(Damage { repairable: 1, unrecoverable: 0 }));
     files[1].blocks[3].replicas.clear();
     assert_eq!(state(files), State::Damaged(Damage { repairable: 0, unrecoverable: 1 }));
+}
+
+/// Such a file may have been encoded before, and has no more replicas than any other encoded file.
+#[test]
+fn an_encoded_file_that_would_not_be_encoded_now_is_raided_or_damaged() {
+    let told = |source: File, snapshots: &[&str]| {
+        let parity = File { path: format!("/raidrs{}", source.path), ..file("", 4, 1, 10) };
+        let path = source.path.clone();
+        let snapshots = snapshots.iter().map(|&folder| folder.to_owned()).collect();
+        let unit = unit(&surveyed(&Listing { snapshots, ..listing(vec![source, parity]) }), &path);
+        assert_eq!((unit.target, unit.stripes.len()), (unit.stored, 0));
+        (unit.state.name(), unit.state.reason().expect("a remark"))
+    };
+    let [source, _] = encoded();
+    let mut lost = source.clone();
+    lost.blocks[3].replicas.clear();
+    for (name, source) in [("raided", source), ("damaged", lost)] {
+        let open = told(File { is_open: true, ..source.clone() }, &[]);
+        assert!(
+            open.0 == name && open.1.ends_with("it is not encoded again: it is being written"),
+            "{open:?}"
+        );
+        let trash = told(File { path: "/user/x/.Trash/f".to_owned(), ..source.clone() }, &[]);
+        assert!(trash.0 == name && trash.1.ends_with("it is in the trash"), "{trash:?}");
+        let kept = told(source, &["/large"]);
+        assert!(kept.0 == name && kept.1.ends_with("/large has snapshots"), "{kept:?}");
+    }
 }
 
 #[test]

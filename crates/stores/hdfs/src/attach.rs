@@ -10,7 +10,7 @@ use attached::{Attached, BesideArgs, Findings, KindError, name, options, own_add
 use clap::Args;
 use cluster::{HelperConfig, Host, NewCluster, OwnRepair};
 
-use crate::config::{Adopt, HdfsConfig, HdfsHelper, NameNodeConfig};
+use crate::config::{Adopt, HdfsConfig, HdfsHelper, NameNodeConfig, RaidConfig};
 use crate::{AskError, DataNode, Listing, NameNode, NameNodeSettings, Progress, Snapshots};
 
 #[derive(Debug, Args)]
@@ -32,6 +32,9 @@ pub(crate) struct AttachArgs {
     /// A folder whose files are repaired; may be repeated
     #[arg(long, default_value = "/", value_name = "PATH")]
     path: Vec<String>,
+    /// Repair also replicated files that have parity in the layout of HDFS-RAID, below /raidrs or /raid
+    #[arg(long)]
+    raid: bool,
     /// Push rebuilt blocks over the DataNode protocol, so that DataNodes need no plug-in
     #[arg(long)]
     no_plugin: bool,
@@ -126,6 +129,7 @@ fn store(args: &AttachArgs) -> Result<HdfsConfig, KindError> {
     let checksum = namenode.checksum().map_err(KindError::new)?;
     let mut store = HdfsConfig::new(namenode, repair);
     store.checksum = checksum;
+    store.raid = args.raid.then(RaidConfig::default);
     Ok(store)
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cluster::{HelperSettings, OwnRepair};
+use hdfs_raid::Codec;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use toml_edit::{Array, Table, value};
@@ -27,6 +28,18 @@ pub(crate) struct HdfsConfig {
     /// group's other blocks.
     #[serde(default, deserialize_with = "checksum")]
     pub checksum: ChecksumFormat,
+    /// Replicated files with parity; `None` if they are not repaired.
+    #[serde(default)]
+    pub raid: Option<RaidConfig>,
+}
+
+/// The repair of replicated files with parity in the layout of HDFS-RAID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RaidConfig {
+    /// Codecs in addition to those of HDFS-RAID.
+    #[serde(default)]
+    pub codec: Vec<Codec>,
 }
 
 /// How to query the NameNode, with Hadoop's own client in a JVM that the coordinator starts.
@@ -137,6 +150,9 @@ impl HdfsConfig {
         if let Some(namenode) = &self.namenode {
             table["namenode"] = toml_edit::Item::Table(namenode.to_table());
         }
+        if self.raid.is_some() {
+            table["raid"] = toml_edit::Item::Table(Table::new()); // Operators add codecs.
+        }
         table
     }
 }
@@ -241,8 +257,21 @@ mod tests {
             ..NameNodeConfig::new("/etc/hadoop:/opt/hadoop/*".to_owned())
         };
         for namenode in [None, Some(NameNodeConfig::new("x".to_owned())), Some(namenode)] {
-            let store = HdfsConfig { namenode, repair: OwnRepair::DryRun, ..HdfsConfig::default() };
-            assert_eq!(read_back(&store), store);
+            for raid in [None, Some(RaidConfig::default())] {
+                let namenode = namenode.clone();
+                let store = HdfsConfig { namenode, repair: OwnRepair::DryRun, raid, ..HdfsConfig::default() };
+                assert_eq!(read_back(&store), store);
+            }
         }
+    }
+
+    #[test]
+    fn codecs_of_raided_files_can_be_added() {
+        let codec = "[[raid.codec]]\nname = \"wide\"\ncode = \"lrc-12-2-2\"\nparity_root = \"/raid-lrc\"\n";
+        let store = toml_edit::de::from_str::<HdfsConfig>(codec).expect("settings");
+        let raid = store.raid.expect("a codec");
+        assert_eq!(hdfs_raid::all_codecs(raid.codec).expect("valid").len(), 5);
+        let error = toml_edit::de::from_str::<HdfsConfig>("[raid]\npolicies = 1").unwrap_err().to_string();
+        assert!(error.contains("policies"), "{error}");
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use attached::{Attaching, Kind, KindError, settings_of};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use cluster::{Cluster, HelperConfig, Name, OwnRepair};
+use hdfs_raid::{Codec, all_codecs};
 use store_api::{Blocks, SharedRecords, Storage};
 
 use crate::attach::{AttachArgs, attach};
-use crate::config::{Adopt, HdfsConfig, HdfsHelper, NameNodeConfig};
+use crate::config::{Adopt, HdfsConfig, HdfsHelper, NameNodeConfig, RaidConfig};
 use crate::{Attachment, HdfsBlocks, NameNodeSettings};
 
 /// The default port of the DataNode's plug-in.
@@ -47,6 +48,7 @@ impl Kind for Hdfs {
             namenode: config.namenode.map(settings),
             helpers: self.servers(cluster)?,
             folders: helpers.values().filter_map(folders).collect(),
+            raid: codecs(config.raid)?,
             pushes: helpers.values().any(|it| it.adopt == Adopt::Push),
         };
         crate::open(attachment, records).map_err(KindError::new)
@@ -58,7 +60,7 @@ impl Kind for Hdfs {
 
     fn command(&self) -> Command {
         AttachArgs::augment_args(Command::new(self.name()))
-            .about("Attach to an HDFS cluster and repair its erasure-coded files")
+            .about("Attach to an HDFS cluster and repair its erasure-coded and raided files")
             .after_help(
                 "Example: mend attach hdfs --classpath \"$(hadoop classpath):/opt/mend/mend-hdfs.jar\"",
             )
@@ -75,6 +77,13 @@ impl Kind for Hdfs {
 /// Reads the settings of `[store]`.
 pub(crate) fn config(cluster: &Cluster) -> Result<HdfsConfig, KindError> {
     Ok(cluster.store_settings()?.unwrap_or_default())
+}
+
+/// Returns the codecs of raided files; none if such files are not repaired.
+fn codecs(raid: Option<RaidConfig>) -> Result<Vec<Codec>, KindError> {
+    let Some(raid) = raid else { return Ok(Vec::new()) };
+    let help = "correct [[store.raid.codec]] of mend.toml";
+    all_codecs(raid.codec).map_err(|error| KindError::new(error).help(help))
 }
 
 /// Converts the configuration into the settings for queries to a NameNode.
@@ -96,7 +105,8 @@ fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, K
     }
     let folders: Vec<_> = settings.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
     let blocks = HdfsBlocks::open(&folders, settings.pool.as_deref())?;
-    let blocks = blocks.with_checksums(config(cluster)?.checksum);
+    let config = config(cluster)?;
+    let blocks = blocks.with_checksums(config.checksum).with_raid(config.raid.is_some());
     Ok(Arc::new(match settings.adopt {
         Adopt::Plugin => {
             let port = settings.plugin_port.unwrap_or(PLUGIN_PORT);

@@ -43,7 +43,7 @@ pub struct Listing {
     pub edits: Edits,
     /// Mend's attributes of the files that were asked about.
     pub attributes: Vec<Attribute>,
-    /// The files with all replicas of their blocks, if the query asked for them; without DataNodes.
+    /// The files with the replicas of their blocks, if the query asked for them; without DataNodes.
     pub(crate) raid: hdfs_raid::Listing,
 }
 
@@ -74,8 +74,11 @@ pub struct Losses {
     pub counts: LossCounts,
     /// The lengths of the other lists that the NameNode writes to the same file.
     pub others: OtherLists,
-    /// The numbers of the groups, each with the addresses of the DataNodes whose replicas are known to be corrupt.
+    /// The numbers of the groups, and of blocks of replicated files, each with the addresses of the DataNodes
+    /// whose replicas are known to be corrupt.
     pub groups: BTreeMap<i64, BTreeSet<String>>,
+    /// The paths of files with blocks that have no intact replica, or too few.
+    pub(crate) files: BTreeSet<String>,
 }
 
 /// The lengths of the NameNode's lists of blocks that lack redundancy.
@@ -133,6 +136,8 @@ pub enum Edit {
     },
     /// A file was closed, appended to or truncated.
     Modified(String),
+    /// The modification time or the replication of a file was set, or the modification time of a folder.
+    Touched(String),
     /// A file or folder was deleted.
     Removed(String),
     /// A file or folder was renamed, perhaps in place of a file.
@@ -196,6 +201,14 @@ pub struct FileRef {
     pub inode: u64,
     /// The file's encoded path in a snapshot, if the file exists only there.
     pub held_at: Option<String>,
+}
+
+/// A part of a file, for queries to the NameNode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub file: FileRef,
+    pub start: u64,
+    pub bytes: u64,
 }
 
 impl fmt::Display for FileRef {
@@ -378,15 +391,17 @@ impl Listing {
                 let corrupt = self.losses.groups.entry(number(&mut words)?).or_default();
                 corrupt.extend(words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned));
             }
+            "lost" => drop(self.losses.files.insert(path(&mut words)?)),
             "h" => self.terms.checksums = words.next()?.parse().ok(),
             "D" => self.take_raid_folder(&mut words)?,
             "F" => self.take_raid_file(&mut words)?,
             "B" => self.take_raid_block(&mut words)?,
             "S" => self.raid.snapshots.push(path(&mut words)?),
-            "X" => self.attributes.push(attribute(&mut words)?),
+            "X" => self.take_attribute(attribute(&mut words)?),
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),
+            "z" => self.take_edit(Edit::Touched(path(&mut words)?)),
             "u" => self.take_edit(Edit::Removed(path(&mut words)?)),
             "r" => self.take_edit(Edit::Renamed { from: path(&mut words)?, to: path(&mut words)? }),
             "e" => self.edits.next = number(&mut words)?,
@@ -568,6 +583,7 @@ mod tests {
             "l 3 1 0 2",
             "o 4 5 6",
             "q -9223372036854775792",
+            "lost %2Fa+b%2Ff",
             "q -9223372036854775776 10.0.0.1:9866,10.0.0.2:9866",
             "g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k old 0:0,6:1",
             "g 16391 0 -9223372036854775776 1002 7 HHXOR-6-3-1024k new -",
@@ -599,6 +615,7 @@ mod tests {
             (listing.losses.counts.total(), listing.losses.groups.keys().next()),
             (6, Some(&-9223372036854775792))
         );
+        assert_eq!(listing.losses.files, BTreeSet::from(["/a b/f".to_owned()]));
         let others = OtherLists { postponed: 4, reconstructed: 5, deleted: 6 };
         assert_eq!(listing.losses.others, others);
         let corrupt: Vec<usize> = listing.losses.groups.values().map(BTreeSet::len).collect();
@@ -643,7 +660,7 @@ mod tests {
     #[test]
     fn edits_are_parsed() {
         let mut listing = Listing::default();
-        for line in ["k %2Fa", "c %2Fb+c", "m %2Fb+c", "r %2Fb+c %2Fd", "u %2Fd", "e 77"] {
+        for line in ["k %2Fa", "c %2Fb+c", "m %2Fb+c", "r %2Fb+c %2Fd", "z %2Fd", "u %2Fd", "e 77"] {
             listing.take(line).expect(line);
         }
         let text = |path: &str| path.to_owned();
@@ -652,6 +669,7 @@ mod tests {
             Edit::Created { path: text("/b c"), is_striped: true },
             Edit::Modified(text("/b c")),
             Edit::Renamed { from: text("/b c"), to: text("/d") },
+            Edit::Touched(text("/d")),
             Edit::Removed(text("/d")),
         ];
         assert_eq!(listing.edits, Edits { events, next: 77, gap: None });
@@ -693,6 +711,7 @@ mod tests {
             "o 1 2",
             "h",
             "q",
+            "lost",
         ] {
             assert_eq!(listing.take(line), Err(BadLine(line.to_owned())), "{line}");
         }

@@ -21,11 +21,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::blocks::ChecksumFormat;
 use crate::listing::{
-    Attribute, BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, encoded,
+    Attribute, BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, Range, encoded,
 };
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 5";
+const GREETING: &str = "0 ready 6";
 /// Timeout for the JVM's greeting, generous enough for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -194,6 +194,35 @@ impl NameNode {
         self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()
     }
 
+    /// Lists the parity files at or below these paths, each with its source and the replicas of the blocks of
+    /// both. A path comes with the parity root above it. Paths that do not exist are ignored. Calls `heard`
+    /// with the progress.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub(crate) async fn raided(
+        &self,
+        paths: &[(String, String)],
+        heard: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Listing, AskError> {
+        let pairs: Vec<String> =
+            paths.iter().map(|(root, path)| format!("{}\t{}", encoded(root), encoded(path))).collect();
+        let told = |listing: &mut Listing| heard(listing.progress);
+        let question = format!("raided {}", pairs.join("\t"));
+        self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()
+    }
+
+    /// Queries the blocks in these ranges of files, with their replicas. The answer contains these files with
+    /// only these blocks, and lacks files that no longer exist.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub(crate) async fn blocks(&self, ranges: &[Range]) -> Result<Listing, AskError> {
+        let words = ranges.iter().map(|Range { file, start, bytes }| format!("{file} {start} {bytes}"));
+        let question = format!("blocks {}", words.collect::<Vec<_>>().join(" "));
+        self.ask(&question, LOOK_LIMIT).await?.outside_safe_mode()
+    }
+
     /// Queries Mend's attributes of these files. Files that do not exist are ignored.
     ///
     /// # Errors
@@ -262,14 +291,24 @@ impl NameNode {
         Ok(self.ask("others", SILENCE_LIMIT).await?.losses.others)
     }
 
-    /// Queries which groups lack blocks, by the NameNode's own lists, and the addresses of the DataNodes whose
-    /// replicas are known to be corrupt. The cost is proportional to the [length](LossCounts::total) of the lists, and
-    /// to that of the [others](Self::other_lists).
+    /// Queries which groups and which blocks of replicated files lack redundancy, by the NameNode's own
+    /// lists, and the addresses of the DataNodes whose replicas are known to be corrupt. The cost is
+    /// proportional to the [length](LossCounts::total) of the lists, and to that of the
+    /// [others](Self::other_lists).
     ///
     /// # Errors
     /// [`AskError`].
     pub async fn losses(&self) -> Result<BTreeMap<i64, BTreeSet<String>>, AskError> {
         Ok(self.ask("losses", SILENCE_LIMIT).await?.outside_safe_mode()?.losses.groups)
+    }
+
+    /// Lists the files with blocks that have no intact replica, or too few, wherever they are; at most some ten
+    /// thousand. The NameNode lists them page by page.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub(crate) async fn lost_files(&self) -> Result<BTreeSet<String>, AskError> {
+        Ok(self.ask("lost", SILENCE_LIMIT).await?.outside_safe_mode()?.losses.files)
     }
 
     /// Lists all DataNodes.
@@ -299,9 +338,10 @@ impl NameNode {
         Ok(listing)
     }
 
-    /// Requests a block token for each of these blocks of the group. With the block's token, a DataNode
-    /// accepts the block from Mend. Returns no tokens if HDFS does not use block tokens. Only HDFS's
-    /// superuser may request the keys from which tokens are made.
+    /// Requests a block token for each of these blocks of the group. In a replicated file, the block at
+    /// `start` has the index 0. With the block's token, a DataNode accepts the block from Mend. Returns no
+    /// tokens if HDFS does not use block tokens. Only HDFS's superuser may request the keys from which tokens
+    /// are made.
     ///
     /// # Errors
     /// [`AskError`].
@@ -316,8 +356,9 @@ impl NameNode {
         Ok(self.ask(&question, LOOK_LIMIT).await?.terms.tokens)
     }
 
-    /// Queries the checksum format of a group's blocks from a DataNode that holds one of them. `None` if no DataNode
-    /// does, or Mend does not support the format.
+    /// Queries the checksum format of a group's blocks from a DataNode that holds one of them; in a
+    /// replicated file, that of the block at `start`. `None` if no DataNode does, or Mend does not support
+    /// the format.
     ///
     /// # Errors
     /// [`AskError`].
@@ -580,7 +621,7 @@ mod tests {
     #[tokio::test]
     async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 5'; read a; read b
+        let script = "echo '0 ready 6'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
         let file = FileRef { inode: 1, held_at: None };
@@ -593,8 +634,8 @@ mod tests {
     async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 5'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 5'; read a; echo 'no such class' >&2";
+                echo '0 ready 6'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 6'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -619,7 +660,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 5'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 6'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

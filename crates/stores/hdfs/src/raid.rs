@@ -6,7 +6,7 @@ use std::str::SplitAsciiWhitespace;
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use hdfs_raid::{
-    Block, File, Folder, Mark, Marks, Node, NodeIndex, Policies, Storing, UnknownMark, parity_path,
+    Block, File, Folder, Mark, Marks, Node, NodeIndex, Notes, Policies, Storing, UnknownMark, parity_path,
 };
 
 use crate::attach::Said;
@@ -49,8 +49,24 @@ impl RaidNameNode {
         let listing = self.0.files(&folders, &Said::default().told()).await.map_err(unreachable)?;
         match listing.missing.contains(&folders[0]) {
             true => Err(KindError::new(format!("HDFS has no file or folder {folder}"))),
-            false => Ok(listing.into_raid()),
+            false => {
+                let mut listing = listing.into_raid();
+                listing.notes = self.notes(&listing.files, policies).await?;
+                Ok(listing)
+            }
         }
+    }
+
+    /// Returns the notes on those files that are parity.
+    async fn notes(&self, files: &[File], policies: &Policies) -> Result<Notes, KindError> {
+        let is_parity = |path: &&String| policies.parity_root_of(path).is_some();
+        let paths: Vec<String> = files.iter().map(|file| &file.path).filter(is_parity).cloned().collect();
+        let mut listing = Listing::default();
+        for paths in paths.chunks(AT_ONCE) {
+            let attributes = self.0.attributes(paths).await.map_err(unreachable)?;
+            attributes.into_iter().for_each(|attribute| listing.take_attribute(attribute));
+        }
+        Ok(listing.raid.notes)
     }
 
     /// Returns Mend's attributes of these files.
@@ -138,6 +154,18 @@ impl Listing {
         Some(())
     }
 
+    pub(crate) fn take_attribute(&mut self, attribute: Attribute) {
+        let note = match Mark::parse(&attribute.name, &attribute.value) {
+            Ok(Some(Mark::Proven(note))) => Some(Ok(note)),
+            Err(unknown) => Some(Err(unknown)),
+            Ok(_) => None,
+        };
+        if let Some(note) = note {
+            self.raid.notes.insert(attribute.path.clone(), note);
+        }
+        self.attributes.push(attribute);
+    }
+
     /// Returns the files with all replicas of their blocks, their folders, and all DataNodes.
     pub fn into_raid(self) -> hdfs_raid::Listing {
         hdfs_raid::Listing { nodes: self.nodes.into_iter().map(node).collect(), ..self.raid }
@@ -206,6 +234,18 @@ mod tests {
         expected.extend(["/raidrs/a", "/tmp/raidrs/a", "/raid/a", "/tmp/raid/a"]);
         expected.extend(["/dir-raidrs/a", "/tmp/dir-raidrs/a", "/dir-raid/a", "/tmp/dir-raid/a"]);
         assert_eq!(with_parity("/a/", &policies), expected);
+    }
+
+    #[test]
+    fn notes_belong_to_parity_files() {
+        let listing = taken(&[
+            "X %2Fraid%2Fa trusted.mend.source =1+7+3+0a+0b",
+            "X %2Fraid%2Fb trusted.mend.source =2",
+            "X %2Fraid%2Fc user.mend.source =1+7+3+0a+0b",
+        ]);
+        let notes = listing.expect("lines of an answer").into_raid().notes;
+        assert!(notes["/raid/a"].as_ref().is_ok_and(|note| note.inode == 7));
+        assert!(notes["/raid/b"].is_err() && !notes.contains_key("/raid/c"), "{notes:?}");
     }
 
     #[test]

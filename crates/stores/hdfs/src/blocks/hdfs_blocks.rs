@@ -28,6 +28,8 @@ pub struct HdfsBlocks {
     shared: Arc<Shared>,
     made: ChecksumFormat,
     adopter: Option<Adopter>,
+    /// Whether blocks of replicated files are listed too.
+    has_raid: bool,
 }
 
 /// How a running DataNode receives a rebuilt block.
@@ -47,7 +49,14 @@ impl HdfsBlocks {
     /// [`BlockError::Io`] if a folder cannot be used, no DataNode has run there, or another helper uses it.
     pub fn open(folders: &[PathBuf], pool: Option<&str>) -> Result<Self, BlockError> {
         let shared = Shared::new(Volumes::open(folders, pool)?);
-        Ok(Self { shared: Arc::new(shared), made: ChecksumFormat::default(), adopter: None })
+        let (shared, made) = (Arc::new(shared), ChecksumFormat::default());
+        Ok(Self { shared, made, adopter: None, has_raid: false })
+    }
+
+    /// Sets whether blocks of replicated files are listed too, because some of these files have parity.
+    #[must_use]
+    pub fn with_raid(self, has_raid: bool) -> Self {
+        Self { has_raid, ..self }
     }
 
     /// Sets the checksum format of new blocks, for blocks whose [terms](BlockTerms) do not state the format of the
@@ -193,7 +202,8 @@ impl Blocks for HdfsBlocks {
         self.shared.volumes.remove(&replica(block)?)
     }
 
-    /// Lists only blocks of block groups; Mend does not repair replicated files.
+    /// Lists the blocks of block groups. Blocks of replicated files are listed only if
+    /// [some](HdfsBlocks::with_raid) of these files have parity; Mend does not repair others.
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         let list = self.list_answering()?;
         match list.silent.into_iter().next() {
@@ -204,7 +214,7 @@ impl Blocks for HdfsBlocks {
 
     fn list_answering(&self) -> Result<BlockList, BlockError> {
         let (replicas, silent) = self.shared.volumes.list()?;
-        let replicas = replicas.into_iter().filter(|(name, _)| name.place().is_some());
+        let replicas = replicas.into_iter().filter(|(name, _)| self.has_raid || name.place().is_some());
         let held = replicas.map(|(name, bytes)| HeldBlock { id: name.block_id(), bytes }).collect();
         Ok(BlockList { held, silent })
     }

@@ -153,6 +153,17 @@ mod tests {
         assert_eq!(ReplicaName::new(1_073_741_825, 1001).expect("a block").place(), None);
     }
 
+    #[test]
+    fn blocks_of_replicated_files_are_of_no_group() {
+        let [one, other] =
+            [1_073_741_824, 1_073_741_825].map(|block| ReplicaName::new(block, 1001).expect("a block"));
+        assert_eq!(one.block() & !INDEX_MASK, other.block() & !INDEX_MASK, "as if they were of one group");
+        assert!(!one.is_beside(&other) && !other.is_beside(&one));
+        let [one, other] =
+            [0, 1].map(|index| ReplicaName::internal(-32, 1001, BlockIndex(index)).expect("a block"));
+        assert!(one.is_beside(&other) && !one.is_beside(&one));
+    }
+
     proptest! {
         #[test]
         fn a_name_reads_back(block: i64, stamp in 0..=i64::MAX as u64) {

@@ -10,6 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use codes::{BlockIndex, CodeSpec, RsFamily, SpecError};
+use hdfs_raid::shortened;
 use repair::StripeId;
 
 use super::name::{MAX_BLOCKS_IN_GROUP, ReplicaName};
@@ -249,27 +250,9 @@ impl BlockGroup {
         });
         let blocks = blocks.collect::<Option<Vec<_>>>().filter(|blocks| !blocks.is_empty())?;
         let data = blocks.len() - usize::from(self.policy.parity);
-        Some(GroupStripe { code: shortened(&self.policy, data), block_bytes: lengths[0], blocks })
+        let code = shortened(&self.policy.code(), data).expect("a shortened MDS code is an MDS code");
+        Some(GroupStripe { code, block_bytes: lengths[0], blocks })
     }
-}
-
-/// Returns the code of a group in which only the first `data` data blocks are non-empty.
-///
-/// The code's parity rows are those of the policy's code without the columns of the empty blocks. The code
-/// tolerates as many losses as the policy's code, because the empty blocks of the policy's code cannot be
-/// lost.
-fn shortened(policy: &Policy, data: usize) -> CodeSpec {
-    let family = match policy.code() {
-        code if code.data_blocks() == data => return code,
-        CodeSpec::ReedSolomon { family, .. } => family,
-        _ => return CodeSpec::Xor { k: data },
-    };
-    let (n, k, parity) = (policy.blocks().into(), policy.data.into(), usize::from(policy.parity));
-    let rows = family.parity_rows(n, k).expect("the policy was checked");
-    let elements = (0..parity).flat_map(|row| rows.row(row)[..data].to_vec());
-    let hex: String = elements.map(|element| format!("{element:02x}")).collect();
-    let name = format!("explicit-{}-{data}-{parity}-x{hex}", data + parity);
-    name.parse().expect("a shortened MDS code is an MDS code")
 }
 
 #[cfg(test)]

@@ -356,6 +356,20 @@ fn a_datanode_gets_only_one_block_of_a_group() {
     assert!(read(&blocks, NAME, 0, 1).is_err(), "it has no name");
 }
 
+/// Blocks of replicated files have positive numbers, and consecutive ones belong to no group.
+#[test]
+fn a_datanode_gets_several_blocks_of_a_replicated_file() {
+    let (node, bytes) = (DataNode::new(), pattern(10));
+    let names = ["blk_1073741825_1001", "blk_1073741826_1002"];
+    node.put("b", names[0], ChecksumFormat::default(), &bytes);
+    let blocks = node.open();
+    make(&blocks, names[1], &bytes).expect("made beside it");
+    assert_eq!(read(&blocks, names[1], 0, 10).expect("whole"), bytes);
+    assert!(blocks.list().expect("listed").is_empty(), "they may be of files without parity");
+    let listed = blocks.with_raid(true).list().expect("listed");
+    assert_eq!(listed.iter().map(|held| held.id.0.as_str()).collect::<Vec<_>>(), names);
+}
+
 /// HDFS itself has placed two blocks of a group on one DataNode, and one of them is corrupt.
 #[test]
 fn a_corrupt_replica_is_replaced_though_another_block_of_its_group_is_there() {

@@ -10,7 +10,8 @@ use crate::listing::{DataNode, Group};
 /// The groups with corrupt replicas.
 #[derive(Default)]
 pub(super) struct Corrupt {
-    /// The addresses of the DataNodes with corrupt replicas, of groups on the NameNode's lists.
+    /// The addresses of the DataNodes with corrupt replicas, of groups and of blocks of raided files on the
+    /// NameNode's lists.
     named: BTreeMap<i64, BTreeSet<String>>,
     /// Groups whose corrupt replicas the lists have not named. Any of their replicas may be corrupt.
     unnamed: BTreeMap<i64, Unjudged>,
@@ -37,12 +38,12 @@ impl Corrupt {
         named
     }
 
-    /// Whether the lists name a DataNode's replica of a group as corrupt.
-    pub fn names(&self, group: i64, address: &str) -> bool {
-        self.named.get(&group).is_some_and(|addresses| addresses.contains(address))
+    /// Whether the lists name a DataNode's replica of a group, or of a block of a raided file, as corrupt.
+    pub fn names(&self, number: i64, address: &str) -> bool {
+        self.named.get(&number).is_some_and(|addresses| addresses.contains(address))
     }
 
-    /// Returns the groups on the lists, with the addresses of the DataNodes with corrupt replicas.
+    /// Returns the groups and blocks on the lists, with the addresses of the DataNodes with corrupt replicas.
     pub fn named(&self) -> &BTreeMap<i64, BTreeSet<String>> {
         &self.named
     }

@@ -117,6 +117,16 @@ impl DataNodes {
         self.standing(node).is_some_and(|standing| !standing.is_silent && standing.service == Service::Normal)
     }
 
+    /// Whether HDFS counts replicas on a DataNode for the replication of their files.
+    pub fn counts(&self, node: NodeId) -> bool {
+        self.standing(node).is_some_and(|standing| standing.service == Service::Normal)
+    }
+
+    /// Returns the DataNodes that can receive blocks. Of several replicas, one on such a DataNode is reported.
+    pub fn takers(&self) -> BTreeSet<NodeId> {
+        self.nodes.keys().copied().filter(|&node| self.may_take(node)).collect()
+    }
+
     /// Whether operators have put a DataNode into maintenance.
     pub fn is_in_maintenance(&self, node: NodeId) -> bool {
         self.standing(node).is_some_and(|standing| standing.service == Service::Maintenance)

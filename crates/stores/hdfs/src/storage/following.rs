@@ -47,7 +47,8 @@ impl Following {
     /// Starts to follow the log after a listing. `from` and `until` are the ends of the log before and after
     /// the listing, and `open` names the files that were being written.
     pub fn new(shared: &Shared, from: u64, until: u64, open: &[String]) -> Self {
-        let mut replay = Replay::new(&shared.attachment.paths, from, until);
+        let roots = shared.attachment.parity_roots().map(str::to_owned).collect();
+        let mut replay = Replay::new(&shared.attachment.paths, from, until).with_parity(roots);
         replay.note_open(shared.now(), open);
         Self { replay, absent: BTreeMap::new(), surveyed: Duration::ZERO, survey_after: Duration::ZERO }
     }
@@ -67,8 +68,10 @@ impl Following {
             }
             let is_end = edits.next <= self.replay.next() || edits.next >= end;
             shared.take_edits(&mut self.replay, edits);
+            shared.note_touched(self.replay.touched());
             self.absent.append(&mut self.replay.take_left());
             self.query_files(shared, namenode).await?;
+            self.query_raided(shared, namenode).await?;
             if is_end {
                 break;
             }
@@ -94,6 +97,18 @@ impl Following {
             let (folders, files) = (listing.folders.clone(), std::mem::take(&mut listing.files));
             shared.take_groups(asked, listing, false).map_err(failed)?;
             self.absent.extend(shared.unlisted_groups(asked, &folders, &files));
+        }
+    }
+
+    /// Queries the raided files that events have named.
+    async fn query_raided(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
+        loop {
+            let sources = self.replay.touched().sources();
+            if sources.is_empty() {
+                return Ok(());
+            }
+            shared.query_raided(namenode, &sources).await?;
+            self.replay.touched().note_answer(&sources);
         }
     }
 

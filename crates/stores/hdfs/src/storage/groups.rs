@@ -1,5 +1,5 @@
-//! The block groups as the NameNode lists them, and the last holders of their blocks. Pure: this module sends
-//! no queries and stores nothing.
+//! The block groups as the NameNode lists them, and the last holders of their blocks. The stripes of raided
+//! files are kept like groups. Pure: this module sends no queries and stores nothing.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,11 @@ use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use store_api::BlockState;
 
+use super::coded::{Coded, is_raid, number_of};
+use super::members::Members;
 use super::names::{FolderId, Names, Place};
-use super::pages::{Pages, Record as _};
-use super::plain::Plain;
-use crate::blocks::{BlockGroup, GroupBlock};
+use super::plain_stripes::PlainStripes;
+use crate::blocks::GroupBlock;
 use crate::listing::{FileRef, Phase};
 
 /// A block that was never listed is treated as missing this long after its file was first seen closed.
@@ -36,7 +37,7 @@ pub(super) struct Listed {
     pub place: Option<Place>,
     pub phase: Phase,
     pub start: u64,
-    pub group: BlockGroup,
+    pub group: Coded,
     /// The healthy replicas: index in the group and holder.
     pub homes: Vec<(u8, NodeId)>,
 }
@@ -47,6 +48,12 @@ impl Listed {
     pub fn is_beside(&self, indices: &[u8], node: NodeId) -> bool {
         let there = || self.homes.iter().filter(|&&(_, home)| home == node);
         there().next().is_some() && !there().any(|(index, _)| indices.contains(index))
+    }
+
+    /// Whether the block of a raided file has several replicas, so that it survives the loss of a DataNode.
+    pub fn has_spare(&self, index: u8) -> bool {
+        self.group.raid().is_some()
+            && self.homes.iter().filter(|&&(other, _)| other == index).nth(1).is_some()
     }
 
     /// Whether a DataNode has a block of the group other than this one.
@@ -83,10 +90,12 @@ pub(super) struct Held {
 /// All listed block groups. Nearly all are plain, and were reported as such.
 #[derive(Default)]
 pub(super) struct Groups {
-    plain: Pages<Plain>,
+    plain: PlainStripes,
     /// The other groups: with damage, or not reported yet.
     held: BTreeMap<i64, Held>,
     names: Names,
+    /// The blocks of raided files.
+    members: Members,
     /// The number of listed blocks of each DataNode.
     block_counts: BTreeMap<NodeId, usize>,
     /// Groups of files that exist only in snapshots, with their files.
@@ -114,21 +123,19 @@ impl Held {
     }
 
     /// Returns a plain group with its history: nothing was lost, and it was reported.
-    fn of(plain: &Plain) -> Self {
-        let listed = plain.listed();
+    fn of((listed, asked): (Listed, Duration)) -> Self {
         let blocks = listed.group.stripe().map(|shape| shape.blocks).unwrap_or_default();
         let homes = blocks.iter().zip(&listed.homes);
         let fingerprint =
             fingerprint(homes.map(|(block, &(_, node))| (block.bytes, Some(node), BlockState::Healthy)));
         let told = Some(Told { stripe: listed.group.stripe_id(), fingerprint });
-        Self { listed, asked: plain.asked(), settles: Duration::ZERO, former: Vec::new(), missed: 0, told }
+        Self { listed, asked, settles: Duration::ZERO, former: Vec::new(), missed: 0, told }
     }
 
-    /// Returns the group as a plain one, if it is settled and has no history.
-    fn plain(&self) -> Option<Plain> {
+    /// Whether the group is settled and has no history.
+    fn is_quiet(&self) -> bool {
         let is_quiet = self.former.is_empty() && self.missed == 0 && self.told.is_some();
-        let is_closed = self.listed.phase != Phase::Open;
-        (is_quiet && is_closed).then(|| Plain::of(&self.listed, self.asked)).flatten()
+        is_quiet && self.listed.phase != Phase::Open
     }
 
     /// Whether every block was listed at some time, or DataNodes have had enough time to report the blocks.
@@ -198,7 +205,7 @@ impl Groups {
         let mut changed = BTreeSet::new();
         let is_first = !self.is_listed && all_reported;
         for listed in listed {
-            let number = listed.group.number;
+            let number = listed.group.number();
             if self.take_group(now, asked, listed, is_first) {
                 changed.insert(number);
             }
@@ -211,7 +218,7 @@ impl Groups {
     }
 
     fn take_group(&mut self, now: Duration, asked: Duration, mut listed: Listed, is_first: bool) -> bool {
-        let number = listed.group.number;
+        let number = listed.group.number();
         // One millisecond more, since the time of the query was rounded down.
         if self.removed.get(&number).is_some_and(|removed| asked + Duration::from_millis(1) <= *removed) {
             return false;
@@ -229,6 +236,7 @@ impl Groups {
         listed.homes.sort_unstable();
         let place_before = before.as_ref().and_then(|before| before.listed.place);
         let homes_before = before.as_ref().map(|before| before.listed.homes.clone()).unwrap_or_default();
+        let group_before = before.as_ref().map(|before| before.listed.group.clone());
         let (held, is_changed) = match before {
             Some(mut held) => {
                 let is_changed = held.take(now, asked, listed);
@@ -237,14 +245,15 @@ impl Groups {
             None => (Held::new(listed, asked, is_first), true),
         };
         self.note_place(number, place_before, held.listed.place);
+        self.members.replace(group_before.as_ref(), Some(&held.listed.group));
         self.count(&homes_before, &held.listed.homes);
         match held.listed.file.held_at {
             Some(_) => self.in_snapshots.insert(number, held.listed.file.inode),
             None => self.in_snapshots.remove(&number),
         };
-        match held.plain().filter(|_| was_plain && !is_changed) {
-            Some(plain) => self.plain.insert(plain),
-            None => self.hold(number, held, was_plain),
+        let stays_plain = was_plain && !is_changed && held.is_quiet();
+        if !stays_plain || !self.plain.insert(&held.listed, held.asked) {
+            self.hold(number, held, was_plain);
         }
         is_changed
     }
@@ -281,7 +290,7 @@ impl Groups {
         if !self.is_held(number)
             && let Some(plain) = self.plain.get(number)
         {
-            self.hold(number, Held::of(&plain), true);
+            self.hold(number, Held::of(plain), true);
         }
         self.held.get_mut(&number)
     }
@@ -293,9 +302,9 @@ impl Groups {
 
     /// Drops the history of a group if it is plain and was reported as it is.
     pub fn settle(&mut self, number: i64) {
-        if let Some(plain) = self.held.get(&number).and_then(Held::plain) {
+        let quiet = self.held.get(&number).filter(|held| held.is_quiet());
+        if quiet.is_some_and(|held| self.plain.insert(&held.listed, held.asked)) {
             self.held.remove(&number);
-            self.plain.insert(plain);
         }
     }
 
@@ -323,7 +332,7 @@ impl Groups {
     pub fn inode(&self, number: i64) -> Option<u64> {
         match self.held.get(&number) {
             Some(held) => Some(held.listed.file.inode),
-            None => self.plain.get(number).map(|plain| plain.inode()),
+            None => self.plain.inode(number),
         }
     }
 
@@ -334,6 +343,7 @@ impl Groups {
         }
         self.in_snapshots.remove(&number);
         self.note_place(number, held.listed.place, None);
+        self.members.replace(Some(&held.listed.group), None);
         self.count(&held.listed.homes, &[]);
         self.gone.push((number, held.told));
     }
@@ -370,17 +380,15 @@ impl Groups {
             let Some(mut held) = self.get(number).map(Cow::into_owned) else { continue };
             let before = held.listed.place.replace(place);
             self.note_place(number, before, Some(place));
-            match held.plain().filter(|_| !self.is_held(number)) {
-                Some(plain) => self.plain.insert(plain),
-                None => drop(self.held.insert(number, held)),
+            let stays_plain = !self.is_held(number) && held.is_quiet();
+            if !stays_plain || !self.plain.insert(&held.listed, held.asked) {
+                self.held.insert(number, held);
             }
         }
     }
 
     fn drop_unlisted(&mut self, asked: Duration) {
-        let unseen = self.plain.iter().filter(|plain| plain.asked() < asked);
-        let unseen: Vec<i64> = unseen.map(|plain| plain.key()).collect();
-        for number in unseen {
+        for number in self.plain.asked_before(asked) {
             self.held_mut(number);
         }
         let mut gone = Vec::new();
@@ -401,7 +409,7 @@ impl Groups {
 
     /// Returns the numbers of all groups.
     pub fn numbers(&self) -> Vec<i64> {
-        let mut numbers: Vec<i64> = self.plain.iter().map(|plain| plain.key()).collect();
+        let mut numbers = self.plain.numbers();
         numbers.extend(self.held.keys());
         numbers.sort_unstable();
         numbers
@@ -411,14 +419,20 @@ impl Groups {
     pub fn get(&self, number: i64) -> Option<Cow<'_, Held>> {
         match self.held.get(&number) {
             Some(held) => Some(Cow::Borrowed(held)),
-            None => self.plain.get(number).map(|plain| Cow::Owned(Held::of(&plain))),
+            None => self.plain.get(number).map(|plain| Cow::Owned(Held::of(plain))),
         }
     }
 
     /// Returns the last listing of a stripe's group.
     pub fn listed(&self, stripe: &StripeId) -> Option<Listed> {
-        let listed = self.get(group_number(stripe)?)?.into_owned().listed;
+        let listed = self.get(number_of(stripe)?)?.into_owned().listed;
         (listed.group.stripe_id() == *stripe).then_some(listed)
+    }
+
+    /// Returns the number of the stripe to which the NameNode's lists refer by this number: that of a group,
+    /// or of a block of a raided file.
+    pub fn stripe_of(&self, number: i64) -> Option<i64> {
+        if is_raid(number) { self.members.stripe_of(number) } else { Some(number) }
     }
 
     /// Returns the number of listed blocks of each DataNode.
@@ -440,9 +454,4 @@ pub(super) fn fingerprint(blocks: impl Iterator<Item = (u64, Option<NodeId>, Blo
         (bytes, node.map(|node| node.0), state as u8).hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// Parses the group's number from the stripe's name.
-pub(super) fn group_number(stripe: &StripeId) -> Option<i64> {
-    stripe.0.strip_prefix("group_")?.split_once('_')?.0.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! Learns of lost blocks by the NameNode's own lists of groups that lack blocks, and queries these groups. So a
-//! loss is known without a listing of all groups.
+//! Learns of lost blocks by the NameNode's own lists of groups and blocks that lack redundancy, and queries
+//! these groups and the stripes of these blocks. So a loss is known without a listing of all groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use store_api::StoreError;
 use tokio::task::{JoinError, JoinSet};
 
 use super::groups::Listed;
+use super::lost_files::LostFiles;
 use super::state::{Shared, mark_corrupt};
 use crate::listing::{LossCounts, OtherLists};
 use crate::namenode::{AskError, NameNode};
@@ -31,6 +32,8 @@ const MOST_NAMED: u64 = 100_000;
 const QUERIES: usize = 8;
 /// Maximum number of groups per round that are queried again although nothing indicates a change.
 const AGAIN_AT_ONCE: usize = 64;
+/// Maximum number of groups per round that are queried because something indicates a change.
+const SUSPECTS_AT_ONCE: usize = 1000;
 /// If the lists cannot be read for this long, all groups are listed again and again instead.
 const BLIND_AFTER: Duration = Duration::from_secs(300);
 /// The beginning of the remark that losses become known only by listings.
@@ -56,19 +59,25 @@ enum LossError {
     Store(#[from] StoreError),
 }
 
+/// What the lists tell of a stripe: its group, or its listed blocks, each with the DataNodes whose replicas
+/// are known to be corrupt.
+type Signs = BTreeMap<i64, BTreeSet<String>>;
+
 /// The lists of groups that lack blocks, as they were last read.
 #[derive(Default)]
 pub(super) struct Losses {
     /// The lengths of the lists before they were read.
     counts: LossCounts,
-    /// The groups on the lists, with the DataNodes whose replicas are known to be corrupt.
-    listed: BTreeMap<i64, BTreeSet<String>>,
+    /// The stripes on the lists.
+    listed: BTreeMap<i64, Signs>,
     /// The last group that was queried again.
     last_again: i64,
     /// The time at which the lists were last read; `None` while they cannot be read.
     read: Option<Duration>,
     /// How long it took, counted from `read`.
     took: Duration,
+    /// The raided files with lost blocks, while the lists are too long.
+    files: LostFiles,
     /// Whether the lists could not be read for some time since the beginning of the last listing of all groups.
     was_interrupted: bool,
 }
@@ -96,6 +105,10 @@ impl Losses {
                     return;
                 }
                 (self.read, self.was_interrupted) = (None, true);
+                shared.state().recounts.take_lists([]);
+                if matches!(error, LossError::TooMany { .. } | LossError::OthersTooLong { .. }) {
+                    self.files.step(shared, namenode).await;
+                }
                 vec![format!("{UNKNOWN}: {error}")]
             }
         };
@@ -104,8 +117,10 @@ impl Losses {
 
     async fn read(&mut self, shared: &Arc<Shared>, namenode: &NameNode) -> Result<(), LossError> {
         let waiting = shared.state().view.waiting(shared.now(), AGAIN_AT_ONCE);
-        let suspects = std::mem::take(&mut shared.state().suspects);
-        let due = waiting.into_iter().chain(shared.known(suspects)).collect();
+        let suspects = take_first(&mut shared.state().suspects, SUSPECTS_AT_ONCE);
+        let recounts = shared.due_recounts(AGAIN_AT_ONCE);
+        let asked: BTreeSet<i64> = suspects.into_iter().chain(recounts).collect();
+        let due = waiting.into_iter().chain(shared.known(asked)).collect();
         if let Err(error) = look_up(shared, due).await {
             // They are queried again with the next ones. Until then, the lists tell of other groups.
             tracing::debug!(%error, "cannot query block groups again yet");
@@ -122,8 +137,10 @@ impl Losses {
         if postponed > MOST_POSTPONED || reconstructed + deleted > MOST_NAMED {
             return Err(LossError::OthersTooLong { postponed, reconstructed, deleted });
         }
-        let listed = namenode.losses().await?;
+        let named = namenode.losses().await?;
         let took = shared.now() - asked;
+        let (named, listed) = by_stripe(shared, named);
+        shared.state().recounts.take_lists(listed.keys().copied());
         let all = self.listed.keys().chain(listed.keys());
         let changed: BTreeSet<i64> =
             all.copied().filter(|group| self.listed.get(group) != listed.get(group)).collect();
@@ -132,7 +149,7 @@ impl Losses {
         let again = self.again(&listed);
         let unjudged: Vec<i64> = {
             let corrupt = &mut shared.state().corrupt;
-            corrupt.take_lists(&listed);
+            corrupt.take_lists(&named);
             corrupt.unnamed().take(AGAIN_AT_ONCE).collect()
         };
         let asked_again: BTreeSet<i64> = changed.into_iter().chain(again).chain(unjudged).collect();
@@ -153,13 +170,39 @@ impl Losses {
     }
 
     /// Returns some groups that stay on the lists, others each time.
-    fn again(&mut self, listed: &BTreeMap<i64, BTreeSet<String>>) -> Vec<i64> {
+    fn again(&mut self, listed: &BTreeMap<i64, Signs>) -> Vec<i64> {
         let (after, before) = (listed.range(self.last_again + 1..), listed.range(..=self.last_again));
         let stay = after.chain(before).map(|(&number, _)| number).filter(|at| self.listed.contains_key(at));
         let again: Vec<i64> = stay.take(AGAIN_AT_ONCE).collect();
         self.last_again = again.last().copied().unwrap_or(i64::MIN);
         again
     }
+}
+
+/// Takes out up to `most` groups.
+fn take_first(groups: &mut BTreeSet<i64>, most: usize) -> BTreeSet<i64> {
+    match groups.iter().nth(most).copied() {
+        Some(rest) => {
+            let rest = groups.split_off(&rest);
+            std::mem::replace(groups, rest)
+        }
+        None => std::mem::take(groups),
+    }
+}
+
+/// Returns the entries of the lists that concern known stripes, and the same by stripe. The lists also
+/// contain blocks of replicated files that are not raided.
+fn by_stripe(shared: &Shared, mut named: Signs) -> (Signs, BTreeMap<i64, Signs>) {
+    let state = shared.state();
+    let mut listed: BTreeMap<i64, Signs> = BTreeMap::new();
+    named.retain(|&number, addresses| {
+        let stripe = state.view.groups().stripe_of(number);
+        if let Some(stripe) = stripe {
+            listed.entry(stripe).or_default().insert(number, addresses.clone());
+        }
+        stripe.is_some()
+    });
+    (named, listed)
 }
 
 /// Queries these groups. Groups whose queries fail are queried again with the next ones. If all fail, returns an error.
@@ -179,7 +222,7 @@ async fn look_up(shared: &Arc<Shared>, groups: Vec<Listed>) -> Result<(), LossEr
             queries.join_next().await.into_iter().for_each(&mut end);
         }
         let shared = Arc::clone(shared);
-        queries.spawn(async move { (group.group.number, shared.look_up(&group).await.map(drop)) });
+        queries.spawn(async move { (group.group.number(), shared.look_up(&group).await.map(drop)) });
     }
     while let Some(query) = queries.join_next().await {
         end(query);

@@ -1,28 +1,37 @@
 //! An HDFS cluster as a coordinator's catalog.
 //!
-//! The stripes are the block groups that the NameNode lists. Mend records only additional facts, such as
-//! missing or corrupt copies. HDFS owns the files, and removes surplus copies itself. Without a NameNode, the
-//! only stripes are those that plug-ins describe to the coordinator.
+//! The stripes are the block groups that the NameNode lists, and the stripes of raided files: k blocks of a
+//! replicated file, and m blocks of its parity file. Mend records only additional facts, such as missing or
+//! corrupt copies. HDFS owns the files, and removes surplus copies itself. Without a NameNode, the only
+//! stripes are those that plug-ins describe to the coordinator.
 //!
 //! **Invariants:** everything reported about a group has the same generation stamp. The group is queried
 //! again before one of its blocks is rebuilt. A block is reported as repaired only once the NameNode lists
 //! it.
 
+mod coded;
 mod corrupt;
 mod datanodes;
 mod following;
 mod group_watch;
 mod groups;
 mod losses;
+mod lost_files;
+mod members;
 mod names;
 mod open;
 mod pages;
 mod plain;
+mod plain_raid;
+mod plain_stripes;
 mod publishing;
+mod raiding;
+mod recounts;
 mod replay;
 mod reports;
 mod state;
 mod terms;
+mod touched;
 mod view;
 mod watching;
 

@@ -37,15 +37,14 @@ impl Record for Named {
         let of = |value: fn(&Self) -> u64| before.map_or(0, value);
         put_difference(self.place.folder.into(), of(|it| it.place.folder.into()), bytes);
         put_difference(self.place.name.into(), of(|it| it.place.name.into()), bytes);
-        // The numbers of groups are multiples of 16.
-        put_difference(self.group as u64 >> 4, of(|it| it.group as u64 >> 4), bytes);
+        put_difference(self.group as u64, of(|it| it.group as u64), bytes);
     }
 
     fn decode(before: Option<&Self>, bytes: &mut &[u8]) -> Self {
         let of = |value: fn(&Self) -> u64| before.map_or(0, value);
         let folder = get_difference(of(|it| it.place.folder.into()), bytes) as FolderId;
         let name = get_difference(of(|it| it.place.name.into()), bytes) as u32;
-        let group = get_difference(of(|it| it.group as u64 >> 4), bytes) << 4;
+        let group = get_difference(of(|it| it.group as u64), bytes);
         Self { place: Place { folder, name }, group: group as i64 }
     }
 }
@@ -190,6 +189,14 @@ mod tests {
         assert_eq!(below("/a"), BTreeSet::from([32, 48, 80]));
         assert_eq!(below("/f"), BTreeSet::from([16]));
         assert_eq!(below("/"), BTreeSet::from([16, 32, 48, 64, 80]));
+    }
+
+    #[test]
+    fn numbers_of_blocks_are_kept_as_they_are() {
+        let (mut names, place) = (Names::default(), Place { folder: 1, name: 7 });
+        let numbers = [-9_223_372_036_854_775_792, -16, 1_073_741_825, 1_073_741_826];
+        numbers.iter().for_each(|&number| names.insert(place, number));
+        assert_eq!(names.of_file(place).collect::<Vec<_>>(), numbers);
     }
 
     #[test]

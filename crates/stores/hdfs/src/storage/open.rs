@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use attached::StartError;
+use hdfs_raid::Codec;
 use store_api::{CatalogError, SharedRecords, Storage};
 
 use super::state::Shared;
@@ -22,6 +23,8 @@ pub struct Attachment {
     pub helpers: BTreeMap<String, String>,
     /// The folders of each helper, keyed like `helpers`.
     pub folders: BTreeMap<String, BTreeSet<PathBuf>>,
+    /// The codecs of raided files; empty if such files are not watched.
+    pub raid: Vec<Codec>,
     /// Whether some helper pushes rebuilt blocks to its DataNode, which may require block tokens.
     pub pushes: bool,
 }

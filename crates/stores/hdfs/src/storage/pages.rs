@@ -30,7 +30,7 @@ pub(super) trait Record: Sized {
 /// An ordered map of records.
 #[derive(Debug)]
 pub(super) struct Pages<R: Record> {
-    /// The pages by a key that is not above those of their records.
+    /// The pages by the keys of their first records.
     pages: BTreeMap<R::Key, Box<[u8]>>,
 }
 
@@ -45,6 +45,12 @@ impl<R: Record> Pages<R> {
     pub fn get(&self, key: R::Key) -> Option<R> {
         let (_, page) = self.pages.range(..=key).next_back()?;
         records(page).find(|record: &R| record.key() >= key).filter(|record| record.key() == key)
+    }
+
+    /// Returns the last record whose key is not above this one.
+    pub fn at_or_before(&self, key: R::Key) -> Option<R> {
+        let (_, page) = self.pages.range(..=key).next_back()?;
+        records(page).take_while(|record: &R| record.key() <= key).last()
     }
 
     /// Inserts a record, or replaces the one with the same key.
@@ -219,6 +225,8 @@ mod tests {
             for key in [0, 100, 250, 499] {
                 let rest: Vec<_> = map.range(key..).map(|(key, value)| Pair(*key, *value)).collect();
                 prop_assert_eq!(pages.from(key).collect::<Vec<_>>(), rest);
+                let last = map.range(..=key).next_back().map(|(key, value)| Pair(*key, *value));
+                prop_assert_eq!(pages.at_or_before(key), last);
             }
         }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use repair::NodeId;
 
+use super::coded::Coded;
 use super::groups::Listed;
 use super::names::Place;
 use super::pages::{Record, get, get_difference, put, put_difference};
@@ -48,7 +49,8 @@ struct Nodes([u32; 16]);
 impl Plain {
     /// Returns the record of a group; `None` if the group is not plain.
     pub fn of(listed: &Listed, asked: Duration) -> Option<Self> {
-        let shape = listed.group.stripe()?;
+        let Coded::Group(group) = &listed.group else { return None };
+        let shape = group.stripe()?;
         if listed.file.held_at.is_some() || listed.homes.len() != shape.blocks.len() {
             return None;
         }
@@ -63,10 +65,10 @@ impl Plain {
             *place = node.0;
         }
         Some(Self {
-            number: listed.group.number,
-            stamp: listed.group.stamp,
-            bytes: listed.group.bytes,
-            policy: listed.group.policy.to_bits(),
+            number: group.number,
+            stamp: group.stamp,
+            bytes: group.bytes,
+            policy: group.policy.to_bits(),
             inode: listed.file.inode,
             place: listed.place,
             start: listed.start,
@@ -86,7 +88,7 @@ impl Plain {
             place: self.place,
             phase: Phase::Old,
             start: self.start,
-            group,
+            group: group.into(),
             homes: homes.collect(),
         }
     }
@@ -229,7 +231,7 @@ mod tests {
                 place: place.map(|(folder, name)| Place { folder, name }),
                 phase: Phase::Old,
                 start: start << 33,
-                group,
+                group: group.into(),
                 homes: homes.collect(),
             }
         }
@@ -238,7 +240,7 @@ mod tests {
     proptest! {
         #[test]
         fn groups_are_decoded_as_they_were(mut all in prop::collection::vec((listed(), 0u64..3), 1..20)) {
-            all.sort_by_key(|(listed, _)| listed.group.number);
+            all.sort_by_key(|(listed, _)| listed.group.number());
             let (mut bytes, mut before) = (Vec::new(), None);
             for (listed, asked) in &all {
                 let plain = Plain::of(listed, Duration::from_secs(*asked)).expect("plain");

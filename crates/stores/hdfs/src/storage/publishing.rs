@@ -1,5 +1,5 @@
-//! Queries the NameNode for a group before one of its blocks is rebuilt, and again afterwards, until the
-//! NameNode lists the block.
+//! Queries the NameNode for a group or a stripe of a raided file before one of its blocks is rebuilt, and
+//! again afterwards, until the NameNode lists the block.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,12 @@ use repair::{BlockId, NodeId, Permit, StripeId};
 use store_api::{BlockState, CatalogError, StoreError, Term};
 use tokio::time::Instant;
 
+use super::coded::{Coded, RaidStripe};
+use super::following::failed;
 use super::groups::Listed;
 use super::state::Shared;
 use super::terms;
+use crate::namenode::{AskError, NameNode};
 
 /// Timeout for the NameNode to list a block after its DataNode has accepted the block. Usually this takes a
 /// moment.
@@ -24,7 +27,7 @@ const RECORD_AFTER: Duration = Duration::from_secs(1);
 /// The interval between queries while the NameNode does not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The error for a group that the NameNode no longer lists.
-const GONE: &str = "its file was removed or is being written";
+const GONE: &str = "its file was removed or changed, or is being written";
 
 impl Shared {
     /// Checks that a group is unchanged, and that these nodes can receive these blocks. Returns the
@@ -39,7 +42,7 @@ impl Shared {
         let known = known.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let group = async { self.look_up(&known).await.map_err(taken) };
-        let checksums = async { Ok::<_, StoreError>(terms::checksums(self, &known).await) };
+        let checksums = async { Ok::<_, StoreError>(terms::checksums(self, &known, blocks).await) };
         let (found, checksums) = tokio::try_join!(group, checksums)?;
         let found = found.ok_or_else(|| taken(GONE.to_owned()))?;
         if found.group != known.group {
@@ -47,7 +50,7 @@ impl Shared {
         }
         self.check_lost(stripe, &found, blocks).map_err(taken)?;
         self.check_targets(stripe, &found, (nodes, blocks))?;
-        terms::permits(self, stripe, &found, blocks, checksums).await.map_err(taken)
+        terms::permits(self, stripe, &found, blocks, &checksums).await.map_err(taken)
     }
 
     /// Checks that these blocks are lost. HDFS would remove a second copy, possibly the new one.
@@ -87,7 +90,13 @@ impl Shared {
                 return Err(unfit(node, "it is down or being taken out of service"));
             }
             if found.is_beside(&indices, node) {
-                return Err(unfit(node, "it has another block of the group; HDFS lists only one of them"));
+                let why = match found.group {
+                    Coded::Group(_) => "it has another block of the group; HDFS lists only one of them",
+                    Coded::Raid(_) => {
+                        "it has another block of the stripe; both would be lost with the DataNode"
+                    }
+                };
+                return Err(unfit(node, why));
             }
         }
         Ok(())
@@ -99,18 +108,38 @@ impl Shared {
     pub(super) async fn look_up(&self, known: &Listed) -> Result<Option<Listed>, String> {
         let asked = self.now();
         let namenode = self.namenode.as_ref().ok_or("no NameNode is configured")?;
+        if let Some(stripe) = known.group.raid() {
+            return self.look_up_raided(namenode, known, stripe).await.map_err(|error| error.to_string());
+        }
         let listing = namenode.group(&known.file, known.start).await.map_err(|error| error.to_string())?;
         if listing.safe_mode {
             return Err("the NameNode is in safe mode".to_owned());
         }
-        let is_listed = listing.groups.iter().any(|group| group.group.number == known.group.number);
+        let number = known.group.number();
+        let is_listed = listing.groups.iter().any(|group| group.group.number == number);
         self.take_groups(asked, listing, false).map_err(|error| error.to_string())?;
-        let found = is_listed.then(|| self.known([known.group.number]).pop()).flatten();
+        let found = is_listed.then(|| self.known([number]).pop()).flatten();
         if found.is_none() {
-            self.state().doubted.insert(known.group.number, known.file.inode);
+            self.state().doubted.insert(number, known.file.inode);
             self.look.notify_one();
         }
         Ok(found)
+    }
+
+    /// Queries the NameNode for a stripe of a raided file, by its two files, and records the answer; `None`
+    /// if the parity does not protect these blocks any more.
+    async fn look_up_raided(
+        &self,
+        namenode: &NameNode,
+        known: &Listed,
+        stripe: &RaidStripe,
+    ) -> Result<Option<Listed>, AskError> {
+        let asked = self.now();
+        let listing = namenode.blocks(&stripe.ranges()).await?;
+        let found = stripe.homes_in(&listing.raid.files);
+        let is_valid = found.is_some();
+        self.take_stripe(asked, known, &listing.nodes, found).map_err(failed)?;
+        Ok(is_valid.then(|| self.known([known.group.number()]).pop()).flatten())
     }
 
     /// Waits until the NameNode lists a block that a DataNode has accepted, then records the copy as healthy.
@@ -129,7 +158,7 @@ impl Shared {
             return Err(CatalogError::NoSuchStripe(stripe.clone()).into());
         };
         let listed = self.wait_until_listed(&known, (stripe, at, index), node).await;
-        self.state().settle_unlisted(node, known.group.number);
+        self.state().settle_unlisted(node, known.group.number());
         if let Err(why) = listed {
             let block = known
                 .group
@@ -185,13 +214,13 @@ impl Shared {
                     // was to replace does not count.
                     true => Ok(()),
                     false => {
-                        self.want_report(known.group.number, node);
+                        self.want_report(&known.group, index, node);
                         Err(format!("the NameNode did not list it within {} s", LISTED_LIMIT.as_secs()))
                     }
                 };
             }
             if began.elapsed() >= RECORD_AFTER {
-                self.state().record_unlisted(node, known.group.number);
+                self.state().record_unlisted(node, known.group.number());
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LOOK_LAST);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::groups::Groups;
 use super::names::{is_within, replaced};
+use super::touched::Touched;
 use crate::listing::{Edit, Edits};
 
 /// A file that stays open is queried again after this time, because the log has no events for its new groups.
@@ -42,6 +43,8 @@ pub(super) struct Replay {
     doubted: BTreeMap<i64, u64>,
     /// Groups whose files were moved out of the folders, with the files.
     left: BTreeMap<i64, u64>,
+    /// The raided files that events concern.
+    touched: Touched,
 }
 
 impl Replay {
@@ -57,7 +60,18 @@ impl Replay {
             replicated: BTreeSet::new(),
             doubted: BTreeMap::new(),
             left: BTreeMap::new(),
+            touched: Touched::default(),
         }
+    }
+
+    /// Follows raided files too, whose parity is in these folders.
+    pub fn with_parity(self, roots: Vec<String>) -> Self {
+        Self { touched: Touched::new(roots), ..self }
+    }
+
+    /// Returns the raided files that events concern.
+    pub fn touched(&mut self) -> &mut Touched {
+        &mut self.touched
     }
 
     /// Returns the transaction to read next.
@@ -69,6 +83,7 @@ impl Replay {
     pub fn take(&mut self, edits: Edits, groups: &mut Groups) {
         let is_early = self.next < self.listed_until;
         for edit in edits.events {
+            self.touched.note(&edit, groups);
             match edit {
                 Edit::Created { path, is_striped } => {
                     self.doubt(groups, groups.names().at(&path));
@@ -85,6 +100,7 @@ impl Replay {
                         self.note_dirty(path);
                     }
                 }
+                Edit::Touched(_) => {} // Erasure-coded files stay the same.
                 Edit::Removed(path) => {
                     self.doubt(groups, groups.names().below(&path));
                     self.dirty.retain(|other, _| !is_within(other, &path));

@@ -19,6 +19,7 @@ use serde_json::Value;
 use store_api::{CatalogError, RecordWrite};
 use tokio::time::sleep;
 
+use super::coded::is_raid;
 use super::state::{Shared, State};
 use crate::namenode::NameNode;
 
@@ -157,7 +158,8 @@ pub(super) async fn watch_reports(storage: Weak<Shared>, namenode: NameNode) {
 /// Makes a DataNode report all its blocks. Returns whether it does.
 async fn report(shared: &Shared, namenode: &NameNode, node: NodeId, groups: &BTreeSet<i64>) -> bool {
     let Some(address) = shared.address_of(node) else { return false };
-    for group in shared.known(groups.iter().copied()) {
+    // Of a raided stripe, the NameNode lists several blocks on a DataNode.
+    for group in shared.known(groups.iter().copied().filter(|&group| !is_raid(group))) {
         if let Err(error) = namenode.touch(&group.file, group.start, &address).await {
             tracing::debug!(%error, "cannot have a DataNode look for its blocks of a group");
         }

@@ -10,13 +10,17 @@ use repair::NodeId;
 use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term};
 use tokio::sync::Notify;
 
+use super::coded::{Coded, is_raid};
 use super::corrupt::Corrupt;
 use super::groups::Listed;
 use super::names::{FolderId, Place};
 use super::open::Attachment;
+use super::raiding::Raiding;
+use super::recounts::Recounts;
 use super::replay::Replay;
 use super::reports::Reports;
 use super::terms::Formats;
+use super::touched::Touched;
 use super::view::View;
 use crate::listing::{DataNode, Edits, Listing, Progress, SeenFile, SeenPlace};
 use crate::namenode::NameNode;
@@ -62,6 +66,9 @@ pub(super) struct State {
     pub(super) formats: Formats,
     /// The block reports that DataNodes are to send.
     pub(super) reports: Reports,
+    pub(super) raiding: Raiding,
+    /// Stripes of raided files to query again until HDFS has as many replicas as it should.
+    pub(super) recounts: Recounts,
     /// Groups that possibly no longer exist, with their files.
     pub(super) doubted: BTreeMap<i64, u64>,
     /// Why HDFS has not been listed yet, as last reported.
@@ -79,7 +86,7 @@ impl State {
     }
 
     /// Returns the DataNodes that entered or left service since the last report.
-    fn tell_service(&mut self, now: Duration) -> Vec<StoreChange> {
+    pub fn tell_service(&mut self, now: Duration) -> Vec<StoreChange> {
         let changes = self.view.tell_service();
         // The first listing covers the DataNodes that enter service with it.
         if !changes.is_empty() && self.unlisted.is_none() {
@@ -124,7 +131,11 @@ impl State {
     }
 
     /// Returns the node numbers of these DataNodes. Numbers new DataNodes, and reports these as new nodes.
-    fn number(&mut self, attachment: &Attachment, nodes: &[DataNode]) -> Result<Vec<NodeId>, CatalogError> {
+    pub fn number(
+        &mut self,
+        attachment: &Attachment,
+        nodes: &[DataNode],
+    ) -> Result<Vec<NodeId>, CatalogError> {
         let mut numbers = Vec::with_capacity(nodes.len());
         for node in nodes {
             let name = attachment.name_of(&node.address);
@@ -147,7 +158,7 @@ impl State {
     }
 
     /// Removes the records of missing or corrupt copies that the NameNode no longer lists.
-    fn forget_marks(&mut self) -> Result<(), CatalogError> {
+    pub fn forget_marks(&mut self) -> Result<(), CatalogError> {
         self.ledger.forget(self.view.take_gone())
     }
 }
@@ -170,6 +181,8 @@ impl Shared {
             corrupt: Corrupt::default(),
             formats: Formats::default(),
             reports: Reports::default(),
+            raiding: Raiding::default(),
+            recounts: Recounts::default(),
             doubted: BTreeMap::new(),
             unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
             nodes_heard: None,
@@ -227,11 +240,11 @@ impl Shared {
     /// Has a DataNode report all its blocks, because the NameNode does not list a block of this group that the
     /// DataNode has accepted. Does nothing if the NameNode knows the DataNode's replica to be corrupt: it distrusts
     /// the new bytes too, and has the replica deleted once the block is on another DataNode.
-    pub(super) fn want_report(&self, group: i64, node: NodeId) {
+    pub(super) fn want_report(&self, group: &Coded, index: u8, node: NodeId) {
         let Some(address) = self.address_of(node) else { return };
         let mut state = self.state();
-        if !state.corrupt.names(group, &address) {
-            state.want_report(node, group);
+        if !state.corrupt.names(group.listed_number(index), &address) {
+            state.want_report(node, group.number());
         }
     }
 
@@ -256,12 +269,15 @@ impl Shared {
         let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
         let (nodes, is_first) = (state.view.nodes(), state.nodes_heard.is_none());
         let (before, maintained_before) = (nodes.needed().clone(), nodes.maintained());
+        let takers_before = nodes.takers();
         let mut services = state.view.take_nodes(now, standings.collect());
         let is_changed = !services.is_empty();
         let mut changes = Vec::new();
-        if is_changed {
+        if is_changed || state.view.nodes().takers() != takers_before {
             let unsure = state.view.take_unsure();
             changes = state.view.tell(now, unsure);
+        }
+        if is_changed {
             if !is_first {
                 state.nodes_changed = Some(now);
             }
@@ -326,7 +342,7 @@ impl Shared {
                 place: group.place.map(|place| place_of(place, &folders)),
                 phase: group.phase,
                 start: group.start,
-                group: group.group,
+                group: group.group.into(),
                 homes: homes.map(|&(index, node)| (index, numbers[node])).collect(),
             });
         }
@@ -334,8 +350,11 @@ impl Shared {
         let mut changes = state.view.tell(now, changed);
         changes.extend(state.tell_service(now));
         changes.extend(state.tell_unjudged());
-        let State { view, doubted, .. } = &mut *state;
-        doubted.extend(view.groups_mut().take_missed());
+        let State { view, doubted, suspects, .. } = &mut *state;
+        let missed = view.groups_mut().take_missed();
+        let (raided, missed): (Vec<_>, Vec<_>) = missed.into_iter().partition(|&(number, _)| is_raid(number));
+        suspects.extend(raided.into_iter().map(|(number, _)| number)); // Perhaps only their parity is gone.
+        doubted.extend(missed);
         if all {
             doubted.retain(|&number, _| view.groups().inode(number).is_some());
         }
@@ -348,7 +367,29 @@ impl Shared {
 
     /// Records a part of the edit log.
     pub(super) fn take_edits(&self, replay: &mut Replay, edits: Edits) {
-        replay.take(edits, self.state().view.groups_mut());
+        let mut state = self.state();
+        replay.touched().take_unprotected(state.raiding.unprotected());
+        replay.take(edits, state.view.groups_mut());
+    }
+
+    /// Has the stripes of raided files queried that events concern.
+    pub(super) fn note_touched(&self, touched: &mut Touched) {
+        let now = self.now();
+        let stripes = touched.take_stripes();
+        let mut state = self.state();
+        state.recounts.restart(now, &stripes);
+        state.suspects.extend(stripes);
+        if state.recounts.take_left_out(now) {
+            touched.note_all();
+        }
+    }
+
+    /// Returns stripes of raided files to query again, since HDFS has too many or too few replicas.
+    pub(super) fn due_recounts(&self, most: usize) -> Vec<i64> {
+        let now = self.now();
+        let mut state = self.state();
+        let State { recounts, view, .. } = &mut *state;
+        recounts.take_due(now, most, |number| view.groups().inode(number).is_some())
     }
 
     /// Returns the known groups of the files in an answer that the answer lacks, with their files. The query
@@ -447,12 +488,16 @@ pub(super) fn mark_corrupt(shared: &Shared) -> Result<(), StoreError> {
     let mut state = shared.state();
     let State { view, numbers, corrupt, .. } = &*state;
     let mut found = Vec::new();
-    for (&number, addresses) in corrupt.named() {
+    for (&listed, addresses) in corrupt.named() {
+        let Some(number) = view.groups().stripe_of(listed) else { continue };
         let Some(held) = view.groups().get(number) else { continue };
         let (stripe, shape) = (held.listed.group.stripe_id(), held.listed.group.stripe());
         for node in addresses.iter().filter_map(|address| numbers.get(shared.attachment.name_of(address))) {
-            // The NameNode does not say which block it is. A DataNode holds one block of a group.
-            let was_there = |index: u8| held.last_home(index).is_some_and(|(home, _)| home == *node);
+            // Of a group, the NameNode does not say which block it is. A DataNode holds one block of a group.
+            let was_there = |index: u8| {
+                held.listed.group.listed_number(index) == listed
+                    && held.last_home(index).is_some_and(|(home, _)| home == *node)
+            };
             let blocks = shape.iter().flat_map(|shape| &shape.blocks).zip(0..);
             let mut lost =
                 blocks.filter(|(block, _)| was_there(block.index.0 as u8)).map(|(_, at)| BlockIndex(at));

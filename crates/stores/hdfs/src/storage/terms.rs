@@ -13,9 +13,11 @@ use repair::{Permit, StripeId};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::coded::{Coded, RaidStripe};
 use super::groups::Listed;
 use super::state::Shared;
-use crate::blocks::{BlockGroup, BlockTerms, ChecksumFormat};
+use crate::blocks::{BlockTerms, ChecksumFormat};
+use crate::listing::{FileRef, Range};
 use crate::namenode::{AskError, NameNode};
 
 /// After DataNodes have not answered which checksum format a group has, none is asked for this long: a firewall may
@@ -28,12 +30,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Number of groups whose formats are kept. Formats of further groups are asked for at each claim.
 const KEPT: usize = 16_384;
 
-/// The checksum formats of groups. All blocks of a group have the format with which its file was written, so it stays
-/// valid until the group has another number or generation stamp.
+/// The number and the generation stamp of a group, or of the first data or parity block of a raided stripe.
+type Key = (i64, u64);
+
+/// The checksum formats of groups. All blocks of a group have the format with which its file was written, so
+/// it stays valid until the group has another number or generation stamp. In a stripe of a raided file, the
+/// parity may have another format than the data.
 #[derive(Default)]
 pub(super) struct Formats {
-    /// The formats by the group's number and generation stamp.
-    known: BTreeMap<(i64, u64), ChecksumFormat>,
+    /// The formats that DataNodes have stated.
+    known: BTreeMap<Key, ChecksumFormat>,
     /// Groups that lack blocks, and were not asked for yet.
     wanted: BTreeSet<i64>,
     /// When DataNodes last did not answer; `None` if they answered since.
@@ -46,8 +52,8 @@ impl Formats {
         self.wanted.extend(groups);
     }
 
-    fn of(&self, group: &BlockGroup) -> Option<ChecksumFormat> {
-        self.known.get(&key(group)).copied()
+    fn of(&self, key: Key) -> Option<ChecksumFormat> {
+        self.known.get(&key).copied()
     }
 
     /// Whether no DataNode is asked now, because none has answered lately.
@@ -66,28 +72,63 @@ impl Formats {
     }
 
     /// Records an answer.
-    fn note(&mut self, group: &BlockGroup, now: Duration, answer: &Result<Option<ChecksumFormat>, AskError>) {
+    fn note(&mut self, key: Key, now: Duration, answer: &Result<Option<ChecksumFormat>, AskError>) {
         self.failed = answer.is_err().then_some(now);
         let Ok(Some(format)) = answer else { return };
-        self.known.insert(key(group), *format);
+        self.known.insert(key, *format);
         if self.known.len() > KEPT {
             self.known.pop_first();
         }
     }
 }
 
-fn key(group: &BlockGroup) -> (i64, u64) {
-    (group.number, group.stamp)
+/// Blocks of one file in a stripe, which have the same checksum format, and a block that a DataNode holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Alike {
+    key: Key,
+    /// The file, and the offset of the group or of the block that is held.
+    file: FileRef,
+    start: u64,
+    blocks: Vec<BlockIndex>,
 }
 
-/// Returns the terms of these blocks, of which `checksums` is the group's format. They do not depend on the DataNode,
+impl Listed {
+    /// Returns these blocks of the stripe by file.
+    fn alike(&self, blocks: &[BlockIndex]) -> Vec<Alike> {
+        match &self.group {
+            Coded::Group(group) => {
+                let (file, start) = (self.file.clone(), self.start);
+                vec![Alike { key: (group.number, group.stamp), file, start, blocks: blocks.to_vec() }]
+            }
+            Coded::Raid(stripe) => {
+                let (parity, data): (Vec<_>, Vec<_>) =
+                    blocks.iter().copied().partition(|at: &BlockIndex| stripe.is_parity(usize::from(at.0)));
+                let of_file = [data, parity].into_iter().filter(|blocks| !blocks.is_empty());
+                of_file.filter_map(|blocks| self.alike_in(stripe, blocks)).collect()
+            }
+        }
+    }
+
+    /// Describes blocks that are all data or all parity of a raided file.
+    fn alike_in(&self, stripe: &RaidStripe, blocks: Vec<BlockIndex>) -> Option<Alike> {
+        let is_parity = stripe.is_parity(usize::from(blocks.first()?.0));
+        let mut same = (0..stripe.blocks.len()).filter(|&at| stripe.is_parity(at) == is_parity);
+        let first = same.next()?;
+        let is_held = |&at: &usize| self.homes.iter().any(|&(index, _)| usize::from(index) == at);
+        let held = std::iter::once(first).chain(same).find(is_held).unwrap_or(first);
+        let (key, Range { file, start, .. }) = (stripe.blocks[first], stripe.range_of(held)?);
+        Some(Alike { key: (key.number, key.stamp), file, start, blocks })
+    }
+}
+
+/// Returns the terms of these blocks, which have these checksum formats. They do not depend on the DataNode,
 /// so the target of a block may change later.
 pub(super) async fn permits(
     shared: &Shared,
     stripe: &StripeId,
     found: &Listed,
     blocks: &[BlockIndex],
-    checksums: Option<ChecksumFormat>,
+    checksums: &BTreeMap<BlockIndex, ChecksumFormat>,
 ) -> Result<Vec<(BlockIndex, Permit)>, String> {
     let Some(namenode) = &shared.namenode else { return Ok(Vec::new()) };
     let indices: BTreeMap<u8, BlockIndex> = {
@@ -99,26 +140,40 @@ pub(super) async fn permits(
     let mut tokens = tokens(shared, namenode, found, &asked).await?;
     let mut permits = Vec::new();
     for (index, at) in indices {
-        let terms = BlockTerms { checksums, token: tokens.remove(&index) };
+        let terms = BlockTerms { checksums: checksums.get(&at).copied(), token: tokens.remove(&index) };
         let permit = terms.to_permit().map_err(|error| error.to_string())?;
         permits.extend(permit.map(|permit| (at, permit)));
     }
     Ok(permits)
 }
 
-/// Returns the checksum format of a group; `None` if it is not known, and the configured format is used. Asks a
-/// DataNode unless one has stated it before.
-pub(super) async fn checksums(shared: &Shared, listed: &Listed) -> Option<ChecksumFormat> {
+/// Returns the checksum formats of these blocks, except those that are not known, for which the configured
+/// format is used. Asks a DataNode unless one has stated the format before.
+pub(super) async fn checksums(
+    shared: &Shared,
+    listed: &Listed,
+    blocks: &[BlockIndex],
+) -> BTreeMap<BlockIndex, ChecksumFormat> {
+    let mut formats = BTreeMap::new();
+    for alike in listed.alike(blocks) {
+        if let Some(format) = checksum(shared, listed, &alike).await {
+            formats.extend(alike.blocks.into_iter().map(|at| (at, format)));
+        }
+    }
+    formats
+}
+
+async fn checksum(shared: &Shared, listed: &Listed, alike: &Alike) -> Option<ChecksumFormat> {
     let namenode = shared.namenode.as_ref()?;
     {
         let formats = &shared.state().formats;
-        let known = formats.of(&listed.group);
+        let known = formats.of(alike.key);
         if known.is_some() || formats.is_paused(shared.now()) {
             return known;
         }
     }
-    let answer = namenode.checksum(&listed.file, listed.start).await;
-    shared.state().formats.note(&listed.group, shared.now(), &answer);
+    let answer = namenode.checksum(&alike.file, alike.start).await;
+    shared.state().formats.note(alike.key, shared.now(), &answer);
     answer.unwrap_or_else(|error| {
         let stripe = listed.group.stripe_id();
         tracing::warn!(%stripe, %error, "no DataNode states the checksum format of a block group");
@@ -146,7 +201,11 @@ async fn ask_ahead(shared: &Arc<Shared>) {
         let mut questions = JoinSet::new();
         for listed in shared.known(wanted) {
             let shared = Arc::clone(shared);
-            questions.spawn(async move { checksums(&shared, &listed).await });
+            questions.spawn(async move {
+                let blocks = listed.group.stripe().map_or(0, |stripe| stripe.blocks.len() as u16);
+                let blocks: Vec<BlockIndex> = (0..blocks).map(BlockIndex).collect();
+                checksums(&shared, &listed, &blocks).await
+            });
         }
         while questions.join_next().await.is_some() {}
     }
@@ -163,30 +222,81 @@ async fn tokens(
     if !shared.attachment.pushes {
         return Ok(BTreeMap::new());
     }
-    let made = namenode.tokens(&found.file, found.start, indices).await;
+    let made = match &found.group {
+        Coded::Group(_) => namenode.tokens(&found.file, found.start, indices).await,
+        Coded::Raid(stripe) => tokens_of_blocks(namenode, stripe, indices).await,
+    };
     let made = made.map_err(|error| format!("cannot create block tokens for pushing blocks: {error}"));
     shared.state().note_troubles("tokens", made.as_ref().err().cloned().into_iter().collect());
     Ok(made?.into_iter().collect())
 }
 
+/// Requests tokens for blocks of a raided file and its parity, each by its own offset.
+async fn tokens_of_blocks(
+    namenode: &NameNode,
+    stripe: &RaidStripe,
+    indices: &[u8],
+) -> Result<Vec<(u8, Permit)>, AskError> {
+    let mut tokens = Vec::new();
+    for &index in indices {
+        let Some(Range { file, start, .. }) = stripe.range_of(usize::from(index)) else { continue };
+        let made = namenode.tokens(&file, start, &[0]).await?;
+        tokens.extend(made.into_iter().map(|(_, token)| (index, token)));
+    }
+    Ok(tokens)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use repair::NodeId;
+
+    use super::super::coded::RaidBlock;
     use super::*;
     use crate::blocks::ChecksumKind;
+    use crate::listing::Phase;
 
-    fn group(number: i64, stamp: u64) -> BlockGroup {
-        BlockGroup { number, stamp, bytes: 1, policy: "RS-3-2-1k".parse().expect("a policy") }
+    #[test]
+    fn the_blocks_of_a_raided_file_and_of_its_parity_are_asked_about_apart() {
+        let block = |number| RaidBlock { number, stamp: 1000 + number as u64, bytes: 512 };
+        let stripe = RaidStripe {
+            code: Arc::new("rs-5-3".parse().expect("a code")),
+            block_bytes: 512,
+            source: 16,
+            start: 1536,
+            parity: 17,
+            parity_start: 1024,
+            blocks: [30, 31, 32, 40, 41].map(block).to_vec(),
+        };
+        let listed = Listed {
+            file: FileRef { inode: 16, held_at: None },
+            place: None,
+            phase: Phase::Old,
+            start: 1536,
+            group: Coded::Raid(Arc::new(stripe)),
+            homes: vec![(1, NodeId(7)), (4, NodeId(8))],
+        };
+        let alike = |key, inode, start, blocks: &[u16]| Alike {
+            key,
+            file: FileRef { inode, held_at: None },
+            start,
+            blocks: blocks.iter().copied().map(BlockIndex).collect(),
+        };
+        let [data, parity] = [alike((30, 1030), 16, 2048, &[0, 2]), alike((40, 1040), 17, 1536, &[3])];
+        assert_eq!(listed.alike(&[0, 2, 3].map(BlockIndex)), [data, parity.clone()]);
+        assert_eq!(listed.alike(&[BlockIndex(3)]), [parity]);
     }
 
     #[test]
     fn a_format_is_valid_for_one_generation_of_a_group() {
         let (mut formats, seconds) = (Formats::default(), Duration::from_secs);
         let format = ChecksumFormat::new(ChecksumKind::Crc32, 4096).expect("a format");
-        formats.note(&group(-16, 7), seconds(1), &Ok(Some(format)));
-        assert_eq!(formats.of(&group(-16, 7)), Some(format));
-        assert_eq!((formats.of(&group(-16, 8)), formats.of(&group(-32, 7))), (None, None));
-        formats.note(&group(-32, 7), seconds(1), &Ok(None));
-        assert_eq!(formats.of(&group(-32, 7)), None, "no DataNode had a block");
+        formats.note((-16, 7), seconds(1), &Ok(Some(format)));
+        assert_eq!(formats.of((-16, 7)), Some(format));
+        assert_eq!((formats.of((-16, 8)), formats.of((-32, 7))), (None, None));
+        formats.note((-32, 7), seconds(1), &Ok(None));
+        assert_eq!(formats.of((-32, 7)), None, "no DataNode had a block");
     }
 
     #[test]
@@ -194,7 +304,7 @@ mod tests {
         let (mut formats, seconds) = (Formats::default(), Duration::from_secs);
         formats.want([-16, -32, -48]);
         assert_eq!(formats.take_wanted(seconds(1), 2), vec![-48, -32]);
-        formats.note(&group(-48, 7), seconds(2), &Err(AskError::SafeMode));
+        formats.note((-48, 7), seconds(2), &Err(AskError::SafeMode));
         assert!(formats.take_wanted(seconds(61), 2).is_empty());
         assert_eq!(formats.take_wanted(seconds(62), 2), vec![-16]);
         assert!(formats.take_wanted(seconds(62), 2).is_empty());
@@ -205,8 +315,7 @@ mod tests {
         let mut formats = Formats::default();
         let format = ChecksumFormat::default();
         let last = KEPT as i64 + 1;
-        (1..=last)
-            .for_each(|at| formats.note(&group(16 * (at - last - 1), 7), Duration::ZERO, &Ok(Some(format))));
-        assert_eq!((formats.known.len(), formats.of(&group(-16, 7))), (KEPT, Some(format)));
+        (1..=last).for_each(|at| formats.note((16 * (at - last - 1), 7), Duration::ZERO, &Ok(Some(format))));
+        assert_eq!((formats.known.len(), formats.of((-16, 7))), (KEPT, Some(format)));
     }
 }

@@ -21,8 +21,9 @@ use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, OtherData, StoreChange, StripeRecord};
 
+use super::coded::number_of;
 use super::datanodes::{DataNodes, PATIENCE};
-use super::groups::{CONFIRMING, Groups, Held, Listed, Told, fingerprint, group_number};
+use super::groups::{CONFIRMING, Groups, Held, Listed, Told, fingerprint};
 use crate::blocks::GroupBlock;
 use crate::listing::{Service, Standing};
 
@@ -109,7 +110,7 @@ impl View {
         if all {
             self.nodes.note_listing(now, asked);
         }
-        let waited: Vec<i64> = listed.iter().map(|listed| listed.group.number).collect();
+        let waited: Vec<i64> = listed.iter().map(|listed| listed.group.number()).collect();
         let waited = waited.into_iter().filter(|number| self.waiting.contains(number)).collect::<Vec<_>>();
         let mut changed = self.groups.take(now, asked, listed, all, self.nodes.all_have_reported());
         changed.extend(waited);
@@ -201,7 +202,10 @@ impl View {
             }
         });
         let blocks: Vec<BlockRecord> = blocks.collect();
-        self.doubled.extend(shared_node(&blocks).map(|node| (number, node)));
+        let alone: Vec<Option<NodeId>> = (blocks.iter().zip(&shape.blocks))
+            .map(|(block, of)| block.node.filter(|_| !held.listed.has_spare(of.index.0 as u8)))
+            .collect();
+        self.doubled.extend(shared_node(&alone).map(|node| (number, node)));
         if is_unsure {
             self.unsure.insert(number);
         }
@@ -231,12 +235,13 @@ impl View {
         let index = block.index.0 as u8;
         let state = |node| self.bad.state(stripe, at, node);
         let homes = held.listed.homes.iter().filter(|(other, _)| *other == index);
+        let has_choice = homes.clone().nth(1).is_some();
         let best = homes.map(|&(_, node)| (node, state(node))).min_by_key(|&(node, state)| {
             let has_other = held.listed.has_other(index, node);
             (state != BlockState::Healthy, !self.nodes.may_take(node), has_other, node)
         });
         if best.is_some() {
-            return (best, Ends::Never);
+            return (best, if has_choice { Ends::WithService } else { Ends::Never });
         }
         let Some((node, since)) = held.last_home(index) else { return (None, Ends::Never) };
         // Blocks on a node that is down are not listed, nor are blocks on a node in maintenance.
@@ -350,7 +355,7 @@ impl View {
         state: BlockState,
     ) -> Option<i64> {
         self.bad.set(stripe, at, node, state);
-        group_number(stripe)
+        number_of(stripe)
     }
 
     /// See [`BadCopies::take_gone`].
@@ -359,10 +364,10 @@ impl View {
     }
 }
 
-/// Returns a node that has several of these blocks.
-fn shared_node(blocks: &[BlockRecord]) -> Option<NodeId> {
-    let mut nodes = blocks.iter().map(|block| block.node).enumerate();
-    let is_shared = |at: usize, node: NodeId| blocks[..at].iter().any(|block| block.node == Some(node));
+/// Returns a node that has several of the blocks on these nodes.
+fn shared_node(blocks: &[Option<NodeId>]) -> Option<NodeId> {
+    let mut nodes = blocks.iter().copied().enumerate();
+    let is_shared = |at: usize, node: NodeId| blocks[..at].contains(&Some(node));
     nodes.find_map(|(at, node)| node.filter(|&node| is_shared(at, node)))
 }
 

@@ -1,6 +1,7 @@
 //! Background tasks that follow the DataNodes, and the listing of all groups.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -51,7 +52,7 @@ pub(super) async fn watch_unsettled(storage: Weak<Shared>) {
         sleep(SETTLE_EVERY).await;
         let Some(shared) = storage.upgrade() else { return };
         settle(&shared).await;
-        let lines = doubled(&shared).into_iter().collect();
+        let lines = [doubled(&shared), misplaced(&shared)].into_iter().flatten().collect();
         shared.state().note_remarks("placement", lines);
     }
 }
@@ -128,18 +129,35 @@ fn unsettled(groups: &str, count: &str) -> String {
 
 /// Returns a remark on groups with several blocks on one DataNode.
 fn doubled(shared: &Shared) -> Option<String> {
-    let (groups, stripe, node) = {
+    let (first, more) = doubled_among(shared, i64::MIN..0, "groups")?;
+    Some(format!(
+        "several blocks of one group are on one DataNode, whose loss would be that of all of them: {first}{more}; HDFS \
+         lists only one of them there, and the others are rebuilt on other DataNodes"
+    ))
+}
+
+/// Returns a remark on stripes of raided files with several blocks on one DataNode.
+fn misplaced(shared: &Shared) -> Option<String> {
+    let (first, more) = doubled_among(shared, 0..i64::MAX, "stripes")?;
+    Some(format!(
+        "several blocks of one stripe of a raided file are on one DataNode, whose loss would be that of all of them: \
+         {first}{more}; mend raid plan -v names the blocks that should move"
+    ))
+}
+
+/// Returns the first of these stripes that has several blocks on one DataNode, with the DataNode, and the
+/// number of the others as text.
+fn doubled_among(shared: &Shared, numbers: Range<i64>, what: &str) -> Option<(String, String)> {
+    let (count, stripe, node) = {
         let state = shared.state();
-        let (&number, &node) = state.view.doubled().first_key_value()?;
+        let mut doubled = state.view.doubled().range(numbers);
+        let (&number, &node) = doubled.next()?;
         let stripe = state.view.groups().get(number)?.listed.group.stripe_id();
-        (state.view.doubled().len(), stripe, node)
+        (doubled.count() + 1, stripe, node)
     };
     let address = shared.address_of(node)?;
-    let more = if groups > 1 { format!(", and {} more groups", groups - 1) } else { String::new() };
-    Some(format!(
-        "several blocks of one group are on one DataNode, whose loss would be that of all of them: {stripe} on \
-         {address}{more}; HDFS lists only one of them there, and the others are rebuilt on other DataNodes"
-    ))
+    let more = if count > 1 { format!(", and {} more {what}", count - 1) } else { String::new() };
+    Some((format!("{stripe} on {address}"), more))
 }
 
 /// A listing of all groups that was recorded.
@@ -153,6 +171,10 @@ pub(super) struct FullListing {
 /// Lists all DataNodes and block groups, and records the answer. Returns `None` if that failed.
 pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullListing> {
     let asked = shared.now();
+    if let Err(error) = list_raided(shared, namenode).await {
+        note(shared, LIST_FILES, Err(error));
+        return None;
+    }
     let (is_begun, failure) = (AtomicBool::new(false), Mutex::new(None));
     let heard = |listing: &mut Listing| {
         shared.note_progress(listing.progress);
@@ -175,6 +197,21 @@ pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullLis
     let listed = listed.filter(|_| told.is_ok());
     note(shared, LIST_FILES, told);
     listed
+}
+
+/// Lists all raided files, and records the answer. They are listed before the groups, so that a complete
+/// listing of groups, which drops what was not listed, keeps them.
+async fn list_raided(shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
+    let paths = shared.attachment.parity_of(&BTreeSet::from(["/".to_owned()]));
+    if paths.is_empty() {
+        return Ok(());
+    }
+    if shared.state().nodes_heard.is_none() {
+        take(shared, namenode.nodes().await?, None)?; // Whether blocks may be unreported depends on the DataNodes.
+    }
+    let asked = shared.now();
+    let listing = namenode.raided(&paths, &|progress| shared.note_progress(progress)).await?;
+    shared.take_raided(asked, listing, None).map_err(failed)
 }
 
 /// Whether no answer about all DataNodes is newer than a query that was sent at `asked`.

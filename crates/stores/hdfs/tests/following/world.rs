@@ -134,6 +134,7 @@ impl Store {
             paths: vec!["/".to_owned()],
             helpers: BTreeMap::new(),
             folders: BTreeMap::new(),
+            raid: Vec::new(),
             pushes: false,
         };
         let mut storage = hdfs::open(attachment, records).expect("attached");

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use codes::BlockIndex;
 use dir::DirCatalog;
+use hdfs_raid::Codec;
 use repair::{NodeId, StripeId};
 use store_api::{
     Answer, BlockState, Done, NodeRecord, Origin, SharedRecords, Storage, StoreChange, StoreError,
@@ -18,16 +19,22 @@ use tempfile::TempDir;
 
 use crate::{Attachment, BlockTerms, ChecksumFormat, ChecksumKind, NameNodeSettings};
 
-/// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has the
-/// holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups, `format` that of
-/// their checksums, and `no-WORD` makes queries of this kind fail. `busy` has the end of an edit log that becomes longer
-/// whenever it is read.
+mod raided;
+
+/// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has
+/// the holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups,
+/// `format` that of their checksums; `leaving-N` decommissions DataNode N, and `no-WORD` makes queries of
+/// this kind fail. `raided` has the lines about raided files and their parity, and files named like questions
+/// for blocks have the answers to these questions, if they differ. `busy` has the end of an edit log that
+/// becomes longer whenever it is read.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 nodes() {
     for node in 0 1 2 3 4; do
+        service=normal
+        if [ -e "leaving-$node" ]; then service=leaving; fi
         echo "$number n $node uuid-$node 10.0.0.$node:9866"
-        echo "$number d $node /rack live normal 1"
+        echo "$number d $node /rack live $service 1"
     done
 }
 group() {
@@ -37,7 +44,7 @@ group() {
         echo "$number g $1 0 -$((16 * $1)) $stamp 3000000 RS-3-2-1024k old $(cat "homes-$1")"
     fi
 }
-echo '0 ready 5'
+echo '0 ready 6'
 while read -r number word rest; do
     file=${rest%% *}
     if [ -e "no-$word" ] || [ -e "no-$word-$file" ]; then echo "$number failed no permission"; continue; fi
@@ -53,6 +60,9 @@ while read -r number word rest; do
                     if [ -e "homes-$file" ]; then echo "$number i $file name-$file closed"; group "$file"; fi
                 done
             fi ;;
+        raided | blocks)
+            nodes
+            if [ -e "$word $rest" ]; then sed "s/^/$number /" "$word $rest"; else sed "s/^/$number /" raided; fi ;;
         nodes) if [ -e homes-7 ]; then nodes; fi ;;
         group) nodes; group "$file" ;;
         touch | report) echo "$word $rest" >>reports ;;
@@ -66,12 +76,14 @@ while read -r number word rest; do
                 next=$((rest + 1)); echo "$next" >busy; echo "$number e $next"; echo "$number done"; continue
             fi
             if [ -e closed ]; then rm closed; echo "$number m %2Ff"; fi
+            if [ -e touched ]; then rm touched; echo "$number z %2Fraid%2Ff"; fi
             if [ -e purged ]; then rm purged; echo "$number gap 9"; else echo "$number e 5"; fi ;;
         counts)
             if [ -e many ]; then echo "$number l 1 0 0 20000"
             elif [ -e counts ]; then echo "$number l $(cat counts)"
             else echo "$number l 0 0 0 0"; fi ;;
         others) if [ -e others ]; then echo "$number o $(cat others)"; fi ;;
+        lost) if [ -e lost-files ]; then sed "s/^/$number lost /" lost-files; fi ;;
         losses) echo read >>reads; if [ -e lost ]; then sed "s/^/$number q /" lost; fi ;;
     esac
     echo "$number done"
@@ -105,6 +117,12 @@ fn open_records(path: &Path) -> DirCatalog {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// HDFS-RAID's codecs, and one with two data blocks in a stripe.
+fn codecs() -> Vec<Codec> {
+    let small = Codec::new("small", "xor-3-2".parse().expect("a code"), "/small", hdfs_raid::Scope::File);
+    Codec::hdfs_raid().into_iter().chain([small]).collect()
 }
 
 struct Script {
@@ -155,6 +173,7 @@ impl Script {
             paths: vec!["/".to_owned()],
             helpers: BTreeMap::new(),
             folders: BTreeMap::new(),
+            raid: if path("raided").exists() { codecs() } else { Vec::new() },
             pushes: false,
         };
         let records: SharedRecords = Arc::new(Mutex::new(open_records(&path("records"))));

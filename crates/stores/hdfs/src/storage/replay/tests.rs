@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::coded::Coded;
 use super::super::groups::Listed;
 use super::super::names::{Place, split};
 use super::*;
@@ -113,6 +114,10 @@ impl Model {
     }
 }
 
+fn group(number: i64) -> Coded {
+    BlockGroup { number, stamp: 1, bytes: 1, policy: "RS-3-2-1k".parse().expect("one") }.into()
+}
+
 /// Mend's side, and the time.
 #[derive(Default)]
 struct Mend {
@@ -139,12 +144,12 @@ impl Mend {
                 place: Some(place),
                 phase: Phase::Old,
                 start: 0,
-                group: BlockGroup { number, stamp: 1, bytes: 1, policy: "RS-3-2-1k".parse().expect("one") },
+                group: group(number),
                 homes: Vec::new(),
             }));
         }
         for listed in &listed {
-            self.absent.remove(&listed.group.number);
+            self.absent.remove(&listed.group.number());
         }
         self.groups.take(self.now, asked, listed, false, true);
         for (place, inode) in places {

@@ -47,7 +47,7 @@ fn group(view: &mut View, at: u64) -> Listed {
         place: Some(Place { folder, name: name_hash(&format!("part-{:05}-{file:x}.parquet", file % FILES)) }),
         phase: Phase::Old,
         start: part * (6 << 27),
-        group,
+        group: group.into(),
         homes: blocks.iter().map(|block| (block.index.0 as u8, node(block.index.0.into()))).collect(),
     }
 }
@@ -92,7 +92,7 @@ fn memory_per_group() {
     let began = Instant::now();
     let some: Vec<i64> = (0..count)
         .step_by((count / 1000).max(1) as usize)
-        .map(|at| group(&mut view, at).group.number)
+        .map(|at| group(&mut view, at).group.number())
         .collect();
     assert!(some.iter().all(|number| view.groups().get(*number).is_some()));
     println!("{:.1} µs to find a group", began.elapsed().as_secs_f64() * 1e6 / some.len() as f64);

@@ -1,5 +1,8 @@
 //! Tests of the reports about block groups after sequences of listings, without a NameNode.
 
+use std::sync::Arc;
+
+use super::super::coded::{Coded, RaidBlock, RaidStripe};
 use super::super::groups::{OPEN_SETTLING, SETTLING};
 use super::*;
 use crate::blocks::BlockGroup;
@@ -29,7 +32,7 @@ fn group(bytes: u64) -> BlockGroup {
 fn listed(without: &[u8]) -> Listed {
     let homes = (0..5).filter(|index| !without.contains(index));
     let homes = homes.map(|index| (index, NodeId(u32::from(index) + 1))).collect();
-    Listed { file: file(), place: None, phase: Phase::Old, start: 0, group: group(9000), homes }
+    Listed { file: file(), place: None, phase: Phase::Old, start: 0, group: group(9000).into(), homes }
 }
 
 fn file() -> FileRef {
@@ -151,11 +154,12 @@ fn a_group_is_removed_after_two_listings_without_it() {
 #[test]
 fn another_generation_is_another_stripe() {
     let mut test = ViewTest::new();
-    let again = Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) };
+    let again = Listed { group: BlockGroup { stamp: 8, ..group(9000) }.into(), ..listed(&[2]) };
     let changes = test.list(vec![again]);
     assert_eq!(changes, [StoreChange::StripeGone(StripeId("group_-160_7".into()))]);
     test.now += SETTLING;
-    let changes = test.list(vec![Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) }]);
+    let changes =
+        test.list(vec![Listed { group: BlockGroup { stamp: 8, ..group(9000) }.into(), ..listed(&[2]) }]);
     assert!(matches!(&changes[0], StoreChange::Stripe(stripe, false) if stripe.id.0 == "group_-160_8"));
     assert_eq!(test.block(), (None, BlockState::Missing), "nobody is known to have had it");
 }
@@ -248,7 +252,7 @@ fn a_file_in_a_folder_and_a_snapshot_is_queried_in_the_folder() {
 
 /// Returns another group, in a file of this phase, whose block 2 was never listed.
 fn written(phase: Phase) -> Listed {
-    Listed { phase, group: BlockGroup { number: -320, ..group(9000) }, ..listed(&[2]) }
+    Listed { phase, group: BlockGroup { number: -320, ..group(9000) }.into(), ..listed(&[2]) }
 }
 
 #[test]
@@ -404,4 +408,69 @@ fn bad_copies_and_leaving_datanodes_are_no_good_homes() {
     let leaving = Standing { service: Service::Leaving, ..live(10) };
     test.view.take_nodes(test.now, vec![(node, leaving)]);
     assert!(!test.view.is_good_home(&stripe, at, node));
+}
+
+/// Returns a stripe of a raided file: two data blocks, and a parity block.
+fn raided(homes: &[(u8, u32)]) -> Listed {
+    let block = |number| RaidBlock { number, stamp: 1001, bytes: 512 };
+    let stripe = RaidStripe {
+        code: Arc::new("xor-3-2".parse().expect("a code")),
+        block_bytes: 512,
+        source: 1,
+        start: 0,
+        parity: 2,
+        parity_start: 0,
+        blocks: [32, 33, 40].map(block).to_vec(),
+    };
+    let homes = homes.iter().map(|&(index, node)| (index, NodeId(node))).collect();
+    Listed { group: Coded::Raid(Arc::new(stripe)), homes, ..listed(&[]) }
+}
+
+#[test]
+fn stripes_of_raided_files_are_plain_until_they_are_damaged() {
+    let mut test = ViewTest::new();
+    let whole = raided(&[(0, 1), (1, 2), (2, 3)]);
+    let changes = test.list(vec![listed(&[]), whole.clone()]);
+    assert!(matches!(&changes[..], [StoreChange::Stripe(stripe, false)] if stripe.id.0 == "raid_32_1001"));
+    assert!(!test.view.groups().is_held(32), "it is plain");
+    assert_eq!(test.view.groups().get(32).expect("known").listed, whole);
+    assert_eq!([33, 40, 41].map(|block| test.view.groups().stripe_of(block)), [Some(32), Some(32), None]);
+    test.now += PATIENCE;
+    test.list(vec![listed(&[]), raided(&[(0, 1), (2, 3)])]);
+    let changes = test.list(vec![listed(&[]), raided(&[(0, 1), (2, 3)])]);
+    let [StoreChange::Stripe(stripe, false)] = &changes[..] else { panic!("{changes:?}") };
+    let states: Vec<_> = stripe.blocks.iter().map(|block| (block.node, block.state)).collect();
+    assert_eq!(states[1], (Some(NodeId(2)), BlockState::Missing));
+    assert_eq!(states[0], (Some(NodeId(1)), BlockState::Healthy));
+    test.list(vec![listed(&[])]);
+    let gone = StoreChange::StripeGone(StripeId("raid_32_1001".into()));
+    assert_eq!(test.list(vec![listed(&[])]), [gone]);
+    assert_eq!(test.view.groups().stripe_of(33), None);
+}
+
+/// A file whose replication has not been lowered survives the loss of a DataNode with blocks of one stripe.
+#[test]
+fn replicated_blocks_of_a_raided_file_are_not_misplaced() {
+    let mut test = ViewTest::new();
+    let blocks = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)];
+    test.list(vec![listed(&[]), raided(&blocks)]);
+    assert_eq!(test.view.doubled().len(), 0);
+    test.list(vec![listed(&[]), raided(&[(0, 1), (1, 1), (2, 1), (2, 2)])]);
+    assert_eq!(test.view.doubled(), &BTreeMap::from([(32, NodeId(1))]));
+}
+
+#[test]
+fn a_block_of_a_raided_file_is_read_from_a_datanode_in_service() {
+    let mut test = ViewTest::new();
+    test.list(vec![listed(&[]), raided(&[(0, 1), (0, 4), (1, 2), (2, 3)])]);
+    let node = |test: &mut ViewTest| test.view.stripes(test.now).pop().expect("listed last").blocks[0].node;
+    assert_eq!(node(&mut test), Some(NodeId(1)));
+    test.nodes(&[2, 3, 4, 5], 10);
+    let unsure = test.view.take_unsure();
+    let told = test.view.tell(test.now, unsure);
+    assert!(
+        matches!(&told[..], [StoreChange::Stripe(stripe, false)] if stripe.id.0 == "raid_32_1001"),
+        "{told:?}"
+    );
+    assert_eq!(node(&mut test), Some(NodeId(4)));
 }

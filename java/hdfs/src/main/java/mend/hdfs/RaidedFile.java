@@ -30,7 +30,7 @@ public final class RaidedFile {
    *
    * @param note the note on the parity file, which names the blocks of both files. Without a note (null), the
    *     test is HDFS-RAID's: the modification times are equal, and the parity has the length that follows
-   *     from the file's.
+   *     from the file's. Besides, all of the parity must be newer than the file.
    */
   static RaidedFile of(HdfsLocatedFileStatus source, HdfsLocatedFileStatus parity, String note, StripeCode code) {
     if (!isUsable(source) || !isUsable(parity)) {
@@ -41,11 +41,20 @@ public final class RaidedFile {
     List<LocatedBlock> parities = parity.getLocatedBlocks().getLocatedBlocks();
     RaidedFile file = new RaidedFile(source.getFileId(), layout, data, parities);
     boolean isCurrent = note == null
-        ? source.getModificationTime() == parity.getModificationTime()
+        ? source.getModificationTime() == parity.getModificationTime() && newest(data) <= oldest(parities)
         : file.isNoted(ParityNote.parse(note));
     boolean fits = hasBlocks(data, layout.blocks(), layout::bytes)
         && hasBlocks(parities, layout.parityBlocks(), block -> layout.blockBytes());
     return isCurrent && fits ? file : null;
+  }
+
+  /** HDFS gives a block a higher stamp than all others have whenever it is created or changed. */
+  private static long newest(List<LocatedBlock> blocks) {
+    return blocks.stream().mapToLong(block -> block.getBlock().getGenerationStamp()).max().orElse(0);
+  }
+
+  private static long oldest(List<LocatedBlock> blocks) {
+    return blocks.stream().mapToLong(block -> block.getBlock().getGenerationStamp()).min().orElse(Long.MAX_VALUE);
   }
 
   private boolean isNoted(ParityNote note) {

@@ -76,6 +76,7 @@ class RaidedFileTest {
     assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK - 1, MODIFIED, false), null, CODE), "not full");
     assertNull(RaidedFile.of(SOURCE, file(200, 4 * BLOCK, MODIFIED, true), null, CODE), "open");
     assertNull(RaidedFile.of(file(100, 0, MODIFIED, false), PARITY, null, CODE), "empty");
+    assertNull(RaidedFile.of(file(300, 4 * BLOCK + 40, MODIFIED, false), PARITY, null, CODE), "written later");
   }
 
   @Test

@@ -30,6 +30,12 @@ final class Answers {
         case "files":
           survey.files(question.rest.split("\t"));
           break;
+        case "raided":
+          survey.raided(question.rest.split("\t"));
+          break;
+        case "blocks":
+          survey.blocks(question.rest.split(" "));
+          break;
         case "attributes":
           survey.attributes(question.rest.split("\t"));
           break;
@@ -59,6 +65,9 @@ final class Answers {
           break;
         case "losses":
           new Losses(files, conf, lines).list();
+          break;
+        case "lost":
+          new Losses(files, conf, lines).files();
           break;
         case "nodes":
           survey.nodes();

@@ -16,6 +16,7 @@ import org.apache.hadoop.hdfs.protocol.ClientProtocol;
  *   k PATH        a replicated file was created
  *   c PATH        an erasure-coded file was created
  *   m PATH        a file was closed, appended to or truncated
+ *   z PATH        the modification time of a file or folder was set, or the replication of a file
  *   u PATH        a file or folder was deleted
  *   r FROM TO     a file or folder was renamed
  *   e NEXT        the transaction to continue with
@@ -106,7 +107,19 @@ final class Edits {
         Event.RenameEvent renamed = (Event.RenameEvent) event;
         lines.add("r " + Survey.encoded(renamed.getSrcPath()) + " " + Survey.encoded(renamed.getDstPath()));
         break;
-      default: // Owners, permissions, times and other attributes do not matter.
+      case METADATA:
+        tellTouched((Event.MetadataUpdateEvent) event);
+        break;
+      default: // Other events do not matter.
+    }
+  }
+
+  /** Owners, permissions and other attributes do not matter, nor do times of access. */
+  private void tellTouched(Event.MetadataUpdateEvent event) {
+    Event.MetadataUpdateEvent.MetadataType what = event.getMetadataType();
+    boolean isTime = what == Event.MetadataUpdateEvent.MetadataType.TIMES && event.getMtime() >= 0;
+    if (isTime || what == Event.MetadataUpdateEvent.MetadataType.REPLICATION) {
+      lines.add("z " + Survey.encoded(event.getPath()));
     }
   }
 

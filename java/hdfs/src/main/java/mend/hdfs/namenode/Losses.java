@@ -17,6 +17,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.hdfs.DFSUtil;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HAUtil;
@@ -29,8 +31,8 @@ import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.security.authentication.client.AuthenticationException;
 
 /**
- * Reads the NameNode's own lists of the groups that lack blocks: those waiting for reconstruction, those being
- * reconstructed, and those with too few blocks left.
+ * Reads the NameNode's own lists of the groups that lack blocks, and of the blocks of replicated files that lack
+ * replicas: those waiting for reconstruction, those being reconstructed, and those with too few left.
  *
  * <p>No call of the client protocol returns these lists. {@code metaSave} makes the NameNode write them to a file
  * among its logs, and its web server serves the file. The NameNode holds its read lock meanwhile, so the caller
@@ -43,18 +45,20 @@ import org.apache.hadoop.security.authentication.client.AuthenticationException;
  *                 many blocks of replicated files are on the lists or have corrupt replicas
  *   o POSTPONED RECONSTRUCTED DELETED
  *                 the lengths of the other lists
- *   q GROUP [ADDRESS,…]
- *                 a group on the lists, and the DataNodes whose replicas the NameNode knows to be corrupt
+ *   q GROUP|BLOCK [ADDRESS,…]
+ *                 a group or replicated block on the lists, and the DataNodes whose replicas the NameNode knows to be
+ *                 corrupt
+ *   lost PATH     a file with blocks that have no intact replica; of a group, too few
  * </pre>
  */
 final class Losses {
   private static final String FILE = "mend-low-redundancy";
-  /** Only the first sections name groups that lack blocks. */
+  /** Only the first sections name groups and blocks that lack redundancy. */
   private static final String SECTION_AFTER = "Metasave: Blocks \\d+ waiting deletion from .*";
   /** The start of the last section. Without it, the file is incomplete. */
   private static final String LAST_SECTION = "Metasave: Number of datanodes: ";
   private static final String DETAILS = " (replicas:";
-  private static final Pattern GROUP = Pattern.compile("blk_(-\\d+)_\\d+");
+  private static final Pattern BLOCK = Pattern.compile("blk_(-?\\d+)_\\d+");
   /** A replica, such as {@code 10.0.0.1:9866(corrupt)}. */
   private static final Pattern CORRUPT = Pattern.compile(" (\\S+)\\(corrupt\\)");
   /** The NameNode's metrics of blocks. They are at most ten seconds old. */
@@ -64,6 +68,8 @@ final class Losses {
   private static final int CONNECT_LIMIT_MS = 5_000;
   /** A file that was modified this long before it was requested to be written is an old one. */
   private static final long OLD_MS = 30_000;
+  /** The greatest number of files with lost blocks that are listed. */
+  private static final int MOST_FILES = 10_000;
 
   private final DistributedFileSystem files;
   private final Configuration conf;
@@ -121,7 +127,7 @@ final class Losses {
     }
   }
 
-  /** Reports the groups on the lists. */
+  /** Reports the groups and replicated blocks on the lists. */
   void list() throws IOException {
     long beganNs = System.nanoTime();
     files.getClient().metaSave(FILE);
@@ -154,6 +160,16 @@ final class Losses {
     }
   }
 
+  /** Reports files with lost blocks, without {@code metaSave}: the NameNode lists them page by page. */
+  void files() throws IOException {
+    tellSafeMode();
+    RemoteIterator<Path> lost = files.listCorruptFileBlocks(new Path("/"));
+    for (int count = 0; count < MOST_FILES && lost.hasNext(); count++) {
+      lines.add("lost " + Survey.encoded(lost.next().toUri().getPath()));
+    }
+    tellSafeMode();
+  }
+
   private HttpURLConnection open(String path) throws IOException {
     URI server = DFSUtil.getInfoServer(HAUtil.getAddressOfActive(files), conf, DFSUtil.getHttpClientScheme(conf));
     URL url = server.resolve(path).toURL();
@@ -179,7 +195,8 @@ final class Losses {
   }
 
   /**
-   * Reads the groups on the lists from the file, each with the DataNodes that have corrupt replicas.
+   * Reads the groups and replicated blocks on the lists from the file, each with the DataNodes that have corrupt
+   * replicas.
    *
    * @throws IOException if the file is incomplete
    */
@@ -200,15 +217,15 @@ final class Losses {
     return groups;
   }
 
-  /** Adds the group of a line, which may begin with the path of the file, and the DataNodes with corrupt replicas. */
+  /** Adds the group or block of a line, which may begin with the path of the file, and the DataNodes with corrupt replicas. */
   private static void add(String line, Map<String, Set<String>> groups) {
     int end = line.lastIndexOf(DETAILS);
     String head = end < 0 ? line : line.substring(0, end);
-    int start = end < 0 ? 0 : head.lastIndexOf("blk_-");
+    int start = end < 0 ? 0 : head.lastIndexOf("blk_");
     if (start < 0) {
       return;
     }
-    Matcher group = GROUP.matcher(head).region(start, head.length());
+    Matcher group = BLOCK.matcher(head).region(start, head.length());
     if (group.lookingAt()) {
       Set<String> corrupt = groups.computeIfAbsent(group.group(1), number -> new LinkedHashSet<>());
       if (end < 0) {

@@ -5,7 +5,7 @@ import java.util.Set;
 /** A question: its number, the command, and the arguments. */
 final class Question {
   /** Questions that a few calls of the NameNode answer. */
-  private static final Set<String> SHORT = Set.of("group", "tokens", "counts", "nodes", "position");
+  private static final Set<String> SHORT = Set.of("group", "blocks", "tokens", "counts", "nodes", "position");
   final String number;
   final String word;
   final String rest;

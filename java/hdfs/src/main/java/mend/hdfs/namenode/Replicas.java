@@ -9,6 +9,7 @@ import org.apache.hadoop.hdfs.net.Peer;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.hdfs.protocol.LocatedStripedBlock;
 import org.apache.hadoop.hdfs.protocol.datatransfer.DataTransferProtoUtil;
 import org.apache.hadoop.hdfs.protocol.datatransfer.Sender;
@@ -22,7 +23,7 @@ import org.apache.hadoop.net.NetUtils;
 import org.apache.hadoop.security.token.Token;
 import org.apache.hadoop.util.DataChecksum;
 
-/** Requests the replicas of a group from DataNodes, as HDFS's readers do. */
+/** Requests the replicas of a group or of a replicated block from DataNodes, as HDFS's readers do. */
 final class Replicas {
   /** The client's name in a DataNode's log. */
   private static final String NAME = "mend";
@@ -35,13 +36,14 @@ final class Replicas {
   }
 
   /**
-   * Returns the format of the checksums of a group's blocks, such as {@code crc32c/512}, as a DataNode that holds one
-   * of them states it. All blocks of a group have the same format.
+   * Returns the format of the checksums of a group's blocks or of a replicated block, such as {@code crc32c/512}, as a
+   * DataNode that holds one of them states it. All blocks of a group have the same format.
    *
+   * @param policy the policy of a group; null for a replicated block
    * @return null if the group has no checksums, or no DataNode holds a block
    * @throws IOException if the DataNodes cannot be asked
    */
-  String checksum(LocatedStripedBlock group, ErasureCodingPolicy policy) throws IOException {
+  String checksum(LocatedBlock group, ErasureCodingPolicy policy) throws IOException {
     IOException problem = null;
     for (int at = 0; at < group.getLocations().length && at < ASKED; at++) {
       try {
@@ -78,12 +80,16 @@ final class Replicas {
   }
 
   /** Requests the first byte of the block at this location. Returns the DataNode's answer, but does not read the byte. */
-  private ChecksumProto open(LocatedStripedBlock group, ErasureCodingPolicy policy, int at) throws IOException {
-    int index = group.getBlockIndices()[at];
+  private ChecksumProto open(LocatedBlock group, ErasureCodingPolicy policy, int at) throws IOException {
     ExtendedBlock block = new ExtendedBlock(group.getBlock());
-    block.setBlockId(group.getBlock().getBlockId() + index);
-    block.setNumBytes(StripedBlockUtil.getInternalBlockLength(group.getBlockSize(), policy, index));
-    Token<BlockTokenIdentifier> token = group.getBlockTokens()[at];
+    Token<BlockTokenIdentifier> token = group.getBlockToken();
+    if (group instanceof LocatedStripedBlock) {
+      LocatedStripedBlock striped = (LocatedStripedBlock) group;
+      int index = striped.getBlockIndices()[at];
+      block.setBlockId(group.getBlock().getBlockId() + index);
+      block.setNumBytes(StripedBlockUtil.getInternalBlockLength(group.getBlockSize(), policy, index));
+      token = striped.getBlockTokens()[at];
+    }
     DatanodeInfo node = group.getLocations()[at];
     String address = node.getXferAddr(client.getConf().isConnectToDnViaHostname());
     try (Peer peer = client.newConnectedPeer(NetUtils.createSocketAddr(address), token, node)) {

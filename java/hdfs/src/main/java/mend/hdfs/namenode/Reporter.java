@@ -26,6 +26,8 @@ import org.apache.hadoop.util.GenericOptionsParser;
  * <pre>
  *   7 list PATH TAB PATH …      all groups of all files below these paths, and all DataNodes
  *   7 files PATH TAB PATH …     all files below these folders, with the replicas of their blocks
+ *   7 raided ROOT TAB PATH …    the parity files at or below PATH, which is at or below the parity root ROOT, and their
+ *                               sources, with the replicas of their blocks
  *   7 attributes PATH TAB PATH … Mend's extended attributes of these files
  *   7 missing PATH TAB PATH …   the folders among these that do not exist
  *   7 walk PATH TAB PATH …      all groups of these files, and of all files below these folders
@@ -35,14 +37,18 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   7 edits TRANSACTION         what has happened in the namespace since, see {@link Edits}
  *   8 counts                    how many groups lack blocks
  *   8 others                    how long the other lists are that the NameNode writes with the groups
- *   8 losses                    the groups that lack blocks, see {@link Losses}
+ *   8 losses                    the groups and replicated blocks that lack redundancy, see {@link Losses}
+ *   8 lost                      files with blocks that have no intact replica
  *   8 nodes                     all DataNodes
  *   8 volumes                   all DataNodes, with the folders of live ones
  *   9 group FILE START          the group with byte START of FILE (an inode number or an encoded path)
- *   9 checksum FILE START       the format of the checksums of that group's blocks
+ *   9 blocks FILE START BYTES FILE START BYTES …
+ *                               these files, each with the replicas of its blocks in a range
+ *   9 checksum FILE START       the format of the checksums of that group's blocks, or of that replicated block
  *   9 touch FILE START ADDRESS  requests each block of that group that the NameNode lists on this DataNode
  *   9 report ADDRESS            makes this DataNode report all its blocks to the NameNode
- *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS requires tokens
+ *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS requires tokens; a
+ *                               replicated block has the index 0
  * </pre>
  *
  * <p>The program ends when its input ends. Its arguments are Hadoop's generic options: {@code -D KEY=VALUE},
@@ -50,7 +56,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  */
 public final class Reporter {
   /** The first line of the output, with the protocol version. */
-  private static final String GREETING = "0 ready 5";
+  private static final String GREETING = "0 ready 6";
   /** The number of short questions that are answered at once. Repairs wait for these answers. */
   private static final int SHORT_AT_ONCE = 16;
   /** The number of other questions that are answered at once. */

@@ -203,20 +203,15 @@ final class Survey {
     throw new IOException("the NameNode lists no live DataNode " + address);
   }
 
-  /** Reports the checksum format of a group's blocks, see {@link Replicas#checksum}. */
+  /** Reports the checksum format of a group's blocks or of a replicated block, see {@link Replicas#checksum}. */
   void checksum(String path, long start) throws IOException {
     LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
-    if (blocks == null || blocks.getErasureCodingPolicy() == null) {
+    if (blocks == null || blocks.getLocatedBlocks().isEmpty()) {
       return;
     }
-    for (LocatedBlock block : blocks.getLocatedBlocks()) {
-      if (block instanceof LocatedStripedBlock) {
-        String format = new Replicas(client).checksum((LocatedStripedBlock) block, blocks.getErasureCodingPolicy());
-        if (format != null) {
-          lines.add("h " + format);
-        }
-        return;
-      }
+    String format = new Replicas(client).checksum(blocks.get(0), blocks.getErasureCodingPolicy());
+    if (format != null) {
+      lines.add("h " + format);
     }
   }
 
@@ -272,11 +267,75 @@ final class Survey {
         Deque<String> left = new ArrayDeque<>();
         tellFileOrFolder(decoded(folder), status, left);
         while (!left.isEmpty()) {
-          listFiles(left.pop(), left);
+          listFiles(left.pop(), left, this::tellFileOrFolder);
         }
       }
     }
     tellSafeMode(); // Another NameNode may have taken over during the walk.
+  }
+
+  /**
+   * Reports the parity files at or below these paths, each with its attributes, its source, and the replicas of
+   * the blocks of both.
+   * Each path follows the parity root above it. Paths that do not exist are ignored.
+   */
+  void raided(String[] rootsAndPaths) throws IOException {
+    tellSafeMode();
+    for (int at = 0; at + 1 < rootsAndPaths.length; at += 2) {
+      String root = decoded(rootsAndPaths[at]);
+      String path = decoded(rootsAndPaths[at + 1]);
+      HdfsFileStatus status = statusOf(path);
+      if (status != null) {
+        Deque<String> left = new ArrayDeque<>();
+        FileTeller teller = (parity, found, folders) -> tellParity(root, parity, found, folders);
+        teller.tell(path, status, left);
+        while (!left.isEmpty()) {
+          listFiles(left.pop(), left, teller);
+        }
+      }
+    }
+    tellSafeMode(); // Another NameNode may have taken over during the walk.
+  }
+
+  /** Reports a parity file and its source, or remembers to list a folder. */
+  private void tellParity(String root, String path, HdfsFileStatus status, Deque<String> left) throws IOException {
+    if (status.isDirectory()) {
+      left.push(path);
+      return;
+    }
+    if (!path.startsWith(root + "/")) {
+      return; // A file is in the place of the parity root.
+    }
+    try {
+      tellAttributes(encoded(path), client.getXAttrs(path));
+    } catch (FileNotFoundException gone) {
+      return;
+    }
+    tellFileOrFolder(path, status, left);
+    String source = path.substring(root.length());
+    HdfsFileStatus found = statusOf(source);
+    if (found != null && !found.isDirectory()) {
+      tellFileOrFolder(source, found, left);
+    }
+  }
+
+  /** Reports these files, each with the replicas of its blocks in a range: FILE START BYTES FILE START BYTES … */
+  void blocks(String[] words) throws IOException {
+    tellSafeMode();
+    for (int at = 0; at + 2 < words.length; at += 3) {
+      String path = path(words[at]);
+      HdfsFileStatus status = client.getFileInfo(path);
+      LocatedBlocks blocks = status == null ? null
+          : client.getLocatedBlocks(path, Long.parseLong(words[at + 1]), Long.parseLong(words[at + 2]));
+      if (blocks != null) {
+        tellFile(path, status, blocks);
+      }
+    }
+  }
+
+  /** Reports a file or folder, and may remember folders to list. */
+  private interface FileTeller {
+    void tell(String path, HdfsFileStatus status, Deque<String> left) throws IOException;
   }
 
   /** Returns the status of a file or folder; null if it, or a folder above it, does not exist. */
@@ -295,7 +354,7 @@ final class Survey {
   }
 
   /** Lists a folder and reports its files. A folder that is deleted meanwhile is treated as empty. */
-  private void listFiles(String folder, Deque<String> left) throws IOException {
+  private void listFiles(String folder, Deque<String> left, FileTeller teller) throws IOException {
     byte[] after = HdfsFileStatus.EMPTY_NAME;
     DirectoryListing listing;
     foldersSeen++;
@@ -309,7 +368,7 @@ final class Survey {
         return;
       }
       for (HdfsFileStatus status : listing.getPartialListing()) {
-        tellFileOrFolder(status.getFullName(folder), status, left);
+        teller.tell(status.getFullName(folder), status, left);
       }
       filesSeen += listing.getPartialListing().length;
       tellProgress();

@@ -44,11 +44,13 @@ class LossesTest {
   }
 
   @Test
-  void groupsThatLackBlocksOrAreReconstructedAreRead() throws IOException {
+  void groupsAndBlocksThatLackRedundancyOrAreReconstructedAreRead() throws IOException {
     Map<String, Set<String>> expected = Map.of(
         "-9223372036854775792", Set.of("10.0.0.2:9866"),
         "-9223372036854775776", Set.of("10.0.0.4:9866", "10.0.0.5:9866"),
-        "-9223372036854775760", Set.of());
+        "1073741825", Set.of("10.0.0.2:9866"),
+        "-9223372036854775760", Set.of(),
+        "1073741826", Set.of());
     assertEquals(expected, groups(SAVED));
   }
 

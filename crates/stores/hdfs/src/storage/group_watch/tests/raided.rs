@@ -1,0 +1,166 @@
+//! Tests of a raided file: three data blocks, and one parity block in HDFS-RAID's XOR codec.
+
+use store_api::CatalogError;
+
+use super::*;
+
+/// The only stripe: the number of its first block, and the newest generation stamp.
+const STRIPE: &str = "raid_32_1010";
+
+/// Returns what the NameNode tells of the file and its parity: the time of the file, and the holder of block
+/// 1.
+fn told(modified: u64, holder: &str) -> String {
+    format!(
+        "F 16 %2Ff 1236 512 1 {modified} replicated closed\nB 32 1004 512 0\nB 33 1005 512 {holder}\nB 34 1006 212 2\n\
+         F 17 %2Fraid%2Ff 512 512 1 7 replicated closed\nB 48 1010 512 3\n"
+    )
+}
+
+fn stripe() -> StripeId {
+    StripeId(STRIPE.to_owned())
+}
+
+fn claim(script: &mut Script, node: NodeId, block: u16) -> Result<Done, StoreError> {
+    script.write(StripeWrite::Claim { stripe: stripe(), nodes: vec![node], blocks: vec![BlockIndex(block)] })
+}
+
+fn is_damaged(script: &Script) -> bool {
+    script.damaged.lock().expect("whole").contains(STRIPE)
+}
+
+#[test]
+fn a_lost_block_of_a_raided_file_is_reported_claimed_and_published() {
+    let told_whole = told(7, "1");
+    let properties = [("homes-7", WHOLE), ("raided", told_whole.as_str()), ("format", "crc32/1024")];
+    let mut script = Script::open_with(&properties);
+    let nodes = script.await_nodes();
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    assert!(!is_damaged(&script) && !script.troubles().contains("parity"), "{}", script.troubles());
+    assert!(claim(&mut script, nodes[4], 1).is_err(), "the block is not lost");
+    // The lists name the block, and another one of a file that is not raided.
+    script.set("raided", &told(7, "-"));
+    script.set("lost", "33\n99\n");
+    script.set("counts", "0 0 0 2");
+    script.await_that("damage", is_damaged);
+    let claimed = claim(&mut script, nodes[4], 1).expect("granted");
+    assert_eq!(formats_of(&claimed), [ChecksumFormat::new(ChecksumKind::Crc32, 1024)]);
+    assert_eq!(script.lines("formats"), ["16 0", "17 0"], "the file, and its parity");
+    match claim(&mut script, nodes[0], 1) {
+        Err(StoreError::Unfit { node, why, .. }) => {
+            assert!(node == nodes[0] && why.starts_with("it has another block of the stripe"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    script.set("raided", &told(7, "4"));
+    let blocks = vec![(BlockIndex(1), nodes[4], None)];
+    script.write(StripeWrite::Publish { stripe: stripe(), blocks, origin: Origin::Written }).expect("listed");
+    script.await_that("no damage", |script| !is_damaged(script));
+}
+
+#[test]
+fn stripes_are_dropped_while_their_parity_is_invalid() {
+    let told_whole = told(7, "1");
+    let mut script = Script::open_with(&[("homes-7", WHOLE), ("raided", told_whole.as_str())]);
+    let nodes = script.await_nodes();
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    script.set("raided", &told(8, "-"));
+    script.set("closed", "");
+    script.await_that("a trouble", |script| {
+        script.troubles().contains("/raid/f (the source was modified 8 ms")
+    });
+    std::thread::sleep(super::super::FOLLOW_EVERY * 3);
+    let gone = claim(&mut script, nodes[4], 1);
+    assert!(matches!(gone, Err(StoreError::Catalog(CatalogError::NoSuchStripe(_)))), "{gone:?}");
+    // The time of the source is restored.
+    script.set("raided", &told(7, "-"));
+    script.set("touched", "");
+    script.await_that("the stripe, with a lost block", is_damaged);
+    assert!(!script.troubles().contains("/raid/f"), "{}", script.troubles());
+    claim(&mut script, nodes[4], 1).expect("granted");
+}
+
+#[test]
+fn parity_with_a_note_about_other_blocks_protects_nothing() {
+    // The time and the length fit.
+    let noted = told(7, "1") + "X %2Fraid%2Ff trusted.mend.source =1+16+3+0+0\n";
+    let script = Script::open_with(&[("homes-7", WHOLE), ("raided", noted.as_str())]);
+    script.await_that("a trouble", |script| script.troubles().contains("/raid/f (Mend's note"));
+    script.set("raided", &told(7, "1"));
+    script.set("touched", "");
+    script.await_that("no trouble", |script| !script.troubles().contains("/raid/f"));
+}
+
+/// No event and no list tells that HDFS has removed a replica.
+#[test]
+fn surplus_replicas_are_queried_until_hdfs_has_removed_them() {
+    let surplus = told(7, "1,4");
+    let script = Script::open_with(&[("homes-7", WHOLE), ("raided", surplus.as_str())]);
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    std::thread::sleep(super::super::FOLLOW_EVERY * 4); // Queries that were due by now have the same answer.
+    let (lists, before) = (script.lists(), script.stripes.load(Ordering::Relaxed));
+    script.set("raided", &told(7, "4"));
+    script.await_that("a report", |script| script.stripes.load(Ordering::Relaxed) == before + 1);
+    assert_eq!(script.lists(), lists, "no listing is necessary");
+}
+
+/// Replicated files that are not raided have filled the lists. Listings of all raided files fail here.
+#[test]
+fn losses_of_raided_files_are_known_although_the_lists_are_too_long() {
+    let told_whole = told(7, "1");
+    let script = Script::open_with(&[("homes-7", WHOLE), ("raided", told_whole.as_str())]);
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    script.set("no-raided-%2Fraidrs\t%2Fraidrs\t%2Fraid\t%2Fraid\t%2Fsmall\t%2Fsmall", "");
+    script.set("raided", &told(7, "-"));
+    script.set("lost-files", "%2Fnot-raided\n%2Ff\n");
+    script.set("many", "");
+    script.await_that("damage", is_damaged);
+    script.set("raided", &told(7, "4"));
+    script.set("lost-files", "");
+    script.await_that("no damage", |script| !is_damaged(script));
+}
+
+/// Parity by a codec that comes first becomes valid. The other parity is valid too.
+#[test]
+fn a_file_with_parity_by_two_codecs_has_the_stripes_of_one() {
+    let small = "F 19 %2Fsmall%2Ff 1024 512 1 7 replicated closed\nB 50 1011 512 3\nB 51 1012 512 4\n";
+    let both = told(7, "1") + small;
+    let stale = both.replace("512 512 1 7", "512 512 1 8");
+    let second = "F 16 %2Ff 1236 512 1 7 replicated closed\nB 34 1006 212 2\n\
+                  F 19 %2Fsmall%2Ff 1024 512 1 7 replicated closed\nB 51 1012 512 4\n";
+    let answers = [("raided", stale.as_str()), ("blocks 16 1024 212 19 512 512", second)];
+    let mut script = Script::open_with(&[&[("homes-7", WHOLE)], &answers[..]].concat());
+    let nodes = script.await_nodes();
+    script.await_that("a group and two stripes", |script| script.stripes.load(Ordering::Relaxed) >= 3);
+    let claim = |script: &mut Script| {
+        let (stripe, nodes) = (StripeId("raid_34_1012".to_owned()), vec![nodes[0]]);
+        script.write(StripeWrite::Claim { stripe, nodes, blocks: vec![BlockIndex(0)] })
+    };
+    assert!(matches!(claim(&mut script), Err(StoreError::Taken { .. })), "it is not lost");
+    script.set("blocks 16 0 1236 17 0 512", &told(7, "1"));
+    script.set("raided", &both);
+    script.set("touched", "");
+    script.await_that("no trouble", |script| !script.troubles().contains("/raid/f"));
+    let gone = claim(&mut script);
+    assert!(matches!(gone, Err(StoreError::Catalog(CatalogError::NoSuchStripe(_)))), "{gone:?}");
+}
+
+#[test]
+fn two_blocks_of_a_raided_stripe_on_one_datanode_are_reported() {
+    let told_misplaced = told(7, "0");
+    let script = Script::open_with(&[("homes-7", WHOLE), ("raided", told_misplaced.as_str())]);
+    script.await_that("a remark", |script| {
+        script.remarks().contains("raid_32_1010 on 10.0.0.0:9866; mend raid")
+    });
+    assert!(!is_damaged(&script));
+}
+
+#[test]
+fn a_replica_on_another_datanode_is_reported_when_one_is_decommissioned() {
+    let replicated = told(7, "1,4");
+    let script = Script::open_with(&[("homes-7", WHOLE), ("raided", replicated.as_str())]);
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    std::thread::sleep(Duration::from_secs(2));
+    let before = script.stripes.load(Ordering::Relaxed);
+    script.set("leaving-1", "");
+    script.await_that("a report", |script| script.stripes.load(Ordering::Relaxed) == before + 1);
+}

@@ -1,0 +1,341 @@
+//! Records the stripes of raided files as the NameNode lists them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use codes::CodeSpec;
+use hdfs_raid::{Block, Codec, File, NodeIndex, RaidedFile, RaidedStripe, Scope, parity_path, source_of};
+use repair::NodeId;
+use store_api::CatalogError;
+
+use super::coded::{Coded, RaidStripe, Replication, ShortCodes, homes, is_raid};
+use super::groups::Listed;
+use super::names::{Place, is_within, split};
+use super::open::Attachment;
+use super::state::{Shared, State};
+use crate::listing::{DataNode, FileRef, Listing, Phase, name_hash};
+
+/// What is known of raided files besides their stripes.
+#[derive(Default)]
+pub(super) struct Raiding {
+    codes: ShortCodes,
+    /// Parity files that do not protect all blocks of their sources, with the reasons.
+    unusable: BTreeMap<String, String>,
+    /// The paths of these sources.
+    unprotected: Arc<BTreeSet<String>>,
+}
+
+/// A stripe of a raided file as listed, and how many replicas its blocks should have.
+type Counted = (Listed, Replication);
+
+impl Attachment {
+    /// Returns the folders with the parity of raided files.
+    pub(super) fn parity_roots(&self) -> impl Iterator<Item = &str> {
+        let codecs = self.raid.iter().filter(|codec| codec.scope == Scope::File);
+        codecs.map(|codec| codec.parity_root.trim_end_matches('/'))
+    }
+
+    /// Returns the paths of the parity of these files and folders, each with its parity root.
+    pub(super) fn parity_of(&self, sources: &BTreeSet<String>) -> Vec<(String, String)> {
+        let path = |root: &str, source: &str| parity_path(root, source.trim_end_matches('/'));
+        let of_root = |root: &str| {
+            let paths = sources.iter().map(|source| (root.to_owned(), path(root, source)));
+            paths.collect::<Vec<_>>()
+        };
+        self.parity_roots().flat_map(of_root).collect()
+    }
+
+    fn covers(&self, path: &str) -> bool {
+        self.paths.iter().any(|folder| is_within(path, folder))
+    }
+
+    /// Whether a parity file should protect a file that is watched. Parity that is being written need not yet.
+    fn wants_parity(&self, parity: &File) -> bool {
+        !parity.is_open && self.source_of(&parity.path).is_some_and(|source| self.covers(source))
+    }
+
+    /// Returns the path of the file to which a parity file belongs.
+    pub(super) fn source_of<'a>(&self, parity: &'a str) -> Option<&'a str> {
+        self.parity_roots().find_map(|root| source_of(root, parity))
+    }
+}
+
+impl Raiding {
+    /// Returns the code of a stripe, or why Mend cannot repair the stripe.
+    fn code_of(&mut self, codec: &Codec, stripe: &RaidedStripe<'_>) -> Result<Arc<CodeSpec>, String> {
+        match stripe.data.iter().chain(stripe.parity).find(|block| !is_raid(block.number)) {
+            // The numbers of block groups are negative since Hadoop 3.
+            Some(block) => Err(format!(
+                "block {} has a negative number, as only Hadoop before 2.3 gave to blocks: write the file anew",
+                block.number
+            )),
+            None => self.codes.get(codec, stripe.data.len()).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Replaces what is known of the parity of these sources, or of all if `None`.
+    fn replace(
+        &mut self,
+        attachment: &Attachment,
+        asked: Option<&[(String, String)]>,
+        unusable: BTreeMap<String, String>,
+    ) {
+        match asked {
+            None => self.unusable.clear(),
+            Some(asked) => {
+                let was_asked = |path: &str| asked.iter().any(|(_, asked)| is_within(path, asked));
+                self.unusable.retain(|path, _| !was_asked(path));
+            }
+        }
+        self.unusable.extend(unusable);
+        let sources = self.unusable.keys().filter_map(|parity| attachment.source_of(parity));
+        self.unprotected = Arc::new(sources.map(str::to_owned).collect());
+    }
+
+    /// Returns the paths at which files without valid parity are or were, although there is a parity file.
+    pub fn unprotected(&self) -> Arc<BTreeSet<String>> {
+        Arc::clone(&self.unprotected)
+    }
+
+    /// Returns the problem that parity files protect nothing.
+    fn problems(&self) -> Vec<String> {
+        let Some((path, why)) = self.unusable.first_key_value() else { return Vec::new() };
+        let more = match self.unusable.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        vec![format!(
+            "parity that does not protect its file, so lost blocks of the file may be unrecoverable: {path} ({why}){more}; \
+             raise the replication of such a file (hdfs dfs -setrep) until it is encoded again; rename the parity if the \
+             file was renamed, and delete it only if the file was deleted"
+        )]
+    }
+}
+
+impl Shared {
+    /// Records the raided files that an answer lists. The query was sent at `asked`, for the parity at these
+    /// paths, or for all parity if `None`.
+    ///
+    /// # Errors
+    /// As [`take_nodes`](Self::take_nodes).
+    pub(super) fn take_raided(
+        &self,
+        asked: Duration,
+        listing: Listing,
+        paths: Option<&[(String, String)]>,
+    ) -> Result<(), CatalogError> {
+        let (now, Listing { nodes, raid, .. }) = (self.now(), listing);
+        let raided = hdfs_raid::raided(&raid, &self.attachment.raid);
+        let mut state = self.state();
+        let numbers = state.number(&self.attachment, &nodes)?;
+        let unusable = raided.unusable.iter().filter(|(parity, _)| self.attachment.wants_parity(parity));
+        let unusable = unusable.map(|(parity, why)| (parity.path.clone(), why.to_string()));
+        let (mut unusable, mut listed): (BTreeMap<_, _>, _) = (unusable.collect(), Vec::new());
+        let mut gone = Vec::new();
+        for file in raided.files.iter().filter(|file| self.attachment.covers(&file.source.path)) {
+            let from = listed.len();
+            let skipped = state.list_stripes(file, &numbers, &mut listed);
+            unusable.extend(skipped.map(|why| (file.parity.path.clone(), why)));
+            gone.extend(state.superseded(asked, &file.source.path, file.source.inode, &listed[from..]));
+        }
+        state.view.groups_mut().remove(now, &gone);
+        state.raiding.replace(&self.attachment, paths, unusable);
+        let problems = state.raiding.problems();
+        state.note_troubles("raided files", problems);
+        state.take_stripes(now, asked, listed)
+    }
+
+    /// Records the present holders of a stripe's blocks, and how many there should be; or removes the stripe if
+    /// `None`: its parity does not protect it any more. The query was sent at `asked`.
+    ///
+    /// # Errors
+    /// As [`take_nodes`](Self::take_nodes).
+    pub(super) fn take_stripe(
+        &self,
+        asked: Duration,
+        known: &Listed,
+        nodes: &[DataNode],
+        found: Option<(Vec<(u8, NodeIndex)>, Replication)>,
+    ) -> Result<(), CatalogError> {
+        let number = known.group.number();
+        let Some((homes, replication)) = found else {
+            let is_current = self.known([number]).pop().is_some_and(|listed| listed.group == known.group);
+            if is_current {
+                self.suspect_file(known);
+                self.remove_groups(&[(number, known.file.inode)])?;
+            }
+            return Ok(());
+        };
+        let mut state = self.state();
+        let numbers = state.number(&self.attachment, nodes)?;
+        let homes = homes.into_iter().map(|(index, node)| (index, numbers[node.0])).collect();
+        state.take_stripes(self.now(), asked, vec![(Listed { homes, ..known.clone() }, replication)])
+    }
+
+    /// Has the other stripes of a raided file queried.
+    fn suspect_file(&self, known: &Listed) {
+        let mut state = self.state();
+        let State { view, suspects, .. } = &mut *state;
+        let names = view.groups().names();
+        let of_file = known.place.into_iter().flat_map(|place| names.of_file(place));
+        suspects.extend(of_file.filter(|&number| is_raid(number) && number != known.group.number()));
+    }
+}
+
+impl State {
+    /// Adds the stripes of a raided file to `listed`. Returns why a stripe was left out, if one was.
+    fn list_stripes(
+        &mut self,
+        file: &RaidedFile<'_>,
+        numbers: &[NodeId],
+        listed: &mut Vec<Counted>,
+    ) -> Option<String> {
+        let place = self.place_of(&file.source.path);
+        let replication = Replication::of(file.source, file.parity);
+        let mut skipped = None;
+        for stripe in file.stripes() {
+            let code = match self.raiding.code_of(file.codec, &stripe) {
+                Ok(code) => code,
+                Err(why) => {
+                    skipped = Some(why);
+                    continue;
+                }
+            };
+            let blocks: Vec<&Block> = stripe.data.iter().chain(stripe.parity).collect();
+            let homes = homes(&blocks).into_iter().map(|(index, node)| (index, numbers[node.0]));
+            let (source, parity) = (file.source.inode, file.parity.inode);
+            let stripe = Listed {
+                file: FileRef { inode: source, held_at: None },
+                place: Some(place),
+                phase: Phase::Old,
+                start: stripe.start,
+                homes: homes.collect(),
+                group: Coded::Raid(Arc::new(RaidStripe::new(source, parity, &stripe, code))),
+            };
+            listed.push((stripe, replication));
+        }
+        skipped
+    }
+
+    fn place_of(&mut self, path: &str) -> Place {
+        let (folder, name) = split(path);
+        Place { folder: self.view.groups_mut().folder(folder), name: name_hash(name) }
+    }
+
+    /// Returns the known stripes of a file that its listing lacks, with the file: the file was encoded again, or
+    /// other parity of it counts now. The query was sent at `asked`.
+    fn superseded(&mut self, asked: Duration, path: &str, inode: u64, listed: &[Counted]) -> Vec<(i64, u64)> {
+        let place = self.place_of(path);
+        let listed: BTreeSet<i64> = listed.iter().map(|(listed, _)| listed.group.number()).collect();
+        let older = self.view.groups().older_at(place, asked).into_iter();
+        older.filter(|(number, of)| is_raid(*number) && *of == inode && !listed.contains(number)).collect()
+    }
+
+    /// Records stripes of raided files. Those whose replicas are too many or too few are queried again.
+    fn take_stripes(
+        &mut self,
+        now: Duration,
+        asked: Duration,
+        listed: Vec<Counted>,
+    ) -> Result<(), CatalogError> {
+        for (listed, replication) in &listed {
+            let Some(stripe) = listed.group.raid() else { continue };
+            let counts = |node| self.view.nodes().counts(node);
+            let count = replication.count(stripe, &listed.homes, counts);
+            self.recounts.note(now, asked, listed.group.number(), count);
+        }
+        let listed = listed.into_iter().map(|(listed, _)| listed).collect();
+        let changed = self.view.take_groups(now, asked, listed, false);
+        let mut changes = self.view.tell(now, changed);
+        changes.extend(self.tell_service(now));
+        self.tell(changes);
+        self.forget_marks()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripe<'a>(data: &'a [Block], parity: &'a [Block]) -> RaidedStripe<'a> {
+        RaidedStripe { start: 0, parity_start: 0, block_bytes: 9, data, parity }
+    }
+
+    #[test]
+    fn stripes_that_mend_cannot_repair_have_a_reason() {
+        let block = |number| Block { number, stamp: 1001, bytes: 9, replicas: Vec::new() };
+        let (data, parity, old) = ([block(1), block(2)], [block(3)], [block(-4)]);
+        let codec = |code: &str| Codec::new(code, code.parse().expect("a code"), "/p", Scope::File);
+        let mut raiding = Raiding::default();
+        let mut code_of = |code: &str, data, parity| raiding.code_of(&codec(code), &stripe(data, parity));
+        let xor = code_of("xor-11-10", &data[..], &parity[..]).expect("a code");
+        assert_eq!(xor.to_string(), "xor-3-2");
+        let error = code_of("xor-11-10", &data, &old).expect_err("a number of a block group");
+        assert!(error.contains("block -4 has a negative number"), "{error}");
+        let error = code_of("clay-14-10-13", &data, &parity).expect_err("a short stripe");
+        assert!(error.contains("has sub-blocks"), "{error}");
+    }
+
+    fn attachment() -> Attachment {
+        Attachment {
+            namenode: None,
+            paths: vec!["/warehouse".to_owned()],
+            helpers: BTreeMap::new(),
+            folders: BTreeMap::new(),
+            raid: Codec::hdfs_raid().to_vec(),
+            pushes: false,
+        }
+    }
+
+    #[test]
+    fn parity_is_queried_below_all_roots() {
+        let attachment = attachment();
+        let of = |source: &str| attachment.parity_of(&BTreeSet::from([source.to_owned()]));
+        let pair = |root: &str, path: &str| (root.to_owned(), path.to_owned());
+        assert_eq!(of("/"), [pair("/raidrs", "/raidrs"), pair("/raid", "/raid")]);
+        assert_eq!(of("/a/f"), [pair("/raidrs", "/raidrs/a/f"), pair("/raid", "/raid/a/f")]);
+        assert!(attachment.covers("/warehouse/f") && !attachment.covers("/a/f"));
+        let wants = |path: &str, is_open| {
+            attachment.wants_parity(&File {
+                inode: 1,
+                path: path.to_owned(),
+                bytes: 0,
+                block_bytes: 9,
+                replication: 1,
+                modified_ms: 0,
+                storing: hdfs_raid::Storing::Replicated,
+                is_open,
+                blocks: Vec::new(),
+            })
+        };
+        assert!(wants("/raid/warehouse/f", false) && !wants("/raid/warehouse/f", true));
+        assert!(!wants("/raid/a/f", false), "its file is not watched");
+    }
+
+    #[test]
+    fn a_query_replaces_only_what_it_has_asked_about() {
+        let (mut raiding, attachment) = (Raiding::default(), attachment());
+        let why =
+            |paths: &[&str]| paths.iter().map(|path| ((*path).to_owned(), "stale".to_owned())).collect();
+        raiding.replace(&attachment, None, why(&["/raidrs/a/f", "/raidrs/a/g", "/raidrs/b"]));
+        assert!(
+            raiding.problems()[0].contains("/raidrs/a/f (stale), and 2 more;"),
+            "{:?}",
+            raiding.problems()
+        );
+        raiding.replace(
+            &attachment,
+            Some(&[("/raidrs".to_owned(), "/raidrs/a".to_owned())]),
+            why(&["/raidrs/a/g"]),
+        );
+        assert!(
+            raiding.problems()[0].contains("/raidrs/a/g (stale), and 1 more;"),
+            "{:?}",
+            raiding.problems()
+        );
+        assert_eq!(*raiding.unprotected(), ["/a/g", "/b"].map(str::to_owned).into());
+        raiding.replace(&attachment, None, why(&[]));
+        assert!(raiding.problems().is_empty() && raiding.unprotected().is_empty());
+    }
+}
