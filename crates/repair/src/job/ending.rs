@@ -24,7 +24,7 @@ use super::trust::{Trust, Wrong, culprit};
 use super::work::{Goal, Work};
 use super::{BlockProblem, JobAction, JobPhase, ParityOutcome, Report};
 use crate::wire::control::ToNode;
-use crate::{BlockId, Digest, NodeId, Strength, Topology};
+use crate::{BlockId, Digest, NodeId, Strength, StripeBlock, Topology};
 
 /// Time limit for each step of the ending: proving, committing and rereading. While proving or rereading, the
 /// limit starts again whenever an awaited node reports that a cap throttles its reads, up to [`longest_caps`].
@@ -449,9 +449,9 @@ impl Ending {
         let Some(check) = check.take() else { return Turn::On };
         let (job, epoch) = (work.id, work.epoch);
         for (&block, &node) in &waiting {
-            let block = work.id_of(block).clone();
+            let StripeBlock { id: block, digest, .. } = work.stripe.block(block).clone();
             work.touched.insert(node);
-            work.tell(node, ToNode::Reread { job, epoch, block });
+            work.tell(node, ToNode::Reread { job, epoch, block, digest });
         }
         self.allow(DISK_LIMIT + check_limit(work), work, now);
         self.step = Step::Confirming { waiting, check };
@@ -561,10 +561,14 @@ impl Ending {
         if !work.verify.reread {
             return Turn::Done;
         }
-        let asked: Vec<(NodeId, BlockId)> =
-            work.goals.iter().map(|goal| (goal.requestor, work.id_of(goal.block).clone())).collect();
+        let asked = work
+            .goals
+            .iter()
+            .map(|goal| (goal.requestor, work.id_of(goal.block).clone(), work.expected_digest(goal)));
         let (job, epoch) = (work.id, work.epoch);
-        asked.into_iter().for_each(|(node, block)| work.tell(node, ToNode::Reread { job, epoch, block }));
+        for (node, block, digest) in asked.collect::<Vec<_>>() {
+            work.tell(node, ToNode::Reread { job, epoch, block, digest });
+        }
         self.allow(DISK_LIMIT + work.hand_over_limit(&work.requestors()), work, now);
         self.step = Step::Rereading { waiting: work.goals.iter().map(|goal| goal.block).collect() };
         Turn::On
