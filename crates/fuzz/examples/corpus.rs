@@ -505,6 +505,7 @@ fn records() -> Result<()> {
             block(0, BlockState::Missing),
             block(1, BlockState::Healthy),
             block(2, BlockState::Corrupt),
+            block(3, BlockState::Unreadable),
         ],
         file: Some(label().file),
     })?;
