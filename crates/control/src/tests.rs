@@ -5,6 +5,7 @@ mod claims;
 mod conditions;
 mod contradictions;
 mod described;
+mod doubted;
 mod files;
 mod healing;
 mod joining;

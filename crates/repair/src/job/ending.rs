@@ -103,6 +103,8 @@ pub(super) enum Turn {
     ReadsBackWrong { node: NodeId, block: BlockId, problem: BlockProblem },
     /// A survivor that agrees with parity reads back with another digest than the recorded one.
     SurvivorReadsBackWrong { block: BlockId, problem: BlockProblem },
+    /// The delivered blocks must be proven by parity, and too few other blocks are left for that.
+    Unprovable,
     /// No answer arrived in time.
     Late,
 }
@@ -406,11 +408,12 @@ impl Ending {
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
         self.unread.clear();
-        let is_due = work.verify.parity || scene.trust.needs_parity(work);
+        let is_due = work.verify.parity || work.verify.proven || scene.trust.needs_parity(work);
         if is_due && !work.goals.iter().all(|goal| goal.committed) {
             let anew = || self.proof_without(&BTreeSet::new(), work, scene);
             match ahead.filter(|ahead| ahead.can_go_on(scene.topology)).or_else(anew) {
                 None if scene.trust.needs_parity(work) => return Turn::Wrong(unknowable()),
+                None if work.verify.proven && scene.trust.is_rebuilt(work) => return Turn::Unprovable,
                 None => self.parity = ParityOutcome::NoSpareBlock,
                 Some(proof) => self.wait_for(proof, work, scene.now),
             }
