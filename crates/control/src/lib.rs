@@ -380,7 +380,6 @@ impl Control {
                 }
                 Signal::Removed(stripe) => {
                     self.scrub.proof.forget(&stripe);
-                    self.scrub.distrusted.forget(&stripe);
                     self.repairs.forget_stripe(&stripe);
                     self.surplus.forget_stripe(&stripe);
                 }

@@ -42,11 +42,11 @@ impl Distrusted {
         for stripe in doubted.difference(&self.doubted) {
             self.open.entry(stripe.clone()).or_default();
         }
-        let has_digests = |stripe: &StripeId| {
+        let lacks_digests = |stripe: &StripeId| {
             let record = facts.stripes.picture.stripe(stripe);
-            record.is_ok_and(|record| record.blocks.iter().all(|block| block.digest.is_some()))
+            record.is_ok_and(|record| record.blocks.iter().any(|block| block.digest.is_none()))
         };
-        self.open.retain(|stripe, _| doubted.contains(stripe) || !has_digests(stripe));
+        self.open.retain(|stripe, _| doubted.contains(stripe) || lacks_digests(stripe));
         self.doubted = doubted;
     }
 
@@ -58,7 +58,7 @@ impl Distrusted {
         }
     }
 
-    /// Takes a stripe off the list, because it was removed, or because its contradiction is recorded elsewhere.
+    /// Takes a stripe off the list, because parity holds, or because its contradiction is recorded elsewhere.
     pub(crate) fn forget(&mut self, stripe: &StripeId) {
         self.open.remove(stripe);
     }
@@ -122,7 +122,8 @@ impl Scrubs {
                     attempts.fail(now, Duration::ZERO);
                 }
                 Err(Obstacle::Busy) => {}
-                Err(Obstacle::Gone) => distrusted.forget(&stripe),
+                // A stripe may be missing from the store's list for a while.
+                Err(Obstacle::Gone) => attempts.put_off(now),
                 Err(Obstacle::Cannot(why)) => {
                     distrusted.obstacle = Some(why);
                     attempts.put_off(now);
