@@ -153,9 +153,8 @@ impl Queries {
 pub(crate) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
     match problem {
         BlockProblem::Missing => Some(BlockState::Missing),
-        BlockProblem::Corrupt(_) | BlockProblem::ContradictsParity | BlockProblem::Unreadable(_) => {
-            Some(BlockState::Corrupt)
-        }
+        BlockProblem::Corrupt(_) | BlockProblem::ContradictsParity => Some(BlockState::Corrupt),
+        BlockProblem::Unreadable(_) => Some(BlockState::Unreadable),
         BlockProblem::Unavailable(_) => None,
     }
 }

@@ -385,6 +385,7 @@ impl Control {
                 }
                 Signal::Contradiction { stripe, blocks, found_by } => {
                     self.scrub.proof.forget(&stripe);
+                    self.scrub.distrusted.forget(&stripe);
                     if found_by != FoundBy::Scrub {
                         self.scrub.doubted.doubt(&stripe, self.base.now);
                     }
@@ -407,6 +408,7 @@ impl Control {
                     self.surplus.note_parity(facts!(self), &self.jobs, (&stripe, &read), &mut self.out);
                     let blocks = read.into_keys().collect();
                     self.scrub.proof.note_held(facts!(self), &stripe, &blocks);
+                    self.scrub.distrusted.note_held(facts!(self), &stripe, &blocks);
                     self.stripes.parity_held(outer_facts!(self), &stripe, &blocks, &mut self.out)
                 }
                 Signal::Wrong { stripe, index, node } => {
@@ -466,6 +468,7 @@ impl Control {
             self.scrub.prove_in_background(facts!(self), &self.jobs, &mut self.out);
             self.scrub.scrub_in_background(facts!(self), &self.jobs, &mut self.out);
             self.scrub.check_stripes(facts!(self), &self.jobs, Asker::Job, &mut self.out);
+            self.scrub.check_distrusted(facts!(self), &self.jobs, &mut self.out);
             if self.jobs.stirred.is_empty() && self.out.signals.is_empty() {
                 return;
             }

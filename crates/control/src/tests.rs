@@ -5,6 +5,7 @@ mod claims;
 mod conditions;
 mod contradictions;
 mod described;
+mod doubted;
 mod files;
 mod healing;
 mod joining;
@@ -531,7 +532,7 @@ impl PlayedNode {
                 self.assigned.push((*assignment).clone());
                 return self.carry_out(*assignment, rotten);
             }
-            ToNode::Verify { ask, block } => {
+            ToNode::Verify { ask, block, .. } => {
                 self.verified += 1;
                 return Some(self.verify(ask, block, rotten));
             }
@@ -586,7 +587,7 @@ impl PlayedNode {
                 self.disk.extend(self.sinks.remove(&job).unwrap());
                 (job, epoch, Report::Committed)
             }
-            ToNode::Reread { job, epoch, block } => {
+            ToNode::Reread { job, epoch, block, .. } => {
                 let digest = digest(&block);
                 (job, epoch, Report::Reread { block, digest })
             }

@@ -226,10 +226,12 @@ fn to_node() -> Vec<ToNode> {
         ToNode::Seal { job, epoch },
         fingerprint,
         ToNode::Commit { job, epoch },
-        ToNode::Reread { job, epoch, block: block.clone() },
+        ToNode::Reread { job, epoch, block: block.clone(), digest: Some(digest(7)) },
+        ToNode::Reread { job, epoch, block: block.clone(), digest: None },
         ToNode::Forget { job },
         ToNode::Remove { block: block.clone() },
-        ToNode::Verify { ask: 1, block },
+        ToNode::Verify { ask: 1, block: block.clone(), digest: Some(digest(7)) },
+        ToNode::Verify { ask: 3, block, digest: None },
         ToNode::List { ask: 2 },
         ToNode::Closed { tag: 1, result: Ok(ended) },
         ToNode::Closed {
@@ -503,6 +505,7 @@ fn records() -> Result<()> {
             block(0, BlockState::Missing),
             block(1, BlockState::Healthy),
             block(2, BlockState::Corrupt),
+            block(3, BlockState::Unreadable),
         ],
         file: Some(label().file),
     })?;

@@ -248,9 +248,9 @@ impl JobTask {
                         .ask_store(|blocks| Box::pin(block_checks::fingerprint_held(blocks, *asked, gate))),
                 }
             }
-            Errand::Reread(block) => {
+            Errand::Reread { block, digest } => {
                 let (rest, gate) = (self.committed.remove(&block), self.gate());
-                self.ask_store(|blocks| Box::pin(publishing::reread(blocks, block, rest, gate)))
+                self.ask_store(|blocks| Box::pin(publishing::reread(blocks, (block, digest), rest, gate)))
             }
         };
         Box::pin(async { (answer.await, Committed::new()) })

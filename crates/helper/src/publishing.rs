@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use repair::{BlockId, Refusal, Report, SinkEnd};
+use repair::{BlockId, Digest, Refusal, Report, SinkEnd};
 use store_api::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError, ReadBack};
 
 use crate::disk::{Deliveries, SharedDelivery};
@@ -59,10 +59,10 @@ pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
 /// Reads a block back and reports its digest. If the store's own process serves readers, the block is read
 /// through that process, without regard to the disk's cap. Otherwise it is read from its files, within the
 /// cap. For a block that was just committed, `rest` reads only the bytes that were not read back before the
-/// commit; without `rest`, the whole block is read.
+/// commit; without `rest`, the whole block is read. `recorded` is the digest that the coordinator records.
 pub(crate) async fn reread(
     blocks: Arc<dyn Blocks>,
-    block: BlockId,
+    (block, recorded): (BlockId, Option<Digest>),
     rest: Option<ReadBack>,
     gate: DiskGate,
 ) -> Report {
@@ -71,7 +71,7 @@ pub(crate) async fn reread(
         (None, Some(rest)) => blocking(move || rest(&gate)).await,
         (None, None) => {
             let name = block.clone();
-            blocking(move || blocks.verify(&name, &gate)).await
+            blocking(move || blocks.verify_recorded(&name, recorded, &gate)).await
         }
     };
     match read {

@@ -103,7 +103,7 @@ impl Queries {
             ToNode::Spare => self.tell_unused(),
             ToNode::Remove { block } => self.remove(block),
             ToNode::List { ask } => self.list(ask),
-            ToNode::Verify { ask, block } => self.verify(ask, block),
+            ToNode::Verify { ask, block, digest } => self.verify(ask, block, digest),
             ToNode::Describe { ask } => self.describe(ask),
             other => tracing::warn!(?other, "ignoring a message that is not for helpers"),
         }
@@ -245,7 +245,7 @@ impl Queries {
         });
     }
 
-    fn verify(&self, ask: u64, block: BlockId) {
+    fn verify(&self, ask: u64, block: BlockId, recorded: Option<Digest>) {
         let (blocks, reports, verifies) = (self.blocks.clone(), self.reports.clone(), self.verifies.clone());
         let gate = self
             .interest
@@ -253,7 +253,7 @@ impl Queries {
         tokio::spawn(async move {
             let verifying = async {
                 let _permit = verifies.acquire_owned().await;
-                unless_stuck(verified(&blocks, &block, &gate), &gate, STUCK_AFTER).await
+                unless_stuck(verified(&blocks, (&block, recorded), &gate), &gate, STUCK_AFTER).await
             };
             let result = saying_so(verifying, ask, &gate, &reports).await;
             let _ = reports.send(FromNode::Verified { ask, block, result });
@@ -318,13 +318,13 @@ async fn unless_stuck<T>(
 /// transient, including read errors of the medium.
 async fn verified(
     blocks: &Arc<dyn Blocks>,
-    block: &BlockId,
+    (block, recorded): (&BlockId, Option<Digest>),
     gate: &DiskGate,
 ) -> Result<Option<Digest>, BlockProblem> {
     let mut attempt = 1;
     loop {
         let (store, name, gate) = (blocks.clone(), block.clone(), gate.clone());
-        let error = match aside(move || store.verify(&name, &gate)).await {
+        let error = match aside(move || store.verify_recorded(&name, recorded, &gate)).await {
             Ok(digest) => return Ok(digest),
             Err(error) => error,
         };

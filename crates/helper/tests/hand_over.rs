@@ -405,7 +405,7 @@ async fn a_client_seals_and_rereads_nothing() {
     let local = Local::Requests(Arc::new(Nothing));
     let engine = Engine::new(local, Rendezvous::default(), reports, Workers::here());
     let (job, epoch) = (JobId(1), Epoch(1));
-    engine.handle(ToNode::Reread { job, epoch, block: id(0) });
+    engine.handle(ToNode::Reread { job, epoch, block: id(0), digest: None });
     let told = said.recv().await.unwrap();
     assert_eq!(told, FromNode::Report { job, epoch, report: Report::Refused { why: Refusal::NoStore } });
     let block = LocalBlock { index: BlockIndex(0), id: id(0), bytes: BLOCK_BYTES, digest: None };

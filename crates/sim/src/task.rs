@@ -227,7 +227,7 @@ impl JobTask {
                 disk.commit(deliveries);
                 Report::Committed
             }
-            Errand::Reread(block) => match disk.verify(&block) {
+            Errand::Reread { block, .. } => match disk.verify(&block) {
                 Ok(digest) => Report::Reread { block, digest },
                 Err(problem) => bad(block, problem),
             },

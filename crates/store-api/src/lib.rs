@@ -42,7 +42,7 @@ pub use eras::Eras;
 pub use errors::{OpenError, PutError};
 pub use files::{FileRecord, Inventory, NodeRecord, PutId, PutRecord, stripe_count};
 pub use gate::{Closed, Gate, OpenGate};
-pub use policy::{Lists, Ownership, Service, Spread, StorePolicy, Writers};
+pub use policy::{Checksums, Lists, Ownership, Service, Spread, StorePolicy, Writers};
 pub use seams::{Catalog, Files, Listener, Records, Reply, Snapshot, Transaction};
 pub use storage::{SharedRecords, Storage};
 pub use stripes::{BlockRecord, BlockSize, BlockState, CatalogError, Fault, Replica, StripeRecord};

@@ -13,6 +13,8 @@ pub struct StorePolicy {
     pub spread: Spread,
     /// How reliable a helper's list of blocks is.
     pub lists: Lists,
+    /// Which blocks have checksums that show wrong bytes.
+    pub checksums: Checksums,
 }
 
 /// The owner of files and stripes.
@@ -61,6 +63,15 @@ pub enum Lists {
     Stale,
 }
 
+/// Which blocks have checksums that show wrong bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// All blocks, also those without a digest in the catalog.
+    OfAllBlocks,
+    /// Only the blocks with a digest in the catalog. In other blocks, only parity shows wrong bytes.
+    OfDigests,
+}
+
 impl StorePolicy {
     /// The policy of a store that Mend owns.
     pub const OWN: Self = Self {
@@ -69,6 +80,7 @@ impl StorePolicy {
         writers: Writers::MendAlone,
         spread: Spread::OnePerNode,
         lists: Lists::Complete,
+        checksums: Checksums::OfAllBlocks,
     };
 
     /// Whether files are put, read and removed through Mend.
@@ -95,5 +107,10 @@ impl StorePolicy {
     /// Whether a block that is not in a helper's list is missing on that node.
     pub fn trusts_lists(&self) -> bool {
         self.lists == Lists::Complete
+    }
+
+    /// Whether only parity shows wrong bytes in blocks without a digest in the catalog.
+    pub fn needs_digests(&self) -> bool {
+        self.checksums == Checksums::OfDigests
     }
 }

@@ -183,8 +183,17 @@ pub enum BlockState {
     NotStored,
     /// The block is missing on the node.
     Missing,
-    /// The block's bytes differ from their checksums.
+    /// The block's bytes differ from their checksums, or contradict the parity of the stripe.
     Corrupt,
+    /// The block cannot be read, for example because of a bad sector. This is no evidence about checksums.
+    Unreadable,
+}
+
+impl BlockState {
+    /// Whether the block was stored and is not good any more.
+    pub fn is_bad(self) -> bool {
+        matches!(self, Self::Missing | Self::Corrupt | Self::Unreadable)
+    }
 }
 
 /// Why a catalog request fails.

@@ -56,7 +56,7 @@ pub enum StripeWrite {
         origin: Origin,
     },
     /// Sets the states of blocks on these nodes. Skips a block that has since moved to another node or was
-    /// removed. If the write fails, no state is set.
+    /// removed. If the write fails, no state is set. The answer may be [`Answer::Overruled`].
     SetStates(Vec<(StripeId, BlockIndex, NodeId, BlockState)>),
     /// Locks a stripe against other writers, if the store has any, and announces which nodes will receive
     /// which blocks. The answer contains the permits that the store's own processes on those nodes require.
@@ -204,6 +204,9 @@ pub enum Answer {
     Node(NodeId),
     /// The first of the reserved numbers.
     First(u64),
+    /// The store does not record these states, or no longer records those found earlier: it has better evidence, and
+    /// the copies count as healthy.
+    Overruled(Vec<(StripeId, BlockIndex, NodeId)>),
     /// The stripe is locked. The store's own processes accept these blocks from writers that present these
     /// permits.
     Claimed(Vec<(BlockIndex, Permit)>),
@@ -245,6 +248,9 @@ pub enum StoreChange {
     Troubles(Vec<String>),
     /// All stripes whose health is unknown.
     Unjudged(Vec<Unjudged>),
+    /// All stripes whose digests the store doubts, and so does not use. Only parity tells whether their blocks are
+    /// right.
+    Doubted(BTreeSet<StripeId>),
     /// Remarks about the store for operators, one sentence each; they require no action.
     Remarks(Vec<String>),
     /// All nodes on which the store keeps other data than the blocks of stripes.

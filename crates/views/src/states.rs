@@ -51,6 +51,8 @@ states! {
         Missing = "missing",
         /// The helper found that the block's bytes do not match their checksums.
         Corrupt = "corrupt",
+        /// The helper could not read the block from its disk.
+        Unreadable = "unreadable",
         /// The block was good, but its helper is down.
         Down = "down",
         /// The store serves the block, but no helper on its node can read it.

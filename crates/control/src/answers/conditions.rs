@@ -232,15 +232,22 @@ fn stripe_findings(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> 
         misplaced.details.extend(answers.misplaced_advice(census));
     }
     found.extend(incomplete_finding(answers));
-    if let Some(text) = answers.scrub.proof.words(census.stripes) {
-        let left = answers.scrub.proof.left() as u64;
-        found.push(
-            Finding::new(ConditionCode::Unproven, left, text)
-                .with_word("UNPROVEN")
-                .with_details(answers.scrub.proof.advice(census.stripes)),
-        );
-    }
+    found.extend(unproven_finding(answers, census.stripes));
     found
+}
+
+/// Finds stripes whose parity must be checked: the catalog was replaced, or the store doubts their digests.
+fn unproven_finding(answers: Answers<'_>, stripes: u64) -> Option<Finding> {
+    let (proof, distrusted) = (&answers.scrub.proof, &answers.scrub.distrusted);
+    let names = distrusted.names();
+    let texts: Vec<String> = proof.words(stripes).into_iter().chain(distrusted.words()).collect();
+    let left = proof.words(stripes).map_or(0, |_| proof.left()) + names.len();
+    (!texts.is_empty()).then(|| {
+        Finding::new(ConditionCode::Unproven, left as u64, texts.join("; "))
+            .with_subjects(&names)
+            .with_word("UNPROVEN")
+            .with_details(proof.advice(stripes).into_iter().chain(distrusted.advice()))
+    })
 }
 
 /// Returns the helpers that have not listed all of their blocks, with the reasons.

@@ -252,7 +252,8 @@ impl<'a> Answers<'a> {
         // Nothing is expected of the helpers that are to be stopped.
         incomplete.retain(|name| !view.nodes.contains(name));
         let is_known = unjudged == 0 && view.unreadable_now == 0 && incomplete.is_empty();
-        view.safe = view.unreadable == 0 && view.contradictory == 0 && is_known && is_left;
+        let unproven = self.scrub.distrusted.count_on(self.facts, &nodes);
+        view.safe = view.unreadable == 0 && view.contradictory == 0 && is_known && is_left && unproven == 0;
         let doubt = contradictions::words(view.contradictory, view.stripes);
         let them = list(&view.nodes);
         view.text = match (view.safe, view.survives) {
@@ -266,6 +267,11 @@ impl<'a> Answers<'a> {
             (false, _) if view.unreadable == 0 && doubt.is_some() => {
                 format!("NOT OK to stop {them}: {}", doubt.unwrap_or_default())
             }
+            (false, _) if view.unreadable == 0 && unproven > 0 => format!(
+                "NOT OK to stop {them}: the checksums of {} there are doubted, and parity has not confirmed the \
+                 blocks yet",
+                count(unproven, "stripe")
+            ),
             (false, _) if view.unreadable == 0 && !incomplete.is_empty() => {
                 format!("NOT OK to stop {them}: the state of some blocks is unknown on {}", list(&incomplete))
             }
@@ -292,7 +298,7 @@ impl<'a> Answers<'a> {
             (true, None) => format!("ok to stop {them}: no readable stripe has blocks there"),
         };
         view.next_step = (!view.safe).then(|| match nodes.len() {
-            _ if !is_known && view.unreadable == 0 => UNJUDGED_NEXT.to_owned(),
+            _ if view.unreadable == 0 && (!is_known || unproven > 0) => UNJUDGED_NEXT.to_owned(),
             _ if view.contradictory > 0 => {
                 "run mend scrub --parity and mend repair --all, then check again; mend status lists the \
                  blocks"

@@ -113,9 +113,9 @@ impl<'a> Facts<'a> {
         scrub: bool,
         out: &mut Out,
     ) -> u64 {
-        let block = known.id.clone();
+        let (block, digest) = (known.id.clone(), known.digest);
         let ask = out.queries.open(node, Subject::Block { stripe, index, known, scrub }, self.base.now);
-        self.nodes.send(node, ToNode::Verify { ask, block }, out);
+        self.nodes.send(node, ToNode::Verify { ask, block, digest }, out);
         ask
     }
 }

@@ -20,6 +20,7 @@ impl BlockViews<'_> {
         match found.unwrap_or(state) {
             BlockState::Missing => views::BlockState::Missing,
             BlockState::Corrupt => views::BlockState::Corrupt,
+            BlockState::Unreadable => views::BlockState::Unreadable,
             BlockState::NotStored => views::BlockState::NotStored,
             BlockState::Healthy if self.facts.readers(block).any(|reader| Some(reader) == node) => {
                 views::BlockState::Healthy

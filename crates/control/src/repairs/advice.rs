@@ -8,8 +8,9 @@ use repair::{Stripe, StripeId};
 use store_api::StripeRecord;
 
 use crate::facts::Facts;
-use crate::repairs::Repairs;
 use crate::repairs::obstacle::Obstacle;
+use crate::repairs::orders::Order;
+use crate::repairs::{Repairs, UNPROVEN_NEXT};
 use crate::stripes::indices::indexed;
 
 impl Repairs {
@@ -60,6 +61,26 @@ impl Repairs {
         self.check_decodable(facts, &record, &stripe, &lost).err()
     }
 
+    /// Checks that parity can prove rebuilt blocks of a stripe without checksums. With exactly as many blocks as
+    /// decoding needs, it cannot: a wrong block among them would make the new ones wrong, and nothing would show it.
+    pub(crate) fn check_provable(
+        &self,
+        facts: Facts<'_>,
+        order: &Order,
+        record: &StripeRecord,
+        stripe: &Stripe,
+    ) -> Result<(), Obstacle> {
+        let (held, needed) = (stripe.held().count(), stripe.code.data_blocks());
+        if !must_prove(facts, order, record) || held > needed {
+            return Ok(());
+        }
+        let reason = format!(
+            "the rebuilt blocks could not be checked: no checksums are in use, and only {held} blocks are readable, \
+             as many as decoding needs"
+        );
+        Err(Obstacle { end: End::Failed, reason, next_step: UNPROVEN_NEXT.to_owned() })
+    }
+
     pub(crate) fn check_decodable(
         &mut self,
         facts: Facts<'_>,
@@ -87,4 +108,12 @@ impl Repairs {
         let end = End::Unreadable { lost: lost as u16 };
         Err(Obstacle { end, reason, next_step: facts.bring_back(record) })
     }
+}
+
+/// Whether rebuilt blocks of a stripe must be proven by parity, because the stripe's blocks have no checksums. An
+/// operator may forgo all parity checks.
+pub(crate) fn must_prove(facts: Facts<'_>, order: &Order, record: &StripeRecord) -> bool {
+    facts.base.store.needs_digests()
+        && order.verify_parity
+        && record.blocks.iter().any(|block| block.digest.is_none())
 }

@@ -11,6 +11,7 @@ use crate::facts::Facts;
 use crate::jobs::requests::policy;
 use crate::out::Out;
 use crate::repairs::Repairs;
+use crate::repairs::advice::must_prove;
 use crate::repairs::orders::Order;
 use crate::repairs::repair::Repair;
 use crate::repairs::scheduler_facts::tell_heats;
@@ -63,6 +64,10 @@ impl Repairs {
             policy,
             verify: Verify {
                 reread: true,
+                proven: facts
+                    .stripes
+                    .stripe_record(&stripe.id)
+                    .is_ok_and(|record| must_prove(facts, order, &record)),
                 replaces_digests: facts.base.store.owns_files() && order.given.is_none(),
                 ..facts.stripes.verify(&stripe.id, order.verify_parity)
             },

@@ -257,6 +257,9 @@ impl Repairs {
                 item.contradictory = true;
                 item.fail(error.to_string(), &format!("nothing was published; {settled_by}"));
             }
+            ItemState::Ended(_) if matches!(error, JobError::Unproven { .. }) => {
+                item.fail(error.to_string(), UNPROVEN_NEXT);
+            }
             ItemState::Ended(_) => {
                 let next_step = "start the helpers that mend status lists as down, then repair again";
                 item.fail(error.to_string(), next_step);
@@ -296,6 +299,11 @@ impl Repairs {
     }
 }
 
+/// The next step for a stripe whose rebuilt blocks cannot be checked.
+pub(crate) const UNPROVEN_NEXT: &str = "nothing was published; bring back one more block of the stripe (start \
+     helpers that are down), or write the right checksums to all servers; to publish the block unchecked, repair \
+     with --no-verify: if one of the remaining blocks is wrong, so is the new one";
+
 /// Classifies the error of a job: transient if another attempt may succeed, otherwise permanent.
 fn failure(error: &JobError) -> Failure {
     match error {
@@ -306,7 +314,9 @@ fn failure(error: &JobError) -> Failure {
             ..
         } => Failure::Transient,
         // Another attempt would find the same contradiction.
-        JobError::Plan { .. } | JobError::Contradiction { .. } => Failure::Permanent,
+        JobError::Plan { .. } | JobError::Contradiction { .. } | JobError::Unproven { .. } => {
+            Failure::Permanent
+        }
         _ => Failure::Transient,
     }
 }

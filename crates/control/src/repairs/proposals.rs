@@ -98,6 +98,7 @@ impl Repairs {
         let stripe = facts.stripe_now(&record, taken_as_lost).map_err(Obstacle::failed)?;
         if proposal.kind == Kind::Reconstruct {
             self.check_decodable(facts, &record, &stripe, &lost)?;
+            self.check_provable(facts, order, &record, &stripe)?;
         }
         let Some(wanted) = self.wanted((facts, jobs), order, &lost, proposal, &record)? else {
             self.scheduler.put_back(proposal.item);

@@ -111,9 +111,8 @@ impl Control {
             return self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);
         }
         // A concurrent read or repair may have recorded the same damage first; the scrub reports it all the same.
-        let bad = [Some(BlockState::Corrupt), Some(BlockState::Missing)];
         let recorded = current.and_then(|current| current.state_on(node));
-        let is_recorded = bad.contains(&recorded);
+        let is_recorded = recorded.is_some_and(BlockState::is_bad);
         let found = match problem {
             Some(problem) if still || is_recorded => Err(problem),
             Some(_) if recorded.is_some() => {
@@ -195,8 +194,7 @@ impl Control {
 /// had opened before.
 fn is_found(store: &StorePolicy, node: NodeId, block: &BlockRecord) -> bool {
     let opens_once = store.reports_service() && store.trusts_lists();
-    let is_unserved = |state| [BlockState::Missing, BlockState::Corrupt].contains(&state);
-    block.state_on(node).is_none_or(|state| opens_once && is_unserved(state))
+    block.state_on(node).is_none_or(|state| opens_once && state.is_bad())
 }
 
 /// Has a copy verified again later that was to be verified because it is wanted, and that could not be read, or that is

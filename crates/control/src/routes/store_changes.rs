@@ -70,6 +70,7 @@ impl Control {
                 self.scrub.note_spoiled(facts!(self), node, &stripe, &file, &problem);
             }
             StoreChange::Unjudged(_) => {} // See `take_unjudged`.
+            StoreChange::Doubted(stripes) => self.scrub.distrusted.set(facts!(self), stripes),
             StoreChange::Remarks(remarks) => self.stripes.news.set_remarks(&remarks),
             StoreChange::Needed(needed) => self.stripes.news.needed = needed,
             StoreChange::Maintained(nodes) => self.stripes.news.maintained = nodes,

@@ -106,6 +106,9 @@ impl StripeThen {
         match self {
             Self::Known { write, copies } => {
                 states::stored(stripes, write, &copies, result.is_ok());
+                if let Ok(Answer::Overruled(copies)) = &result {
+                    states::overruled(stripes, copies, out);
+                }
                 if result.is_ok() {
                     stripes.find_all_homes(outer, out);
                 }

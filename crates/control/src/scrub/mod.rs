@@ -9,6 +9,7 @@
 
 pub(crate) mod background_scrub;
 mod commands;
+pub(crate) mod distrusted;
 pub(crate) mod parity_checks;
 pub(crate) mod parity_scrub;
 pub(crate) mod proof;

@@ -32,6 +32,8 @@ pub(crate) enum Asker {
     Job,
     /// The checks of all stripes after the catalog was rebuilt or restored.
     Proof,
+    /// The checks of stripes whose digests the store doubts.
+    Distrust,
 }
 
 /// A stripe to check.

@@ -83,7 +83,7 @@ impl Scrubs {
         match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.queue),
             Asker::Job => Some(&mut self.doubted),
-            Asker::Background | Asker::Proof => None,
+            Asker::Background | Asker::Proof | Asker::Distrust => None,
         }
     }
 
@@ -247,8 +247,8 @@ impl Scrubs {
 
     /// Repeats a check without a result, at most a few times.
     fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
-        // The background scrub and the checks after a restore have no queue here: they check the stripe again
-        // by themselves.
+        // The background scrub, and the checks after a restore or of doubted digests, have no queue here: they check
+        // the stripe again by themselves.
         let again = self.queue_of(asker).is_some_and(|queue| queue.tries_again(stripe));
         if !again {
             self.tally(asker, |view| note_unchecked(view, stripe, why));
@@ -259,7 +259,7 @@ impl Scrubs {
         let view = match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.view),
             Asker::Background => Some(self.background.parity_mut()),
-            Asker::Job | Asker::Proof => None,
+            Asker::Job | Asker::Proof | Asker::Distrust => None,
         };
         if let Some(view) = view {
             note(view);

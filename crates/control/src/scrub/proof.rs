@@ -68,8 +68,7 @@ impl Proof {
         if self.left.is_empty() {
             return;
         }
-        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
-        if indexed(&record).all(|(index, block)| blocks.contains(&index) || !facts.counts(block)) {
+        if covers(facts, stripe, blocks) {
             self.forget(stripe);
         }
     }
@@ -137,6 +136,12 @@ impl Proof {
              automatically{why}; to check all stripes now, run mend scrub --parity"
         ))
     }
+}
+
+/// Whether these blocks include every block of a stripe of which a healthy copy is recorded.
+pub(super) fn covers(facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) -> bool {
+    let Ok(record) = facts.stripes.picture.stripe(stripe) else { return false };
+    indexed(&record).all(|(index, block)| blocks.contains(&index) || !facts.counts(block))
 }
 
 /// Whether the blocks of a stripe have digests of different kinds.

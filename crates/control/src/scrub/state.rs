@@ -2,6 +2,7 @@
 
 use crate::pace::Pace;
 use crate::scrub::background_scrub::PutOff;
+use crate::scrub::distrusted::Distrusted;
 use crate::scrub::parity_checks::ParityChecks;
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -26,6 +27,7 @@ pub(crate) struct Scrubs {
     pub doubted: StripeQueue,
     pub reported: Reported,
     pub proof: Proof,
+    pub distrusted: Distrusted,
 }
 
 /// A scrub of all blocks.

@@ -6,6 +6,7 @@ use store_api::{BlockState, StripeWrite, Write};
 
 use crate::facts::OuterFacts;
 use crate::out::Out;
+use crate::signal::Signal;
 use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
 
@@ -36,5 +37,17 @@ pub(crate) fn stored(stripes: &mut Stripes, write: u64, copies: &[(BlockId, Node
     for copy in copies {
         let recorded = stripes.record_of(&copy.0).and_then(|(_, _, record)| record.state_on(copy.1));
         stripes.unrecorded.end_write(write, copy, is_ok, recorded);
+    }
+}
+
+/// Forgets findings about copies that the store does not count as bad. The store has reported the states of these
+/// copies. A later finding whose write is on its way stays: the answer to that write decides.
+pub(crate) fn overruled(stripes: &mut Stripes, copies: &[(StripeId, BlockIndex, NodeId)], out: &mut Out) {
+    for (stripe, index, node) in copies {
+        let Ok(record) = stripes.picture.stripe(stripe) else { continue };
+        let Some(block) = record.block(*index) else { continue };
+        tracing::info!(block = %block.id, "the store doubts what a block was found bad by");
+        stripes.unrecorded.settle(&(block.id.clone(), *node), Some(BlockState::Healthy));
+        out.tell(Signal::Blocks(stripe.clone()));
     }
 }

@@ -7,8 +7,8 @@ use super::*;
 use crate::HealPolicy;
 use crate::error::DescriptionError;
 use store_api::{
-    BlockRecord, BlockState, Lists, Ownership, Service, Spread, StoreChange, StorePolicy, StripeRecord,
-    Writers,
+    BlockRecord, BlockState, Checksums, Lists, Ownership, Service, Spread, StoreChange, StorePolicy,
+    StripeRecord, Writers,
 };
 
 /// Creates a stripe of rs-4-2 with block `foreign-I` on helper h(I + 1); the blocks in `lost` have no node.
@@ -224,6 +224,7 @@ const LIKE_HDFS: StorePolicy = StorePolicy {
     writers: Writers::Others,
     spread: Spread::OnePerNode,
     lists: Lists::Stale,
+    checksums: Checksums::OfAllBlocks,
 };
 
 /// Otherwise the blocks would be read and rebuilt without a comparison with their recorded digests.

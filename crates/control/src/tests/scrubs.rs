@@ -196,7 +196,7 @@ fn temporary_problems_of_a_helper_do_not_mark_its_blocks_bad() {
     let few = || "too many open files".to_owned();
     for message in std::mem::take(&mut cluster.node("h1").backlog) {
         let answer = match message {
-            ToNode::Verify { ask, block } => {
+            ToNode::Verify { ask, block, .. } => {
                 FromNode::Verified { ask, block, result: Err(BlockProblem::Unavailable(few())) }
             }
             ToNode::List { ask } => FromNode::ListFailed { ask, problem: StoreProblem::Machine(few()) },

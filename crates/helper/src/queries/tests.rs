@@ -28,6 +28,8 @@ struct Faulty {
     /// Whether writes to the disk stall.
     stalls: Mutex<bool>,
     resumed: Condvar,
+    /// The recorded digests of the blocks that were verified.
+    recorded: Mutex<Vec<Option<Digest>>>,
 }
 
 impl Sources for Faulty {
@@ -45,6 +47,16 @@ impl Sinks for Faulty {
 impl Blocks for Faulty {
     fn verify(&self, block: &BlockId, _: &dyn Gate) -> Result<Option<Digest>, BlockError> {
         self.describe(block).map(|_| None)
+    }
+
+    fn verify_recorded(
+        &self,
+        block: &BlockId,
+        recorded: Option<Digest>,
+        gate: &dyn Gate,
+    ) -> Result<Option<Digest>, BlockError> {
+        self.recorded.lock().unwrap().push(recorded);
+        self.verify(block, gate)
     }
 
     fn remove(&self, _: &BlockId) -> Result<bool, BlockError> {
@@ -167,7 +179,7 @@ async fn verified_on(is_writable: bool) -> Result<Option<Digest>, BlockProblem> 
     let block = BlockId("b".to_owned());
     blocks.errors.lock().unwrap().insert(block.clone(), vec![libc::ENODATA, libc::EIO, libc::EIO]);
     let (queries, mut outgoing) = queries(blocks).await;
-    queries.handle(ToNode::Verify { ask: 1, block });
+    queries.handle(ToNode::Verify { ask: 1, block, digest: None });
     match next(&mut outgoing).await.unwrap() {
         FromNode::Verified { result, .. } => result,
         other => panic!("unexpected: {other:?}"),
@@ -178,6 +190,18 @@ async fn verified_on(is_writable: bool) -> Result<Option<Digest>, BlockProblem> 
 async fn a_block_is_unreadable_only_if_its_disk_works_otherwise() {
     assert!(matches!(verified_on(true).await, Err(BlockProblem::Unreadable(_))));
     assert!(matches!(verified_on(false).await, Err(BlockProblem::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn the_store_learns_which_digest_the_coordinator_uses() {
+    let blocks = Arc::new(Faulty { is_writable: true, ..Faulty::default() });
+    let (queries, mut outgoing) = queries(blocks.clone()).await;
+    let digest = Some(Digest::of_u32("ecsum", 1));
+    for digest in [digest, None] {
+        queries.handle(ToNode::Verify { ask: 1, block: BlockId("b".to_owned()), digest });
+        assert!(matches!(next(&mut outgoing).await, Some(FromNode::Verified { result: Ok(None), .. })));
+    }
+    assert_eq!(*blocks.recorded.lock().unwrap(), [digest, None]);
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use super::trust::{Trust, Wrong, culprit};
 use super::work::{Goal, Work};
 use super::{BlockProblem, JobAction, JobPhase, ParityOutcome, Report};
 use crate::wire::control::ToNode;
-use crate::{BlockId, Digest, NodeId, Strength, Topology};
+use crate::{BlockId, Digest, NodeId, Strength, StripeBlock, Topology};
 
 /// Time limit for each step of the ending: proving, committing and rereading. While proving or rereading, the
 /// limit starts again whenever an awaited node reports that a cap throttles its reads, up to [`longest_caps`].
@@ -103,6 +103,8 @@ pub(super) enum Turn {
     ReadsBackWrong { node: NodeId, block: BlockId, problem: BlockProblem },
     /// A survivor that agrees with parity reads back with another digest than the recorded one.
     SurvivorReadsBackWrong { block: BlockId, problem: BlockProblem },
+    /// The delivered blocks must be proven by parity, and too few other blocks are left for that.
+    Unprovable,
     /// No answer arrived in time.
     Late,
 }
@@ -406,11 +408,12 @@ impl Ending {
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
         self.unread.clear();
-        let is_due = work.verify.parity || scene.trust.needs_parity(work);
+        let is_due = work.verify.parity || work.verify.proven || scene.trust.needs_parity(work);
         if is_due && !work.goals.iter().all(|goal| goal.committed) {
             let anew = || self.proof_without(&BTreeSet::new(), work, scene);
             match ahead.filter(|ahead| ahead.can_go_on(scene.topology)).or_else(anew) {
                 None if scene.trust.needs_parity(work) => return Turn::Wrong(unknowable()),
+                None if work.verify.proven && scene.trust.is_rebuilt(work) => return Turn::Unprovable,
                 None => self.parity = ParityOutcome::NoSpareBlock,
                 Some(proof) => self.wait_for(proof, work, scene.now),
             }
@@ -449,9 +452,9 @@ impl Ending {
         let Some(check) = check.take() else { return Turn::On };
         let (job, epoch) = (work.id, work.epoch);
         for (&block, &node) in &waiting {
-            let block = work.id_of(block).clone();
+            let StripeBlock { id: block, digest, .. } = work.stripe.block(block).clone();
             work.touched.insert(node);
-            work.tell(node, ToNode::Reread { job, epoch, block });
+            work.tell(node, ToNode::Reread { job, epoch, block, digest });
         }
         self.allow(DISK_LIMIT + check_limit(work), work, now);
         self.step = Step::Confirming { waiting, check };
@@ -561,10 +564,14 @@ impl Ending {
         if !work.verify.reread {
             return Turn::Done;
         }
-        let asked: Vec<(NodeId, BlockId)> =
-            work.goals.iter().map(|goal| (goal.requestor, work.id_of(goal.block).clone())).collect();
+        let asked = work
+            .goals
+            .iter()
+            .map(|goal| (goal.requestor, work.id_of(goal.block).clone(), work.expected_digest(goal)));
         let (job, epoch) = (work.id, work.epoch);
-        asked.into_iter().for_each(|(node, block)| work.tell(node, ToNode::Reread { job, epoch, block }));
+        for (node, block, digest) in asked.collect::<Vec<_>>() {
+            work.tell(node, ToNode::Reread { job, epoch, block, digest });
+        }
         self.allow(DISK_LIMIT + work.hand_over_limit(&work.requestors()), work, now);
         self.step = Step::Rereading { waiting: work.goals.iter().map(|goal| goal.block).collect() };
         Turn::On

@@ -106,12 +106,22 @@ pub struct Verify {
     /// Whether parity may overrule the recorded digest of a parity block. The digest of such a block was stated
     /// by the helper that stored it, and is wrong for ever if that helper lied.
     pub replaces_digests: bool,
+    /// Whether a rebuilt block is published only if parity equations prove it, because the stripe's blocks have no
+    /// checksums. A copied block is published all the same.
+    pub proven: bool,
 }
 
 impl Default for Verify {
     fn default() -> Self {
         // Smaller stretches cost more: each stretch costs every survivor a message and a file open.
-        Self { parity: false, stretch_bytes: 2 << 20, reread: false, doubted: false, replaces_digests: false }
+        Self {
+            parity: false,
+            stretch_bytes: 2 << 20,
+            reread: false,
+            doubted: false,
+            replaces_digests: false,
+            proven: false,
+        }
     }
 }
 
@@ -430,6 +440,12 @@ impl Job {
                 self.deliver_anew();
                 self.work.replanned.push(format!("block {block} {problem}"));
                 self.plan(topology, now);
+            }
+            Turn::Unprovable => {
+                let readable =
+                    self.work.stripe.held().filter(|&(block, _)| !self.work.is_wanted(block)).count();
+                let replanned = self.work.replanned.clone();
+                self.finish(Err(JobError::Unproven { readable, replanned }));
             }
             Turn::Late => self.drop_plan("a check did not finish in time".into(), topology, now),
         }

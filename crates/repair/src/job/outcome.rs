@@ -101,6 +101,18 @@ pub enum JobError {
         /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
+    /// The blocks have no checksums, and too few are left for a parity check of the rebuilt ones.
+    #[error(
+        "the rebuilt block cannot be checked: no checksums are in use, and a parity check needs at least one \
+         block more than the {readable} that are readable{}",
+        history(.replanned)
+    )]
+    Unproven {
+        /// The number of readable blocks.
+        readable: usize,
+        /// Why earlier plans were dropped.
+        replanned: Vec<String>,
+    },
     /// The blocks of a put break a parity equation, so a helper has computed or stored a wrong block.
     #[error("{reason}: a wrong block was computed or stored by {}{}", any_of(.nodes), history(.replanned))]
     StoredWrong {

@@ -145,6 +145,12 @@ impl Trust {
         work.goals.iter().filter(copies).map(|goal| goal.block).collect()
     }
 
+    /// Whether any delivery that is not committed was rebuilt from other blocks, rather than copied.
+    pub(super) fn is_rebuilt(&self, work: &Work) -> bool {
+        let is_copied = |block| self.copied.as_ref().is_some_and(|copied| copied.contains(block));
+        work.goals.iter().any(|goal| !goal.committed && !is_copied(&goal.block))
+    }
+
     pub(super) fn is_in_doubt(&self) -> bool {
         self.doubt.is_some()
     }

@@ -37,8 +37,8 @@ pub use self::moving::WATCH_EVERY;
 use self::moving::{Ending, Moving};
 use crate::wire::control::ToNode;
 use crate::{
-    Action, Assignment, BlockId, Buffer, BufferPool, Chunking, Class, Epoch, JobId, LocalBlock, Refusal,
-    Relay, Report, SliceSet,
+    Action, Assignment, BlockId, Buffer, BufferPool, Chunking, Class, Digest, Epoch, JobId, LocalBlock,
+    Refusal, Relay, Report, SliceSet,
 };
 
 /// How long a failed part keeps its edges open; normally the coordinator stops it much earlier.
@@ -85,7 +85,12 @@ pub enum Errand {
     /// Commit all deliveries as blocks of the store; answered by [`Report::Committed`].
     Commit,
     /// Read a whole block back: a committed one, or a survivor; answered by [`Report::Reread`].
-    Reread(BlockId),
+    Reread {
+        /// The block.
+        block: BlockId,
+        /// The block's digest as recorded by the store; `None` if no digest of it is in use.
+        digest: Option<Digest>,
+    },
 }
 
 /// A request for fingerprints; see [`ToNode::Fingerprint`].
@@ -263,7 +268,9 @@ impl Part {
                 self.ask(epoch, Errand::Fingerprint(Box::new(errand)));
             }
             ToNode::Commit { epoch, .. } => self.ask(epoch, Errand::Commit),
-            ToNode::Reread { epoch, block, .. } => self.ask(epoch, Errand::Reread(block)),
+            ToNode::Reread { epoch, block, digest, .. } => {
+                self.ask(epoch, Errand::Reread { block, digest });
+            }
             ToNode::Forget { .. } => {
                 self.delivered = SliceSet::new();
                 self.lasts = false;

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The version of the control protocol; both ends must have the same version.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// The maximum length of a message. Messages from nodes have far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
@@ -281,6 +281,9 @@ pub enum ToNode {
         epoch: Epoch,
         /// The block.
         block: BlockId,
+        /// The block's digest as recorded by the store; `None` if no digest of it is in use.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<Digest>,
     },
     /// Forget the job and drop its uncommitted deliveries.
     Forget {
@@ -303,6 +306,9 @@ pub enum ToNode {
         ask: u64,
         /// The block.
         block: BlockId,
+        /// The block's digest as recorded by the store; `None` if no digest of it is in use.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<Digest>,
     },
     /// List the blocks held ([`FromNode::Listed`]).
     List {

@@ -71,9 +71,10 @@ impl From<&JobError> for RequestFailure {
             JobError::Plan { error: PlanError::Decode { .. }, .. } => Self::TooMuchLost { detail },
             JobError::Plan { .. } => Self::NoPlan { detail },
             JobError::Contradiction { .. } => Self::Contradiction { detail },
-            JobError::NoRequestor { .. } | JobError::NoProgress { .. } | JobError::StoreNotReady { .. } => {
-                Self::Nodes { detail }
-            }
+            JobError::NoRequestor { .. }
+            | JobError::NoProgress { .. }
+            | JobError::StoreNotReady { .. }
+            | JobError::Unproven { .. } => Self::Nodes { detail },
             JobError::StoredWrong { .. } => Self::StoredWrong { detail },
             JobError::Client { .. } => Self::Client { detail },
             JobError::Cancelled => Self::CalledOff,

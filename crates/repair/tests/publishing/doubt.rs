@@ -4,8 +4,14 @@ use repair::{Fingerprint, ParityOutcome, SinkEnd};
 
 use super::*;
 
-const PARITY: Verify =
-    Verify { parity: true, stretch_bytes: u64::MAX, reread: false, doubted: false, replaces_digests: false };
+const PARITY: Verify = Verify {
+    parity: true,
+    stretch_bytes: u64::MAX,
+    reread: false,
+    doubted: false,
+    replaces_digests: false,
+    proven: false,
+};
 const DOUBTED: Verify = Verify { doubted: true, ..PARITY };
 
 /// A digest that different blocks can share.
@@ -705,4 +711,20 @@ fn parity_overrules_no_digest_on_weak_evidence() {
     let mut test = TestJob::recorded(1, Verify { replaces_digests: true, ..PARITY }, true_but_first);
     play_read_back(&mut test, &[], strong);
     assert_contradiction(&test, &[1, 2, 3, 4, 5]);
+}
+
+/// Nothing proves blocks that were rebuilt from exactly as many others as decoding needs.
+#[test]
+fn rebuilt_blocks_without_checksums_are_not_published_unproven() {
+    for (proven, is_published) in [(true, false), (false, true)] {
+        let mut test = TestJob::verified(3, Verify { proven, ..PARITY });
+        for node in (0..3).map(requestor) {
+            test.say(node, Report::Delivered);
+        }
+        (0..3).for_each(|index| test.deliver_and_seal(requestor(index), index, 0));
+        let is_told_to_commit = |node| test.was_told(node, |it| matches!(it, ToNode::Commit { .. }));
+        assert_eq!((0..3).map(requestor).any(is_told_to_commit), is_published);
+        let is_refused = matches!(test.ended, Some(Err(JobError::Unproven { readable: 3, .. })));
+        assert_eq!(is_refused, proven, "{:?}", test.ended);
+    }
 }

@@ -222,7 +222,7 @@ impl Process {
                 FromNode::Removed { block }
             }
             ToNode::List { ask } => FromNode::Listed { ask, blocks: self.held(), more: false },
-            ToNode::Verify { ask, block } => {
+            ToNode::Verify { ask, block, .. } => {
                 FromNode::Verified { ask, result: self.disk.verify(&block), block }
             }
             ToNode::Describe { ask } => {

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use repair::StripeId;
 use store_api::{
-    Catalog, CatalogError, Done, Listener, RecordWrite, Reply, SharedRecords, Storage, StoreError,
+    Answer, Catalog, CatalogError, Done, Listener, RecordWrite, Reply, SharedRecords, Storage, StoreError,
     StorePolicy, StripeRecord, StripeWrite, Term, Write,
 };
 use tokio::runtime::Runtime;
 
-use super::{Aside, CopyState, Ledger, Teller};
+use super::{Aside, CopyId, CopyState, Ledger, Teller};
 
 /// One thread follows the store's changes, the other serves requests.
 const THREADS: usize = 2;
@@ -34,11 +34,12 @@ pub trait System: Send + Sync + 'static {
     /// Reports the complete current state to a new listener.
     fn tell_everything(&self);
 
-    /// Records the states of copies.
+    /// Records the states of copies. Returns the copies whose bad states, found now or earlier, the store does not
+    /// record because it has better evidence; see [`Answer::Overruled`].
     ///
     /// # Errors
     /// [`StoreError`] if they cannot be recorded; nothing has changed then.
-    fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError>;
+    fn set_states(&self, term: Term, states: &[CopyState]) -> Result<Vec<CopyId>, StoreError>;
 
     /// Returns the stripe that a write concerns, if the write requires calls to the store's servers;
     /// otherwise `None`.
@@ -174,7 +175,10 @@ impl<S: System> Catalog for AttachedCatalog<S> {
 
     fn write_stripes(&mut self, term: Term, write: &StripeWrite) -> Result<Done, StoreError> {
         if let StripeWrite::SetStates(states) = write {
-            self.system.set_states(term, states)?;
+            let overruled = self.system.set_states(term, states)?;
+            if !overruled.is_empty() {
+                return Ok(Done::with(Answer::Overruled(overruled), []));
+            }
         } else {
             let write = Write::Stripes(write.clone());
             if self.system.asks_about(&write).is_some() {

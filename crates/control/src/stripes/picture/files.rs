@@ -42,6 +42,7 @@ impl FilesPicture {
             | StoreChange::ClaimLost(_)
             | StoreChange::Troubles(_)
             | StoreChange::Unjudged(_)
+            | StoreChange::Doubted(_)
             | StoreChange::Remarks(_)
             | StoreChange::Needed(_)
             | StoreChange::Maintained(_)

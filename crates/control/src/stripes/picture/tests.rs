@@ -17,9 +17,9 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let nodes = proptest::collection::vec(proptest::option::of(0..5u32), 3);
-    let states = proptest::collection::vec(0..4u8, 3);
+    let states = proptest::collection::vec(0..5u8, 3);
     prop_oneof![
-        4 => (0..6u8, nodes, states, 0..5u8, any::<bool>(), proptest::collection::vec((0..5u32, 0..4u8), 0..3))
+        4 => (0..6u8, nodes, states, 0..5u8, any::<bool>(), proptest::collection::vec((0..5u32, 0..5u8), 0..3))
             .prop_map(|(at, nodes, states, odd, pending, more)| {
                 Step::Stripe { at, nodes, states, odd, pending, more }
             }),
@@ -32,8 +32,13 @@ fn name(at: u8) -> StripeId {
     StripeId(format!("{at}-abcdef"))
 }
 
-const STATES: [BlockState; 4] =
-    [BlockState::Healthy, BlockState::Missing, BlockState::Corrupt, BlockState::NotStored];
+const STATES: [BlockState; 5] = [
+    BlockState::Healthy,
+    BlockState::Missing,
+    BlockState::Corrupt,
+    BlockState::NotStored,
+    BlockState::Unreadable,
+];
 
 /// Creates a stripe of three blocks; `more` are further nodes that have the middle block.
 fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8, more: &[(u32, u8)]) -> StripeRecord {

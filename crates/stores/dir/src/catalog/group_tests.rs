@@ -168,6 +168,7 @@ impl Told {
             | StoreChange::ClaimLost(_)
             | StoreChange::Troubles(_)
             | StoreChange::Unjudged(_)
+            | StoreChange::Doubted(_)
             | StoreChange::Remarks(_)
             | StoreChange::Needed(_)
             | StoreChange::Maintained(_)

@@ -37,11 +37,11 @@ mod watching;
 
 use std::sync::Arc;
 
-use attached::{CopyState, Ledger, System};
+use attached::{CopyId, CopyState, Ledger, System};
 use repair::StripeId;
 use store_api::{
-    Answer, Done, Lists, Ownership, RecordWrite, Service, Spread, StoreChange, StoreError, StorePolicy,
-    StripeRecord, StripeWrite, Term, Write, Writers,
+    Answer, Checksums, Done, Lists, Ownership, RecordWrite, Service, Spread, StoreChange, StoreError,
+    StorePolicy, StripeRecord, StripeWrite, Term, Write, Writers,
 };
 
 pub use open::{AttachError, Attachment, open};
@@ -55,6 +55,7 @@ pub const POLICY: StorePolicy = StorePolicy {
     writers: Writers::Others,
     spread: Spread::OnePerNode,
     lists: Lists::Stale,
+    checksums: Checksums::OfAllBlocks,
 };
 
 /// The policy for HDFS without NameNode queries: the only stripes are those that plug-ins describe.
@@ -86,8 +87,8 @@ impl System for Shared {
         state.tell(changes);
     }
 
-    fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
-        self.note_states(term, states)
+    fn set_states(&self, term: Term, states: &[CopyState]) -> Result<Vec<CopyId>, StoreError> {
+        self.note_states(term, states).map(|()| Vec::new())
     }
 
     fn asks_about(&self, write: &Write) -> Option<StripeId> {

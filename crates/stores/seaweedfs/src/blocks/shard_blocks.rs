@@ -1,11 +1,10 @@
 //! [`ShardBlocks`]: serves the shards of one volume server as Mend's blocks.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use block_files::{StoredBlock, fault, most_free, parent, sync_folder};
 use repair::wire::control::{Description, HeldBlock};
@@ -20,10 +19,6 @@ use super::reader::{Check, ShardReader, open};
 use super::vif::{Encoding, Ratio, VolumeInfo};
 use super::writer::ShardWriter;
 
-/// How long a helper remembers that the coordinator uses no checksums of a volume: longer than a repair takes. A
-/// scrub does not tell whether it uses them now.
-const UNCHECKED_FOR: Duration = Duration::from_secs(60 * 60);
-
 /// The shards in the folders of one volume server.
 ///
 /// A block's ID is its file name, as in `pictures_17.ec03`.
@@ -37,9 +32,8 @@ pub struct ShardBlocks {
 pub(super) struct Shared {
     pub(super) folders: Folders,
     memory: Memory,
-    /// The volumes for which the coordinator uses no checksums, according to its last request for a shard, and the
-    /// times of these requests.
-    unchecked: Mutex<BTreeMap<VolumeName, Instant>>,
+    /// The volumes for which the coordinator uses no checksums, according to its last request for a shard.
+    unchecked: Mutex<BTreeSet<VolumeName>>,
 }
 
 /// The checksums that protect the bytes of a shard.
@@ -89,6 +83,19 @@ impl ShardBlocks {
     pub fn open_block(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
         let shard = shard(block)?;
         Ok(Arc::new(self.shared.reader(&shard, &self.shared.folders.find(&shard)?)?))
+    }
+
+    /// Opens a shard that the coordinator records with this digest.
+    fn open_recorded(
+        &self,
+        block: &BlockId,
+        recorded: Option<Digest>,
+    ) -> Result<Arc<dyn StoredBlock>, BlockError> {
+        let reader = self.open_block(block)?;
+        match reader.digest().zip(recorded) {
+            Some((found, recorded)) if found != recorded => Err(other_checksums(block)),
+            _ => Ok(reader),
+        }
     }
 
     /// Creates a shard. Until [`commit`](Publish::commit), its file has a name that SeaweedFS ignores.
@@ -193,27 +200,24 @@ impl ShardBlocks {
 }
 
 impl Shared {
-    fn unchecked(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Instant>> {
-        let mut unchecked = self.unchecked.lock().unwrap_or_else(PoisonError::into_inner);
-        unchecked.retain(|_, asked| asked.elapsed() < UNCHECKED_FOR);
-        unchecked
+    fn unchecked(&self) -> MutexGuard<'_, BTreeSet<VolumeName>> {
+        self.unchecked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes whether the coordinator has a digest of a volume's shards. If it has none, servers have different
     /// `.ecsum` files or these contradict too many shards. So this server's file proves nothing about a shard,
     /// and only parity can.
     fn heed(&self, volume: &VolumeName, digest: Option<Digest>) {
-        let mut unchecked = self.unchecked();
         match digest {
-            Some(_) => unchecked.remove(volume),
-            None => unchecked.insert(volume.clone(), Instant::now()),
+            Some(_) => self.unchecked().remove(volume),
+            None => self.unchecked().insert(volume.clone()),
         };
     }
 
     /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match, or the
     /// coordinator does not use them.
     pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
-        if self.unchecked().contains_key(&shard.volume) {
+        if self.unchecked().contains(&shard.volume) {
             return Ok(None);
         }
         let ecsum = self.folders.ecsum(&shard.volume, folder)?;
@@ -239,12 +243,7 @@ impl Sources for ShardBlocks {
         if block.bytes > 0 {
             self.shared.heed(&shard(&block.id)?.volume, block.digest);
         }
-        let reader = self.open_block(&block.id)?;
-        let is_other = reader.digest().zip(block.digest).is_some_and(|(found, recorded)| found != recorded);
-        if is_other {
-            return Err(other_checksums(&block.id));
-        }
-        Ok(reader)
+        Ok(self.open_recorded(&block.id, block.digest)?)
     }
 }
 
@@ -258,6 +257,16 @@ impl Sinks for ShardBlocks {
 impl Blocks for ShardBlocks {
     fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
         self.open_block(block)?.verify(gate)
+    }
+
+    fn verify_recorded(
+        &self,
+        block: &BlockId,
+        recorded: Option<Digest>,
+        gate: &dyn Gate,
+    ) -> Result<Option<Digest>, BlockError> {
+        self.shared.heed(&shard(block)?.volume, recorded);
+        self.open_recorded(block, recorded)?.verify(gate)
     }
 
     /// Removes the shard from all of the server's disks. The shard must be unmounted first, since the server

@@ -306,6 +306,23 @@ fn checksums_count_as_far_as_the_coordinator_uses_them() {
     }
 }
 
+/// A helper that was just started has heard of no doubt yet, and a scrub must not rely on an earlier request.
+#[test]
+fn a_scrub_follows_the_coordinators_use_of_checksums_at_once() {
+    let server = Server::new();
+    server.rot("a/p_5.ec00", 5);
+    let digest = server.open().open_block(&id("p_5.ec00")).expect("there").digest();
+    let blocks = server.open();
+    let verify = |recorded| blocks.verify_recorded(&id("p_5.ec00"), recorded, &OpenGate);
+    assert_eq!(verify(None).expect("only parity can tell"), None);
+    is_corrupt(verify(digest), "do not match their checksum");
+    assert_eq!(verify(None).expect("only parity can tell"), None);
+    let error = verify(Some(Digest::of_u32("ecsum", 1))).expect_err("its own .ecsum is another one");
+    assert!(
+        matches!(error, BlockError::Io { source, .. } if source.kind() == std::io::ErrorKind::Unsupported)
+    );
+}
+
 /// The first folder has checksums that were left by an encoding with another ratio.
 #[test]
 fn checksums_of_another_ratio_do_not_hide_the_right_ones() {

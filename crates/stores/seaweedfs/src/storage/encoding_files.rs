@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use repair::Digest;
+use serde::{Deserialize, Serialize};
 
 use super::side_files::{Checksums, Copies};
 use crate::blocks::{Encoding, Ratio, VolumeInfo};
@@ -53,7 +54,8 @@ pub(super) struct EncodingFiles {
 }
 
 /// Checksums that are not used.
-struct Doubted {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Doubted {
     /// The digests that they give.
     digests: Vec<Digest>,
     /// When the newest file with them was modified, in nanoseconds since 1970, at the first comparison since
@@ -122,14 +124,24 @@ impl EncodingFiles {
         }
     }
 
+    /// Loads a doubt that an earlier coordinator recorded.
+    pub fn recall_doubt(&mut self, volume: u32, encoding: Encoding, doubted: Doubted) {
+        self.doubted.insert((volume, encoding), doubted);
+    }
+
+    /// Returns all doubted checksums.
+    pub fn doubts(&self) -> &BTreeMap<(u32, Encoding), Doubted> {
+        &self.doubted
+    }
+
+    /// Forgets the doubts about checksums of encodings that no longer exist.
+    pub fn forget_doubts(&mut self, is_gone: impl Fn(u32, Encoding) -> bool) {
+        self.doubted.retain(|&(volume, encoding), _| !is_gone(volume, encoding));
+    }
+
     /// Whether the checksums of an encoding are not used because they contradict too many shards.
     pub fn is_doubted(&self, volume: u32, encoding: Encoding) -> bool {
         self.doubted.contains_key(&(volume, encoding))
-    }
-
-    /// Returns the volumes with doubted checksums.
-    pub fn doubted(&self) -> impl Iterator<Item = u32> + '_ {
-        self.doubted.keys().map(|&(volume, _)| volume)
     }
 
     /// Records why the files of an encoding cannot be read; returns whether the reason is new.
@@ -153,7 +165,6 @@ impl EncodingFiles {
         };
         self.known.retain(|key, _| exists(key));
         self.unread.retain(|key, _| exists(key));
-        self.doubted.retain(|key, _| exists(key));
     }
 }
 

@@ -143,6 +143,9 @@ impl State {
             self.doubt_checksums(&BTreeSet::from([name.id()]));
             self.tell_volumes([name.id()]);
         }
+        self.keep_doubts();
+        let ended = self.tell_doubts();
+        self.tell(ended.into_iter().collect());
     }
 
     /// Reports that a server's copy of a file is bad.

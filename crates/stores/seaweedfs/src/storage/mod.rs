@@ -12,6 +12,7 @@ mod claims;
 mod deletions;
 #[cfg(test)]
 mod doubles;
+mod doubts;
 mod encoding_files;
 mod homes;
 mod inspection;
@@ -33,11 +34,11 @@ mod withdrawals;
 
 use std::sync::Arc;
 
-use attached::{CopyState, Ledger, System};
+use attached::{CopyId, CopyState, Ledger, System};
 use repair::StripeId;
 use store_api::{
-    Done, Lists, Ownership, RecordWrite, Service, Spread, StoreError, StorePolicy, StripeRecord, Term, Write,
-    Writers,
+    Checksums, Done, Lists, Ownership, RecordWrite, Service, Spread, StoreError, StorePolicy, StripeRecord,
+    Term, Write, Writers,
 };
 
 pub use open::{AttachError, Attachment, open};
@@ -51,6 +52,7 @@ pub const POLICY: StorePolicy = StorePolicy {
     writers: Writers::Others,
     spread: Spread::Even,
     lists: Lists::Complete,
+    checksums: Checksums::OfDigests,
 };
 
 type AttachedCatalog = attached::AttachedCatalog<Shared>;
@@ -70,11 +72,12 @@ impl System for Shared {
         let mut state = self.known.state();
         let mut changes = state.view.everything();
         changes.push(state.unjudged());
+        changes.push(state.doubted());
         changes.push(state.troubles());
         state.tell(changes);
     }
 
-    fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
+    fn set_states(&self, term: Term, states: &[CopyState]) -> Result<Vec<CopyId>, StoreError> {
         self.known.note_states(term, states)
     }
 

@@ -67,6 +67,7 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     let (shared, runtime) = (catalog.system(), catalog.runtime());
     shared.known.recall_homes()?;
     shared.known.recall()?;
+    shared.known.recall_doubts()?;
     shared.known.recall_withdrawals()?;
     shared.known.recall_late_deletions()?;
     let asked = Instant::now();

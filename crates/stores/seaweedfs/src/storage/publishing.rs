@@ -228,7 +228,9 @@ impl Shared {
             let holders = block.iter().flat_map(|block| block.holders()).collect::<Vec<_>>();
             holders
                 .iter()
-                .filter(|it| it.node != node && it.state == BlockState::Corrupt)
+                .filter(|it| {
+                    it.node != node && matches!(it.state, BlockState::Corrupt | BlockState::Unreadable)
+                })
                 .map(|it| it.node)
                 .collect()
         };

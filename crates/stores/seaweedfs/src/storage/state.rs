@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use attached::{CopyState, Ledger, Teller};
+use attached::{CopyId, CopyState, Ledger, Teller};
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term, Unjudged};
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::claims::ClusterLock;
 use super::deletions::LateDeletions;
+use super::doubts::Doubts;
 use super::homes::Homes;
 use super::inspection::Inspection;
 use super::judging::unjudged;
@@ -62,6 +63,8 @@ pub(super) struct State {
     pub withdrawals: Withdrawals,
     /// Shards whose servers may not heed all deletions of needles yet.
     pub late_deletions: LateDeletions,
+    /// Doubts about checksums, as they were recorded and reported last.
+    pub doubts: Doubts,
     /// Records that the catalog has refused.
     pub unwritten: Unwritten,
     /// The problems that were last reported, one line each.
@@ -125,6 +128,7 @@ impl State {
     pub fn tell_volumes(&mut self, volumes: impl IntoIterator<Item = u32>) {
         let mut changes = self.view.tell(volumes);
         changes.extend(self.judge());
+        changes.extend(self.tell_doubts());
         self.tell(changes);
     }
 
@@ -166,7 +170,9 @@ impl State {
         told.extend(self.view.tell(volumes));
         told.extend(went);
         told.extend(self.judge());
+        told.extend(self.tell_doubts());
         self.tell(told);
+        self.keep_doubts();
         numbered.map(|()| changes)
     }
 
@@ -194,23 +200,30 @@ impl State {
         }
     }
 
-    /// Stops using the checksums of those volumes whose checksums contradict too many of their shards.
-    pub fn doubt_checksums(&mut self, volumes: &BTreeSet<u32>) {
+    /// Stops using the checksums of those volumes whose checksums contradict too many of their shards. Returns the
+    /// copies that are not corrupt any more.
+    pub fn doubt_checksums(&mut self, volumes: &BTreeSet<u32>) -> BTreeSet<CopyId> {
         let has_any = |id: u32| self.view.uses_checksums(id) || self.inspection.disputes_checksums(id);
         let contradicted = |wrong: &parity_verdicts::Copies| {
             let is_doubtful = |id: &u32| has_any(*id) && self.view.contradicts_itself(*id, wrong);
             volumes.iter().copied().filter(is_doubtful).collect::<Vec<u32>>()
         };
+        let mut overruled = BTreeSet::new();
         if contradicted(&parity_verdicts::Copies::new()).is_empty() {
-            return;
+            return overruled;
         }
-        let Some(wrong) = self.wrong_by_parity() else { return };
+        let Some(wrong) = self.wrong_by_parity() else { return overruled };
         let doubtful = contradicted(&wrong);
         for id in doubtful {
             tracing::error!(volume = id, "the checksums of a volume contradict too many of its shards");
+            let before = self.view.corrupt_copies(id);
             self.view.doubt_checksums(id, &wrong);
+            overruled.extend(before.difference(&self.view.corrupt_copies(id)).cloned());
         }
+        // A coordinator that starts must not use the checksums, so this is recorded first.
+        self.keep_doubts();
         self.forget_marks();
+        overruled
     }
 
     /// Returns the copies that parity has shown to be wrong; `None` if the records cannot be read.
@@ -267,6 +280,7 @@ impl Knowledge {
             homes: Homes::default(),
             withdrawals: Withdrawals::default(),
             late_deletions: LateDeletions::default(),
+            doubts: Doubts::default(),
             unwritten: Unwritten::default(),
             blind: None,
             unlisted: false,
@@ -332,14 +346,15 @@ impl Knowledge {
     pub fn forget_bad(&self, term: Term, node: NodeId, block: &BlockId) -> Result<(), StoreError> {
         let Some(shard) = shard_of(block) else { return Ok(()) };
         let (stripe, index) = (StripeId(shard.volume.to_string()), BlockIndex(shard.shard.into()));
-        self.note_states(term, &[(stripe, index, node, BlockState::Healthy)])
+        self.note_states(term, &[(stripe, index, node, BlockState::Healthy)]).map(drop)
     }
 
-    /// Records the states that were found for copies, and reports the changed stripes.
+    /// Records the states that were found for copies, and reports the changed stripes. Returns the copies whose bad
+    /// states, found now or earlier, are not recorded because the checksums are doubted.
     ///
     /// # Errors
     /// [`StoreError`] if the states cannot be recorded; nothing has changed then.
-    pub fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
+    pub fn note_states(&self, term: Term, states: &[CopyState]) -> Result<Vec<CopyId>, StoreError> {
         let mut shared = self.state();
         let credible = shared.credible(states);
         shared.record_states(term, &credible)?;
@@ -348,9 +363,11 @@ impl Knowledge {
         }
         let of = |(stripe, ..): &CopyState| shared.view.volume_of(stripe);
         let volumes: BTreeSet<u32> = states.iter().filter_map(of).collect();
-        shared.doubt_checksums(&volumes);
+        let mut overruled = shared.doubt_checksums(&volumes);
+        let dropped = states.iter().filter(|state| !credible.contains(state));
+        overruled.extend(dropped.map(|(stripe, index, node, _)| (stripe.clone(), *index, *node)));
         shared.tell_volumes(volumes);
-        Ok(())
+        Ok(overruled.into_iter().collect())
     }
 
     /// Connects to a volume server that the master lists as connected.

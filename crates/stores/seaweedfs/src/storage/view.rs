@@ -10,7 +10,7 @@ use codes::{BlockIndex, CodeSpec, RsFamily};
 use repair::{BlockId, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, OtherData, Replica, StoreChange, StripeRecord};
 
-use super::encoding_files::{EncodingFiles, Known};
+use super::encoding_files::{Doubted, EncodingFiles, Known};
 use super::marks::{self, Marks};
 use super::parity_verdicts;
 use super::server_nodes::ServerNodes;
@@ -99,6 +99,8 @@ impl ClusterView {
         self.files.retain_listed(&self.volumes);
         let volumes = &self.volumes;
         self.marks.forget(|volume, encoding| volumes.is_replaced(volume, encoding));
+        // While none of a volume's servers are connected, its checksums stay doubted.
+        self.files.forget_doubts(|volume, encoding| volumes.is_replaced(volume, encoding));
     }
 
     /// Applies a partial listing, which contains only these volumes.
@@ -188,7 +190,46 @@ impl ClusterView {
     pub fn doubt_checksums(&mut self, id: u32, wrong: &parity_verdicts::Copies) {
         let Some((encoding, ..)) = self.volumes.known(id) else { return };
         self.files.doubt(id, encoding);
+        self.forget_contradicted(id, encoding, wrong);
+    }
+
+    /// Loads a doubt that an earlier coordinator recorded. That coordinator may have crashed before it forgot the
+    /// copies that the checksums contradict.
+    pub fn recall_doubt(
+        &mut self,
+        id: u32,
+        encoding: Encoding,
+        doubted: Doubted,
+        wrong: &parity_verdicts::Copies,
+    ) {
+        self.files.recall_doubt(id, encoding, doubted);
+        self.forget_contradicted(id, encoding, wrong);
+    }
+
+    fn forget_contradicted(&mut self, id: u32, encoding: Encoding, wrong: &parity_verdicts::Copies) {
         self.marks.forget_corrupt(id, encoding, |index, node| wrong.contains(&(id, index, node)));
+    }
+
+    /// Returns the copies of a volume's shards that are reported as corrupt.
+    pub fn corrupt_copies(&self, id: u32) -> BTreeSet<CopyId> {
+        let Some(stripe) = self.stripe(id) else { return BTreeSet::new() };
+        let corrupt = (0..).zip(&stripe.blocks).flat_map(|(index, block)| {
+            let holders = block.holders().filter(|holder| holder.state == BlockState::Corrupt);
+            holders.map(move |holder| (BlockIndex(index), holder.node))
+        });
+        corrupt.map(|(index, node)| (stripe.id.clone(), index, node)).collect()
+    }
+
+    /// Returns the volumes whose checksums are doubted in their current encoding.
+    fn doubted(&self) -> impl Iterator<Item = VolumeName> + '_ {
+        let named =
+            self.files.doubts().keys().filter_map(move |&(id, encoding)| Some((encoding, self.named(id)?)));
+        named.filter(|(encoding, (_, expected))| *encoding == expected.encoding).map(|(_, (name, _))| name)
+    }
+
+    /// Returns the stripes whose checksums are doubted.
+    pub fn doubted_stripes(&self) -> BTreeSet<StripeId> {
+        self.doubted().map(|name| StripeId(name.to_string())).collect()
     }
 
     /// See [`EncodingFiles::end_doubt`].
@@ -217,7 +258,6 @@ impl ClusterView {
 
     /// Returns one line for each volume whose checksums are doubted.
     pub fn doubts(&self) -> Vec<String> {
-        let names = self.files.doubted().filter_map(|id| self.named(id)).map(|(name, _)| name);
         let line = |name: VolumeName| {
             format!(
                 "{name}.ecsum contradicts more shards of volume {name} than it has parity shards, so an \
@@ -226,7 +266,7 @@ impl ClusterView {
                  its checksums are right after all, write it to all of them again"
             )
         };
-        names.map(line).collect()
+        self.doubted().map(line).collect()
     }
 
     /// Records why the files of an encoding cannot be read. Returns whether the reason is new.
@@ -435,6 +475,7 @@ impl ClusterView {
                 // While the state of the volume is only unknown, bad copies stay recorded.
                 self.told.remove(&id);
                 self.marks.forget(|volume, _| volume == id);
+                self.files.forget_doubts(|volume, _| volume == id);
             }
         }
         changes

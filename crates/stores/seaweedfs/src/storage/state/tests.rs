@@ -55,7 +55,8 @@ fn shards_that_doubtful_checksums_contradict_are_not_recorded_as_corrupt() {
     let find_corrupt = |shard: u16| {
         let state =
             (StripeId("c_5".to_owned()), BlockIndex(shard), NodeId(shard.into()), BlockState::Corrupt);
-        known.note_states(Term(1), &[state]).expect("recorded");
+        let overruled = known.note_states(Term(1), &[state]).expect("recorded");
+        overruled.into_iter().map(|(_, index, _)| index.0).collect::<Vec<_>>()
     };
     let states = || {
         let stripe = known.state().view.stripe(5).expect("it is known");
@@ -66,15 +67,59 @@ fn shards_that_doubtful_checksums_contradict_are_not_recorded_as_corrupt() {
         paper.kept.keys().filter(|key| key.contains("/bad/")).count()
     };
     let (healthy, unchecked) = ((BlockState::Healthy, true), (BlockState::Healthy, false));
-    find_corrupt(0);
+    assert_eq!(find_corrupt(0), []);
     assert_eq!((states(), recorded()), (vec![(BlockState::Corrupt, true), healthy, healthy], 1));
-    for shard in [1, 2] {
-        find_corrupt(shard);
+    for (shard, overruled) in [(1, vec![0, 1]), (2, vec![2])] {
+        assert_eq!(find_corrupt(shard), overruled, "control must forget that they are corrupt");
         assert_eq!((states(), recorded()), (vec![unchecked; 3], 0));
     }
     // Parity decides while the checksums are doubted.
     let verdict = RecordWrite::Put("condemned/2/c_5.ec02".to_owned(), serde_json::Value::Null);
     known.state().ledger.write(Term(1), verdict).expect("recorded");
-    find_corrupt(2);
+    assert_eq!(find_corrupt(2), []);
     assert_eq!((states()[2], recorded()), ((BlockState::Corrupt, false), 1));
+}
+
+/// Until its helpers have read all shards again, a coordinator that starts would use the checksums in repairs.
+#[test]
+fn a_doubt_survives_a_restart_and_is_reported() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let ratio = Ratio::new(2, 1).expect("possible");
+    let digests =
+        |first: u32| (first..first + 3).map(|shard| Digest::of_u32("ecsum", shard)).collect::<Vec<_>>();
+    let known = |digests| Known { ratio, shard_bytes: 100, digests };
+    let begin = || {
+        let catalog = start(&paper);
+        let system = Arc::clone(&catalog.system().known);
+        system.recall().expect("readable");
+        system.recall_doubts().expect("readable");
+        system.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
+        system.state().view.learn(5, Encoding(1), known(digests(0)));
+        system.state().tell_volumes([5]);
+        (catalog, system)
+    };
+    let corrupt = |shard: u16| {
+        (StripeId("c_5".to_owned()), BlockIndex(shard), NodeId(shard.into()), BlockState::Corrupt)
+    };
+    let doubted = |stripes: &[&str]| {
+        StoreChange::Doubted(stripes.iter().map(|&stripe| StripeId(stripe.to_owned())).collect())
+    };
+    {
+        let (_catalog, system) = begin();
+        system.note_states(Term(1), &[corrupt(0), corrupt(1)]).expect("recorded");
+        assert_eq!(system.state().doubted(), doubted(&["c_5"]));
+    }
+    // The coordinator has crashed before it removed the records of the shards that the checksums contradict.
+    paper.lock().expect("not poisoned").kept.insert("seaweedfs/bad/c_5@1/0/0".to_owned(), "corrupt".into());
+    let (_catalog, system) = begin();
+    let stripe = system.state().view.stripe(5).expect("it is known");
+    let found: Vec<_> = stripe.blocks.iter().map(|block| (block.state, block.digest)).collect();
+    assert_eq!(found, [(BlockState::Healthy, None); 3]);
+    assert_eq!(system.state().doubted(), doubted(&["c_5"]));
+    // The servers agree on other checksums.
+    let mut state = system.state();
+    state.view.end_doubt(5, Encoding(1), &digests(7), None);
+    state.keep_doubts();
+    assert_eq!(state.tell_doubts(), Some(doubted(&[])));
+    assert!(!paper.lock().expect("not poisoned").kept.keys().any(|key| key.contains("/doubted/")));
 }

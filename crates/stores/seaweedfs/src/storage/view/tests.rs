@@ -345,3 +345,19 @@ fn checksums_that_all_servers_have_written_again_are_used() {
         assert_eq!(view.set_digests(5, Encoding(1), digests.clone()), is_over, "{modified_ns:?}");
     }
 }
+
+/// A bad sector says nothing about the checksums, and its shard must be rebuilt although they are doubted.
+#[test]
+fn unreadable_shards_are_no_evidence_against_checksums_and_stay_bad() {
+    let none = parity_verdicts::Copies::new();
+    let mut view = view_of((2, 2), "a b c", "a.0 b.1 c.2 c.3");
+    find(&mut view, &[0, 1], BlockState::Corrupt);
+    find(&mut view, &[2], BlockState::Unreadable);
+    assert!(!view.contradicts_itself(5, &none), "they contradict two shards");
+    find(&mut view, &[3], BlockState::Corrupt);
+    assert!(view.contradicts_itself(5, &none));
+    view.doubt_checksums(5, &none);
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Unreadable 2:Healthy");
+    let unreadable = (StripeId("c_5".into()), BlockIndex(0), NodeId(0), BlockState::Unreadable);
+    assert!(view.is_credible(&unreadable, &none));
+}

@@ -1,0 +1,117 @@
+//! Stripes whose digests the store doubts, and bad states that the store does not record.
+
+use store_api::{Answer as StoreAnswer, BlockState, Checksums, Done, StoreChange, StorePolicy};
+
+use super::*;
+use crate::commands::NodeCommand;
+
+/// A file of one stripe, and the change after which the store doubts the stripe's digests.
+fn doubting(cluster: &mut TestCluster) -> (FileLayout, Event) {
+    let file = cluster.put("f", 1);
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    let mut record = cluster.core().stripes.picture.stripe(&id).unwrap();
+    record.blocks.iter_mut().for_each(|block| block.digest = None);
+    let doubted = StoreChange::Doubted([id].into());
+    (file, Event::Changed(vec![StoreChange::Stripe(record, false), doubted]))
+}
+
+#[test]
+fn parity_is_checked_at_once_and_until_then_nothing_is_safe() {
+    let mut cluster = TestCluster::new(5);
+    let (file, doubt) = doubting(&mut cluster);
+    cluster.handle(doubt);
+    let is_asked =
+        |node: &&PlayedNode| node.inbox.iter().any(|message| matches!(message, ToNode::Fingerprint { .. }));
+    assert_eq!(cluster.nodes.values().filter(is_asked).count(), 4, "whatever the rate of the scrub");
+    let summary = cluster.status().summary;
+    assert!(summary.starts_with("UNPROVEN  checksums of 1 stripe doubted"), "{summary}");
+    let helper = vec![home(&file, 0)];
+    let answer = cluster.ask(|reply| NodeCommand::OkToStop(helper.clone(), 0, reply)).unwrap();
+    assert!(!answer.safe && answer.text.contains("doubted"), "{answer:?}");
+    cluster.play();
+    let summary = cluster.status().summary;
+    assert!(summary.starts_with("safe"), "{summary}");
+    assert!(cluster.ask(|reply| NodeCommand::OkToStop(helper, 0, reply)).unwrap().safe);
+}
+
+#[test]
+fn wrong_blocks_of_doubted_digests_are_found_by_parity() {
+    let mut cluster = TestCluster::new(4);
+    let (file, doubt) = doubting(&mut cluster);
+    cluster.node(&home(&file, 0)).forged.insert(block(&file, 0));
+    // With one spare block, parity shows that a block is wrong, but not which.
+    cluster.kill(&home(&file, 3));
+    cluster.handle(doubt);
+    cluster.play();
+    let summary = cluster.status().summary;
+    assert!(summary.starts_with("IN DOUBT"), "{summary}");
+}
+
+#[test]
+fn a_stripe_with_doubted_digests_and_no_spare_block_is_checked_when_it_has_one() {
+    let mut cluster = TestCluster::new(4);
+    let (file, doubt) = doubting(&mut cluster);
+    let away = [home(&file, 0), home(&file, 1)];
+    away.iter().for_each(|helper| cluster.kill(helper));
+    cluster.handle(doubt);
+    cluster.wait(Duration::from_secs(2));
+    let advice = details(&cluster.status());
+    assert!(advice.iter().any(|line| line.contains("parity check needs")), "{advice:?}");
+    away.iter().for_each(|helper| cluster.start(helper));
+    cluster.wait(Duration::from_secs(61));
+    let summary = cluster.status().summary;
+    assert!(summary.starts_with("safe"), "{summary}");
+}
+
+#[test]
+fn without_checksums_as_few_blocks_as_decoding_needs_rebuild_nothing_by_themselves() {
+    let mut cluster = TestCluster::new(6);
+    let (file, doubt) = doubting(&mut cluster);
+    cluster.core().base.store = StorePolicy { checksums: Checksums::OfDigests, ..StorePolicy::OWN };
+    let away = [home(&file, 0), home(&file, 1)];
+    away.iter().for_each(|helper| cluster.kill(helper));
+    cluster.handle(doubt);
+    let repair = |cluster: &mut TestCluster, verify_parity| {
+        let request = RepairRequest { all: true, verify_parity, ..RepairRequest::default() };
+        let id = cluster.repair(request).repair;
+        cluster.wait(Duration::from_secs(5));
+        cluster.repair_state(id)
+    };
+    let view = repair(&mut cluster, None);
+    assert_eq!(view.state.name(), "failed", "{view:?}");
+    let reason = view.items[0].reason.clone().unwrap_or_default();
+    assert!(reason.contains("no checksums are in use"), "{reason}");
+    assert!(view.items[0].next_step.as_ref().is_some_and(|next| next.contains("--no-verify")));
+    assert_eq!(view.counts.blocks_rebuilt, 0);
+    // The operator knows better, or prefers blocks that may be wrong to none.
+    let view = repair(&mut cluster, Some(false));
+    assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 2), "{view:?}");
+}
+
+/// The store reports that a block is healthy while it answers the write of the bad state.
+#[test]
+fn a_bad_state_that_the_store_does_not_record_is_forgotten() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    let known = cluster.core().stripes.picture.stripe(&id).unwrap().blocks[0].clone();
+    let (index, node) = (BlockIndex(0), known.node.unwrap());
+    cluster.stuck = true;
+    cluster.rotten.insert(known.id.clone());
+    let core = cluster.core();
+    facts!(core).ask_for_block(node, id.clone(), index, known.clone(), false, &mut core.out);
+    cluster.wait(Duration::from_secs(1));
+    assert!(cluster.core().stripes.is_doubted(&known.id, node));
+    let core = cluster.core();
+    let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
+    let number = asks.iter().find_map(|ask| match ask {
+        Ask::Write { number, write: Write::Stripes(StripeWrite::SetStates(states)) } => {
+            assert_eq!(*states, [(id.clone(), index, node, BlockState::Corrupt)]);
+            Some(*number)
+        }
+        _ => None,
+    });
+    let done = Done::with(StoreAnswer::Overruled(vec![(id, index, node)]), []);
+    cluster.handle(Event::Stored { number: number.expect("it was found corrupt"), done });
+    assert!(!cluster.core().stripes.is_doubted(&known.id, node), "the store counts it as healthy");
+}
