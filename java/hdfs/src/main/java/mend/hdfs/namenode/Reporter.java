@@ -43,6 +43,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   9 touch FILE START ADDRESS  requests each block of that group that the NameNode lists on this DataNode
  *   9 report ADDRESS            makes this DataNode report all its blocks to the NameNode
  *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS requires tokens
+ *   9 encode SOURCE …           a change of HDFS, see {@link Changes}
  * </pre>
  *
  * <p>The program ends when its input ends. Its arguments are Hadoop's generic options: {@code -D KEY=VALUE},
@@ -50,7 +51,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  */
 public final class Reporter {
   /** The first line of the output, with the protocol version. */
-  private static final String GREETING = "0 ready 5";
+  private static final String GREETING = "0 ready 6";
   /** The number of short questions that are answered at once. Repairs wait for these answers. */
   private static final int SHORT_AT_ONCE = 16;
   /** The number of other questions that are answered at once. */
