@@ -30,7 +30,7 @@ const REPAIR_MS: u64 = 30_000;
 /// The longest wait for replicas while nothing about the file changes.
 const REPLICAS_MS: u64 = 600_000;
 /// The most failures of actions in a row, and in all.
-const FAILURES: [u32; 2] = [3, 10];
+const FAILURES: [u32; 2] = [3, 30];
 /// The most times that parity is found wrong. Each time, it is made again.
 const REFUTED: u32 = 3;
 /// The most times that parity of the same stripe is written.
@@ -267,7 +267,8 @@ impl Drive {
             Trouble::Refused { kind, text } => {
                 self.failures.iter_mut().for_each(|count| *count += 1);
                 let is_final = matches!(kind, Refusal::Permission | Refusal::Quota | Refusal::Space);
-                let is_over = is_final || self.failures.iter().zip(FAILURES).any(|(&count, most)| count >= most);
+                let is_over =
+                    is_final || self.failures.iter().zip(FAILURES).any(|(&count, most)| count >= most);
                 let action = self.action.as_ref().map(ToString::to_string);
                 is_over.then(|| Stop::Refused { action, kind: *kind, text: text.clone() })
             }

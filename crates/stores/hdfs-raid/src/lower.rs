@@ -3,13 +3,14 @@
 //! HDFS chooses the replicas that it removes. When their number has stayed the same for a while, the
 //! remaining ones are moved where blocks of a stripe stand too close together.
 
-use codes::{BlockIndex, Code as _};
+use codes::BlockIndex;
 
 use crate::encode::data_replicas;
 use crate::facts::{DataNodes, Facts};
 use crate::work::{Pair, Work, unfit};
 use crate::{
-    Action, Arrangement, BlockMove, Codec, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes, Waiting,
+    Action, Arrangement, BlockMove, Codec, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes,
+    Waiting,
 };
 
 /// Replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with

@@ -1,5 +1,5 @@
-//! Queries a NameNode with Hadoop's own client, in a child JVM (`mend.hdfs.namenode.Reporter` in
-//! `java/hdfs`).
+//! Queries a NameNode, and changes HDFS for `mend raid`, with Hadoop's own client, in a child JVM
+//! (`mend.hdfs.namenode.Reporter` in `java/hdfs`).
 //!
 //! The JVM is started on the first query. If it exits or stops answering, the next query starts another one,
 //! after a pause that grows with each failure. Queries have numbers, so that several can be in flight at the
@@ -32,9 +32,9 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(30);
 /// Timeout for a short query. Hadoop's client takes seconds if it fails over to another NameNode, or if the
 /// NameNode is busy.
-const LOOK_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LOOK_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum time between two lines of a full listing.
-const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 /// Number of groups after which a listing is handed over in parts.
 pub(crate) const PART: usize = 4096;
 /// Capacity of the queue of lines for one query.
@@ -339,6 +339,14 @@ impl NameNode {
     /// [`AskError`].
     pub async fn report(&self, datanode: &str) -> Result<(), AskError> {
         self.ask(&format!("report {datanode}"), SILENCE_LIMIT).await.map(drop)
+    }
+
+    /// Carries out a change of the namespace or of blocks; `limit` is the maximum time without any output.
+    ///
+    /// # Errors
+    /// [`AskError`]. Unless it is [`AskError::Failed`], the change may have been carried out.
+    pub(crate) async fn change(&self, call: &str, limit: Duration) -> Result<Listing, AskError> {
+        self.ask(call, limit).await
     }
 
     async fn ask(&self, question: &str, limit: Duration) -> Result<Listing, AskError> {

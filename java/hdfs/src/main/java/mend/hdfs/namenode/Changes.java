@@ -56,6 +56,8 @@ final class Changes {
   /** The permission of HDFS's folder for temporary files. */
   private static final FsPermission TEMPORARY = new FsPermission((short) 01777);
   private static final String TEMPORARY_FOLDER = "/tmp";
+  /** The beginning of the names of folders with parity that is being made, with the slash before it. */
+  private static final String DRAFT = "/.mend-";
 
   private final DFSClient client;
   private final BlockTokens tokens;
@@ -100,7 +102,7 @@ final class Changes {
         client.rename(path(words[0]), path(words[1]), Rename.NONE);
         break;
       case "delete":
-        client.delete(path(words[0]), true);
+        delete(path(words[0]));
         break;
       case "publish":
         publish(path(words[0]), path(words[1]), words[2].equals("replace"), path(words[3]));
@@ -147,6 +149,26 @@ final class Changes {
       client.setPermission(TEMPORARY_FOLDER, TEMPORARY); // The first call leaves out bits of the umask.
     }
     client.mkdirs(folder, PRIVATE, true);
+  }
+
+  /** Deletes a file or folder; after a draft, also the folders above it that are empty now. */
+  private void delete(String path) throws IOException {
+    client.delete(path, true);
+    int end = path.lastIndexOf('/');
+    if (!path.startsWith(DRAFT, end)) {
+      return;
+    }
+    try {
+      for (String above = path.substring(0, end); above.startsWith(TEMPORARY_FOLDER + "/"); above = parent(above)) {
+        client.delete(above, false);
+      }
+    } catch (IOException notEmpty) {
+      // Other files are being encoded, or are not Mend's.
+    }
+  }
+
+  private static String parent(String path) {
+    return path.substring(0, path.lastIndexOf('/'));
   }
 
   /** Renames parity to its path. Whoever may not read the source may not read its parity either. */
