@@ -10,6 +10,7 @@ mod mend;
 mod parity;
 mod placement;
 mod raid;
+mod raid_encoding;
 mod raid_reading;
 mod reading;
 mod takeover;
@@ -52,6 +53,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("datanodes_and_helpers_are_reported_separately", telling::servers),
     ("a_returning_corrupt_copy_is_replaced", telling::rotten_copies_that_come_back),
     ("the_encoding_of_replicated_files_is_planned", raid::a_plan),
+    ("a_file_is_encoded_and_replicated_again", raid_encoding::there_and_back),
+    ("an_interrupted_encoding_is_continued", raid_encoding::interrupted),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
     ("a_listing_without_files_reports_progress", telling::a_long_walk),
     ("a_file_being_written_is_not_damaged", telling::files_that_are_written),
