@@ -22,6 +22,8 @@ use crate::interrupt::interrupted;
 const FILES_AT_ONCE: usize = 8;
 /// The most files whose blocks are read or written at the same time, all of them by one JVM.
 const DATA_AT_ONCE: usize = 2;
+/// The number of bits of a term that contain the process number.
+const TERM_BITS: u32 = 20;
 /// DataNodes with about as many blocks are equally good places for new ones: the choice among them is random.
 const ABOUT: u64 = 4;
 
@@ -59,9 +61,10 @@ struct Worker {
     said: Option<Pause>,
 }
 
-/// Returns a term that no other process has: the time in microseconds, and bits of the process number.
+/// Returns a term that no other process has: the time in milliseconds, and bits of the process number.
 pub fn term() -> u64 {
-    (now_ms() * 1000) << 10 | u64::from(std::process::id()) & 0x3ff
+    let process = u64::from(std::process::id());
+    (now_ms() << TERM_BITS) | (process & ((1 << TERM_BITS) - 1))
 }
 
 /// Carries out the calls for all files. `nodes` counts the blocks of the whole listing.

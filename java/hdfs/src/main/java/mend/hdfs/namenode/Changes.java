@@ -90,6 +90,8 @@ final class Changes {
       call(word, rest.split("\t"));
     } catch (IOException problem) {
       throw new IOException(kind(problem) + " " + Answers.text(problem), problem);
+    } catch (RuntimeException problem) {
+      throw new IOException("other " + Answers.text(problem), problem);
     }
   }
 
