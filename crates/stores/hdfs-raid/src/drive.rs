@@ -49,7 +49,7 @@ pub struct Drive {
     action: Option<Action>,
     /// The latest facts, and the time since which they have been the same.
     seen: Option<(Facts, u64)>,
-    /// The time since which the NameNode has not answered.
+    /// The time since which no look or action has succeeded. A look alone does not count before an action.
     unavailable_since_ms: Option<u64>,
     /// Failures in a row, and in all.
     failures: [u32; 2],
@@ -193,7 +193,6 @@ impl Drive {
             Ok(look) => look,
             Err(trouble) => return self.try_again(trouble, now_ms),
         };
-        self.unavailable_since_ms = None;
         if let Some(stop) = self.begin(&facts) {
             return Order::End(Err(stop));
         }
@@ -206,7 +205,10 @@ impl Drive {
         self.seen = Some((facts, since_ms));
         match next {
             Next::End(end) => Order::End(Ok(end)),
-            Next::Wait(waiting) => wait(waiting, now_ms.saturating_sub(since_ms)),
+            Next::Wait(waiting) => {
+                self.unavailable_since_ms = None;
+                wait(waiting, now_ms.saturating_sub(since_ms))
+            }
             Next::Act(action) => self.act(action, looked_ms + DECISION_MS, now_ms),
         }
     }

@@ -134,6 +134,11 @@ fn safe_mode_is_waited_for_but_not_for_ever() {
     };
     assert_eq!(run(&mut world, ENCODED, &mut at_first), Ok(End::Encoded));
     world.assert_encoded();
+    // The NameNode answers looks, but no action.
+    let mut world = World::new(Start::Replicated);
+    let mut silent = |what: &str| (what != "look").then(|| Trouble::Unreachable("no answer".to_owned()));
+    let stop = run(&mut world, ENCODED, &mut silent);
+    assert_eq!(stop, Err(Stop::Unavailable(Trouble::Unreachable("no answer".to_owned()))));
     let mut world = World::new(Start::Replicated);
     let before_ms = world.hdfs.now_ms;
     let stop = run(&mut world, ENCODED, &mut |_| Some(Trouble::SafeMode));
@@ -150,8 +155,8 @@ fn of_two_commands_one_encodes_the_file() {
             let mut world = World::new(Start::Replicated);
             let (mut first, mut second) =
                 (Command::new(&world, ENCODED, 100), Command::new(&world, ENCODED, 200));
-            (0..before).find_map(|_| first.step(&mut world, &mut |_| None));
-            (0..between).find_map(|_| second.step(&mut world, &mut |_| None));
+            let _ = (0..before).find_map(|_| first.step(&mut world, &mut |_| None));
+            let _ = (0..between).find_map(|_| second.step(&mut world, &mut |_| None));
             let ends = [first.run(&mut world, &mut |_| None), second.run(&mut world, &mut |_| None)];
             let is_known = |end: &Result<End, Stop>| matches!(end, Ok(End::Encoded | End::Superseded));
             assert!(
