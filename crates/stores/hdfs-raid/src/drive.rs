@@ -198,6 +198,8 @@ impl Drive {
         }
         let work = self.work.as_mut().expect("begun");
         let next = work.next(&facts, nodes, looked_ms);
+        // The reason for which a file is unfit may contain its age.
+        let facts = Facts { unfit: None, ..facts };
         let since_ms = match self.seen.take() {
             Some((before, since_ms)) if before == facts => since_ms,
             _ => now_ms,
