@@ -282,6 +282,19 @@ other files:
     }
 
     #[test]
+    fn only_files_with_calls_are_worked_on() {
+        let (listing, policies) = (listing(), Policies::parse(POLICIES).expect("policies"));
+        let units = hdfs_raid::survey(&listing, &policies, 1 << 40).units;
+        let forecasts =
+            forecasts(&units, &listing, &policies, Direction::Encode, 1 << 40, &Default::default());
+        let worked: Vec<&str> =
+            forecasts.iter().filter(|it| it.has_work()).map(|it| it.unit.path.as_str()).collect();
+        assert_eq!(worked, ["/data/f"]);
+        let errand = errand(&units[0], &policies, Direction::Undo, 1);
+        assert!(errand.is_none(), "it has no parity");
+    }
+
+    #[test]
     fn only_encoded_files_can_be_undone() {
         let text = forecast_text(Direction::Undo);
         assert!(text.contains("/data/f") && text.contains("it has no parity"), "{text}");

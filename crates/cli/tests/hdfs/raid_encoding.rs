@@ -54,9 +54,9 @@ pub fn interrupted(world: &mut World) {
     let words = ["raid", "encode", "/interrupted", "--policy", &policy];
     let mut first =
         mend.verb(&words).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("mend runs");
-    let said = BufReader::new(first.stderr.take().expect("piped")).lines();
+    let mut said = BufReader::new(first.stderr.take().expect("piped")).lines();
     let is_second = |line: std::io::Result<String>| line.is_ok_and(|line| line.contains("encode stripe 1:"));
-    assert!(said.into_iter().any(is_second), "the second stripe is encoded");
+    assert!(said.any(is_second), "the second stripe is encoded");
     first.kill().expect("it runs");
     first.wait().expect("it has ended");
     assert!(holders(world, FILE).iter().all(|nodes| nodes.len() == 3), "the file is as before");

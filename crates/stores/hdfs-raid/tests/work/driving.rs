@@ -1,6 +1,6 @@
 //! The drive of a file on the simulated HDFS: failures of calls, a second command at the same time, lost blocks.
 
-use hdfs_raid::{Drive, End, Goal, Order, Refusal, Stop, Trouble, Waiting};
+use hdfs_raid::{Action, DECISION_MS, Drive, End, Goal, Order, Refusal, Stop, Trouble, Waiting};
 
 use crate::{ENCODED, MOST_STEPS, PARITY, Start, World, first_words};
 
@@ -145,6 +145,19 @@ fn safe_mode_is_waited_for_but_not_for_ever() {
     assert_eq!(stop, Err(Stop::Unavailable(Trouble::SafeMode)));
     assert!(world.hdfs.now_ms - before_ms >= 600_000);
     assert!(world.actions.is_empty());
+}
+
+#[test]
+fn the_replication_is_not_set_long_after_the_look() {
+    let mut world = World::new(Start::Replicated);
+    let mut command = Command::new(&world, ENCODED, 100);
+    while !matches!(command.order, Order::Act { action: Action::SetReplication { .. }, .. }) {
+        assert_eq!(command.step(&mut world, &mut |_| None), None);
+    }
+    let (facts, nodes) = world.facts("/d/f");
+    let now_ms = world.hdfs.now_ms;
+    let order = command.drive.handle_look(Ok((facts, &nodes)), now_ms, now_ms + DECISION_MS);
+    assert!(matches!(order, Order::Pause { .. }), "{order:?}");
 }
 
 /// Whenever the second command begins, and however far it gets before the first one continues.
