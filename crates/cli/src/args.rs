@@ -179,7 +179,7 @@ pub enum Verb {
     /// Back up the catalog, and recover from a lost or outdated one
     #[command(subcommand)]
     Catalog(CatalogAction),
-    /// Plan the encoding of replicated files in HDFS, in the layout of HDFS-RAID; changes nothing yet
+    /// Encode replicated files in HDFS, in the layout of HDFS-RAID; plan this, or undo it
     #[command(subcommand)]
     Raid(RaidAction),
     /// Simulate recovery time and durability of a cluster; needs no running cluster

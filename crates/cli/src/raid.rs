@@ -1,5 +1,7 @@
-//! Implements `mend raid`: plans the encoding of replicated files in the layout of HDFS-RAID.
+//! Implements `mend raid`: plans the encoding of replicated files in the layout of HDFS-RAID, encodes them, and
+//! undoes this.
 
+mod drive;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -28,11 +30,11 @@ pub enum RaidAction {
     /// Show which files policies would encode, which replicas stay or move, and the saving; changes nothing
     #[command(after_help = "Example: mend raid plan /warehouse --policy raid.toml")]
     Plan(RaidPlanArgs),
-    /// Show the calls that would encode files, one by one; changes nothing yet
-    #[command(after_help = "Example: mend raid encode /warehouse --policy raid.toml --dry-run")]
+    /// Encode files as policies require, and lower their replication once the parity was checked
+    #[command(after_help = "Example: mend raid encode /warehouse --policy raid.toml")]
     Encode(RaidStepsArgs),
-    /// Show the calls that would undo the encoding of files, one by one; changes nothing yet
-    #[command(after_help = "Example: mend raid undo /warehouse/a --policy raid.toml --dry-run")]
+    /// Undo the encoding of files: raise their replication, and then remove their parity
+    #[command(after_help = "Example: mend raid undo /warehouse/a --policy raid.toml")]
     Undo(RaidStepsArgs),
 }
 
@@ -50,7 +52,7 @@ pub struct RaidPlanArgs {
 pub struct RaidStepsArgs {
     #[command(flatten)]
     pub plan: RaidPlanArgs,
-    /// Only show the calls; this version cannot carry them out
+    /// Only show the calls, one by one; changes nothing
     #[arg(long)]
     pub dry_run: bool,
 }

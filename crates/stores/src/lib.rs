@@ -13,7 +13,7 @@ use clap::ArgMatches;
 use cluster::{Cluster, HelperConfig, OwnRepair, Role};
 use dir::{DirBlocks, DirCatalog};
 pub use dir::{Rebuilt, Rival, Stranger};
-pub use hdfs::RaidNameNode;
+pub use hdfs::{RaidFile, RaidNameNode};
 use store_api::{Blocks, Inventory, OpenError, Storage};
 
 /// All kinds of store that `[store]` in `mend.toml` and `mend attach` accept.

@@ -1,16 +1,18 @@
-//! Implements `mend raid encode` and `mend raid undo`: the calls for each file, in order.
+//! Implements `mend raid encode` and `mend raid undo`: finds the files, and lists the calls for each of them or
+//! has them carried out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use cluster::Cluster;
 use hdfs_raid::{
-    Codec, DataNodes, FactFinder, Goal, Listing, Marks, Next, Policies, RaidPolicy, Scope, State, Unit, Work,
-    forecast,
+    Codec, DataNodes, Drive, End, FactFinder, Goal, Listing, Marks, Next, Policies, RaidPolicy, Scope, State,
+    Unit, Waiting, Work, forecast,
 };
 use serde_json::{Value, json};
-use stores::RaidNameNode;
+use stores::{RaidFile, RaidNameNode};
 
+use super::drive::{self, Errand};
 use super::{EXAMPLES, RaidStepsArgs, now_ms, policies};
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -43,10 +45,6 @@ pub async fn steps(
     direction: Direction,
     is_detailed: bool,
 ) -> Result<Answer, Failure> {
-    if !args.dry_run {
-        return Err(Failure::new("this version of mend shows the calls, and cannot carry them out")
-            .help("add --dry-run"));
-    }
     let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
     let namenode = RaidNameNode::of(cluster)?;
     let listing = namenode.listing(&args.plan.path, &policies).await?;
@@ -54,7 +52,54 @@ pub async fn steps(
     let marks = namenode.marks(&marked(&units, &listing, &policies, direction)).await?;
     let living = namenode.living(&marks).await?;
     let forecasts = forecasts(&units, &listing, &policies, direction, now_ms, &(marks, living));
-    Ok(Answer::new(text(&forecasts, is_detailed), &facts(&forecasts)))
+    if args.dry_run {
+        return Ok(Answer::new(text(&forecasts, is_detailed), &facts(&forecasts)));
+    }
+    let (driven, others): (Vec<_>, Vec<_>) = forecasts.into_iter().partition(Forecast::has_work);
+    let others: Vec<Forecast<'_>> = others.into_iter().map(Forecast::without_steps).collect();
+    let (others_text, others_facts) =
+        (others_text(&others, is_detailed), others.iter().map(file_facts).collect::<Vec<_>>());
+    let term = drive::term();
+    let errand = |forecast: Forecast<'_>| errand(forecast.unit, &policies, direction, term);
+    let errands: Vec<Errand> = driven.into_iter().filter_map(errand).collect();
+    let nodes = DataNodes::of(&listing);
+    drop(listing);
+    let outcomes = drive::carry_out(namenode, &nodes, errands).await?;
+    Ok(drive::answer(&outcomes, &others_text, &others_facts))
+}
+
+/// Returns the work on a unit.
+fn errand(unit: &Unit, policies: &Policies, direction: Direction, term: u64) -> Option<Errand> {
+    let Candidate { codec, policy, goal } = candidate(unit, policies, direction).ok()?;
+    let drive = Drive::new(codec.clone(), tolerated(codec), goal, term);
+    let file = RaidFile { path: unit.path.clone(), codec: codec.clone(), policy: policy.cloned() };
+    let wanted = match direction {
+        Direction::Encode => End::Encoded,
+        Direction::Undo => End::Plain,
+    };
+    Some(Errand { file, drive, wanted })
+}
+
+impl Forecast<'_> {
+    /// Whether the file needs calls, or waits for HDFS.
+    fn has_work(&self) -> bool {
+        let is_work = |step: &Next| match step {
+            Next::Act(_) | Next::Wait(Waiting::Replicas | Waiting::Repair) => true,
+            Next::Wait(Waiting::Settled) | Next::End(_) => false,
+        };
+        self.steps.as_ref().is_ok_and(|steps| steps.iter().any(is_work))
+    }
+
+    /// Replaces steps that are no work by the end that they lead to, as the reason.
+    fn without_steps(self) -> Self {
+        let reason = |steps: Vec<Next>| steps.last().map_or_else(String::new, ToString::to_string);
+        let steps = self.steps.and_then(|steps| Err(reason(steps)));
+        Self { steps, ..self }
+    }
+}
+
+fn tolerated(codec: &Codec) -> usize {
+    codec.tolerates().expect("the code was checked when it was parsed")
 }
 
 /// Returns the paths of the files whose attributes matter.
@@ -99,7 +144,6 @@ fn forecasts<'a>(
 ) -> Vec<Forecast<'a>> {
     let finder = FactFinder::new(listing);
     let mut nodes = DataNodes::of(listing);
-    let tolerated = |codec: &Codec| codec.tolerates().expect("the code was checked when it was parsed");
     let tolerated: BTreeMap<&str, usize> =
         policies.codecs().iter().map(|codec| (codec.name.as_str(), tolerated(codec))).collect();
     let foretold = |unit: &'a Unit| {
@@ -123,13 +167,19 @@ fn text(forecasts: &[Forecast<'_>], is_detailed: bool) -> String {
             let _ = writeln!(text, "  {step}");
         }
     }
+    text += &others_text(forecasts, is_detailed);
+    text
+}
+
+/// Returns a list of the files without steps.
+fn others_text(forecasts: &[Forecast<'_>], is_detailed: bool) -> String {
     let others: Vec<[String; 2]> = forecasts.iter().filter_map(reason).collect();
     if others.is_empty() {
-        return text;
+        return String::new();
     }
     let shown = if is_detailed { others.len() } else { EXAMPLES.min(others.len()) };
     let hidden = others.len() - shown;
-    text += "other files:\n";
+    let mut text = "other files:\n".to_owned();
     text += &table(["path", "reason"], others.into_iter().take(shown));
     if hidden > 0 {
         let _ = writeln!(text, "… and {hidden} more; -v lists all");
@@ -144,16 +194,17 @@ fn reason(forecast: &Forecast<'_>) -> Option<[String; 2]> {
 }
 
 fn facts(forecasts: &[Forecast<'_>]) -> Value {
-    let file = |forecast: &Forecast<'_>| {
-        let texts = |steps: &Vec<Next>| steps.iter().map(ToString::to_string).collect::<Vec<_>>();
-        json!({
-            "path": forecast.unit.path,
-            "codec": forecast.unit.codec,
-            "steps": forecast.steps.as_ref().map(texts).unwrap_or_default(),
-            "reason": forecast.steps.as_ref().err(),
-        })
-    };
-    json!({ "files": forecasts.iter().map(file).collect::<Vec<_>>() })
+    json!({ "files": forecasts.iter().map(file_facts).collect::<Vec<_>>() })
+}
+
+fn file_facts(forecast: &Forecast<'_>) -> Value {
+    let texts = |steps: &Vec<Next>| steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+    json!({
+        "path": forecast.unit.path,
+        "codec": forecast.unit.codec,
+        "steps": forecast.steps.as_ref().map(texts).unwrap_or_default(),
+        "reason": forecast.steps.as_ref().err(),
+    })
 }
 
 #[cfg(test)]
@@ -228,6 +279,19 @@ other files:
         let (_, rest) = rest.split_once('\n').expect("a line");
         assert!(rest.starts_with(expected), "{rest}");
         assert!(rest.contains("no policy covers it"), "{rest}");
+    }
+
+    #[test]
+    fn only_files_with_calls_are_worked_on() {
+        let (listing, policies) = (listing(), Policies::parse(POLICIES).expect("policies"));
+        let units = hdfs_raid::survey(&listing, &policies, 1 << 40).units;
+        let forecasts =
+            forecasts(&units, &listing, &policies, Direction::Encode, 1 << 40, &Default::default());
+        let worked: Vec<&str> =
+            forecasts.iter().filter(|it| it.has_work()).map(|it| it.unit.path.as_str()).collect();
+        assert_eq!(worked, ["/data/f"]);
+        let errand = errand(&units[0], &policies, Direction::Undo, 1);
+        assert!(errand.is_none(), "it has no parity");
     }
 
     #[test]

@@ -108,6 +108,20 @@ impl DataNodes {
         Self { nodes: listing.nodes.clone(), cluster, load: load_of(listing) }
     }
 
+    /// Returns the number of listed blocks on each DataNode, by its address.
+    pub fn blocks(&self) -> BTreeMap<String, u64> {
+        let blocks = |(at, node): (usize, &Node)| (node.address.clone(), self.load.of(NodeIndex(at)));
+        self.nodes.iter().enumerate().map(blocks).collect()
+    }
+
+    /// Counts blocks of files that the listing does not contain, so that new blocks go to other DataNodes.
+    pub fn add_blocks(&mut self, blocks: &BTreeMap<String, u64>) {
+        for (at, node) in self.nodes.iter().enumerate() {
+            let more = blocks.get(&node.address).copied().unwrap_or(0);
+            self.load.add_blocks(NodeIndex(at), more);
+        }
+    }
+
     /// Returns the address of a DataNode.
     pub fn address(&self, node: NodeIndex) -> &str {
         &self.nodes[node.0].address

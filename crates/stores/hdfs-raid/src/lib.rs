@@ -14,6 +14,7 @@
 //! | [`raided()`] | the stripes of files that are encoded |
 //! | [`survey()`] | the state of every file, and the next step for it |
 //! | [`Work`] | the next call for one file: to encode it, to encode it again, to undo this |
+//! | [`Drive`] | when to look again, to try again, and to give up |
 //! | [`forecast()`] | all calls for one file, if each of them succeeds |
 //!
 //! **Invariants:** pure (`clippy.toml`): no clock, socket or disk. A file that cannot be encoded has a
@@ -24,6 +25,7 @@
 
 mod action;
 mod codec;
+mod drive;
 mod encode;
 mod facts;
 mod forecast;
@@ -43,6 +45,7 @@ mod work;
 
 pub use action::{Action, BlockMove, DECISION_MS, End, NewBlock, Next, Waiting};
 pub use codec::{Codec, Scope, ShortenError, shortened};
+pub use drive::{Drive, Order, Pause, Refusal, Stop, Trouble};
 pub use facts::{DataNodes, Draft, DraftName, FactFinder, Facts, MarkedFile};
 pub use forecast::forecast;
 pub use glob::{Glob, GlobError};

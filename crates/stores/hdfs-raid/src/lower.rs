@@ -3,11 +3,14 @@
 //! HDFS chooses the replicas that it removes. When their number has stayed the same for a while, the
 //! remaining ones are moved where blocks of a stripe stand too close together.
 
+use codes::BlockIndex;
+
 use crate::encode::data_replicas;
 use crate::facts::{DataNodes, Facts};
 use crate::work::{Pair, Work, unfit};
 use crate::{
-    Action, Arrangement, BlockMove, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes, Waiting,
+    Action, Arrangement, BlockMove, Codec, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes,
+    Waiting,
 };
 
 /// Replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with
@@ -98,6 +101,18 @@ impl Placed {
     /// Returns the number of blocks without a replica.
     fn lost(&self) -> usize {
         self.replicas.iter().filter(|nodes| nodes.is_empty()).count()
+    }
+
+    /// Whether the other blocks suffice to rebuild all lost ones. Blocks that a short stripe lacks count as zeros.
+    pub(crate) fn is_decodable(&self, codec: &Codec) -> bool {
+        let data = self.blocks.iter().filter(|(is_parity, _)| !is_parity).count();
+        let index = |at: usize| if at < data { at } else { at - data + codec.data_blocks() };
+        let is_lost = |at: &usize| self.replicas[*at].is_empty();
+        let lost: Vec<usize> = (0..self.blocks.len()).filter(is_lost).map(index).collect();
+        let code = codec.code.build().expect("the code was checked when it was parsed");
+        let all = (0..code.blocks() as u16).map(BlockIndex);
+        let (lost, others): (Vec<_>, Vec<_>) = all.partition(|block| lost.contains(&usize::from(block.0)));
+        lost.is_empty() || code.repair(&lost, &others).is_ok()
     }
 
     /// Returns the greatest number of blocks whose only replica is on the same DataNode.

@@ -123,7 +123,17 @@ impl Load {
 
     /// Counts a block on a DataNode.
     pub fn add(&mut self, node: NodeIndex) {
-        self.0[node.0] += 1;
+        self.add_blocks(node, 1);
+    }
+
+    /// Counts blocks on a DataNode.
+    pub(crate) fn add_blocks(&mut self, node: NodeIndex, blocks: u64) {
+        self.0[node.0] += blocks;
+    }
+
+    /// Returns the number of blocks on a DataNode.
+    pub(crate) fn of(&self, node: NodeIndex) -> u64 {
+        self.0[node.0]
     }
 }
 

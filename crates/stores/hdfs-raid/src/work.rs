@@ -175,6 +175,11 @@ impl Work {
         }
     }
 
+    /// Whether the parity belongs to the present contents, as far as the listing shows.
+    pub(crate) fn has_valid_parity(&self, facts: &Facts, source: &File, parity: &MarkedFile) -> bool {
+        !matches!(self.standing(facts, source, parity), Standing::Foreign(_) | Standing::Stale)
+    }
+
     /// Raises the replication of a file whose parity is stale, then encodes it again. Until the new parity is
     /// published, the old one protects the stripes that have not changed.
     fn encode_again(&self, facts: &Facts, source: &MarkedFile, pair: Pair<'_>, nodes: &DataNodes) -> Next {

@@ -29,5 +29,5 @@ pub use listing::{
     Progress, SeenFile, SeenPlace, Service, Snapshots, Standing,
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
-pub use raid::RaidNameNode;
+pub use raid::{RaidFile, RaidNameNode};
 pub use storage::{AttachError, Attachment, POLICY, POLICY_WITHOUT_NAMENODE, open};

@@ -43,6 +43,8 @@ pub struct Listing {
     pub edits: Edits,
     /// Mend's attributes of the files that were asked about.
     pub attributes: Vec<Attribute>,
+    /// Whether parity is that of the data, if this was asked.
+    pub(crate) proof: Option<bool>,
     /// The files with the replicas of their blocks, if the query asked for them; without DataNodes.
     pub(crate) raid: hdfs_raid::Listing,
 }
@@ -398,6 +400,13 @@ impl Listing {
             "B" => self.take_raid_block(&mut words)?,
             "S" => self.raid.snapshots.push(path(&mut words)?),
             "X" => self.take_attribute(attribute(&mut words)?),
+            "P" => {
+                self.proof = match words.next()? {
+                    "right" => Some(true),
+                    "wrong" => Some(false),
+                    _ => return None,
+                };
+            }
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),

@@ -1,5 +1,5 @@
-//! Queries a NameNode with Hadoop's own client, in a child JVM (`mend.hdfs.namenode.Reporter` in
-//! `java/hdfs`).
+//! Queries a NameNode, and changes HDFS for `mend raid`, with Hadoop's own client, in a child JVM
+//! (`mend.hdfs.namenode.Reporter` in `java/hdfs`).
 //!
 //! The JVM is started on the first query. If it exits or stops answering, the next query starts another one,
 //! after a pause that grows with each failure. Queries have numbers, so that several can be in flight at the
@@ -32,9 +32,9 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(30);
 /// Timeout for a short query. Hadoop's client takes seconds if it fails over to another NameNode, or if the
 /// NameNode is busy.
-const LOOK_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LOOK_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum time between two lines of a full listing.
-const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 /// Number of groups after which a listing is handed over in parts.
 pub(crate) const PART: usize = 4096;
 /// Capacity of the queue of lines for one query.
@@ -383,6 +383,14 @@ impl NameNode {
         self.ask(&format!("report {datanode}"), SILENCE_LIMIT).await.map(drop)
     }
 
+    /// Carries out a change of the namespace or of blocks; `limit` is the maximum time without any output.
+    ///
+    /// # Errors
+    /// [`AskError`]. Unless it is [`AskError::Failed`], the change may have been carried out.
+    pub(crate) async fn change(&self, call: &str, limit: Duration) -> Result<Listing, AskError> {
+        self.ask(call, limit).await
+    }
+
     async fn ask(&self, question: &str, limit: Duration) -> Result<Listing, AskError> {
         self.ask_and_tell(question, limit, &|_| {}).await
     }
@@ -648,7 +656,7 @@ mod tests {
     #[tokio::test]
     async fn events_of_the_longest_paths_are_read() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 5'; read a; path=%2F$(printf '%08000d' 0 | sed 's/0/%E6%97%A5/g')
+        let script = "echo '0 ready 6'; read a; path=%2F$(printf '%08000d' 0 | sed 's/0/%E6%97%A5/g')
             echo \"${a%% *} r $path $path\"; echo \"${a%% *} e 2\"; echo \"${a%% *} done\"; read b";
         let edits = namenode(folder.path(), script).edits(1).await.unwrap();
         let path = format!("/{}", "\u{65e5}".repeat(8000));

@@ -1,4 +1,6 @@
-//! Lists replicated files with all their replicas, for the layout of HDFS-RAID.
+//! Lists replicated files with all their replicas, for the layout of HDFS-RAID, and changes them.
+
+mod changes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::SplitAsciiWhitespace;
@@ -14,11 +16,14 @@ use crate::kind::{config, settings};
 use crate::listing::{number, path};
 use crate::{AskError, Attribute, DataNode, Hdfs, Listing, NameNode, Service};
 
+pub use changes::RaidFile;
+
 /// The most files or inodes in one query.
 const AT_ONCE: usize = 256;
 
 /// The NameNode of a cluster that is attached to HDFS. Only HDFS's superuser sees all files and folders.
-#[derive(Debug)]
+/// Clones share the JVM.
+#[derive(Clone, Debug)]
 pub struct RaidNameNode(NameNode);
 
 impl RaidNameNode {
@@ -74,16 +79,16 @@ impl RaidNameNode {
     /// # Errors
     /// [`KindError`], also if another version of Mend has written them.
     pub async fn marks(&self, paths: &[String]) -> Result<BTreeMap<String, Marks>, KindError> {
-        let mut marks: BTreeMap<String, Marks> = BTreeMap::new();
+        let attributes = self.attributes(paths).await.map_err(unreachable)?;
+        marks_of(attributes).map_err(KindError::new)
+    }
+
+    async fn attributes(&self, paths: &[String]) -> Result<Vec<Attribute>, AskError> {
+        let mut attributes = Vec::new();
         for paths in paths.chunks(AT_ONCE) {
-            for Attribute { path, name, value } in self.0.attributes(paths).await.map_err(unreachable)? {
-                let unknown = |why: UnknownMark| KindError::new(format!("{path}: {why}"));
-                if let Some(mark) = Mark::parse(&name, &value).map_err(unknown)? {
-                    marks.entry(path).or_default().set(mark);
-                }
-            }
+            attributes.extend(self.0.attributes(paths).await?);
         }
-        Ok(marks)
+        Ok(attributes)
     }
 
     /// Returns the inodes in notes on parity files that exist outside of snapshots.
@@ -91,18 +96,39 @@ impl RaidNameNode {
     /// # Errors
     /// [`KindError`].
     pub async fn living(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, KindError> {
+        self.living_inodes(marks).await.map_err(unreachable)
+    }
+
+    async fn living_inodes(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, AskError> {
         let inodes: BTreeSet<u64> = marks.values().filter_map(|marks| Some(marks.note?.inode)).collect();
         let inodes: Vec<u64> = inodes.into_iter().collect();
         let mut living = BTreeSet::new();
         for inodes in inodes.chunks(AT_ONCE) {
-            living.extend(self.0.existing(inodes).await.map_err(unreachable)?);
+            living.extend(self.0.existing(inodes).await?);
         }
         Ok(living)
     }
 }
 
+/// Returns Mend's attributes by file; the error names an attribute that another version of Mend has written.
+fn marks_of(attributes: Vec<Attribute>) -> Result<BTreeMap<String, Marks>, String> {
+    let mut marks: BTreeMap<String, Marks> = BTreeMap::new();
+    for Attribute { path, name, value } in attributes {
+        let unknown = |why: UnknownMark| format!("{path}: {why}");
+        if let Some(mark) = Mark::parse(&name, &value).map_err(unknown)? {
+            marks.entry(path).or_default().set(mark);
+        }
+    }
+    Ok(marks)
+}
+
 fn unreachable(error: AskError) -> KindError {
-    KindError::new(error).unreachable()
+    let is_safe_mode = matches!(error, AskError::SafeMode);
+    let failure = KindError::new(error).unreachable();
+    match is_safe_mode {
+        true => failure.help("try again once `hdfs dfsadmin -safemode get` says that safe mode is off"),
+        false => failure,
+    }
 }
 
 /// Returns the path, and the paths of its parity, finished or not, below all parity roots that are not within

@@ -4,6 +4,7 @@
 //! After every call, each block of a source must have as many replicas as it had before, or a replica and
 //! valid parity; and no note may be on wrong parity. Every run must end with the file encoded or as it was.
 
+mod driving;
 mod hdfs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,16 +153,35 @@ impl World {
             }
             Next::Act(action) => {
                 self.actions.push(action.clone());
-                if let Err(Stop::Crashed) = self.act(&action, coordinator) {
-                    *coordinator = self.coordinator(coordinator.path, coordinator.goal);
+                match (self.act(&action, coordinator.path), action) {
+                    (Err(Stop::Crashed), _) => {
+                        *coordinator = self.coordinator(coordinator.path, coordinator.goal);
+                    }
+                    (Ok(Some(is_right)), Action::Prove { note, .. }) => {
+                        coordinator.work.handle_proof(note, is_right);
+                    }
+                    _ => {}
                 }
             }
         }
         None
     }
 
+    /// Carries out an action on the file at `path`. Returns whether parity is right, if this is to be proven.
+    fn act(&mut self, action: &Action, path: &str) -> Result<Option<bool>, Stop> {
+        let Action::Prove { note, parity } = action else {
+            return self.change(action, path).map(|()| None);
+        };
+        let mut proof = None;
+        self.call(|hdfs| {
+            proof = Some(hdfs.prove(path, note, parity)?);
+            Ok(())
+        })?;
+        Ok(proof)
+    }
+
     /// Carries out an action in single calls.
-    fn act(&mut self, action: &Action, coordinator: &mut Coordinator) -> Result<(), Stop> {
+    fn change(&mut self, action: &Action, path: &str) -> Result<(), Stop> {
         let decided_ms = self.hdfs.now_ms;
         match action {
             Action::MakeFolder(path) => self.call(|hdfs| hdfs.mkdirs(path)),
@@ -172,17 +192,9 @@ impl World {
             }),
             Action::Write { stripe, blocks } => blocks.iter().try_for_each(|block| {
                 self.call(|hdfs| hdfs.create(&block.path, &block.datanode))?;
-                self.call(|hdfs| hdfs.complete(&block.path, coordinator.path, *stripe, block.parity))
+                self.call(|hdfs| hdfs.complete(&block.path, path, *stripe, block.parity))
             }),
-            Action::Prove { note, parity } => {
-                let path = coordinator.path;
-                let work = &mut coordinator.work;
-                self.call(|hdfs| {
-                    let is_right = hdfs.prove(path, note, parity)?;
-                    work.handle_proof(*note, is_right);
-                    Ok(())
-                })
-            }
+            Action::Prove { .. } => unreachable!("it changes nothing"),
             Action::Mark { path, mark } => self.call(|hdfs| hdfs.mark(path, *mark)),
             Action::Join { target, sources } => self.call(|hdfs| hdfs.concat(target, sources)),
             Action::SetTime { path, modified_ms } => self.call(|hdfs| hdfs.set_time(path, *modified_ms)),

@@ -6,12 +6,15 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 
 /** Writes the lines of several concurrent answers to the output. */
 final class Answers {
   private final PrintStream output;
   private final BlockTokens tokens;
+  private DFSClient client;
 
   Answers(PrintStream output, BlockTokens tokens) {
     this.output = output;
@@ -22,80 +25,10 @@ final class Answers {
   void answer(Question question, DistributedFileSystem files, Configuration conf) {
     Lines lines = new Lines(this, question.number);
     try {
-      Survey survey = new Survey(files, conf, lines);
-      switch (question.word) {
-        case "list":
-          survey.list(question.rest.split("\t"));
-          break;
-        case "files":
-          survey.files(question.rest.split("\t"));
-          break;
-        case "raided":
-          survey.raided(question.rest.split("\t"));
-          break;
-        case "blocks":
-          survey.blocks(question.rest.split(" "));
-          break;
-        case "attributes":
-          survey.attributes(question.rest.split("\t"));
-          break;
-        case "missing":
-          survey.missing(question.rest.split("\t"));
-          break;
-        case "walk":
-          survey.walk(question.rest.split("\t"));
-          break;
-        case "snapshots":
-          survey.snapshots(question.rest.split("\t"));
-          break;
-        case "inodes":
-          survey.inodes(question.rest.split(","));
-          break;
-        case "position":
-          new Edits(files.getClient(), lines).position();
-          break;
-        case "edits":
-          new Edits(files.getClient(), lines).since(Long.parseLong(question.rest));
-          break;
-        case "counts":
-          new Losses(files, conf, lines).counts();
-          break;
-        case "others":
-          new Losses(files, conf, lines).others();
-          break;
-        case "losses":
-          new Losses(files, conf, lines).list();
-          break;
-        case "lost":
-          new Losses(files, conf, lines).files();
-          break;
-        case "nodes":
-          survey.nodes();
-          break;
-        case "volumes":
-          survey.volumes();
-          break;
-        case "group":
-          String[] words = question.rest.split(" ");
-          survey.group(Survey.path(words[0]), Long.parseLong(words[1]));
-          break;
-        case "checksum":
-          String[] held = question.rest.split(" ");
-          survey.checksum(Survey.path(held[0]), Long.parseLong(held[1]));
-          break;
-        case "touch":
-          String[] touched = question.rest.split(" ");
-          survey.touch(Survey.path(touched[0]), Long.parseLong(touched[1]), touched[2]);
-          break;
-        case "report":
-          survey.report(question.rest);
-          break;
-        case "tokens":
-          String[] asked = question.rest.split(" ");
-          survey.tokens(Survey.path(asked[0]), Long.parseLong(asked[1]), asked[2].split(","), tokens);
-          break;
-        default:
-          throw new IOException("this version does not support the request " + question.word);
+      if (Changes.has(question.word)) {
+        new Changes(client(conf), tokens, lines).carryOut(question.word, question.rest);
+      } else {
+        look(question, files, conf, lines);
       }
       lines.add("done");
     } catch (FileNotFoundException gone) {
@@ -104,6 +37,93 @@ final class Answers {
       lines.add("failed " + text(problem));
     }
     lines.flush();
+  }
+
+  private void look(Question question, DistributedFileSystem files, Configuration conf, Lines lines)
+      throws IOException {
+    Survey survey = new Survey(files, conf, lines);
+    switch (question.word) {
+      case "list":
+        survey.list(question.rest.split("\t"));
+        break;
+      case "files":
+        survey.files(question.rest.split("\t"));
+        break;
+      case "raided":
+        survey.raided(question.rest.split("\t"));
+        break;
+      case "blocks":
+        survey.blocks(question.rest.split(" "));
+        break;
+      case "attributes":
+        survey.attributes(question.rest.split("\t"));
+        break;
+      case "missing":
+        survey.missing(question.rest.split("\t"));
+        break;
+      case "walk":
+        survey.walk(question.rest.split("\t"));
+        break;
+      case "snapshots":
+        survey.snapshots(question.rest.split("\t"));
+        break;
+      case "inodes":
+        survey.inodes(question.rest.split(","));
+        break;
+      case "position":
+        new Edits(files.getClient(), lines).position();
+        break;
+      case "edits":
+        new Edits(files.getClient(), lines).since(Long.parseLong(question.rest));
+        break;
+      case "counts":
+        new Losses(files, conf, lines).counts();
+        break;
+      case "others":
+        new Losses(files, conf, lines).others();
+        break;
+      case "losses":
+        new Losses(files, conf, lines).list();
+        break;
+      case "lost":
+        new Losses(files, conf, lines).files();
+        break;
+      case "nodes":
+        survey.nodes();
+        break;
+      case "volumes":
+        survey.volumes();
+        break;
+      case "group":
+        String[] words = question.rest.split(" ");
+        survey.group(Survey.path(words[0]), Long.parseLong(words[1]));
+        break;
+      case "checksum":
+        String[] held = question.rest.split(" ");
+        survey.checksum(Survey.path(held[0]), Long.parseLong(held[1]));
+        break;
+      case "touch":
+        String[] touched = question.rest.split(" ");
+        survey.touch(Survey.path(touched[0]), Long.parseLong(touched[1]), touched[2]);
+        break;
+      case "report":
+        survey.report(question.rest);
+        break;
+      case "tokens":
+        String[] asked = question.rest.split(" ");
+        survey.tokens(Survey.path(asked[0]), Long.parseLong(asked[1]), asked[2].split(","), tokens);
+        break;
+      default:
+        throw new IOException("this version does not support the request " + question.word);
+    }
+  }
+
+  /** Returns HDFS's own client, which does not decode lost blocks, even if the configuration names Mend's. */
+  private synchronized DFSClient client(Configuration conf) throws IOException {
+    if (client == null) {
+      client = new DFSClient(FileSystem.getDefaultUri(conf), conf);
+    }
+    return client;
   }
 
   static String text(Throwable problem) {

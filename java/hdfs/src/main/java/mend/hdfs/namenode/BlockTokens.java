@@ -8,11 +8,14 @@ import org.apache.hadoop.fs.StorageType;
 import org.apache.hadoop.hdfs.DFSConfigKeys;
 import org.apache.hadoop.hdfs.NameNodeProxies;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.hdfs.protocolPB.PBHelperClient;
+import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier;
 import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier.AccessMode;
 import org.apache.hadoop.hdfs.security.token.block.BlockTokenSecretManager;
 import org.apache.hadoop.hdfs.security.token.block.ExportedBlockKeys;
 import org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol;
+import org.apache.hadoop.security.token.Token;
 
 /**
  * Creates block tokens in the same way as HDFS's Balancer: with keys that the NameNode sends to HDFS's
@@ -26,6 +29,8 @@ final class BlockTokens {
    * writes it.
    */
   private static final EnumSet<AccessMode> MODES = EnumSet.of(AccessMode.READ, AccessMode.WRITE);
+  /** The operations of a move: the new DataNode takes the block, and fetches it from another one. */
+  private static final EnumSet<AccessMode> MOVE_MODES = EnumSet.of(AccessMode.REPLACE, AccessMode.COPY);
   private final Configuration conf;
   private NamenodeProtocol namenode;
 
@@ -45,6 +50,18 @@ final class BlockTokens {
           manager.generateToken(null, blocks[at], MODES, new StorageType[0], new String[0])).toByteArray();
     }
     return tokens;
+  }
+
+  /**
+   * Creates a token with which a DataNode copies a block from another one; an empty one if HDFS requires no tokens:
+   * the token that a reader of the block gets is then empty.
+   */
+  Token<BlockTokenIdentifier> forMove(LocatedBlock block) throws IOException {
+    if (block.getBlockToken().getIdentifier().length == 0) {
+      return BlockTokenSecretManager.DUMMY_TOKEN;
+    }
+    return manager(block.getBlock().getBlockPoolId())
+        .generateToken(null, block.getBlock(), MOVE_MODES, new StorageType[0], new String[0]);
   }
 
   private BlockTokenSecretManager manager(String pool) throws IOException {

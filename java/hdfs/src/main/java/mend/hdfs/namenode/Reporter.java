@@ -49,6 +49,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   9 report ADDRESS            makes this DataNode report all its blocks to the NameNode
  *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS requires tokens; a
  *                               replicated block has the index 0
+ *   9 encode SOURCE …           a change of HDFS, see {@link Changes}
  * </pre>
  *
  * <p>The program ends when its input ends. Its arguments are Hadoop's generic options: {@code -D KEY=VALUE},

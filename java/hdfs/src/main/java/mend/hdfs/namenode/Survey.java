@@ -66,6 +66,7 @@ import org.apache.hadoop.ipc.RemoteException;
  *                               the next block of the last file F, and the DataNodes with intact replicas
  *   S PATH                      a folder that has snapshots: its encoded path
  *   X PATH NAME =VALUE          an attribute of Mend on a file; path, name and value are encoded
+ *   P right|wrong               whether parity is that of the data, see {@link Changes}
  *   t INDEX TOKEN               a token for an internal block, in base64: a secret
  * </pre>
  */

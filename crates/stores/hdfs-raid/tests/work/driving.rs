@@ -1,0 +1,206 @@
+//! The drive of a file on the simulated HDFS: failures of calls, a second command at the same time, lost blocks.
+
+use hdfs_raid::{Action, DECISION_MS, Drive, End, Goal, Order, Refusal, Stop, Trouble, Waiting};
+
+use crate::{ENCODED, MOST_STEPS, PARITY, Start, World, first_words};
+
+/// More orders than an undisturbed run has.
+const MOST_ORDERS: usize = 60;
+
+/// A command that encodes `/d/f` or undoes this.
+struct Command {
+    drive: Drive,
+    order: Order,
+}
+
+impl Command {
+    fn new(world: &World, goal: Goal, term: u64) -> Self {
+        Self { drive: Drive::new(world.codec().clone(), PARITY, goal, term), order: Order::Look }
+    }
+
+    /// Carries out the next order. `trouble` may fail a look ("look") or an action (its text).
+    fn step(
+        &mut self,
+        world: &mut World,
+        trouble: &mut dyn FnMut(&str) -> Option<Trouble>,
+    ) -> Option<Result<End, Stop>> {
+        self.order = match self.order.clone() {
+            Order::Look => {
+                let now_ms = world.hdfs.now_ms;
+                let (facts, nodes) = world.facts("/d/f");
+                let look = trouble("look").map_or(Ok((facts, &nodes)), Err);
+                self.drive.handle_look(look, now_ms, now_ms)
+            }
+            Order::Pause { ms, .. } => {
+                world.hdfs.now_ms += ms;
+                world.hdfs.heartbeat();
+                Order::Look
+            }
+            Order::Act { action, .. } => {
+                let result = match trouble(&action.to_string()) {
+                    Some(trouble) => Err(trouble),
+                    None => {
+                        world.actions.push(action.clone());
+                        let changed = Trouble::Refused { kind: Refusal::Changed, text: "changed".to_owned() };
+                        world.act(&action, "/d/f").map_err(|_| changed)
+                    }
+                };
+                self.drive.handle_action(result, world.hdfs.now_ms)
+            }
+            Order::End(result) => return Some(result),
+        };
+        None
+    }
+
+    fn run(
+        &mut self,
+        world: &mut World,
+        trouble: &mut dyn FnMut(&str) -> Option<Trouble>,
+    ) -> Result<End, Stop> {
+        let mut steps = (0..MOST_STEPS).filter_map(|_| self.step(world, trouble));
+        steps.next().unwrap_or_else(|| panic!("no end"))
+    }
+}
+
+fn run(world: &mut World, goal: Goal, trouble: &mut dyn FnMut(&str) -> Option<Trouble>) -> Result<End, Stop> {
+    Command::new(world, goal, 100).run(world, trouble)
+}
+
+fn refused(kind: Refusal) -> Trouble {
+    Trouble::Refused { kind, text: "no".to_owned() }
+}
+
+#[test]
+fn a_file_is_encoded_and_replicated_again() {
+    for start in [Start::Replicated, Start::Foreign(true), Start::Foreign(false)] {
+        let mut world = World::new(start);
+        assert_eq!(run(&mut world, ENCODED, &mut |_| None), Ok(End::Encoded));
+        world.assert_encoded();
+        assert_eq!(run(&mut world, Goal::Plain, &mut |_| None), Ok(End::Plain));
+        world.assert_end(&End::Plain);
+    }
+}
+
+#[test]
+fn every_call_may_fail_once() {
+    let mut world = World::new(Start::Replicated);
+    let mut failed = std::collections::BTreeSet::new();
+    let mut once = |what: &str| failed.insert(what.to_owned()).then(|| refused(Refusal::Other));
+    assert_eq!(run(&mut world, ENCODED, &mut once), Ok(End::Encoded));
+    world.assert_encoded();
+    assert!(failed.len() > 10, "{failed:?}");
+}
+
+#[test]
+fn a_call_that_always_fails_ends_the_work_and_nothing_is_lost() {
+    let mut calls = World::new(Start::Replicated);
+    assert_eq!(run(&mut calls, ENCODED, &mut |_| None), Ok(End::Encoded));
+    for action in calls.actions.iter().map(ToString::to_string) {
+        let mut world = World::new(Start::Replicated);
+        let word = action.split(' ').next().expect("a word").to_owned();
+        let mut fail = |what: &str| what.starts_with(&word).then(|| refused(Refusal::Other));
+        let stop = run(&mut world, ENCODED, &mut fail);
+        assert!(matches!(stop, Err(Stop::Refused { kind: Refusal::Other, .. })), "{action}: {stop:?}");
+        // A later run continues.
+        assert_eq!(run(&mut world, ENCODED, &mut |_| None), Ok(End::Encoded), "{action}");
+        world.assert_encoded();
+    }
+}
+
+#[test]
+fn an_exceeded_quota_ends_the_work_at_once_and_written_parity_is_kept() {
+    let mut world = World::new(Start::Replicated);
+    let mut tried = 0;
+    let mut full = |what: &str| {
+        let is_second = what.starts_with("encode stripe 1");
+        tried += u32::from(is_second);
+        is_second.then(|| refused(Refusal::Quota))
+    };
+    let stop = run(&mut world, ENCODED, &mut full);
+    assert!(matches!(stop, Err(Stop::Refused { kind: Refusal::Quota, .. })), "{stop:?}");
+    assert_eq!((tried, world.hdfs.files["/d/f"].replication), (1, 3));
+    world.actions.clear();
+    assert_eq!(run(&mut world, ENCODED, &mut |_| None), Ok(End::Encoded));
+    assert_eq!(first_words(&world.actions).iter().filter(|word| *word == "encode").count(), 1);
+}
+
+#[test]
+fn safe_mode_is_waited_for_but_not_for_ever() {
+    let mut world = World::new(Start::Replicated);
+    let mut left = 20;
+    let mut at_first = |_: &str| {
+        left -= 1;
+        (left > 0).then_some(Trouble::SafeMode)
+    };
+    assert_eq!(run(&mut world, ENCODED, &mut at_first), Ok(End::Encoded));
+    world.assert_encoded();
+    // The NameNode answers looks, but no action.
+    let mut world = World::new(Start::Replicated);
+    let mut silent = |what: &str| (what != "look").then(|| Trouble::Unreachable("no answer".to_owned()));
+    let stop = run(&mut world, ENCODED, &mut silent);
+    assert_eq!(stop, Err(Stop::Unavailable(Trouble::Unreachable("no answer".to_owned()))));
+    let mut world = World::new(Start::Replicated);
+    let before_ms = world.hdfs.now_ms;
+    let stop = run(&mut world, ENCODED, &mut |_| Some(Trouble::SafeMode));
+    assert_eq!(stop, Err(Stop::Unavailable(Trouble::SafeMode)));
+    assert!(world.hdfs.now_ms - before_ms >= 600_000);
+    assert!(world.actions.is_empty());
+}
+
+#[test]
+fn the_replication_is_not_set_long_after_the_look() {
+    let mut world = World::new(Start::Replicated);
+    let mut command = Command::new(&world, ENCODED, 100);
+    while !matches!(command.order, Order::Act { action: Action::SetReplication { .. }, .. }) {
+        assert_eq!(command.step(&mut world, &mut |_| None), None);
+    }
+    let (facts, nodes) = world.facts("/d/f");
+    let now_ms = world.hdfs.now_ms;
+    let order = command.drive.handle_look(Ok((facts, &nodes)), now_ms, now_ms + DECISION_MS);
+    assert!(matches!(order, Order::Pause { .. }), "{order:?}");
+}
+
+/// Whenever the second command begins, and however far it gets before the first one continues.
+#[test]
+fn of_two_commands_one_encodes_the_file() {
+    for before in 0..MOST_ORDERS {
+        for between in (0..MOST_ORDERS).step_by(3) {
+            let mut world = World::new(Start::Replicated);
+            let (mut first, mut second) =
+                (Command::new(&world, ENCODED, 100), Command::new(&world, ENCODED, 200));
+            let _ = (0..before).find_map(|_| first.step(&mut world, &mut |_| None));
+            let _ = (0..between).find_map(|_| second.step(&mut world, &mut |_| None));
+            let ends = [first.run(&mut world, &mut |_| None), second.run(&mut world, &mut |_| None)];
+            let is_known = |end: &Result<End, Stop>| matches!(end, Ok(End::Encoded | End::Superseded));
+            assert!(
+                ends.iter().all(is_known) && ends.contains(&Ok(End::Encoded)),
+                "{before}+{between}: {ends:?}"
+            );
+            world.assert_encoded();
+        }
+    }
+}
+
+/// HDFS cannot make replicas of a block that it cannot read.
+#[test]
+fn a_file_with_lost_blocks_is_not_undone() {
+    for (lost, is_decodable) in [(1, true), (2, true), (3, false)] {
+        let mut world = World::new(Start::Encoded);
+        let blocks = &world.hdfs.files["/d/f"].blocks[..lost];
+        let nodes: Vec<usize> = blocks.iter().flat_map(|block| block.replicas.iter().copied()).collect();
+        nodes.into_iter().for_each(|node| world.hdfs.kill(node));
+        let stop = run(&mut world, Goal::Plain, &mut |_| None);
+        let Err(Stop::Lost { block: 0, is_decodable: found }) = stop else { panic!("{stop:?}") };
+        assert_eq!(found, is_decodable, "{lost} lost blocks");
+        assert!(world.actions.is_empty(), "{:?}", world.actions);
+    }
+}
+
+#[test]
+fn a_lost_block_is_not_waited_for_for_ever() {
+    let mut world = World::new(Start::Encoded);
+    let node = *world.hdfs.files["/d/f"].blocks[0].replicas.first().expect("a replica");
+    world.hdfs.kill(node);
+    assert_eq!(run(&mut world, ENCODED, &mut |_| None), Err(Stop::Stalled(Waiting::Repair)));
+    assert!(world.hdfs.files.contains_key("/p/d/f"));
+}

@@ -1,0 +1,281 @@
+//! Looks at one file, and carries out the calls that encode it or undo this. The formats of the calls are
+//! documented at `mend.hdfs.namenode.Changes` in `java/hdfs`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use codes::Recipe;
+use hdfs_raid::{
+    Action, Codec, DataNodes, FactFinder, Facts, Layout, NewBlock, RaidPolicy, Refusal, Trouble, parity_path,
+};
+
+use super::{RaidNameNode, marks_of};
+use crate::AskError;
+use crate::listing::encoded;
+use crate::namenode::{LOOK_LIMIT, SILENCE_LIMIT};
+
+/// A file to encode, or whose encoding is undone.
+#[derive(Clone, Debug)]
+pub struct RaidFile {
+    /// The path.
+    pub path: String,
+    /// The codec.
+    pub codec: Codec,
+    /// The policy that covers the file, if any.
+    pub policy: Option<RaidPolicy>,
+}
+
+impl RaidNameNode {
+    /// Looks at a file, its parity, and parity that is being made. `now_ms` is the time in milliseconds since
+    /// 1970.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub async fn look(&self, file: &RaidFile, now_ms: u64) -> Result<(Facts, DataNodes), Trouble> {
+        let RaidFile { path, codec, policy } = file;
+        let roots = [&codec.parity_root, &codec.draft_root()].map(|root| parity_path(root, path));
+        let paths: Vec<String> = [path.clone()].into_iter().chain(roots).collect();
+        let listing = self.0.files(&paths, &|_| {}).await.map_err(trouble)?.into_raid();
+        let finder = FactFinder::new(&listing);
+        let attributes = self.attributes(&finder.marked(codec, path)).await.map_err(trouble)?;
+        let marks = marks_of(attributes).map_err(|text| refused(Refusal::Other, text))?;
+        let living = self.living_inodes(&marks).await.map_err(trouble)?;
+        let facts = finder.facts(codec, policy.as_ref(), path, now_ms, &marks, &living);
+        Ok((facts, DataNodes::of(&listing)))
+    }
+
+    /// Carries out an action on a file, given the facts from which it follows. Returns whether parity is right,
+    /// if the action is to prove it. The replication is not set after `until_ms`.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub async fn act(
+        &self,
+        file: &RaidFile,
+        facts: &Facts,
+        action: &Action,
+        until_ms: u64,
+    ) -> Result<Option<bool>, Trouble> {
+        let mut proof = None;
+        for (call, limit) in calls(file, facts, action, until_ms)? {
+            let answer = self.0.change(&call, limit).await.map_err(trouble)?;
+            proof = answer.proof.or(proof);
+        }
+        match (action, proof) {
+            (Action::Prove { .. }, None) => {
+                Err(refused(Refusal::Other, "the JVM did not say whether the parity is right"))
+            }
+            _ => Ok(proof),
+        }
+    }
+}
+
+/// Returns the calls of an action, each with the longest time without output.
+fn calls(
+    file: &RaidFile,
+    facts: &Facts,
+    action: &Action,
+    until_ms: u64,
+) -> Result<Vec<(String, Duration)>, Trouble> {
+    let short = |words: Vec<String>| vec![(words.join("\t"), LOOK_LIMIT)];
+    let long = |words: Vec<String>| vec![(words.join("\t"), SILENCE_LIMIT)];
+    let call = |word: &str, path: &str| format!("{word} {}", encoded(path));
+    Ok(match action {
+        Action::MakeFolder(path) => short(vec![call("mkdir", path)]),
+        Action::TakeOver { from, to } => short(vec![call("rename", from), encoded(to)]),
+        Action::Delete(path) => long(vec![call("delete", path)]),
+        Action::Write { stripe, blocks } => long(write(file, facts, *stripe, blocks)?),
+        Action::Prove { note, parity } => {
+            let layout = layout(file, facts)?;
+            let prints = [note.source, note.parity].map(|print| print.to_string());
+            let mut words = vec![call("prove", &file.path), file.codec.data_blocks().to_string()];
+            words.extend([layout.block_bytes().to_string(), rows(&file.codec)]);
+            words.extend(prints.into_iter().chain(parity.iter().map(|path| encoded(path))));
+            long(words)
+        }
+        Action::Mark { path, mark } => {
+            let (names, value) = mark.attributes();
+            let attributes = names.iter().flat_map(|name| [(*name).to_owned(), encoded(&value)]);
+            short([call("mark", path)].into_iter().chain(attributes).collect())
+        }
+        Action::Join { target, sources } => {
+            let sources = sources.iter().map(|path| encoded(path));
+            long([call("join", target)].into_iter().chain(sources).collect())
+        }
+        Action::SetTime { path, modified_ms } => short(vec![call("time", path), modified_ms.to_string()]),
+        Action::Publish { from, to, replaces } => {
+            let how = if *replaces { "replace" } else { "new" };
+            short(vec![call("publish", from), encoded(to), how.to_owned(), encoded(&file.path)])
+        }
+        Action::SetReplication { path, replication } => {
+            // A call that is not answered in time must not take effect later: the JVM is replaced.
+            let left = Duration::from_millis(until_ms.saturating_sub(now_ms())).max(Duration::from_secs(1));
+            let words = [call("replicate", path), replication.to_string(), until_ms.to_string()];
+            vec![(words.join("\t"), left)]
+        }
+        Action::Move(moves) => {
+            let step = |step: &hdfs_raid::BlockMove| {
+                let words =
+                    [call("move", &step.path), step.block.to_string(), step.from.clone(), step.to.clone()];
+                (words.join("\t"), SILENCE_LIMIT)
+            };
+            moves.iter().map(step).collect()
+        }
+    })
+}
+
+/// Returns the words of the call that writes parity blocks of a stripe.
+fn write(file: &RaidFile, facts: &Facts, stripe: usize, blocks: &[NewBlock]) -> Result<Vec<String>, Trouble> {
+    let layout = layout(file, facts)?;
+    let changed = || refused(Refusal::Changed, format!("{} has no stripe {stripe} any more", file.path));
+    let members = layout.stripes().nth(stripe).ok_or_else(changed)?;
+    let first = members.first().map_or(0, |member| member.block);
+    let mut words = vec![format!("encode {}", encoded(&file.path)), first.to_string()];
+    words.extend([members.len().to_string(), layout.block_bytes().to_string(), rows(&file.codec)]);
+    let target = |block: &NewBlock| [block.parity.to_string(), encoded(&block.path), block.datanode.clone()];
+    words.extend(blocks.iter().flat_map(target));
+    Ok(words)
+}
+
+fn layout(file: &RaidFile, facts: &Facts) -> Result<Layout, Trouble> {
+    let source = facts
+        .source
+        .as_ref()
+        .ok_or_else(|| refused(Refusal::Changed, format!("{} does not exist any more", file.path)))?;
+    Layout::of_file(&source.file, &file.codec).map_err(|why| refused(Refusal::Changed, why))
+}
+
+/// Returns the equations of a codec's parity blocks as text: the number of sub-blocks in a block, and for each
+/// sub-block of parity the numbers of sub-blocks of data with their coefficients.
+fn rows(codec: &Codec) -> String {
+    let code = codec.code.build().expect("the code was checked when it was parsed");
+    let (recipe, sub_blocks) = (code.encoding(), codec.code.sub_blocks());
+    let row = |output: usize| {
+        let term = |&(source, coefficient): &(u32, u8)| {
+            let source = recipe.sources()[source as usize];
+            let number = usize::from(source.block.0) * sub_blocks + usize::from(source.sub);
+            format!("{number}:{coefficient}")
+        };
+        recipe.row(output).iter().map(term).collect::<Vec<_>>().join(",")
+    };
+    let rows: Vec<String> = in_order(recipe).into_iter().map(row).collect();
+    format!("{sub_blocks}/{}", rows.join(";"))
+}
+
+/// Returns the outputs of a recipe in the order of their blocks and sub-blocks.
+fn in_order(recipe: &Recipe) -> Vec<usize> {
+    let mut outputs: Vec<usize> = (0..recipe.outputs().len()).collect();
+    outputs.sort_by_key(|&output| recipe.outputs()[output]);
+    outputs
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
+fn refused(kind: Refusal, text: impl ToString) -> Trouble {
+    Trouble::Refused { kind, text: text.to_string() }
+}
+
+/// Returns the failure of a query or a change. The JVM's message about a change begins with its kind.
+fn trouble(error: AskError) -> Trouble {
+    let AskError::Failed(text) = &error else {
+        return match error {
+            AskError::SafeMode => Trouble::SafeMode,
+            AskError::Line(_) | AskError::NoJava { .. } => refused(Refusal::Other, error),
+            _ => Trouble::Unreachable(error.to_string()),
+        };
+    };
+    let (kind, rest) = text.split_once(' ').unwrap_or((text, text));
+    match kind {
+        "safemode" => Trouble::SafeMode,
+        "permission" => refused(Refusal::Permission, rest),
+        "quota" => refused(Refusal::Quota, rest),
+        "space" => refused(Refusal::Space, rest),
+        "changed" => refused(Refusal::Changed, rest),
+        "other" => refused(Refusal::Other, rest),
+        // Looks fail without a kind; the NameNode may be restarting.
+        _ => Trouble::Unreachable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hdfs_raid::{Block, File, MarkedFile, Marks, NodeIndex, Scope, Storing};
+
+    use super::*;
+
+    fn file(code: &str) -> RaidFile {
+        let codec = Codec::new("c", code.parse().expect("a code"), "/p", Scope::File);
+        RaidFile { path: "/a b".to_owned(), codec, policy: None }
+    }
+
+    /// Returns the facts about a file of three blocks, of which the last is short.
+    fn facts() -> Facts {
+        let block = |(number, bytes)| Block { number, stamp: 1, bytes, replicas: vec![NodeIndex(0)] };
+        let file = File {
+            inode: 1,
+            path: "/a b".to_owned(),
+            bytes: 1100,
+            block_bytes: 512,
+            replication: 3,
+            modified_ms: 0,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks: [(1, 512), (2, 512), (3, 76)].map(block).to_vec(),
+        };
+        Facts { source: Some(MarkedFile { file, marks: Marks::default() }), ..Facts::default() }
+    }
+
+    fn texts(file: &RaidFile, action: &Action) -> Vec<String> {
+        let calls = calls(file, &facts(), action, 7).expect("calls");
+        calls.into_iter().map(|(call, _)| call.replace('\t', " | ")).collect()
+    }
+
+    #[test]
+    fn parity_is_written_by_the_equations_of_the_code() {
+        let block = |parity, datanode: &str| NewBlock {
+            path: format!("/t/1-{parity}"),
+            parity,
+            datanode: datanode.to_owned(),
+        };
+        let action = Action::Write { stripe: 1, blocks: vec![block(0, "10.0.0.1:9866")] };
+        let expected = "encode %2Fa+b | 2 | 1 | 512 | 1/0:1,1:1 | 0 | %2Ft%2F1-0 | 10.0.0.1:9866";
+        assert_eq!(texts(&file("xor-3-2"), &action), [expected]);
+        let beyond = Action::Write { stripe: 2, blocks: Vec::new() };
+        let error = calls(&file("xor-3-2"), &facts(), &beyond, 7).expect_err("two stripes");
+        assert!(matches!(error, Trouble::Refused { kind: Refusal::Changed, .. }), "{error}");
+    }
+
+    #[test]
+    fn rows_of_codes_with_sub_blocks() {
+        let rows = rows(&file("clay-6-4-5").codec);
+        assert!(rows.starts_with("8/"), "{rows}");
+        assert_eq!(rows.split(';').count(), 16);
+    }
+
+    #[test]
+    fn each_replica_is_moved_by_its_own_call() {
+        let step = |block| hdfs_raid::BlockMove {
+            path: "/f".to_owned(),
+            block,
+            from: "a:1".to_owned(),
+            to: "b:1".to_owned(),
+        };
+        let moves = Action::Move(vec![step(0), step(4)]);
+        assert_eq!(
+            texts(&file("xor-3-2"), &moves),
+            ["move %2Ff | 0 | a:1 | b:1", "move %2Ff | 4 | a:1 | b:1"]
+        );
+        let publish = Action::Publish { from: "/t".to_owned(), to: "/p/a b".to_owned(), replaces: true };
+        assert_eq!(texts(&file("xor-3-2"), &publish), ["publish %2Ft | %2Fp%2Fa+b | replace | %2Fa+b"]);
+    }
+
+    #[test]
+    fn failures_have_kinds() {
+        let kind = |text: &str| trouble(AskError::Failed(text.to_owned()));
+        assert_eq!(kind("safemode Name node is in safe mode."), Trouble::SafeMode);
+        let quota = Trouble::Refused { kind: Refusal::Quota, text: "The quota is 1".to_owned() };
+        assert_eq!(kind("quota The quota is 1"), quota);
+        assert!(matches!(kind("Connection refused"), Trouble::Unreachable(_)));
+    }
+}

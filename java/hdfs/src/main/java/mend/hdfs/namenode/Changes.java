@@ -1,0 +1,271 @@
+package mend.hdfs.namenode;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.net.URLDecoder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.Options.Rename;
+import org.apache.hadoop.fs.ParentNotDirectoryException;
+import org.apache.hadoop.fs.XAttrSetFlag;
+import org.apache.hadoop.fs.permission.AclEntry;
+import org.apache.hadoop.fs.permission.AclUtil;
+import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException;
+import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
+import org.apache.hadoop.hdfs.protocol.QuotaExceededException;
+import org.apache.hadoop.ipc.RemoteException;
+import org.apache.hadoop.security.AccessControlException;
+
+/**
+ * The calls that encode replicated files and undo this, see {@code hdfs_raid::Action}. Words of a question are
+ * separated by tabs; paths and values are encoded.
+ *
+ * <pre>
+ *   mkdir PATH                  creates a folder that only HDFS's superuser can enter, and those above it
+ *   rename FROM TO              renames a folder; fails if the new name exists
+ *   delete PATH                 deletes a file, or a folder with its contents
+ *   publish FROM TO new|replace SOURCE
+ *                               gives parity its path, and the permissions of its source
+ *   mark PATH NAME VALUE …      sets attributes
+ *   join TARGET PATH …          appends files to the target by concat
+ *   time PATH MODIFIED          sets the modification time
+ *   replicate PATH COUNT UNTIL  sets the replication, unless this time has passed
+ *   encode SOURCE FIRST PRESENT BLOCKSIZE ROWS PARITY PATH ADDRESS …
+ *                               writes parity blocks of the stripe that begins with block FIRST
+ *   prove SOURCE DATABLOCKS BLOCKSIZE ROWS FINGERPRINT FINGERPRINT PATH …
+ *                               compares parity with the data; answers {@code P right} or {@code P wrong}
+ *   move PATH BLOCK FROM TO     moves a replica between DataNodes
+ * </pre>
+ *
+ * <p>The reason of a failure begins with its kind: {@code safemode}, {@code permission}, {@code quota},
+ * {@code space}, {@code changed} or {@code other}.
+ */
+final class Changes {
+  private static final Set<String> WORDS = Set.of("mkdir", "rename", "delete", "publish", "mark", "join", "time",
+      "replicate", "encode", "prove", "move");
+  private static final FsPermission PRIVATE = new FsPermission((short) 0700);
+  /** The permission of parity roots: everyone may look for the parity of their files. */
+  private static final FsPermission ROOT = new FsPermission((short) 0755);
+  /** The permission of HDFS's folder for temporary files. */
+  private static final FsPermission TEMPORARY = new FsPermission((short) 01777);
+  private static final String TEMPORARY_FOLDER = "/tmp";
+  /** The beginning of the names of folders with parity that is being made, with the slash before it. */
+  private static final String DRAFT = "/.mend-";
+
+  private final DFSClient client;
+  private final BlockTokens tokens;
+  private final Answers.Lines lines;
+
+  /** Files are no longer as the caller knows them. */
+  static final class ChangedException extends IOException {
+    private static final long serialVersionUID = 1;
+
+    ChangedException(String message) {
+      super(message);
+    }
+  }
+
+  /** The client must be HDFS's own: one that decodes lost blocks would prove parity by itself. */
+  Changes(DFSClient client, BlockTokens tokens, Answers.Lines lines) {
+    this.client = client;
+    this.tokens = tokens;
+    this.lines = lines;
+  }
+
+  /** Whether a question asks for a change. */
+  static boolean has(String word) {
+    return WORDS.contains(word);
+  }
+
+  /** Carries a call out. */
+  void carryOut(String word, String rest) throws IOException {
+    try {
+      call(word, rest.split("\t"));
+    } catch (IOException problem) {
+      throw new IOException(kind(problem) + " " + Answers.text(problem), problem);
+    } catch (RuntimeException problem) {
+      throw new IOException("other " + Answers.text(problem), problem);
+    }
+  }
+
+  private void call(String word, String[] words) throws IOException {
+    switch (word) {
+      case "mkdir":
+        makeFolder(path(words[0]));
+        break;
+      case "rename":
+        client.rename(path(words[0]), path(words[1]), Rename.NONE);
+        break;
+      case "delete":
+        delete(path(words[0]));
+        break;
+      case "publish":
+        publish(path(words[0]), path(words[1]), words[2].equals("replace"), path(words[3]));
+        break;
+      case "mark":
+        mark(path(words[0]), words);
+        break;
+      case "join":
+        client.concat(path(words[0]), paths(words, 1).toArray(new String[0]));
+        break;
+      case "time":
+        client.setTimes(path(words[0]), Long.parseLong(words[1]), -1);
+        break;
+      case "replicate":
+        replicate(path(words[0]), Short.parseShort(words[1]), Long.parseLong(words[2]));
+        break;
+      case "encode":
+        encode(words);
+        break;
+      case "prove":
+        prove(words);
+        break;
+      case "move":
+        new Moves(client, tokens, lines).move(path(words[0]), Integer.parseInt(words[1]), words[2], words[3]);
+        break;
+      default:
+        throw new IllegalArgumentException(word);
+    }
+  }
+
+  private static String path(String text) {
+    return URLDecoder.decode(text, StandardCharsets.UTF_8);
+  }
+
+  private static List<String> paths(String[] words, int from) {
+    List<String> paths = new ArrayList<>();
+    Arrays.stream(words, from, words.length).map(Changes::path).forEach(paths::add);
+    return paths;
+  }
+
+  private void makeFolder(String folder) throws IOException {
+    if (folder.startsWith(TEMPORARY_FOLDER + "/") && client.getFileInfo(TEMPORARY_FOLDER) == null) {
+      client.mkdirs(TEMPORARY_FOLDER, TEMPORARY, true);
+      client.setPermission(TEMPORARY_FOLDER, TEMPORARY); // The first call leaves out bits of the umask.
+    }
+    client.mkdirs(folder, PRIVATE, true);
+  }
+
+  /** Deletes a file or folder; after a draft, also the folders above it that are empty now. */
+  private void delete(String path) throws IOException {
+    client.delete(path, true);
+    int end = path.lastIndexOf('/');
+    if (!path.startsWith(DRAFT, end)) {
+      return;
+    }
+    try {
+      for (String above = path.substring(0, end); above.startsWith(TEMPORARY_FOLDER + "/"); above = parent(above)) {
+        client.delete(above, false);
+      }
+    } catch (IOException notEmpty) {
+      // Other files are being encoded, or are not Mend's.
+    }
+  }
+
+  private static String parent(String path) {
+    return path.substring(0, path.lastIndexOf('/'));
+  }
+
+  /** Renames parity to its path. Whoever may not read the source may not read its parity either. */
+  private void publish(String from, String to, boolean replaces, String source) throws IOException {
+    if (!to.endsWith(source)) {
+      throw new IllegalArgumentException(to + " is not the path of parity of " + source);
+    }
+    String root = to.substring(0, to.length() - source.length());
+    for (int end = 0; end >= 0; end = source.indexOf('/', end + 1)) {
+      String above = source.substring(0, end);
+      if (!(root + above).isEmpty() && client.getFileInfo(root + above) == null) {
+        client.mkdirs(root + above, PRIVATE, true);
+        if (above.isEmpty()) {
+          client.setPermission(root, ROOT);
+        } else {
+          copyPermissions(above, root + above);
+        }
+      }
+    }
+    copyPermissions(source, from);
+    client.rename(from, to, replaces ? Rename.OVERWRITE : Rename.NONE);
+  }
+
+  private void copyPermissions(String from, String to) throws IOException {
+    HdfsFileStatus status = client.getFileInfo(from);
+    if (status == null) {
+      throw new ChangedException(from + " does not exist any more");
+    }
+    client.setOwner(to, status.getOwner(), status.getGroup());
+    if (status.hasAcl()) {
+      List<AclEntry> entries = client.getAclStatus(from).getEntries();
+      client.setAcl(to, AclUtil.getAclFromPermAndEntries(status.getPermission(), entries));
+    } else {
+      client.setPermission(to, status.getPermission());
+    }
+  }
+
+  private void mark(String path, String[] words) throws IOException {
+    for (int at = 1; at + 1 < words.length; at += 2) {
+      byte[] value = path(words[at + 1]).getBytes(StandardCharsets.UTF_8);
+      client.setXAttr(path, words[at], value, EnumSet.of(XAttrSetFlag.CREATE, XAttrSetFlag.REPLACE));
+    }
+  }
+
+  private void replicate(String path, short replication, long until) throws IOException {
+    if (System.currentTimeMillis() > until) {
+      throw new ChangedException("too much time has passed since " + path + " was looked up");
+    }
+    if (!client.setReplication(path, replication)) {
+      throw new ChangedException(path + " does not exist any more");
+    }
+  }
+
+  private void encode(String[] words) throws IOException {
+    List<Parities.Target> targets = new ArrayList<>();
+    for (int at = 5; at + 2 < words.length; at += 3) {
+      targets.add(new Parities.Target(Integer.parseInt(words[at]), path(words[at + 1]), words[at + 2]));
+    }
+    new Parities(client, lines, ParityRows.parse(words[4]), Long.parseLong(words[3]))
+        .write(path(words[0]), Integer.parseInt(words[1]), Integer.parseInt(words[2]), targets);
+  }
+
+  private void prove(String[] words) throws IOException {
+    Parities parities = new Parities(client, lines, ParityRows.parse(words[3]), Long.parseLong(words[2]));
+    boolean isRight =
+        parities.prove(path(words[0]), paths(words, 6), Integer.parseInt(words[1]), words[4], words[5]);
+    lines.add(isRight ? "P right" : "P wrong");
+  }
+
+  /** Returns the kind of a failure. */
+  static String kind(IOException problem) {
+    IOException cause =
+        problem instanceof RemoteException ? ((RemoteException) problem).unwrapRemoteException() : problem;
+    String name = cause instanceof RemoteException ? ((RemoteException) cause).getClassName() : cause.getClass().getName();
+    if (name.endsWith("SafeModeException")) {
+      return "safemode";
+    }
+    if (cause instanceof AccessControlException) {
+      return "permission";
+    }
+    if (cause instanceof QuotaExceededException) {
+      return "quota";
+    }
+    if (isChange(cause) || name.endsWith("LeaseExpiredException")) {
+      return "changed";
+    }
+    String text = Answers.text(cause);
+    // The exception has no type of its own; the text is that of Hadoop 3, then that of Hadoop 2.
+    boolean isFull = text.contains("could only be written to") || text.contains("could only be replicated to");
+    return isFull ? "space" : "other";
+  }
+
+  private static boolean isChange(IOException cause) {
+    return cause instanceof ChangedException || cause instanceof FileNotFoundException
+        || cause instanceof FileAlreadyExistsException || cause instanceof ParentNotDirectoryException
+        || cause instanceof AlreadyBeingCreatedException;
+  }
+}
