@@ -34,6 +34,17 @@ const READS_LAST: Duration = Duration::from_secs(1);
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 const MOST_WAIT: Duration = Duration::from_millis(50);
 
+/// The rate of receiving, relative to the rate of sending. At equal rates, a receiver would often hold back bytes
+/// that have arrived. The kernel then delays acknowledgements, which looks like a queue to the sender.
+const RECEIVE_HEADROOM: f64 = 1.5;
+const HEADROOM: [f64; 2] = [1.0, RECEIVE_HEADROOM];
+/// The time in which background transfers send the bytes that one connection keeps in the kernel, and the
+/// bounds of this number of bytes. They are few, because dozens of connections have such bytes, and all of
+/// them leave before the pacing takes effect.
+const UNSENT: Duration = Duration::from_millis(2);
+const LEAST_UNSENT_BYTES: f64 = (16 << 10) as f64;
+const MOST_UNSENT_BYTES: f64 = (128 << 10) as f64;
+
 /// The pacing of a node's background transfers, shared by all its jobs; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct BackgroundPacing {
@@ -97,6 +108,15 @@ impl BackgroundPacing {
         (class == Class::Repair).then(|| DiskBatches::new(self.clone()))
     }
 
+    /// Returns the number of unsent bytes that a connection of a background transfer may keep in the kernel,
+    /// apart from those in flight.
+    pub(crate) fn unsent_bytes(&self) -> i32 {
+        match self.state().controller.peak() {
+            0.0 => MOST_UNSENT_BYTES as i32,
+            peak => unsent_bytes(peak) as i32,
+        }
+    }
+
     fn now(&self) -> Duration {
         self.shared.start.elapsed()
     }
@@ -156,7 +176,7 @@ impl JobPacing {
         }
         let mut state = self.pacing.state();
         state.step_if_due(true, self.pacing.moved_bytes(), now);
-        let rate = state.controller.rate_for_reads();
+        let rate = state.controller.rate_for_reads() * HEADROOM[direction];
         let turns = &mut state.turns[direction];
         turns.set_rate(rate, now);
         let turn = self.turns[direction].get_or_insert_with(|| turns.reserve());
@@ -191,6 +211,11 @@ impl JobPacing {
         state.controller.handle_delay(delay);
         state.step_if_due(self.pacing.has_reads(now), self.pacing.moved_bytes(), now);
     }
+}
+
+/// The unsent bytes of a connection if background transfers have reached this rate.
+fn unsent_bytes(peak: f64) -> f64 {
+    (peak * UNSENT.as_secs_f64()).clamp(LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES)
 }
 
 /// The index of the turns for a meter; `None` for the disk, which is not paced.
