@@ -43,6 +43,8 @@ pub(crate) struct Jobs {
     /// Jobs that may have actions to process.
     pub stirred: BTreeSet<JobId>,
     pub puts: OpenPuts,
+    /// When it was last checked whether the stripes of repairs are at risk.
+    pub risk_checked: Duration,
 }
 
 /// The requests of a client.

@@ -95,6 +95,9 @@ impl Job {
             self.work.touched.insert(node);
             self.work.tell(node, ToNode::Assign(Box::new(assignment)));
         }
+        if self.at_risk {
+            self.tell_at_risk(&plan.nodes().into_iter().collect::<Vec<_>>());
+        }
         let proof = self.proof_ahead(&plan, topology);
         self.phase = Phase::Running(Box::new(Running {
             pace: self.stragglers.begin_pace(&plan, topology, now),
