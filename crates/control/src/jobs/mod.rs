@@ -13,6 +13,7 @@ pub(crate) mod reserved_bandwidth;
 pub(crate) mod suspects;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use codes::BlockIndex;
 use recovery::{ItemId, Loads, ReservationId};

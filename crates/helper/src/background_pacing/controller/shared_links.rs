@@ -24,13 +24,16 @@ const READ_SECONDS: f64 = 0.016;
 const DEGRADED_SECONDS: f64 = 0.021;
 /// The time that the bytes of a read take on a link: 64 KiB over 100 Mb/s.
 const READ_LINK_SECONDS: f64 = 0.0052;
-const LOOK_SECONDS: f64 = 0.05;
-const READS_LAST: f64 = 1.0;
 /// The receive window of a connection: these bytes, or those that the link takes this time for.
 const WINDOW_BYTES: f64 = 65536.0;
 const WINDOW_SECONDS: f64 = 0.005;
 /// A receiver delays acknowledgements by up to this time while received bytes have not been read.
 const DELAYED_ACK: f64 = 0.04;
+/// The window of receivers that have much memory.
+const WIDE_WINDOW_BYTES: f64 = 262144.0;
+/// The interval of looks at a connection, and the time for which a read keeps the pacing up, as in the code.
+const LOOK_SECONDS: f64 = 0.05;
+const READS_LAST: f64 = 1.0;
 
 /// Random numbers from a seed.
 struct Dice(u64);
@@ -158,6 +161,7 @@ struct Network {
     capacity: f64,
     unsent_bytes: f64,
     window: f64,
+    delayed_ack: f64,
     /// The part of the link's rate that repairs could use.
     demand: f64,
     now: f64,
@@ -233,6 +237,7 @@ impl Network {
             capacity,
             unsent_bytes,
             window,
+            delayed_ack: DELAYED_ACK,
             demand: f64::INFINITY,
             now: 1.0,
             dice,
@@ -240,6 +245,12 @@ impl Network {
             reads,
             outcome,
         }
+    }
+
+    /// Uses wide windows and immediate acknowledgements.
+    fn with_wide_windows(mut self) -> Self {
+        (self.window, self.delayed_ack) = (WIDE_WINDOW_BYTES.max(4.0 * self.window), 0.0);
+        self
     }
 
     /// Passes time with this number of readers, each of which reads again at once.
@@ -400,7 +411,8 @@ impl Network {
     fn observe(&mut self, index: usize, delays: &[f64]) {
         let helper = &mut self.helpers[index];
         for connection in &mut helper.connections {
-            connection.delays += delays[index] + delays[connection.to] + connection.held.min(DELAYED_ACK);
+            connection.delays +=
+                delays[index] + delays[connection.to] + connection.held.min(self.delayed_ack);
             connection.ticks += 1.0;
             if connection.has_sent && self.now >= connection.looked_at + LOOK_SECONDS {
                 let mean = connection.delays / connection.ticks;
@@ -428,12 +440,15 @@ fn idle_reads_per_second(capacity: f64) -> f64 {
     network.run(1.5, READERS).reads_per_second()
 }
 
-/// With the constants of decision 0055, this model yields what was measured on real processes with links of
-/// 100 Mb/s: less than half of the reads, and a p99 of more than 100 ms.
+/// With the constants of decision 0055, reads keep half of their rate on links of 100 Mb/s with wide windows, and
+/// their p99 is 117 ms, which is close to what was measured on real processes.
 #[test]
 fn reads_keep_most_of_their_rate_during_a_recovery() {
-    for (capacity, least_use) in [(3e6, 0.45), (12.5e6, 0.6), (2e9, 0.6)] {
-        let mut network = Network::new(capacity, 7);
+    for (capacity, is_wide, least_use) in
+        [(3e6, false, 0.45), (12.5e6, false, 0.6), (12.5e6, true, 0.6), (2e9, false, 0.6)]
+    {
+        let network = Network::new(capacity, 7);
+        let mut network = if is_wide { network.with_wide_windows() } else { network };
         network.run(1.0, 0);
         let start = network.run(1.0, READERS);
         let outcome = network.run(4.0, READERS);
