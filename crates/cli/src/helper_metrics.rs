@@ -176,6 +176,8 @@ impl Figures for HelperFigures {
         moved("mend_node_read_bytes", "Bytes read from blocks to send or compute others", |it| it.read)?;
         moved("mend_node_written_bytes", "Bytes written to new blocks", |it| it.delivered)?;
         moved("mend_node_checked_bytes", "Bytes read to check blocks", |it| it.checked)?;
+        let help = "Time for which repairs and drains waited for their turn because clients read";
+        writer.seconds("mend_node_held_back_seconds", help, self.traffic.held_back())?;
         let help = "Durations of reads from the disk, up to 1 MiB each";
         writer.observed("mend_node_disk_read_seconds", help, self.traffic.disk_reads())?;
         let help = "Durations of writes that may wait for the disk, up to 1 MiB each";

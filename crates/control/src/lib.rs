@@ -341,6 +341,7 @@ impl Control {
             self.out.ask_storage(Ask::KeepCopy);
         }
         self.repairs.note_progress(facts!(self), &self.jobs);
+        self.note_risks();
         routes::requests::note_conditions(self);
         self.tell_changes();
         self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);

@@ -239,6 +239,7 @@ fn to_node() -> Vec<ToNode> {
             result: Err(RequestFailure::TooMuchLost { detail: "2 blocks are needed".into() }),
         },
         ToNode::Closed { tag: 3, result: Err(RequestFailure::CalledOff) },
+        ToNode::AtRisk { job },
     ]
 }
 

@@ -13,7 +13,7 @@ mod disk_batches;
 mod path_delay;
 mod turns;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ pub(crate) use self::disk_batches::DiskBatches;
 use self::path_delay::LeastRoundTrips;
 pub(crate) use self::path_delay::{PathSample, PathWatch};
 use self::turns::{Turn, Turns};
+use crate::traffic::Traffic;
 
 /// How long background transfers stay paced after the last bytes of a read. Longer than the usual time
 /// between two reads that use the same node.
@@ -33,6 +34,17 @@ const READS_LAST: Duration = Duration::from_secs(1);
 /// less than the shortest, and the longest is short because the reads may end in the meantime.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 const MOST_WAIT: Duration = Duration::from_millis(50);
+
+/// The rate of receiving, relative to the rate of sending. At equal rates, a receiver would often hold back bytes
+/// that have arrived. The kernel then delays acknowledgements, which looks like a queue to the sender.
+const RECEIVE_HEADROOM: f64 = 1.5;
+const HEADROOM: [f64; 2] = [1.0, RECEIVE_HEADROOM];
+/// The time in which background transfers send the bytes that one connection keeps in the kernel, and the
+/// bounds of this number of bytes. They are few, because dozens of connections have such bytes, and all of
+/// them leave before the pacing takes effect.
+const UNSENT: Duration = Duration::from_millis(2);
+const LEAST_UNSENT_BYTES: f64 = (16 << 10) as f64;
+const MOST_UNSENT_BYTES: f64 = (128 << 10) as f64;
 
 /// The pacing of a node's background transfers, shared by all its jobs; cheap to clone.
 #[derive(Clone, Debug)]
@@ -51,6 +63,23 @@ struct Shared {
     /// The number of batches of background reads that run on the disks.
     batches: Mutex<usize>,
     batch_ended: Condvar,
+    /// Counts the time for which background transfers are held back.
+    traffic: Traffic,
+}
+
+/// Whether a job's stripe cannot lose another block, in which case the job is not paced; shared by the job and
+/// its access to the pacing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtRisk(Arc<AtomicBool>);
+
+impl AtRisk {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -70,31 +99,49 @@ struct State {
 pub(crate) struct JobPacing {
     pacing: BackgroundPacing,
     class: Class,
+    at_risk: AtRisk,
     /// The current turn of sending and of receiving.
     turns: [Option<Turn>; 2],
-}
-
-impl Default for BackgroundPacing {
-    fn default() -> Self {
-        let (read_at_us, moved_bytes, state, batches, batch_ended) = Default::default();
-        let shared = Shared { start: Instant::now(), read_at_us, moved_bytes, state, batches, batch_ended };
-        Self { shared: Arc::new(shared) }
-    }
+    /// Since when the job waits for its turn.
+    waits_since: [Option<Duration>; 2],
 }
 
 impl BackgroundPacing {
+    /// Creates the pacing of a node. It counts in `traffic` for how long background transfers are held back.
+    pub(crate) fn new(traffic: Traffic) -> Self {
+        let (read_at_us, moved_bytes, state, batches, batch_ended) = Default::default();
+        let start = Instant::now();
+        let shared = Shared { start, read_at_us, moved_bytes, state, batches, batch_ended, traffic };
+        Self { shared: Arc::new(shared) }
+    }
+
     /// Returns the access of a plan of this class. If it is a read, the pacing of background transfers
     /// begins.
-    pub(crate) fn for_plan(&self, class: Class) -> JobPacing {
+    pub(crate) fn for_plan(&self, class: Class, at_risk: &AtRisk) -> JobPacing {
         if class == Class::Read {
             self.note_read(self.now());
         }
-        JobPacing { pacing: self.clone(), class, turns: [None, None] }
+        JobPacing {
+            pacing: self.clone(),
+            class,
+            at_risk: at_risk.clone(),
+            turns: [None, None],
+            waits_since: [None; 2],
+        }
     }
 
     /// Returns the access of a plan of this class to the disks; `None` if it is not held back there.
-    pub(crate) fn disk_batches(&self, class: Class) -> Option<DiskBatches> {
-        (class == Class::Repair).then(|| DiskBatches::new(self.clone()))
+    pub(crate) fn disk_batches(&self, class: Class, at_risk: &AtRisk) -> Option<DiskBatches> {
+        (class == Class::Repair).then(|| DiskBatches::new(self.clone(), at_risk.clone()))
+    }
+
+    /// Returns the number of unsent bytes that a connection of a background transfer may keep in the kernel,
+    /// apart from those in flight.
+    pub(crate) fn unsent_bytes(&self) -> i32 {
+        match self.state().controller.peak() {
+            0.0 => MOST_UNSENT_BYTES as i32,
+            peak => unsent_bytes(peak) as i32,
+        }
     }
 
     fn now(&self) -> Duration {
@@ -134,7 +181,7 @@ impl State {
 impl JobPacing {
     /// Whether [`ask`](Self::ask) may deny a request now.
     pub(crate) fn is_paced(&self) -> bool {
-        self.is_background() && self.pacing.has_reads(self.pacing.now())
+        self.is_background() && !self.at_risk.is_set() && self.pacing.has_reads(self.pacing.now())
     }
 
     /// Whether this is a plan whose connections should be observed.
@@ -150,19 +197,32 @@ impl JobPacing {
 
     fn ask_at(&mut self, meter: Meter, now: Duration) -> Result<usize, Duration> {
         let Some(direction) = direction(meter) else { return Ok(usize::MAX) };
-        if !self.pacing.has_reads(now) {
+        if self.at_risk.is_set() || !self.pacing.has_reads(now) {
             self.turns[direction] = None;
+            self.end_wait(direction, now);
             return Ok(usize::MAX);
         }
         let mut state = self.pacing.state();
         state.step_if_due(true, self.pacing.moved_bytes(), now);
-        let rate = state.controller.rate_for_reads();
+        let rate = state.controller.rate_for_reads() * HEADROOM[direction];
         let turns = &mut state.turns[direction];
         turns.set_rate(rate, now);
         let turn = self.turns[direction].get_or_insert_with(|| turns.reserve());
-        let Some(wait) = turns.wait(turn) else { return Ok(turn.bytes) };
+        let Some(wait) = turns.wait(turn) else {
+            let bytes = turn.bytes;
+            drop(state);
+            self.end_wait(direction, now);
+            return Ok(bytes);
+        };
         state.has_waited = true;
+        self.waits_since[direction].get_or_insert(now);
         Err(wait.clamp(LEAST_WAIT, MOST_WAIT))
+    }
+
+    fn end_wait(&mut self, direction: usize, now: Duration) {
+        if let Some(since) = self.waits_since[direction].take() {
+            self.pacing.shared.traffic.note_held_back(now.saturating_sub(since));
+        }
     }
 
     /// Counts bytes that have moved.
@@ -177,6 +237,7 @@ impl JobPacing {
     fn spend_in_background(&mut self, meter: Meter, bytes: usize) {
         let Some(direction) = direction(meter) else { return };
         self.pacing.shared.moved_bytes[direction].fetch_add(bytes as u64, Ordering::Relaxed);
+        self.end_wait(direction, self.pacing.now()); // The reads may have ended before the turn came.
         if let Some(turn) = &mut self.turns[direction] {
             turn.bytes = turn.bytes.saturating_sub(bytes);
         }
@@ -191,6 +252,11 @@ impl JobPacing {
         state.controller.handle_delay(delay);
         state.step_if_due(self.pacing.has_reads(now), self.pacing.moved_bytes(), now);
     }
+}
+
+/// The unsent bytes of a connection if background transfers have reached this rate.
+fn unsent_bytes(peak: f64) -> f64 {
+    (peak * UNSENT.as_secs_f64()).clamp(LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES)
 }
 
 /// The index of the turns for a meter; `None` for the disk, which is not paced.
@@ -210,12 +276,12 @@ mod tests {
 
     #[test]
     fn only_background_transfers_are_paced_and_only_during_reads() {
-        let pacing = BackgroundPacing::default();
-        let mut repair = pacing.for_plan(Class::Repair);
+        let pacing = BackgroundPacing::new(Traffic::default());
+        let mut repair = pacing.for_plan(Class::Repair, &AtRisk::default());
         assert!(!repair.is_paced());
         assert_eq!(repair.ask(Meter::Up), Ok(usize::MAX));
 
-        let mut read = pacing.for_plan(Class::Read);
+        let mut read = pacing.for_plan(Class::Read, &AtRisk::default());
         assert!(repair.is_paced() && !read.is_paced());
         let now = pacing.now();
         for meter in [Meter::Up, Meter::Down] {
@@ -224,16 +290,57 @@ mod tests {
             repair.spend(meter, granted);
             assert!(repair.ask_at(meter, now).is_err(), "the next turn is later");
             assert_eq!(read.ask(meter), Ok(usize::MAX));
-            assert_eq!(pacing.for_plan(Class::Put).ask(meter), Ok(usize::MAX));
+            assert_eq!(pacing.for_plan(Class::Put, &AtRisk::default()).ask(meter), Ok(usize::MAX));
         }
         assert_eq!(repair.ask_at(Meter::Disk, now), Ok(usize::MAX));
         assert_eq!(repair.ask_at(Meter::Up, now + READS_LAST + MILLISECOND), Ok(usize::MAX));
     }
 
     #[test]
+    fn a_job_at_risk_is_not_paced_and_still_counts() {
+        let (pacing, at_risk) = (BackgroundPacing::new(Traffic::default()), AtRisk::default());
+        let mut repair = pacing.for_plan(Class::Repair, &at_risk);
+        let _read = pacing.for_plan(Class::Read, &AtRisk::default());
+        let now = pacing.now();
+        let granted = repair.ask_at(Meter::Up, now).unwrap();
+        repair.spend(Meter::Up, granted);
+        assert!(repair.ask_at(Meter::Up, now).is_err() && repair.is_paced());
+        at_risk.set();
+        assert_eq!(repair.ask_at(Meter::Up, now), Ok(usize::MAX));
+        assert!(!repair.is_paced());
+        repair.spend(Meter::Up, 1 << 20);
+        assert_eq!(pacing.moved_bytes(), [granted as u64 + (1 << 20), 0]);
+    }
+
+    #[test]
+    fn the_time_of_waiting_for_turns_is_counted() {
+        let traffic = Traffic::default();
+        let pacing = BackgroundPacing::new(traffic.clone());
+        let mut repair = pacing.for_plan(Class::Repair, &AtRisk::default());
+        let _read = pacing.for_plan(Class::Read, &AtRisk::default());
+        let now = pacing.now();
+        let granted = repair.ask_at(Meter::Down, now).unwrap();
+        repair.spend(Meter::Down, granted);
+        assert_eq!(traffic.held_back(), Duration::ZERO);
+        for waited in [0, 1] {
+            assert!(repair.ask_at(Meter::Down, now + waited * MILLISECOND).is_err());
+        }
+        assert!(repair.ask_at(Meter::Down, now + 500 * MILLISECOND).is_ok());
+        assert!(traffic.held_back().abs_diff(500 * MILLISECOND) < MILLISECOND, "{:?}", traffic.held_back());
+    }
+
+    #[test]
+    fn connections_keep_fewer_unsent_bytes_on_slow_links() {
+        let pacing = BackgroundPacing::new(Traffic::default());
+        assert_eq!(pacing.unsent_bytes(), 128 << 10, "the rate is not known");
+        let bytes = [1e6, 12.5e6, 2e9].map(unsent_bytes);
+        assert_eq!(bytes, [16384.0, 25000.0, 131072.0]);
+    }
+
+    #[test]
     fn bytes_of_a_read_keep_the_pacing_up() {
-        let pacing = BackgroundPacing::default();
-        let mut read = pacing.for_plan(Class::Read);
+        let pacing = BackgroundPacing::new(Traffic::default());
+        let mut read = pacing.for_plan(Class::Read, &AtRisk::default());
         let begun = Duration::from_micros(pacing.shared.read_at_us.load(Ordering::Relaxed));
         std::thread::sleep(5 * MILLISECOND);
         read.spend(Meter::Up, 1);
@@ -243,9 +350,12 @@ mod tests {
     /// Two jobs that always have data share the rate evenly, and neither exceeds it.
     #[test]
     fn jobs_take_turns() {
-        let pacing = BackgroundPacing::default();
+        let pacing = BackgroundPacing::new(Traffic::default());
         pacing.note_read(Duration::from_micros(1));
-        let mut jobs = [pacing.for_plan(Class::Repair), pacing.for_plan(Class::Repair)];
+        let mut jobs = [
+            pacing.for_plan(Class::Repair, &AtRisk::default()),
+            pacing.for_plan(Class::Repair, &AtRisk::default()),
+        ];
         let mut moved = [0, 0];
         for now in (0..900).map(|ms| ms * MILLISECOND) {
             for (job, moved) in jobs.iter_mut().zip(&mut moved) {
@@ -257,7 +367,7 @@ mod tests {
         }
         let [first, second] = moved;
         assert!(first.abs_diff(second) <= first / 10, "{first} and {second}");
-        let rate = pacing.state().controller.rate_for_reads();
+        let rate = pacing.state().controller.rate_for_reads() * RECEIVE_HEADROOM;
         assert!((first + second) as f64 <= rate, "{first} and {second} in 0.9 s, at most at {rate} a second");
     }
 }

@@ -58,7 +58,7 @@ impl Engine {
     pub fn new(local: Local, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Arc::default());
         let (throttle, memory) = (Throttle::new(Caps::default()), Memory::default());
-        let (pacing, recent) = (BackgroundPacing::default(), None);
+        let (pacing, recent) = (BackgroundPacing::new(traffic.clone()), None);
         let node =
             Node { local, rendezvous, reports, traffic, buffers, throttle, pacing, memory, recent, jobs };
         Self { node, workers }
@@ -72,6 +72,7 @@ impl Engine {
 
     /// Counts the node's traffic in `traffic`, which outlives the engine.
     pub fn counting(mut self, traffic: Traffic) -> Self {
+        self.node.pacing = BackgroundPacing::new(traffic.clone());
         self.node.traffic = traffic;
         self
     }
@@ -90,7 +91,7 @@ impl Engine {
         }
         let Some(job) = message.job() else { return Some(message) };
         let mut jobs = self.node.jobs.lock().expect("never poisoned");
-        if matches!(message, ToNode::Forget { .. }) && !jobs.contains_key(&job) {
+        if matches!(message, ToNode::Forget { .. } | ToNode::AtRisk { .. }) && !jobs.contains_key(&job) {
             return None; // The job's task has already ended; see `Part::is_over`.
         }
         let bytes = job_bytes(&message);

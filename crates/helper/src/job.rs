@@ -18,6 +18,7 @@ use store_api::Blocks;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
+use crate::background_pacing::AtRisk;
 use crate::disk::Deliveries;
 use crate::engine::Node;
 use crate::gate::{DiskGate, Interest};
@@ -53,6 +54,8 @@ pub(crate) struct JobTask {
     /// The value of `Interest::held_back` at the last tick.
     held_back: u64,
     settling: bool,
+    /// Whether the job's stripe cannot lose another block.
+    at_risk: AtRisk,
     ticks: Interval,
     /// The origin of the job's clock.
     start: Instant,
@@ -74,6 +77,7 @@ impl JobTask {
             interest: Interest::default(),
             held_back: 0,
             settling: false,
+            at_risk: AtRisk::default(),
             ticks,
             start: Instant::now(),
             node,
@@ -116,6 +120,9 @@ impl JobTask {
                 self.part.handle_coordinator_lost(self.now());
                 return true;
             };
+            if let ToNode::AtRisk { .. } = message {
+                self.at_risk.set();
+            }
             self.part.handle_message(message, self.now());
         }
         false
@@ -227,7 +234,7 @@ impl JobTask {
         };
         self.class = assignment.class;
         // Edges are set up before blocks are opened, because neighbours may already be dialling.
-        self.motion = Some(Motion::new(assignment.clone(), &self.node, memory));
+        self.motion = Some(Motion::new(assignment.clone(), &self.node, &self.at_risk, memory));
         self.opening =
             Some(Box::pin(open(self.node.clone(), assignment, self.deliveries.clone(), self.gate())));
     }

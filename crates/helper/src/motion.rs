@@ -9,6 +9,7 @@ use repair::wire::edge::{Direction, Greeting};
 use repair::{Action, Assignment, Class, EdgeKey, Meter, NodeId, Part, Report};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::background_pacing::AtRisk;
 use crate::block_io::BlockIo;
 use crate::cap_gate::CapGate;
 use crate::engine::Node;
@@ -17,10 +18,6 @@ use crate::rendezvous::{Rendezvous, Terms};
 use crate::socket::{Connecting, InletSocket, OutletSocket, SocketError};
 use crate::throttle::Allowance;
 use crate::traffic::Counting;
-
-/// The bytes that a connection of a background transfer keeps in the kernel, apart from those in flight. Few,
-/// because dozens of connections have such bytes, and all of them leave before the pacing takes effect.
-const BACKGROUND_UNSENT_BYTES: i32 = 128 << 10;
 
 /// The edges and open blocks of one running plan.
 pub(crate) struct Motion {
@@ -41,6 +38,7 @@ impl Motion {
     pub(crate) fn new(
         assignment: Arc<Assignment>,
         node: &Node,
+        at_risk: &AtRisk,
         memory: Option<OwnedSemaphorePermit>,
     ) -> Self {
         let rendezvous = node.rendezvous.clone();
@@ -48,7 +46,7 @@ impl Motion {
             let (dial, tls_name) = (inlet.dial.clone(), inlet.tls_name.clone());
             InletSocket::new(connect(&rendezvous, &assignment, inlet.key, dial, tls_name, Direction::Receive))
         });
-        let unsent_bytes = if assignment.class == Class::Repair { BACKGROUND_UNSENT_BYTES } else { 0 };
+        let unsent_bytes = if assignment.class == Class::Repair { node.pacing.unsent_bytes() } else { 0 };
         let outlets = assignment.outlets.iter().map(|outlet| {
             let (dial, tls_name) = (outlet.dial.clone(), outlet.tls_name.clone());
             let link = connect(&rendezvous, &assignment, outlet.key, dial, tls_name, Direction::Send);
@@ -58,10 +56,14 @@ impl Motion {
         Self {
             inlets: inlets.collect(),
             outlets: outlets.collect(),
-            blocks: BlockIo::new(&assignment, counting.clone(), node.pacing.disk_batches(assignment.class)),
+            blocks: BlockIo::new(
+                &assignment,
+                counting.clone(),
+                node.pacing.disk_batches(assignment.class, at_risk),
+            ),
             caps: CapGate::new(
                 Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class),
-                node.pacing.for_plan(assignment.class),
+                node.pacing.for_plan(assignment.class, at_risk),
             ),
             counting,
             rendezvous: node.rendezvous.clone(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
 use repair::Class;
@@ -60,6 +61,8 @@ pub struct Traffic {
 #[derive(Debug)]
 struct Counters {
     by_purpose: [Moving; Purpose::ALL.len()],
+    /// The time for which background transfers were held back, in microseconds.
+    held_back_us: AtomicU64,
     reads: Histogram,
     writes: Histogram,
 }
@@ -67,7 +70,7 @@ struct Counters {
 impl Default for Counters {
     fn default() -> Self {
         let [reads, writes] = [DISK_BOUNDS; 2].map(Histogram::new);
-        Self { by_purpose: Default::default(), reads, writes }
+        Self { by_purpose: Default::default(), held_back_us: AtomicU64::new(0), reads, writes }
     }
 }
 
@@ -114,6 +117,15 @@ impl Traffic {
             [&counters.sent, &counters.received, &counters.read, &counters.delivered, &counters.checked]
                 .map(|counter| counter.load(Ordering::Relaxed));
         Moved { sent, received, read, delivered, checked }
+    }
+
+    /// Returns the time for which background transfers waited for their turn because clients read, summed over jobs.
+    pub fn held_back(&self) -> Duration {
+        Duration::from_micros(self.counters.held_back_us.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn note_held_back(&self, time: Duration) {
+        self.counters.held_back_us.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
     }
 
     /// Returns the seconds that batches of reads took which could not be served from memory.

@@ -1,6 +1,7 @@
 //! Encodes figures in the text format of OpenMetrics, which Prometheus reads.
 
 use std::fmt;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -116,6 +117,16 @@ impl Writer<'_> {
     /// Only errors of the writer.
     pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.counters(name, help, [(Vec::new(), value)])
+    }
+
+    /// Writes a counter of seconds. Its name in the text ends in `_total`.
+    ///
+    /// # Errors
+    /// Only errors of the writer.
+    pub fn seconds(&mut self, name: &str, help: &str, time: Duration) -> fmt::Result {
+        self.family(name, help, MetricType::Counter, |encoder| {
+            ConstCounter::new(time.as_secs_f64()).encode(encoder.encode_family(&NO_LABELS)?)
+        })
     }
 
     /// Writes a counter with one value for each set of labels.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::{BlockIndex, CodeSpec};
-use repair::NodeId;
+use repair::{NodeId, StripeId};
 use store_api::StripeRecord;
 
 use crate::error::RequestError;
@@ -88,6 +88,16 @@ impl<'a> Facts<'a> {
             together: self.stripes.picture.together(&readers),
             contradictory: self.stripes.contradictions.has(&record.id),
         }
+    }
+
+    /// Whether a stripe has lost blocks or contradicts itself, and cannot lose another helper. The status counts
+    /// such stripes as `AT_RISK`.
+    pub(crate) fn is_at_risk(self, stripe: &StripeId) -> bool {
+        let Ok(record) = self.stripes.stripe_record(stripe) else { return false };
+        let standing = self.standing_of(&record);
+        let is_weakened = standing.contradictory || !standing.lost.is_empty();
+        let survives = self.survives(&record.code, &standing).ok().flatten();
+        is_weakened && survives.is_some_and(|survives| survives.nodes == 0)
     }
 
     /// Returns the losses that a stripe surely survives. `None` if the stripe cannot be read. While blocks

@@ -13,6 +13,7 @@ pub(crate) mod reserved_bandwidth;
 pub(crate) mod suspects;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use codes::BlockIndex;
 use recovery::{ItemId, Loads, ReservationId};
@@ -43,6 +44,8 @@ pub(crate) struct Jobs {
     /// Jobs that may have actions to process.
     pub stirred: BTreeSet<JobId>,
     pub puts: OpenPuts,
+    /// When it was last checked whether the stripes of repairs are at risk.
+    pub risk_checked: Duration,
 }
 
 /// The requests of a client.

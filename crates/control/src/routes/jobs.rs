@@ -16,6 +16,9 @@ use crate::jobs::reserved_bandwidth::places;
 use crate::repairs::timeline::note_job_step;
 use crate::signal::Signal;
 
+/// How often it is checked whether the stripes of running repairs are at risk.
+const CHECK_RISK_EVERY: Duration = Duration::from_secs(1);
+
 impl Control {
     /// Returns the jobs that publish blocks, each with its stripe. There is at most one per stripe.
     pub fn publishing_jobs(&self) -> impl Iterator<Item = (JobId, &StripeId)> {
@@ -52,7 +55,7 @@ impl Control {
             let reserved = self.repairs.scheduler.reserved_beside(&nodes, None);
             reserved.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
         }
-        let running = RunningJob {
+        let mut running = RunningJob {
             owner,
             left: BTreeSet::new(),
             stripe: request.stripe.id.clone(),
@@ -69,7 +72,27 @@ impl Control {
             job: Job::new(request, self.out.rng.random(), &self.nodes.topology, self.base.now),
         };
         self.nodes.topology.clear_reserved();
+        if matches!(running.owner, Owner::Repair { .. }) && self.facts().is_at_risk(&running.stripe) {
+            running.job.handle_at_risk();
+        }
         running
+    }
+
+    /// Passes on to running repairs if their stripes can no longer lose a block, because others were lost meanwhile.
+    pub(crate) fn note_risks(&mut self) {
+        if self.base.now < self.jobs.risk_checked + CHECK_RISK_EVERY {
+            return;
+        }
+        self.jobs.risk_checked = self.base.now;
+        let facts = self.facts();
+        let is_new = |running: &RunningJob| {
+            let is_repair = matches!(running.owner, Owner::Repair { .. });
+            is_repair && !running.job.is_at_risk() && facts.is_at_risk(&running.stripe)
+        };
+        let risen = self.jobs.running.iter().filter(|(_, running)| is_new(running));
+        for job in risen.map(|(&job, _)| job).collect::<Vec<_>>() {
+            self.with_job(job, |job, _, _| job.handle_at_risk());
+        }
     }
 
     pub(crate) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {

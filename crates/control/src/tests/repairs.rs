@@ -229,6 +229,44 @@ fn the_stripes_most_at_risk_come_first() {
     }
 }
 
+/// Returns the helpers that wait with a message that the stripe of their job is at risk.
+fn told_of_risk(cluster: &TestCluster) -> usize {
+    let is_told = |node: &&PlayedNode| node.backlog.iter().any(|it| matches!(it, ToNode::AtRisk { .. }));
+    cluster.nodes.values().filter(is_told).count()
+}
+
+#[test]
+fn helpers_are_told_if_a_stripe_cannot_lose_another_block() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    let all: Vec<String> = cluster.nodes.keys().cloned().collect();
+    cluster.frozen.extend(all);
+    cluster.kill(&home(&file, 0));
+    cluster.repair_all();
+    assert!(cluster.nodes.values().any(PlayedNode::is_assigned));
+    assert_eq!(told_of_risk(&cluster), 0, "the stripe can still lose a block");
+    let taking_part = |cluster: &TestCluster| cluster.nodes.values().filter(|it| it.is_assigned()).count();
+    let others = taking_part(&cluster);
+    // The risk rises while the job runs.
+    let lost = (1..4).map(|index| home(&file, index)).find(|name| !cluster.nodes[name].is_assigned());
+    cluster.kill(&lost.unwrap_or_else(|| home(&file, 1)));
+    cluster.wait(Duration::from_secs(2));
+    assert!(told_of_risk(&cluster) >= others.min(2), "{} of {others}", told_of_risk(&cluster));
+}
+
+#[test]
+fn the_helpers_of_a_repair_that_begins_at_risk_are_told() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    let all: Vec<String> = cluster.nodes.keys().cloned().collect();
+    [0, 1].into_iter().for_each(|index| cluster.kill(&home(&file, index)));
+    cluster.frozen.extend(all);
+    cluster.repair_all();
+    let assigned = cluster.nodes.values().filter(|node| node.is_assigned()).count();
+    assert!(assigned >= 3, "{assigned}");
+    assert_eq!(told_of_risk(&cluster), assigned);
+}
+
 #[test]
 fn unrepairable_stripes_are_listed_and_the_rest_is_repaired() {
     let mut cluster = TestCluster::new(7);

@@ -7,29 +7,37 @@
 
 use std::time::Duration;
 
-/// The queueing delay that background transfers may cause.
-const TARGET: Duration = Duration::from_millis(15);
+use super::turns::LEAST_TURN_BYTES;
+
+/// The queueing delay that background transfers may cause on this node's links. A degraded read passes the
+/// links of several nodes, one after the other, and is delayed by the sum.
+const TARGET: Duration = Duration::from_micros(2500);
+/// On slow links, the target is the time of a turn at the highest rate seen, up to a limit, because the
+/// bytes of a turn are sent at once.
+const TARGET_BYTES: f64 = LEAST_TURN_BYTES;
+const MOST_TARGET: Duration = Duration::from_millis(15);
 /// The interval between two changes of the rate.
 const STEP: Duration = Duration::from_millis(50);
 /// The relative growth of the rate in a step without any queue. It decreases to 0 at the target, and is
 /// negative above the target.
-const GAIN: f64 = 0.02;
+const GAIN: f64 = 0.005;
 /// A delay counts as at most this many times the target.
 const MOST_TARGETS: f64 = 4.0;
 /// The part of a step's overload that the next step corrects. The overload is the growth of the delay divided
 /// by the time in which it grew.
-const DAMPING: f64 = 0.5;
+const DAMPING: f64 = 0.75;
 /// The largest relative change in a step, upwards and downwards.
-const MOST_GROWTH: f64 = 0.05;
+const MOST_GROWTH: f64 = 0.1;
 const MOST_SHRINKING: f64 = 0.3;
-/// The rate grows by `MOST_GROWTH` after so many steps in which the delay was at most this part of the
-/// target.
-const CLEAR_STEPS: u32 = 10;
+/// The rate grows by `CLEAR_GROWTH` after so many steps in which the delay was at most this part of the
+/// target, and by `MOST_GROWTH` after twice as many.
+const CLEAR_GROWTH: f64 = 0.05;
+const CLEAR_STEPS: u32 = 20;
 const CLEAR: f64 = 0.25;
 /// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if
 /// background transfers have not moved anything yet.
-const FIRST_PART: f64 = 0.5;
-const FIRST_RATE: f64 = (8 << 20) as f64;
+const FIRST_PART: f64 = 0.75;
+const FIRST_RATE: f64 = (1 << 20) as f64;
 /// If there is a queue when reads begin, it first drains at the lowest rate, for at most this number of
 /// steps.
 const DRAINING_STEPS: u32 = 20;
@@ -82,11 +90,16 @@ impl Controller {
         if let Some(rate) = self.rate {
             return rate;
         }
-        let is_congested = self.delay.is_some_and(|delay| delay > TARGET);
+        let is_congested = self.delay.is_some_and(|delay| delay > self.target());
         let rate = if is_congested { self.floor() } else { self.first_rate() };
         self.draining_steps = if is_congested { DRAINING_STEPS } else { 0 };
         (self.rate, self.clear_steps) = (Some(rate), CLEAR_STEPS);
         rate
+    }
+
+    /// Returns the highest mean rate seen, in bytes per second; 0 if background transfers have not moved anything.
+    pub(super) fn peak(&self) -> f64 {
+        self.peak
     }
 
     /// Handles the queueing delay of one connection. Connections share this node's links, but not the links
@@ -120,7 +133,7 @@ impl Controller {
 
     /// Returns the rate of the next step while the queue drains.
     fn drain(&mut self) -> f64 {
-        if self.delay.is_none_or(|delay| delay > TARGET) {
+        if self.delay.is_none_or(|delay| delay > self.target()) {
             self.draining_steps -= 1;
             return self.floor();
         }
@@ -147,7 +160,7 @@ impl Controller {
         self.silent_steps = if observed.is_some() { 0 } else { self.silent_steps.saturating_add(1) };
         self.delay = observed.or(before.filter(|_| self.silent_steps <= HOLDS_STEPS && elapsed < STALE));
         self.delays = [None, self.delays[0]];
-        let is_clear = self.delay.is_none_or(|delay| delay <= TARGET.mul_f64(CLEAR));
+        let is_clear = self.delay.is_none_or(|delay| delay <= self.target().mul_f64(CLEAR));
         self.clear_steps = if is_clear { self.clear_steps.saturating_add(1) } else { 0 };
         match before.zip(self.delay).filter(|_| elapsed < STALE) {
             Some((before, now)) => (now.as_secs_f64() - before.as_secs_f64()) / elapsed.as_secs_f64(),
@@ -157,12 +170,20 @@ impl Controller {
 
     /// The relative change of the rate.
     fn change(&self, overload: f64) -> f64 {
-        let targets = self.delay.map_or(0.0, |delay| delay.as_secs_f64() / TARGET.as_secs_f64());
-        let growth = match self.clear_steps >= CLEAR_STEPS {
-            true => MOST_GROWTH,
-            false => GAIN * (1.0 - targets.min(MOST_TARGETS)),
+        let targets = self.delay.map_or(0.0, |delay| delay.as_secs_f64() / self.target().as_secs_f64());
+        let growth = match self.clear_steps / CLEAR_STEPS {
+            0 => GAIN * (1.0 - targets.min(MOST_TARGETS)),
+            1 => CLEAR_GROWTH,
+            _ => MOST_GROWTH,
         };
         (growth - DAMPING * overload).clamp(-MOST_SHRINKING, MOST_GROWTH)
+    }
+
+    fn target(&self) -> Duration {
+        if self.peak == 0.0 {
+            return TARGET;
+        }
+        Duration::from_secs_f64(TARGET_BYTES / self.peak.max(FLOOR_RATE)).clamp(TARGET, MOST_TARGET)
     }
 
     fn first_rate(&self) -> f64 {
@@ -171,7 +192,7 @@ impl Controller {
         }
         let is_busy = self.mean > FIRST_PART * self.peak;
         // Transfers that run without a queue are left alone.
-        let has_room = is_busy && self.delay.is_none_or(|delay| delay <= TARGET);
+        let has_room = is_busy && self.delay.is_none_or(|delay| delay <= self.target());
         let part = if has_room { 1.0 } else { FIRST_PART };
         (part * self.peak).max(self.floor())
     }
@@ -181,5 +202,7 @@ impl Controller {
     }
 }
 
+#[cfg(test)]
+mod shared_links;
 #[cfg(test)]
 mod tests;

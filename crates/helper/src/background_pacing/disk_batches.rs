@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{BackgroundPacing, MOST_WAIT};
+use super::{AtRisk, BackgroundPacing, MOST_WAIT};
 
 /// The number of batches that may run while clients read: a few keep a disk busy.
 const MOST_BATCHES: usize = 4;
@@ -16,6 +16,7 @@ const MOST_HELD: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub(crate) struct DiskBatches {
     pacing: BackgroundPacing,
+    at_risk: AtRisk,
 }
 
 /// A batch that runs until this is dropped.
@@ -24,19 +25,26 @@ pub(crate) struct RunningBatch {
 }
 
 impl DiskBatches {
-    pub(super) fn new(pacing: BackgroundPacing) -> Self {
-        Self { pacing }
+    pub(super) fn new(pacing: BackgroundPacing, at_risk: AtRisk) -> Self {
+        Self { pacing, at_risk }
     }
 
-    /// Begins a batch. While clients read and too many batches run, blocks the thread.
+    /// Begins a batch. While clients read and too many batches run, blocks the thread, unless the job's stripe is
+    /// at risk.
     pub(crate) fn begin(&self) -> RunningBatch {
         let (pacing, shared) = (&self.pacing, &self.pacing.shared);
-        let until = pacing.now() + MOST_HELD;
+        let began = pacing.now();
+        let until = began + MOST_HELD;
+        let is_held = || !self.at_risk.is_set() && pacing.now() < until && pacing.has_reads(pacing.now());
         let mut running = shared.batches.lock().expect("never poisoned");
-        while *running >= MOST_BATCHES && pacing.now() < until && pacing.has_reads(pacing.now()) {
+        let waits = *running >= MOST_BATCHES;
+        while *running >= MOST_BATCHES && is_held() {
             (running, _) = shared.batch_ended.wait_timeout(running, MOST_WAIT).expect("never poisoned");
         }
         *running += 1;
+        if waits {
+            shared.traffic.note_held_back(pacing.now() - began);
+        }
         RunningBatch { pacing: pacing.clone() }
     }
 }
@@ -55,14 +63,15 @@ mod tests {
     use repair::Class;
 
     use super::*;
+    use crate::traffic::Traffic;
 
     #[test]
     fn background_batches_wait_while_clients_read() {
-        let pacing = BackgroundPacing::default();
-        assert!(pacing.disk_batches(Class::Read).is_none());
-        let batches = pacing.disk_batches(Class::Repair).unwrap();
+        let pacing = BackgroundPacing::new(Traffic::default());
+        assert!(pacing.disk_batches(Class::Read, &AtRisk::default()).is_none());
+        let batches = pacing.disk_batches(Class::Repair, &AtRisk::default()).unwrap();
         let mut running: Vec<_> = (0..2 * MOST_BATCHES).map(|_| batches.begin()).collect();
-        let read = pacing.for_plan(Class::Read);
+        let read = pacing.for_plan(Class::Read, &AtRisk::default());
         let next = std::thread::spawn(move || batches.begin());
         running.truncate(MOST_BATCHES);
         std::thread::sleep(MOST_HELD / 10);
@@ -75,13 +84,26 @@ mod tests {
 
     #[test]
     fn a_batch_is_not_held_for_ever() {
-        let pacing = BackgroundPacing::default();
-        let _read = pacing.for_plan(Class::Read);
-        let batches = pacing.disk_batches(Class::Repair).unwrap();
+        let pacing = BackgroundPacing::new(Traffic::default());
+        let _read = pacing.for_plan(Class::Read, &AtRisk::default());
+        let batches = pacing.disk_batches(Class::Repair, &AtRisk::default()).unwrap();
         let hanging: Vec<_> = (0..MOST_BATCHES).map(|_| batches.begin()).collect();
         let asked = Instant::now();
         let _next = batches.begin();
         assert!(asked.elapsed() >= MOST_HELD);
+        assert!(pacing.shared.traffic.held_back() >= MOST_HELD);
         drop(hanging);
+    }
+
+    #[test]
+    fn batches_of_a_job_at_risk_do_not_wait() {
+        let pacing = BackgroundPacing::new(Traffic::default());
+        let _read = pacing.for_plan(Class::Read, &AtRisk::default());
+        let at_risk = AtRisk::default();
+        let batches = pacing.disk_batches(Class::Repair, &at_risk).unwrap();
+        at_risk.set();
+        let running: Vec<_> = (0..2 * MOST_BATCHES).map(|_| batches.begin()).collect();
+        assert!(pacing.shared.traffic.held_back() < MOST_HELD);
+        drop(running);
     }
 }

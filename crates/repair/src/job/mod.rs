@@ -190,6 +190,8 @@ pub struct Job {
     stragglers: Stragglers,
     /// Whether the job is paused: it moves no slices until it is resumed.
     on_hold: bool,
+    /// Whether the stripe cannot lose another block.
+    at_risk: bool,
 }
 
 #[derive(Debug)]
@@ -246,6 +248,7 @@ impl Job {
             parity: ParityOutcome::NotAsked,
             stragglers: Stragglers::default(),
             on_hold: false,
+            at_risk: false,
         };
         job.plan(topology, now);
         job
@@ -292,6 +295,11 @@ impl Job {
     /// All nodes that hold state of this job or work for it.
     pub fn nodes(&self) -> &BTreeSet<NodeId> {
         &self.work.touched
+    }
+
+    /// Whether it is known that the stripe cannot lose another block.
+    pub fn is_at_risk(&self) -> bool {
+        self.at_risk
     }
 
     /// Whether the deliveries become blocks of the store.
@@ -522,6 +530,24 @@ impl Job {
             Phase::Ending(_) => self.end(topology, now, Ending::hear_of_contradiction),
             Phase::Stopping { .. } | Phase::Pausing { .. } | Phase::OnHold | Phase::Finished => {}
         }
+    }
+
+    /// Handles that the stripe cannot lose another block: the nodes of this plan and of later ones let the job go
+    /// on at full speed while clients read from them.
+    pub fn handle_at_risk(&mut self) {
+        if std::mem::replace(&mut self.at_risk, true) {
+            return;
+        }
+        if let Phase::Running(running) = &self.phase {
+            let nodes: Vec<NodeId> = running.nodes.iter().copied().collect();
+            self.tell_at_risk(&nodes);
+        }
+    }
+
+    /// Tells the nodes of a plan that the stripe is at risk, after they got their assignments.
+    fn tell_at_risk(&mut self, nodes: &[NodeId]) {
+        let job = self.work.id;
+        nodes.iter().for_each(|&node| self.work.tell(node, ToNode::AtRisk { job }));
     }
 
     /// Discards all deliveries. Requestors are sent `Forget` rather than `Stop`, since a stop would make them

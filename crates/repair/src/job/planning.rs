@@ -97,6 +97,9 @@ impl Job {
             self.work.touched.insert(node);
             self.work.tell(node, ToNode::Assign(Box::new(assignment)));
         }
+        if self.at_risk {
+            self.tell_at_risk(&plan.nodes().into_iter().collect::<Vec<_>>());
+        }
         let proof = self.proof_ahead(&plan, topology);
         let longest_excuse = longest_excuse(&plan, &self.work);
         self.phase = Phase::Running(Box::new(Running {

@@ -202,8 +202,11 @@ impl Part {
 
     /// Handles a coordinator's message about this job; see [`ToNode::job`].
     pub fn handle_message(&mut self, message: ToNode, now: Duration) {
-        if let ToNode::Explain { epoch, .. } = message {
-            return self.explain(epoch, now);
+        match message {
+            ToNode::Explain { epoch, .. } => return self.explain(epoch, now),
+            // Concerns only the driver, which slows the job down or does not.
+            ToNode::AtRisk { .. } => return,
+            _ => {}
         }
         if self.waiting.len() >= MAX_WAITING_MESSAGES {
             if let Some(epoch) = message.epoch() {

@@ -243,6 +243,11 @@ pub enum ToNode {
         /// The epoch of the plan.
         epoch: Epoch,
     },
+    /// The job's stripe cannot lose another block: reads on the node no longer slow the job down.
+    AtRisk {
+        /// The job.
+        job: JobId,
+    },
     /// Make the deliveries durable and report their digests ([`Report::Sealed`]).
     Seal {
         /// The job.
@@ -336,6 +341,7 @@ impl ToNode {
             Self::Assign(assignment) => Some(assignment.job),
             Self::Stop { job, .. }
             | Self::Explain { job, .. }
+            | Self::AtRisk { job }
             | Self::Seal { job, .. }
             | Self::Fingerprint { job, .. }
             | Self::Commit { job, .. }

@@ -373,6 +373,25 @@ fn a_permit_goes_with_its_block() {
 }
 
 #[test]
+fn the_nodes_of_each_plan_are_told_that_the_stripe_is_at_risk() {
+    fn is_at_risk(message: &ToNode) -> bool {
+        matches!(message, ToNode::AtRisk { .. })
+    }
+    let mut test = TestJob::new(1);
+    assert!(!test.told.iter().any(|(_, message)| is_at_risk(message)));
+    for _ in 0..2 {
+        test.job.handle_at_risk();
+        test.act();
+    }
+    let told = test.told.iter().filter(|(_, message)| is_at_risk(message)).map(|(node, _)| *node);
+    let told: Vec<NodeId> = told.collect();
+    let nodes: Vec<NodeId> = test.job.running_plan().unwrap().nodes().into_iter().collect();
+    assert_eq!(told, nodes, "each node once");
+    let replacement = test.fail_requestor(NodeId(REQUESTORS)).expect("there is a spare node");
+    assert!(test.was_told(replacement, is_at_risk));
+}
+
+#[test]
 fn a_stripe_that_two_stores_refuse_is_left_alone() {
     let (mut test, node) = (TestJob::new(1), NodeId(REQUESTORS));
     let locked = || SinkProblem::NotNow("an operator has the lock".into());

@@ -91,12 +91,12 @@ proptest! {
     ) {
         let mut link = Link::new(capacity, part * capacity, lag);
         link.run(2.0, false);
-        link.run(4.0, true);
+        link.run(8.0, true);
         let outcome = link.run(16.0, true);
-        let target = TARGET.as_secs_f64();
+        let target = link.controller.target().as_secs_f64();
         prop_assert!(outcome.background >= 0.95 * (1.0 - part), "{outcome:?}");
         prop_assert!(outcome.mean_delay <= 1.2 * target, "{outcome:?}");
-        prop_assert!(outcome.most_delay <= 2.5 * target, "{outcome:?}");
+        prop_assert!(outcome.most_delay <= 3.0 * target, "{outcome:?}");
     }
 
     /// However crowded a link is, repairs keep a part of the rate that they had.
@@ -147,7 +147,7 @@ fn a_full_queue_drains_as_soon_as_reads_begin() {
     let mut link = Link::new(12.5e6, 1e6, 0.05);
     link.run(5.0, false);
     link.run(0.25, true);
-    assert!(link.queue / link.capacity < TARGET.as_secs_f64(), "{} bytes", link.queue);
+    assert!(link.queue / link.capacity < link.controller.target().as_secs_f64(), "{} bytes", link.queue);
 }
 
 #[test]
@@ -205,14 +205,14 @@ fn a_queue_that_others_fill_ends_the_draining() {
 /// On a slow link, some steps pass without an observation.
 #[test]
 fn a_delay_holds_for_a_while() {
-    let mut controller = Controller::default();
+    let mut controller = Controller { peak: 12.5e6, ..Controller::default() };
     controller.step(Step { has_reads: false, has_waited: false, moved_bytes: 1 << 20 }, STEP);
     let first = controller.rate_for_reads();
     controller.handle_delay(TARGET * 3);
     let waits = Step { has_reads: true, has_waited: true, moved_bytes: 0 };
     (2..=HOLDS_STEPS).for_each(|step| controller.step(waits, STEP * step));
     let shrunk = controller.rate_for_reads();
-    assert!(shrunk < 0.8 * first, "{shrunk} after {first}");
+    assert!(shrunk < 0.95 * first, "{shrunk} after {first}");
     (HOLDS_STEPS + 1..40).for_each(|step| controller.step(waits, STEP * step));
     assert!(controller.rate_for_reads() > shrunk);
 }
