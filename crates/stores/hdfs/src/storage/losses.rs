@@ -9,7 +9,7 @@ use store_api::StoreError;
 use tokio::task::{JoinError, JoinSet};
 
 use super::groups::Listed;
-use super::state::{Shared, mark_corrupt};
+use super::state::{HdfsSystem, mark_corrupt};
 use crate::listing::{LossCounts, OtherLists};
 use crate::namenode::{AskError, NameNode};
 
@@ -85,7 +85,7 @@ impl Losses {
     }
 
     /// Reads the lists if they have changed, and queries the groups that were added or removed.
-    pub async fn step(&mut self, shared: &Arc<Shared>, namenode: &NameNode) {
+    pub async fn step(&mut self, shared: &Arc<HdfsSystem>, namenode: &NameNode) {
         let lines = match self.read(shared, namenode).await {
             Ok(()) => Vec::new(),
             Err(error) => {
@@ -102,7 +102,7 @@ impl Losses {
         shared.state().note_remarks("losses", lines);
     }
 
-    async fn read(&mut self, shared: &Arc<Shared>, namenode: &NameNode) -> Result<(), LossError> {
+    async fn read(&mut self, shared: &Arc<HdfsSystem>, namenode: &NameNode) -> Result<(), LossError> {
         let waiting = shared.state().view.waiting(shared.now(), AGAIN_AT_ONCE);
         let suspects = std::mem::take(&mut shared.state().suspects);
         let due = waiting.into_iter().chain(shared.known(suspects)).collect();
@@ -143,7 +143,7 @@ impl Losses {
         Ok(())
     }
 
-    fn is_due(&self, shared: &Shared, now: Duration, counts: LossCounts) -> bool {
+    fn is_due(&self, shared: &HdfsSystem, now: Duration, counts: LossCounts) -> bool {
         let every = if self.listed.is_empty() { READ_EVERY } else { AGAIN_EVERY };
         let is_changed = counts != self.counts || shared.state().view.nodes().await_listing(now);
         self.read.is_none_or(|read| match is_changed {
@@ -163,7 +163,7 @@ impl Losses {
 }
 
 /// Queries these groups. Groups whose queries fail are queried again with the next ones. If all fail, returns an error.
-async fn look_up(shared: &Arc<Shared>, groups: Vec<Listed>) -> Result<(), LossError> {
+async fn look_up(shared: &Arc<HdfsSystem>, groups: Vec<Listed>) -> Result<(), LossError> {
     let mut queries = JoinSet::new();
     let (asked, mut failed, mut error) = (groups.len(), BTreeSet::new(), None);
     let mut end = |query: Result<(i64, Result<(), String>), JoinError>| match query {

@@ -10,7 +10,7 @@ use store_api::{BlockState, CatalogError, StoreError, Term};
 use tokio::time::Instant;
 
 use super::groups::Listed;
-use super::state::Shared;
+use super::state::HdfsSystem;
 use super::terms;
 
 /// Timeout for the NameNode to list a block after its DataNode has accepted the block. Usually this takes a
@@ -26,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The error for a group that the NameNode no longer lists.
 const GONE: &str = "its file was removed or is being written";
 
-impl Shared {
+impl HdfsSystem {
     /// Checks that a group is unchanged, and that these nodes can receive these blocks. Returns the
     /// [terms](crate::BlockTerms) of the blocks. Also records the NameNode's current answer about the group.
     pub async fn claim(

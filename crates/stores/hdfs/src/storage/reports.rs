@@ -19,7 +19,7 @@ use serde_json::Value;
 use store_api::{CatalogError, RecordWrite};
 use tokio::time::sleep;
 
-use super::state::{Shared, State};
+use super::state::{HdfsSystem, State};
 use crate::namenode::NameNode;
 
 /// Interval between checks for wanted reports.
@@ -133,7 +133,7 @@ fn parse_key(key: &str) -> Option<Accepted> {
 }
 
 /// Makes DataNodes report all their blocks if this is wanted, until the storage is dropped.
-pub(super) async fn watch_reports(storage: Weak<Shared>, namenode: NameNode) {
+pub(super) async fn watch_reports(storage: Weak<HdfsSystem>, namenode: NameNode) {
     loop {
         sleep(LOOK_EVERY).await;
         let Some(shared) = storage.upgrade() else { return };
@@ -155,7 +155,7 @@ pub(super) async fn watch_reports(storage: Weak<Shared>, namenode: NameNode) {
 }
 
 /// Makes a DataNode report all its blocks. Returns whether it does.
-async fn report(shared: &Shared, namenode: &NameNode, node: NodeId, groups: &BTreeSet<i64>) -> bool {
+async fn report(shared: &HdfsSystem, namenode: &NameNode, node: NodeId, groups: &BTreeSet<i64>) -> bool {
     let Some(address) = shared.address_of(node) else { return false };
     for group in shared.known(groups.iter().copied()) {
         if let Err(error) = namenode.touch(&group.file, group.start, &address).await {

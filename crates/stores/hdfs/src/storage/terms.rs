@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::groups::Listed;
-use super::state::Shared;
+use super::state::HdfsSystem;
 use crate::blocks::{BlockGroup, BlockTerms, ChecksumFormat};
 use crate::namenode::{AskError, NameNode};
 
@@ -83,7 +83,7 @@ fn key(group: &BlockGroup) -> (i64, u64) {
 /// Returns the terms of these blocks, of which `checksums` is the group's format. They do not depend on the DataNode,
 /// so the target of a block may change later.
 pub(super) async fn permits(
-    shared: &Shared,
+    shared: &HdfsSystem,
     stripe: &StripeId,
     found: &Listed,
     blocks: &[BlockIndex],
@@ -108,7 +108,7 @@ pub(super) async fn permits(
 
 /// Returns the checksum format of a group; `None` if it is not known, and the configured format is used. Asks a
 /// DataNode unless one has stated it before.
-pub(super) async fn checksums(shared: &Shared, listed: &Listed) -> Option<ChecksumFormat> {
+pub(super) async fn checksums(shared: &HdfsSystem, listed: &Listed) -> Option<ChecksumFormat> {
     let namenode = shared.namenode.as_ref()?;
     {
         let formats = &shared.state().formats;
@@ -127,7 +127,7 @@ pub(super) async fn checksums(shared: &Shared, listed: &Listed) -> Option<Checks
 }
 
 /// Asks for the checksum formats of groups that lack blocks, until the storage is dropped.
-pub(super) async fn watch_formats(storage: Weak<Shared>) {
+pub(super) async fn watch_formats(storage: Weak<HdfsSystem>) {
     loop {
         let Some(shared) = storage.upgrade() else { return };
         let _ = timeout(LOOK_EVERY, shared.lacking.notified()).await;
@@ -137,7 +137,7 @@ pub(super) async fn watch_formats(storage: Weak<Shared>) {
     }
 }
 
-async fn ask_ahead(shared: &Arc<Shared>) {
+async fn ask_ahead(shared: &Arc<HdfsSystem>) {
     loop {
         let wanted = shared.state().formats.take_wanted(shared.now(), QUESTIONS);
         if wanted.is_empty() {
@@ -155,7 +155,7 @@ async fn ask_ahead(shared: &Arc<Shared>) {
 /// Requests a block token for each of these blocks, if blocks are pushed and HDFS uses tokens. Tokens are requested
 /// before each repair, since keys rotate and a restarted NameNode has new keys.
 async fn tokens(
-    shared: &Shared,
+    shared: &HdfsSystem,
     namenode: &NameNode,
     found: &Listed,
     indices: &[u8],

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::following::failed;
-use super::state::{ASKING, LISTING_FILES, QUERYING_FILES, READING_EDITS, Shared};
+use super::state::{ASKING, HdfsSystem, LISTING_FILES, QUERYING_FILES, READING_EDITS};
 use crate::listing::{DataNode, Listing, Snapshots};
 use crate::namenode::{AskError, NameNode, PART};
 
@@ -27,7 +27,7 @@ const FOLDERS_EVERY: Duration = Duration::from_secs(600);
 const DUE_AT_ONCE: usize = 64;
 
 /// Follows the DataNodes until the storage is dropped.
-pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
+pub(super) async fn watch_nodes(storage: Weak<HdfsSystem>, namenode: NameNode) {
     let mut pause = NODES_FIRST;
     loop {
         sleep(pause).await;
@@ -46,7 +46,7 @@ fn pause_after(took: Duration) -> Duration {
 
 /// Queries groups with blocks that may be unreported, and remarks on the placement of blocks, until the storage is
 /// dropped.
-pub(super) async fn watch_unsettled(storage: Weak<Shared>) {
+pub(super) async fn watch_unsettled(storage: Weak<HdfsSystem>) {
     loop {
         sleep(SETTLE_EVERY).await;
         let Some(shared) = storage.upgrade() else { return };
@@ -57,7 +57,7 @@ pub(super) async fn watch_unsettled(storage: Weak<Shared>) {
 }
 
 /// Reports a NameNode that does not answer, until the storage is dropped. A query may wait for minutes.
-pub(super) async fn watch_silence(storage: Weak<Shared>) {
+pub(super) async fn watch_silence(storage: Weak<HdfsSystem>) {
     loop {
         sleep(NODES_LAST).await;
         let Some(shared) = storage.upgrade() else { return };
@@ -67,7 +67,7 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
 
 /// Reports DataNodes with folders that their helpers do not know, until the storage is dropped. Blocks in such a
 /// folder would count as lost.
-pub(super) async fn watch_folders(storage: Weak<Shared>, namenode: NameNode) {
+pub(super) async fn watch_folders(storage: Weak<HdfsSystem>, namenode: NameNode) {
     let mut pause = FOLDERS_FIRST;
     loop {
         sleep(pause).await;
@@ -83,7 +83,7 @@ pub(super) async fn watch_folders(storage: Weak<Shared>, namenode: NameNode) {
 
 /// Returns the problem that a DataNode has more folders than its helper knows. If the helper sees the same folders
 /// under other paths, their number is the same.
-fn unknown_folders(shared: &Shared, node: &DataNode) -> Option<String> {
+fn unknown_folders(shared: &HdfsSystem, node: &DataNode) -> Option<String> {
     let known = shared.attachment.folders.get(&node.address)?;
     if node.folders.len() <= known.len() {
         return None;
@@ -100,7 +100,7 @@ fn unknown_folders(shared: &Shared, node: &DataNode) -> Option<String> {
 }
 
 /// Queries the NameNode again for groups with blocks that may be unreported.
-async fn settle(shared: &Shared) {
+async fn settle(shared: &HdfsSystem) {
     let due = shared.state().view.due(shared.now(), DUE_AT_ONCE);
     for group in due {
         if let Err(why) = shared.look_up(&group).await {
@@ -127,7 +127,7 @@ fn unsettled(groups: &str, count: &str) -> String {
 }
 
 /// Returns a remark on groups with several blocks on one DataNode.
-fn doubled(shared: &Shared) -> Option<String> {
+fn doubled(shared: &HdfsSystem) -> Option<String> {
     let (groups, stripe, node) = {
         let state = shared.state();
         let (&number, &node) = state.view.doubled().first_key_value()?;
@@ -151,7 +151,7 @@ pub(super) struct FullListing {
 }
 
 /// Lists all DataNodes and block groups, and records the answer. Returns `None` if that failed.
-pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullListing> {
+pub(super) async fn list(shared: &HdfsSystem, namenode: &NameNode) -> Option<FullListing> {
     let asked = shared.now();
     let (is_begun, failure) = (AtomicBool::new(false), Mutex::new(None));
     let heard = |listing: &mut Listing| {
@@ -165,7 +165,7 @@ pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullLis
     };
     let mut listing = namenode.list_in_parts(&shared.attachment.paths, &heard).await;
     let listed = listing.as_mut().ok().map(|listing| FullListing {
-        open: std::mem::take(&mut listing.open),
+        open: std::mem::take(&mut listing.seen.open),
         missing: listing.missing.clone(),
     });
     let told = match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -178,14 +178,14 @@ pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullLis
 }
 
 /// Whether no answer about all DataNodes is newer than a query that was sent at `asked`.
-fn is_current(shared: &Shared, asked: Duration) -> bool {
+fn is_current(shared: &HdfsSystem, asked: Duration) -> bool {
     shared.state().nodes_heard.is_none_or(|heard| asked >= heard)
 }
 
 /// Records the groups of a listing so far. The answer begins with the states of the DataNodes. A listing in safe
 /// mode is refused at its end.
 fn take_part(
-    shared: &Shared,
+    shared: &HdfsSystem,
     listing: &mut Listing,
     asked: Duration,
     is_first: bool,
@@ -202,7 +202,7 @@ fn take_part(
 
 /// Records the DataNodes, and also the groups if `asked`, the time of the query, is given. An answer in safe
 /// mode is ignored, since the NameNode still waits for block reports.
-fn take(shared: &Shared, listing: Listing, asked: Option<Duration>) -> Result<(), AskError> {
+fn take(shared: &HdfsSystem, listing: Listing, asked: Option<Duration>) -> Result<(), AskError> {
     let listing = listing.outside_safe_mode()?;
     // The states of DataNodes are as old as the beginning of the answer, and other queries may have told newer ones.
     let is_current = asked.is_none_or(|asked| is_current(shared, asked));
@@ -263,7 +263,7 @@ pub(super) fn held(snapshots: &Snapshots) -> Vec<String> {
 }
 
 /// Returns the problems with DataNodes without a helper, and with helpers without a DataNode.
-fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
+fn lonely(shared: &HdfsSystem, addresses: &BTreeSet<String>) -> Vec<String> {
     let state = shared.state();
     let counts = state.view.groups().block_counts();
     let mut lines = Vec::new();
@@ -312,7 +312,7 @@ pub(super) const QUERY_FILES: Task = Task {
 };
 
 /// Reports that a query failed, or succeeds again.
-pub(super) fn note(shared: &Shared, task: Task, told: Result<(), AskError>) {
+pub(super) fn note(shared: &HdfsSystem, task: Task, told: Result<(), AskError>) {
     let lines = match told {
         Ok(()) => Vec::new(),
         // The JVM will be restarted; until then the last error still applies.
