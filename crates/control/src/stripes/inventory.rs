@@ -131,7 +131,7 @@ impl Stripes {
             *orphans = found;
         }
         self.orphans.forget(node);
-        self.note_newer(outer, node, newer, out);
+        self.newer.note(outer, node, newer, out);
         if outer.nodes.settled {
             self.find_homes(outer, node, out);
         }
@@ -140,7 +140,7 @@ impl Stripes {
     /// Searches all connected helpers for copies of lost blocks: among their orphans, and among the copies
     /// that they are about to remove.
     pub(crate) fn find_all_homes(&mut self, outer: OuterFacts<'_>, out: &mut Out) {
-        if outer.nodes.settled && !self.is_behind() {
+        if outer.nodes.settled && !self.newer.is_behind() {
             outer
                 .nodes
                 .live_helpers()
