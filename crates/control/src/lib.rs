@@ -326,7 +326,7 @@ impl Control {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         self.refuse_writes();
         self.with_all_jobs(Job::handle_tick);
-        let idle = self.jobs.idle_puts(self.base.now);
+        let idle = self.jobs.puts.idle(self.base.now);
         self.abort_puts(&idle);
         self.expire_asks();
         self.scrub.expire_checks(facts!(self), &mut self.out);

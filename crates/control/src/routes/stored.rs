@@ -58,9 +58,9 @@ impl PutThen {
     fn go_on(self, control: &mut Control, result: Stored) {
         let Control { jobs, base, out, .. } = control;
         match self {
-            Self::Begun(begun) => jobs.put_begun(base, begun, result, out),
-            Self::Committed { put, reply } => jobs.put_committed(put, reply, result, out),
-            Self::Aborted { put, reply } => jobs.put_aborted(base, put, reply, result, out),
+            Self::Begun(begun) => jobs.puts.begun(base, begun, result, out),
+            Self::Committed { put, reply } => jobs.puts.committed(put, reply, result, out),
+            Self::Aborted { put, reply } => jobs.puts.aborted(base, put, reply, result, out),
             Self::Allocated { client, tag, put, position } => {
                 let (jobs, facts, out) = (&mut control.jobs, facts!(control), &mut control.out);
                 jobs.stripe_allocated(facts, client, tag, (put, position), result, out);
