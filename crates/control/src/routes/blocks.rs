@@ -72,7 +72,7 @@ impl Control {
         heed(self, &verified);
         let (answer, is_good) = ((node, number), verified.good() == Some(true));
         self.surplus.note_answer(facts!(self), &self.jobs, answer, is_good, &mut self.out);
-        self.repairs.note_verified(answer, Some(verified.index), verified.good());
+        self.repairs.note_verified((number, node), Some(verified.index), verified.good());
         if !scrub {
             return self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);
         }

@@ -19,7 +19,7 @@ impl FileCommand {
         match self {
             Self::List(prefix, reply) => {
                 let files = control.stripes.picture.files().with_prefix(&prefix).map(file_view).collect();
-                answer(reply, Ok(files), &mut control.out);
+                control.out.answer(reply, Ok(files));
             }
             Self::Layout(name, reply) => answer(reply, open_file(control, &name), &mut control.out),
             Self::Remove(name, reply) => remove_file(control, name, reply),
