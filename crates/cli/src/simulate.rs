@@ -12,7 +12,7 @@ use recovery::{Bottleneck, HelperPolicy, RepairSpec};
 use repair::{Rates, Scheme};
 use serde_json::json;
 use sim::durability::{Degraded, Durability, Lifetime};
-use sim::recovery::{Cluster, Finish, Shape, Share};
+use sim::recovery::{Bottlenecks, Cluster, Finish, Shape, Share};
 
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -237,7 +237,7 @@ fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     let cluster = Cluster {
         block_bytes: args.hardware.block_size.bytes(),
         rates: args.hardware.rates(),
-        uneven: args.hardware.uneven(&args.node_rate)?,
+        bottlenecks: Bottlenecks { nodes: args.hardware.uneven(&args.node_rate)?, ..Bottlenecks::default() },
         shape,
         spec: RepairSpec { helpers: args.policy, ..RepairSpec::default() },
         ..Cluster::losing(args.code.clone(), args.hardware.nodes, played)

@@ -17,6 +17,7 @@ macro_rules! facts {
         $crate::facts::Facts {
             base: &$control.base,
             nodes: &$control.nodes,
+            capping: &$control.capping,
             stripes: &$control.stripes,
             storing: &$control.storing,
         }
@@ -26,7 +27,12 @@ macro_rules! facts {
 /// Borrows nodes and storage of a [`Control`] read-only, so that its stripes can be changed meanwhile.
 macro_rules! outer_facts {
     ($control:ident) => {
-        $crate::facts::OuterFacts { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
+        $crate::facts::OuterFacts {
+            base: &$control.base,
+            nodes: &$control.nodes,
+            capping: &$control.capping,
+            storing: &$control.storing,
+        }
     };
 }
 
@@ -101,11 +107,13 @@ use jobs::Jobs;
 pub use jobs::in_flight::InFlight;
 use jobs::link_tests::LinkTests;
 use nodes::Nodes;
+use nodes::capping::Capping;
 use out::Out;
 pub use repairs::ItemPage;
 use repairs::Repairs;
 pub use repairs::healing::HealPolicy;
 pub use repairs::omitted::Omitted;
+use repairs::scheduler_facts::{tell_blocks, tell_replicas, tell_space, tell_surplus, tell_trunk};
 use scrub::parity_checks::Asker;
 use scrub::state::Scrubs;
 use signal::Signal;
@@ -115,7 +123,6 @@ pub use storing::{Opened, carry_out};
 use stripes::Stripes;
 use stripes::surplus::Surplus;
 pub use totals::{Amount, DURATION_BOUNDS, Durations, Totals};
-use views::FoundBy;
 
 /// The time between ticks while jobs run. This is often enough, because the timers of jobs are 250 ms or
 /// longer.
@@ -204,6 +211,7 @@ pub struct Settings {
 pub struct Control {
     base: Base,
     nodes: Nodes,
+    capping: Capping,
     stripes: Stripes,
     surplus: Surplus,
     jobs: Jobs,
@@ -225,6 +233,7 @@ impl Control {
         let mut core = Self {
             base: Base { settings, store, now: Duration::ZERO, unix_ms },
             nodes: Nodes::default(),
+            capping: Capping::default(),
             stripes: Stripes::new(picture, unlisted),
             surplus: Surplus::default(),
             jobs: Jobs::default(),
@@ -248,8 +257,8 @@ impl Control {
         self.nodes.registry.recall_leaving(records);
         self.nodes.recall_measured(records);
         self.nodes.lay_links(&self.base);
-        self.nodes.recall_caps(records);
-        self.nodes.tell_trunks(&self.base, &mut self.out);
+        self.capping.recall(records);
+        self.capping.tell_trunks(&self.base, &mut self.out);
         self.requeue_repairs(records);
         self.scrub.recall_scrub(records);
         self.scrub.recall_background_scrub(records);
@@ -261,7 +270,8 @@ impl Control {
         self.nodes.registry.recall_outages(&self.base, records, &mut self.out);
         let repairs = &mut self.repairs;
         repairs.nodes.recall(self.nodes.registry.gone(), &repairs.queue);
-        self.nodes.registry.recall_maintenance(&self.base, records, &mut self.out);
+        let nodes = &mut self.nodes;
+        nodes.maintenance.recall((&self.base, &nodes.registry), records, &mut self.out);
         self.nodes.recall_settings(records);
         self.stripes.newer.recall(&self.stripes.picture, records);
         self.scrub.proof.recall(facts!(self), records);
@@ -316,7 +326,7 @@ impl Control {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         self.refuse_writes();
         self.with_all_jobs(Job::handle_tick);
-        let idle = self.jobs.idle_puts(self.base.now);
+        let idle = self.jobs.puts.idle(self.base.now);
         self.abort_puts(&idle);
         self.expire_asks();
         self.scrub.expire_checks(facts!(self), &mut self.out);
@@ -327,7 +337,7 @@ impl Control {
         self.stripes.inventory.expire_hollow(&self.nodes, &self.base, &mut self.out);
         let unused = answers::safety::retired_nodes(self.answers());
         self.nodes.registry.forget_retired(unused, &mut self.out);
-        self.nodes.registry.expire_maintenance(&self.base, &mut self.out);
+        self.nodes.maintenance.expire(&self.base, &self.nodes.registry, &mut self.out);
         self.nodes.expire_bandwidth(&self.base, &mut self.out);
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
         self.history.note_all_bad(&self.nodes, &mut self.out);
@@ -344,7 +354,8 @@ impl Control {
         self.note_risks();
         routes::requests::note_conditions(self);
         self.tell_changes();
-        self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
+        let scheduler = &self.repairs.scheduler;
+        self.capping.share((&self.base, &self.nodes), &self.jobs, scheduler, &mut self.out);
         self.link_tests.end_late_trial(&self.base, &mut self.out);
         let late = self.nodes.registry.take_late_stripes(self.base.now);
         self.repairs.let_go(&late);
@@ -367,51 +378,21 @@ impl Control {
     pub(crate) fn route(&mut self) {
         while let Some(signal) = self.out.signals.pop_front() {
             match signal {
-                Signal::Node(node) => {
-                    let accepts = facts!(self).accepts(node);
-                    self.nodes.topology.set_accepts(node, accepts);
-                    self.repairs.tell_node(facts!(self), node);
-                }
-                Signal::Space(node) => self.repairs.tell_space(facts!(self), node),
-                Signal::Replicas(node) => self.repairs.tell_replicas(facts!(self), node),
-                Signal::Trunk(rack) => self.repairs.tell_trunk(facts!(self), &rack),
-                Signal::Blocks(stripe) => self.repairs.tell_blocks(facts!(self), &stripe),
+                Signal::Node(node) => routes::connections::note_node(self, node),
+                Signal::Space(node) => tell_space(&mut self.repairs.scheduler, facts!(self), node),
+                Signal::Replicas(node) => tell_replicas(&mut self.repairs.scheduler, facts!(self), node),
+                Signal::Trunk(rack) => tell_trunk(&mut self.repairs.scheduler, facts!(self), &rack),
+                Signal::Blocks(stripe) => tell_blocks(&mut self.repairs.scheduler, facts!(self), &stripe),
                 Signal::Surplus { node, stripe, index } => {
-                    self.repairs.tell_surplus(facts!(self), node, &stripe, index)
+                    tell_surplus(&mut self.repairs.scheduler, facts!(self), node, &stripe, index)
                 }
-                Signal::Removed(stripe) => {
-                    self.scrub.proof.forget(&stripe);
-                    self.repairs.forget_stripe(&stripe);
-                    self.surplus.forget_stripe(&stripe);
-                }
+                Signal::Removed(stripe) => routes::blocks::forget_stripe(self, &stripe),
                 Signal::Contradiction { stripe, blocks, found_by } => {
-                    self.scrub.proof.forget(&stripe);
-                    self.scrub.distrusted.forget(&stripe);
-                    if found_by != FoundBy::Scrub {
-                        self.scrub.doubted.doubt(&stripe, self.base.now);
-                    }
-                    self.stripes.note_contradiction(
-                        outer_facts!(self),
-                        &stripe,
-                        &blocks,
-                        found_by,
-                        &mut self.out,
-                    );
+                    routes::blocks::note_contradiction(self, &stripe, &blocks, found_by);
                 }
-                Signal::ContradictionAdded(stripe) => {
-                    // Running jobs check every survivor from now on, like jobs that start later.
-                    for job in self.jobs.jobs_on(&stripe) {
-                        self.with_job(job, Job::handle_contradiction);
-                    }
-                }
+                Signal::ContradictionAdded(stripe) => routes::jobs::check_survivors(self, &stripe),
                 Signal::Doubtful(stripe) => self.scrub.doubted.doubt(&stripe, self.base.now),
-                Signal::ParityHeld { stripe, read } => {
-                    self.surplus.note_parity(facts!(self), &self.jobs, (&stripe, &read), &mut self.out);
-                    let blocks = read.into_keys().collect();
-                    self.scrub.proof.note_held(facts!(self), &stripe, &blocks);
-                    self.scrub.distrusted.note_held(facts!(self), &stripe, &blocks);
-                    self.stripes.parity_held(outer_facts!(self), &stripe, &blocks, &mut self.out)
-                }
+                Signal::ParityHeld { stripe, read } => routes::blocks::note_parity(self, &stripe, read),
                 Signal::Wrong { stripe, index, node } => {
                     self.stripes.condemn(outer_facts!(self), &stripe, index, node, &mut self.out);
                 }
@@ -444,14 +425,7 @@ impl Control {
                     self.stripes.given.note_lost(&stripe, index, node, state, &mut self.out);
                 }
                 Signal::Unavailable { stripe, index, node, known } => {
-                    self.surplus.note_failed_read(&stripe, self.base.now);
-                    match self.nodes.is_connected(node) {
-                        true => {
-                            let (outer, out) = (outer_facts!(self), &mut self.out);
-                            self.stripes.look_again(outer, node, stripe, index, known, out);
-                        }
-                        false => self.scrub.reported.note(node, stripe, index),
-                    }
+                    routes::blocks::note_unavailable(self, node, stripe, index, known);
                 }
             }
         }

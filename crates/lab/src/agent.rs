@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -128,29 +129,13 @@ impl Agent {
             Instruction::Read(order) => self.read(&order).await.map(Answer::Took),
             Instruction::Compare { expected } => self.compare(&expected).map(|()| Answer::Done),
             Instruction::Save { stripe, block, window, block_bytes, path } => {
-                let order = ReadInstruction {
-                    stripe,
-                    blocks: vec![block],
-                    window,
-                    block_bytes,
-                    scheme: Scheme::Auto,
-                    slice_bytes: None,
-                    pacing: None,
-                    pretend_lost: false,
-                };
+                let lost = lost_block(stripe, block, window, block_bytes);
+                let order = ReadInstruction { pretend_lost: false, ..lost };
                 self.save(&order, &path).await
             }
             Instruction::Many { stripe, block, block_bytes, reads, bytes, scheme, expected } => {
-                let order = ReadInstruction {
-                    stripe,
-                    blocks: vec![block],
-                    window: 0..block_bytes,
-                    block_bytes,
-                    scheme,
-                    slice_bytes: None,
-                    pacing: None,
-                    pretend_lost: true,
-                };
+                let order =
+                    ReadInstruction { scheme, ..lost_block(stripe, block, 0..block_bytes, block_bytes) };
                 self.many(&order, reads, bytes, &expected).await
             }
             Instruction::Steady { pieces, block_bytes, clients, bytes, last_ms } => {
@@ -346,6 +331,20 @@ impl Agent {
         let scheme = item.and_then(|item| item.scheme.as_deref()?.parse().ok());
         let replanned = item.map(|item| item.replanned.clone()).unwrap_or_default();
         Ok(Answer::Took(Took { ns, first_byte_ns: None, scheme, replanned }))
+    }
+}
+
+/// Returns an order to read one block as if it were lost.
+fn lost_block(stripe: String, block: u16, window: Range<u64>, block_bytes: u64) -> ReadInstruction {
+    ReadInstruction {
+        stripe,
+        blocks: vec![block],
+        window,
+        block_bytes,
+        scheme: Scheme::Auto,
+        slice_bytes: None,
+        pacing: None,
+        pretend_lost: true,
     }
 }
 

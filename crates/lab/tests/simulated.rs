@@ -220,7 +220,7 @@ fn simulated_recovery(homes: &[Vec<String>]) -> f64 {
     let homes = homes.iter().map(|homes| homes.iter().map(number).collect()).collect();
     let link = payload(NODE_MEGABITS);
     let cluster = sim::recovery::Cluster {
-        homes: Some(homes),
+        homes: sim::recovery::Homes::Given(homes),
         block_bytes: NODE_BLOCK,
         rates: Rates { up: link, down: link, read: 2e9, write: 2e9 },
         loss: Loss::Dead,

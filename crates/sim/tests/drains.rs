@@ -6,7 +6,7 @@
 
 use recovery::{Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
-use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Loss, Shape};
+use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Homes, Loss, Shape};
 
 /// Limit on the duration of a combined drain, relative to the faster of copies alone and rebuilds alone.
 /// Rounding to whole blocks delays a small drain slightly.
@@ -31,7 +31,7 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 fn cluster(code: &str, (nodes, stripes): (u32, u32), standbys: u32) -> Cluster {
     let requestors = (nodes..nodes + standbys).map(NodeId).collect();
     let spec = RepairSpec { requestors, ..RepairSpec::default() };
-    Cluster { all_on_node: true, standbys, spec, ..Cluster::new(code, nodes + standbys, stripes) }
+    Cluster { homes: Homes::OnNode, standbys, spec, ..Cluster::new(code, nodes + standbys, stripes) }
 }
 
 fn drain(cluster: &Cluster, kind: Kind) -> Finish {

@@ -4,7 +4,7 @@
 use codes::CodeSpec;
 use recovery::{HelperPolicy, Kind, RepairSpec};
 use repair::{NodeId, Pacing, Rates, Scheme};
-use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Loss, ReadTimes, Reads, Shape};
+use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Homes, Loss, ReadTimes, Reads, Shape};
 
 const ONE_JOB: Concurrency = Concurrency { jobs: 1, seconds: recovery::SECONDS_AHEAD };
 
@@ -27,7 +27,7 @@ fn run(cluster: &Cluster) -> Finish {
 /// Returns a cluster with RS(9,6), 16 lost blocks of 16 MiB, 13 survivors, and links of 100 Mb/s.
 fn sixteen_blocks() -> Cluster {
     Cluster {
-        all_on_node: true,
+        homes: Homes::OnNode,
         block_bytes: 16 << 20,
         rates: Rates { up: 12.5e6, down: 12.5e6, read: 2e9, write: 2e9 },
         ..Cluster::new("rs-9-6", 14, 16)
@@ -45,7 +45,7 @@ fn sixteen_blocks_are_rebuilt_in_little_more_than_the_bound() {
 
 #[test]
 fn dealt_work_is_near_the_bound_and_ahead_of_chains() {
-    let base = Cluster { all_on_node: true, ..Cluster::new("rs-9-6", 30, 120) }.all_at_once();
+    let base = Cluster { homes: Homes::OnNode, ..Cluster::new("rs-9-6", 30, 120) }.all_at_once();
     let ours = run(&base);
     assert!(ours.of_bound() >= 0.95, "{}", ours.of_bound());
     for helpers in HelperPolicy::ALL {
@@ -59,9 +59,11 @@ fn dealt_work_is_near_the_bound_and_ahead_of_chains() {
 /// The bound considers the rates of the single nodes, and so does the scheduler when it deals work.
 #[test]
 fn slow_nodes_get_less_work() {
-    let even = Cluster { all_on_node: true, ..Cluster::new("rs-9-6", 30, 240) };
+    let even = Cluster { homes: Homes::OnNode, ..Cluster::new("rs-9-6", 30, 240) };
     let slow = Rates { up: 31.25e6, down: 31.25e6, ..even.rates };
-    let uneven = Cluster { uneven: (1..=9).map(|node| (node, slow)).collect(), ..even.clone() };
+    let nodes = (1..=9).map(|node| (node, slow)).collect();
+    let bottlenecks = Bottlenecks { nodes, ..Bottlenecks::default() };
+    let uneven = Cluster { bottlenecks, ..even.clone() };
     let (fast, slowed) = (run(&even), run(&uneven));
     let bound = slowed.bound.seconds / fast.bound.seconds;
     assert!(bound > 1.2 && bound < 1.6, "9 of 29 nodes have a quarter of the bandwidth: {bound}");
@@ -95,7 +97,7 @@ fn the_same_seed_does_the_same() {
 
 #[test]
 fn slow_trunks_and_pairs_delay_a_recovery() {
-    let base = Cluster { all_on_node: true, ..Cluster::new("rs-6-4", 16, 40) };
+    let base = Cluster { homes: Homes::OnNode, ..Cluster::new("rs-6-4", 16, 40) };
     let free = run(&base).seconds;
     let racks = Bottlenecks { racks: Some((4, 125e6)), ..Bottlenecks::default() };
     let trunks = run(&Cluster { bottlenecks: racks, ..base.clone() }).seconds;
@@ -110,7 +112,7 @@ const DRAIN: Kind = Kind::Drain { from: NodeId(0) };
 
 #[test]
 fn a_drain_is_faster_than_either_of_its_halves() {
-    let base = Cluster { all_on_node: true, ..Cluster::new("rs-9-6", 30, 60) };
+    let base = Cluster { homes: Homes::OnNode, ..Cluster::new("rs-9-6", 30, 60) };
     let way = |kind| run(&Cluster { loss: Loss::Drained(kind), ..base.clone() });
     let both = way(DRAIN);
     let (copies, rebuilds) = (way(Kind::Migrate { from: NodeId(0) }), way(Kind::Rebuild { from: NodeId(0) }));
@@ -123,7 +125,7 @@ fn a_drain_is_faster_than_either_of_its_halves() {
 fn a_node_that_dies_while_it_is_emptied_is_recovered() {
     for seed in 1..=10 {
         let loss = Loss::DiesDrained(DRAIN, 0.3 * seed as f64);
-        let base = Cluster { all_on_node: true, seed, ..Cluster::new("rs-6-4", 20, 40) };
+        let base = Cluster { homes: Homes::OnNode, seed, ..Cluster::new("rs-6-4", 20, 40) };
         let finish = run(&Cluster { loss, ..base });
         assert_eq!(finish.rebuilt + finish.copied, 40, "each once");
     }
@@ -132,9 +134,9 @@ fn a_node_that_dies_while_it_is_emptied_is_recovered() {
 #[test]
 fn codes_that_read_less_and_schemes_without_chains_work_too() {
     let code: CodeSpec = "lrc-6-2-2".parse().unwrap();
-    let lrc = run(&Cluster { code, all_on_node: true, ..Cluster::new("rs-9-6", 20, 30) });
+    let lrc = run(&Cluster { code, homes: Homes::OnNode, ..Cluster::new("rs-9-6", 20, 30) });
     let scheme = Shape::Scheme(repair::Scheme::Conventional);
-    let star = run(&Cluster { shape: scheme, all_on_node: true, ..Cluster::new("rs-9-6", 20, 30) });
+    let star = run(&Cluster { shape: scheme, homes: Homes::OnNode, ..Cluster::new("rs-9-6", 20, 30) });
     assert!(lrc.seconds < star.seconds);
 }
 
@@ -179,7 +181,7 @@ fn reads_of_lost_blocks_take_as_long_as_their_scheme() {
 fn rounds_are_slower_than_slices_and_utilization_is_reported() {
     let ppr = Cluster {
         shape: Shape::Scheme(Scheme::Ppr),
-        all_on_node: true,
+        homes: Homes::OnNode,
         concurrency: ONE_JOB,
         ..Cluster::new("rs-9-6", 20, 10)
     };
@@ -217,7 +219,8 @@ fn pushed_blocks_meet_at_the_requestor() {
         RepairSpec { helpers: HelperPolicy::PushRep, requestors: vec![NodeId(19)], ..RepairSpec::default() };
     let homes = vec![vec![0, 1, 2, 3, 4, 5, 6, 7, 8], vec![0, 9, 10, 11, 12, 13, 14, 15, 16]];
     let shape = Shape::Scheme(Scheme::PipeB);
-    let push = Cluster { spec, shape, homes: Some(homes), standbys: 1, ..Cluster::new("rs-9-6", 20, 2) };
+    let push =
+        Cluster { spec, shape, homes: Homes::Given(homes), standbys: 1, ..Cluster::new("rs-9-6", 20, 2) };
     let slot = f64::from(64 << 20) / 125e6;
     let seconds = run(&push.all_at_once()).seconds;
     assert!((seconds / (7.0 * slot) - 1.0).abs() < 1e-3, "{} slots", seconds / slot);

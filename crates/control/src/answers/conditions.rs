@@ -9,6 +9,7 @@ use views::{Census, Condition, ConditionCode, GoneNode, RecoveryState, Redundanc
 
 use crate::SETTLE_LIMIT;
 use crate::answers::Answers;
+use crate::answers::stripes::{contradiction_views, newer_advice};
 use crate::counts::count;
 use crate::durations::in_words;
 use crate::error::{RequestError, list};
@@ -117,13 +118,13 @@ pub(crate) fn concerns(answers: Answers<'_>, finding: &Finding) -> BTreeSet<Stri
             lost.extend(doubted.map(|(stripe, index)| format!("{stripe}.{}", index.0)));
             if finding.code == ConditionCode::AtRisk {
                 lost.extend(stripes.picture.doubled_names());
-                lost.extend(answers.contradiction_views().into_iter().map(|it| it.stripe));
+                lost.extend(contradiction_views(answers.facts).into_iter().map(|it| it.stripe));
             }
             lost
         }
         ConditionCode::Misplaced => stripes.picture.doubled_names(),
         ConditionCode::Contradiction => {
-            answers.contradiction_views().into_iter().map(|contradiction| contradiction.stripe).collect()
+            contradiction_views(answers.facts).into_iter().map(|contradiction| contradiction.stripe).collect()
         }
         ConditionCode::CertificateExpires => {
             let now = UNIX_EPOCH + Duration::from_millis(answers.facts.base.unix_ms);
@@ -171,12 +172,18 @@ impl<'a> Answers<'a> {
 
 fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    let claims = answers.newer_advice();
+    let claims = newer_advice(answers.facts);
     match answers.facts.check_not_behind() {
         Err(behind) => {
             let text = format!("{behind}; {}", behind.next_step());
-            let names: Vec<String> =
-                answers.facts.newer_views().into_iter().map(|claim| claim.node).collect();
+            let names: Vec<String> = answers
+                .facts
+                .stripes
+                .newer
+                .views(answers.facts.nodes)
+                .into_iter()
+                .map(|claim| claim.node)
+                .collect();
             found.push(
                 Finding::about(ConditionCode::CatalogOld, &names, text)
                     .with_word("STOPPED")
@@ -184,8 +191,14 @@ fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
             );
         }
         Ok(()) if answers.facts.stripes.newer.has_claims() => {
-            let names: Vec<String> =
-                answers.facts.newer_views().into_iter().map(|claim| claim.node).collect();
+            let names: Vec<String> = answers
+                .facts
+                .stripes
+                .newer
+                .views(answers.facts.nodes)
+                .into_iter()
+                .map(|claim| claim.node)
+                .collect();
             let text = format!("{} lists blocks newer than the catalog", list(&names));
             found.push(
                 Finding::about(ConditionCode::CatalogOld, &names, text)
@@ -295,23 +308,26 @@ fn loss_details(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> Vec
     details
 }
 
+/// Finds helpers that are down.
+fn gone_finding(gone: &[GoneNode]) -> Option<Finding> {
+    let names: Vec<String> = gone.iter().map(|gone| gone.node.clone()).collect();
+    let is_down = if names.len() == 1 { "is down" } else { "are down" };
+    let text = format!("{} {is_down}: {}", count(names.len() as u64, "helper"), list(&names));
+    let is_expected =
+        |gone: &GoneNode| matches!(gone.recovery, RecoveryState::Needless | RecoveryState::Maintenance);
+    let severity = if gone.iter().all(is_expected) { Severity::Ok } else { Severity::Warning };
+    let told = gone.iter().filter(|gone| gone.recovery != RecoveryState::Running);
+    (!gone.is_empty()).then(|| {
+        Finding::about(ConditionCode::HelperGone, &names, text)
+            .with_severity(severity)
+            .with_details(told.map(|gone| gone.text.clone()))
+    })
+}
+
 fn helper_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
     let nodes = &answers.facts.nodes;
     let mut found = Vec::new();
-    if !gone.is_empty() {
-        let names: Vec<String> = gone.iter().map(|gone| gone.node.clone()).collect();
-        let is_down = if names.len() == 1 { "is down" } else { "are down" };
-        let text = format!("{} {is_down}: {}", count(names.len() as u64, "helper"), list(&names));
-        let is_expected =
-            |gone: &GoneNode| matches!(gone.recovery, RecoveryState::Needless | RecoveryState::Maintenance);
-        let severity = if gone.iter().all(is_expected) { Severity::Ok } else { Severity::Warning };
-        let told = gone.iter().filter(|gone| gone.recovery != RecoveryState::Running);
-        found.push(
-            Finding::about(ConditionCode::HelperGone, &names, text)
-                .with_severity(severity)
-                .with_details(told.map(|gone| gone.text.clone())),
-        );
-    }
+    found.extend(gone_finding(gone));
     let absent = nodes.registry.never_registered(answers.facts.base);
     if let ([first, ..], true) = (&absent[..], answers.facts.base.now >= SETTLE_LIMIT) {
         let has = if absent.len() == 1 { "has" } else { "have" };

@@ -10,7 +10,7 @@ use crate::answers::Answers;
 use crate::counts::count;
 use crate::durations::in_words;
 use crate::error::list;
-use crate::facts::unheard;
+use crate::facts::{Facts, unheard};
 use crate::history::failure_text;
 use crate::nodes::sorted;
 use crate::repairs::room::Room;
@@ -143,20 +143,7 @@ impl<'a> Answers<'a> {
     ) -> String {
         let due_text = due.map(in_words).unwrap_or_default();
         match recovery {
-            RecoveryState::Needless if unheard::is_unheard(self.facts, node) => format!(
-                "{name} has not registered since the catalog was replaced, so the catalog may lack blocks and \
-                 files of this helper: start it (mend helper {name})"
-            ),
-            RecoveryState::Needless if self.facts.stripes.newer.claims.contains_key(&node) => format!(
-                "{name} is down and has blocks that are newer than the catalog: start it (mend helper {name}), and \
-                 see mend status"
-            ),
-            RecoveryState::Needless => {
-                format!(
-                    "{name} is down and holds no blocks; to remove it from the list, run mend node remove \
-                     {name}"
-                )
-            }
+            RecoveryState::Needless => needless_text(self.facts, name, node),
             RecoveryState::Store => format!(
                 "{name} is down: repairs cannot read or store blocks on its server; start it (mend helper \
                  {name})"
@@ -186,17 +173,7 @@ impl<'a> Answers<'a> {
                     "{name} is down, and its repair was cancelled: start the helper, or run mend repair --all"
                 )
             }
-            RecoveryState::Held => match self.facts.too_many_gone() {
-                Some((gone, there)) => format!(
-                    "automatic repair of {name} is on hold: {gone} helpers are down and only {there} are up, \
-                     which looks like a network failure; if the helpers are lost for good, run mend repair \
-                     --all"
-                ),
-                None => format!(
-                    "repair of {name} is on hold because the catalog is an old copy (see the first line of \
-                     mend status)"
-                ),
-            },
+            RecoveryState::Held => held_text(self.facts, name),
             RecoveryState::NoRoom => self.no_room_text(name, node),
             RecoveryState::Failed => {
                 let last = self.last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
@@ -211,7 +188,7 @@ impl<'a> Answers<'a> {
     }
 
     fn maintenance_text(self, name: &str, node: NodeId, due: Option<Duration>) -> String {
-        let left = self.facts.nodes.registry.maintenance_left(self.facts.base, node).map(in_words);
+        let left = self.facts.nodes.maintenance.left(self.facts.base, node).map(in_words);
         let then = due
             .map(|due| format!("; if the helper is still down then, its repair starts in {}", in_words(due)));
         let (left, then) = (left.unwrap_or_default(), then.unwrap_or_default());
@@ -239,5 +216,35 @@ impl<'a> Answers<'a> {
             ),
             _ => String::new(),
         }
+    }
+}
+
+/// Returns text about an absent helper without recorded blocks.
+fn needless_text(facts: Facts<'_>, name: &str, node: NodeId) -> String {
+    if unheard::is_unheard(facts, node) {
+        return format!(
+            "{name} has not registered since the catalog was replaced, so the catalog may lack blocks and files \
+             of this helper: start it (mend helper {name})"
+        );
+    }
+    if facts.stripes.newer.claims.contains_key(&node) {
+        return format!(
+            "{name} is down and has blocks that are newer than the catalog: start it (mend helper {name}), and \
+             see mend status"
+        );
+    }
+    format!("{name} is down and holds no blocks; to remove it from the list, run mend node remove {name}")
+}
+
+/// Returns text about an absent helper whose automatic repair is on hold.
+fn held_text(facts: Facts<'_>, name: &str) -> String {
+    match facts.too_many_gone() {
+        Some((gone, there)) => format!(
+            "automatic repair of {name} is on hold: {gone} helpers are down and only {there} are up, which looks \
+             like a network failure; if the helpers are lost for good, run mend repair --all"
+        ),
+        None => format!(
+            "repair of {name} is on hold because the catalog is an old copy (see the first line of mend status)"
+        ),
     }
 }

@@ -17,6 +17,7 @@ use crate::jobs::RunningJob;
 use crate::repairs::ItemPage;
 use crate::repairs::claims::Stuck;
 use crate::repairs::misplaced::{Waits, moves};
+use crate::repairs::progress::resource_name;
 use crate::repairs::repair::{Item, Repair};
 use crate::repairs::views::{item_state, version};
 
@@ -44,7 +45,7 @@ impl<'a> Answers<'a> {
             rate_bytes_per_s: rate,
             soonest_ms: estimate.map(|Estimate { soonest, .. }| soonest.as_millis() as u64),
             latest_ms: estimate.and_then(|estimate| estimate.latest).map(|latest| latest.as_millis() as u64),
-            limited_by: limit.map(|limit| self.repairs.resource_name(self.facts, &limit)),
+            limited_by: limit.map(|limit| resource_name(self.facts, &limit)),
             elapsed_ms: took.as_millis() as u64,
             bound_ms: bound.map(|bound| bound.as_millis() as u64),
         })
@@ -155,7 +156,7 @@ impl<'a> Answers<'a> {
     /// Returns the status line about misplaced stripes: the repair that moves their blocks, or the reason for
     /// waiting.
     pub(crate) fn misplaced_advice(self, census: &Census) -> Option<String> {
-        if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.is_behind() {
+        if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.newer.is_behind() {
             return None;
         }
         let stripes = count(census.misplaced, "stripe");

@@ -237,6 +237,71 @@ pub(crate) fn retired_nodes(answers: Answers<'_>) -> Vec<NodeId> {
     retired.filter(|&node| answers.need_for(node).is_none()).collect()
 }
 
+/// Returns the answer to whether helpers can be stopped. The state of `unjudged` stripes there is unknown, and
+/// that of some blocks on the `incomplete` helpers. The blocks of `unproven` stripes there have doubted
+/// checksums.
+fn stop_text(view: &SafetyView, unjudged: u64, unproven: u64, incomplete: &[String]) -> String {
+    let doubt = contradictions::words(view.contradictory, view.stripes);
+    let them = list(&view.nodes);
+    match (view.safe, view.survives) {
+        (false, _) if unjudged > 0 => {
+            format!("NOT OK to stop {them}: the state of {} there is unknown", count(unjudged, "stripe"))
+        }
+        (false, _) if view.unreadable == 0 && view.unreadable_now > 0 => format!(
+            "NOT OK to stop {them}: {} with blocks there cannot be read now",
+            count(view.unreadable_now, "stripe")
+        ),
+        (false, _) if view.unreadable == 0 && doubt.is_some() => {
+            format!("NOT OK to stop {them}: {}", doubt.unwrap_or_default())
+        }
+        (false, _) if view.unreadable == 0 && unproven > 0 => format!(
+            "NOT OK to stop {them}: the checksums of {} there are doubted, and parity has not confirmed the \
+             blocks yet",
+            count(unproven, "stripe")
+        ),
+        (false, _) if view.unreadable == 0 && !incomplete.is_empty() => {
+            format!("NOT OK to stop {them}: the state of some blocks is unknown on {}", list(incomplete))
+        }
+        (false, Some(survives)) if view.unreadable == 0 => format!(
+            "NOT OK to stop {them}: all {} with blocks there stay readable, but some stripes {}",
+            count(view.stripes, "stripe"),
+            match survives {
+                0 => "could not lose another helper".to_owned(),
+                few => format!("could lose only {}", count(few.into(), "more helper")),
+            }
+        ),
+        (false, _) => format!(
+            "NOT OK to stop {them}: {} of the {} with blocks there would become unreadable",
+            view.unreadable,
+            count(view.stripes, "stripe")
+        ),
+        (true, Some(survives)) => {
+            format!(
+                "ok to stop {them}: {} with blocks there stay readable and can lose {}",
+                count(view.stripes, "stripe"),
+                count(survives.into(), "more helper")
+            )
+        }
+        (true, None) => format!("ok to stop {them}: no readable stripe has blocks there"),
+    }
+}
+
+/// Returns the next step for an operator whose helpers cannot be stopped.
+fn next_before_stop(view: &SafetyView, is_known: bool) -> &'static str {
+    match view.nodes.len() {
+        _ if !is_known && view.unreadable == 0 => UNJUDGED_NEXT,
+        _ if view.contradictory > 0 => {
+            "run mend scrub --parity and mend repair --all, then check again; mend status lists the blocks"
+        }
+        1 if view.unreadable == 0 => {
+            "run mend repair --all if blocks are lost, then check again; with --leave 0 the check only \
+             requires that all data stays readable"
+        }
+        1 => "run mend repair --all, or start helpers that are down, then check again",
+        _ => "stop fewer helpers at a time; if some are down already, run mend repair --all first",
+    }
+}
+
 impl<'a> Answers<'a> {
     /// Checks whether helpers can be stopped for a while: every readable stripe must stay readable and must
     /// be able to lose `leave` further helpers.
@@ -254,65 +319,8 @@ impl<'a> Answers<'a> {
         let is_known = unjudged == 0 && view.unreadable_now == 0 && incomplete.is_empty();
         let unproven = self.scrub.distrusted.count_on(self.facts, &nodes);
         view.safe = view.unreadable == 0 && view.contradictory == 0 && is_known && is_left && unproven == 0;
-        let doubt = contradictions::words(view.contradictory, view.stripes);
-        let them = list(&view.nodes);
-        view.text = match (view.safe, view.survives) {
-            (false, _) if unjudged > 0 => {
-                format!("NOT OK to stop {them}: the state of {} there is unknown", count(unjudged, "stripe"))
-            }
-            (false, _) if view.unreadable == 0 && view.unreadable_now > 0 => format!(
-                "NOT OK to stop {them}: {} with blocks there cannot be read now",
-                count(view.unreadable_now, "stripe")
-            ),
-            (false, _) if view.unreadable == 0 && doubt.is_some() => {
-                format!("NOT OK to stop {them}: {}", doubt.unwrap_or_default())
-            }
-            (false, _) if view.unreadable == 0 && unproven > 0 => format!(
-                "NOT OK to stop {them}: the checksums of {} there are doubted, and parity has not confirmed the \
-                 blocks yet",
-                count(unproven, "stripe")
-            ),
-            (false, _) if view.unreadable == 0 && !incomplete.is_empty() => {
-                format!("NOT OK to stop {them}: the state of some blocks is unknown on {}", list(&incomplete))
-            }
-            (false, Some(survives)) if view.unreadable == 0 => format!(
-                "NOT OK to stop {them}: all {} with blocks there stay readable, but some stripes {}",
-                count(view.stripes, "stripe"),
-                match survives {
-                    0 => "could not lose another helper".to_owned(),
-                    few => format!("could lose only {}", count(few.into(), "more helper")),
-                }
-            ),
-            (false, _) => format!(
-                "NOT OK to stop {them}: {} of the {} with blocks there would become unreadable",
-                view.unreadable,
-                count(view.stripes, "stripe")
-            ),
-            (true, Some(survives)) => {
-                format!(
-                    "ok to stop {them}: {} with blocks there stay readable and can lose {}",
-                    count(view.stripes, "stripe"),
-                    count(survives.into(), "more helper")
-                )
-            }
-            (true, None) => format!("ok to stop {them}: no readable stripe has blocks there"),
-        };
-        view.next_step = (!view.safe).then(|| match nodes.len() {
-            _ if view.unreadable == 0 && (!is_known || unproven > 0) => UNJUDGED_NEXT.to_owned(),
-            _ if view.contradictory > 0 => {
-                "run mend scrub --parity and mend repair --all, then check again; mend status lists the \
-                 blocks"
-                    .to_owned()
-            }
-            1 if view.unreadable == 0 => {
-                "run mend repair --all if blocks are lost, then check again; with --leave 0 the check only \
-                 requires that all data stays readable"
-                    .to_owned()
-            }
-            1 => "run mend repair --all, or start helpers that are down, then check again".to_owned(),
-            _ => "stop fewer helpers at a time; if some are down already, run mend repair --all first"
-                .to_owned(),
-        });
+        view.text = stop_text(&view, unjudged, unproven, &incomplete);
+        view.next_step = (!view.safe).then(|| next_before_stop(&view, is_known && unproven == 0).to_owned());
         Ok(view)
     }
 

@@ -9,6 +9,8 @@ use views::{
     HelperUse, LoadView, NodeView, Redundancy, Status, StoreState, Work,
 };
 
+use crate::answers::stripes::contradiction_views;
+use crate::answers::unreadable::unreadable_parts;
 use crate::answers::{Answers, conditions};
 use crate::counts::count;
 use crate::error::{FileError, RequestError};
@@ -45,8 +47,8 @@ impl<'a> Answers<'a> {
             totals: FileTotals { own_files: self.facts.base.store.owns_files(), files, file_bytes },
             damage: Damage {
                 waiting: self.repairs.healing.waiting_stripes(self.facts),
-                unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
-                contradictions: self.contradiction_views(),
+                unreadable: unreadable_parts(self.facts, &stripes.unreadable_stripes),
+                contradictions: contradiction_views(self.facts),
                 lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
             },
             helpers: HelperStates {
@@ -66,7 +68,7 @@ impl<'a> Answers<'a> {
             },
             catalog: CatalogState {
                 write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
-                newer: self.facts.newer_views(),
+                newer: self.facts.stripes.newer.views(self.facts.nodes),
                 orphans: self.facts.orphan_views(),
             },
             store: StoreState {
@@ -151,7 +153,7 @@ impl<'a> Answers<'a> {
             orphans,
             leaving: self.facts.nodes.registry.is_leaving(node),
             to_remove: self.facts.stripes.picture.files().discard_count(node) as u64,
-            maintenance_until_unix_ms: self.facts.nodes.registry.maintenance_until_unix_ms(node),
+            maintenance_until_unix_ms: self.facts.nodes.maintenance.until_unix_ms(node),
         })
     }
 }

@@ -5,77 +5,69 @@ use repair::NodeId;
 use store_api::{BlockState, StripeRecord};
 use views::{FileRange, UnreadablePart};
 
-use crate::answers::Answers;
-use crate::facts::unheard;
+use crate::facts::{Facts, unheard};
 use crate::stripes::indices::indexed;
 use crate::stripes::layout;
 
-impl<'a> Answers<'a> {
-    /// Returns the unreadable parts of files in these stripes.
-    pub(crate) fn unreadable_parts(self, stripes: &[String]) -> Vec<UnreadablePart> {
-        stripes.iter().filter_map(|stripe| self.unreadable_part(stripe)).collect()
-    }
+/// Returns the unreadable parts of files in these stripes.
+pub(crate) fn unreadable_parts(facts: Facts<'_>, stripes: &[String]) -> Vec<UnreadablePart> {
+    stripes.iter().filter_map(|stripe| unreadable_part(facts, stripe)).collect()
+}
 
-    fn unreadable_part(self, stripe: &str) -> Option<UnreadablePart> {
-        let record = self.facts.stripes.picture.stripe(&repair::StripeId(stripe.to_owned())).ok()?;
-        let code = self.facts.stripes.codes.get(&record.code).ok()?;
-        let lost = self.facts.lost_blocks(&record);
-        let (any_of, together) = self.rescuers(&record, &*code, &lost);
-        Some(UnreadablePart {
-            file: record.file.as_ref().map(|part| part.name.clone()),
-            stripe: stripe.to_owned(),
-            ranges: ranges(&record, &*code, &lost),
-            perhaps: if any_of.is_empty() && together.is_empty() {
-                unheard::names(self.facts)
-            } else {
-                Vec::new()
-            },
-            any_of,
-            together,
-        })
-    }
+fn unreadable_part(facts: Facts<'_>, stripe: &str) -> Option<UnreadablePart> {
+    let record = facts.stripes.picture.stripe(&repair::StripeId(stripe.to_owned())).ok()?;
+    let code = facts.stripes.codes.get(&record.code).ok()?;
+    let lost = facts.lost_blocks(&record);
+    let (any_of, together) = rescuers(facts, &record, &*code, &lost);
+    Some(UnreadablePart {
+        file: record.file.as_ref().map(|part| part.name.clone()),
+        stripe: stripe.to_owned(),
+        ranges: ranges(&record, &*code, &lost),
+        perhaps: if any_of.is_empty() && together.is_empty() { unheard::names(facts) } else { Vec::new() },
+        any_of,
+        together,
+    })
+}
 
-    /// Returns the absent helpers with healthy blocks of the stripe, in two lists. A helper also counts as absent
-    /// if the store reports its server as out of service. The first list has each
-    /// helper whose return alone would make the stripe readable. If there is none, the second list is a
-    /// minimal set of helpers whose return together would.
-    fn rescuers(
-        self,
-        record: &StripeRecord,
-        code: &dyn Code,
-        lost: &[BlockIndex],
-    ) -> (Vec<String>, Vec<String>) {
-        let (base, picture) = (self.facts.base, &self.facts.stripes.picture);
-        let is_out = |node: &NodeId| base.store.reports_service() && !picture.is_up(*node);
-        let is_absent = |node: &NodeId| !self.facts.nodes.is_connected(*node) || is_out(node);
-        let waits = indexed(record).filter(|(_, block)| block.state == BlockState::Healthy);
-        let mut back: Vec<(BlockIndex, String)> = waits
-            .filter_map(|(index, block)| Some((index, block.node?)))
-            .filter(|(_, node)| is_absent(node))
-            .map(|(index, node)| (index, self.facts.nodes.name(node)))
-            .collect();
-        back.sort_by(|a, b| views::natural(&a.1, &b.1));
-        let enough = |back: &[&(BlockIndex, String)]| {
-            let still = lost.iter().copied().filter(|index| !back.iter().any(|(other, _)| other == index));
-            self.facts.stripes.codes.survives(code, &still.collect::<Vec<_>>()).is_some()
-        };
-        let alone: Vec<String> =
-            back.iter().filter(|one| enough(&[one])).map(|(_, name)| name.clone()).collect();
-        if !alone.is_empty() {
-            return (alone, Vec::new());
-        }
-        let mut together: Vec<&(BlockIndex, String)> = back.iter().collect();
-        if !enough(&together) {
-            return (Vec::new(), Vec::new());
-        }
-        for one in &back {
-            let without: Vec<_> = together.iter().copied().filter(|other| other.0 != one.0).collect();
-            if enough(&without) {
-                together = without;
-            }
-        }
-        (Vec::new(), together.into_iter().map(|(_, name)| name.clone()).collect())
+/// Returns the absent helpers with healthy blocks of the stripe, in two lists. A helper also counts as absent
+/// if the store reports its server as out of service. The first list has each
+/// helper whose return alone would make the stripe readable. If there is none, the second list is a
+/// minimal set of helpers whose return together would.
+fn rescuers(
+    facts: Facts<'_>,
+    record: &StripeRecord,
+    code: &dyn Code,
+    lost: &[BlockIndex],
+) -> (Vec<String>, Vec<String>) {
+    let (base, picture) = (facts.base, &facts.stripes.picture);
+    let is_out = |node: &NodeId| base.store.reports_service() && !picture.is_up(*node);
+    let is_absent = |node: &NodeId| !facts.nodes.is_connected(*node) || is_out(node);
+    let waits = indexed(record).filter(|(_, block)| block.state == BlockState::Healthy);
+    let mut back: Vec<(BlockIndex, String)> = waits
+        .filter_map(|(index, block)| Some((index, block.node?)))
+        .filter(|(_, node)| is_absent(node))
+        .map(|(index, node)| (index, facts.nodes.name(node)))
+        .collect();
+    back.sort_by(|a, b| views::natural(&a.1, &b.1));
+    let enough = |back: &[&(BlockIndex, String)]| {
+        let still = lost.iter().copied().filter(|index| !back.iter().any(|(other, _)| other == index));
+        facts.stripes.codes.survives(code, &still.collect::<Vec<_>>()).is_some()
+    };
+    let alone: Vec<String> = back.iter().filter(|one| enough(&[one])).map(|(_, name)| name.clone()).collect();
+    if !alone.is_empty() {
+        return (alone, Vec::new());
     }
+    let mut together: Vec<&(BlockIndex, String)> = back.iter().collect();
+    if !enough(&together) {
+        return (Vec::new(), Vec::new());
+    }
+    for one in &back {
+        let without: Vec<_> = together.iter().copied().filter(|other| other.0 != one.0).collect();
+        if enough(&without) {
+            together = without;
+        }
+    }
+    (Vec::new(), together.into_iter().map(|(_, name)| name.clone()).collect())
 }
 
 /// Returns the byte ranges of the file in these blocks. Adjacent blocks are merged.

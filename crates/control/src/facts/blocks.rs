@@ -34,7 +34,7 @@ impl<'a> Facts<'a> {
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
                 && self.nodes.is_connected(holder.node)
-                && !self.stripes.is_doubted(&block.id, holder.node)
+                && !self.stripes.unrecorded.is_bad(&block.id, holder.node)
         };
         let goes =
             move |holder: &Replica| !block.replicas.is_empty() && self.nodes.registry.is_leaving(holder.node);
@@ -81,7 +81,7 @@ impl<'a> Facts<'a> {
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
                 && self.stripes.picture.is_up(holder.node)
-                && !self.stripes.is_doubted(&block.id, holder.node)
+                && !self.stripes.unrecorded.is_bad(&block.id, holder.node)
         };
         !block.holders().any(|holder| good(&holder))
     }
@@ -96,7 +96,7 @@ impl<'a> Facts<'a> {
     /// Whether a healthy copy of a block is recorded, even if its helper is not connected.
     pub(crate) fn counts(self, block: &BlockRecord) -> bool {
         let good = |holder: Replica| {
-            holder.state == BlockState::Healthy && !self.stripes.is_doubted(&block.id, holder.node)
+            holder.state == BlockState::Healthy && !self.stripes.unrecorded.is_bad(&block.id, holder.node)
         };
         block.holders().any(good)
     }

@@ -8,7 +8,7 @@ use crate::facts::Facts;
 impl<'a> Facts<'a> {
     /// Whether repairs are allowed: the catalog is as new as the blocks, and the storage accepts writes.
     pub(crate) fn may_change(self) -> bool {
-        !self.stripes.is_behind() && !self.storing.write_path.is_failing()
+        !self.stripes.newer.is_behind() && !self.storing.write_path.is_failing()
     }
 
     /// Whether removals are allowed: no helper lists blocks that are newer than the catalog.
@@ -18,7 +18,7 @@ impl<'a> Facts<'a> {
 
     /// Returns an error while the catalog is known to be outdated.
     pub(crate) fn check_not_behind(self) -> Result<(), CatalogAgeError> {
-        if !self.stripes.is_behind() {
+        if !self.stripes.newer.is_behind() {
             return Ok(());
         }
         let (nodes, blocks): (Vec<NodeId>, Vec<u64>) = self.stripes.newer.stopping().unzip();

@@ -14,6 +14,7 @@ pub(crate) use standing::Standing;
 
 use crate::base::Base;
 use crate::nodes::Nodes;
+use crate::nodes::capping::Capping;
 use crate::storing::Storing;
 use crate::stripes::Stripes;
 
@@ -22,6 +23,7 @@ use crate::stripes::Stripes;
 pub(crate) struct Facts<'a> {
     pub base: &'a Base,
     pub nodes: &'a Nodes,
+    pub capping: &'a Capping,
     pub stripes: &'a Stripes,
     pub storing: &'a Storing,
 }
@@ -31,12 +33,13 @@ pub(crate) struct Facts<'a> {
 pub(crate) struct OuterFacts<'a> {
     pub base: &'a Base,
     pub nodes: &'a Nodes,
+    pub capping: &'a Capping,
     pub storing: &'a Storing,
 }
 
 impl<'a> OuterFacts<'a> {
     /// Adds the stripes in their present state.
     pub(crate) fn with(self, stripes: &'a Stripes) -> Facts<'a> {
-        Facts { base: self.base, nodes: self.nodes, stripes, storing: self.storing }
+        Facts { base: self.base, nodes: self.nodes, capping: self.capping, stripes, storing: self.storing }
     }
 }

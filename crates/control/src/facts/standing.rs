@@ -58,7 +58,7 @@ impl<'a> Facts<'a> {
         let bad = indexed(record).flat_map(|(index, block)| {
             let holders = block.holders().map(|holder| holder.node);
             holders
-                .filter(move |&node| self.stripes.is_doubted(&block.id, node))
+                .filter(move |&node| self.stripes.unrecorded.is_bad(&block.id, node))
                 .map(move |node| (index, node))
         });
         let contradictory = self.stripes.contradictions.has(&record.id).then_some(slot);

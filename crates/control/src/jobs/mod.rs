@@ -316,7 +316,7 @@ impl Jobs {
         for job in self.clients.remove(&client).unwrap_or_default().requests.into_values() {
             self.cancel_job(job);
         }
-        self.orphan_puts(base, client);
+        self.puts.orphan(base, client);
     }
 
     /// Returns the jobs on a stripe.

@@ -59,8 +59,9 @@ impl Jobs {
     }
 }
 
-impl Jobs {
-    pub(crate) fn put_begun(
+impl OpenPuts {
+    /// Handles the end of the write by which a put begins.
+    pub(crate) fn begun(
         &mut self,
         base: &Base,
         begun: Begun,
@@ -71,7 +72,7 @@ impl Jobs {
         match result {
             Ok(Answer::Put(put)) => {
                 let until = Some(base.now + IDLE_LIMIT);
-                self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
+                self.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
                 out.answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)));
             }
             Ok(other) => unreachable!("expected a put number, got {other:?}"),
@@ -79,17 +80,18 @@ impl Jobs {
         }
     }
 
-    pub(crate) fn put_committed(
+    /// Handles the end of the write by which a put is committed.
+    pub(crate) fn committed(
         &mut self,
         put: PutId,
         reply: Reply<FileView>,
         result: Result<Answer, StoreError>,
         out: &mut Out,
     ) {
-        self.puts.ending.remove(&put);
+        self.ending.remove(&put);
         match result {
             Ok(Answer::File(file)) => {
-                self.puts.puts.remove(&put);
+                self.puts.remove(&put);
                 out.answer(reply, Ok(file_view(&file)));
             }
             Ok(other) => unreachable!("expected the committed file, got {other:?}"),
@@ -97,7 +99,8 @@ impl Jobs {
         }
     }
 
-    pub(crate) fn put_aborted(
+    /// Handles the end of the write by which a put is aborted.
+    pub(crate) fn aborted(
         &mut self,
         base: &Base,
         put: PutId,
@@ -105,16 +108,16 @@ impl Jobs {
         result: Result<Answer, StoreError>,
         out: &mut Out,
     ) {
-        self.puts.ending.remove(&put);
+        self.ending.remove(&put);
         let known = !matches!(result, Err(StoreError::Put(PutError::NoSuchPut(_))));
         if let (Err(error), true) = (&result, known) {
             // The abort is retried if no client resumes the put within the time limit.
             tracing::error!(%put, %error, "cannot abort a put");
-            if let Some(open) = self.puts.puts.get_mut(&put) {
+            if let Some(open) = self.puts.get_mut(&put) {
                 open.until = Some(base.now + ORPHAN_LIMIT);
             }
         } else {
-            self.puts.puts.remove(&put);
+            self.puts.remove(&put);
         }
         if let Some(reply) = reply {
             let done = result.map(|_| serde_json::json!({ "aborted": put.0 }));
@@ -122,6 +125,42 @@ impl Jobs {
         }
     }
 
+    /// Handles the disconnect of a client: sets a deadline for each put that no other client is storing. A
+    /// put that is neither committed nor resumed by then is aborted.
+    pub(super) fn orphan(&mut self, base: &Base, client: NodeId) {
+        for put in self.puts.values_mut() {
+            if put.clients.remove(&client) && put.clients.is_empty() {
+                put.until = Some(base.now + ORPHAN_LIMIT);
+            }
+        }
+    }
+
+    /// Returns the puts that were not continued in time.
+    pub(crate) fn idle(&self, now: Duration) -> Vec<PutId> {
+        let late = self.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
+        late.map(|(&put, _)| put).filter(|put| !self.ending.contains(put)).collect()
+    }
+
+    /// Returns the puts in `changes` that no client knows: these puts are durable, although their requests
+    /// were refused.
+    pub(crate) fn unknown(&self, changes: &[StoreChange]) -> Vec<PutId> {
+        let puts = changes.iter().filter_map(|change| match change {
+            StoreChange::Put(put) => Some(put.id),
+            _ => None,
+        });
+        puts.filter(|put| !self.puts.contains_key(put)).collect()
+    }
+
+    /// Lets a client store stripes of a put, which is then not aborted.
+    fn adopt(&mut self, put: PutId, client: NodeId) {
+        if let Some(open) = self.puts.get_mut(&put) {
+            open.clients.insert(client);
+            open.until = None;
+        }
+    }
+}
+
+impl Jobs {
     pub(crate) fn stripe_allocated(
         &mut self,
         facts: Facts<'_>,
@@ -267,32 +306,6 @@ impl Jobs {
         Ok(facts.storing.check_storage()?)
     }
 
-    /// Handles the disconnect of a client: sets a deadline for each put that no other client is storing. A
-    /// put that is neither committed nor resumed by then is aborted.
-    pub(super) fn orphan_puts(&mut self, base: &Base, client: NodeId) {
-        for put in self.puts.puts.values_mut() {
-            if put.clients.remove(&client) && put.clients.is_empty() {
-                put.until = Some(base.now + ORPHAN_LIMIT);
-            }
-        }
-    }
-
-    /// Returns the puts that were not continued in time.
-    pub(crate) fn idle_puts(&self, now: Duration) -> Vec<PutId> {
-        let late = self.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
-        late.map(|(&put, _)| put).filter(|put| !self.puts.ending.contains(put)).collect()
-    }
-
-    /// Returns the puts in `changes` that no client knows: these puts are durable, although their requests
-    /// were refused.
-    pub(crate) fn unknown_puts(&self, changes: &[StoreChange]) -> Vec<PutId> {
-        let puts = changes.iter().filter_map(|change| match change {
-            StoreChange::Put(put) => Some(put.id),
-            _ => None,
-        });
-        puts.filter(|put| !self.puts.puts.contains_key(put)).collect()
-    }
-
     /// Starts to store a stripe of a put by having the catalog allocate it.
     pub(crate) fn put_stripe(
         &mut self,
@@ -312,7 +325,7 @@ impl Jobs {
         let code = facts.stripes.codes.get(&record.code)?;
         let nodes = self.allocation(facts, &record, &*code, position, out)?;
         let size = layout::extent(&*code, record.bytes, record.size(), position.into()).size;
-        self.adopt_put(put, client);
+        self.puts.adopt(put, client);
         self.puts.allocating.insert((put, position), nodes.clone());
         if let Some(Requests { opening, .. }) = self.clients.get_mut(&client) {
             opening.insert(tag);
@@ -320,13 +333,6 @@ impl Jobs {
         let write = FileWrite::Allocate { put, position, size, nodes };
         out.store(Write::Files(write), PutThen::Allocated { client, tag, put, position });
         Ok(())
-    }
-
-    fn adopt_put(&mut self, put: PutId, client: NodeId) {
-        if let Some(open) = self.puts.puts.get_mut(&put) {
-            open.clients.insert(client);
-            open.until = None;
-        }
     }
 
     /// Chooses the nodes of a stripe of a put.

@@ -21,7 +21,7 @@ use crate::error::RequestError;
 use crate::jobs::Jobs;
 use crate::jobs::owner::Owner;
 use crate::nodes::Nodes;
-use crate::nodes::capping::Sharing;
+use crate::nodes::capping::{Capping, Sharing};
 use crate::nodes::continuation::NodeThen;
 use crate::out::Out;
 use crate::signal::Signal;
@@ -35,25 +35,31 @@ const USED_FOR: Duration = Duration::from_millis(900);
 /// How long the coordinator waits for the helpers' reports before it redistributes the shares.
 const ANSWERED_IN: Duration = Duration::from_millis(100);
 
-impl Nodes {
+impl Capping {
     /// Restores the caps that an earlier coordinator recorded.
-    pub(crate) fn recall_caps(&mut self, records: &[(String, Value)]) {
+    pub(crate) fn recall(&mut self, records: &[(String, Value)]) {
         let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
         match serde_json::from_value(record.clone()) {
-            Ok(view) => self.capping.view = view,
+            Ok(view) => self.view = view,
             Err(error) => tracing::warn!(%error, "dropping unreadable caps"),
         }
     }
 
+    /// Reports all capped or configured trunks to the scheduler.
+    pub(crate) fn tell_trunks(&self, base: &Base, out: &mut Out) {
+        let racks = self.view.racks.keys().chain(base.settings.network.trunks.keys());
+        racks.for_each(|rack| out.tell(Signal::Trunk(rack.clone())));
+    }
+
     /// Changes caps. They take effect when the write is durable.
-    pub(crate) fn change_caps(
-        &mut self,
-        base: &Base,
+    pub(crate) fn change(
+        &self,
+        (base, nodes): (&Base, &Nodes),
         request: &CapsRequest,
         reply: Reply<CapsView>,
         out: &mut Out,
     ) {
-        match self.changed_caps(base, request) {
+        match self.requested(base, nodes, request) {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
@@ -64,82 +70,79 @@ impl Nodes {
     }
 
     /// Puts caps into effect once they are durable.
-    pub(crate) fn caps_changed(&mut self, base: &Base, view: CapsView, out: &mut Out) -> CapsView {
+    pub(crate) fn changed(&mut self, base: &Base, nodes: &Nodes, view: CapsView, out: &mut Out) -> CapsView {
         tracing::info!(?view, "caps on repairs changed");
-        let racks = self.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
-        self.capping.view = view;
+        let racks = self.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
+        self.view = view;
         racks.iter().for_each(|rack| out.tell(Signal::Trunk(rack.to_owned())));
-        self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| out.tell(Signal::Node(node)));
-        self.deal_caps(base, out);
-        self.caps_view()
+        nodes.live_helpers().for_each(|node| out.tell(Signal::Node(node)));
+        self.deal(base, nodes, out);
+        self.view()
     }
 
     /// Distributes caps after a change of the caps or of the connected helpers.
-    pub(crate) fn deal_caps(&mut self, base: &Base, out: &mut Out) {
-        let caps = self.caps(base);
-        let mut dealer = std::mem::take(&mut self.capping.dealer);
-        dealer.set(caps, self.helper_profiles());
-        self.capping.dealer = dealer;
-        self.tell_paces(out);
+    pub(crate) fn deal(&mut self, base: &Base, nodes: &Nodes, out: &mut Out) {
+        let caps = self.caps(base, nodes);
+        self.dealer.set(caps, helper_profiles(nodes));
+        self.tell_paces(nodes, out);
     }
 
     /// Advances the phases of redistributing shared caps.
-    pub(crate) fn share_caps(&mut self, base: &Base, jobs: &Jobs, scheduler: &Scheduler, out: &mut Out) {
+    pub(crate) fn share(
+        &mut self,
+        (base, nodes): (&Base, &Nodes),
+        jobs: &Jobs,
+        scheduler: &Scheduler,
+        out: &mut Out,
+    ) {
         let is_repair = |owner: &Owner| matches!(owner, Owner::Repair { .. });
         let runs = jobs.running.values().any(|running| is_repair(&running.owner));
-        let is_shared = self.capping.view.cluster.is_some() || !self.capping.view.racks.is_empty();
-        self.capping.sharing = match self.capping.sharing {
+        let is_shared = self.view.cluster.is_some() || !self.view.racks.is_empty();
+        self.sharing = match self.sharing {
             Sharing::Resting if runs && is_shared => {
                 // The parts left unused while no repair ran mean nothing. This request makes helpers start a
                 // new period; its answers are ignored.
-                self.ask_for_unused(out);
-                self.share_by_work(scheduler, out);
+                ask_for_unused(nodes, out);
+                self.share_by_work(nodes, scheduler, out);
                 Sharing::Using { until: base.now + USED_FOR }
             }
             Sharing::Resting => return,
             _ if !runs || !is_shared => {
-                self.capping.dealer.rest();
-                self.tell_paces(out);
+                self.dealer.rest();
+                self.tell_paces(nodes, out);
                 Sharing::Resting
             }
             Sharing::Using { until } if until <= base.now => {
-                self.ask_for_unused(out);
+                ask_for_unused(nodes, out);
                 Sharing::Asked { until: base.now + ANSWERED_IN }
             }
             Sharing::Asked { until } if until <= base.now => {
-                self.capping.dealer.deal();
-                self.share_by_work(scheduler, out);
+                self.dealer.deal();
+                self.share_by_work(nodes, scheduler, out);
                 Sharing::Using { until: base.now + USED_FOR }
             }
             waiting => waiting,
         };
     }
 
-    fn share_by_work(&mut self, scheduler: &Scheduler, out: &mut Out) {
-        self.capping.dealer.tell_work(scheduler.under_way());
-        self.tell_paces(out);
-    }
-
-    fn ask_for_unused(&mut self, out: &mut Out) {
-        self.live_helpers()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|node| self.send(node, ToNode::Spare, out));
+    fn share_by_work(&mut self, nodes: &Nodes, scheduler: &Scheduler, out: &mut Out) {
+        self.dealer.tell_work(scheduler.under_way());
+        self.tell_paces(nodes, out);
     }
 
     /// Records the unused part of a helper's shares, in thousandths, as the helper reports it.
     pub(crate) fn note_unused(&mut self, node: NodeId, up: Option<u16>, down: Option<u16>) {
-        if let Sharing::Asked { .. } = self.capping.sharing {
+        if let Sharing::Asked { .. } = self.sharing {
             let part = |thousandths: Option<u16>| thousandths.map(|part| f64::from(part) / 1000.0);
-            self.capping.dealer.note(node, Unused { up: part(up), down: part(down) });
+            self.dealer.note(node, Unused { up: part(up), down: part(down) });
         }
     }
 
     /// Sends each helper its pace, if the pace has changed.
-    fn tell_paces(&mut self, out: &mut Out) {
-        let mut told = std::mem::take(&mut self.capping.told);
-        told.retain(|&node, _| self.is_connected(node));
-        for (node, pace) in self.capping.dealer.paces() {
+    fn tell_paces(&mut self, nodes: &Nodes, out: &mut Out) {
+        let Self { dealer, told, .. } = self;
+        told.retain(|&node, _| nodes.is_connected(node));
+        for (node, pace) in dealer.paces() {
             let rate = |rate: Option<f64>| rate.map(|rate| (rate as u64).max(1));
             let caps = repair::Caps {
                 repairs_up: rate(pace.up),
@@ -149,19 +152,18 @@ impl Nodes {
             };
             if told.get(&node).copied().unwrap_or_default() != caps {
                 told.insert(node, caps);
-                self.send(node, ToNode::Limits(caps), out);
+                nodes.send(node, ToNode::Limits(caps), out);
             }
         }
-        self.capping.told = told;
     }
 }
 
-impl Nodes {
-    fn changed_caps(&self, base: &Base, request: &CapsRequest) -> Result<CapsView, RequestError> {
+impl Capping {
+    fn requested(&self, base: &Base, nodes: &Nodes, request: &CapsRequest) -> Result<CapsView, RequestError> {
         let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
-        named.map(|(name, _)| self.node_named(base, name)).collect::<Result<Vec<_>, _>>()?;
-        self.check_racks(base, request)?;
-        let mut view = if request.none { CapsView::default() } else { self.caps_view() };
+        named.map(|(name, _)| nodes.node_named(base, name)).collect::<Result<Vec<_>, _>>()?;
+        nodes.check_racks(base, request)?;
+        let mut view = if request.none { CapsView::default() } else { self.view() };
         if request.cluster.is_some() {
             view.cluster = request.cluster.filter(|&rate| rate > 0);
         }
@@ -172,42 +174,45 @@ impl Nodes {
     }
 
     /// Returns the budget for repair traffic in flight at a node.
-    pub(crate) fn budget(&self, base: &Base, node: NodeId) -> Budget {
-        let rates = self.topology.rates(node);
-        let rates = self.paces(base).get(&node).map_or(rates, |pace| pace.slow(rates));
+    pub(crate) fn budget(&self, base: &Base, nodes: &Nodes, node: NodeId) -> Budget {
+        let rates = nodes.topology.rates(node);
+        let rates = self.paces(base, nodes).get(&node).map_or(rates, |pace| pace.slow(rates));
         Budget::at_rates(rates.up, rates.down, rates.disk())
     }
 
     /// Returns the paces that helpers would have if shared caps were split in proportion to link rates.
-    pub(crate) fn paces(&self, base: &Base) -> BTreeMap<NodeId, Pace> {
-        self.caps(base).paces(self.helper_profiles())
+    pub(crate) fn paces(&self, base: &Base, nodes: &Nodes) -> BTreeMap<NodeId, Pace> {
+        self.caps(base, nodes).paces(helper_profiles(nodes))
     }
 
-    pub(crate) fn caps(&self, base: &Base) -> Caps {
-        let CapsView { cluster, nodes, disks, racks } = &self.capping.view;
+    pub(crate) fn caps(&self, base: &Base, nodes: &Nodes) -> Caps {
+        let CapsView { cluster, nodes: by_name, disks, racks } = &self.view;
         let by_node = |rates: &BTreeMap<String, u64>| {
             let known = rates
                 .iter()
-                .filter_map(|(name, &rate)| Some((self.node_named(base, name).ok()?, rate as f64)));
+                .filter_map(|(name, &rate)| Some((nodes.node_named(base, name).ok()?, rate as f64)));
             known.collect()
         };
         Caps {
             cluster: cluster.map(|rate| rate as f64),
-            nodes: by_node(nodes),
+            nodes: by_node(by_name),
             disks: by_node(disks),
             racks: racks.iter().map(|(rack, &rate)| (rack.clone(), rate as f64)).collect(),
         }
     }
+
+    /// Returns the caps for the API.
+    pub(crate) fn view(&self) -> CapsView {
+        self.view.clone()
+    }
 }
 
-impl Nodes {
-    pub(crate) fn caps_view(&self) -> CapsView {
-        self.capping.view.clone()
-    }
+fn ask_for_unused(nodes: &Nodes, out: &mut Out) {
+    nodes.live_helpers().for_each(|node| nodes.send(node, ToNode::Spare, out));
+}
 
-    fn helper_profiles(&self) -> impl Iterator<Item = (NodeId, &NodeProfile)> {
-        self.live_helpers().filter_map(|node| Some((node, self.topology.get(node)?)))
-    }
+fn helper_profiles(nodes: &Nodes) -> impl Iterator<Item = (NodeId, &NodeProfile)> {
+    nodes.live_helpers().filter_map(|node| Some((node, nodes.topology.get(node)?)))
 }
 
 /// Sets caps; a rate of 0 removes the cap.

@@ -73,7 +73,7 @@ impl Nodes {
     /// Drops all state about a node that the storage has removed.
     pub(crate) fn forget_node(&mut self, base: &Base, node: NodeId, out: &mut Out) {
         self.registry.forget_outage(node, out);
-        self.registry.forget_maintenance(node, out);
+        self.maintenance.forget(&self.registry, node, out);
         self.registry.unmark_leaving(node, out);
         if let Ok(name) = self.name(node).parse() {
             self.certificates.forget(&Role::Helper(name));

@@ -103,7 +103,7 @@ impl Nodes {
     pub(crate) fn due_in(&self, base: &Base, node: NodeId) -> Option<Duration> {
         let (outage, after) = (self.registry.outage(node)?, self.repair_after(base).time()?);
         let grace = after.saturating_sub(outage.lasts(base.now));
-        let maintenance = self.registry.maintenance_left(base, node).unwrap_or_default();
+        let maintenance = self.maintenance.left(base, node).unwrap_or_default();
         // If all machines start at once, the last helpers connect some time after the start of the
         // coordinator.
         let start = START_GRACE.min(after).saturating_sub(base.now);
@@ -120,6 +120,6 @@ impl Nodes {
 
     /// Returns the longer of a grace period and the rest of a maintenance window.
     pub(crate) fn left_of(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
-        Some(grace.max(self.registry.maintenance_left(base, node).unwrap_or_default()))
+        Some(grace.max(self.maintenance.left(base, node).unwrap_or_default()))
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod network;
 pub(crate) mod node;
 pub(crate) mod outages;
 pub(crate) mod registry;
+mod settings;
 pub(crate) mod skew;
 pub(crate) mod usage;
 
@@ -26,8 +27,8 @@ use crate::ConnectionId;
 use crate::base::Base;
 use crate::error::RequestError;
 use crate::nodes::bandwidth::Bandwidth;
-use crate::nodes::capping::Capping;
 use crate::nodes::certificates::Certificates;
+use crate::nodes::maintenance::MaintenanceWindows;
 use crate::nodes::node::{Outage, Session};
 use crate::nodes::registry::Registry;
 use crate::nodes::skew::Skewed;
@@ -41,6 +42,7 @@ pub(crate) const FIRST_CLIENT: u32 = 1 << 31;
 pub(crate) struct Nodes {
     /// The nodes that the catalog has registered: helpers, and servers of a store.
     pub registry: Registry,
+    pub maintenance: MaintenanceWindows,
     /// The connected clients.
     clients: BTreeMap<NodeId, Client>,
     connections: BTreeMap<ConnectionId, NodeId>,
@@ -48,7 +50,6 @@ pub(crate) struct Nodes {
     /// The nodes as the planner sees them. A node is alive there if and only if it is connected.
     pub topology: Topology,
     pub bandwidth: Bandwidth,
-    pub capping: Capping,
     /// How long a helper may be absent before its blocks are rebuilt, if an operator has set this time.
     pub repair_after_set: Option<RepairAfter>,
     pub certificates: Certificates,
@@ -61,12 +62,12 @@ impl Default for Nodes {
     fn default() -> Self {
         Self {
             registry: Registry::default(),
+            maintenance: MaintenanceWindows::default(),
             clients: BTreeMap::new(),
             connections: BTreeMap::new(),
             next_client: FIRST_CLIENT,
             topology: Topology::new(),
             bandwidth: Bandwidth::default(),
-            capping: Capping::default(),
             repair_after_set: None,
             certificates: Certificates::default(),
             skewed: Skewed::default(),

@@ -30,13 +30,6 @@ impl Nodes {
         self.topology = topology;
     }
 
-    /// Reports all capped or configured trunks to the scheduler.
-    pub(crate) fn tell_trunks(&mut self, base: &Base, out: &mut Out) {
-        let capped = self.caps(base).racks.into_keys();
-        let racks: Vec<String> = capped.chain(base.settings.network.trunks.keys().cloned()).collect();
-        racks.into_iter().for_each(|rack| out.tell(Signal::Trunk(rack)));
-    }
-
     /// Reports the present rates of a node to the planner and the scheduler.
     pub(crate) fn tell_rates(&mut self, node: NodeId, out: &mut Out) {
         let (rates, knows_links) = (self.bandwidth.rates(node), self.bandwidth.knows_links(node));

@@ -1,8 +1,8 @@
-//! One helper or server of the cluster: its name, its connection, and the marks that operators set.
+//! One helper or server of the cluster: its name, its connection, and its drain mark.
 //!
 //! [`Lifecycle`] contains everything that depends on the connection. Therefore a connected node cannot be
-//! absent, retired or in removal, and only a connected node can have blocks to describe. The drain mark and
-//! the maintenance window outlive connections, so they are separate fields.
+//! absent, retired or in removal, and only a connected node can have blocks to describe. The drain mark outlives
+//! connections, so it is a separate field.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,6 @@ pub(crate) struct Node {
     lifecycle: Lifecycle,
     /// The drain mark: the node is being emptied and gets no new blocks.
     pub(super) departure: Option<Departure>,
-    pub(super) maintenance: Option<Maintenance>,
 }
 
 /// The phase of a node between its registration and its removal.
@@ -81,7 +80,7 @@ impl Node {
     pub(super) fn new(name: String, is_retired: bool) -> Self {
         let membership = if is_retired { Membership::Retired } else { Membership::Member };
         let lifecycle = Lifecycle::Down { outage: None, membership };
-        Self { name, lifecycle, departure: None, maintenance: None }
+        Self { name, lifecycle, departure: None }
     }
 
     /// Moves the node from down to up, because it has registered. A retired node becomes a member again.
@@ -209,12 +208,6 @@ impl Outage {
 pub(crate) struct Departure {
     /// The order that later drains repeat; `None` for a mark that an earlier version recorded.
     pub(super) order: Option<Order>,
-}
-
-/// A helper's maintenance window.
-pub(crate) struct Maintenance {
-    pub(super) until: Duration,
-    pub(super) until_unix_ms: u64,
 }
 
 #[cfg(test)]

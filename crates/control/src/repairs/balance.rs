@@ -125,7 +125,7 @@ impl<'a> Facts<'a> {
 impl<'a> Facts<'a> {
     fn fills(self) -> Vec<Fill> {
         let up = self.nodes.live_helpers().filter(|node| {
-            self.nodes.registry.maintenance_left(self.base, *node).is_none()
+            self.nodes.maintenance.left(self.base, *node).is_none()
                 && !self.nodes.registry.is_leaving(*node)
                 && !hollow::has(self, *node)
         });

@@ -36,7 +36,8 @@ impl Bound<'_> {
         let step = records.len().div_ceil(DEMANDS).max(1);
         let sampled: Vec<&StripeRecord> = records.iter().step_by(step).collect();
         let scale = records.len() as f64 / sampled.len().max(1) as f64;
-        let (rates, cluster) = (self.rates_within_caps(), facts.nodes.caps(facts.base).cluster);
+        let (rates, cluster) =
+            (self.rates_within_caps(), facts.capping.caps(facts.base, facts.nodes).cluster);
         let seconds = |kind: Kind| {
             let demand = |record: &&StripeRecord| self.demand(kind, record);
             let demands: Vec<Demand> = sampled.iter().filter_map(demand).collect();
@@ -60,7 +61,7 @@ impl Bound<'_> {
     /// share.
     fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
         let facts = self.facts;
-        let caps = facts.nodes.caps(facts.base);
+        let caps = facts.capping.caps(facts.base, facts.nodes);
         let within = |node: NodeId| {
             let rack = facts.nodes.topology.get(node).and_then(|view| view.rack.as_deref());
             (node, caps.utmost(node, rack).slow(facts.nodes.topology.rates(node)))

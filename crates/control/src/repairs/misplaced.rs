@@ -117,7 +117,7 @@ pub(crate) fn moves(
 impl Jobs {
     fn has_taker(&self, facts: Facts<'_>, stripe: &StripeRecord) -> bool {
         let holders: BTreeSet<NodeId> = stripe.blocks.iter().filter_map(|block| block.node).collect();
-        let maintained = |node: NodeId| facts.nodes.registry.maintenance_left(facts.base, node).is_some();
+        let maintained = |node: NodeId| facts.nodes.maintenance.left(facts.base, node).is_some();
         let mut takers =
             self.candidates(facts, stripe.block_bytes).into_iter().map(|candidate| candidate.node);
         takers.any(|node| !holders.contains(&node) && !maintained(node))

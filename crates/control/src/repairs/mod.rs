@@ -236,7 +236,7 @@ impl Repairs {
             }
             (Ok(outcome), None) => {
                 self.scheduler.handle_done(item.id, now);
-                self.job_succeeded(repair, stripe, now);
+                self.queue.job_succeeded(repair, stripe, now);
                 let record = facts.stripes.stripe_record(stripe).ok();
                 let repair = self.queue.by_id.get_mut(&repair).expect("the repair of an item exists");
                 repair.note_rebuilt(stripe, record.as_ref(), outcome);

@@ -106,14 +106,12 @@ impl NodeRecovery {
             () if repair.is_some() => RecoveryState::Running,
             () if facts.base.store.reports_service() => RecoveryState::Store,
             () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
-            () if facts.nodes.registry.maintenance_left(facts.base, node).is_some() => {
-                RecoveryState::Maintenance
-            }
+            () if facts.nodes.maintenance.left(facts.base, node).is_some() => RecoveryState::Maintenance,
             () if outage.cancelled => RecoveryState::Cancelled,
             () if facts.nodes.repair_after(facts.base) == RepairAfter::Never || facts.base.is_dry_run() => {
                 RecoveryState::Off
             }
-            () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
+            () if facts.stripes.newer.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
             () if self.room_of(node).is_none() => RecoveryState::NoRoom,
             () if tries.is_some_and(|tries| tries.attempts.have_failed()) => RecoveryState::Failed,
             () => RecoveryState::Waiting,

@@ -122,7 +122,7 @@ impl Jobs {
             let group = match () {
                 () if facts.nodes.registry.is_leaving(node) => &mut omitted.leaving,
                 () if !facts.nodes.is_helper(node)
-                    && facts.nodes.registry.maintenance_left(facts.base, node).is_some() =>
+                    && facts.nodes.maintenance.left(facts.base, node).is_some() =>
                 {
                     &mut omitted.maintained
                 }

@@ -11,7 +11,7 @@ use crate::repairs::bound::Bound;
 
 /// Returns the kind of a limiting resource, without the names of nodes.
 pub(crate) fn kind_of(facts: Facts<'_>, resource: &Resource) -> &'static str {
-    let paces = facts.nodes.paces(facts.base);
+    let paces = facts.capping.paces(facts.base, facts.nodes);
     let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
     match resource {
         Resource::Uplink(node) if is_capped(node, |pace| pace.up) => "cap",
@@ -24,6 +24,33 @@ pub(crate) fn kind_of(facts: Facts<'_>, resource: &Resource) -> &'static str {
         Resource::TrunkOut(_) | Resource::TrunkInto(_) => "trunk",
         Resource::Pair(..) => "link",
         Resource::Between(..) => "link of racks",
+    }
+}
+
+/// Returns the name of a limiting resource for people.
+pub(crate) fn resource_name(facts: Facts<'_>, resource: &Resource) -> String {
+    let paces = facts.capping.paces(facts.base, facts.nodes);
+    let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
+    match resource {
+        Resource::Uplink(node) if is_capped(node, |pace| pace.up) => {
+            format!("the cap of {}", facts.nodes.name(*node))
+        }
+        Resource::Downlink(node) if is_capped(node, |pace| pace.down) => {
+            format!("the cap of {}", facts.nodes.name(*node))
+        }
+        Resource::Disk(node) if is_capped(node, |pace| pace.disk) => {
+            format!("the cap on the disk of {}", facts.nodes.name(*node))
+        }
+        Resource::Uplink(node) => format!("the uplink of {}", facts.nodes.name(*node)),
+        Resource::Downlink(node) => format!("the downlink of {}", facts.nodes.name(*node)),
+        Resource::Disk(node) => format!("the disk of {}", facts.nodes.name(*node)),
+        Resource::Jobs(node) => format!("the number of jobs on {}", facts.nodes.name(*node)),
+        Resource::TrunkOut(rack) => format!("the outbound bandwidth of rack {rack}"),
+        Resource::TrunkInto(rack) => format!("the inbound bandwidth of rack {rack}"),
+        Resource::Pair(from, to) => {
+            format!("the link from {} to {}", facts.nodes.name(*from), facts.nodes.name(*to))
+        }
+        Resource::Between(from, to) => format!("the link from rack {from} to rack {to}"),
     }
 }
 
@@ -60,32 +87,5 @@ impl Repairs {
     pub(crate) fn end_course(&mut self, facts: Facts<'_>, jobs: &Jobs, id: u64) {
         self.note_progress_of(facts, jobs, id);
         self.queue.by_id.get_mut(&id).expect("just seen").course.ended = Some(facts.base.now);
-    }
-
-    /// Returns the name of a limiting resource for people.
-    pub(crate) fn resource_name(&self, facts: Facts<'_>, resource: &Resource) -> String {
-        let paces = facts.nodes.paces(facts.base);
-        let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
-        match resource {
-            Resource::Uplink(node) if is_capped(node, |pace| pace.up) => {
-                format!("the cap of {}", facts.nodes.name(*node))
-            }
-            Resource::Downlink(node) if is_capped(node, |pace| pace.down) => {
-                format!("the cap of {}", facts.nodes.name(*node))
-            }
-            Resource::Disk(node) if is_capped(node, |pace| pace.disk) => {
-                format!("the cap on the disk of {}", facts.nodes.name(*node))
-            }
-            Resource::Uplink(node) => format!("the uplink of {}", facts.nodes.name(*node)),
-            Resource::Downlink(node) => format!("the downlink of {}", facts.nodes.name(*node)),
-            Resource::Disk(node) => format!("the disk of {}", facts.nodes.name(*node)),
-            Resource::Jobs(node) => format!("the number of jobs on {}", facts.nodes.name(*node)),
-            Resource::TrunkOut(rack) => format!("the outbound bandwidth of rack {rack}"),
-            Resource::TrunkInto(rack) => format!("the inbound bandwidth of rack {rack}"),
-            Resource::Pair(from, to) => {
-                format!("the link from {} to {}", facts.nodes.name(*from), facts.nodes.name(*to))
-            }
-            Resource::Between(from, to) => format!("the link from rack {from} to rack {to}"),
-        }
     }
 }

@@ -58,7 +58,7 @@ impl Repairs {
         out: &mut Out,
     ) -> Option<Prepared> {
         let order = self.queue.by_id[&proposal.repair.0].order.clone();
-        self.reach(proposal.repair.0, &proposal.stripe, RepairStep::Planned, facts.base.now);
+        self.queue.reach(proposal.repair.0, &proposal.stripe, RepairStep::Planned, facts.base.now);
         match self.try_prepare((facts, jobs), &order, proposal, out) {
             Ok(Preparation::Ready(prepared)) => return Some(*prepared),
             Ok(Preparation::Later) => {}
@@ -159,7 +159,7 @@ impl Repairs {
             self.queue.by_id.get_mut(&proposal.repair.0).expect("the repair of a proposed item exists");
         repair.note_started(&proposal.stripe, blocks);
         let helpers = repair.order.helpers;
-        self.job_starts(proposal.repair.0, &proposal.stripe, facts.base.now);
+        self.queue.job_starts(proposal.repair.0, &proposal.stripe, facts.base.now);
         if let (HelperPolicy::MPpr, Some(plan)) = (helpers, running.job.running_plan()) {
             let due = facts.base.now + LATE_AFTER + plan.predict(&facts.nodes.topology) * LATE_TIMES;
             self.scheduler.set_due(proposal.item, due);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use recovery::Target;
 use repair::{NodeId, StripeId};
-use views::RepairRequest;
+use views::{RepairRequest, RepairStep};
 
 use crate::effect::Reply;
 use crate::error::RepairError;
@@ -13,6 +13,7 @@ use crate::out::Out;
 use crate::repairs::order_records::kept;
 use crate::repairs::orders::Order;
 use crate::repairs::repair::{Item, Repair, Waiting};
+use crate::repairs::timeline::Timeline;
 use crate::storing::Storing;
 use crate::storing::then::Then;
 
@@ -187,5 +188,51 @@ impl Queue {
             waiting.until <= now || waiting.since.is_some_and(|since| since != version)
         };
         repair.waiting.extract_if(.., is_due).for_each(|waiting| out.answer(waiting.reply, Ok(())));
+    }
+}
+
+impl Queue {
+    /// Records that the repair of a stripe has reached a step.
+    pub(crate) fn reach(&mut self, repair: u64, stripe: &StripeId, step: RepairStep, now: Duration) {
+        self.note_time(repair, stripe, now, |timeline, since| timeline.reach(step, since));
+    }
+
+    /// Records that a job of the repair of a stripe starts. The steps of an earlier job are forgotten.
+    pub(crate) fn job_starts(&mut self, repair: u64, stripe: &StripeId, now: Duration) {
+        self.note_time(repair, stripe, now, |timeline, since| {
+            timeline.restart(RepairStep::Started);
+            timeline.reach(RepairStep::Started, since);
+        });
+    }
+
+    /// Records that the job of the repair of a stripe has succeeded.
+    pub(crate) fn job_succeeded(&mut self, repair: u64, stripe: &StripeId, now: Duration) {
+        self.note_time(repair, stripe, now, |timeline, since| {
+            timeline.reach_in_order(RepairStep::Ended, since);
+        });
+    }
+
+    /// Records the claim on a stripe for all repairs that wait for it.
+    pub(crate) fn claim_granted(&mut self, stripe: &StripeId, now: Duration) {
+        for repair in self.of_stripe(stripe).collect::<Vec<_>>() {
+            self.reach(repair, stripe, RepairStep::Claimed, now);
+        }
+    }
+
+    /// Records a time in the timeline of a stripe, if the repair is open and has begun.
+    pub(crate) fn note_time(
+        &mut self,
+        repair: u64,
+        stripe: &StripeId,
+        now: Duration,
+        note: impl FnOnce(&mut Timeline, Duration),
+    ) {
+        let Some(repair) = self.by_id.get_mut(&repair).filter(|repair| repair.is_open()) else {
+            return;
+        };
+        let Some(began) = repair.course.began else { return };
+        if let Some(item) = repair.items.get_mut(stripe) {
+            note(&mut item.timeline, now.saturating_sub(began));
+        }
     }
 }

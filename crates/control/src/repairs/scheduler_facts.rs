@@ -13,6 +13,7 @@ use crate::jobs::owner::Owner;
 use crate::jobs::placement::Domains;
 use crate::nodes::Nodes;
 use crate::repairs::Repairs;
+use crate::repairs::queue::Queue;
 use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
 
@@ -34,6 +35,72 @@ pub(super) fn tell_heats(scheduler: &mut Scheduler, nodes: &Nodes, record: &Stri
     }
 }
 
+/// Passes a helper's new number of blocks and free space to the scheduler.
+pub(crate) fn tell_space(scheduler: &mut Scheduler, facts: Facts<'_>, node: NodeId) {
+    if let Some(view) = facts.nodes.topology.get(node)
+        && facts.nodes.is_helper(node)
+    {
+        let blocks = facts.stripes.picture.block_count(node) as u64;
+        scheduler.handle_space(node, blocks, view.free_bytes);
+    }
+}
+
+/// Passes the new homes and states of a stripe's blocks to the scheduler.
+pub(crate) fn tell_blocks(scheduler: &mut Scheduler, facts: Facts<'_>, stripe: &StripeId) {
+    let Ok(record) = facts.stripes.stripe_record(stripe) else { return };
+    for (index, block) in indexed(&record) {
+        let facts = facts.block_facts(block);
+        scheduler.handle_block(stripe, index, facts);
+    }
+}
+
+/// Passes the replicated blocks of a node to the scheduler, after the node has connected or disconnected.
+/// The scheduler may now have to use another copy.
+pub(crate) fn tell_replicas(scheduler: &mut Scheduler, facts: Facts<'_>, node: NodeId) {
+    for stripe in facts.stripes.picture.replicated_on(node) {
+        tell_blocks(scheduler, facts, &stripe);
+    }
+}
+
+/// Reserves bandwidth for a read or a put.
+pub(crate) fn reserve(scheduler: &mut Scheduler, job: &Job, stores: bool) -> Option<ReservationId> {
+    let loads = Loads::of(job.running_plan()?, stores);
+    Some(scheduler.reserve(&loads))
+}
+
+/// Releases the reservation of a read or a put that has ended.
+pub(crate) fn end_reservation(scheduler: &mut Scheduler, running: &mut RunningJob) {
+    running.reservation.take().into_iter().for_each(|reservation| scheduler.release(reservation));
+    if let Owner::Put { .. } = running.owner {
+        scheduler.let_go(&running.stripe);
+    }
+}
+
+/// Sets the limit for repair traffic in flight over the trunk of a rack: its cap or its capacity,
+/// whichever is lower.
+pub(crate) fn tell_trunk(scheduler: &mut Scheduler, facts: Facts<'_>, rack: &str) {
+    let cap = facts.capping.caps(facts.base, facts.nodes).trunk(rack);
+    let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
+    let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
+    let [up, down] = carried.map(bytes);
+    let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
+    scheduler.set_trunk(rack, trunk);
+}
+
+/// Reports to the scheduler that a helper has a copy of a block whose recorded home is another node. The
+/// scheduler decides when the copy can be removed.
+pub(crate) fn tell_surplus(
+    scheduler: &mut Scheduler,
+    facts: Facts<'_>,
+    node: NodeId,
+    stripe: &StripeId,
+    index: BlockIndex,
+) {
+    let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+    let facts: Vec<BlockFacts> = record.blocks.iter().map(|block| facts.block_facts(block)).collect();
+    scheduler.handle_surplus(stripe, index, node, &facts);
+}
+
 impl Repairs {
     /// Passes the facts about a helper to the scheduler, after the helper has connected or the facts have
     /// changed.
@@ -48,20 +115,10 @@ impl Repairs {
             host,
             free_bytes: view.free_bytes,
             blocks: facts.stripes.picture.block_count(node) as u64,
-            budget: facts.nodes.budget(facts.base, node),
+            budget: facts.capping.budget(facts.base, facts.nodes, node),
             accepts: view.accepts,
         };
         self.scheduler.set_node(node, facts);
-    }
-
-    /// Passes a helper's new number of blocks and free space to the scheduler.
-    pub(crate) fn tell_space(&mut self, facts: Facts<'_>, node: NodeId) {
-        if let Some(view) = facts.nodes.topology.get(node)
-            && facts.nodes.is_helper(node)
-        {
-            let blocks = facts.stripes.picture.block_count(node) as u64;
-            self.scheduler.handle_space(node, blocks, view.free_bytes);
-        }
     }
 
     pub(crate) fn tell_node_lost(&mut self, node: NodeId) {
@@ -69,72 +126,17 @@ impl Repairs {
         self.scheduler.handle_node(node, false);
         self.scheduler.handle_user_load(node, None);
     }
+}
 
-    /// Passes the new homes and states of a stripe's blocks to the scheduler.
-    pub(crate) fn tell_blocks(&mut self, facts: Facts<'_>, stripe: &StripeId) {
-        let Ok(record) = facts.stripes.stripe_record(stripe) else { return };
-        for (index, block) in indexed(&record) {
-            let facts = facts.block_facts(block);
-            self.scheduler.handle_block(stripe, index, facts);
-        }
-    }
-
-    /// Passes the replicated blocks of a node to the scheduler, after the node has connected or disconnected.
-    /// The scheduler may now have to use another copy.
-    pub(crate) fn tell_replicas(&mut self, facts: Facts<'_>, node: NodeId) {
-        for stripe in facts.stripes.picture.replicated_on(node) {
-            self.tell_blocks(facts, &stripe);
-        }
-    }
-
-    /// Reserves bandwidth for a read or a put.
-    pub(crate) fn reserve(&mut self, job: &Job, stores: bool) -> Option<ReservationId> {
-        let loads = Loads::of(job.running_plan()?, stores);
-        Some(self.scheduler.reserve(&loads))
-    }
-
-    /// Releases the reservation of a read or a put that has ended.
-    pub(crate) fn end_reservation(&mut self, running: &mut RunningJob) {
-        running.reservation.take().into_iter().for_each(|reservation| self.scheduler.release(reservation));
-        if let Owner::Put { .. } = running.owner {
-            self.scheduler.let_go(&running.stripe);
-        }
-    }
-
+impl Queue {
     /// Whether a job's plan takes into account the bandwidth that other jobs have reserved.
     pub(crate) fn minds_others(&self, facts: Facts<'_>, owner: &Owner, policy: &Policy) -> bool {
         match owner {
             Owner::Read { .. } => true,
             Owner::Repair { repair } => {
-                !self.queue.is_wide(*repair)
-                    || (!policy.stretches.is_empty() && facts.nodes.topology.has_links())
+                !self.is_wide(*repair) || (!policy.stretches.is_empty() && facts.nodes.topology.has_links())
             }
             Owner::Put { .. } | Owner::Probe | Owner::Trial => false,
         }
-    }
-
-    /// Sets the limit for repair traffic in flight over the trunk of a rack: its cap or its capacity,
-    /// whichever is lower.
-    pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
-        let cap = facts.nodes.caps(facts.base).trunk(rack);
-        let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
-        let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
-        let [up, down] = carried.map(bytes);
-        let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
-        self.scheduler.set_trunk(rack, trunk);
-    }
-
-    /// Reports to the scheduler that a helper has a copy of a block whose recorded home is another node. The
-    /// scheduler decides when the copy can be removed.
-    pub(crate) fn tell_surplus(
-        &mut self,
-        facts: Facts<'_>,
-        node: NodeId,
-        stripe: &StripeId,
-        index: BlockIndex,
-    ) {
-        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
-        let facts: Vec<BlockFacts> = record.blocks.iter().map(|block| facts.block_facts(block)).collect();
-        self.scheduler.handle_surplus(stripe, index, node, &facts);
     }
 }

@@ -1,10 +1,13 @@
 //! Answers of helpers about their blocks.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, StoreProblem};
-use repair::{BlockId, BlockProblem, Digest, NodeId};
+use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, RecordWrite, StorePolicy, Write};
+use views::FoundBy;
 
 use crate::Control;
 use crate::helper_queries::{Query, Subject, other_digest, state_for};
@@ -37,6 +40,7 @@ impl Control {
         }
     }
 
+    /// Handles a helper's answer about a block that it was asked to verify.
     pub(crate) fn take_verified(
         &mut self,
         node: NodeId,
@@ -56,71 +60,24 @@ impl Control {
             }
             None => result,
         };
-        let result_digest = result.as_ref().ok().copied();
+        let digest = result.as_ref().ok().copied();
         let problem = problem_of(&known, result);
-        let is_unsettled =
-            |problem: &BlockProblem| state_for(problem).is_none() || known.state_on(node).is_none();
-        if !scrub && problem.as_ref().is_some_and(is_unsettled) {
-            try_again_later(&mut self.stripes, node, &known, self.base.now);
-        }
         // A verdict about an outdated record is ignored, but a block that is recorded there by now is verified again.
         let current = self.stripes.picture.stripe(&stripe).ok();
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
-        let still = current.as_ref() == Some(&known);
-        let is_good = still && problem.is_none();
-        if let Some(problem) = &problem {
-            self.jobs.lose_unrecorded(&stripe, index, node, problem);
+        let verified = Verified { node, stripe, index, known, current, digest, problem };
+        if !scrub && verified.is_unsettled() {
+            try_again_later(&mut self.stripes, node, &verified.known, self.base.now);
         }
-        match (result_digest, &current) {
-            // The block's home may have returned without the block, so the current record decides.
-            (Some(digest), Some(current)) if is_found(&self.base.store, node, current) => {
-                if is_known_by_name(&self.base.store, current) {
-                    self.scrub.proof.doubt(&stripe, &mut self.out);
-                }
-                self.stripes.adopt(
-                    outer_facts!(self),
-                    node,
-                    (&stripe, index),
-                    current,
-                    digest,
-                    &mut self.out,
-                );
-            }
-            (_, Some(current)) if !still && disagrees(&self.stripes, current, node, problem.as_ref()) => {
-                let outer = outer_facts!(self);
-                self.stripes.look_again(outer, node, stripe.clone(), index, current.clone(), &mut self.out);
-            }
-            _ if still && known.state_on(node).is_some() => {
-                self.stripes.apply_verdict(
-                    outer_facts!(self),
-                    node,
-                    (&stripe, index),
-                    &known,
-                    problem.as_ref(),
-                    &mut self.out,
-                );
-            }
-            _ => {}
-        }
-        let answer = (node, number);
+        heed(self, &verified);
+        let (answer, is_good) = ((node, number), verified.good() == Some(true));
         self.surplus.note_answer(facts!(self), &self.jobs, answer, is_good, &mut self.out);
-        let is_bad = problem.as_ref().and_then(state_for).is_some();
-        let good = still.then_some(is_good).filter(|good| *good || is_bad);
-        self.repairs.note_verified((number, node), Some(index), good);
+        self.repairs.note_verified((number, node), Some(verified.index), verified.good());
         if !scrub {
             return self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);
         }
-        // A concurrent read or repair may have recorded the same damage first; the scrub reports it all the same.
-        let recorded = current.and_then(|current| current.state_on(node));
-        let is_recorded = recorded.is_some_and(BlockState::is_bad);
-        let found = match problem {
-            Some(problem) if still || is_recorded => Err(problem),
-            Some(_) if recorded.is_some() => {
-                Err(BlockProblem::Unavailable("its record changed meanwhile".to_owned()))
-            }
-            _ => Ok(result_digest.unwrap_or(known.digest)),
-        };
-        self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, found);
+        let Verified { stripe, known, .. } = &verified;
+        self.scrub.count_in_scrub(facts!(self), node, number, stripe, known, verified.for_scrub());
     }
 
     /// Handles a helper's list of its blocks, or the reason why it could not list them. The scrub continues
@@ -185,6 +142,131 @@ impl Control {
         if by_itself && last {
             self.stripes.end_tidying(outer_facts!(self), &self.jobs, node);
         }
+    }
+}
+
+/// A helper's answer about a block.
+struct Verified {
+    node: NodeId,
+    stripe: StripeId,
+    index: BlockIndex,
+    /// The block's record at the time of the query.
+    known: BlockRecord,
+    /// The block's record now.
+    current: Option<BlockRecord>,
+    /// The digest that the helper has computed, if it could read the block and has checksums.
+    digest: Option<Option<Digest>>,
+    problem: Option<BlockProblem>,
+}
+
+impl Verified {
+    /// Whether the record is the same as at the time of the query.
+    fn is_current(&self) -> bool {
+        self.current.as_ref() == Some(&self.known)
+    }
+
+    /// Whether the answer does not decide the state of a recorded copy.
+    fn is_unsettled(&self) -> bool {
+        let is_unsettled =
+            |problem: &BlockProblem| state_for(problem).is_none() || self.known.state_on(self.node).is_none();
+        self.problem.as_ref().is_some_and(is_unsettled)
+    }
+
+    /// Whether the recorded block is good; `None` if the answer does not tell.
+    fn good(&self) -> Option<bool> {
+        let is_bad = self.problem.as_ref().and_then(state_for).is_some();
+        let is_good = self.problem.is_none();
+        self.is_current().then_some(is_good).filter(|good| *good || is_bad)
+    }
+
+    /// Returns the answer for a scrub. A concurrent read or repair may have recorded the same damage first; the
+    /// scrub reports it all the same.
+    fn for_scrub(&self) -> Result<Option<Digest>, BlockProblem> {
+        let recorded = self.current.as_ref().and_then(|current| current.state_on(self.node));
+        let is_recorded = recorded.is_some_and(BlockState::is_bad);
+        match &self.problem {
+            Some(problem) if self.is_current() || is_recorded => Err(problem.clone()),
+            Some(_) if recorded.is_some() => {
+                Err(BlockProblem::Unavailable("its record changed meanwhile".to_owned()))
+            }
+            _ => Ok(self.digest.unwrap_or(self.known.digest)),
+        }
+    }
+}
+
+/// Applies a helper's answer about a block to jobs and stripes.
+fn heed(control: &mut Control, verified: &Verified) {
+    let Verified { node, ref stripe, index, ref known, ref current, digest, ref problem } = *verified;
+    if let Some(problem) = problem {
+        control.jobs.lose_unrecorded(stripe, index, node, problem);
+    }
+    let is_current = verified.is_current();
+    let (outer, out) = (outer_facts!(control), &mut control.out);
+    match (digest, current) {
+        // The block's home may have returned without the block, so the current record decides.
+        (Some(digest), Some(current)) if is_found(&control.base.store, node, current) => {
+            if is_known_by_name(&control.base.store, current) {
+                control.scrub.proof.doubt(stripe, out);
+            }
+            control.stripes.adopt(outer, node, (stripe, index), current, digest, out);
+        }
+        (_, Some(current)) if !is_current && disagrees(&control.stripes, current, node, problem.as_ref()) => {
+            control.stripes.look_again(outer, node, stripe.clone(), index, current.clone(), out);
+        }
+        _ if is_current && known.state_on(node).is_some() => {
+            control.stripes.apply_verdict(outer, node, (stripe, index), known, problem.as_ref(), out);
+        }
+        _ => {}
+    }
+}
+
+/// Forgets a stripe that has been removed.
+pub(crate) fn forget_stripe(control: &mut Control, stripe: &StripeId) {
+    control.scrub.proof.forget(stripe);
+    control.repairs.forget_stripe(stripe);
+    control.surplus.forget_stripe(stripe);
+}
+
+/// Handles a contradiction between blocks of a stripe.
+pub(crate) fn note_contradiction(
+    control: &mut Control,
+    stripe: &StripeId,
+    blocks: &BTreeSet<BlockIndex>,
+    found_by: FoundBy,
+) {
+    control.scrub.proof.forget(stripe);
+    control.scrub.distrusted.forget(stripe);
+    if found_by != FoundBy::Scrub {
+        control.scrub.doubted.doubt(stripe, control.base.now);
+    }
+    let (outer, out) = (outer_facts!(control), &mut control.out);
+    control.stripes.note_contradiction(outer, stripe, blocks, found_by, out);
+}
+
+/// Handles a parity check that has passed, and that has read these blocks, each on its node.
+pub(crate) fn note_parity(control: &mut Control, stripe: &StripeId, read: BTreeMap<BlockIndex, NodeId>) {
+    control.surplus.note_parity(facts!(control), &control.jobs, (stripe, &read), &mut control.out);
+    let blocks = read.into_keys().collect();
+    control.scrub.proof.note_held(facts!(control), stripe, &blocks);
+    control.scrub.distrusted.note_held(facts!(control), stripe, &blocks);
+    control.stripes.parity_held(outer_facts!(control), stripe, &blocks, &mut control.out);
+}
+
+/// Has a block verified that a job could not read, now or after its helper has returned.
+pub(crate) fn note_unavailable(
+    control: &mut Control,
+    node: NodeId,
+    stripe: StripeId,
+    index: BlockIndex,
+    known: BlockRecord,
+) {
+    control.surplus.note_failed_read(&stripe, control.base.now);
+    match control.nodes.is_connected(node) {
+        true => {
+            let (outer, out) = (outer_facts!(control), &mut control.out);
+            control.stripes.look_again(outer, node, stripe, index, known, out);
+        }
+        false => control.scrub.reported.note(node, stripe, index),
     }
 }
 

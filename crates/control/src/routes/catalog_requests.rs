@@ -9,7 +9,7 @@ impl CatalogCommand {
         match self {
             Self::Snapshot(reply) => control.out.ask_storage(Ask::Snapshot(reply)),
             Self::Accept(request, reply) => {
-                control.stripes.accept_catalog(outer_facts!(control), request, reply, &mut control.out);
+                control.stripes.newer.accept(outer_facts!(control), request, reply, &mut control.out);
             }
             Self::RemoveOrphans(reply) => {
                 let removed = control.stripes.remove_orphans(outer_facts!(control), &mut control.out);

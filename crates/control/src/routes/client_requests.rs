@@ -34,7 +34,7 @@ impl Control {
                 // time for which the description is kept.
                 self.stripes.touch_given(outer_facts!(self), &stripe);
                 if let Ok(record) = self.stripes.stripe_record(&stripe) {
-                    self.stripes.note_reader(&self.base, &record);
+                    self.stripes.readers.renew(&self.base, &record);
                 }
                 let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
                 let read = Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost };

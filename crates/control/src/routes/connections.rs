@@ -35,14 +35,6 @@ impl Control {
         changed.into_iter().for_each(|rack| self.out.tell(Signal::Trunk(rack)));
     }
 
-    /// Confirms the registration of a node or client.
-    fn welcome(&mut self, node: NodeId) {
-        if !self.base.store.reports_service() {
-            self.stripes.picture.set_up(node, true);
-        }
-        self.nodes.send(node, ToNode::Registered { node }, &mut self.out);
-    }
-
     pub(crate) fn hear(&mut self, connection: ConnectionId, message: FromNode) {
         let Some(node) = self.nodes.node_at(connection) else { return };
         match message {
@@ -54,7 +46,7 @@ impl Control {
             FromNode::Seen { up, down } => self.nodes.note_seen(&self.base, node, [up, down], &mut self.out),
             FromNode::UserLoad { bytes_per_s } => note_user_load(self, node, bytes_per_s),
             FromNode::Heat { blocks } => note_heat(self, node, blocks),
-            FromNode::Unused { up, down } => self.nodes.note_unused(node, up, down),
+            FromNode::Unused { up, down } => self.capping.note_unused(node, up, down),
             FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
             FromNode::Verifying { ask } => self.out.queries.wait_for_block(node, ask, self.base.now),
@@ -111,7 +103,7 @@ impl Control {
         self.stripes.inventory.remove(node);
         self.repairs.tell_node_lost(node);
         self.repairs.let_go(&session.unproven.unwrap_or_default().stripes);
-        self.nodes.deal_caps(&self.base, &mut self.out);
+        self.capping.deal(&self.base, &self.nodes, &mut self.out);
         self.out.tell(Signal::Replicas(node));
         self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
         for (number, subject) in self.out.queries.drop_node(node) {
@@ -152,7 +144,7 @@ impl Control {
         if let (Role::Helper(name), FromNode::RegisterHelper { version, .. }) = (role, &hello) {
             self.nodes.skewed.note(name.as_str(), check_version(*version), self.base.now);
         }
-        match self.admit(connection, role, hello) {
+        match (Newcomer { connection, role }).admit(self, hello) {
             Ok(node) => {
                 let helper = if let Role::Helper(name) = role { Some(name.as_str()) } else { None };
                 tracing::info!(helper, %role, "registered");
@@ -163,153 +155,6 @@ impl Control {
                 None
             }
         }
-    }
-
-    pub(crate) fn admit(
-        &mut self,
-        connection: ConnectionId,
-        role: &Role,
-        hello: FromNode,
-    ) -> Result<NodeId, Refusal> {
-        match (role, hello) {
-            (
-                Role::Helper(name),
-                FromNode::RegisterHelper {
-                    version,
-                    cluster_id,
-                    address,
-                    rack,
-                    rates,
-                    blocks,
-                    free_bytes,
-                    incomplete,
-                    more: _,
-                },
-            ) => {
-                check_version(version)?;
-                self.base.check_cluster(&cluster_id)?;
-                check_rack(rack.as_deref())?;
-                let hello = Hello { address, rack, rates, blocks, incomplete, free_bytes };
-                self.admit_helper(connection, role, name.as_str(), hello)
-            }
-            (
-                Role::Client(name) | Role::Admin(name) | Role::Plugin(name),
-                FromNode::RegisterClient { version, bandwidth, rack },
-            ) => {
-                check_version(version)?;
-                let bandwidth = bandwidth.filter(|&rate| rate > 0);
-                let rate = bandwidth.map_or(self.nodes.bandwidth.assumed(), |rate| rate as f64);
-                let mut profile = NodeProfile { rack, ..NodeProfile::client(String::new()) };
-                (profile.rates.up, profile.rates.down) = (rate, rate);
-                profile.knows_links = bandwidth.is_some();
-                Ok(self.admit_client(connection, role, name.as_str(), profile))
-            }
-            (Role::Coordinator, _) => {
-                Err("this is the certificate of a coordinator; use a helper's or a client's"
-                    .to_owned()
-                    .into())
-            }
-            (Role::Operator(name), _) => {
-                let why = format!(
-                    "operator {name} may not store or read files; use the certificate of a client or an admin"
-                );
-                Err(why.into())
-            }
-            (role, _) => Err(format!("{role} must register in the role of its certificate").into()),
-        }
-    }
-
-    fn admit_helper(
-        &mut self,
-        connection: ConnectionId,
-        role: &Role,
-        name: &str,
-        hello: Hello,
-    ) -> Result<NodeId, Refusal> {
-        let known =
-            self.stripes.picture.node_named(name).expect("the helper was given a number before").clone();
-        let node = known.id;
-        if self.nodes.registry.is_being_forgotten(node) {
-            let reason = format!("helper {name} is being forgotten, because mend.toml did not list it");
-            return Err(Refusal { reason, passing: true });
-        }
-        if self.nodes.is_connected(node) {
-            let address = self.nodes.topology.address(node).unwrap_or_default();
-            let reason = format!(
-                "helper {name} is registered already, from {address}; stop that helper, or start this one \
-                 with its own name and certificate"
-            );
-            // The existing connection may be a broken one of the same helper, so a retry may succeed.
-            return Err(Refusal { reason, passing: true });
-        }
-        // A catalog that was replaced has no addresses. A helper without one counts as not heard, so its address is
-        // recorded only when it has listed all of its blocks.
-        let stays_unheard =
-            self.base.store.owns_files() && known.address.is_none() && hello.incomplete.is_some();
-        if stays_unheard {
-            self.stripes.picture.set_host(node, Some(repair::host_of(&hello.address)));
-        } else if known.address.as_ref() != Some(&hello.address) {
-            let (name, address) = (name.to_owned(), hello.address.clone());
-            self.out.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
-        }
-        if self.nodes.bandwidth.state(node, hello.rates) {
-            self.nodes.tell_all_rates(&mut self.out);
-        }
-        let view = view_of(role, name, &hello);
-        let (rates, knows_links) = (self.nodes.bandwidth.rates(node), self.nodes.bandwidth.knows_links(node));
-        self.stripes.picture.set_rack(node, view.rack.as_deref());
-        self.nodes.topology.set(node, NodeProfile { rates, knows_links, ..view });
-        self.nodes.lay_links(&self.base);
-        self.stripes.inventory.add(node);
-        let outage = self.nodes.connect_helper(node, connection);
-        if let Some(session) = self.nodes.registry.session_mut(node) {
-            session.incomplete.clone_from(&hello.incomplete);
-        }
-        self.welcome(node);
-        if let Some(outage) = outage {
-            // Before the end of the start-up phase, helpers do not count as absent, so the history gets no
-            // entry.
-            let (away, is_told) = (outage.lasts(self.base.now), self.nodes.settled);
-            self.nodes.registry.note_back(node, away, is_told, &mut self.out);
-        }
-        if !self.stripes.news.keep(node, &hello.blocks) {
-            self.stripes.compare(outer_facts!(self), node, &hello.blocks, &mut self.out);
-        }
-        if self.base.store.trusts_lists() && hello.incomplete.is_none() {
-            lose_unlisted(&mut self.jobs, &self.stripes, node, &hello.blocks);
-        }
-        self.check_returned(node);
-        self.out.tell(Signal::Node(node));
-        self.nodes.deal_caps(&self.base, &mut self.out);
-        self.out.tell(Signal::Replicas(node));
-        self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);
-        self.stripes.remove_discards(outer_facts!(self), &self.jobs, node, &mut self.out);
-        Ok(node)
-    }
-
-    fn admit_client(
-        &mut self,
-        connection: ConnectionId,
-        role: &Role,
-        name: &str,
-        profile: NodeProfile,
-    ) -> NodeId {
-        let is_plugin = matches!(role, Role::Plugin(_));
-        let node = self.nodes.connect_client(connection, is_plugin);
-        let kind = if is_plugin { "plugin" } else { "client" };
-        if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.nodes.knows_rack(&self.base, rack)) {
-            tracing::warn!(
-                %role, rack,
-                "the client's rack is unknown: mend.toml does not name it, and no helper is in it; the \
-                 client counts as outside all racks"
-            );
-        }
-        let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
-        self.nodes.topology.set(node, profile);
-        self.nodes.lay_links(&self.base);
-        self.jobs.clients.insert(node, Requests::default());
-        self.welcome(node);
-        node
     }
 
     /// Handles the start of a helper's outage: logs its blocks and the planned recovery, and adds a history
@@ -331,6 +176,172 @@ impl Control {
         );
         self.out.note(HistoryEvent::NodeLost { node: name, blocks, why });
     }
+}
+
+/// A member that registers.
+#[derive(Clone, Copy)]
+struct Newcomer<'a> {
+    connection: ConnectionId,
+    /// The role in the member's certificate.
+    role: &'a Role,
+}
+
+impl Newcomer<'_> {
+    /// Admits the member if its role permits what it registers as, or returns the reason for refusing it.
+    fn admit(self, control: &mut Control, hello: FromNode) -> Result<NodeId, Refusal> {
+        match (self.role, hello) {
+            (
+                Role::Helper(name),
+                FromNode::RegisterHelper {
+                    version,
+                    cluster_id,
+                    address,
+                    rack,
+                    rates,
+                    blocks,
+                    free_bytes,
+                    incomplete,
+                    more: _,
+                },
+            ) => {
+                check_version(version)?;
+                control.base.check_cluster(&cluster_id)?;
+                check_rack(rack.as_deref())?;
+                let hello = Hello { address, rack, rates, blocks, incomplete, free_bytes };
+                self.admit_helper(control, name.as_str(), hello)
+            }
+            (
+                Role::Client(name) | Role::Admin(name) | Role::Plugin(name),
+                FromNode::RegisterClient { version, bandwidth, rack },
+            ) => {
+                check_version(version)?;
+                let bandwidth = bandwidth.filter(|&rate| rate > 0);
+                let rate = bandwidth.map_or(control.nodes.bandwidth.assumed(), |rate| rate as f64);
+                let mut profile = NodeProfile { rack, ..NodeProfile::client(String::new()) };
+                (profile.rates.up, profile.rates.down) = (rate, rate);
+                profile.knows_links = bandwidth.is_some();
+                Ok(self.admit_client(control, name.as_str(), profile))
+            }
+            (Role::Coordinator, _) => {
+                Err("this is the certificate of a coordinator; use a helper's or a client's"
+                    .to_owned()
+                    .into())
+            }
+            (Role::Operator(name), _) => {
+                let why = format!(
+                    "operator {name} may not store or read files; use the certificate of a client or an admin"
+                );
+                Err(why.into())
+            }
+            (role, _) => Err(format!("{role} must register in the role of its certificate").into()),
+        }
+    }
+
+    fn admit_helper(self, control: &mut Control, name: &str, hello: Hello) -> Result<NodeId, Refusal> {
+        let known =
+            control.stripes.picture.node_named(name).expect("the helper was given a number before").clone();
+        let node = known.id;
+        check_absent(control, node, name)?;
+        // A catalog that was replaced has no addresses. A helper without one counts as not heard, so its address is
+        // recorded only when it has listed all of its blocks.
+        let stays_unheard =
+            self.base.store.owns_files() && known.address.is_none() && hello.incomplete.is_some();
+        if stays_unheard {
+            self.stripes.picture.set_host(node, Some(repair::host_of(&hello.address)));
+        } else if known.address.as_ref() != Some(&hello.address) {
+            let (name, address) = (name.to_owned(), hello.address.clone());
+            control.out.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
+        }
+        if control.nodes.bandwidth.state(node, hello.rates) {
+            control.nodes.tell_all_rates(&mut control.out);
+        }
+        let view = view_of(self.role, name, &hello);
+        let (rates, knows_links) =
+            (control.nodes.bandwidth.rates(node), control.nodes.bandwidth.knows_links(node));
+        control.stripes.picture.set_rack(node, view.rack.as_deref());
+        control.nodes.topology.set(node, NodeProfile { rates, knows_links, ..view });
+        control.nodes.lay_links(&control.base);
+        control.stripes.inventory.add(node);
+        let outage = control.nodes.connect_helper(node, self.connection);
+        if let Some(session) = control.nodes.registry.session_mut(node) {
+            session.incomplete.clone_from(&hello.incomplete);
+        }
+        welcome(control, node);
+        if let Some(outage) = outage {
+            // Before the end of the start-up phase, helpers do not count as absent, so the history gets no
+            // entry.
+            let (away, is_told) = (outage.lasts(control.base.now), control.nodes.settled);
+            control.nodes.registry.note_back(node, away, is_told, &mut control.out);
+        }
+        if !control.stripes.news.keep(node, &hello.blocks) {
+            control.stripes.compare(outer_facts!(control), node, &hello.blocks, &mut control.out);
+        }
+        if control.base.store.trusts_lists() && hello.incomplete.is_none() {
+            lose_unlisted(&mut control.jobs, &control.stripes, node, &hello.blocks);
+        }
+        control.check_returned(node);
+        control.out.tell(Signal::Node(node));
+        control.capping.deal(&control.base, &control.nodes, &mut control.out);
+        control.out.tell(Signal::Replicas(node));
+        control.stripes.recheck_next(outer_facts!(control), node, &mut control.out);
+        control.stripes.remove_discards(outer_facts!(control), &control.jobs, node, &mut control.out);
+        Ok(node)
+    }
+
+    fn admit_client(self, control: &mut Control, name: &str, profile: NodeProfile) -> NodeId {
+        let role = self.role;
+        let is_plugin = matches!(role, Role::Plugin(_));
+        let node = control.nodes.connect_client(self.connection, is_plugin);
+        let kind = if is_plugin { "plugin" } else { "client" };
+        if let Some(rack) =
+            profile.rack.as_deref().filter(|rack| !control.nodes.knows_rack(&control.base, rack))
+        {
+            tracing::warn!(
+                %role, rack,
+                "the client's rack is unknown: mend.toml does not name it, and no helper is in it; the \
+                 client counts as outside all racks"
+            );
+        }
+        let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
+        control.nodes.topology.set(node, profile);
+        control.nodes.lay_links(&control.base);
+        control.jobs.clients.insert(node, Requests::default());
+        welcome(control, node);
+        node
+    }
+}
+
+/// Refuses a helper that is being forgotten, or that has a connection already.
+fn check_absent(control: &Control, node: NodeId, name: &str) -> Result<(), Refusal> {
+    if control.nodes.registry.is_being_forgotten(node) {
+        let reason = format!("helper {name} is being forgotten, because mend.toml did not list it");
+        return Err(Refusal { reason, passing: true });
+    }
+    if control.nodes.is_connected(node) {
+        let address = control.nodes.topology.address(node).unwrap_or_default();
+        let reason = format!(
+            "helper {name} is registered already, from {address}; stop that helper, or start this one \
+             with its own name and certificate"
+        );
+        // The existing connection may be a broken one of the same helper, so a retry may succeed.
+        return Err(Refusal { reason, passing: true });
+    }
+    Ok(())
+}
+
+/// Passes the changed facts about a node to the planner and the scheduler.
+pub(crate) fn note_node(control: &mut Control, node: NodeId) {
+    let accepts = facts!(control).accepts(node);
+    control.nodes.topology.set_accepts(node, accepts);
+    control.repairs.tell_node(facts!(control), node);
+}
+
+/// Confirms the registration of a node or client.
+fn welcome(control: &mut Control, node: NodeId) {
+    if !control.base.store.reports_service() {
+        control.stripes.picture.set_up(node, true);
+    }
+    control.nodes.send(node, ToNode::Registered { node }, &mut control.out);
 }
 
 /// Notes blocks that jobs have stored on a helper, and that are missing from the helper's list while the storage has not

@@ -18,7 +18,8 @@ impl FileCommand {
     pub(super) fn carry_out(self, control: &mut Control) {
         match self {
             Self::List(prefix, reply) => {
-                answer(reply, control.answers().file_views(&prefix), &mut control.out);
+                let files = control.stripes.picture.files().with_prefix(&prefix).map(file_view).collect();
+                control.out.answer(reply, Ok(files));
             }
             Self::Layout(name, reply) => answer(reply, open_file(control, &name), &mut control.out),
             Self::Remove(name, reply) => remove_file(control, name, reply),
@@ -37,7 +38,7 @@ impl FileCommand {
 fn open_file(control: &mut Control, name: &str) -> Result<FileLayout, RequestError> {
     let first = control.stripes.picture.files().get(name).and_then(|file| file.stripes.first()).cloned();
     if let Some(record) = first.and_then(|first| control.stripes.stripe_record(&first).ok()) {
-        control.stripes.note_reader(&control.base, &record);
+        control.stripes.readers.renew(&control.base, &record);
     }
     control.answers().file_layout(name)
 }

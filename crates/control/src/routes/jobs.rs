@@ -6,14 +6,17 @@ use std::time::Duration;
 use codes::BlockIndex;
 use rand::RngExt;
 use recovery::Loads;
-use repair::{Epoch, Job, JobError, JobId, JobRequest, NodeId, Outcome, Report, StripeId, Topology};
+use repair::{
+    Epoch, Job, JobError, JobId, JobPhase, JobRequest, NodeId, Outcome, Report, StripeId, Topology,
+};
+use views::RepairStep;
 
 use crate::Control;
 use crate::jobs::RunningJob;
 use crate::jobs::in_flight::InFlight;
 use crate::jobs::owner::Owner;
 use crate::jobs::reserved_bandwidth::places;
-use crate::repairs::timeline::note_job_step;
+use crate::repairs::scheduler_facts::{end_reservation, reserve};
 use crate::signal::Signal;
 
 /// How often it is checked whether the stripes of running repairs are at risk.
@@ -39,7 +42,7 @@ impl Control {
         let id = request.job;
         let mut running = self.new_job(owner, request);
         let stores = running.job.publishes();
-        running.reservation = self.repairs.reserve(&running.job, stores);
+        running.reservation = reserve(&mut self.repairs.scheduler, &running.job, stores);
         if stores {
             self.repairs.scheduler.hold(&running.stripe);
         }
@@ -48,7 +51,7 @@ impl Control {
 
     /// Creates a job with its first plan. None of its actions is carried out before `Jobs::run`.
     pub(crate) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
-        let minds_others = self.repairs.minds_others(facts!(self), &owner, &request.policy);
+        let minds_others = self.repairs.queue.minds_others(facts!(self), &owner, &request.policy);
         if minds_others {
             let targets = request.wanted.iter().map(|wanted| wanted.requestor).filter(|_| request.publish);
             let nodes = places(&request.stripe, targets, &self.nodes.topology);
@@ -118,7 +121,7 @@ impl Control {
     pub(crate) fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
         let Some(mut running) = self.jobs.running.remove(&id) else { return };
         let trouble = running.trouble.take();
-        self.repairs.end_reservation(&mut running);
+        end_reservation(&mut self.repairs.scheduler, &mut running);
         if let Err(error) = &result {
             let repair = match running.owner {
                 Owner::Repair { repair } => Some(repair),
@@ -184,5 +187,48 @@ impl Control {
     pub(crate) fn with_all_jobs(&mut self, act: impl Fn(&mut Job, &Topology, Duration)) {
         let ids: Vec<JobId> = self.jobs.running.keys().copied().collect();
         ids.into_iter().for_each(|id| self.with_job(id, &act));
+    }
+}
+
+/// Records the progress of a job in the timeline of its stripe.
+fn note_job_step(control: &mut Control, id: JobId) {
+    let Some(running) = control.jobs.running.get(&id) else { return };
+    let Owner::Repair { repair } = running.owner else { return };
+    let (phase, delivers) = (running.job.phase(), running.job.delivered() > 0);
+    control.repairs.queue.note_time(
+        repair,
+        &running.stripe,
+        control.base.now,
+        |timeline, since| match phase {
+            JobPhase::MovingSlices if delivers => timeline.reach(RepairStep::FirstSlice, since),
+            // A plan may be replaced after slices were delivered, or even checked.
+            JobPhase::MovingSlices
+            | JobPhase::StoppingPlan
+            | JobPhase::WaitingForNodes
+            | JobPhase::OnHold => {
+                timeline.restart(RepairStep::Delivered);
+            }
+            JobPhase::MakingDurable => timeline.reach_in_order(RepairStep::Delivered, since),
+            JobPhase::CheckingParity => timeline.reach_in_order(RepairStep::Sealed, since),
+            JobPhase::Publishing => timeline.reach_in_order(RepairStep::Checked, since),
+            JobPhase::ReadingBack => timeline.reach_in_order(RepairStep::Committed, since),
+            JobPhase::Finished => {} // Perhaps it failed.
+        },
+    );
+}
+
+/// Records that the storage has recorded the blocks of a job, or refused them.
+pub(crate) fn note_recorded(control: &mut Control, id: JobId) {
+    let Some(running) = control.jobs.running.get(&id) else { return };
+    if let (Owner::Repair { repair }, 0) = (&running.owner, running.recording) {
+        control.repairs.queue.reach(*repair, &running.stripe, RepairStep::Recorded, control.base.now);
+    }
+}
+
+/// Makes the running jobs of a stripe whose blocks contradict each other check every survivor, like jobs that start
+/// later.
+pub(crate) fn check_survivors(control: &mut Control, stripe: &StripeId) {
+    for job in control.jobs.jobs_on(stripe) {
+        control.with_job(job, Job::handle_contradiction);
     }
 }

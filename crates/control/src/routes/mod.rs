@@ -1,12 +1,12 @@
 //! Handlers of events that concern several state machines. They define which state machines handle an event,
 //! and in which order.
 
-mod blocks;
+pub(crate) mod blocks;
 mod catalog_requests;
 mod client_requests;
-mod connections;
+pub(crate) mod connections;
 mod file_requests;
-mod jobs;
+pub(crate) mod jobs;
 mod network_requests;
 mod node_requests;
 mod repair_requests;

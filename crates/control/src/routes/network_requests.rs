@@ -1,13 +1,14 @@
 //! Requests about links, their measurement and caps.
 
 use crate::Control;
+use crate::answers::nodes::topology_view;
 use crate::commands::{NetworkCommand, answer};
 
 impl NetworkCommand {
     pub(super) fn carry_out(self, control: &mut Control) {
         match self {
             Self::Topology(reply) => {
-                let view = control.answers().topology_view();
+                let view = topology_view(control.facts());
                 control.out.answer(reply, Ok(view));
             }
             Self::Probe(request, reply) => {
@@ -21,9 +22,9 @@ impl NetworkCommand {
                 let stopped = control.link_tests.stop_probes(facts!(control), &mut control.out);
                 answer(reply, stopped, &mut control.out);
             }
-            Self::Caps(reply) => control.out.answer(reply, Ok(control.nodes.caps_view())),
+            Self::Caps(reply) => control.out.answer(reply, Ok(control.capping.view())),
             Self::ChangeCaps(request, reply) => {
-                control.nodes.change_caps(&control.base, &request, reply, &mut control.out);
+                control.capping.change((&control.base, &control.nodes), &request, reply, &mut control.out);
             }
         }
     }

@@ -45,13 +45,14 @@ fn maintain(
 ) -> Result<NodeView, RequestError> {
     control.storing.check_storage()?;
     let node = control.nodes.node_named(&control.base, name)?;
-    control.nodes.registry.maintain(&control.base, node, request, &mut control.out)?;
+    let nodes = &mut control.nodes;
+    nodes.maintenance.begin((&control.base, &nodes.registry), node, request, &mut control.out)?;
     control.answers().node_view(node)
 }
 
 fn end_maintenance(control: &mut Control, name: &str) -> Result<NodeView, RequestError> {
     let node = control.nodes.node_named(&control.base, name)?;
-    control.nodes.registry.end_maintenance(node, &mut control.out)?;
+    control.nodes.maintenance.end(&control.nodes.registry, node, &mut control.out)?;
     control.answers().node_view(node)
 }
 

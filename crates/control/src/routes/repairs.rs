@@ -32,7 +32,7 @@ impl Control {
     }
 
     pub(crate) fn start_repairs(&mut self) {
-        if self.stripes.is_behind() {
+        if self.stripes.newer.is_behind() {
             return;
         }
         if self.facts().may_change() {

@@ -4,6 +4,7 @@ use views::{Condition, MuteRequest, SettingsRequest, SettingsView};
 
 use crate::Control;
 use crate::answers::conditions::concerns;
+use crate::answers::nodes::settings_view;
 use crate::commands::{ClusterCommand, Command, answer};
 use crate::conditions;
 use crate::error::ConditionError;
@@ -45,7 +46,7 @@ impl ClusterCommand {
                 control.audit.note(*request, unix_ms, then, &mut control.out);
             }
             Self::Settings(reply) => {
-                let view = control.answers().settings_view();
+                let view = settings_view(control.facts());
                 control.out.answer(reply, Ok(view));
             }
             Self::ChangeSettings(request, reply) => {
@@ -66,7 +67,7 @@ impl ClusterCommand {
 fn change_settings(control: &mut Control, request: &SettingsRequest) -> Result<SettingsView, RequestError> {
     control.storing.check_storage()?;
     control.nodes.change_settings(&control.base, request, &mut control.out)?;
-    Ok(control.answers().settings_view())
+    Ok(settings_view(control.facts()))
 }
 
 /// Mutes a condition, or ends its mute if there is no request.

@@ -14,7 +14,7 @@ impl Control {
     pub(crate) fn storage_recovered(&mut self, result: Result<Vec<StoreChange>, OpenError>) {
         match result {
             Ok(changes) => {
-                let refused = self.jobs.unknown_puts(&changes);
+                let refused = self.jobs.puts.unknown(&changes);
                 self.abort_puts(&refused);
                 self.take_changes(changes);
                 let held = self.storing.write_path.works();

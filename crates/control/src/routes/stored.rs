@@ -16,7 +16,7 @@ use crate::jobs::continuation::{Published, PutThen};
 use crate::nodes::continuation::NodeThen;
 use crate::repairs::continuation::{Ordered, OrderedBy, RepairThen};
 use crate::repairs::order_records::dropped;
-use crate::repairs::timeline::note_recorded;
+use crate::routes::jobs::note_recorded;
 use crate::storing::then::Then;
 use crate::stripes::continuation::StripeThen;
 use crate::stripes::{states, verdicts};
@@ -42,7 +42,7 @@ impl Control {
             Then::Repair(RepairThen::Claimed { stripe }) => {
                 let repairs = &mut self.repairs;
                 if result.is_ok() {
-                    repairs.claim_granted(&stripe, self.base.now);
+                    repairs.queue.claim_granted(&stripe, self.base.now);
                 }
                 let others = (&mut repairs.scheduler, &mut repairs.refusals);
                 repairs.claims.answered(facts!(self), &stripe, result, others);
@@ -58,9 +58,9 @@ impl PutThen {
     fn go_on(self, control: &mut Control, result: Stored) {
         let Control { jobs, base, out, .. } = control;
         match self {
-            Self::Begun(begun) => jobs.put_begun(base, begun, result, out),
-            Self::Committed { put, reply } => jobs.put_committed(put, reply, result, out),
-            Self::Aborted { put, reply } => jobs.put_aborted(base, put, reply, result, out),
+            Self::Begun(begun) => jobs.puts.begun(base, begun, result, out),
+            Self::Committed { put, reply } => jobs.puts.committed(put, reply, result, out),
+            Self::Aborted { put, reply } => jobs.puts.aborted(base, put, reply, result, out),
             Self::Allocated { client, tag, put, position } => {
                 let (jobs, facts, out) = (&mut control.jobs, facts!(control), &mut control.out);
                 jobs.stripe_allocated(facts, client, tag, (put, position), result, out);
@@ -136,7 +136,7 @@ impl StripeThen {
                 stripes.block_discarded(outer, &control.jobs, node, &block, out);
             }
             Self::Accepted { view, reply } => {
-                let accepted = result.map(|_| stripes.catalog_accepted(outer, *view, out));
+                let accepted = result.map(|_| stripes.newer.accepted(&stripes.picture, outer, *view, out));
                 answer(reply, accepted, out);
             }
         }
@@ -150,8 +150,8 @@ impl NodeThen {
                 join_numbered(control, connection, role, *hello, result.err());
             }
             Self::Capped { view, reply } => {
-                let Control { nodes, base, out, .. } = control;
-                let changed = result.map(|_| nodes.caps_changed(base, *view, out));
+                let Control { nodes, capping, base, out, .. } = control;
+                let changed = result.map(|_| capping.changed(base, nodes, *view, out));
                 answer(reply, changed, out);
             }
             Self::Removed { node, view, reply } => {

@@ -1,6 +1,7 @@
 //! Requests about stripes and blocks.
 
 use crate::Control;
+use crate::answers::stripes::{block_place, stripe_view_of};
 use crate::commands::{StripeCommand, answer};
 use crate::stripes::contradictions;
 
@@ -8,13 +9,13 @@ impl StripeCommand {
     pub(super) fn carry_out(self, control: &mut Control) {
         match self {
             Self::View(stripe, reply) => {
-                answer(reply, control.answers().stripe_view_of(&stripe), &mut control.out);
+                answer(reply, stripe_view_of(control.facts(), &stripe), &mut control.out);
             }
             Self::Contradictions(reply) => {
                 control.out.answer(reply, Ok(contradictions::tainted(&control.stripes)));
             }
             Self::Block(block, reply) => {
-                answer(reply, control.answers().block_place(&block), &mut control.out);
+                answer(reply, block_place(control.facts(), &block), &mut control.out);
             }
             Self::Describe(given, owner, reply) => {
                 let described = control.stripes.describe_stripe(

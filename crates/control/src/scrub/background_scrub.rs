@@ -50,7 +50,7 @@ impl Scrubs {
     /// Starts the reads that are due.
     pub(crate) fn scrub_in_background(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let Some(rate) = facts.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0) else { return };
-        if !facts.nodes.settled || facts.stripes.is_behind() || self.is_scrubbing() {
+        if !facts.nodes.settled || facts.stripes.newer.is_behind() || self.is_scrubbing() {
             return;
         }
         let now = facts.base.now;

@@ -159,7 +159,7 @@ impl Scrubs {
         self.proof.keep(now, out);
         if self.proof.left.is_empty()
             || !facts.nodes.settled
-            || facts.stripes.is_behind()
+            || facts.stripes.newer.is_behind()
             || self.is_scrubbing()
         {
             return;

@@ -30,7 +30,7 @@ impl Stripes {
         let now = record(self);
         let homes = before.iter().chain(&now).flat_map(|record| &record.blocks);
         let nodes = homes.flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
-        self.settle_findings(before.as_ref(), now.as_ref());
+        self.unrecorded.settle_changed(before.as_ref(), now.as_ref());
         match (stripe, now) {
             (Some(stripe), Some(now)) => {
                 // A store that others run may have encoded the data anew. What is known of the former blocks is not
@@ -64,12 +64,12 @@ impl Stripes {
         // What is known of the blocks stays true of a stripe whose state is unknown for the time being.
         if !self.unjudged.contain(&stripe) {
             self.condemned.forget_stripe(&stripe, out);
-            self.forget_contradiction(&stripe, out);
+            self.contradictions.forget(&stripe, out);
         }
         self.made_lately.forget_stripe(&stripe);
         self.inventory.forget_stripe(&stripe, before.as_ref());
-        self.settle_findings(before.as_ref(), None);
-        before.into_iter().for_each(|stripe| self.retire_stripe(outer.base, stripe));
+        self.unrecorded.settle_changed(before.as_ref(), None);
+        before.into_iter().for_each(|stripe| self.readers.retire(stripe, outer.base.now));
         out.tell(Signal::Removed(stripe));
     }
 }

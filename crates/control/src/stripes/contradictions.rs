@@ -16,7 +16,7 @@ use crate::records::recall;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
-use crate::stripes::state::contradictions::Contradiction;
+use crate::stripes::state::contradictions::{Contradiction, Contradictions};
 use views::{ContradictoryStripes, FoundBy, HistoryEvent};
 
 /// The prefix of the record keys of contradictions; the stripe's name follows.
@@ -83,15 +83,16 @@ impl Stripes {
         };
         if indexed(&record).all(proven) {
             tracing::info!(%stripe, "parity holds again");
-            self.forget_contradiction(stripe, out);
+            self.contradictions.forget(stripe, out);
             out.note(HistoryEvent::ContradictionSettled { stripe: stripe.to_string() });
         }
     }
 }
 
-impl Stripes {
-    pub(crate) fn forget_contradiction(&mut self, stripe: &StripeId, out: &mut Out) {
-        if self.contradictions.0.remove(stripe).is_some() {
+impl Contradictions {
+    /// Ends the contradiction of a stripe and removes its record.
+    pub(crate) fn forget(&mut self, stripe: &StripeId, out: &mut Out) {
+        if self.0.remove(stripe).is_some() {
             out.forget_record(format!("{PREFIX}{stripe}"));
         }
     }

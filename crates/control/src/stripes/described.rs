@@ -72,7 +72,7 @@ impl Stripes {
         let due: Vec<StripeId> =
             self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
         for stripe in due {
-            if self.is_in_use(jobs, repairs, &stripe) {
+            if jobs.has_a_job(&stripe) || repairs.is_being_repaired(&stripe) {
                 let until = self.remembered_until(outer, &stripe);
                 self.given.until.insert(stripe, until);
             } else {
@@ -85,10 +85,6 @@ impl Stripes {
     fn remembered_until(&self, outer: OuterFacts<'_>, stripe: &StripeId) -> Duration {
         let is_told = self.picture.stripe(stripe).is_ok();
         outer.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
-    }
-
-    fn is_in_use(&self, jobs: &Jobs, repairs: &Repairs, stripe: &StripeId) -> bool {
-        jobs.has_a_job(stripe) || repairs.is_being_repaired(stripe)
     }
 }
 

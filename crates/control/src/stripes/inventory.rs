@@ -136,7 +136,7 @@ impl Stripes {
             // The blocks that the helper listed before may be in the folders that it could not list now.
             newer.extend(self.newer.claims.get(&node).into_iter().flatten().cloned());
         }
-        self.note_newer(outer, node, newer, out);
+        self.newer.note(outer, node, newer, out);
         if outer.nodes.settled {
             self.find_homes(outer, node, out);
         }
@@ -145,7 +145,7 @@ impl Stripes {
     /// Searches all connected helpers for copies of lost blocks: among their orphans, and among the copies
     /// that they are about to remove.
     pub(crate) fn find_all_homes(&mut self, outer: OuterFacts<'_>, out: &mut Out) {
-        if outer.nodes.settled && !self.is_behind() {
+        if outer.nodes.settled && !self.newer.is_behind() {
             outer
                 .nodes
                 .live_helpers()

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{BlockId, NodeId, StripeId, Verify};
+use repair::{BlockId, StripeId, Verify};
 use store_api::{BlockRecord, StripeRecord};
 
 use crate::error::RequestError;
@@ -72,29 +72,6 @@ pub(crate) struct Stripes {
 }
 
 impl Stripes {
-    /// Whether a block on a node was found bad and its new state is not yet recorded.
-    pub(crate) fn is_doubted(&self, block: &BlockId, node: NodeId) -> bool {
-        self.unrecorded.bad(block, node).is_some()
-    }
-
-    /// Forgets the findings about copies whose record has changed.
-    pub(crate) fn settle_findings(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
-        if self.unrecorded.is_empty() {
-            return;
-        }
-        let known = |record: Option<&StripeRecord>, at: usize, node| {
-            record.and_then(|record| record.blocks.get(at)?.state_on(node))
-        };
-        for (at, block) in before.or(now).map_or(&[][..], |record| &record.blocks).iter().enumerate() {
-            for node in self.unrecorded.nodes_of(&block.id) {
-                let (before, now) = (known(before, at, node), known(now, at, node));
-                if before != now {
-                    self.unrecorded.settle(&(block.id.clone(), node), now);
-                }
-            }
-        }
-    }
-
     pub(crate) fn new(picture: Picture, unlisted: Option<String>) -> Self {
         Self { picture, news: StoreNews::new(unlisted), ..Self::default() }
     }

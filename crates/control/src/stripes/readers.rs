@@ -18,23 +18,9 @@ impl Stripes {
         };
         let running: Vec<StripeRecord> =
             jobs.running.values().filter(reads).filter_map(|running| read(&running.stripe)).collect();
-        running.iter().for_each(|stripe| self.readers.lease(stripe, base.now));
+        running.iter().for_each(|stripe| self.readers.renew(base, stripe));
         if self.readers.expire(base.now) {
             self.removals_due = base.now;
         }
-    }
-}
-
-impl Stripes {
-    /// Renews the lease for a stripe that a client reads.
-    pub(crate) fn note_reader(&mut self, base: &Base, stripe: &StripeRecord) {
-        if base.store.owns_files() {
-            self.readers.lease(stripe, base.now);
-        }
-    }
-
-    /// After a stripe was removed from the catalog, keeps its record until the leases of its readers end.
-    pub(crate) fn retire_stripe(&mut self, base: &Base, stripe: StripeRecord) {
-        self.readers.retire(stripe, base.now);
     }
 }

@@ -123,7 +123,7 @@ pub(crate) fn mark_condemned(
     for (index, block) in indexed(&record) {
         for holder in block.holders().filter(|holder| holder.state == BlockState::Healthy) {
             let is_condemned = stripes.condemned.problem(&block.id, holder.node).is_some();
-            if is_condemned && !stripes.is_doubted(&block.id, holder.node) {
+            if is_condemned && !stripes.unrecorded.is_bad(&block.id, holder.node) {
                 wrong.push((stripe.clone(), index, holder.node, BlockState::Corrupt));
             }
         }

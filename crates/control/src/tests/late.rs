@@ -318,10 +318,10 @@ fn a_good_verdict_overrules_a_bad_one_that_could_not_be_recorded() {
     let write = core.stripes.unrecorded.begin_write();
     core.stripes.unrecorded.note(write, copy.clone(), store_api::BlockState::Corrupt);
     core.stripes.unrecorded.end_write(write, &copy, false, known.state_on(copy.1));
-    assert!(core.stripes.is_doubted(&copy.0, copy.1));
+    assert!(core.stripes.unrecorded.is_bad(&copy.0, copy.1));
     facts!(core).ask_for_block(copy.1, stripe, BlockIndex(0), known, false, &mut core.out);
     cluster.wait(Duration::from_secs(2));
-    assert!(!cluster.core().stripes.is_doubted(&copy.0, copy.1));
+    assert!(!cluster.core().stripes.unrecorded.is_bad(&copy.0, copy.1));
 }
 
 /// Helpers that mend.toml no longer lists are forgotten if they are empty, but not while the store has not been listed.

@@ -404,7 +404,7 @@ fn a_block_stays_condemned_while_the_state_of_its_stripe_is_unknown() {
         cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false), judged]));
         let now = cluster.core().stripes.picture.stripe(&id).unwrap();
         let is_marked = now.blocks[1].state_on(node) != Some(store_api::BlockState::Healthy)
-            || cluster.core().stripes.is_doubted(&block(&file, 1), node);
+            || cluster.core().stripes.unrecorded.is_bad(&block(&file, 1), node);
         assert!(is_marked, "{:?}", now.blocks[1]);
     }
 }
@@ -470,6 +470,6 @@ fn a_condemned_copy_stays_condemned_after_the_block_was_rebuilt_elsewhere() {
     cluster.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
     let now = cluster.core().stripes.picture.stripe(&id).unwrap();
     let is_marked = now.blocks[1].state_on(node) != Some(store_api::BlockState::Healthy)
-        || cluster.core().stripes.is_doubted(&block(&file, 1), node);
+        || cluster.core().stripes.unrecorded.is_bad(&block(&file, 1), node);
     assert!(is_marked);
 }

@@ -192,17 +192,15 @@ impl OwnReport for ArithmeticReport {
 
 impl ArithmeticReport {
     fn claims(&self) -> Vec<ClaimRow> {
-        let row = |what: &str, paper: &str, here: String, of: &str, difference: &str| ClaimRow {
-            what: what.to_owned(),
-            paper: paper.to_owned(),
-            here,
-            of: of.to_owned(),
-            difference: difference.to_owned(),
-        };
+        let mut claims = self.claims_about_data();
+        claims.extend(self.claims_about_costs());
+        claims
+    }
+
+    /// Returns the claims about storage, parameters and fault tolerance.
+    fn claims_about_data(&self) -> Vec<ClaimRow> {
         let [supported, tried] = self.parameters;
         let [rebuilt, sets] = self.losses;
-        let over = |[reed_solomon, hitchhiker]: [f64; 2]| hitchhiker / reed_solomon - 1.0;
-        let least = self.saved.iter().copied().fold(f64::INFINITY, f64::min);
         vec![
             row(
                 "storage requirement, RS and Hitchhiker",
@@ -225,6 +223,14 @@ impl ArithmeticReport {
                 "",
                 "None.",
             ),
+        ]
+    }
+
+    /// Returns the claims about the traffic and the time of repairs and encoding.
+    fn claims_about_costs(&self) -> Vec<ClaimRow> {
+        let over = |[reed_solomon, hitchhiker]: [f64; 2]| hitchhiker / reed_solomon - 1.0;
+        let least = self.saved.iter().copied().fold(f64::INFINITY, f64::min);
+        vec![
             row(
                 "data downloaded and read, XOR+, each data block, less than RS",
                 "35%",
@@ -261,6 +267,16 @@ impl ArithmeticReport {
                 "The paper says that more than 180 TB are transferred; how it rounds is not stated.",
             ),
         ]
+    }
+}
+
+fn row(what: &str, paper: &str, here: String, of: &str, difference: &str) -> ClaimRow {
+    ClaimRow {
+        what: what.to_owned(),
+        paper: paper.to_owned(),
+        here,
+        of: of.to_owned(),
+        difference: difference.to_owned(),
     }
 }
 

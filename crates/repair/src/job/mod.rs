@@ -377,18 +377,8 @@ impl Job {
         }
         match (&mut self.phase, report) {
             (Phase::Running(_), report) => self.take_running(node, report, topology, now),
-            (Phase::Stopping { waiting, .. }, Report::Stopped { delivered }) => {
-                // Between two messages the requestor may have been told to discard slices, so only the last answer
-                // counts.
-                let unanswered = waiting.get_mut(&node).map(|unanswered| {
-                    *unanswered -= 1;
-                    *unanswered
-                });
-                if unanswered == Some(0) {
-                    waiting.remove(&node);
-                    self.credit(node, &delivered);
-                }
-                self.plan_when_stopped(topology, now);
+            (Phase::Stopping { .. }, Report::Stopped { delivered }) => {
+                self.take_stopped(node, &delivered, topology, now);
             }
             (Phase::Stopping { waiting, .. }, Report::Committed) if waiting.contains_key(&node) => {
                 // Another requestor failed after the job had told this requestor to commit its verified
@@ -418,6 +408,21 @@ impl Job {
             }
             _ => {}
         }
+    }
+
+    /// Handles the report of a node that has stopped the plan. Between two messages the requestor may have been told
+    /// to discard slices, so only the last answer counts.
+    fn take_stopped(&mut self, node: NodeId, delivered: &SliceSet, topology: &Topology, now: Duration) {
+        let Phase::Stopping { waiting, .. } = &mut self.phase else { return };
+        let unanswered = waiting.get_mut(&node).map(|unanswered| {
+            *unanswered -= 1;
+            *unanswered
+        });
+        if unanswered == Some(0) {
+            waiting.remove(&node);
+            self.credit(node, delivered);
+        }
+        self.plan_when_stopped(topology, now);
     }
 
     /// Runs a step of the ending and handles its result.

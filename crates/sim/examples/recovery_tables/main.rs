@@ -7,7 +7,7 @@ use std::process::Command;
 
 use recovery::{HelperPolicy, Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
-use sim::recovery::{Cluster, Concurrency, Finish, Loss, Shape};
+use sim::recovery::{Cluster, Concurrency, Finish, Homes, Loss, Shape};
 
 const SEEDS: u64 = 3;
 
@@ -69,7 +69,7 @@ fn cases() -> [(&'static str, Cluster); 6] {
         (
             "(9,6), 16 blocks of 16 MiB, 13 survivors, 100 Mb/s",
             Cluster {
-                all_on_node: true,
+                homes: Homes::OnNode,
                 block_bytes: 16 << 20,
                 rates: slow,
                 ..Cluster::new("rs-9-6", 14, 16)
@@ -77,16 +77,19 @@ fn cases() -> [(&'static str, Cluster); 6] {
         ),
         (
             "(14,10), 64 blocks, 16 survivors",
-            Cluster { all_on_node: true, ..Cluster::new("rs-14-10", 17, 64) },
+            Cluster { homes: Homes::OnNode, ..Cluster::new("rs-14-10", 17, 64) },
         ),
-        ("(9,6), 120 blocks, 29 survivors", Cluster { all_on_node: true, ..Cluster::new("rs-9-6", 30, 120) }),
+        (
+            "(9,6), 120 blocks, 29 survivors",
+            Cluster { homes: Homes::OnNode, ..Cluster::new("rs-9-6", 30, 120) },
+        ),
         (
             "(9,6), 1,200 blocks, 29 survivors",
-            Cluster { all_on_node: true, ..Cluster::new("rs-9-6", 30, 1_200) },
+            Cluster { homes: Homes::OnNode, ..Cluster::new("rs-9-6", 30, 1_200) },
         ),
         (
             "(9,6), 1,200 blocks of 1 GiB, 29 survivors",
-            Cluster { all_on_node: true, block_bytes: 1 << 30, ..Cluster::new("rs-9-6", 30, 1_200) },
+            Cluster { homes: Homes::OnNode, block_bytes: 1 << 30, ..Cluster::new("rs-9-6", 30, 1_200) },
         ),
         ("(14,10), 1,000 nodes, 100,000 stripes", Cluster::new("rs-14-10", 1_000, 100_000)),
     ]
@@ -116,7 +119,7 @@ fn policy(helpers: HelperPolicy) {
     let spec = RepairSpec { helpers, ..RepairSpec::default() };
     let is_push = matches!(helpers, HelperPolicy::PushRep | HelperPolicy::PushSur);
     let shape = Shape::Scheme(if is_push { Scheme::PipeB } else { Scheme::Pipelined });
-    let base = Cluster { all_on_node: true, spec, shape, ..Cluster::new("rs-9-6", 30, 120) };
+    let base = Cluster { homes: Homes::OnNode, spec, shape, ..Cluster::new("rs-9-6", 30, 120) };
     let (seconds, part) = (mean(&base, |finish| finish.seconds), mean(&base, Finish::of_bound));
     println!("| {helpers} | {seconds:.2} s | {part:.3} |");
 }
@@ -124,7 +127,7 @@ fn policy(helpers: HelperPolicy) {
 fn drains() {
     println!("| code | copies only | rebuilds only | both | copied |\n|--|--|--|--|--|");
     for code in ["rs-9-6", "rs-14-10", "rs-16-12"] {
-        let base = Cluster { all_on_node: true, ..Cluster::new(code, 100, 200) };
+        let base = Cluster { homes: Homes::OnNode, ..Cluster::new(code, 100, 200) };
         let way = |kind: fn(NodeId) -> Kind| Cluster { loss: Loss::Drained(kind(NodeId(0))), ..base.clone() };
         let seconds = |cluster: &Cluster| mean(cluster, |finish| finish.seconds);
         let both = way(|from| Kind::Drain { from });

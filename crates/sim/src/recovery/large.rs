@@ -32,9 +32,11 @@ const REPAIR: RepairId = RepairId(1);
 /// The node that is lost or drained.
 const NODE: NodeId = NodeId(0);
 
-/// Limits on traffic between nodes. There are none by default.
+/// Limits on traffic besides the common rates of nodes. There are none by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bottlenecks {
+    /// Rates of the nodes that differ from the others, by number.
+    pub nodes: BTreeMap<u32, Rates>,
     /// Number of racks, and the rate of each rack's trunk in bytes per second. Nodes are assigned to racks in
     /// turn.
     pub racks: Option<(u32, f64)>,
@@ -74,17 +76,13 @@ pub struct Cluster {
     pub standbys: u32,
     /// Number of stripes. Only stripes with a block on node 0 are repaired.
     pub stripes: u32,
-    /// Whether every stripe has a block on node 0.
-    pub all_on_node: bool,
-    /// For each stripe, the nodes that hold its blocks, by number. Random nodes if `None`.
-    pub homes: Option<Vec<Vec<u32>>>,
+    /// Which nodes hold the blocks.
+    pub homes: Homes,
     /// Block size in bytes.
     pub block_bytes: u64,
     /// Rates of each node's links and disk.
     pub rates: Rates,
-    /// Rates of the nodes that differ from the others, by number.
-    pub uneven: BTreeMap<u32, Rates>,
-    /// Limits on traffic between nodes.
+    /// Limits on traffic besides the rates of nodes.
     pub bottlenecks: Bottlenecks,
     /// Limits on the work in flight on a node.
     pub concurrency: Concurrency,
@@ -96,6 +94,17 @@ pub struct Cluster {
     pub shape: Shape,
     /// How nodes forward slices; the scheme's own pacing if `None`.
     pub pacing: Option<Pacing>,
+}
+
+/// The nodes that hold the blocks of the stripes.
+#[derive(Clone, Debug)]
+pub enum Homes {
+    /// Random nodes.
+    Random,
+    /// Node 0 for one block of every stripe, and random nodes for the others.
+    OnNode,
+    /// For each stripe, the nodes of its blocks, by number.
+    Given(Vec<Vec<u32>>),
 }
 
 /// How node 0 leaves the cluster.
@@ -172,11 +181,9 @@ impl Cluster {
             nodes,
             standbys: 0,
             stripes,
-            all_on_node: false,
-            homes: None,
+            homes: Homes::Random,
             block_bytes: 64 << 20,
             rates: Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 },
-            uneven: BTreeMap::new(),
             bottlenecks: Bottlenecks::default(),
             concurrency: Concurrency::default(),
             spec: RepairSpec::default(),
@@ -206,7 +213,7 @@ impl Cluster {
             homes
         };
         let homes = (0..lost).map(&mut place).collect();
-        Self { homes: Some(homes), stripes: lost, code, ..Self::new("rs-3-2", nodes, lost) }
+        Self { homes: Homes::Given(homes), stripes: lost, code, ..Self::new("rs-3-2", nodes, lost) }
     }
 
     /// Returns the cluster without limits on the work in flight.
@@ -216,7 +223,7 @@ impl Cluster {
 
     /// Returns the rates of a node's links and disk.
     pub fn rates_of(&self, node: u32) -> Rates {
-        self.uneven.get(&node).copied().unwrap_or(self.rates)
+        self.bottlenecks.nodes.get(&node).copied().unwrap_or(self.rates)
     }
 
     /// Checks that the planner can rebuild the lost blocks in this shape.
@@ -342,33 +349,10 @@ impl<'a> Run<'a> {
     }
 
     fn set_up(&mut self) {
-        let ahead = |rate: f64| (rate * self.cluster.concurrency.seconds) as u64;
-        for node in 0..self.cluster.nodes {
-            let rates = self.cluster.rates_of(node);
-            let budget = Budget {
-                jobs: self.cluster.concurrency.jobs,
-                up_bytes: ahead(rates.up),
-                down_bytes: ahead(rates.down),
-                disk_bytes: ahead(rates.disk()),
-            };
-            let rack = self.cluster.bottlenecks.racks.map(|(racks, _)| format!("r{}", node % racks));
-            let helper = NodeProfile::helper("h", format!("h{node}:1"));
-            let alive = !(self.dead && NodeId(node) == NODE);
-            self.topology.set(NodeId(node), NodeProfile { rates, rack: rack.clone(), alive, ..helper });
-            let facts = NodeFacts {
-                alive,
-                rack,
-                host: None,
-                free_bytes: u64::MAX / 2,
-                blocks: 0,
-                budget,
-                accepts: if NodeId(node) == NODE { Accepts::Nothing } else { Accepts::All },
-            };
-            self.scheduler.set_node(NodeId(node), facts);
-        }
+        (0..self.cluster.nodes).for_each(|node| self.add_node(node));
         let (racks, rate) = self.cluster.bottlenecks.racks.unwrap_or_default();
         for rack in 0..racks {
-            let bytes = ahead(rate);
+            let bytes = self.bytes_ahead(rate);
             self.scheduler.set_trunk(&format!("r{rack}"), TrunkBudget { up_bytes: bytes, down_bytes: bytes });
         }
         if let Some(cap) = self.cluster.bottlenecks.cap {
@@ -383,21 +367,47 @@ impl<'a> Run<'a> {
             }
         };
         self.scheduler.open(REPAIR, self.cluster.spec.clone());
-        for stripe in 0..self.homes.len() {
+        for (stripe, homes) in self.homes.iter().enumerate() {
             let new = NewItem {
                 stripe: StripeId(stripe.to_string()),
                 code: self.code.clone(),
                 block_bytes: self.cluster.block_bytes,
-                blocks: self.homes[stripe]
-                    .iter()
-                    .map(|&home| BlockFacts { node: Some(home), good: true })
-                    .collect(),
+                blocks: homes.iter().map(|&home| BlockFacts { node: Some(home), good: true }).collect(),
                 kind,
                 only: Vec::new(),
             };
             self.scheduler.push(REPAIR, new);
         }
         self.scheduler.close(REPAIR);
+    }
+
+    /// Returns the bytes that may be in flight over a resource with this rate in bytes per second.
+    fn bytes_ahead(&self, rate: f64) -> u64 {
+        (rate * self.cluster.concurrency.seconds) as u64
+    }
+
+    fn add_node(&mut self, node: u32) {
+        let rates = self.cluster.rates_of(node);
+        let budget = Budget {
+            jobs: self.cluster.concurrency.jobs,
+            up_bytes: self.bytes_ahead(rates.up),
+            down_bytes: self.bytes_ahead(rates.down),
+            disk_bytes: self.bytes_ahead(rates.disk()),
+        };
+        let rack = self.cluster.bottlenecks.racks.map(|(racks, _)| format!("r{}", node % racks));
+        let helper = NodeProfile::helper("h", format!("h{node}:1"));
+        let alive = !(self.dead && NodeId(node) == NODE);
+        self.topology.set(NodeId(node), NodeProfile { rates, rack: rack.clone(), alive, ..helper });
+        let facts = NodeFacts {
+            alive,
+            rack,
+            host: None,
+            free_bytes: u64::MAX / 2,
+            blocks: 0,
+            budget,
+            accepts: if NodeId(node) == NODE { Accepts::Nothing } else { Accepts::All },
+        };
+        self.scheduler.set_node(NodeId(node), facts);
     }
 
     fn run(mut self) -> Finish {
@@ -641,18 +651,20 @@ fn stripe_of(proposal: &Proposal) -> usize {
 fn homes(cluster: &Cluster, blocks: usize) -> Vec<Vec<NodeId>> {
     let of_numbers = |homes: &Vec<u32>| homes.iter().copied().map(NodeId).collect::<Vec<_>>();
     let all = match &cluster.homes {
-        Some(homes) => homes.iter().map(of_numbers).collect(),
-        None => drawn(cluster, blocks),
+        Homes::Given(homes) => homes.iter().map(of_numbers).collect(),
+        Homes::Random => drawn(cluster, blocks, &[]),
+        Homes::OnNode => drawn(cluster, blocks, &[NODE]),
     };
     all.into_iter().filter(|homes| homes.contains(&NODE)).collect()
 }
 
-fn drawn(cluster: &Cluster, blocks: usize) -> Vec<Vec<NodeId>> {
+/// Returns random nodes for each stripe, after the nodes that each stripe has anyway.
+fn drawn(cluster: &Cluster, blocks: usize, given: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut dice = Dice::new(cluster.seed);
     let holders = u64::from(cluster.nodes - cluster.standbys);
     assert!(holders >= blocks as u64, "a stripe has a block on each of {blocks} nodes");
     let mut place = |_| {
-        let mut homes = if cluster.all_on_node { vec![NODE] } else { Vec::with_capacity(blocks) };
+        let mut homes = given.to_vec();
         while homes.len() < blocks {
             let home = NodeId(dice.below(holders) as u32);
             if !homes.contains(&home) {

@@ -14,6 +14,6 @@ mod rounds;
 mod sharing;
 mod single;
 
-pub use large::{Bottlenecks, Cluster, Concurrency, Finish, Loss, Shape, Share};
+pub use large::{Bottlenecks, Cluster, Concurrency, Finish, Homes, Loss, Shape, Share};
 pub use reads::{ReadTimes, Reads};
 pub use single::SingleRepair;

@@ -5,7 +5,7 @@
 use recovery::{HelperPolicy, RepairSpec};
 use repair::{NodeId, Pacing, Rates, Scheme};
 
-use super::large::{Cluster, Concurrency, Finish, Shape};
+use super::large::{Cluster, Concurrency, Finish, Homes, Shape};
 use crate::dice::Dice;
 
 const SEEDS: u64 = 3;
@@ -111,7 +111,7 @@ pub fn by_width(code: &str) -> Vec<Recovered> {
 /// (PPR, figure 8). All repairs start at once, as in the paper.
 pub fn by_m_ppr(blocks: u32) -> Vec<Recovered> {
     let rates = Rates { up: 175e6, down: 175e6, read: 2e9, write: 2e9 };
-    let base = Cluster { all_on_node: true, rates, ..Cluster::new("rs-16-12", 84, blocks) }.all_at_once();
+    let base = Cluster { homes: Homes::OnNode, rates, ..Cluster::new("rs-16-12", 84, blocks) }.all_at_once();
     let rounds = Cluster { pacing: Some(Pacing::WholeBlock), ..base.clone() };
     vec![
         recovered("stars", &base, HelperPolicy::LowestIndex, CONVENTIONAL),
@@ -127,7 +127,7 @@ pub fn by_m_ppr(blocks: u32) -> Vec<Recovered> {
 fn seventeen(code: &str, blocks: u32, beside: u32) -> Cluster {
     let requestors = (17..17 + beside).map(NodeId).collect();
     let spec = RepairSpec { requestors, ..RepairSpec::default() };
-    Cluster { all_on_node: true, standbys: beside, spec, ..Cluster::new(code, 17 + beside, blocks) }
+    Cluster { homes: Homes::OnNode, standbys: beside, spec, ..Cluster::new(code, 17 + beside, blocks) }
 }
 
 fn limited(base: &Cluster, jobs: u64) -> Cluster {

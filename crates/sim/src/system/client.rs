@@ -14,7 +14,7 @@ use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, Ended, FromNode, ToNode};
 use repair::{Assignment, BlockId, Brought, JobId, Refusal, Report, Scheme, StripeId};
 use store_api::{BlockSize, PutId};
-use views::{FileLayout, FileStripe, FileView, PutRequest, PutView};
+use views::{FileLayout, FileStripe, FileView, PutRequest, PutStripe, PutView};
 
 use super::api::Asker;
 use super::assembly::System;
@@ -198,16 +198,7 @@ impl Clients {
             }
             What::Put { bytes, put: Some(put), next, .. } => {
                 let stripe = &put.stripes[*next];
-                let start = stripe.file_offset as usize;
-                let data = &bytes[start..start + stripe.data_bytes as usize];
-                let block = |index: usize| {
-                    let from = (index * stripe.block_bytes as usize).min(data.len());
-                    let to = (from + stripe.block_bytes as usize).min(data.len());
-                    let mut block = data[from..to].to_vec();
-                    block.resize(stripe.block_bytes as usize, 0);
-                    block
-                };
-                let sources = (0..put.data_blocks).map(block).collect();
+                let sources = data_blocks(bytes, stripe, put.data_blocks);
                 let request = ClientRequest::PutStripe { put: put.put, position: stripe.position as u32 };
                 self.open(process, number, session, request, sources, system);
             }
@@ -577,6 +568,20 @@ impl Clients {
             self.closed(process, tag, result, system);
         }
     }
+}
+
+/// Returns the data blocks of a stripe, padded with zeros.
+fn data_blocks(bytes: &[u8], stripe: &PutStripe, count: usize) -> Vec<Vec<u8>> {
+    let start = stripe.file_offset as usize;
+    let data = &bytes[start..start + stripe.data_bytes as usize];
+    let block = |index: usize| {
+        let from = (index * stripe.block_bytes as usize).min(data.len());
+        let to = (from + stripe.block_bytes as usize).min(data.len());
+        let mut block = data[from..to].to_vec();
+        block.resize(stripe.block_bytes as usize, 0);
+        block
+    };
+    (0..count).map(block).collect()
 }
 
 /// Returns a request to read all data blocks of a stripe. With `dice`, the request names a random scheme and

@@ -26,7 +26,7 @@ pub use blocks::{
 pub use kind::Hdfs;
 pub use listing::{
     Attribute, BadLine, DataNode, Edit, Edits, FileRef, Group, Listing, LossCounts, OtherLists, Phase,
-    Progress, SeenFile, SeenPlace, Service, Snapshots, Standing,
+    Progress, SeenFile, SeenFiles, SeenPlace, Service, Snapshots, Standing,
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
 pub use raid::{RaidFile, RaidNameNode};

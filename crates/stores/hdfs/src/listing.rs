@@ -29,12 +29,8 @@ pub struct Listing {
     pub snapshots: Snapshots,
     /// The folders to list that do not exist.
     pub missing: Vec<String>,
-    /// The folders of the listed files.
-    pub folders: Vec<String>,
-    /// The listed files outside of snapshots, with or without groups.
-    pub files: Vec<SeenFile>,
-    /// The paths of the listed files to which clients are writing.
-    pub open: Vec<String>,
+    /// The listed files and their folders.
+    pub seen: SeenFiles,
     /// The files that exist, of those that were asked about.
     pub existing: BTreeSet<u64>,
     /// The NameNode's lists of groups that lack blocks.
@@ -47,6 +43,17 @@ pub struct Listing {
     pub(crate) proof: Option<bool>,
     /// The files with the replicas of their blocks, if the query asked for them; without DataNodes.
     pub(crate) raid: hdfs_raid::Listing,
+}
+
+/// The files of a listing, outside of snapshots, with or without groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenFiles {
+    /// The folders of the files. Files refer to them by position in this list.
+    pub folders: Vec<String>,
+    /// The files.
+    pub files: Vec<SeenFile>,
+    /// The paths of the files to which clients are writing.
+    pub open: Vec<String>,
 }
 
 /// An extended attribute of a file.
@@ -305,6 +312,34 @@ pub struct Group {
 #[error("unexpected line in an answer: `{0}`")]
 pub struct BadLine(pub String);
 
+impl SeenFiles {
+    /// Takes out the files so far. The last file and its folder remain, because the next group may belong to the
+    /// same file, and the next file to the same folder.
+    fn take_part(&mut self) -> Self {
+        let (folders, files) = (std::mem::take(&mut self.folders), std::mem::take(&mut self.files));
+        let place = |at: SeenPlace| SeenPlace { folder: 0, ..at };
+        self.folders.extend(folders.last().cloned());
+        self.files.extend(files.last().map(|file| SeenFile { place: place(file.place), ..*file }));
+        Self { folders, files, open: Vec::new() }
+    }
+
+    fn take_file(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
+        let (inode, name) = (number(words)?, decoded(words.next()?)?);
+        let is_open = match words.next()? {
+            "open" => true,
+            "closed" => false,
+            _ => return None,
+        };
+        let folder = self.folders.last()?;
+        if is_open {
+            self.open.push(format!("{}/{name}", folder.trim_end_matches('/')));
+        }
+        let place = SeenPlace { folder: self.folders.len() - 1, name: name_hash(&name) };
+        self.files.push(SeenFile { inode, place, is_open });
+        Some(())
+    }
+}
+
 impl Listing {
     /// Parses one line of an answer.
     ///
@@ -323,19 +358,13 @@ impl Listing {
 
     /// Takes out the groups and files so far, so that a long answer is not kept as a whole. The DataNodes remain.
     pub(crate) fn take_part(&mut self) -> Self {
-        let place = |folder: usize, at: SeenPlace| SeenPlace { folder, ..at };
-        let part = Self {
+        Self {
             nodes: self.nodes.clone(),
             groups: std::mem::take(&mut self.groups),
             safe_mode: self.safe_mode,
-            folders: std::mem::take(&mut self.folders),
-            files: std::mem::take(&mut self.files),
+            seen: self.seen.take_part(),
             ..Self::default()
-        };
-        // The next group may belong to the same file, and the next file to the same folder.
-        self.folders.extend(part.folders.last().cloned());
-        self.files.extend(part.files.last().map(|file| SeenFile { place: place(0, file.place), ..*file }));
-        part
+        }
     }
 
     fn take_folder(&mut self, text: &str) -> Option<()> {
@@ -376,8 +405,8 @@ impl Listing {
                 self.snapshots.held.insert(file, path.to_owned());
             }
             "missing" => self.missing.push(decoded(words.next()?)?),
-            "f" => self.folders.push(decoded(words.next()?)?),
-            "i" => self.take_file(&mut words)?,
+            "f" => self.seen.folders.push(decoded(words.next()?)?),
+            "i" => self.seen.take_file(&mut words)?,
             "y" => drop(self.existing.insert(number(&mut words)?)),
             "l" => {
                 let [groups, unreadable, corrupt, replicated] =
@@ -456,22 +485,6 @@ impl Listing {
         Some(())
     }
 
-    fn take_file(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
-        let (inode, name) = (number(words)?, decoded(words.next()?)?);
-        let is_open = match words.next()? {
-            "open" => true,
-            "closed" => false,
-            _ => return None,
-        };
-        let folder = self.folders.last()?;
-        if is_open {
-            self.open.push(format!("{}/{name}", folder.trim_end_matches('/')));
-        }
-        let place = SeenPlace { folder: self.folders.len() - 1, name: name_hash(&name) };
-        self.files.push(SeenFile { inode, place, is_open });
-        Some(())
-    }
-
     fn take_edit(&mut self, edit: Edit) {
         self.edits.events.push(edit);
     }
@@ -487,7 +500,7 @@ impl Listing {
             _ => return None,
         };
         let file = FileRef { inode: file, held_at: self.snapshots.held.get(&file).cloned() };
-        let place = self.files.last().filter(|seen| seen.inode == file.inode && file.held_at.is_none());
+        let place = self.seen.files.last().filter(|seen| seen.inode == file.inode && file.held_at.is_none());
         let place = place.map(|seen| seen.place);
         let homes = match homes {
             "-" => Vec::new(),
@@ -618,7 +631,8 @@ mod tests {
         assert_eq!(listing.groups[0].group.stamp, 1001);
         let place = SeenPlace { folder: 0, name: name_hash("fä") };
         assert_eq!((listing.groups[0].place, listing.groups[1].place), (Some(place), None));
-        assert_eq!((&listing.folders[0][..], &listing.open[..]), ("/a b", &["/a b/other".to_owned()][..]));
+        let seen = &listing.seen;
+        assert_eq!((&seen.folders[0][..], &seen.open[..]), ("/a b", &["/a b/other".to_owned()][..]));
         assert_eq!(listing.existing, BTreeSet::from([16390]));
         assert_eq!(
             (listing.losses.counts.total(), listing.losses.groups.keys().next()),

@@ -10,6 +10,8 @@ use std::time::Duration;
 use repair::{BlockId, StripeId};
 use store_api::StripeRecord;
 
+use crate::base::Base;
+
 /// The duration of a lease. The space of replaced files is freed only after this time.
 const LEASE: Duration = Duration::from_secs(30);
 /// The maximum number of leases. Beyond that, files are read without a lease.
@@ -25,8 +27,14 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Renews the lease for a stripe that a client reads.
-    pub(in crate::stripes) fn lease(&mut self, stripe: &StripeRecord, now: Duration) {
+    /// Renews the lease for a stripe that a client reads, if the store owns its files.
+    pub(crate) fn renew(&mut self, base: &Base, stripe: &StripeRecord) {
+        if base.store.owns_files() {
+            self.lease(stripe, base.now);
+        }
+    }
+
+    fn lease(&mut self, stripe: &StripeRecord, now: Duration) {
         let Some(part) = &stripe.file else { return };
         if self.leases.contains_key(&part.put) || self.leases.len() < MOST_LEASES {
             self.leases.insert(part.put.clone(), now + LEASE);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use repair::{BlockId, NodeId};
-use store_api::{BlockRecord, BlockState};
+use store_api::{BlockRecord, BlockState, StripeRecord};
 
 /// The latest state that was found for each copy, until it is recorded.
 #[derive(Default)]
@@ -100,6 +100,29 @@ impl Unrecorded {
     pub(crate) fn is_left_over(&self, block: &BlockId, node: NodeId) -> bool {
         let found = self.copies.get(&(block.clone(), node));
         found.is_some_and(|found| found.write.is_none() && found.bad.is_some())
+    }
+
+    /// Whether a block on a node was found bad and its new state is not yet recorded.
+    pub(crate) fn is_bad(&self, block: &BlockId, node: NodeId) -> bool {
+        self.bad(block, node).is_some()
+    }
+
+    /// Forgets the findings about copies whose record has changed.
+    pub(crate) fn settle_changed(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
+        if self.is_empty() {
+            return;
+        }
+        let known = |record: Option<&StripeRecord>, at: usize, node| {
+            record.and_then(|record| record.blocks.get(at)?.state_on(node))
+        };
+        for (at, block) in before.or(now).map_or(&[][..], |record| &record.blocks).iter().enumerate() {
+            for node in self.nodes_of(&block.id) {
+                let (before, now) = (known(before, at, node), known(now, at, node));
+                if before != now {
+                    self.settle(&(block.id.clone(), node), now);
+                }
+            }
+        }
     }
 
     /// Returns all copies that were found bad.

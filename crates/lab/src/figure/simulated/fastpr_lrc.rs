@@ -56,6 +56,32 @@ const INDEPENDENT: &str = "time of independent rounds";
 
 fn simulate() -> Results {
     let all: Vec<Measured> = CODES.iter().map(|&(code, shape)| measure(code, shape)).collect();
+    let bars: [(&str, Value); 5] = [
+        ("reconstruction only, independent", |measured| measured.independent.reconstruction),
+        ("reconstruction only, mixed", |measured| measured.mixed.reconstruction),
+        ("FastPR, independent", |measured| measured.independent.fastpr),
+        ("FastPR, mixed", |measured| measured.mixed.fastpr),
+        ("migration only", |measured| measured.migration),
+    ];
+    let series = bars.map(|(name, value)| {
+        (name.to_owned(), all.iter().enumerate().map(|(at, measured)| (at, value(measured))).collect())
+    });
+    Results {
+        findings: "Independent rounds of Azure-LRC are faster, because a global chunk needs k sources and a local one k/l, and \
+                   a round takes as long as its largest reconstruction. With Azure-LRC+1, a global chunk needs fewer \
+                   sources than a local one, and mixed rounds can be faster: there are fewer sets, which are fuller, \
+                   while the proof assumes that all sets are full. The equations are lower bounds for the same reason."
+            .to_owned(),
+        claims: claims(&all),
+        tables: vec![table(&all)],
+        y: "seconds per chunk",
+        ticks: all.iter().map(|measured| measured.code.to_owned()).collect(),
+        series: series.into(),
+        marks: Marks::default(),
+    }
+}
+
+fn claims(all: &[Measured]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (family, prefix) in [("Azure-LRC", "lrc-"), ("Azure-LRC+1", "lrc1-")] {
         let of_family = || all.iter().filter(|measured| measured.code.starts_with(prefix));
@@ -74,6 +100,10 @@ fn simulate() -> Results {
         let than_reconstruction = below(|at| at.independent.reconstruction);
         claim("FastPR, less than reconstruction only", than_reconstruction, "time of reconstruction only");
     }
+    claims
+}
+
+fn table(all: &[Measured]) -> Table {
     let rows = all.iter().flat_map(|measured| {
         let Measured { code, local, global, independent, mixed, migration } = measured;
         let row = |name: &str, way: &Way| {
@@ -102,29 +132,7 @@ fn simulate() -> Results {
         "FastPR",
         "migration only",
     ];
-    let bars: [(&str, Value); 5] = [
-        ("reconstruction only, independent", |measured| measured.independent.reconstruction),
-        ("reconstruction only, mixed", |measured| measured.mixed.reconstruction),
-        ("FastPR, independent", |measured| measured.independent.fastpr),
-        ("FastPR, mixed", |measured| measured.mixed.fastpr),
-        ("migration only", |measured| measured.migration),
-    ];
-    let series = bars.map(|(name, value)| {
-        (name.to_owned(), all.iter().enumerate().map(|(at, measured)| (at, value(measured))).collect())
-    });
-    Results {
-        findings: "Independent rounds of Azure-LRC are faster, because a global chunk needs k sources and a local one k/l, and \
-                   a round takes as long as its largest reconstruction. With Azure-LRC+1, a global chunk needs fewer \
-                   sources than a local one, and mixed rounds can be faster: there are fewer sets, which are fuller, \
-                   while the proof assumes that all sets are full. The equations are lower bounds for the same reason."
-            .to_owned(),
-        claims,
-        tables: vec![Table { heading: "All codes", columns, rows: rows.collect() }],
-        y: "seconds per chunk",
-        ticks: all.iter().map(|measured| measured.code.to_owned()).collect(),
-        series: series.into(),
-        marks: Marks::default(),
-    }
+    Table { heading: "All codes", columns, rows: rows.collect() }
 }
 
 fn measure(code: &'static str, shape: Shape) -> Measured {

@@ -215,32 +215,7 @@ fn regions() -> Results {
         let matrix: Matrix = area.parse().expect("a known matrix");
         let of_area =
             for_seeds(0..=u64::from(matrix.places()) - 1, |place| requestor(area, &matrix, place as u16));
-        let less = |of: fn(&Place) -> f64| percents(of_area.iter().map(of));
-        let mut claim = |text: &str, paper: &'static str, of, here| {
-            let claim = Claim::new(format!("{area}: {text}"), paper, here).of(of);
-            claims.push(if paper.is_empty() { claim } else { claim.because(RATES) });
-        };
-        let (rounds, slices) = ("time of PPR in rounds", "time of PPR in slices");
-        let unweighted = "time of pipelining over a random path";
-        claim(
-            "pipelining, less than PPR in rounds",
-            ppr,
-            rounds,
-            less(|at| at.random[3].below(at.random[1])),
-        );
-        let text = "weighted, less than pipelining";
-        claim(text, weighted, unweighted, less(|at| at.random[4].below(at.random[3])));
-        let text = "pipelining, less than PPR in rounds, shared links";
-        claim(text, ppr, rounds, less(|at| at.shared[3].below(at.shared[1])));
-        let text = "weighted, less than pipelining, shared links";
-        claim(text, weighted, unweighted, less(|at| at.shared[4].below(at.shared[3])));
-        claim("pipelining, less than PPR in slices", "", slices, less(|at| at.random[3].below(at.random[2])));
-        let text = "pipelining, less than PPR in slices, shared links";
-        claim(text, "", slices, less(|at| at.shared[3].below(at.shared[2])));
-        let text = "pipelining, less than PPR in rounds, helpers in the order of regions";
-        claim(text, "", rounds, less(|at| 1.0 - at.in_order[3] / at.in_order[1]));
-        let text = "pipelining, less than PPR in slices, helpers in the order of regions";
-        claim(text, "", slices, less(|at| 1.0 - at.in_order[3] / at.in_order[2]));
+        claims.extend(claims_of_area(area, &of_area, (ppr, weighted)));
         places.extend(of_area);
     }
     let names = WAYS.map(|way| way.name);
@@ -271,6 +246,37 @@ fn regions() -> Results {
     let rows = places.iter().map(in_order).collect();
     results.tables.push(Table { heading: "Helpers in the order of regions, seconds", columns, rows });
     results
+}
+
+/// Returns the claims about an area, with the paper's savings over PPR and by weighting.
+fn claims_of_area(
+    area: &str,
+    of_area: &[Place],
+    (ppr, weighted): (&'static str, &'static str),
+) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    let less = |of: fn(&Place) -> f64| percents(of_area.iter().map(of));
+    let mut claim = |text: &str, paper: &'static str, of, here| {
+        let claim = Claim::new(format!("{area}: {text}"), paper, here).of(of);
+        claims.push(if paper.is_empty() { claim } else { claim.because(RATES) });
+    };
+    let (rounds, slices) = ("time of PPR in rounds", "time of PPR in slices");
+    let unweighted = "time of pipelining over a random path";
+    claim("pipelining, less than PPR in rounds", ppr, rounds, less(|at| at.random[3].below(at.random[1])));
+    let text = "weighted, less than pipelining";
+    claim(text, weighted, unweighted, less(|at| at.random[4].below(at.random[3])));
+    let text = "pipelining, less than PPR in rounds, shared links";
+    claim(text, ppr, rounds, less(|at| at.shared[3].below(at.shared[1])));
+    let text = "weighted, less than pipelining, shared links";
+    claim(text, weighted, unweighted, less(|at| at.shared[4].below(at.shared[3])));
+    claim("pipelining, less than PPR in slices", "", slices, less(|at| at.random[3].below(at.random[2])));
+    let text = "pipelining, less than PPR in slices, shared links";
+    claim(text, "", slices, less(|at| at.shared[3].below(at.shared[2])));
+    let text = "pipelining, less than PPR in rounds, helpers in the order of regions";
+    claim(text, "", rounds, less(|at| 1.0 - at.in_order[3] / at.in_order[1]));
+    let text = "pipelining, less than PPR in slices, helpers in the order of regions";
+    claim(text, "", slices, less(|at| 1.0 - at.in_order[3] / at.in_order[2]));
+    claims
 }
 
 fn requestor(area: &str, matrix: &Matrix, place: u16) -> Place {

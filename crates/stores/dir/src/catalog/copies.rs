@@ -8,8 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redb::backends::FileBackend;
 use redb::{
-    Database, Key, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
-    TableError, TableHandle,
+    Database, Key, ReadOnlyDatabase, ReadTransaction, ReadableTable, TableDefinition, TableError, TableHandle,
 };
 use store_api::{CatalogError, Eras, NodeRecord, OpenError, Replaced, UNPROVEN, Unproven, names};
 use tempfile::NamedTempFile;
@@ -55,11 +54,7 @@ impl DirCatalog {
     /// # Errors
     /// [`CatalogError`].
     pub fn snapshot(&self) -> Result<CatalogSnapshot, CatalogError> {
-        guard(&self.path, || {
-            let transaction =
-                self.engine.database()?.begin_read().map_err(|error| fault(&self.path, error))?;
-            Ok(CatalogSnapshot { transaction, path: self.path.clone() })
-        })
+        Ok(CatalogSnapshot { transaction: self.database.begin_read()?, path: self.database.path.clone() })
     }
 
     /// Replaces the catalog at `path` by a copy. The catalog may be missing or damaged. Keeps the old file
@@ -325,6 +320,8 @@ fn folder_of(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use redb::ReadableDatabase;
 
     use super::*;
 

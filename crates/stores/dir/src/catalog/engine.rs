@@ -6,13 +6,15 @@
 //! With any other mark, the file is not what this coordinator wrote, and the coordinator must stop.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use redb::Database;
+use redb::{Database, ReadTransaction, ReadableDatabase, WriteTransaction};
 use store_api::{CatalogError, Done, OpenError, StoreChange, StoreError, Term};
 
 use super::group::TERM;
-use super::tables::{META, guard};
-use super::{DirCatalog, remedy};
+use super::medium::{FileId, Medium};
+use super::remedy;
+use super::tables::{Change, META, View, begin, fault, guard};
 
 /// The key of the transaction counter.
 pub(super) const MARK: &str = "mark";
@@ -26,7 +28,7 @@ pub(super) struct Marks {
     tried: u64,
     /// The marks of commits that failed since the last success. Each of these commits may be durable
     /// nevertheless, so a reopened file may contain any of these marks. The value is true if a file with that
-    /// mark also contains the group of writes whose answers are in `DirCatalog::in_doubt`.
+    /// mark also contains the group of writes whose answers are in `CatalogDatabase::in_doubt`.
     failed: BTreeMap<u64, bool>,
 }
 
@@ -57,13 +59,13 @@ impl Marks {
 }
 
 /// The database, or the error that closed it.
-pub(super) enum Engine {
+enum Engine {
     Open(Database),
     Failed(CatalogError),
 }
 
 impl Engine {
-    pub(super) fn database(&self) -> Result<&Database, CatalogError> {
+    fn database(&self) -> Result<&Database, CatalogError> {
         match self {
             Self::Open(database) => Ok(database),
             Self::Failed(error) => Err(error.clone()),
@@ -71,7 +73,121 @@ impl Engine {
     }
 }
 
-impl DirCatalog {
+/// The database of a catalog on its medium: transactions, groups of writes, and the recovery after an error.
+pub(super) struct CatalogDatabase {
+    /// The path of the catalog's file, or the name of another medium.
+    pub(super) path: PathBuf,
+    medium: Medium,
+    /// The identity of the open file; `None` for another medium.
+    file: Option<FileId>,
+    /// The cluster's id.
+    pub(super) cluster: String,
+    engine: Engine,
+    pub(super) marks: Marks,
+    /// The answers of a transaction that failed but may be durable.
+    pub(super) in_doubt: Option<Vec<Done>>,
+    /// The open transaction, while a group of writes is carried out.
+    group: Option<WriteTransaction>,
+    /// Changes that the caller has not collected yet.
+    told: Vec<StoreChange>,
+}
+
+impl CatalogDatabase {
+    /// Opens the database of a catalog. The caller must check it before it is used.
+    pub(super) fn open(medium: Medium, path: &Path, cluster_id: &str) -> Result<Self, OpenError> {
+        Ok(Self {
+            path: path.to_owned(),
+            cluster: cluster_id.to_owned(),
+            engine: Engine::Open(medium.open(path)?),
+            file: medium.file_at(path)?,
+            medium,
+            marks: Marks::default(),
+            in_doubt: None,
+            group: None,
+            told: Vec::new(),
+        })
+    }
+
+    /// Runs `work` in the open group's transaction, or in a new transaction if no group is open. On an error,
+    /// a new transaction is rolled back; the caller must drop the group's transaction.
+    pub(super) fn change<T, E: From<CatalogError>>(
+        &mut self,
+        work: impl FnOnce(&Change<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mark = self.marks.next();
+        let (result, told) = guard(&self.path, || {
+            let change = match &self.group {
+                Some(group) => Change::shared(group, &self.path),
+                None => Change::of(self.writable()?, &self.path)?,
+            };
+            let result = work(&change)?; // An error drops `change`, which aborts a new transaction.
+            if self.group.is_none() {
+                change.put(META, MARK, &mark)?;
+            }
+            Ok::<_, E>((result, change.commit()?))
+        })?;
+        if self.group.is_none() {
+            self.marks.committed(mark);
+        }
+        self.told.extend(told);
+        Ok(result)
+    }
+
+    /// Reads the current state of the catalog.
+    pub(super) fn look<T>(
+        &self,
+        work: impl FnOnce(&View<'_>) -> Result<T, CatalogError>,
+    ) -> Result<T, CatalogError> {
+        guard(&self.path, || match &self.group {
+            Some(group) => work(&View::changing(group, &self.path)),
+            None => work(&View::of(self.engine.database()?, &self.path)?),
+        })
+    }
+
+    /// Returns a read transaction of the current state.
+    pub(super) fn begin_read(&self) -> Result<ReadTransaction, CatalogError> {
+        guard(&self.path, || self.engine.database()?.begin_read().map_err(|error| fault(&self.path, error)))
+    }
+
+    /// Opens the transaction of a group of writes.
+    pub(super) fn begin_group(&mut self) -> Result<(), CatalogError> {
+        self.group = Some(guard(&self.path, || begin(self.writable()?, &self.path))?);
+        Ok(())
+    }
+
+    /// Takes the changes since the last call.
+    pub(super) fn take_told(&mut self) -> Vec<StoreChange> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// Drops the transaction of the group, and all of its changes with it.
+    pub(super) fn drop_group(&mut self) {
+        self.told.clear();
+        self.group = None;
+    }
+
+    /// Commits the transaction of the group, whose writes have these answers.
+    pub(super) fn commit_group(&mut self, done: Vec<Done>) -> Result<Vec<Done>, CatalogError> {
+        self.told.clear();
+        let group = self.group.take().expect("the group was opened before");
+        let (path, mark) = (&self.path, self.marks.next());
+        let committed = guard(path, || {
+            Change::shared(&group, path).put(META, MARK, &mark)?;
+            group.commit().map_err(|error| fault(path, error))
+        });
+        match committed {
+            Ok(()) => {
+                self.marks.committed(mark);
+                Ok(done)
+            }
+            Err(error) => {
+                self.marks.failed(mark, true);
+                self.in_doubt = Some(done);
+                Err(error)
+            }
+        }
+    }
+
     /// Closes the database after an error that makes it unusable. Returns whether it was closed by this call.
     pub(super) fn close_after(&mut self, error: &StoreError) -> bool {
         let StoreError::Catalog(error @ (CatalogError::Storage { .. } | CatalogError::Damaged { .. })) =
@@ -157,13 +273,13 @@ impl DirCatalog {
     }
 
     /// Returns the database for a transaction that writes.
-    pub(super) fn writable(&self) -> Result<&Database, CatalogError> {
+    fn writable(&self) -> Result<&Database, CatalogError> {
         self.check_in_place()?;
         self.engine.database()
     }
 
     /// Checks that the path still leads to the open file.
-    pub(super) fn check_in_place(&self) -> Result<(), CatalogError> {
+    fn check_in_place(&self) -> Result<(), CatalogError> {
         match self.medium.file_at(&self.path) {
             Ok(file) if file == self.file => Ok(()),
             _ => Err(CatalogError::Moved {
@@ -178,10 +294,19 @@ impl DirCatalog {
     }
 
     fn check_taken(&self, ours: Term) -> Result<(), OpenError> {
-        let newest: Term = self.look(|view| view.get(META, TERM))?.unwrap_or(Term(0));
-        match newest > ours {
+        match self.newest_term()? > ours {
             true => Err(OpenError::TakenOver { path: self.path.clone() }),
             false => Ok(()),
         }
+    }
+
+    /// See [`Records::check_term`](store_api::Records::check_term).
+    pub(super) fn check_term(&self, ours: Term) -> Result<(), StoreError> {
+        let newest = self.newest_term()?;
+        if ours < newest { Err(StoreError::Fenced { ours, newest }) } else { Ok(()) }
+    }
+
+    fn newest_term(&self) -> Result<Term, CatalogError> {
+        Ok(self.look(|view| view.get(META, TERM))?.unwrap_or(Term(0)))
     }
 }

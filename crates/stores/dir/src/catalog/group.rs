@@ -12,9 +12,7 @@ use store_api::{
 };
 
 use super::DirCatalog;
-use super::engine::MARK;
 use super::puts::begin_after;
-use super::tables::{self, Change, META};
 
 /// The key of the newest term.
 pub(super) const TERM: &str = "term";
@@ -42,12 +40,12 @@ impl Transaction for DirCatalog {
                         continue;
                     }
                     Tried::Done(done) => done.into_iter().map(Ok).collect(),
-                    Tried::Failed(error) if !self.close_after(&error) || reopened => {
+                    Tried::Failed(error) if !self.database.close_after(&error) || reopened => {
                         vec![Err(error); open.len()]
                     }
                     Tried::Failed(error) => {
                         reopened = true;
-                        match self.reopen_after(&error, term) {
+                        match self.database.reopen_after(&error, term) {
                             Ok(None) => continue,
                             Ok(Some(done)) => done.into_iter().map(Ok).collect(),
                             Err(_) => vec![Err(error); open.len()],
@@ -78,42 +76,31 @@ impl DirCatalog {
     }
 
     fn attempt<'w>(&mut self, term: Term, writes: impl Iterator<Item = &'w Write>) -> Tried {
-        match tables::guard(&self.path, || tables::begin(self.writable()?, &self.path)) {
-            Ok(group) => self.group = Some(group),
-            Err(error) => return Tried::Failed(error.into()),
+        if let Err(error) = self.database.begin_group() {
+            return Tried::Failed(error.into());
         }
         let tried = self.write_all(term, writes);
-        self.told.clear();
-        let group = self.group.take().expect("the group was opened above");
-        let Tried::Done(done) = tried else { return tried };
+        let Tried::Done(done) = tried else {
+            self.database.drop_group();
+            return tried;
+        };
         if done.iter().all(|done| done.changes.is_empty() && done.value == Answer::Nothing) {
-            return Tried::Done(done); // Nothing has changed: drop the transaction.
+            self.database.drop_group(); // Nothing has changed.
+            return Tried::Done(done);
         }
-        let (path, mark) = (&self.path, self.marks.next());
-        let committed = tables::guard(path, || {
-            Change::shared(&group, path).put(META, MARK, &mark)?;
-            group.commit().map_err(|error| tables::fault(path, error))
-        });
-        match committed {
-            Ok(()) => {
-                self.marks.committed(mark);
-                Tried::Done(done)
-            }
-            Err(error) => {
-                self.marks.failed(mark, true);
-                self.in_doubt = Some(done);
-                Tried::Failed(error.into())
-            }
+        match self.database.commit_group(done) {
+            Ok(done) => Tried::Done(done),
+            Err(error) => Tried::Failed(error.into()),
         }
     }
 
     fn write_all<'w>(&mut self, term: Term, writes: impl Iterator<Item = &'w Write>) -> Tried {
         let mut done = Vec::new();
-        if let Err(error) = self.check_newest(term) {
+        if let Err(error) = self.database.check_term(term) {
             return Tried::Failed(error);
         }
         for (rank, write) in writes.enumerate() {
-            self.told.clear();
+            self.database.take_told();
             let written = match write {
                 Write::Stripes(write) => {
                     self.change_stripes(write).map(|()| Answer::Nothing).map_err(StoreError::from)
@@ -122,18 +109,12 @@ impl DirCatalog {
                 Write::Records(write) => self.change_records(write),
             };
             match written {
-                Ok(value) => done.push(Done { value, changes: std::mem::take(&mut self.told) }),
+                Ok(value) => done.push(Done { value, changes: self.database.take_told() }),
                 Err(error) if error.is_fault() => return Tried::Failed(error),
                 Err(error) => return Tried::Refused(rank, error),
             }
         }
         Tried::Done(done)
-    }
-
-    /// See [`Records::check_term`].
-    pub(super) fn check_newest(&self, ours: Term) -> Result<(), StoreError> {
-        let newest: Term = self.look(|view| view.get(META, TERM))?.unwrap_or(Term(0));
-        if ours < newest { Err(StoreError::Fenced { ours, newest }) } else { Ok(()) }
     }
 }
 

@@ -223,22 +223,22 @@ proptest! {
 /// Sets the catalog's state as if its last commit had failed and might be durable (with the answers `done`),
 /// and closes the catalog.
 fn fail_after(catalog: &mut DirCatalog, known: u64, tried: u64, done: Vec<Done>) {
-    catalog.marks = Marks::from(known);
-    while catalog.marks.next() < tried {}
-    catalog.marks.failed(tried, true);
-    catalog.in_doubt = Some(done);
+    catalog.database.marks = Marks::from(known);
+    while catalog.database.marks.next() < tried {}
+    catalog.database.marks.failed(tried, true);
+    catalog.database.in_doubt = Some(done);
     let (place, fault) = ("catalog.redb".to_owned(), Fault::Io(std::io::ErrorKind::StorageFull));
     let error = CatalogError::Storage { place, fault, detail: "no space".into() };
-    assert!(catalog.close_after(&StoreError::Catalog(error)));
+    assert!(catalog.database.close_after(&StoreError::Catalog(error)));
 }
 
 #[test]
 fn a_commit_in_doubt_is_reported_after_reopening_if_it_is_durable() {
     let (_folder, mut catalog, term) = catalog();
-    let known = catalog.mark_found().unwrap();
+    let known = catalog.database.mark_found().unwrap();
     let done = catalog.carry_out(term, &[begin("a")]).remove(0).unwrap();
     let all = everything(&catalog);
-    let tried = catalog.mark_found().unwrap();
+    let tried = catalog.database.mark_found().unwrap();
     fail_after(&mut catalog, known, tried, vec![done.clone()]);
     assert!(catalog.carry_out(term, &[begin("b")])[0].is_err(), "it is closed until it is recovered");
     assert_eq!(catalog.recover(term).unwrap(), done.changes);
@@ -247,7 +247,7 @@ fn a_commit_in_doubt_is_reported_after_reopening_if_it_is_durable() {
     catalog.carry_out(term, &[begin("b")]).remove(0).unwrap();
 
     // A commit that never reached the disk has no effect.
-    let known = catalog.mark_found().unwrap();
+    let known = catalog.database.mark_found().unwrap();
     let all = everything(&catalog);
     fail_after(&mut catalog, known, known + 1, vec![done]);
     assert_eq!(catalog.recover(term).unwrap(), []);
@@ -261,7 +261,7 @@ fn a_catalog_replaced_during_a_fault_is_refused_permanently() {
     let path = folder.path().join("catalog.redb");
     catalog.snapshot().unwrap().write(&folder.path().join("copy")).unwrap();
     catalog.carry_out(term, &[begin("a")]).remove(0).unwrap();
-    let known = catalog.mark_found().unwrap();
+    let known = catalog.database.mark_found().unwrap();
     fail_after(&mut catalog, known, known + 1, Vec::new());
     let kept = std::fs::read(&path).unwrap();
     std::fs::copy(folder.path().join("copy"), &path).unwrap();

@@ -27,18 +27,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use codes::BlockIndex;
-use redb::WriteTransaction;
+use store_api::CatalogError;
 use store_api::names::Era;
-use store_api::{CatalogError, Done, StoreChange};
 
 pub use copies::CatalogSnapshot;
 pub use open::CATALOG_VERSION;
 pub use rebuild::{Rebuilt, Rival, Stranger, Unconfirmed};
 
-use engine::{Engine, MARK, Marks};
-use medium::{FileId, Medium};
+use engine::CatalogDatabase;
 use puts::Clock;
-use tables::{Change, META, View};
+use tables::{Change, View};
 
 /// The catalog of the `dir` store.
 ///
@@ -62,64 +60,34 @@ use tables::{Change, META, View};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DirCatalog {
-    /// The path of the catalog's file, or the name of another medium.
-    path: PathBuf,
-    medium: Medium,
-    /// The identity of the open file; `None` for another medium.
-    file: Option<FileId>,
-    cluster: String,
-    engine: Engine,
-    marks: Marks,
-    /// The answers of a transaction that failed but may be durable.
-    in_doubt: Option<Vec<Done>>,
+    database: CatalogDatabase,
     /// The era (a random number) in all names that this coordinator assigns.
     era: Era,
     /// Returns the time in milliseconds since 1970.
     clock: Clock,
-    /// The open transaction, while a group of writes is carried out.
-    group: Option<WriteTransaction>,
-    /// Changes that the caller has not collected yet.
-    told: Vec<StoreChange>,
 }
 
 impl std::fmt::Debug for DirCatalog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DirCatalog").field("path", &self.path).field("era", &self.era).finish_non_exhaustive()
+        f.debug_struct("DirCatalog")
+            .field("path", &self.database.path)
+            .field("era", &self.era)
+            .finish_non_exhaustive()
     }
 }
 
 impl DirCatalog {
-    /// Runs `work` in the open group's transaction, or in a new transaction if no group is open. On an error,
-    /// a new transaction is rolled back; the caller must drop the group's transaction.
+    /// See [`CatalogDatabase::change`].
     fn change<T, E: From<CatalogError>>(
         &mut self,
         work: impl FnOnce(&Change<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mark = self.marks.next();
-        let (result, told) = tables::guard(&self.path, || {
-            let change = match &self.group {
-                Some(group) => Change::shared(group, &self.path),
-                None => Change::of(self.writable()?, &self.path)?,
-            };
-            let result = work(&change)?; // An error drops `change`, which aborts a new transaction.
-            if self.group.is_none() {
-                change.put(META, MARK, &mark)?;
-            }
-            Ok::<_, E>((result, change.commit()?))
-        })?;
-        if self.group.is_none() {
-            self.marks.committed(mark);
-        }
-        self.told.extend(told);
-        Ok(result)
+        self.database.change(work)
     }
 
     /// Reads the current state of the catalog.
     fn look<T>(&self, work: impl FnOnce(&View<'_>) -> Result<T, CatalogError>) -> Result<T, CatalogError> {
-        tables::guard(&self.path, || match &self.group {
-            Some(group) => work(&View::changing(group, &self.path)),
-            None => work(&View::of(self.engine.database()?, &self.path)?),
-        })
+        self.database.look(work)
     }
 }
 

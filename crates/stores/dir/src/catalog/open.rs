@@ -10,7 +10,7 @@ use store_api::names::{ERA_BITS, Era};
 use tempfile::NamedTempFile;
 
 use super::copies::{draft_beside, remove_leftovers, sync_folder_of};
-use super::engine::{Engine, Marks};
+use super::engine::{CatalogDatabase, Marks};
 use super::medium::Medium;
 use super::puts::{Clock, unix_ms};
 use super::tables::{Change, META, guard};
@@ -66,28 +66,18 @@ impl DirCatalog {
         era: Era,
         clock: Clock,
     ) -> Result<Self, OpenError> {
-        let mut catalog = Self {
-            path: path.to_owned(),
-            cluster: cluster_id.to_owned(),
-            engine: Engine::Open(medium.open(path)?),
-            file: medium.file_at(path)?,
-            medium,
-            marks: Marks::default(),
-            in_doubt: None,
-            era,
-            clock,
-            group: None,
-            told: Vec::new(),
-        };
-        catalog.check_is_newer_than_1()?;
-        let version = catalog.check()?;
-        catalog.marks = Marks::from(catalog.mark_found()?);
+        let mut database = CatalogDatabase::open(medium, path, cluster_id)?;
+        database.check_is_newer_than_1()?;
+        let version = database.check()?;
+        database.marks = Marks::from(database.mark_found()?);
         if version < CATALOG_VERSION {
-            catalog.renew()?;
+            database.renew()?;
         }
-        Ok(catalog)
+        Ok(Self { database, era, clock })
     }
+}
 
+impl CatalogDatabase {
     /// Refuses version 1. Its records had no checksums, not even the record that contains the version.
     fn check_is_newer_than_1(&self) -> Result<(), OpenError> {
         let version = self.look(|view| view.bytes(META, VERSION_KEY))?;

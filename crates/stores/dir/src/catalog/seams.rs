@@ -52,7 +52,7 @@ impl Records for DirCatalog {
     }
 
     fn check_term(&self, term: Term) -> Result<(), StoreError> {
-        self.check_newest(term)
+        self.database.check_term(term)
     }
 
     fn number_node(&mut self, name: &str) -> Result<NodeRecord, CatalogError> {
@@ -82,7 +82,7 @@ impl Records for DirCatalog {
     }
 
     fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError> {
-        self.reopen_if_failed(term)
+        self.database.reopen_if_failed(term)
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {

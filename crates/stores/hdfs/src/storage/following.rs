@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::replay::Replay;
-use super::state::Shared;
+use super::state::HdfsSystem;
 use super::watching::{held, uncovered};
 use crate::namenode::{AskError, NameNode};
 
@@ -46,7 +46,7 @@ pub(super) struct Following {
 impl Following {
     /// Starts to follow the log after a listing. `from` and `until` are the ends of the log before and after
     /// the listing, and `open` names the files that were being written.
-    pub fn new(shared: &Shared, from: u64, until: u64, open: &[String]) -> Self {
+    pub fn new(shared: &HdfsSystem, from: u64, until: u64, open: &[String]) -> Self {
         let roots = shared.attachment.parity_roots().map(str::to_owned).collect();
         let mut replay = Replay::new(&shared.attachment.paths, from, until).with_parity(roots);
         replay.note_open(shared.now(), open);
@@ -59,7 +59,7 @@ impl Following {
     ///
     /// # Errors
     /// [`FollowError`]. After an error of a query, the next call continues.
-    pub async fn step(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), FollowError> {
+    pub async fn step(&mut self, shared: &HdfsSystem, namenode: &NameNode) -> Result<(), FollowError> {
         let end = namenode.position().await.map_err(FollowError::Edits)?.next;
         loop {
             let edits = namenode.edits(self.replay.next()).await.map_err(FollowError::Edits)?;
@@ -81,7 +81,7 @@ impl Following {
     }
 
     /// Queries the files that events have named.
-    async fn query_files(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
+    async fn query_files(&mut self, shared: &HdfsSystem, namenode: &NameNode) -> Result<(), AskError> {
         loop {
             let asked = shared.now();
             let paths = self.replay.paths(asked);
@@ -90,18 +90,18 @@ impl Following {
             }
             let mut listing = namenode.walk(&paths).await?.outside_safe_mode()?;
             let end = namenode.position().await?.next;
-            self.replay.note_answer(shared.now(), &paths, &listing.open, end);
+            self.replay.note_answer(shared.now(), &paths, &listing.seen.open, end);
             for group in &listing.groups {
                 self.absent.remove(&group.group.number); // It has moved back.
             }
-            let (folders, files) = (listing.folders.clone(), std::mem::take(&mut listing.files));
+            let (folders, files) = (listing.seen.folders.clone(), std::mem::take(&mut listing.seen.files));
             shared.take_groups(asked, listing, false).map_err(failed)?;
             self.absent.extend(shared.unlisted_groups(asked, &folders, &files));
         }
     }
 
     /// Queries the raided files that events have named.
-    async fn query_raided(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
+    async fn query_raided(&mut self, shared: &HdfsSystem, namenode: &NameNode) -> Result<(), AskError> {
         loop {
             let sources = self.replay.touched().sources();
             if sources.is_empty() {
@@ -113,7 +113,7 @@ impl Following {
     }
 
     /// Determines which groups' files no longer exist.
-    async fn judge(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
+    async fn judge(&mut self, shared: &HdfsSystem, namenode: &NameNode) -> Result<(), AskError> {
         loop {
             let more = std::mem::take(&mut shared.state().doubted);
             self.replay.note_doubted(more);
@@ -129,7 +129,7 @@ impl Following {
     }
 
     /// Removes groups that are not in snapshots either. Snapshots are queried only if a group may be there.
-    async fn survey(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
+    async fn survey(&mut self, shared: &HdfsSystem, namenode: &NameNode) -> Result<(), AskError> {
         let asked = shared.now();
         let is_due = asked >= self.surveyed + IN_SNAPSHOTS_EVERY
             && !shared.state().view.groups().in_snapshots().is_empty();

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::following::{FollowError, Following};
 use super::losses::Losses;
-use super::state::Shared;
+use super::state::HdfsSystem;
 use super::watching::{FullListing, QUERY_FILES, READ_EDITS, list, note};
 use crate::namenode::NameNode;
 
@@ -39,7 +39,7 @@ const UNFOLLOWED: &str = "new and deleted files are known only after the next li
                           edit log of HDFS cannot be followed";
 
 /// Follows the block groups until the storage is dropped.
-pub(super) async fn watch_groups(storage: Weak<Shared>, namenode: NameNode) {
+pub(super) async fn watch_groups(storage: Weak<HdfsSystem>, namenode: NameNode) {
     let mut watch = Watch { namenode, following: None, losses: Losses::default(), last: Last::Failed };
     loop {
         // Starts the JVM first, because its startup is not load on the NameNode and must not lengthen the
@@ -77,7 +77,7 @@ enum Last {
 
 impl Watch {
     /// Lists all groups, and starts to follow the edit log if it is not followed yet.
-    async fn list(&mut self, shared: &Arc<Shared>) {
+    async fn list(&mut self, shared: &Arc<HdfsSystem>) {
         let Self { namenode, following, losses, last } = self;
         losses.step(shared, namenode).await;
         if losses.are_known() {
@@ -100,7 +100,7 @@ impl Watch {
 
     /// Follows changes and losses until the next listing is due: after `pause`, or earlier if a change calls for
     /// one; but rarely while a complete listing would show nothing new.
-    async fn follow_for(&mut self, storage: &Weak<Shared>, pause: Duration) {
+    async fn follow_for(&mut self, storage: &Weak<HdfsSystem>, pause: Duration) {
         let began = Instant::now();
         let mut is_wanted = false;
         loop {
@@ -144,13 +144,18 @@ impl Watch {
 }
 
 /// Whether no DataNode has entered or left service lately.
-fn is_settled(shared: &Shared) -> bool {
+fn is_settled(shared: &HdfsSystem) -> bool {
     let changed = shared.state().nodes_changed;
     changed.is_none_or(|at| shared.now() >= at + UNSETTLED_FOR)
 }
 
 /// Follows changes and losses. Returns when the edit log cannot be followed any more.
-async fn follow(shared: &Arc<Shared>, namenode: &NameNode, following: &mut Following, losses: &mut Losses) {
+async fn follow(
+    shared: &Arc<HdfsSystem>,
+    namenode: &NameNode,
+    following: &mut Following,
+    losses: &mut Losses,
+) {
     while step(shared, namenode, following).await {
         losses.step(shared, namenode).await;
         sleep(FOLLOW_EVERY).await;
@@ -158,7 +163,7 @@ async fn follow(shared: &Arc<Shared>, namenode: &NameNode, following: &mut Follo
 }
 
 /// Reads the edit log up to its end. Returns `false` if it cannot be followed any more.
-async fn step(shared: &Shared, namenode: &NameNode, following: &mut Following) -> bool {
+async fn step(shared: &HdfsSystem, namenode: &NameNode, following: &mut Following) -> bool {
     match following.step(shared, namenode).await {
         Ok(()) => {
             note(shared, READ_EDITS, Ok(()));
@@ -182,7 +187,7 @@ async fn step(shared: &Shared, namenode: &NameNode, following: &mut Following) -
 
 /// Lists all DataNodes and block groups. Then starts to follow the edit log from where it ended before the listing,
 /// so that no change is missed. Returns also the result of the listing.
-async fn list_and_follow(shared: &Shared, namenode: &NameNode) -> (Option<Following>, Last) {
+async fn list_and_follow(shared: &HdfsSystem, namenode: &NameNode) -> (Option<Following>, Last) {
     let from = namenode.position().await;
     let listed = list(shared, namenode).await;
     let last = Last::of(listed.as_ref());

@@ -10,7 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::groups::Listed;
 use super::lost_files::LostFiles;
-use super::state::{Shared, mark_corrupt};
+use super::state::{HdfsSystem, mark_corrupt};
 use crate::listing::{LossCounts, OtherLists};
 use crate::namenode::{AskError, NameNode};
 
@@ -94,7 +94,7 @@ impl Losses {
     }
 
     /// Reads the lists if they have changed, and queries the groups that were added or removed.
-    pub async fn step(&mut self, shared: &Arc<Shared>, namenode: &NameNode) {
+    pub async fn step(&mut self, shared: &Arc<HdfsSystem>, namenode: &NameNode) {
         let lines = match self.read(shared, namenode).await {
             Ok(()) => Vec::new(),
             Err(error) => {
@@ -115,7 +115,7 @@ impl Losses {
         shared.state().note_remarks("losses", lines);
     }
 
-    async fn read(&mut self, shared: &Arc<Shared>, namenode: &NameNode) -> Result<(), LossError> {
+    async fn read(&mut self, shared: &Arc<HdfsSystem>, namenode: &NameNode) -> Result<(), LossError> {
         let waiting = shared.state().view.waiting(shared.now(), AGAIN_AT_ONCE);
         let suspects = take_first(&mut shared.state().suspects, SUSPECTS_AT_ONCE);
         let recounts = shared.due_recounts(AGAIN_AT_ONCE);
@@ -160,7 +160,7 @@ impl Losses {
         Ok(())
     }
 
-    fn is_due(&self, shared: &Shared, now: Duration, counts: LossCounts) -> bool {
+    fn is_due(&self, shared: &HdfsSystem, now: Duration, counts: LossCounts) -> bool {
         let every = if self.listed.is_empty() { READ_EVERY } else { AGAIN_EVERY };
         let is_changed = counts != self.counts || shared.state().view.nodes().await_listing(now);
         self.read.is_none_or(|read| match is_changed {
@@ -192,7 +192,7 @@ fn take_first(groups: &mut BTreeSet<i64>, most: usize) -> BTreeSet<i64> {
 
 /// Returns the entries of the lists that concern known stripes, and the same by stripe. The lists also
 /// contain blocks of replicated files that are not raided.
-fn by_stripe(shared: &Shared, mut named: Signs) -> (Signs, BTreeMap<i64, Signs>) {
+fn by_stripe(shared: &HdfsSystem, mut named: Signs) -> (Signs, BTreeMap<i64, Signs>) {
     let state = shared.state();
     let mut listed: BTreeMap<i64, Signs> = BTreeMap::new();
     named.retain(|&number, addresses| {
@@ -206,7 +206,7 @@ fn by_stripe(shared: &Shared, mut named: Signs) -> (Signs, BTreeMap<i64, Signs>)
 }
 
 /// Queries these groups. Groups whose queries fail are queried again with the next ones. If all fail, returns an error.
-async fn look_up(shared: &Arc<Shared>, groups: Vec<Listed>) -> Result<(), LossError> {
+async fn look_up(shared: &Arc<HdfsSystem>, groups: Vec<Listed>) -> Result<(), LossError> {
     let mut queries = JoinSet::new();
     let (asked, mut failed, mut error) = (groups.len(), BTreeSet::new(), None);
     let mut end = |query: Result<(i64, Result<(), String>), JoinError>| match query {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::coded::is_raid;
 use super::following::failed;
-use super::state::Shared;
+use super::state::HdfsSystem;
 use crate::namenode::{AskError, NameNode};
 
 /// The pause after a query is this many times the time that it took, and at least this long.
@@ -26,7 +26,7 @@ pub(super) struct LostFiles {
 
 impl LostFiles {
     /// Queries the blocks of the raided files that have lost blocks, or had some at the last call.
-    pub async fn step(&mut self, shared: &Shared, namenode: &NameNode) {
+    pub async fn step(&mut self, shared: &HdfsSystem, namenode: &NameNode) {
         let asked = shared.now();
         if asked < self.due || shared.attachment.parity_roots().next().is_none() {
             return;
@@ -39,7 +39,7 @@ impl LostFiles {
         self.due = now + ((now - asked) * PEACE_TIMES).max(PEACE_LEAST);
     }
 
-    async fn query(&mut self, shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
+    async fn query(&mut self, shared: &HdfsSystem, namenode: &NameNode) -> Result<(), AskError> {
         let sources = shared.raided_among(&namenode.lost_files().await?);
         let all: Vec<&String> = self.sources.union(&sources).collect();
         for some in all.chunks(FILES_AT_ONCE) {
@@ -51,7 +51,7 @@ impl LostFiles {
     }
 }
 
-impl Shared {
+impl HdfsSystem {
     /// Queries these raided files, and all below these folders, and records the answer.
     pub(super) async fn query_raided(
         &self,

@@ -45,7 +45,7 @@ use store_api::{
 };
 
 pub use open::{AttachError, Attachment, open};
-use state::Shared;
+use state::HdfsSystem;
 
 /// The policy for HDFS: DataNodes create and remove replicas at any time, so helpers' lists of blocks are
 /// stale.
@@ -62,9 +62,9 @@ pub const POLICY: StorePolicy = StorePolicy {
 pub const POLICY_WITHOUT_NAMENODE: StorePolicy =
     StorePolicy { service: Service::FollowsHelper, writers: Writers::MendAlone, ..POLICY };
 
-type AttachedCatalog = attached::AttachedCatalog<Shared>;
+type AttachedCatalog = attached::AttachedCatalog<HdfsSystem>;
 
-impl System for Shared {
+impl System for HdfsSystem {
     const NAME: &'static str = "HDFS";
 
     fn with_ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T {

@@ -8,7 +8,7 @@ use attached::StartError;
 use hdfs_raid::Codec;
 use store_api::{CatalogError, SharedRecords, Storage};
 
-use super::state::Shared;
+use super::state::HdfsSystem;
 use super::{AttachedCatalog, group_watch, reports, terms, watching};
 use crate::namenode::{NameNode, NameNodeSettings};
 
@@ -55,7 +55,7 @@ pub enum AttachError {
 /// [`AttachError`].
 pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, AttachError> {
     let namenode = attachment.namenode.clone().map(NameNode::new);
-    let shared = |ledger, teller| Shared::new(namenode, attachment, ledger, teller);
+    let shared = |ledger, teller| HdfsSystem::new(namenode, attachment, ledger, teller);
     let catalog = AttachedCatalog::start(Arc::clone(&records), shared)?;
     let shared = catalog.system();
     shared.recall()?;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::coded::{Coded, RaidStripe};
 use super::following::failed;
 use super::groups::Listed;
-use super::state::Shared;
+use super::state::HdfsSystem;
 use super::terms;
 use crate::namenode::{AskError, NameNode};
 
@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The error for a group that the NameNode no longer lists.
 const GONE: &str = "its file was removed or changed, or is being written";
 
-impl Shared {
+impl HdfsSystem {
     /// Checks that a group is unchanged, and that these nodes can receive these blocks. Returns the
     /// [terms](crate::BlockTerms) of the blocks. Also records the NameNode's current answer about the group.
     pub async fn claim(

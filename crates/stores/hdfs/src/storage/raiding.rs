@@ -13,7 +13,7 @@ use super::coded::{Coded, RaidStripe, Replication, ShortCodes, homes, is_raid};
 use super::groups::Listed;
 use super::names::{Place, is_within, split};
 use super::open::Attachment;
-use super::state::{Shared, State};
+use super::state::{HdfsSystem, State};
 use crate::listing::{DataNode, FileRef, Listing, Phase, name_hash};
 
 /// What is known of raided files besides their stripes.
@@ -113,7 +113,7 @@ impl Raiding {
     }
 }
 
-impl Shared {
+impl HdfsSystem {
     /// Records the raided files that an answer lists. The query was sent at `asked`, for the parity at these
     /// paths, or for all parity if `None`.
     ///

@@ -20,7 +20,7 @@ use store_api::{CatalogError, RecordWrite};
 use tokio::time::sleep;
 
 use super::coded::is_raid;
-use super::state::{Shared, State};
+use super::state::{HdfsSystem, State};
 use crate::namenode::NameNode;
 
 /// Interval between checks for wanted reports.
@@ -134,7 +134,7 @@ fn parse_key(key: &str) -> Option<Accepted> {
 }
 
 /// Makes DataNodes report all their blocks if this is wanted, until the storage is dropped.
-pub(super) async fn watch_reports(storage: Weak<Shared>, namenode: NameNode) {
+pub(super) async fn watch_reports(storage: Weak<HdfsSystem>, namenode: NameNode) {
     loop {
         sleep(LOOK_EVERY).await;
         let Some(shared) = storage.upgrade() else { return };
@@ -156,7 +156,7 @@ pub(super) async fn watch_reports(storage: Weak<Shared>, namenode: NameNode) {
 }
 
 /// Makes a DataNode report all its blocks. Returns whether it does.
-async fn report(shared: &Shared, namenode: &NameNode, node: NodeId, groups: &BTreeSet<i64>) -> bool {
+async fn report(shared: &HdfsSystem, namenode: &NameNode, node: NodeId, groups: &BTreeSet<i64>) -> bool {
     let Some(address) = shared.address_of(node) else { return false };
     // Of a raided stripe, the NameNode lists several blocks on a DataNode.
     for group in shared.known(groups.iter().copied().filter(|&group| !is_raid(group))) {

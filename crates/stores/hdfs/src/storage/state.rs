@@ -36,8 +36,9 @@ const BLIND_AFTER: Duration = Duration::from_secs(20);
 /// The status before the first listing.
 const UNLISTED: &str = "HDFS has not been listed yet";
 
-/// The state that the storage's tasks share.
-pub struct Shared {
+/// HDFS as a [`System`](attached::System): the connection to the NameNode, and the state that the storage's
+/// tasks share.
+pub struct HdfsSystem {
     pub(super) namenode: Option<NameNode>,
     pub(super) attachment: Attachment,
     /// Notified after a change that calls for a new listing.
@@ -163,7 +164,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl HdfsSystem {
     pub(super) fn new(
         namenode: Option<NameNode>,
         attachment: Attachment,
@@ -329,7 +330,7 @@ impl Shared {
         let now = self.now();
         let mut state = self.state();
         let numbers = state.number(&self.attachment, &listing.nodes)?;
-        let folders = listing.folders.iter().map(|path| state.view.groups_mut().folder(path));
+        let folders = listing.seen.folders.iter().map(|path| state.view.groups_mut().folder(path));
         let folders: Vec<FolderId> = folders.collect();
         let mut listed = Vec::with_capacity(listing.groups.len());
         for group in listing.groups {
@@ -483,7 +484,7 @@ impl Shared {
 ///
 /// # Errors
 /// [`StoreError`] if they cannot be stored.
-pub(super) fn mark_corrupt(shared: &Shared) -> Result<(), StoreError> {
+pub(super) fn mark_corrupt(shared: &HdfsSystem) -> Result<(), StoreError> {
     let now = shared.now();
     let mut state = shared.state();
     let State { view, numbers, corrupt, .. } = &*state;

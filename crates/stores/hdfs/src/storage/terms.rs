@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::coded::{Coded, RaidStripe};
 use super::groups::Listed;
-use super::state::Shared;
+use super::state::HdfsSystem;
 use crate::blocks::{BlockTerms, ChecksumFormat};
 use crate::listing::{FileRef, Range};
 use crate::namenode::{AskError, NameNode};
@@ -124,7 +124,7 @@ impl Listed {
 /// Returns the terms of these blocks, which have these checksum formats. They do not depend on the DataNode,
 /// so the target of a block may change later.
 pub(super) async fn permits(
-    shared: &Shared,
+    shared: &HdfsSystem,
     stripe: &StripeId,
     found: &Listed,
     blocks: &[BlockIndex],
@@ -150,7 +150,7 @@ pub(super) async fn permits(
 /// Returns the checksum formats of these blocks, except those that are not known, for which the configured
 /// format is used. Asks a DataNode unless one has stated the format before.
 pub(super) async fn checksums(
-    shared: &Shared,
+    shared: &HdfsSystem,
     listed: &Listed,
     blocks: &[BlockIndex],
 ) -> BTreeMap<BlockIndex, ChecksumFormat> {
@@ -163,7 +163,7 @@ pub(super) async fn checksums(
     formats
 }
 
-async fn checksum(shared: &Shared, listed: &Listed, alike: &Alike) -> Option<ChecksumFormat> {
+async fn checksum(shared: &HdfsSystem, listed: &Listed, alike: &Alike) -> Option<ChecksumFormat> {
     let namenode = shared.namenode.as_ref()?;
     {
         let formats = &shared.state().formats;
@@ -182,7 +182,7 @@ async fn checksum(shared: &Shared, listed: &Listed, alike: &Alike) -> Option<Che
 }
 
 /// Asks for the checksum formats of groups that lack blocks, until the storage is dropped.
-pub(super) async fn watch_formats(storage: Weak<Shared>) {
+pub(super) async fn watch_formats(storage: Weak<HdfsSystem>) {
     loop {
         let Some(shared) = storage.upgrade() else { return };
         let _ = timeout(LOOK_EVERY, shared.lacking.notified()).await;
@@ -192,7 +192,7 @@ pub(super) async fn watch_formats(storage: Weak<Shared>) {
     }
 }
 
-async fn ask_ahead(shared: &Arc<Shared>) {
+async fn ask_ahead(shared: &Arc<HdfsSystem>) {
     loop {
         let wanted = shared.state().formats.take_wanted(shared.now(), QUESTIONS);
         if wanted.is_empty() {
@@ -214,7 +214,7 @@ async fn ask_ahead(shared: &Arc<Shared>) {
 /// Requests a block token for each of these blocks, if blocks are pushed and HDFS uses tokens. Tokens are requested
 /// before each repair, since keys rotate and a restarted NameNode has new keys.
 async fn tokens(
-    shared: &Shared,
+    shared: &HdfsSystem,
     namenode: &NameNode,
     found: &Listed,
     indices: &[u8],

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::following::failed;
-use super::state::{ASKING, LISTING_FILES, QUERYING_FILES, READING_EDITS, Shared};
+use super::state::{ASKING, HdfsSystem, LISTING_FILES, QUERYING_FILES, READING_EDITS};
 use crate::listing::{DataNode, Listing, Snapshots};
 use crate::namenode::{AskError, NameNode, PART};
 
@@ -28,7 +28,7 @@ const FOLDERS_EVERY: Duration = Duration::from_secs(600);
 const DUE_AT_ONCE: usize = 64;
 
 /// Follows the DataNodes until the storage is dropped.
-pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
+pub(super) async fn watch_nodes(storage: Weak<HdfsSystem>, namenode: NameNode) {
     let mut pause = NODES_FIRST;
     loop {
         sleep(pause).await;
@@ -47,7 +47,7 @@ fn pause_after(took: Duration) -> Duration {
 
 /// Queries groups with blocks that may be unreported, and remarks on the placement of blocks, until the storage is
 /// dropped.
-pub(super) async fn watch_unsettled(storage: Weak<Shared>) {
+pub(super) async fn watch_unsettled(storage: Weak<HdfsSystem>) {
     loop {
         sleep(SETTLE_EVERY).await;
         let Some(shared) = storage.upgrade() else { return };
@@ -58,7 +58,7 @@ pub(super) async fn watch_unsettled(storage: Weak<Shared>) {
 }
 
 /// Reports a NameNode that does not answer, until the storage is dropped. A query may wait for minutes.
-pub(super) async fn watch_silence(storage: Weak<Shared>) {
+pub(super) async fn watch_silence(storage: Weak<HdfsSystem>) {
     loop {
         sleep(NODES_LAST).await;
         let Some(shared) = storage.upgrade() else { return };
@@ -68,7 +68,7 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
 
 /// Reports DataNodes with folders that their helpers do not know, until the storage is dropped. Blocks in such a
 /// folder would count as lost.
-pub(super) async fn watch_folders(storage: Weak<Shared>, namenode: NameNode) {
+pub(super) async fn watch_folders(storage: Weak<HdfsSystem>, namenode: NameNode) {
     let mut pause = FOLDERS_FIRST;
     loop {
         sleep(pause).await;
@@ -84,7 +84,7 @@ pub(super) async fn watch_folders(storage: Weak<Shared>, namenode: NameNode) {
 
 /// Returns the problem that a DataNode has more folders than its helper knows. If the helper sees the same folders
 /// under other paths, their number is the same.
-fn unknown_folders(shared: &Shared, node: &DataNode) -> Option<String> {
+fn unknown_folders(shared: &HdfsSystem, node: &DataNode) -> Option<String> {
     let known = shared.attachment.folders.get(&node.address)?;
     if node.folders.len() <= known.len() {
         return None;
@@ -101,7 +101,7 @@ fn unknown_folders(shared: &Shared, node: &DataNode) -> Option<String> {
 }
 
 /// Queries the NameNode again for groups with blocks that may be unreported.
-async fn settle(shared: &Shared) {
+async fn settle(shared: &HdfsSystem) {
     let due = shared.state().view.due(shared.now(), DUE_AT_ONCE);
     for group in due {
         if let Err(why) = shared.look_up(&group).await {
@@ -128,7 +128,7 @@ fn unsettled(groups: &str, count: &str) -> String {
 }
 
 /// Returns a remark on groups with several blocks on one DataNode.
-fn doubled(shared: &Shared) -> Option<String> {
+fn doubled(shared: &HdfsSystem) -> Option<String> {
     let (first, more) = doubled_among(shared, i64::MIN..0, "groups")?;
     Some(format!(
         "several blocks of one group are on one DataNode, whose loss would be that of all of them: {first}{more}; HDFS \
@@ -137,7 +137,7 @@ fn doubled(shared: &Shared) -> Option<String> {
 }
 
 /// Returns a remark on stripes of raided files with several blocks on one DataNode.
-fn misplaced(shared: &Shared) -> Option<String> {
+fn misplaced(shared: &HdfsSystem) -> Option<String> {
     let (first, more) = doubled_among(shared, 0..i64::MAX, "stripes")?;
     Some(format!(
         "several blocks of one stripe of a raided file are on one DataNode, whose loss would be that of all of them: \
@@ -147,7 +147,7 @@ fn misplaced(shared: &Shared) -> Option<String> {
 
 /// Returns the first of these stripes that has several blocks on one DataNode, with the DataNode, and the
 /// number of the others as text.
-fn doubled_among(shared: &Shared, numbers: Range<i64>, what: &str) -> Option<(String, String)> {
+fn doubled_among(shared: &HdfsSystem, numbers: Range<i64>, what: &str) -> Option<(String, String)> {
     let (count, stripe, node) = {
         let state = shared.state();
         let mut doubled = state.view.doubled().range(numbers);
@@ -169,7 +169,7 @@ pub(super) struct FullListing {
 }
 
 /// Lists all DataNodes and block groups, and records the answer. Returns `None` if that failed.
-pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullListing> {
+pub(super) async fn list(shared: &HdfsSystem, namenode: &NameNode) -> Option<FullListing> {
     let asked = shared.now();
     if let Err(error) = list_raided(shared, namenode).await {
         note(shared, LIST_FILES, Err(error));
@@ -187,7 +187,7 @@ pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullLis
     };
     let mut listing = namenode.list_in_parts(&shared.attachment.paths, &heard).await;
     let listed = listing.as_mut().ok().map(|listing| FullListing {
-        open: std::mem::take(&mut listing.open),
+        open: std::mem::take(&mut listing.seen.open),
         missing: listing.missing.clone(),
     });
     let told = match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -201,7 +201,7 @@ pub(super) async fn list(shared: &Shared, namenode: &NameNode) -> Option<FullLis
 
 /// Lists all raided files, and records the answer. They are listed before the groups, so that a complete
 /// listing of groups, which drops what was not listed, keeps them.
-async fn list_raided(shared: &Shared, namenode: &NameNode) -> Result<(), AskError> {
+async fn list_raided(shared: &HdfsSystem, namenode: &NameNode) -> Result<(), AskError> {
     let paths = shared.attachment.parity_of(&BTreeSet::from(["/".to_owned()]));
     if paths.is_empty() {
         return Ok(());
@@ -215,14 +215,14 @@ async fn list_raided(shared: &Shared, namenode: &NameNode) -> Result<(), AskErro
 }
 
 /// Whether no answer about all DataNodes is newer than a query that was sent at `asked`.
-fn is_current(shared: &Shared, asked: Duration) -> bool {
+fn is_current(shared: &HdfsSystem, asked: Duration) -> bool {
     shared.state().nodes_heard.is_none_or(|heard| asked >= heard)
 }
 
 /// Records the groups of a listing so far. The answer begins with the states of the DataNodes. A listing in safe
 /// mode is refused at its end.
 fn take_part(
-    shared: &Shared,
+    shared: &HdfsSystem,
     listing: &mut Listing,
     asked: Duration,
     is_first: bool,
@@ -239,7 +239,7 @@ fn take_part(
 
 /// Records the DataNodes, and also the groups if `asked`, the time of the query, is given. An answer in safe
 /// mode is ignored, since the NameNode still waits for block reports.
-fn take(shared: &Shared, listing: Listing, asked: Option<Duration>) -> Result<(), AskError> {
+fn take(shared: &HdfsSystem, listing: Listing, asked: Option<Duration>) -> Result<(), AskError> {
     let listing = listing.outside_safe_mode()?;
     // The states of DataNodes are as old as the beginning of the answer, and other queries may have told newer ones.
     let is_current = asked.is_none_or(|asked| is_current(shared, asked));
@@ -300,7 +300,7 @@ pub(super) fn held(snapshots: &Snapshots) -> Vec<String> {
 }
 
 /// Returns the problems with DataNodes without a helper, and with helpers without a DataNode.
-fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
+fn lonely(shared: &HdfsSystem, addresses: &BTreeSet<String>) -> Vec<String> {
     let state = shared.state();
     let counts = state.view.groups().block_counts();
     let mut lines = Vec::new();
@@ -349,7 +349,7 @@ pub(super) const QUERY_FILES: Task = Task {
 };
 
 /// Reports that a query failed, or succeeds again.
-pub(super) fn note(shared: &Shared, task: Task, told: Result<(), AskError>) {
+pub(super) fn note(shared: &HdfsSystem, task: Task, told: Result<(), AskError>) {
     let lines = match told {
         Ok(()) => Vec::new(),
         // The JVM will be restarted; until then the last error still applies.
