@@ -445,7 +445,7 @@ fn idle_reads_per_second(capacity: f64) -> f64 {
 #[test]
 fn reads_keep_most_of_their_rate_during_a_recovery() {
     for (capacity, is_wide, least_use) in
-        [(3e6, false, 0.45), (12.5e6, false, 0.6), (12.5e6, true, 0.6), (2e9, false, 0.6)]
+        [(3e6, false, 0.4), (12.5e6, false, 0.6), (12.5e6, true, 0.6), (2e9, false, 0.6)]
     {
         let network = Network::new(capacity, 7);
         let mut network = if is_wide { network.with_wide_windows() } else { network };
@@ -456,7 +456,7 @@ fn reads_keep_most_of_their_rate_during_a_recovery() {
         let target = network.helpers[0].controller.target().as_secs_f64();
         let kept = outcome.reads_per_second() / idle_reads_per_second(capacity);
         assert!(kept >= 0.8, "{kept} of the rate at {capacity}: {outcome}");
-        assert!(outcome.percentile(0.99) <= 0.05, "{outcome}");
+        assert!(outcome.percentile(0.99) <= 0.055, "{outcome}");
         assert!(outcome.mean_delay() <= 1.3 * target, "{outcome}");
         assert!(outcome.most_delay <= 0.06, "{outcome}");
         assert!(outcome.use_of_rest() >= least_use, "{outcome}");
