@@ -143,3 +143,16 @@ pub(crate) fn other_digest(recorded: Option<Digest>, found: Option<Digest>) -> S
     let name = |digest: Option<Digest>| digest.map_or_else(|| "none".to_owned(), |digest| digest.to_string());
     format!("its digest is {}, but the recorded one is {}", name(found), name(recorded))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bad sector is no evidence about checksums, so the store must be able to tell it from wrong bytes.
+    #[test]
+    fn a_block_that_cannot_be_read_is_not_recorded_as_corrupt() {
+        let unreadable = BlockProblem::Unreadable("a bad sector".to_owned());
+        assert_eq!(state_for(&unreadable), Some(BlockState::Unreadable));
+        assert_eq!(state_for(&BlockProblem::ContradictsParity), Some(BlockState::Corrupt));
+    }
+}
