@@ -191,5 +191,13 @@ mod tests {
         };
         assert!((0..62).all(|minutes| expire_at(minutes) == 0));
         assert_eq!(expire_at(62), 1);
+}
+
+    /// A bad sector is no evidence about checksums, so the store must be able to tell it from wrong bytes.
+    #[test]
+    fn a_block_that_cannot_be_read_is_not_recorded_as_corrupt() {
+        let unreadable = BlockProblem::Unreadable("a bad sector".to_owned());
+        assert_eq!(state_for(&unreadable), Some(BlockState::Unreadable));
+        assert_eq!(state_for(&BlockProblem::ContradictsParity), Some(BlockState::Corrupt));
     }
 }

@@ -245,9 +245,9 @@ impl Newcomer<'_> {
         // A catalog that was replaced has no addresses. A helper without one counts as not heard, so its address is
         // recorded only when it has listed all of its blocks.
         let stays_unheard =
-            self.base.store.owns_files() && known.address.is_none() && hello.incomplete.is_some();
+            control.base.store.owns_files() && known.address.is_none() && hello.incomplete.is_some();
         if stays_unheard {
-            self.stripes.picture.set_host(node, Some(repair::host_of(&hello.address)));
+            control.stripes.picture.set_host(node, Some(repair::host_of(&hello.address)));
         } else if known.address.as_ref() != Some(&hello.address) {
             let (name, address) = (name.to_owned(), hello.address.clone());
             control.out.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);

@@ -108,7 +108,7 @@ impl Distrusted {
 impl Scrubs {
     /// Starts the checks of stripes with doubted digests that are due. They do not wait for other jobs.
     pub(crate) fn check_distrusted(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        if self.distrusted.open.is_empty() || !facts.nodes.settled || facts.stripes.is_behind() {
+        if self.distrusted.open.is_empty() || !facts.nodes.settled || facts.stripes.newer.is_behind() {
             return;
         }
         let now = facts.base.now;

@@ -67,7 +67,7 @@ fn shards_that_doubtful_checksums_contradict_are_not_recorded_as_corrupt() {
         paper.kept.keys().filter(|key| key.contains("/bad/")).count()
     };
     let (healthy, unchecked) = ((BlockState::Healthy, true), (BlockState::Healthy, false));
-    assert_eq!(find_corrupt(0), []);
+    assert_eq!(find_corrupt(0), [0u16; 0]);
     assert_eq!((states(), recorded()), (vec![(BlockState::Corrupt, true), healthy, healthy], 1));
     for (shard, overruled) in [(1, vec![0, 1]), (2, vec![2])] {
         assert_eq!(find_corrupt(shard), overruled, "control must forget that they are corrupt");
@@ -76,7 +76,7 @@ fn shards_that_doubtful_checksums_contradict_are_not_recorded_as_corrupt() {
     // Parity decides while the checksums are doubted.
     let verdict = RecordWrite::Put("condemned/2/c_5.ec02".to_owned(), serde_json::Value::Null);
     known.state().ledger.write(Term(1), verdict).expect("recorded");
-    assert_eq!(find_corrupt(2), []);
+    assert_eq!(find_corrupt(2), [0u16; 0]);
     assert_eq!((states()[2], recorded()), ((BlockState::Corrupt, false), 1));
 }
 
