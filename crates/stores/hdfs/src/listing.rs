@@ -675,8 +675,10 @@ mod tests {
             let part = rest.take_part();
             lines[at..].iter().for_each(|line| rest.take(line).expect(line));
             let groups: Vec<_> = part.groups.iter().chain(&rest.groups).cloned().collect();
-            assert_eq!((groups, &rest.open), (whole.groups.clone(), &whole.open), "{at}");
-            assert!(rest.groups.iter().all(|group| rest.folders[group.place.expect("told").folder] == "/a"));
+            assert_eq!((groups, &rest.seen.open), (whole.groups.clone(), &whole.seen.open), "{at}");
+            assert!(
+                rest.groups.iter().all(|group| rest.seen.folders[group.place.expect("told").folder] == "/a")
+            );
         }
     }
 

@@ -40,8 +40,8 @@ pub fn edits(world: &mut World) {
         Edit::Modified("/plain".to_owned()),
     ];
     assert_eq!((&edits.events[..], edits.next, edits.gap), (&wanted[..], end, None));
-    assert_eq!((walk.folders, walk.files.len(), walk.groups.len()), (vec![moved.clone()], 1, 2));
-    let inode = walk.files[0].inode;
+    assert_eq!((walk.seen.folders, walk.seen.files.len(), walk.groups.len()), (vec![moved.clone()], 1, 2));
+    let inode = walk.seen.files[0].inode;
     let existing = |inode| runtime.block_on(namenode.existing(&[inode, 1 << 40])).expect("answered");
     assert_eq!(existing(inode).len(), 1);
     world.run(&["dfs", "-rm", "-r", "-skipTrash", &moved, "/plain"]);
