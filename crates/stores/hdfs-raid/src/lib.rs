@@ -12,6 +12,8 @@
 //! | [`Policies`] | which files are encoded, how, and why others are not |
 //! | [`Cluster`] | on which DataNodes the blocks of a stripe stay, and the moves that get them there |
 //! | [`survey()`] | the state of every file, and the next step for it |
+//! | [`Notes`] | whose parity a parity file is, and whether it is valid |
+//! | [`Health`] | missing blocks, and stripes whose blocks stand too close together |
 //! | [`Work`] | the next call for one file: to encode it, to encode it again, to undo this |
 //! | [`forecast()`] | all calls for one file, if each of them succeeds |
 //!
@@ -27,6 +29,7 @@ mod encode;
 mod facts;
 mod forecast;
 mod glob;
+mod health;
 mod layout;
 mod listing;
 mod lower;
@@ -34,6 +37,7 @@ mod note;
 mod parity;
 mod placement;
 mod policy;
+mod protection;
 mod state;
 mod survey;
 mod undo;
@@ -44,12 +48,17 @@ pub use codec::{Codec, Scope};
 pub use facts::{DataNodes, Draft, DraftName, FactFinder, Facts, MarkedFile};
 pub use forecast::forecast;
 pub use glob::{Glob, GlobError};
+pub use health::{Health, Inspector, StripeHealth};
 pub use layout::{Layout, LayoutError, Member, Place};
-pub use listing::{Block, File, Folder, Listing, Node, NodeIndex, Storing, listing_order};
+pub use listing::{
+    Block, File, Folder, Gaps, Listing, Node, NodeIndex, Omission, Renaming, Storing, is_within,
+    listing_order,
+};
 pub use note::{Fingerprint, Mark, Marks, Note, UnknownMark};
 pub use parity::{ParityFile, StaleParity, parity_path, source_of};
-pub use placement::{Arrangement, Cluster, Load, Move, Seat, Spread, TooFewNodes};
+pub use placement::{Arrangement, Cluster, Crowding, Judge, Load, Move, Seat, Spread, TooFewNodes};
 pub use policy::{Exclusion, Policies, PolicyError, RaidPolicy};
+pub use protection::{Notes, ParityState, ParityUnit, Protection, parity_files};
 pub use state::{Damage, State};
-pub use survey::{StripePlan, Survey, Total, Unit, survey};
+pub use survey::{Saving, StripePlan, Survey, Total, Unit, survey, survey_with_notes};
 pub use work::{Goal, Work};

@@ -45,6 +45,15 @@ pub enum StaleParity {
         /// The block size of the stripes.
         expected: u64,
     },
+    /// The parity belongs to another file, which was renamed.
+    #[error("the parity file belongs to the file with inode {inode}, which was renamed")]
+    Foreign {
+        /// The inode of the other file.
+        inode: u64,
+    },
+    /// The note on the parity file names other blocks than the present ones.
+    #[error("the parity file was made for other contents: its note names other blocks")]
+    OtherBlocks,
     /// The parity file is being written, or is not replicated.
     #[error("the parity file is being written, or HDFS encrypts or erasure-codes it")]
     Unusable,

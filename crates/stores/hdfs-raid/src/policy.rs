@@ -246,6 +246,11 @@ impl Policies {
         Ok(policies)
     }
 
+    /// Returns no policy, and the codecs of HDFS-RAID.
+    pub fn none() -> Self {
+        Self { codecs: Codec::hdfs_raid().into(), policies: Vec::new() }
+    }
+
     fn check_codecs(&self) -> Result<(), PolicyError> {
         check_names(self.codecs.iter().map(|codec| &codec.name))?;
         for (at, codec) in self.codecs.iter().enumerate() {
@@ -390,16 +395,24 @@ impl Exclusion {
     }
 }
 
+/// Checks that a file has plain replicated blocks.
+///
+/// # Errors
+/// [`Exclusion`].
+pub(crate) fn check_storing(file: &File) -> Result<(), Exclusion> {
+    match file.storing {
+        Storing::Striped => Err(Exclusion::Striped),
+        Storing::Encrypted => Err(Exclusion::Encrypted),
+        Storing::Replicated => Ok(()),
+    }
+}
+
 /// Checks that a file can be encoded, whatever the policies are.
 ///
 /// # Errors
 /// [`Exclusion`].
 pub(crate) fn check_file(listing: &Listing, file: &File) -> Result<(), Exclusion> {
-    match file.storing {
-        Storing::Striped => return Err(Exclusion::Striped),
-        Storing::Encrypted => return Err(Exclusion::Encrypted),
-        Storing::Replicated => {}
-    }
+    check_storing(file)?;
     if file.is_open {
         return Err(Exclusion::Open);
     }

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The replication of files before they were encoded, if no note records it: HDFS's default.
-const USUAL_REPLICATION: u16 = 3;
+pub(crate) const USUAL_REPLICATION: u16 = 3;
 
 /// The desired state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

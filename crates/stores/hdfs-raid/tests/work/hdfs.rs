@@ -188,6 +188,7 @@ impl Hdfs {
             files: self.files.iter().map(|(path, file)| file.listed(path)).collect(),
             folders: self.folders.iter().map(folder).collect(),
             snapshots: self.snapshots.clone(),
+            ..Listing::default()
         }
     }
 

@@ -1,5 +1,8 @@
 //! The states of files in listings, and the plans for files that are to be encoded.
 
+mod health;
+mod protection;
+
 use std::collections::BTreeSet;
 
 use hdfs_raid::{
@@ -39,7 +42,7 @@ fn listing(files: Vec<File>) -> Listing {
         nodes: (0..NODES).map(node).collect(),
         files,
         folders: paths.into_iter().map(folder).collect(),
-        snapshots: Vec::new(),
+        ..Listing::default()
     }
 }
 
@@ -66,6 +69,10 @@ fn file(path: &str, blocks: u64, replication: u16, from: usize) -> File {
 /// Returns an encoded file of 10 blocks and its parity file.
 fn encoded() -> [File; 2] {
     [file("/large/f", 10, 1, 0), file("/raidrs/large/f", 4, 1, 10)]
+}
+
+fn damage(repairable: usize, unrecoverable: usize) -> Damage {
+    Damage { repairable, unrecoverable, unprotected: 0 }
 }
 
 /// Returns the unit of this path.
@@ -118,15 +125,16 @@ fn missing_blocks_of_an_encoded_file() {
         source.blocks.iter_mut().take(count).for_each(|block| block.replicas.clear());
         state(vec![source, parity])
     };
-    assert_eq!(lose(4), State::Damaged(Damage { repairable: 1, unrecoverable: 0 }));
-    assert_eq!(lose(5), State::Damaged(Damage { repairable: 0, unrecoverable: 1 }));
+    assert_eq!(lose(4), State::Damaged(damage(1, 0)));
+    assert_eq!(lose(5), State::Damaged(damage(0, 1)));
+    assert_eq!([lose(4), lose(5)].map(|state| state.name()), ["degraded", "unreadable"]);
     // A stripe of one data block and four parity blocks needs any one of them: the other nine are zeros.
     let mut files = vec![file("/large/f", 1, 1, 0), file("/raidrs/large/f", 4, 1, 1)];
     files[0].blocks[0].replicas.clear();
     files[1].blocks[..3].iter_mut().for_each(|block| block.replicas.clear());
-    assert_eq!(state(files.clone()), State::Damaged(Damage { repairable: 1, unrecoverable: 0 }));
+    assert_eq!(state(files.clone()), State::Damaged(damage(1, 0)));
     files[1].blocks[3].replicas.clear();
-    assert_eq!(state(files), State::Damaged(Damage { repairable: 0, unrecoverable: 1 }));
+    assert_eq!(state(files), State::Damaged(damage(0, 1)));
 }
 
 #[test]
