@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hdfs_raid::Omission;
 use repair::Permit;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -25,7 +26,7 @@ use crate::listing::{
 };
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 5";
+const GREETING: &str = "0 ready 6";
 /// Timeout for the JVM's greeting, generous enough for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -193,14 +194,16 @@ impl NameNode {
         self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()
     }
 
-    /// Queries Mend's attributes of these files. Files that do not exist are ignored.
+    /// Queries Mend's attributes of these files, and returns also those files whose attributes HDFS refuses. Files
+    /// that do not exist are ignored.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn attributes(&self, paths: &[String]) -> Result<Vec<Attribute>, AskError> {
+    pub async fn attributes(&self, paths: &[String]) -> Result<(Vec<Attribute>, Vec<Omission>), AskError> {
         let paths: Vec<String> = paths.iter().map(|path| encoded(path)).collect();
         let question = format!("attributes {}", paths.join("\t"));
-        Ok(self.ask(&question, SILENCE_LIMIT).await?.attributes)
+        let answer = self.ask(&question, SILENCE_LIMIT).await?;
+        Ok((answer.attributes, answer.raid.gaps.omitted))
     }
 
     /// Queries which of these folders do not exist.
@@ -578,7 +581,7 @@ mod tests {
     #[tokio::test]
     async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 5'; read a; read b
+        let script = "echo '0 ready 6'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
         let file = FileRef { inode: 1, held_at: None };
@@ -591,8 +594,8 @@ mod tests {
     async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 5'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 5'; read a; echo 'no such class' >&2";
+                echo '0 ready 6'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 6'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -607,7 +610,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 5'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 6'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

@@ -6,13 +6,14 @@ use std::str::SplitAsciiWhitespace;
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use hdfs_raid::{
-    Block, File, Folder, Mark, Marks, Node, NodeIndex, Policies, Storing, UnknownMark, parity_path,
+    Block, File, Folder, Gaps, Mark, Marks, Node, NodeIndex, Notes, Omission, Policies, Renaming, Storing,
+    UnknownMark, is_within, parity_files, parity_path,
 };
 
 use crate::attach::Said;
 use crate::kind::{config, settings};
-use crate::listing::{number, path};
-use crate::{AskError, Attribute, DataNode, Hdfs, Listing, NameNode, Service};
+use crate::listing::{decoded, number, path};
+use crate::{AskError, Attribute, DataNode, Edit, Hdfs, Listing, NameNode, Service, Standing};
 
 /// The most files or inodes in one query.
 const AT_ONCE: usize = 256;
@@ -47,10 +48,86 @@ impl RaidNameNode {
         }
         let folders = with_parity(folder, policies);
         let listing = self.0.files(&folders, &Said::default().told()).await.map_err(unreachable)?;
-        match listing.missing.contains(&folders[0]) {
-            true => Err(KindError::new(format!("HDFS has no file or folder {folder}"))),
-            false => Ok(listing.into_raid()),
+        if listing.missing.contains(&folders[0]) {
+            return Err(KindError::new(format!("HDFS has no file or folder {folder}")));
         }
+        let root = folders.into_iter().next().expect("the first is the requested one");
+        let raid = hdfs_raid::Listing { root, ..listing.into_raid() };
+        let mut paths = raid.folders.iter().map(|it| &it.path).chain(raid.files.iter().map(|it| &it.path));
+        if paths.any(|path| *path == raid.root) {
+            return Ok(raid);
+        }
+        let why = raid.gaps.omitted.iter().find(|omission| omission.path == raid.root);
+        let why = why.map_or("it was deleted meanwhile", |omission| &omission.why);
+        Err(KindError::new(format!("HDFS does not list {folder}: {why}"))
+            .help("run the command again; it needs HDFS's superuser"))
+    }
+
+    /// Lists like [`listing`](Self::listing), and returns also Mend's notes on the parity files. Files that were renamed
+    /// meanwhile are among the gaps of the listing.
+    ///
+    /// # Errors
+    /// [`KindError`].
+    pub async fn examination(
+        &self,
+        folder: &str,
+        policies: &Policies,
+    ) -> Result<(hdfs_raid::Listing, Notes), KindError> {
+        let begun = self.0.position().await;
+        let mut listing = self.listing(folder, policies).await?;
+        let notes = self.notes(&mut listing, policies).await?;
+        let events = match begun {
+            Ok(begun) => self.events_since(begun.next).await,
+            Err(why) => Err(why.to_string()),
+        };
+        match events {
+            Ok(events) => listing.gaps.renamed = unlisted_renames(events, &listing),
+            Err(why) => listing.gaps.unwatched = Some(why),
+        }
+        Ok((listing, notes))
+    }
+
+    /// Reads the edit log from a transaction up to its present end.
+    async fn events_since(&self, mut next: u64) -> Result<Vec<Edit>, String> {
+        let text = |error: AskError| error.to_string();
+        let end = self.0.position().await.map_err(text)?.next;
+        let mut events = Vec::new();
+        while next < end {
+            let edits = self.0.edits(next).await.map_err(text)?;
+            if let Some(first) = edits.gap {
+                return Err(format!("the edit log begins at transaction {first}, after {next}"));
+            }
+            events.extend(edits.events);
+            if edits.next <= next {
+                break;
+            }
+            next = edits.next;
+        }
+        Ok(events)
+    }
+
+    /// Returns Mend's notes on the parity files in a listing. Attributes that cannot be read are added to the gaps of
+    /// the listing.
+    ///
+    /// # Errors
+    /// [`KindError`].
+    async fn notes(&self, listing: &mut hdfs_raid::Listing, policies: &Policies) -> Result<Notes, KindError> {
+        let paths: Vec<String> = parity_files(listing, policies).map(|file| file.path.clone()).collect();
+        let mut marks: BTreeMap<String, Marks> = BTreeMap::new();
+        for paths in paths.chunks(AT_ONCE) {
+            let (attributes, refused) = self.0.attributes(paths).await.map_err(unreachable)?;
+            listing.gaps.omitted.extend(refused);
+            for attribute in attributes {
+                if let Err(omission) = take_mark(attribute, &mut marks) {
+                    listing.gaps.omitted.push(omission);
+                }
+            }
+        }
+        let listed: BTreeSet<u64> = listing.files.iter().map(|file| file.inode).collect();
+        let noted: BTreeSet<u64> = noted(&marks);
+        let mut living = self.existing(&noted - &listed).await?;
+        living.extend(&noted & &listed);
+        Ok(Notes { marks, living })
     }
 
     /// Returns Mend's attributes of these files.
@@ -60,11 +137,10 @@ impl RaidNameNode {
     pub async fn marks(&self, paths: &[String]) -> Result<BTreeMap<String, Marks>, KindError> {
         let mut marks: BTreeMap<String, Marks> = BTreeMap::new();
         for paths in paths.chunks(AT_ONCE) {
-            for Attribute { path, name, value } in self.0.attributes(paths).await.map_err(unreachable)? {
-                let unknown = |why: UnknownMark| KindError::new(format!("{path}: {why}"));
-                if let Some(mark) = Mark::parse(&name, &value).map_err(unknown)? {
-                    marks.entry(path).or_default().set(mark);
-                }
+            let (attributes, refused) = self.0.attributes(paths).await.map_err(unreachable)?;
+            let taken = attributes.into_iter().try_for_each(|attribute| take_mark(attribute, &mut marks));
+            if let Some(Omission { path, why }) = taken.err().or(refused.into_iter().next()) {
+                return Err(KindError::new(format!("{path}: {why}")));
             }
         }
         Ok(marks)
@@ -75,7 +151,10 @@ impl RaidNameNode {
     /// # Errors
     /// [`KindError`].
     pub async fn living(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, KindError> {
-        let inodes: BTreeSet<u64> = marks.values().filter_map(|marks| Some(marks.note?.inode)).collect();
+        self.existing(noted(marks)).await
+    }
+
+    async fn existing(&self, inodes: BTreeSet<u64>) -> Result<BTreeSet<u64>, KindError> {
         let inodes: Vec<u64> = inodes.into_iter().collect();
         let mut living = BTreeSet::new();
         for inodes in inodes.chunks(AT_ONCE) {
@@ -87,6 +166,44 @@ impl RaidNameNode {
 
 fn unreachable(error: AskError) -> KindError {
     KindError::new(error).unreachable()
+}
+
+/// Returns the files and folders that were renamed to a path that a listing should have, but does not. New files, such as those that
+/// HDFS's shell writes under a temporary name, are left out.
+fn unlisted_renames(events: Vec<Edit>, listing: &hdfs_raid::Listing) -> Vec<Renaming> {
+    let files = listing.files.iter().map(|file| &file.path);
+    let listed: BTreeSet<&String> = files.chain(listing.folders.iter().map(|folder| &folder.path)).collect();
+    let (mut created, mut renamed) = (BTreeSet::new(), Vec::new());
+    for event in events {
+        match event {
+            Edit::Created { path, .. } => drop(created.insert(path)),
+            Edit::Renamed { from, to } if created.contains(&from) => drop(created.insert(to)),
+            Edit::Renamed { from, to } if is_within(&to, &listing.root) && !listed.contains(&to) => {
+                renamed.push(Renaming { from, to });
+            }
+            Edit::Renamed { .. } | Edit::Modified(_) | Edit::Removed(_) => {}
+        }
+    }
+    renamed
+}
+
+/// Returns the inodes in notes.
+fn noted(marks: &BTreeMap<String, Marks>) -> BTreeSet<u64> {
+    marks.values().filter_map(|marks| Some(marks.note?.inode)).collect()
+}
+
+/// Records an attribute if it is one of Mend's. Returns the reason if another version of Mend has written it.
+fn take_mark(attribute: Attribute, marks: &mut BTreeMap<String, Marks>) -> Result<(), Omission> {
+    let Attribute { path, name, value } = attribute;
+    let parsed = Mark::parse(&name, &value);
+    match parsed {
+        Ok(None) => Ok(()),
+        Ok(Some(mark)) => {
+            marks.entry(path).or_default().set(mark);
+            Ok(())
+        }
+        Err(why) => Err(Omission { path, why: UnknownMark::to_string(&why) }),
+    }
 }
 
 /// Returns the path, and the paths of its parity, finished or not, below all parity roots that are not within
@@ -138,10 +255,54 @@ impl Listing {
         Some(())
     }
 
+    pub(crate) fn take_corrupt_replicas(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
+        let block = number(words)?;
+        let node = |text: &str| text.parse().ok().filter(|&node| node < self.nodes.len()).map(NodeIndex);
+        let nodes = words.next()?.split(',').map(node).collect::<Option<Vec<_>>>()?;
+        self.raid.corrupt.insert(block, nodes);
+        Some(())
+    }
+
+    pub(crate) fn take_omission(&mut self, text: &str) -> Option<()> {
+        let (path, why) = text.split_once(' ')?;
+        let omission = Omission { path: decoded(path)?, why: why.to_owned() };
+        self.raid.gaps.omitted.push(omission);
+        Some(())
+    }
+
     /// Returns the files with all replicas of their blocks, their folders, and all DataNodes.
     pub fn into_raid(self) -> hdfs_raid::Listing {
-        hdfs_raid::Listing { nodes: self.nodes.into_iter().map(node).collect(), ..self.raid }
+        let mut raid = self.raid;
+        let nodes = || self.nodes.iter().enumerate();
+        let in_state = |is: &dyn Fn(&Standing) -> bool| {
+            let found = nodes().filter(|(_, node)| node.standing.as_ref().is_some_and(is));
+            found.map(|(at, _)| NodeIndex(at)).collect()
+        };
+        raid.gaps.silent = in_state(&|it| it.live && it.is_silent && it.service != Service::Maintenance);
+        raid.gaps.in_maintenance = in_state(&|it| it.service == Service::Maintenance);
+        keep_last_paths(&mut raid.files, &mut raid.gaps);
+        hdfs_raid::Listing { nodes: self.nodes.into_iter().map(node).collect(), ..raid }
     }
+}
+
+/// Removes the former paths of files that were renamed during the listing, so that each file is listed once.
+fn keep_last_paths(files: &mut Vec<File>, gaps: &mut Gaps) {
+    let last: BTreeMap<u64, usize> = files.iter().enumerate().map(|(at, file)| (file.inode, at)).collect();
+    if last.len() == files.len() {
+        return;
+    }
+    let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+    let mut at = 0;
+    files.retain(|file| {
+        let kept = last[&file.inode];
+        let is_last = kept == at;
+        if !is_last {
+            let why = format!("it was renamed to {} during the listing", paths[kept]);
+            gaps.omitted.push(Omission { path: file.path.clone(), why });
+        }
+        at += 1;
+        is_last
+    });
 }
 
 /// Returns a DataNode with its rack. Blocks can stay there only if HDFS expects them to.
@@ -170,15 +331,20 @@ mod tests {
             "d 1 /rack2 live leaving 12",
             "n 2 uuid-c 10.0.0.3:9866",
             "S %2Fkept",
+            "O %2Fsecret+x Permission denied: user=a",
             "D %2Fa+b 1700000000000",
             "F 16390 %2Fa+b%2Ff 1500 1024 3 1700000000001 replicated closed",
             "B 1073741825 1001 1024 0,1",
             "B 1073741826 1002 476 -",
+            "C 1073741826 0,2",
             "F 16391 %2Fa+b%2Fg 7 1024 1 1700000000002 striped open",
         ]);
         let raid = listing.expect("lines of an answer").into_raid();
         assert_eq!(raid.nodes.iter().map(|node| node.is_usable).collect::<Vec<_>>(), [true, false, false]);
         assert_eq!((raid.nodes[1].rack.as_str(), raid.snapshots), ("/rack2", vec!["/kept".to_owned()]));
+        let omission = Omission { path: "/secret x".to_owned(), why: "Permission denied: user=a".to_owned() };
+        assert_eq!(raid.gaps.omitted, [omission]);
+        assert_eq!(raid.corrupt, BTreeMap::from([(1_073_741_826, vec![NodeIndex(0), NodeIndex(2)])]));
         assert_eq!(raid.folders, [Folder { path: "/a b".to_owned(), modified_ms: 1_700_000_000_000 }]);
         let [file, striped] = &raid.files[..] else { panic!("two files") };
         assert_eq!((file.path.as_str(), file.bytes, file.replication), ("/a b/f", 1500, 3));
@@ -188,10 +354,67 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_renamed_during_the_listing_is_listed_once() {
+        let listing = taken(&[
+            "F 1 %2Fa 0 4 3 0 replicated closed",
+            "F 2 %2Fb 0 4 3 0 replicated closed",
+            "F 1 %2Fc 0 4 3 0 replicated closed",
+        ]);
+        let raid = listing.expect("lines of an answer").into_raid();
+        assert_eq!(raid.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["/b", "/c"]);
+        let why = "it was renamed to /c during the listing".to_owned();
+        assert_eq!(raid.gaps.omitted, [Omission { path: "/a".to_owned(), why }]);
+    }
+
+    #[test]
+    fn renames_during_a_listing_are_named_unless_the_file_is_new_or_listed() {
+        let file = "F 1 %2Fa%2Flisted 0 4 3 0 replicated closed";
+        let listing = hdfs_raid::Listing {
+            root: "/a".to_owned(),
+            ..taken(&[file]).expect("a line of an answer").into_raid()
+        };
+        let rename = |from: &str, to: &str| Edit::Renamed { from: from.to_owned(), to: to.to_owned() };
+        let events = vec![
+            Edit::Created { path: "/a/new._COPYING_".to_owned(), is_striped: false },
+            rename("/a/new._COPYING_", "/a/new"),
+            rename("/a/new", "/a/newer"),
+            rename("/b/f", "/a/listed"),
+            rename("/a/g", "/b/g"),
+            rename("/b/old", "/a/old"),
+        ];
+        let expected = Renaming { from: "/b/old".to_owned(), to: "/a/old".to_owned() };
+        assert_eq!(unlisted_renames(events, &listing), [expected]);
+    }
+
+    #[test]
+    fn datanodes_whose_replicas_are_uncertain_are_noted() {
+        let lines = [
+            "n 0 u a:1",
+            "d 0 /r silent normal 1",
+            "n 1 v b:1",
+            "d 1 /r dead maintenance 1",
+            "n 2 w c:1",
+            "d 2 /r dead normal 1",
+        ];
+        let gaps = taken(&lines).expect("lines of an answer").into_raid().gaps;
+        assert_eq!((gaps.silent, gaps.in_maintenance), (vec![NodeIndex(0)], vec![NodeIndex(1)]));
+    }
+
+    #[test]
     fn other_lines_are_refused() {
         let (node, file) = ("n 0 u a:1", "F 1 %2Ff 5 4 3 0 replicated closed");
         assert!(taken(&[node, file, "B 1 1 4 0"]).is_some());
-        for line in ["B 1 1 4 1", "B 1 1 4", "B 1 1 4 x", "F 1 %2Ff 5 4 3 0 replicated", "D %2Fa", "S"] {
+        for line in [
+            "B 1 1 4 1",
+            "B 1 1 4",
+            "B 1 1 4 x",
+            "F 1 %2Ff 5 4 3 0 replicated",
+            "D %2Fa",
+            "S",
+            "O %2Fa",
+            "C 1",
+            "C 1 1",
+        ] {
             assert!(taken(&[node, file, line]).is_none(), "{line}");
         }
         assert!(taken(&[node, "B 1 1 4 0"]).is_none(), "a block without a file");
