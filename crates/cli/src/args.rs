@@ -58,7 +58,8 @@ Exit codes:
   3    data is unreadable or damaged: a failed read, unrepairable stripes, findings of a scrub
   4    the coordinator is unreachable or rejects our certificate
   130  interrupted
-status --check exits as monitoring systems expect: 0 healthy, 1 warning, 2 critical, 3 unknown";
+status --check and raid status --check exit as monitoring systems expect:
+0 healthy, 1 warning, 2 critical, 3 unknown";
 
 /// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -179,7 +180,7 @@ pub enum Verb {
     /// Back up the catalog, and recover from a lost or outdated one
     #[command(subcommand)]
     Catalog(CatalogAction),
-    /// Plan the encoding of replicated files in HDFS, in the layout of HDFS-RAID; changes nothing yet
+    /// Examine encoded files of HDFS in the layout of HDFS-RAID, and plan the encoding; changes nothing yet
     #[command(subcommand)]
     Raid(RaidAction),
     /// Simulate recovery time and durability of a cluster; needs no running cluster
@@ -208,9 +209,13 @@ impl Verb {
         }
     }
 
-    /// Whether the verb is a monitoring check (`status --check`).
+    /// Whether the verb is a monitoring check (`status --check`, `raid status --check`).
     pub fn is_check(&self) -> bool {
-        matches!(self, Self::Status(args) if args.check)
+        match self {
+            Self::Status(args) => args.check,
+            Self::Raid(RaidAction::Status(args)) => args.check,
+            _ => false,
+        }
     }
 
     /// Whether the verb is a daemon, which runs until it is stopped.

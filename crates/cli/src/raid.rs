@@ -1,5 +1,10 @@
-//! Implements `mend raid`: plans the encoding of replicated files in the layout of HDFS-RAID.
+//! Implements `mend raid`: plans the encoding of replicated files in the layout of HDFS-RAID, and examines encoded files.
 
+#[cfg(test)]
+mod doubles;
+mod findings;
+mod fsck;
+mod status;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -17,6 +22,9 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{count, size, table};
 
+use findings::{left_out, left_out_text};
+pub use fsck::{RaidFsckArgs, fsck};
+pub use status::{RaidStatusArgs, status};
 pub use steps::{Direction, steps};
 
 /// The number of paths that are printed for each state without `-v`.
@@ -28,6 +36,12 @@ pub enum RaidAction {
     /// Show which files policies would encode, which replicas stay or move, and the saving; changes nothing
     #[command(after_help = "Example: mend raid plan /warehouse --policy raid.toml")]
     Plan(RaidPlanArgs),
+    /// Show encoded files by state, the saving, stripes by missing blocks, and the state of parity
+    #[command(after_help = "Example: mend raid status /warehouse --policy raid.toml")]
+    Status(RaidStatusArgs),
+    /// Show the stripes of files with the DataNodes of their blocks, and which missing blocks can be rebuilt
+    #[command(after_help = "Example: mend raid fsck /warehouse/2024/a")]
+    Fsck(RaidFsckArgs),
     /// Show the calls that would encode files, one by one; changes nothing yet
     #[command(after_help = "Example: mend raid encode /warehouse --policy raid.toml --dry-run")]
     Encode(RaidStepsArgs),
@@ -63,6 +77,11 @@ pub async fn plan(cluster: &Cluster, args: &RaidPlanArgs, is_detailed: bool) -> 
     Ok(Answer::new(text(&survey, &listing, is_detailed), &facts(&survey, &listing)))
 }
 
+/// Returns the policies in a file; without a file, none.
+fn policies_or_none(path: Option<&Path>) -> Result<Policies, Failure> {
+    path.map_or_else(|| Ok(Policies::none()), policies)
+}
+
 /// Returns the time in milliseconds since 1970.
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
@@ -95,7 +114,7 @@ fn text(survey: &Survey, listing: &Listing, is_detailed: bool) -> String {
             units.iter().for_each(|unit| text += &stripes_text(unit, listing));
         }
     }
-    text
+    text + &left_out_text(listing, is_detailed)
 }
 
 fn totals_text(totals: &BTreeMap<&str, Total>) -> String {
@@ -125,7 +144,8 @@ fn units_text(units: &[&Unit]) -> String {
         let encoding = [&unit.policy, &unit.codec].map(|name| name.clone().unwrap_or_default());
         let [policy, codec] = encoding;
         let stripes = if unit.stripes.is_empty() { String::new() } else { stripes_summary(unit, moves) };
-        let note = unit.state.reason().unwrap_or(stripes);
+        let reason = status::reason(unit);
+        let note = if reason.is_empty() { stripes } else { reason };
         [unit.path.clone(), size(unit.stored), size(unit.target), policy, codec, note]
     };
     table(["path", ">stored", ">encoded", "policy", "codec", "note"], units.iter().map(row))
@@ -181,6 +201,7 @@ fn facts(survey: &Survey, listing: &Listing) -> Value {
     json!({
         "saved_bytes": saving(&totals),
         "totals": totals.iter().map(total).collect::<serde_json::Map<_, _>>(),
+        "left_out": left_out(listing),
         "units": survey.units.iter().map(|unit| unit_facts(unit, listing)).collect::<Vec<_>>(),
     })
 }
@@ -193,6 +214,7 @@ fn unit_facts(unit: &Unit, listing: &Listing) -> Value {
         "codec": unit.codec,
         "state": unit.state.name(),
         "reason": unit.state.reason(),
+        "held": unit.held.as_ref().map(ToString::to_string),
         "bytes": unit.bytes,
         "stored_bytes": unit.stored,
         "encoded_bytes": unit.target,

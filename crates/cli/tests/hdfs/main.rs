@@ -52,6 +52,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("datanodes_and_helpers_are_reported_separately", telling::servers),
     ("a_returning_corrupt_copy_is_replaced", telling::rotten_copies_that_come_back),
     ("the_encoding_of_replicated_files_is_planned", raid::a_plan),
+    ("missing_blocks_of_raided_files_are_counted_in_their_status", raid::a_status),
+    ("missing_blocks_and_other_parity_of_raided_files_are_named", raid::an_fsck),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
     ("a_listing_without_files_reports_progress", telling::a_long_walk),
     ("a_file_being_written_is_not_damaged", telling::files_that_are_written),
