@@ -72,7 +72,7 @@ pub struct RaidStepsArgs {
 /// Implements `mend raid plan`. `is_detailed` prints every path and stripe.
 pub async fn plan(cluster: &Cluster, args: &RaidPlanArgs, is_detailed: bool) -> Result<Answer, Failure> {
     let policies = policies(&args.policy)?;
-    let listing = RaidNameNode::of(cluster)?.listing(&args.path, &policies).await?;
+    let listing = RaidNameNode::of(cluster)?.partial_listing(&args.path, &policies).await?;
     let survey = hdfs_raid::survey(&listing, &policies, now_ms());
     Ok(Answer::new(text(&survey, &listing, is_detailed), &facts(&survey, &listing)))
 }

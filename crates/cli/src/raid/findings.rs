@@ -71,23 +71,25 @@ impl Findings {
         };
         let renamed = self.survey.parity.iter().filter(|it| matches!(it.state, ParityState::Renamed(_)));
         let parts = [
-            (health.unrecoverable, "unrecoverable stripe"),
-            (health.unprotected, "lost block without valid parity,lost blocks without valid parity"),
-            (health.incomplete() - health.unrecoverable, "degraded stripe"),
-            (health.crowded_nodes + health.crowded_racks, "misplaced stripe"),
+            (health.unrecoverable, "unrecoverable stripe", "unrecoverable stripes"),
+            (health.unprotected, "lost block without valid parity", "lost blocks without valid parity"),
+            (health.incomplete() - health.unrecoverable, "degraded stripe", "degraded stripes"),
+            (health.crowded_nodes + health.crowded_racks, "misplaced stripe", "misplaced stripes"),
             (
                 files(|state| matches!(state, State::Stale(_))),
-                "file with stale parity,files with stale parity",
+                "file with stale parity",
+                "files with stale parity",
             ),
-            (renamed.count(), "parity file of a renamed file,parity files of renamed files"),
-            (self.listing.gaps.omitted.len(), "path left out,paths left out"),
-            (self.listing.gaps.silent.len(), "silent DataNode"),
+            (renamed.count(), "parity file of a renamed file", "parity files of renamed files"),
+            (self.listing.gaps.omitted.len(), "path left out", "paths left out"),
+            (self.listing.gaps.silent.len(), "silent DataNode", "silent DataNodes"),
         ];
-        let parts: Vec<String> = parts
-            .iter()
-            .filter(|(number, _)| *number > 0)
-            .map(|&(number, noun)| counted(number, noun))
-            .collect();
+        let counted = |&(number, one, several): &(usize, &str, &str)| match number {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            _ => Some(format!("{number} {several}")),
+        };
+        let parts: Vec<String> = parts.iter().filter_map(counted).collect();
         let saving = self.survey.saving();
         let encoded = count(saving.files, "encoded file");
         if parts.is_empty() {
@@ -152,18 +154,9 @@ impl Findings {
     }
 }
 
-/// Formats a number with a noun: `noun`, or `singular,plural` if the plural is irregular.
-fn counted(number: usize, noun: &str) -> String {
-    match noun.split_once(',') {
-        None => count(number as u64, noun),
-        Some((one, _)) if number == 1 => format!("1 {one}"),
-        Some((_, several)) => format!("{number} {several}"),
-    }
-}
-
 /// Returns the JSON form of the paths that a listing leaves out.
 pub fn left_out(listing: &Listing) -> Value {
-    let facts = |Omission { path, why }: &Omission| json!({ "path": path, "why": why });
+    let facts = |Omission { path, why, .. }: &Omission| json!({ "path": path, "why": why });
     listing.gaps.omitted.iter().map(facts).collect()
 }
 
@@ -174,7 +167,7 @@ pub fn left_out_text(listing: &Listing, is_detailed: bool) -> String {
         return String::new();
     }
     let shown = if is_detailed { omitted.len() } else { EXAMPLES.min(omitted.len()) };
-    let rows = omitted[..shown].iter().map(|Omission { path, why }| [path.clone(), why.clone()]);
+    let rows = omitted[..shown].iter().map(|Omission { path, why, .. }| [path.clone(), why.clone()]);
     let hidden = match omitted.len() - shown {
         0 => String::new(),
         more => format!("… and {more} more; -v lists all\n"),

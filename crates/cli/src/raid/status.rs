@@ -298,7 +298,11 @@ mod tests {
     #[test]
     fn everything_that_is_left_out_is_named() {
         let mut listing = encoded(0);
-        let omission = Omission { path: "/data/secret".to_owned(), why: "Permission denied".to_owned() };
+        let omission = Omission {
+            path: "/data/secret".to_owned(),
+            why: "Permission denied".to_owned(),
+            is_refused: true,
+        };
         listing.gaps.omitted.push(omission);
         listing.gaps.silent.push(hdfs_raid::NodeIndex(3));
         listing.snapshots = vec!["/data/kept".to_owned(), "/other".to_owned()];

@@ -57,6 +57,8 @@ pub struct Omission {
     pub path: String,
     /// The reason.
     pub why: String,
+    /// Whether HDFS refuses access. Otherwise the path does not exist any more, or has no files of its own.
+    pub is_refused: bool,
 }
 
 /// A DataNode.

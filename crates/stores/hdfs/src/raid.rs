@@ -7,7 +7,7 @@ use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use hdfs_raid::{
     Block, File, Folder, Gaps, Mark, Marks, Node, NodeIndex, Notes, Omission, Policies, Renaming, Storing,
-    UnknownMark, is_within, parity_files, parity_path,
+    is_within, parity_files, parity_path,
 };
 
 use crate::attach::Said;
@@ -41,8 +41,25 @@ impl RaidNameNode {
     /// snapshots.
     ///
     /// # Errors
-    /// [`KindError`], also if the folder does not exist.
+    /// [`KindError`], also if the folder does not exist, or HDFS refuses to list a part of it: parity that is not
+    /// listed would be made again.
     pub async fn listing(&self, folder: &str, policies: &Policies) -> Result<hdfs_raid::Listing, KindError> {
+        let listing = self.partial_listing(folder, policies).await?;
+        match listing.gaps.omitted.iter().find(|omission| omission.is_refused) {
+            Some(Omission { path, why, .. }) => Err(refused(path, why)),
+            None => Ok(listing),
+        }
+    }
+
+    /// Lists like [`listing`](Self::listing), without what HDFS refuses to list. That is among the gaps of the listing.
+    ///
+    /// # Errors
+    /// [`KindError`], also if the folder does not exist.
+    pub async fn partial_listing(
+        &self,
+        folder: &str,
+        policies: &Policies,
+    ) -> Result<hdfs_raid::Listing, KindError> {
         if !folder.starts_with('/') {
             return Err(KindError::new(format!("`{folder}` is not an absolute path")).help("begin it with /"));
         }
@@ -59,8 +76,7 @@ impl RaidNameNode {
         }
         let why = raid.gaps.omitted.iter().find(|omission| omission.path == raid.root);
         let why = why.map_or("it was deleted meanwhile", |omission| &omission.why);
-        Err(KindError::new(format!("HDFS does not list {folder}: {why}"))
-            .help("run the command again; it needs HDFS's superuser"))
+        Err(refused(folder, why))
     }
 
     /// Lists like [`listing`](Self::listing), and returns also Mend's notes on the parity files. Files that were renamed
@@ -74,7 +90,7 @@ impl RaidNameNode {
         policies: &Policies,
     ) -> Result<(hdfs_raid::Listing, Notes), KindError> {
         let begun = self.0.position().await;
-        let mut listing = self.listing(folder, policies).await?;
+        let mut listing = self.partial_listing(folder, policies).await?;
         let notes = self.notes(&mut listing, policies).await?;
         let events = match begun {
             Ok(begun) => self.events_since(begun.next).await,
@@ -139,7 +155,7 @@ impl RaidNameNode {
         for paths in paths.chunks(AT_ONCE) {
             let (attributes, refused) = self.0.attributes(paths).await.map_err(unreachable)?;
             let taken = attributes.into_iter().try_for_each(|attribute| take_mark(attribute, &mut marks));
-            if let Some(Omission { path, why }) = taken.err().or(refused.into_iter().next()) {
+            if let Some(Omission { path, why, .. }) = taken.err().or(refused.into_iter().next()) {
                 return Err(KindError::new(format!("{path}: {why}")));
             }
         }
@@ -195,15 +211,19 @@ fn noted(marks: &BTreeMap<String, Marks>) -> BTreeSet<u64> {
 /// Records an attribute if it is one of Mend's. Returns the reason if another version of Mend has written it.
 fn take_mark(attribute: Attribute, marks: &mut BTreeMap<String, Marks>) -> Result<(), Omission> {
     let Attribute { path, name, value } = attribute;
-    let parsed = Mark::parse(&name, &value);
-    match parsed {
+    match Mark::parse(&name, &value) {
         Ok(None) => Ok(()),
         Ok(Some(mark)) => {
             marks.entry(path).or_default().set(mark);
             Ok(())
         }
-        Err(why) => Err(Omission { path, why: UnknownMark::to_string(&why) }),
+        Err(why) => Err(Omission { path, why: why.to_string(), is_refused: false }),
     }
+}
+
+fn refused(path: &str, why: &str) -> KindError {
+    KindError::new(format!("HDFS does not list {path}: {why}"))
+        .help("run the command again, as HDFS's superuser")
 }
 
 /// Returns the path, and the paths of its parity, finished or not, below all parity roots that are not within
@@ -264,8 +284,14 @@ impl Listing {
     }
 
     pub(crate) fn take_omission(&mut self, text: &str) -> Option<()> {
-        let (path, why) = text.split_once(' ')?;
-        let omission = Omission { path: decoded(path)?, why: why.to_owned() };
+        let (path, rest) = text.split_once(' ')?;
+        let (kind, why) = rest.split_once(' ').unwrap_or((rest, ""));
+        let is_refused = match kind {
+            "refused" => true,
+            "skipped" => false,
+            _ => return None,
+        };
+        let omission = Omission { path: decoded(path)?, why: why.to_owned(), is_refused };
         self.raid.gaps.omitted.push(omission);
         Some(())
     }
@@ -298,7 +324,7 @@ fn keep_last_paths(files: &mut Vec<File>, gaps: &mut Gaps) {
         let is_last = kept == at;
         if !is_last {
             let why = format!("it was renamed to {} during the listing", paths[kept]);
-            gaps.omitted.push(Omission { path: file.path.clone(), why });
+            gaps.omitted.push(Omission { path: file.path.clone(), why, is_refused: false });
         }
         at += 1;
         is_last
@@ -331,7 +357,7 @@ mod tests {
             "d 1 /rack2 live leaving 12",
             "n 2 uuid-c 10.0.0.3:9866",
             "S %2Fkept",
-            "O %2Fsecret+x Permission denied: user=a",
+            "O %2Fsecret+x refused Permission denied: user=a",
             "D %2Fa+b 1700000000000",
             "F 16390 %2Fa+b%2Ff 1500 1024 3 1700000000001 replicated closed",
             "B 1073741825 1001 1024 0,1",
@@ -342,7 +368,11 @@ mod tests {
         let raid = listing.expect("lines of an answer").into_raid();
         assert_eq!(raid.nodes.iter().map(|node| node.is_usable).collect::<Vec<_>>(), [true, false, false]);
         assert_eq!((raid.nodes[1].rack.as_str(), raid.snapshots), ("/rack2", vec!["/kept".to_owned()]));
-        let omission = Omission { path: "/secret x".to_owned(), why: "Permission denied: user=a".to_owned() };
+        let omission = Omission {
+            path: "/secret x".to_owned(),
+            why: "Permission denied: user=a".to_owned(),
+            is_refused: true,
+        };
         assert_eq!(raid.gaps.omitted, [omission]);
         assert_eq!(raid.corrupt, BTreeMap::from([(1_073_741_826, vec![NodeIndex(0), NodeIndex(2)])]));
         assert_eq!(raid.folders, [Folder { path: "/a b".to_owned(), modified_ms: 1_700_000_000_000 }]);
@@ -363,7 +393,7 @@ mod tests {
         let raid = listing.expect("lines of an answer").into_raid();
         assert_eq!(raid.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["/b", "/c"]);
         let why = "it was renamed to /c during the listing".to_owned();
-        assert_eq!(raid.gaps.omitted, [Omission { path: "/a".to_owned(), why }]);
+        assert_eq!(raid.gaps.omitted, [Omission { path: "/a".to_owned(), why, is_refused: false }]);
     }
 
     #[test]
@@ -412,6 +442,7 @@ mod tests {
             "D %2Fa",
             "S",
             "O %2Fa",
+            "O %2Fa why",
             "C 1",
             "C 1 1",
         ] {

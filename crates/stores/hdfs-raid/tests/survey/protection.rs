@@ -90,7 +90,8 @@ fn parity_without_a_source() {
     let elsewhere = Listing { root: "/raidrs".to_owned(), ..alone() };
     assert_eq!(without_note(&elsewhere, PARITY), "unlisted-source");
     let mut refused = alone();
-    refused.gaps.omitted = vec![Omission { path: "/large".to_owned(), why: "Permission denied".to_owned() }];
+    refused.gaps.omitted =
+        vec![Omission { path: "/large".to_owned(), why: "Permission denied".to_owned(), is_refused: true }];
     assert_eq!(without_note(&refused, PARITY), "unlisted-source");
     // The deleted file's note is no reason to keep the parity.
     let [source, parity] = encoded();

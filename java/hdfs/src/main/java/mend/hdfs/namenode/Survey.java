@@ -67,8 +67,8 @@ import org.apache.hadoop.security.AccessControlException;
  *                               the next block of the last file F, and the DataNodes with intact replicas
  *   C BLOCK NUMBER,…            the DataNodes with corrupt replicas of the last block B, if no replica is intact
  *   S PATH                      a folder that has snapshots: its encoded path
- *   O PATH WHY                  files or attributes that are left out: the encoded path of a file or folder, and the
- *                               reason
+ *   O PATH refused|skipped WHY  files or attributes that are left out: the encoded path of a file or folder, and the
+ *                               reason; refused: the user lacks permissions
  *   X PATH NAME =VALUE          an attribute of Mend on a file; path, name and value are encoded
  *   t INDEX TOKEN               a token for an internal block, in base64: a secret
  * </pre>
@@ -273,7 +273,7 @@ final class Survey {
       try {
         listBelow(folder);
       } catch (AccessControlException refused) {
-        tellOmitted(decoded(folder), Answers.text(refused));
+        tellRefused(decoded(folder), refused);
       }
     }
     tellSafeMode(); // Another NameNode may have taken over during the walk.
@@ -293,7 +293,11 @@ final class Survey {
   }
 
   private void tellOmitted(String path, String why) {
-    lines.add("O " + encoded(path) + " " + (why.isEmpty() ? "for an unknown reason" : why));
+    lines.add("O " + encoded(path) + " skipped " + why);
+  }
+
+  private void tellRefused(String path, AccessControlException refusal) {
+    lines.add("O " + encoded(path) + " refused " + Answers.text(refusal));
   }
 
   /** Returns the status of a file or folder; null if it, or a folder above it, does not exist. */
@@ -322,7 +326,7 @@ final class Survey {
       } catch (FileNotFoundException gone) {
         listing = null;
       } catch (AccessControlException refused) {
-        tellOmitted(folder, Answers.text(refused));
+        tellRefused(folder, refused);
         return;
       }
       if (listing == null) {
@@ -406,7 +410,7 @@ final class Survey {
       } catch (FileNotFoundException gone) {
         // Not reported.
       } catch (AccessControlException refused) {
-        tellOmitted(decoded(path), Answers.text(refused));
+        tellRefused(decoded(path), refused);
       }
       filesSeen++;
       tellProgress();
