@@ -19,10 +19,10 @@ pub struct Findings {
 /// The worst finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// All blocks are intact and in place, and nothing was left out.
+    /// All blocks are intact and in place, and all paths could be examined.
     Healthy,
     /// All data can be read without decoding, but an operator should look: parity is stale or elsewhere than its file,
-    /// blocks stand too close together, or paths were left out.
+    /// blocks stand too close together, or paths could not be examined.
     Doubtful,
     /// Blocks have no intact replica. All of them can be rebuilt.
     Degraded,
@@ -58,8 +58,13 @@ impl Findings {
         health.crowded_nodes + health.crowded_racks > 0
             || self.survey.units.iter().any(|unit| matches!(unit.state, State::Stale(_)))
             || self.survey.parity.iter().any(|parity| is_renamed(&parity.state))
-            || !gaps.omitted.is_empty()
+            || self.refused() > 0
             || !gaps.silent.is_empty()
+    }
+
+    /// Returns the number of existing paths that could not be examined.
+    fn refused(&self) -> usize {
+        self.listing.gaps.omitted.iter().filter(|omission| omission.is_refused).count()
     }
 
     /// Returns one line about all findings.
@@ -81,7 +86,7 @@ impl Findings {
                 "files with stale parity",
             ),
             (renamed.count(), "parity file of a renamed file", "parity files of renamed files"),
-            (self.listing.gaps.omitted.len(), "path left out", "paths left out"),
+            (self.refused(), "refused path", "refused paths"),
             (self.listing.gaps.silent.len(), "silent DataNode", "silent DataNodes"),
         ];
         let counted = |&(number, one, several): &(usize, &str, &str)| match number {
@@ -156,7 +161,7 @@ impl Findings {
 
 /// Returns the JSON form of the paths that a listing leaves out.
 pub fn left_out(listing: &Listing) -> Value {
-    let facts = |Omission { path, why, .. }: &Omission| json!({ "path": path, "why": why });
+    let facts = |Omission { path, why, is_refused }: &Omission| json!({ "path": path, "why": why, "refused": is_refused });
     listing.gaps.omitted.iter().map(facts).collect()
 }
 

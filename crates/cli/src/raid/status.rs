@@ -309,7 +309,7 @@ mod tests {
         listing.root = "/data".to_owned();
         let findings = Findings::judged(listing, &Policies::none(), &Notes::default());
         let text = text(&findings, false);
-        assert!(text.starts_with("1 encoded file: 1 path left out, 1 silent DataNode\n"), "{text}");
+        assert!(text.starts_with("1 encoded file: 1 refused path, 1 silent DataNode\n"), "{text}");
         for expected in [
             "left out, 1 path:",
             "Permission denied",

@@ -57,7 +57,8 @@ pub struct Omission {
     pub path: String,
     /// The reason.
     pub why: String,
-    /// Whether HDFS refuses access. Otherwise the path does not exist any more, or has no files of its own.
+    /// Whether HDFS refuses access, or the path has attributes of another version of Mend. Otherwise the path does not
+    /// exist any more, or is a link.
     pub is_refused: bool,
 }
 

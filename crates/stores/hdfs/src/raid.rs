@@ -217,7 +217,7 @@ fn take_mark(attribute: Attribute, marks: &mut BTreeMap<String, Marks>) -> Resul
             marks.entry(path).or_default().set(mark);
             Ok(())
         }
-        Err(why) => Err(Omission { path, why: why.to_string(), is_refused: false }),
+        Err(why) => Err(Omission { path, why: why.to_string(), is_refused: true }),
     }
 }
 
