@@ -58,7 +58,8 @@ Exit codes:
   3    data is unreadable or damaged: a failed read, unrepairable stripes, findings of a scrub
   4    the coordinator is unreachable or rejects our certificate
   130  interrupted
-status --check exits as monitoring systems expect: 0 healthy, 1 warning, 2 critical, 3 unknown";
+status --check and raid status --check exit as monitoring systems expect:
+0 healthy, 1 warning, 2 critical, 3 unknown";
 
 /// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -179,7 +180,7 @@ pub enum Verb {
     /// Back up the catalog, and recover from a lost or outdated one
     #[command(subcommand)]
     Catalog(CatalogAction),
-    /// Encode replicated files in HDFS, in the layout of HDFS-RAID; plan this, or undo it
+    /// Encode replicated files in HDFS, in the layout of HDFS-RAID; plan this, examine encoded files, or undo it
     #[command(subcommand)]
     Raid(RaidAction),
     /// Simulate recovery time and durability of a cluster; needs no running cluster
@@ -208,9 +209,13 @@ impl Verb {
         }
     }
 
-    /// Whether the verb is a monitoring check (`status --check`).
+    /// Whether the verb is a monitoring check (`status --check`, `raid status --check`).
     pub fn is_check(&self) -> bool {
-        matches!(self, Self::Status(args) if args.check)
+        match self {
+            Self::Status(args) => args.check,
+            Self::Raid(RaidAction::Status(args)) => args.check,
+            _ => false,
+        }
     }
 
     /// Whether the verb is a daemon, which runs until it is stopped.

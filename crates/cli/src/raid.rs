@@ -1,7 +1,12 @@
-//! Implements `mend raid`: plans the encoding of replicated files in the layout of HDFS-RAID, encodes them, and
-//! undoes this.
+//! Implements `mend raid`: plans the encoding of replicated files in the layout of HDFS-RAID, encodes them, undoes
+//! this, and examines encoded files.
 
+#[cfg(test)]
+mod doubles;
 mod drive;
+mod findings;
+mod fsck;
+mod status;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -19,6 +24,9 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{count, size, table};
 
+use findings::{left_out, left_out_text};
+pub use fsck::{RaidFsckArgs, fsck};
+pub use status::{RaidStatusArgs, status};
 pub use steps::{Direction, steps};
 
 /// The number of paths that are printed for each state without `-v`.
@@ -36,6 +44,12 @@ pub enum RaidAction {
     /// Undo the encoding of files: raise their replication, and then remove their parity
     #[command(after_help = "Example: mend raid undo /warehouse/a --policy raid.toml")]
     Undo(RaidStepsArgs),
+    /// Show encoded files by state, the saving, stripes by missing blocks, and the state of parity
+    #[command(after_help = "Example: mend raid status /warehouse --policy raid.toml")]
+    Status(RaidStatusArgs),
+    /// Show the stripes of files with the DataNodes of their blocks, and which missing blocks can be rebuilt
+    #[command(after_help = "Example: mend raid fsck /warehouse/2024/a")]
+    Fsck(RaidFsckArgs),
 }
 
 #[derive(Debug, Args)]
@@ -60,9 +74,14 @@ pub struct RaidStepsArgs {
 /// Implements `mend raid plan`. `is_detailed` prints every path and stripe.
 pub async fn plan(cluster: &Cluster, args: &RaidPlanArgs, is_detailed: bool) -> Result<Answer, Failure> {
     let policies = policies(&args.policy)?;
-    let listing = RaidNameNode::of(cluster)?.listing(&args.path, &policies).await?;
+    let listing = RaidNameNode::of(cluster)?.partial_listing(&args.path, &policies).await?;
     let survey = hdfs_raid::survey(&listing, &policies, now_ms());
     Ok(Answer::new(text(&survey, &listing, is_detailed), &facts(&survey, &listing)))
+}
+
+/// Returns the policies in a file; without a file, none.
+fn policies_or_none(path: Option<&Path>) -> Result<Policies, Failure> {
+    path.map_or_else(|| Ok(Policies::none()), policies)
 }
 
 /// Returns the time in milliseconds since 1970.
@@ -84,7 +103,8 @@ fn text(survey: &Survey, listing: &Listing, is_detailed: bool) -> String {
     let mut text = totals_text(&totals);
     text += &saving_text(&totals);
     let mut by_state: BTreeMap<&str, Vec<&Unit>> = BTreeMap::new();
-    for unit in survey.units.iter().filter(|unit| unit.state != State::Raided) {
+    let is_shown = |unit: &&Unit| unit.state != State::Raided || unit.held.is_some();
+    for unit in survey.units.iter().filter(is_shown) {
         by_state.entry(unit.state.name()).or_default().push(unit);
     }
     for (state, units) in by_state {
@@ -97,7 +117,7 @@ fn text(survey: &Survey, listing: &Listing, is_detailed: bool) -> String {
             units.iter().for_each(|unit| text += &stripes_text(unit, listing));
         }
     }
-    text
+    text + &left_out_text(listing, is_detailed)
 }
 
 fn totals_text(totals: &BTreeMap<&str, Total>) -> String {
@@ -127,7 +147,8 @@ fn units_text(units: &[&Unit]) -> String {
         let encoding = [&unit.policy, &unit.codec].map(|name| name.clone().unwrap_or_default());
         let [policy, codec] = encoding;
         let stripes = if unit.stripes.is_empty() { String::new() } else { stripes_summary(unit, moves) };
-        let note = unit.state.reason().unwrap_or(stripes);
+        let reason = status::reason(unit);
+        let note = if reason.is_empty() { stripes } else { reason };
         [unit.path.clone(), size(unit.stored), size(unit.target), policy, codec, note]
     };
     table(["path", ">stored", ">encoded", "policy", "codec", "note"], units.iter().map(row))
@@ -183,6 +204,7 @@ fn facts(survey: &Survey, listing: &Listing) -> Value {
     json!({
         "saved_bytes": saving(&totals),
         "totals": totals.iter().map(total).collect::<serde_json::Map<_, _>>(),
+        "left_out": left_out(listing),
         "units": survey.units.iter().map(|unit| unit_facts(unit, listing)).collect::<Vec<_>>(),
     })
 }
@@ -195,6 +217,7 @@ fn unit_facts(unit: &Unit, listing: &Listing) -> Value {
         "codec": unit.codec,
         "state": unit.state.name(),
         "reason": unit.state.reason(),
+        "held": unit.held.as_ref().map(ToString::to_string),
         "bytes": unit.bytes,
         "stored_bytes": unit.stored,
         "encoded_bytes": unit.target,

@@ -53,14 +53,19 @@ pub fn unknown(failure: &Failure) -> Answer {
 /// Implements `mend status --check`: one line and an exit code in the format of Nagios plug-ins.
 async fn check(client: &Client) -> Result<Answer, Failure> {
     let status = client.status().await?;
-    let word = match status.severity {
+    let text = check_line(status.severity, &status.summary);
+    Ok(Answer::new(text, &status).with_exit(Exit::Check(status.severity)))
+}
+
+/// Returns the line that a monitoring system shows.
+pub fn check_line(severity: Severity, summary: &str) -> String {
+    let word = match severity {
         Severity::Ok => "OK",
         Severity::Warning => "WARNING",
         Severity::Critical => "CRITICAL",
         Severity::Unknown => "UNKNOWN",
     };
-    let text = format!("MEND {word} - {}", printable(&status.summary));
-    Ok(Answer::new(text, &status).with_exit(Exit::Check(status.severity)))
+    format!("MEND {word} - {}", printable(summary))
 }
 
 /// Implements `mend mute`.

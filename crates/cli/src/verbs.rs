@@ -57,6 +57,8 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
         Verb::Raid(RaidAction::Undo(args)) => {
             raid::steps(&open(folder)?, &args, Direction::Undo, detail.stripes).await
         }
+        Verb::Raid(RaidAction::Status(args)) => raid::status(&open(folder)?, &args, detail.stripes).await,
+        Verb::Raid(RaidAction::Fsck(args)) => raid::fsck(&open(folder)?, &args, detail.stripes).await,
         Verb::Sim(action) => simulate::simulate(&action),
         Verb::Openapi => Ok(openapi()),
         Verb::Version => Ok(version()),

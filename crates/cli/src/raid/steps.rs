@@ -114,6 +114,9 @@ fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> R
     if let State::Excluded(why) = &unit.state {
         return Err(why.to_string());
     }
+    if let (Direction::Encode, Some(why)) = (direction, &unit.held) {
+        return Err(why.to_string());
+    }
     let policy = policies.policies().iter().find(|policy| Some(&policy.name) == unit.policy.as_ref());
     let codec = unit.codec.as_ref().and_then(|name| policies.codec(name)).ok_or("it has no codec")?;
     if codec.scope == Scope::Folder {

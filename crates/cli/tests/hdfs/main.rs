@@ -11,6 +11,7 @@ mod parity;
 mod placement;
 mod raid;
 mod raid_encoding;
+mod raid_examining;
 mod raid_reading;
 mod reading;
 mod takeover;
@@ -59,6 +60,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("the_calls_of_an_encoding_are_listed", raid::a_forecast),
     ("a_file_is_encoded_and_replicated_again", raid_encoding::there_and_back),
     ("an_interrupted_encoding_is_continued", raid_encoding::interrupted),
+    ("missing_blocks_of_raided_files_are_counted_in_their_status", raid_examining::a_status),
+    ("missing_blocks_and_other_parity_of_raided_files_are_named", raid_examining::an_fsck),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
     ("a_listing_without_files_reports_progress", telling::a_long_walk),
     ("a_file_being_written_is_not_damaged", telling::files_that_are_written),

@@ -10,19 +10,22 @@ use crate::mend;
 use crate::reading::{MEND, MEND_CONTEXT, read};
 use crate::world::World;
 
-const BLOCK: usize = 1 << 20;
-const DATA: usize = 10;
-const PARITIES: usize = 4;
+pub const BLOCK: usize = 1 << 20;
+pub const DATA: usize = 10;
+pub const PARITIES: usize = 4;
 /// The file's length: twelve blocks in two stripes; the last stripe and the last block are short.
-const BYTES: usize = 11 * BLOCK + 12_345;
-const FILE: &str = "/raided/file";
-const PARITY: &str = "/raidrs/raided/file";
+pub const BYTES: usize = 11 * BLOCK + 12_345;
+pub const FILE: &str = "/raided/file";
+pub const PARITY: &str = "/raidrs/raided/file";
 const NOTE: &str = "user.mend.source";
 
-/// The raided file: the DataNode of each of its blocks, and the DataNodes that were killed.
-struct Raided {
-    holders: Vec<usize>,
-    dead: Vec<usize>,
+/// The raided file: the DataNode of each of its blocks and of its parity, the DataNodes to kill, and the text of the
+/// note on its parity.
+pub struct Raided {
+    pub holders: Vec<usize>,
+    pub parity: Vec<usize>,
+    pub dead: Vec<usize>,
+    pub note: String,
 }
 
 impl Raided {
@@ -62,16 +65,17 @@ pub fn lost_blocks(world: &mut World) {
 }
 
 /// Stores a file with one replica of each block, and its parity with Mend's note.
-fn encode(world: &mut World) -> Raided {
+pub fn encode(world: &mut World) -> Raided {
     let content = content(FILE, BYTES);
     let parity = parity_of(&content);
     let inode = world.files.put_once(&mut world.cluster, FILE, content, BLOCK);
     world.files.put_once(&mut world.cluster, PARITY, parity, BLOCK);
     let [data, parity] = [FILE, PARITY].map(|path| blocks(world, path));
-    set_note(world, &format!("1 {inode} 3 {} {}", fingerprint(&data), fingerprint(&parity)));
+    let note = format!("1 {inode} 3 {} {}", fingerprint(&data), fingerprint(&parity));
+    set_note(world, &note);
     let [holders, parity] = [&data, &parity].map(|blocks| holders(world, blocks));
     let dead = victims(&holders, &parity);
-    Raided { holders, dead }
+    Raided { holders, parity, dead, note }
 }
 
 fn blocks(world: &mut World, path: &str) -> Vec<FsckBlock> {

@@ -13,6 +13,9 @@
 //! | [`Cluster`] | on which DataNodes the blocks of a stripe stay, and the moves that get them there |
 //! | [`raided()`] | the stripes of files that are encoded |
 //! | [`survey()`] | the state of every file, and the next step for it |
+//! | [`Notes`] | whose parity a parity file is |
+//! | [`StaleParity`] | why a parity file is not valid |
+//! | [`Health`] | missing blocks, and stripes whose blocks stand too close together |
 //! | [`Work`] | the next call for one file: to encode it, to encode it again, to undo this |
 //! | [`Drive`] | when to look again, to try again, and to give up |
 //! | [`forecast()`] | all calls for one file, if each of them succeeds |
@@ -30,6 +33,7 @@ mod encode;
 mod facts;
 mod forecast;
 mod glob;
+mod health;
 mod layout;
 mod listing;
 mod lower;
@@ -37,6 +41,7 @@ mod note;
 mod parity;
 mod placement;
 mod policy;
+mod protection;
 mod raided;
 mod state;
 mod survey;
@@ -49,13 +54,18 @@ pub use drive::{Drive, Order, Pause, Refusal, Stop, Trouble};
 pub use facts::{DataNodes, Draft, DraftName, FactFinder, Facts, MarkedFile};
 pub use forecast::forecast;
 pub use glob::{Glob, GlobError};
+pub use health::{Health, Inspector, StripeHealth};
 pub use layout::{Layout, LayoutError, Member, Place};
-pub use listing::{Block, File, Folder, Listing, Node, NodeIndex, Storing, listing_order};
-pub use note::{Fingerprint, Mark, Marks, Note, Notes, UnknownMark};
+pub use listing::{
+    Block, File, Folder, Gaps, Listing, Node, NodeIndex, Omission, Renaming, Storing, is_within,
+    listing_order,
+};
+pub use note::{Fingerprint, Mark, Marks, Note, UnknownMark};
 pub use parity::{ParityFile, StaleParity, parity_path, source_of};
-pub use placement::{Arrangement, Cluster, Load, Move, Seat, Spread, TooFewNodes};
+pub use placement::{Arrangement, Cluster, Crowding, Judge, Load, Move, Seat, Spread, TooFewNodes};
 pub use policy::{Exclusion, Policies, PolicyError, RaidPolicy, all_codecs};
+pub use protection::{Notes, ParityState, ParityUnit, Protection, parity_files};
 pub use raided::{Raided, RaidedFile, RaidedStripe, UnusableParity, raided};
 pub use state::{Damage, State};
-pub use survey::{StripePlan, Survey, Total, Unit, survey};
+pub use survey::{Saving, StripePlan, Survey, Total, Unit, survey};
 pub use work::{Goal, Work};

@@ -1,6 +1,7 @@
 //! The NameNode's listing: files with their blocks, folders, and DataNodes.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use crate::Notes;
 
@@ -19,8 +20,50 @@ pub struct Listing {
     pub folders: Vec<Folder>,
     /// Folders that have snapshots.
     pub snapshots: Vec<String>,
-    /// The notes on parity files.
+    /// Mend's attributes of parity files.
     pub notes: Notes,
+    /// The folder or file that was requested. The parity of its files is listed too, wherever it is.
+    pub root: String,
+    /// The corrupt replicas of blocks without an intact one, by the numbers of the blocks.
+    pub corrupt: BTreeMap<i64, Vec<NodeIndex>>,
+    /// The limits of the listing.
+    pub gaps: Gaps,
+}
+
+/// The limits of a listing: paths that it leaves out, and replicas that may be in another state than listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// The paths that are left out.
+    pub omitted: Vec<Omission>,
+    /// DataNodes from which the NameNode has had no heartbeat for a while. It still lists their replicas.
+    pub silent: Vec<NodeIndex>,
+    /// DataNodes in maintenance. HDFS does not list their replicas.
+    pub in_maintenance: Vec<NodeIndex>,
+    /// Files and folders that were renamed while the listing ran, and are not listed at their new path.
+    pub renamed: Vec<Renaming>,
+    /// Why [`renamed`](Self::renamed) is not known.
+    pub unwatched: Option<String>,
+}
+
+/// A file or folder that was renamed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renaming {
+    /// The former path.
+    pub from: String,
+    /// The new path.
+    pub to: String,
+}
+
+/// A path that a listing leaves out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Omission {
+    /// The path. If it is a folder, everything below it is left out.
+    pub path: String,
+    /// The reason.
+    pub why: String,
+    /// Whether HDFS refuses access, or the path has attributes of another version of Mend. Otherwise the path does not
+    /// exist any more, or is a link.
+    pub is_refused: bool,
 }
 
 /// A DataNode.
@@ -118,7 +161,7 @@ pub(crate) fn parent(path: &str) -> &str {
 }
 
 /// Whether `path` is `folder` or below it.
-pub(crate) fn is_within(path: &str, folder: &str) -> bool {
+pub fn is_within(path: &str, folder: &str) -> bool {
     let below = path.strip_prefix(folder.trim_end_matches('/'));
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }

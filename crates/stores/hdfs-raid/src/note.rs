@@ -5,7 +5,6 @@
 //! both files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and
 //! time are.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use crc_fast::CrcAlgorithm;
@@ -41,9 +40,6 @@ pub struct Note {
     /// The blocks of the parity file.
     pub parity: Fingerprint,
 }
-
-/// The notes on parity files by their paths, or why a note cannot be read.
-pub type Notes = BTreeMap<String, Result<Note, UnknownMark>>;
 
 /// Mend's attributes of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Parity files: their names and metadata, and the test of whether they belong to their source.
 
+use crate::survey::Source;
 use crate::work::note;
-use crate::{Codec, File, Layout, Notes, Storing};
+use crate::{Codec, File, Layout, Note, Scope, Storing};
 
 /// The name and metadata of a parity file.
 ///
@@ -46,15 +47,24 @@ pub enum StaleParity {
         /// The block size of the stripes.
         expected: u64,
     },
-    /// Mend's note on the parity file does not say that it belongs to the present contents.
-    #[error("Mend's note on the parity file is about other blocks, or has an unknown version")]
-    Note,
     /// A block of the source was written after the parity, and no note says that the parity fits.
     #[error(
         "a block of the source was written after the parity file, although their modification times are equal, so the \
          parity may be of other contents"
     )]
     Older,
+    /// The parity belongs to another file, which was renamed.
+    #[error("the parity file belongs to the file with inode {inode}, which was renamed")]
+    Foreign {
+        /// The inode of the other file.
+        inode: u64,
+    },
+    /// The note on the parity file names other blocks than the present ones.
+    #[error("the parity file was made for other contents: Mend's note on it names other blocks")]
+    OtherBlocks,
+    /// The note on the parity file cannot be read.
+    #[error("another version of Mend has written the note on the parity file")]
+    UnknownNote,
     /// The parity file is being written, or is not replicated.
     #[error("the parity file is being written, or HDFS encrypts or erasure-codes it")]
     Unusable,
@@ -94,22 +104,70 @@ impl ParityFile {
     }
 }
 
-/// Checks that the note on a parity file, if it has one, is about the present blocks of both files.
+/// What is known about the note on a parity file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// There is none, as on HDFS-RAID's parity.
+    No,
+    /// The note, and whether the file whose inode it names exists outside of snapshots.
+    Yes { note: Note, is_living: bool },
+    /// Another version of Mend has written it.
+    Unknown,
+}
+
+/// Why parity is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// Its note names the present blocks of both files.
+    Note,
+    /// It has no note, and passes HDFS-RAID's test.
+    Metadata,
+}
+
+/// Decides whether a file is valid parity of the present contents of a source. `RaidedFile` in `java/hdfs` has
+/// the same rules for readers.
+///
+/// A note decides whatever the modification times are, because it names the blocks. Without one, HDFS-RAID's
+/// test applies, and the parity has to be newer than all blocks of the source.
 ///
 /// # Errors
 /// [`StaleParity`].
-pub(crate) fn check_note(notes: &Notes, source: &File, parity: &File) -> Result<(), StaleParity> {
-    match notes.get(&parity.path) {
-        None => check_age(source, parity), // HDFS-RAID writes none.
-        Some(Ok(found)) if found.is_about(&note(source, &parity.blocks, 0)) => Ok(()),
-        Some(_) => Err(StaleParity::Note),
+pub(crate) fn check_parity(
+    codec: &Codec,
+    source: &Source<'_>,
+    parity: &File,
+    noted: Noted,
+) -> Result<Evidence, StaleParity> {
+    let check =
+        |modified_ms| ParityFile::expected(codec, source.path, modified_ms, &source.layout).check(parity);
+    // A note has the inode of a file, so parity of folders has none.
+    match (noted, codec.scope) {
+        (Noted::Yes { note, is_living }, Scope::File) => {
+            check_note(source.files[0], parity, note, is_living)?;
+            check(parity.modified_ms).map(|()| Evidence::Note)
+        }
+        (Noted::Unknown, Scope::File) => Err(StaleParity::UnknownNote),
+        (Noted::No, _) | (_, Scope::Folder) => {
+            check(source.modified_ms)?;
+            check_age(&source.files, parity).map(|()| Evidence::Metadata)
+        }
+    }
+}
+
+fn check_note(source: &File, parity: &File, found: Note, is_living: bool) -> Result<(), StaleParity> {
+    if found.inode != source.inode && is_living {
+        return Err(StaleParity::Foreign { inode: found.inode });
+    }
+    match found.is_about(&note(source, &parity.blocks, found.replication)) {
+        true => Ok(()),
+        false => Err(StaleParity::OtherBlocks),
     }
 }
 
 /// Checks that the parity was written after its source. HDFS gives a block a higher generation stamp than all
 /// others have whenever the block is created or changed.
-fn check_age(source: &File, parity: &File) -> Result<(), StaleParity> {
-    let newest = source.blocks.iter().map(|block| block.stamp).max();
+fn check_age(sources: &[&File], parity: &File) -> Result<(), StaleParity> {
+    let newest = sources.iter().flat_map(|source| &source.blocks).map(|block| block.stamp).max();
     let oldest = parity.blocks.iter().map(|block| block.stamp).min();
     match newest.zip(oldest).is_some_and(|(newest, oldest)| newest > oldest) {
         true => Err(StaleParity::Older),
@@ -174,19 +232,30 @@ mod tests {
 
     #[test]
     fn parity_without_a_note_is_newer_than_its_source() {
-        let stamped = |path: &str, stamps: &[u64]| {
-            let mut file = file(path, &[512; 2], 512);
+        let stamped = |path: &str, stamps: &[u64], blocks: usize| {
+            let mut file = file(path, &vec![512; blocks], 512);
             file.blocks.iter_mut().zip(stamps).for_each(|(block, &stamp)| block.stamp = stamp);
             file
         };
-        let (source, parity) = (stamped("/f", &[7, 9]), stamped("/raid/f", &[12, 11]));
-        assert_eq!(check_note(&Notes::new(), &source, &parity), Ok(()));
-        let appended = stamped("/f", &[7, 13]);
-        assert_eq!(check_note(&Notes::new(), &appended, &parity), Err(StaleParity::Older));
+        let codec = &Codec::hdfs_raid()[1];
+        let checked = |file: &File, parity: &File, noted| {
+            let layout = Layout::of_file(file, codec).expect("full blocks");
+            let source = Source { path: "/f", modified_ms: file.modified_ms, files: vec![file], layout };
+            check_parity(codec, &source, parity, noted)
+        };
+        let (source, parity) = (stamped("/f", &[7, 9], 2), stamped("/raid/f", &[11], 1));
+        assert_eq!(checked(&source, &parity, Noted::No), Ok(Evidence::Metadata));
+        let appended = stamped("/f", &[7, 13], 2);
+        assert_eq!(checked(&appended, &parity, Noted::No), Err(StaleParity::Older));
         // Mend has compared the bytes.
-        let noted = note(&appended, &parity.blocks, 3);
-        let notes = Notes::from([(parity.path.clone(), Ok(noted))]);
-        assert_eq!(check_note(&notes, &appended, &parity), Ok(()));
+        let noted = Noted::Yes { note: note(&appended, &parity.blocks, 3), is_living: true };
+        assert_eq!(checked(&appended, &parity, noted), Ok(Evidence::Note));
+        let touched = File { modified_ms: 9000, ..appended.clone() };
+        assert_eq!(checked(&touched, &parity, noted), Ok(Evidence::Note));
+        assert_eq!(checked(&source, &parity, noted), Err(StaleParity::OtherBlocks));
+        let restored = File { inode: 2, ..appended.clone() };
+        assert_eq!(checked(&restored, &parity, noted), Err(StaleParity::Foreign { inode: 1 }));
+        assert_eq!(checked(&appended, &parity, Noted::Unknown), Err(StaleParity::UnknownNote));
     }
 
     #[test]

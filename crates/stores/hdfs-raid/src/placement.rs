@@ -81,6 +81,48 @@ pub struct Move {
     pub to: NodeIndex,
 }
 
+/// How the blocks of a stripe stand too close together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Crowding {
+    /// Two blocks have no replicas on different DataNodes.
+    DataNode,
+    /// The loss of a rack could cost more blocks than the code tolerates, and there are racks enough to avoid this.
+    Rack,
+}
+
+/// Judges where the blocks of stripes are. Unlike the places for new blocks, a DataNode that is taken out of service
+/// counts as long as it holds replicas.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    all: Cluster,
+    usable: Cluster,
+}
+
+impl Judge {
+    /// Creates a judge for these DataNodes.
+    pub fn new(nodes: &[Node]) -> Self {
+        let all: Vec<Node> = nodes.iter().map(|node| Node { is_usable: true, ..node.clone() }).collect();
+        Self { all: Cluster::new(&all), usable: Cluster::new(nodes) }
+    }
+
+    /// Returns how the blocks of a stripe that tolerates this many losses stand too close together; `None` if they do
+    /// not. Blocks without replicas stand nowhere.
+    pub fn crowding(&self, replicas: &[Vec<NodeIndex>], tolerated: usize) -> Option<Crowding> {
+        let present: Vec<Vec<NodeIndex>> =
+            replicas.iter().filter(|nodes| !nodes.is_empty()).cloned().collect();
+        let have_seats = |rack_limit: usize| {
+            let rules = Spread { cluster: &self.all, rack_limit, is_rack_safe: false };
+            rules.keepers(&present).iter().all(Option::is_some)
+        };
+        if !have_seats(replicas.len()) {
+            return Some(Crowding::DataNode);
+        }
+        let racks_suffice =
+            self.usable.spread(replicas.len(), tolerated).is_ok_and(|rules| rules.is_rack_safe());
+        (racks_suffice && !have_seats(tolerated)).then_some(Crowding::Rack)
+    }
+}
+
 impl Cluster {
     /// Groups DataNodes by rack.
     pub fn new(nodes: &[Node]) -> Self {

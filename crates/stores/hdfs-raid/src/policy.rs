@@ -244,6 +244,11 @@ impl Policies {
         Ok(policies)
     }
 
+    /// Returns no policy, and the codecs of HDFS-RAID.
+    pub fn none() -> Self {
+        Self { codecs: Codec::hdfs_raid().into(), policies: Vec::new() }
+    }
+
     fn check_policies(&self) -> Result<(), PolicyError> {
         if self.policies.is_empty() {
             return Err(PolicyError::NoPolicy);
@@ -390,7 +395,7 @@ pub(crate) fn check_file(listing: &Listing, file: &File) -> Result<(), Exclusion
     }
 }
 
-/// Checks that a file can have parity.
+/// Checks that a file has plain replicated blocks, so that it can have parity.
 ///
 /// # Errors
 /// [`Exclusion`].

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::parity::check_note;
+use crate::parity::check_parity;
+use crate::policy::check_storing;
+use crate::survey::Source;
 use crate::{
-    Block, Codec, Exclusion, File, Layout, LayoutError, Listing, Notes, ParityFile, Scope, StaleParity,
-    Storing, source_of,
+    Block, Codec, Exclusion, File, Layout, LayoutError, Listing, Notes, Scope, StaleParity, source_of,
 };
 
 /// The encoded files of a listing.
@@ -88,18 +89,15 @@ fn raided_file<'a>(
     notes: &Notes,
 ) -> Result<RaidedFile<'a>, UnusableParity> {
     let source = source.ok_or_else(|| UnusableParity::NoSource(path.to_owned()))?;
-    let excluded = match source.storing {
-        Storing::Striped => Some(Exclusion::Striped),
-        Storing::Encrypted => Some(Exclusion::Encrypted),
-        Storing::Replicated => source.is_open.then_some(Exclusion::Open),
-    };
-    if let Some(why) = excluded {
-        return Err(UnusableParity::Source(why));
+    check_storing(source).map_err(UnusableParity::Source)?;
+    if source.is_open {
+        return Err(UnusableParity::Source(Exclusion::Open));
     }
     let layout = Layout::of_file(source, codec)?;
-    ParityFile::expected(codec, path, source.modified_ms, &layout).check(parity)?;
-    check_note(notes, source, parity)?;
-    Ok(RaidedFile { source, parity, codec, layout })
+    let (path, modified_ms) = (source.path.as_str(), source.modified_ms);
+    let pair = Source { path, modified_ms, files: vec![source], layout };
+    check_parity(codec, &pair, parity, notes.noted(&parity.path))?;
+    Ok(RaidedFile { source, parity, codec, layout: pair.layout })
 }
 
 impl<'a> RaidedFile<'a> {
@@ -124,7 +122,7 @@ impl<'a> RaidedFile<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fingerprint, Note, UnknownMark};
+    use crate::{Fingerprint, Marks, Note, Storing};
 
     fn file(path: &str, first: i64, lengths: &[u64]) -> File {
         let block = |(number, &bytes)| Block { number, stamp: 1000, bytes, replicas: Vec::new() };
@@ -191,23 +189,46 @@ mod tests {
     #[test]
     fn a_note_has_to_name_the_blocks_of_both_files() {
         let (source, parity) = (file("/f", 100, &[512; 3]), file("/raidrs/f", 200, &[512; 4]));
-        let valid = |note: Result<Note, UnknownMark>| {
-            let notes = Notes::from([(parity.path.clone(), note)]);
+        let valid = |notes: Notes| {
             let listing = Listing { notes, ..listing(vec![source.clone(), parity.clone()]) };
             let codecs = Codec::hdfs_raid();
             let raided = raided(&listing, &codecs);
-            let stale = UnusableParity::Stale(StaleParity::Note);
-            assert!(raided.unusable.iter().all(|(_, why)| *why == stale), "{:?}", raided.unusable);
-            raided.files.len()
+            match &raided.unusable[..] {
+                [] => Ok(raided.files.len()),
+                [(_, UnusableParity::Stale(why))] => Err(*why),
+                other => panic!("{other:?}"),
+            }
+        };
+        let noted = |note: Note| {
+            let marks = Marks { note: Some(note), ..Marks::default() };
+            Notes { marks: BTreeMap::from([(parity.path.clone(), marks)]), ..Notes::default() }
         };
         let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
         let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity };
-        assert_eq!(valid(Ok(note)), 1);
+        assert_eq!(valid(noted(note)), Ok(1));
         // Restored files have other blocks, with the same times and lengths.
-        assert_eq!(valid(Ok(Note { source: of_parity, ..note })), 0);
-        assert_eq!(valid(Ok(Note { parity: of_source, ..note })), 0);
-        assert_eq!(valid(Ok(Note { inode: 101, ..note })), 0);
-        assert_eq!(valid(Err(UnknownMark { name: "n".to_owned(), value: "2".to_owned() })), 0);
+        let other = Err(StaleParity::OtherBlocks);
+        assert_eq!(valid(noted(Note { source: of_parity, ..note })), other);
+        assert_eq!(valid(noted(Note { parity: of_source, ..note })), other);
+        let of_other = noted(Note { inode: 101, ..note });
+        assert_eq!(valid(of_other.clone()), other);
+        let living = Notes { living: BTreeSet::from([101]), ..of_other };
+        assert_eq!(valid(living), Err(StaleParity::Foreign { inode: 101 }));
+        let unknown = Notes { unknown: BTreeSet::from([parity.path.clone()]), ..Notes::default() };
+        assert_eq!(valid(unknown), Err(StaleParity::UnknownNote));
+    }
+
+    #[test]
+    fn a_touched_file_with_a_note_is_raided() {
+        let source = File { modified_ms: 8, ..file("/f", 100, &[512; 3]) };
+        let parity = file("/raidrs/f", 200, &[512; 4]);
+        let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
+        let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity };
+        let mut listing = listing(vec![source, parity]);
+        let marks = Marks { note: Some(note), ..Marks::default() };
+        listing.notes.marks.insert("/raidrs/f".to_owned(), marks);
+        let codecs = Codec::hdfs_raid();
+        assert_eq!(raided(&listing, &codecs).files.len(), 1);
     }
 
     #[test]

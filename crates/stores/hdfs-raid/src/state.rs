@@ -1,5 +1,7 @@
 //! The state of a file, or of a folder whose files are encoded together.
 
+use std::fmt;
+
 use crate::{Exclusion, StaleParity};
 
 /// The state of a file or folder, as far as the NameNode's listing shows it.
@@ -17,26 +19,41 @@ pub enum State {
     Damaged(Damage),
     /// There is a parity file, but it does not belong to the present contents.
     Stale(StaleParity),
-    /// There is a parity file, but the source is not encoded again, and its replication not lowered.
-    Held {
-        /// The state apart from this.
-        state: Box<Self>,
-        /// Why the source is not encoded, for example because a client is writing to it.
-        why: Exclusion,
-    },
     /// There is no parity, and a policy requires it.
     ShouldEncode,
     /// There is no parity, and none is required, or the file cannot be encoded.
     Excluded(Exclusion),
 }
 
-/// The stripes of a file or folder that lack blocks.
+/// The missing blocks of a file or folder with parity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Stripes from which the missing blocks can be rebuilt.
     pub repairable: usize,
     /// Stripes that have lost more than their code can rebuild.
     pub unrecoverable: usize,
+    /// Data blocks without an intact replica whose parity is not valid.
+    pub unprotected: usize,
+}
+
+impl Damage {
+    /// Whether all data can be read, directly or by decoding.
+    pub fn is_readable(&self) -> bool {
+        self.unrecoverable == 0 && self.unprotected == 0
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { repairable, unrecoverable, unprotected } = self;
+        match unprotected {
+            0 => write!(
+                f,
+                "stripes with missing blocks: {repairable} repairable, {unrecoverable} unrecoverable"
+            ),
+            _ => write!(f, "missing blocks without valid parity: {unprotected}"),
+        }
+    }
 }
 
 impl State {
@@ -46,9 +63,9 @@ impl State {
             Self::Raided => "raided",
             Self::NotLowered => "not-lowered",
             Self::Misplaced(_) => "misplaced",
-            Self::Damaged(_) => "damaged",
+            Self::Damaged(damage) if damage.is_readable() => "degraded",
+            Self::Damaged(_) => "unreadable",
             Self::Stale(_) => "stale-parity",
-            Self::Held { state, .. } => state.name(),
             Self::ShouldEncode => "should-encode",
             Self::Excluded(why) => why.name(),
         }
@@ -62,14 +79,8 @@ impl State {
             Self::Misplaced(stripes) => {
                 Some(format!("stripes whose blocks stand too close together: {stripes}"))
             }
-            Self::Damaged(Damage { repairable, unrecoverable }) => Some(format!(
-                "stripes with missing blocks: {repairable} repairable, {unrecoverable} unrecoverable"
-            )),
+            Self::Damaged(damage) => Some(damage.to_string()),
             Self::Stale(why) => Some(why.to_string()),
-            Self::Held { state, why } => {
-                let reason = state.reason().map(|reason| format!("{reason}; ")).unwrap_or_default();
-                Some(format!("{reason}it is not encoded again: {why}"))
-            }
             Self::Excluded(why) => Some(why.to_string()),
         }
     }

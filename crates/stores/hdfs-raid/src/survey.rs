@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use codes::{BlockIndex, Code};
+use codes::Code;
 
+use crate::health::encoded_stripes;
 use crate::listing::parent;
-use crate::parity::check_note;
 use crate::policy::{LEAST_BYTES_IN_FOLDER, check_file, check_storing};
+use crate::protection::{parity_totals, parity_units};
 use crate::{
-    Arrangement, Cluster, Codec, Damage, Exclusion, File, Layout, Listing, Load, Member, NodeIndex,
-    ParityFile, Policies, RaidPolicy, Scope, State, TooFewNodes, listing_order, parity_path,
+    Arrangement, Cluster, Codec, Damage, Exclusion, File, Health, Judge, Layout, Listing, Load, Member,
+    NodeIndex, ParityState, ParityUnit, Policies, Protection, RaidPolicy, Scope, State, StripeHealth,
+    TooFewNodes, listing_order, parity_path,
 };
 
 /// The states of all files in a listing.
@@ -18,6 +20,8 @@ use crate::{
 pub struct Survey {
     /// The files, and the folders whose files are encoded together.
     pub units: Vec<Unit>,
+    /// The parity files, which are among the units too.
+    pub parity: Vec<ParityUnit>,
 }
 
 /// A file, or a folder whose files are encoded together.
@@ -35,12 +39,32 @@ pub struct Unit {
     pub state: State,
     /// The length of all files in bytes.
     pub bytes: u64,
-    /// Bytes of all replicas and of the present parity file.
+    /// Bytes of all replicas and of the present parity file; 0 for a parity file that another unit includes.
     pub stored: u64,
     /// Bytes of all replicas and of the parity once the policy is fulfilled; `stored` if nothing is to be done.
     pub target: u64,
     /// The stripes to encode, or those that are misplaced.
     pub stripes: Vec<StripePlan>,
+    /// The present parity.
+    pub protection: Option<Protection>,
+    /// Missing blocks and crowded stripes, whatever the state is.
+    pub health: Health,
+    /// The reason for which Mend leaves an encoded file as it is, whatever its state is: it is open, in the trash, or
+    /// below a folder with snapshots.
+    pub held: Option<Exclusion>,
+}
+
+/// The space that encoded files take, and took before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Saving {
+    /// Number of files.
+    pub files: u64,
+    /// The length of all files in bytes.
+    pub bytes: u64,
+    /// Bytes of all replicas before the files were encoded.
+    pub before: u64,
+    /// Bytes of all replicas and of parity now.
+    pub after: u64,
 }
 
 /// The placement of a stripe.
@@ -84,6 +108,42 @@ impl Survey {
         }
         totals
     }
+
+    /// Returns the sums per state of parity files, by the [names](ParityState::name) of the states.
+    pub fn parity_totals(&self) -> BTreeMap<&'static str, Total> {
+        parity_totals(&self.parity)
+    }
+
+    /// Returns the sums of missing blocks and crowded stripes.
+    pub fn health(&self) -> Health {
+        let mut sum = Health::default();
+        self.units.iter().for_each(|unit| sum.add(&unit.health));
+        sum
+    }
+
+    /// Returns the space that files with valid parity take.
+    pub fn saving(&self) -> Saving {
+        let mut saving = Saving::default();
+        for unit in &self.units {
+            if let Some(protection) = unit.protection.as_ref().filter(|it| it.state.is_valid()) {
+                saving.files += unit.files.len() as u64;
+                saving.bytes += unit.bytes;
+                saving.before += unit.bytes * u64::from(protection.former_replication);
+                saving.after += unit.stored;
+            }
+        }
+        saving
+    }
+}
+
+impl Saving {
+    /// Returns the saved space in percent of the former space; negative if more is stored now.
+    pub fn percent(&self) -> f64 {
+        match self.before {
+            0 => 0.0,
+            before => (before as f64 - self.after as f64) / before as f64 * 100.0,
+        }
+    }
 }
 
 impl StripePlan {
@@ -111,7 +171,22 @@ pub fn survey(listing: &Listing, policies: &Policies, now_ms: u64) -> Survey {
         units.extend(surveyor.folder(folder, codec));
     }
     units.sort_by(|one, other| one.path.cmp(&other.path));
-    Survey { units }
+    finish(units, listing, policies)
+}
+
+/// Adds the parity files. What a unit includes is not counted twice.
+fn finish(mut units: Vec<Unit>, listing: &Listing, policies: &Policies) -> Survey {
+    let used = units.iter().filter_map(|unit| unit.protection.clone());
+    let used: Vec<Protection> = used.collect();
+    let used: BTreeMap<&str, &ParityState> =
+        used.iter().map(|protection| (protection.path.as_str(), &protection.state)).collect();
+    for unit in &mut units {
+        let is_parity = matches!(unit.state, State::Excluded(Exclusion::Parity(_)));
+        if is_parity && used.contains_key(unit.path.as_str()) {
+            (unit.stored, unit.target) = (0, 0);
+        }
+    }
+    Survey { parity: parity_units(listing, policies, &used), units }
 }
 
 /// How a unit is or will be encoded.
@@ -132,9 +207,9 @@ pub(crate) struct Source<'a> {
 }
 
 /// A code, and the number of losses that it tolerates.
-struct BuiltCode {
-    code: Arc<dyn Code>,
-    tolerated: usize,
+pub(crate) struct BuiltCode {
+    pub(crate) code: Arc<dyn Code>,
+    pub(crate) tolerated: usize,
 }
 
 struct Surveyor<'a> {
@@ -146,6 +221,7 @@ struct Surveyor<'a> {
     /// The folders that contain folders.
     parents: BTreeSet<&'a str>,
     cluster: Cluster,
+    judge: Judge,
     load: Load,
     codes: BTreeMap<&'a str, BuiltCode>,
 }
@@ -172,6 +248,7 @@ impl<'a> Surveyor<'a> {
             by_folder,
             parents: subfolders.map(|folder| parent(&folder.path)).collect(),
             cluster: Cluster::new(&listing.nodes),
+            judge: Judge::new(&listing.nodes),
             load: load_of(listing),
             codes: policies.codecs().iter().map(built).collect(),
         }
@@ -275,16 +352,12 @@ impl<'a> Surveyor<'a> {
     }
 
     fn unit(&mut self, source: Source<'a>, encoding: Encoding<'a>) -> Unit {
-        let (state, stripes) = self.state(&source, encoding);
-        let held = source.files.iter().find_map(|file| check_file(self.listing, file).err());
-        let (state, stripes) = match held {
-            Some(why) => (State::Held { state: Box::new(state), why }, Vec::new()),
-            None => (state, stripes),
-        };
+        let held = encoding.parity.and_then(|_| self.held(&source));
+        let Examined { state, stripes, protection, health } = self.examine(&source, encoding, held.is_some());
         let parity = encoding.parity.map_or(0, |parity| parity.bytes * u64::from(parity.replication));
         let stored = replicated(&source.files, u16::MAX) + parity;
         let target = match (&state, encoding.policy) {
-            (State::ShouldEncode | State::Stale(_) | State::NotLowered, Some(policy)) => {
+            (State::ShouldEncode | State::Stale(_) | State::NotLowered, Some(policy)) if held.is_none() => {
                 target(&source, policy)
             }
             _ => stored,
@@ -299,26 +372,49 @@ impl<'a> Surveyor<'a> {
             stored,
             target,
             stripes,
+            protection,
+            health,
+            held,
         }
     }
 
-    fn state(&mut self, source: &Source<'a>, encoding: Encoding<'a>) -> (State, Vec<StripePlan>) {
+    /// Returns why encoded files are left as they are.
+    fn held(&self, source: &Source<'a>) -> Option<Exclusion> {
+        source.files.iter().find_map(|file| check_file(self.listing, file).err())
+    }
+
+    fn examine(&mut self, source: &Source<'a>, encoding: Encoding<'a>, is_held: bool) -> Examined {
         let Some(parity) = encoding.parity else {
-            return match self.plan(source, encoding) {
-                Ok(stripes) => (State::ShouldEncode, stripes),
-                Err(why) => (State::Excluded(why), Vec::new()),
+            return self.examine_replicated(source, encoding);
+        };
+        let protection = self.listing.notes.protection(encoding.codec, source, parity);
+        if let ParityState::Stale(why) = protection.state {
+            let health = Health::without_parity(&source.files);
+            let (state, stripes) = match health.unprotected {
+                0 if is_held => (State::Stale(why), Vec::new()),
+                0 => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),
+                unprotected => (State::Damaged(Damage { unprotected, ..Damage::default() }), Vec::new()),
             };
-        };
-        let expected = ParityFile::expected(encoding.codec, source.path, source.modified_ms, &source.layout);
-        // Stripes over folders have no notes.
-        let noted = match encoding.codec.scope {
-            Scope::File => check_note(&self.listing.notes, source.files[0], parity),
-            Scope::Folder => Ok(()),
-        };
-        match expected.check(parity).and(noted) {
-            Err(why) => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),
-            Ok(()) => self.encoded_state(source, encoding, parity),
+            return Examined { state, stripes, protection: Some(protection), health };
         }
+        let found = encoded_stripes(
+            &source.files,
+            &source.layout,
+            parity,
+            &self.codes[encoding.codec_name()],
+            &self.judge,
+        );
+        let health = Health::of(&found);
+        let (state, stripes) = self.encoded_state(source, encoding, &found, &health);
+        Examined { state, stripes, protection: Some(protection), health }
+    }
+
+    fn examine_replicated(&mut self, source: &Source<'a>, encoding: Encoding<'a>) -> Examined {
+        let (state, stripes) = match self.plan(source, encoding) {
+            Ok(stripes) => (State::ShouldEncode, stripes),
+            Err(why) => (State::Excluded(lost_block(&source.files).unwrap_or(why)), Vec::new()),
+        };
+        Examined { state, stripes, protection: None, health: Health::without_parity(&source.files) }
     }
 
     /// Returns the state of a unit with valid parity, and the misplaced stripes.
@@ -326,12 +422,13 @@ impl<'a> Surveyor<'a> {
         &mut self,
         source: &Source<'a>,
         encoding: Encoding<'a>,
-        parity: &File,
+        stripes: &[StripeHealth<'_>],
+        health: &Health,
     ) -> (State, Vec<StripePlan>) {
-        let stripes = encoded_stripes(source, parity);
-        let built = &self.codes[encoding.codec_name()];
-        let damage = damage(built.code.as_ref(), &stripes);
-        if damage != Damage::default() {
+        if health.incomplete() > 0 {
+            let unrecoverable = health.unrecoverable;
+            let repairable = health.incomplete() - unrecoverable;
+            let damage = Damage { repairable, unrecoverable, unprotected: 0 };
             return (State::Damaged(damage), Vec::new());
         }
         let is_high =
@@ -339,12 +436,16 @@ impl<'a> Surveyor<'a> {
         if encoding.policy.is_some_and(is_high) {
             return (State::NotLowered, Vec::new());
         }
-        let plans = self.arrange(encoding.codec_name(), stripes).unwrap_or_default();
-        let misplaced: Vec<StripePlan> =
-            plans.into_iter().filter(|plan| plan.arrangement.is_misplaced()).collect();
-        match misplaced.len() {
-            0 => (State::Raided, misplaced),
-            stripes => (State::Misplaced(stripes), misplaced),
+        let crowded = stripes.iter().filter(|stripe| stripe.crowding.is_some());
+        let crowded: Vec<Stripe> =
+            crowded.map(|stripe| (stripe.stripe, stripe.members.clone(), stripe.replicas())).collect();
+        match crowded.len() {
+            0 => (State::Raided, Vec::new()),
+            misplaced => {
+                // There are no seats if there are too few DataNodes. The stripes are misplaced all the same.
+                let plans = self.arrange(encoding.codec_name(), crowded).unwrap_or_default();
+                (State::Misplaced(misplaced), plans)
+            }
         }
     }
 
@@ -353,10 +454,10 @@ impl<'a> Surveyor<'a> {
         let policy = encoding.policy.ok_or(Exclusion::NoPolicy)?;
         check_source(source, policy, encoding.codec, self.now_ms)?;
         let parities = encoding.codec.parity_blocks();
-        let stripes = source.layout.stripes().map(|members| {
+        let stripes = source.layout.stripes().enumerate().map(|(stripe, members)| {
             let mut replicas = data_replicas(source, members);
             replicas.resize(members.len() + parities, Vec::new());
-            (members.to_vec(), replicas)
+            (stripe, members.to_vec(), replicas)
         });
         let stripes = stripes.collect();
         Ok(self.arrange(encoding.codec_name(), stripes)?)
@@ -366,7 +467,7 @@ impl<'a> Surveyor<'a> {
     fn arrange(&mut self, codec: &str, stripes: Vec<Stripe>) -> Result<Vec<StripePlan>, TooFewNodes> {
         let tolerated = self.codes[codec].tolerated;
         let mut plans = Vec::with_capacity(stripes.len());
-        for (stripe, (members, replicas)) in stripes.into_iter().enumerate() {
+        for (stripe, members, replicas) in stripes {
             let spread = self.cluster.spread(replicas.len(), tolerated)?;
             let arrangement = spread.arrange(&replicas, &mut self.load);
             let is_rack_safe = spread.is_rack_safe();
@@ -376,11 +477,19 @@ impl<'a> Surveyor<'a> {
     }
 }
 
-/// The data blocks of a stripe, and the DataNodes with replicas of each of its blocks.
-type Stripe = (Vec<Member>, Vec<Vec<NodeIndex>>);
+/// The position of a stripe, its data blocks, and the DataNodes with replicas of each of its blocks.
+type Stripe = (usize, Vec<Member>, Vec<Vec<NodeIndex>>);
+
+/// The findings about a unit.
+struct Examined {
+    state: State,
+    stripes: Vec<StripePlan>,
+    protection: Option<Protection>,
+    health: Health,
+}
 
 impl BuiltCode {
-    fn of(codec: &Codec) -> Self {
+    pub(crate) fn of(codec: &Codec) -> Self {
         const CHECKED: &str = "the code was checked when it was parsed";
         Self { code: codec.code.build().expect(CHECKED), tolerated: codec.tolerates().expect(CHECKED) }
     }
@@ -403,10 +512,8 @@ pub(crate) fn check_source(
     if let Some(file) = source.files.iter().find(|file| file.bytes < least) {
         return Err(Exclusion::Small { bytes: file.bytes, least });
     }
-    for file in &source.files {
-        if let Some(block) = file.missing_block() {
-            return Err(Exclusion::Lost { path: file.path.clone(), block });
-        }
+    if let Some(lost) = lost_block(&source.files) {
+        return Err(lost);
     }
     let (before, after) = (replicated(&source.files, u16::MAX), target(source, policy));
     let is_lowered = source.files.iter().any(|file| file.replication > policy.replication);
@@ -420,19 +527,34 @@ pub(crate) fn load_of(listing: &Listing) -> Load {
     load
 }
 
-/// Returns the unit of files that are not encoded.
+/// Returns the first block of files that has no intact replica.
+fn lost_block(files: &[&File]) -> Option<Exclusion> {
+    files.iter().find_map(|file| {
+        let block = file.missing_block()?;
+        Some(Exclusion::Lost { path: file.path.clone(), block })
+    })
+}
+
+/// Returns the unit of files that are not encoded. A lost block is reported whatever else excludes them. The blocks
+/// of parity are counted in the stripes of its source.
 fn excluded(path: &str, files: &[&File], why: Exclusion) -> Unit {
     let stored = replicated(files, u16::MAX);
+    let is_parity = matches!(why, Exclusion::Parity(_));
+    let lost = if is_parity { None } else { lost_block(files) };
+    let health = if is_parity { Health::default() } else { Health::without_parity(files) };
     Unit {
         path: path.to_owned(),
         files: files.iter().map(|file| file.path.clone()).collect(),
         policy: None,
         codec: None,
-        state: State::Excluded(why),
+        state: State::Excluded(lost.unwrap_or(why)),
         bytes: files.iter().map(|file| file.bytes).sum(),
         stored,
         target: stored,
         stripes: Vec::new(),
+        protection: None,
+        health,
+        held: None,
     }
 }
 
@@ -449,35 +571,4 @@ fn target(source: &Source<'_>, policy: &RaidPolicy) -> u64 {
 
 fn data_replicas(source: &Source<'_>, members: &[Member]) -> Vec<Vec<NodeIndex>> {
     members.iter().map(|member| source.files[member.file].blocks[member.block].replicas.clone()).collect()
-}
-
-/// Returns the stripes of a unit with valid parity.
-fn encoded_stripes(source: &Source<'_>, parity: &File) -> Vec<Stripe> {
-    let stripe = |(stripe, members): (usize, &[Member])| {
-        let parities = &parity.blocks[source.layout.parity_positions(stripe)];
-        let mut replicas = data_replicas(source, members);
-        replicas.extend(parities.iter().map(|block| block.replicas.clone()));
-        (members.to_vec(), replicas)
-    };
-    source.layout.stripes().enumerate().map(stripe).collect()
-}
-
-fn damage(code: &dyn Code, stripes: &[Stripe]) -> Damage {
-    let mut damage = Damage::default();
-    for (members, replicas) in stripes {
-        // Data blocks that a short stripe lacks are zeros, which are always available.
-        let absent = code.data_blocks() - members.len();
-        let index = |at: usize| BlockIndex((if at < members.len() { at } else { at + absent }) as u16);
-        let lost: Vec<BlockIndex> =
-            (0..replicas.len()).filter(|&at| replicas[at].is_empty()).map(index).collect();
-        if lost.is_empty() {
-            continue;
-        }
-        let others = (0..code.blocks() as u16).map(BlockIndex).filter(|block| !lost.contains(block));
-        match code.repair(&lost, &others.collect::<Vec<_>>()) {
-            Ok(_) => damage.repairable += 1,
-            Err(_) => damage.unrecoverable += 1,
-        }
-    }
-    damage
 }

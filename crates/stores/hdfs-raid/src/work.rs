@@ -17,12 +17,14 @@
 //! The modules `encode`, `lower` and `undo` have one sequence of steps each.
 
 use crate::facts::{DataNodes, Facts, MarkedFile};
+use crate::parity::{Evidence, Noted, check_parity};
+use crate::survey::Source;
 use crate::{
-    Action, Block, Codec, End, Exclusion, File, Fingerprint, Layout, Mark, Next, Note, ParityFile, Waiting,
+    Action, Block, Codec, End, Exclusion, File, Fingerprint, Layout, Mark, Next, Note, StaleParity, Waiting,
 };
 
 /// The replication of files before they were encoded, if no note records it: HDFS's default.
-const USUAL_REPLICATION: u16 = 3;
+pub(crate) const USUAL_REPLICATION: u16 = 3;
 
 /// The desired state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,30 +156,44 @@ impl Work {
     }
 
     fn standing(&self, facts: &Facts, source: &File, parity: &MarkedFile) -> Standing {
-        let MarkedFile { file: parity, marks } = parity;
         if let Some(inode) = foreign_inode(facts, source) {
             return Standing::Foreign(inode);
         }
-        let Ok(layout) = Layout::of_file(source, &self.codec) else { return Standing::Stale };
-        let expected = ParityFile::expected(&self.codec, &source.path, parity.modified_ms, &layout);
-        let note = note(source, &parity.blocks, 0);
-        let is_refuted = self.refuted.is_some_and(|refuted| refuted.is_about(&note));
-        if source.is_open || is_refuted || expected.check(parity).is_err() {
-            return Standing::Stale;
+        let is_same_time = parity.file.modified_ms == source.modified_ms;
+        match self.check(facts, source, parity) {
+            Some(Ok(Evidence::Note)) if is_same_time => Standing::Proven,
+            Some(Ok(Evidence::Note)) => Standing::Touched,
+            // The check compares the bytes, so older parity may turn out to be right.
+            Some(Ok(Evidence::Metadata) | Err(StaleParity::Older)) => Standing::Unproven,
+            Some(Err(_)) | None => Standing::Stale,
         }
-        let is_same_time = parity.modified_ms == source.modified_ms;
-        match &marks.note {
-            Some(found) if !found.is_about(&note) => Standing::Stale,
-            Some(_) if is_same_time => Standing::Proven,
-            Some(_) => Standing::Touched,
-            None if is_same_time => Standing::Unproven,
-            None => Standing::Stale,
+    }
+
+    /// Decides whether the parity is valid; `None` if the file is open or irregular, or the parity was found wrong.
+    fn check(
+        &self,
+        facts: &Facts,
+        source: &File,
+        parity: &MarkedFile,
+    ) -> Option<Result<Evidence, StaleParity>> {
+        let MarkedFile { file: parity, marks } = parity;
+        let layout = Layout::of_file(source, &self.codec).ok()?;
+        let is_refuted =
+            self.refuted.is_some_and(|refuted| refuted.is_about(&note(source, &parity.blocks, 0)));
+        if source.is_open || is_refuted {
+            return None;
         }
+        let noted = marks
+            .note
+            .map_or(Noted::No, |note| Noted::Yes { note, is_living: facts.living == Some(note.inode) });
+        let (path, modified_ms) = (source.path.as_str(), source.modified_ms);
+        let pair = Source { path, modified_ms, files: vec![source], layout };
+        Some(check_parity(&self.codec, &pair, parity, noted))
     }
 
     /// Whether the parity belongs to the present contents, as far as the listing shows.
     pub(crate) fn has_valid_parity(&self, facts: &Facts, source: &File, parity: &MarkedFile) -> bool {
-        !matches!(self.standing(facts, source, parity), Standing::Foreign(_) | Standing::Stale)
+        matches!(self.check(facts, source, parity), Some(Ok(_)))
     }
 
     /// Raises the replication of a file whose parity is stale, then encodes it again. Until the new parity is

@@ -350,6 +350,7 @@ impl Listing {
             Some(("v", rest)) => self.take_folder(rest),
             Some(("w", rest)) => self.take_silence(rest),
             Some(("x", rest)) => self.take_uncovered(rest),
+            Some(("O", rest)) => self.take_omission(rest),
             Some(("t", rest)) => return self.take_token(rest).ok_or_else(|| BadLine("t …".to_owned())),
             _ => self.take_words(line.split_ascii_whitespace()),
         };
@@ -427,6 +428,7 @@ impl Listing {
             "D" => self.take_raid_folder(&mut words)?,
             "F" => self.take_raid_file(&mut words)?,
             "B" => self.take_raid_block(&mut words)?,
+            "C" => self.take_corrupt_replicas(&mut words)?,
             "S" => self.raid.snapshots.push(path(&mut words)?),
             "X" => self.take_attribute(attribute(&mut words)?),
             "P" => {
@@ -541,7 +543,7 @@ pub(crate) fn encoded(path: &str) -> String {
 }
 
 /// Decodes a URL-encoded path.
-fn decoded(path: &str) -> Option<String> {
+pub(crate) fn decoded(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();
     while let Some(byte) = rest.next() {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hdfs_raid::Omission;
 use repair::Permit;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -91,6 +92,14 @@ pub enum AskError {
     Silent {
         /// The timeout.
         limit: Duration,
+    },
+    /// HDFS refuses access to a path.
+    #[error("HDFS does not list {path}: {why}")]
+    Refused {
+        /// The path.
+        path: String,
+        /// HDFS's message.
+        why: String,
     },
     /// Hadoop's client reports an error.
     #[error("cannot query the NameNode: {0}")]
@@ -199,7 +208,7 @@ impl NameNode {
     /// with the progress.
     ///
     /// # Errors
-    /// [`AskError`].
+    /// [`AskError`], also if HDFS refuses to list a part.
     pub(crate) async fn raided(
         &self,
         paths: &[(String, String)],
@@ -209,7 +218,7 @@ impl NameNode {
             paths.iter().map(|(root, path)| format!("{}\t{}", encoded(root), encoded(path))).collect();
         let told = |listing: &mut Listing| heard(listing.progress);
         let question = format!("raided {}", pairs.join("\t"));
-        self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()
+        self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()?.complete()
     }
 
     /// Queries the blocks in these ranges of files, with their replicas. The answer contains these files with
@@ -223,14 +232,16 @@ impl NameNode {
         self.ask(&question, LOOK_LIMIT).await?.outside_safe_mode()
     }
 
-    /// Queries Mend's attributes of these files. Files that do not exist are ignored.
+    /// Queries Mend's attributes of these files, and returns also those files whose attributes HDFS refuses. Files
+    /// that do not exist are ignored.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn attributes(&self, paths: &[String]) -> Result<Vec<Attribute>, AskError> {
+    pub async fn attributes(&self, paths: &[String]) -> Result<(Vec<Attribute>, Vec<Omission>), AskError> {
         let paths: Vec<String> = paths.iter().map(|path| encoded(path)).collect();
         let question = format!("attributes {}", paths.join("\t"));
-        Ok(self.ask(&question, SILENCE_LIMIT).await?.attributes)
+        let answer = self.ask(&question, SILENCE_LIMIT).await?;
+        Ok((answer.attributes, answer.raid.gaps.omitted))
     }
 
     /// Queries which of these folders do not exist.

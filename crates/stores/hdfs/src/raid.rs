@@ -8,13 +8,14 @@ use std::str::SplitAsciiWhitespace;
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use hdfs_raid::{
-    Block, File, Folder, Mark, Marks, Node, NodeIndex, Notes, Policies, Storing, UnknownMark, parity_path,
+    Block, File, Folder, Gaps, Marks, Node, NodeIndex, Notes, Omission, Policies, Renaming, Storing,
+    is_within, parity_files, parity_path,
 };
 
 use crate::attach::Said;
 use crate::kind::{config, settings};
-use crate::listing::{number, path};
-use crate::{AskError, Attribute, DataNode, Hdfs, Listing, NameNode, Service};
+use crate::listing::{decoded, number, path};
+use crate::{AskError, Attribute, DataNode, Edit, Hdfs, Listing, NameNode, Service, Standing};
 
 pub use changes::RaidFile;
 
@@ -45,39 +46,126 @@ impl RaidNameNode {
     /// snapshots.
     ///
     /// # Errors
-    /// [`KindError`], also if the folder does not exist.
+    /// [`KindError`], also if the folder does not exist, or HDFS refuses to list a part of it: parity that is not
+    /// listed would be made again.
     pub async fn listing(&self, folder: &str, policies: &Policies) -> Result<hdfs_raid::Listing, KindError> {
+        let mut listing = self.walk(folder, policies).await?;
+        if let Some(Omission { path, why, .. }) = listing.gaps.omitted.iter().find(|it| it.is_refused) {
+            return Err(refused(path, why));
+        }
+        self.add_notes(&mut listing, policies).await?;
+        Ok(listing)
+    }
+
+    /// Lists like [`listing`](Self::listing), without what HDFS refuses to list. That is among the gaps of the listing.
+    ///
+    /// # Errors
+    /// [`KindError`], also if the folder does not exist.
+    pub async fn partial_listing(
+        &self,
+        folder: &str,
+        policies: &Policies,
+    ) -> Result<hdfs_raid::Listing, KindError> {
+        let mut listing = self.walk(folder, policies).await?;
+        self.add_notes(&mut listing, policies).await?;
+        Ok(listing)
+    }
+
+    /// Lists like [`partial_listing`](Self::partial_listing). Files that were renamed meanwhile are among the gaps of the
+    /// listing, too.
+    ///
+    /// # Errors
+    /// [`KindError`].
+    pub async fn examination(
+        &self,
+        folder: &str,
+        policies: &Policies,
+    ) -> Result<hdfs_raid::Listing, KindError> {
+        let begun = self.0.position().await;
+        let mut listing = self.partial_listing(folder, policies).await?;
+        let events = match begun {
+            Ok(begun) => self.events_since(begun.next).await,
+            Err(why) => Err(why.to_string()),
+        };
+        match events {
+            Ok(events) => listing.gaps.renamed = unlisted_renames(events, &listing),
+            Err(why) => listing.gaps.unwatched = Some(why),
+        }
+        Ok(listing)
+    }
+
+    /// Lists a folder or file without the attributes of its files.
+    async fn walk(&self, folder: &str, policies: &Policies) -> Result<hdfs_raid::Listing, KindError> {
         if !folder.starts_with('/') {
             return Err(KindError::new(format!("`{folder}` is not an absolute path")).help("begin it with /"));
         }
         let folders = with_parity(folder, policies);
         let listing = self.0.files(&folders, &Said::default().told()).await.map_err(unreachable)?;
-        match listing.missing.contains(&folders[0]) {
-            true => Err(KindError::new(format!("HDFS has no file or folder {folder}"))),
-            false => {
-                let mut listing = listing.into_raid();
-                listing.notes = self.notes(&listing.files, policies).await?;
-                Ok(listing)
-            }
+        if listing.missing.contains(&folders[0]) {
+            return Err(KindError::new(format!("HDFS has no file or folder {folder}")));
         }
+        let root = folders.into_iter().next().expect("the first is the requested one");
+        let raid = hdfs_raid::Listing { root, ..listing.into_raid() };
+        let mut paths = raid.folders.iter().map(|it| &it.path).chain(raid.files.iter().map(|it| &it.path));
+        if paths.any(|path| *path == raid.root) {
+            return Ok(raid);
+        }
+        let why = raid.gaps.omitted.iter().find(|omission| omission.path == raid.root);
+        let why = why.map_or("it was deleted meanwhile", |omission| &omission.why);
+        Err(refused(folder, why))
     }
 
-    /// Returns the notes on those files that are parity.
-    async fn notes(&self, files: &[File], policies: &Policies) -> Result<Notes, KindError> {
-        let is_parity = |path: &&String| policies.parity_root_of(path).is_some();
-        let paths: Vec<String> = files.iter().map(|file| &file.path).filter(is_parity).cloned().collect();
-        let mut listing = Listing::default();
-        for paths in paths.chunks(AT_ONCE) {
-            let attributes = self.0.attributes(paths).await.map_err(unreachable)?;
-            attributes.into_iter().for_each(|attribute| listing.take_attribute(attribute));
+    /// Reads the edit log from a transaction up to its present end.
+    async fn events_since(&self, mut next: u64) -> Result<Vec<Edit>, String> {
+        let text = |error: AskError| error.to_string();
+        let end = self.0.position().await.map_err(text)?.next;
+        let mut events = Vec::new();
+        while next < end {
+            let edits = self.0.edits(next).await.map_err(text)?;
+            if let Some(first) = edits.gap {
+                return Err(format!("the edit log begins at transaction {first}, after {next}"));
+            }
+            events.extend(edits.events);
+            if edits.next <= next {
+                break;
+            }
+            next = edits.next;
         }
-        Ok(listing.raid.notes)
+        Ok(events)
+    }
+
+    /// Adds Mend's attributes of the parity files to a listing. Those that cannot be read are added to its gaps.
+    ///
+    /// # Errors
+    /// [`KindError`].
+    async fn add_notes(
+        &self,
+        listing: &mut hdfs_raid::Listing,
+        policies: &Policies,
+    ) -> Result<(), KindError> {
+        let paths: Vec<String> = parity_files(listing, policies).map(|file| file.path.clone()).collect();
+        for paths in paths.chunks(AT_ONCE) {
+            let (attributes, refused) = self.0.attributes(paths).await.map_err(unreachable)?;
+            listing.gaps.omitted.extend(refused);
+            for Attribute { path, name, value } in attributes {
+                if let Err(unknown) = listing.notes.take(&path, &name, &value) {
+                    let why = unknown.to_string();
+                    listing.gaps.omitted.push(Omission { path, why, is_refused: true });
+                }
+            }
+        }
+        let listed: BTreeSet<u64> = listing.files.iter().map(|file| file.inode).collect();
+        let noted = noted(&listing.notes.marks);
+        let mut living = self.existing(&noted - &listed).await.map_err(unreachable)?;
+        living.extend(&noted & &listed);
+        listing.notes.living = living;
+        Ok(())
     }
 
     /// Returns Mend's attributes of these files.
     ///
     /// # Errors
-    /// [`KindError`], also if another version of Mend has written them.
+    /// [`KindError`], also if HDFS refuses them, or another version of Mend has written them.
     pub async fn marks(&self, paths: &[String]) -> Result<BTreeMap<String, Marks>, KindError> {
         let attributes = self.attributes(paths).await.map_err(unreachable)?;
         marks_of(attributes).map_err(KindError::new)
@@ -86,7 +174,11 @@ impl RaidNameNode {
     async fn attributes(&self, paths: &[String]) -> Result<Vec<Attribute>, AskError> {
         let mut attributes = Vec::new();
         for paths in paths.chunks(AT_ONCE) {
-            attributes.extend(self.0.attributes(paths).await?);
+            let (found, refused) = self.0.attributes(paths).await?;
+            if let Some(Omission { path, why, .. }) = refused.into_iter().next() {
+                return Err(AskError::Refused { path, why });
+            }
+            attributes.extend(found);
         }
         Ok(attributes)
     }
@@ -100,7 +192,10 @@ impl RaidNameNode {
     }
 
     async fn living_inodes(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, AskError> {
-        let inodes: BTreeSet<u64> = marks.values().filter_map(|marks| Some(marks.note?.inode)).collect();
+        self.existing(noted(marks)).await
+    }
+
+    async fn existing(&self, inodes: BTreeSet<u64>) -> Result<BTreeSet<u64>, AskError> {
         let inodes: Vec<u64> = inodes.into_iter().collect();
         let mut living = BTreeSet::new();
         for inodes in inodes.chunks(AT_ONCE) {
@@ -112,23 +207,53 @@ impl RaidNameNode {
 
 /// Returns Mend's attributes by file; the error names an attribute that another version of Mend has written.
 fn marks_of(attributes: Vec<Attribute>) -> Result<BTreeMap<String, Marks>, String> {
-    let mut marks: BTreeMap<String, Marks> = BTreeMap::new();
+    let mut notes = Notes::default();
     for Attribute { path, name, value } in attributes {
-        let unknown = |why: UnknownMark| format!("{path}: {why}");
-        if let Some(mark) = Mark::parse(&name, &value).map_err(unknown)? {
-            marks.entry(path).or_default().set(mark);
-        }
+        notes.take(&path, &name, &value).map_err(|unknown| format!("{path}: {unknown}"))?;
     }
-    Ok(marks)
+    Ok(notes.marks)
 }
 
 fn unreachable(error: AskError) -> KindError {
-    let is_safe_mode = matches!(error, AskError::SafeMode);
+    let help = match &error {
+        AskError::SafeMode => Some("try again once `hdfs dfsadmin -safemode get` says that safe mode is off"),
+        AskError::Refused { .. } => Some("run the command again, as HDFS's superuser"),
+        _ => None,
+    };
     let failure = KindError::new(error).unreachable();
-    match is_safe_mode {
-        true => failure.help("try again once `hdfs dfsadmin -safemode get` says that safe mode is off"),
-        false => failure,
+    match help {
+        Some(help) => failure.help(help),
+        None => failure,
     }
+}
+
+fn refused(path: &str, why: &str) -> KindError {
+    let error = AskError::Refused { path: path.to_owned(), why: why.to_owned() };
+    KindError::new(error).help("run the command again, as HDFS's superuser")
+}
+
+/// Returns the files and folders that were renamed to a path that a listing should have, but does not. New files, such as those that
+/// HDFS's shell writes under a temporary name, are left out.
+fn unlisted_renames(events: Vec<Edit>, listing: &hdfs_raid::Listing) -> Vec<Renaming> {
+    let files = listing.files.iter().map(|file| &file.path);
+    let listed: BTreeSet<&String> = files.chain(listing.folders.iter().map(|folder| &folder.path)).collect();
+    let (mut created, mut renamed) = (BTreeSet::new(), Vec::new());
+    for event in events {
+        match event {
+            Edit::Created { path, .. } => drop(created.insert(path)),
+            Edit::Renamed { from, to } if created.contains(&from) => drop(created.insert(to)),
+            Edit::Renamed { from, to } if is_within(&to, &listing.root) && !listed.contains(&to) => {
+                renamed.push(Renaming { from, to });
+            }
+            Edit::Renamed { .. } | Edit::Modified(_) | Edit::Touched(_) | Edit::Removed(_) => {}
+        }
+    }
+    renamed
+}
+
+/// Returns the inodes in notes.
+fn noted(marks: &BTreeMap<String, Marks>) -> BTreeSet<u64> {
+    marks.values().filter_map(|marks| Some(marks.note?.inode)).collect()
 }
 
 /// Returns the path, and the paths of its parity, finished or not, below all parity roots that are not within
@@ -181,21 +306,79 @@ impl Listing {
     }
 
     pub(crate) fn take_attribute(&mut self, attribute: Attribute) {
-        let note = match Mark::parse(&attribute.name, &attribute.value) {
-            Ok(Some(Mark::Proven(note))) => Some(Ok(note)),
-            Err(unknown) => Some(Err(unknown)),
-            Ok(_) => None,
-        };
-        if let Some(note) = note {
-            self.raid.notes.insert(attribute.path.clone(), note);
-        }
+        let Attribute { path, name, value } = &attribute;
+        // Notes that are not known are recorded as such.
+        let _ = self.raid.notes.take(path, name, value);
         self.attributes.push(attribute);
+    }
+
+    pub(crate) fn take_corrupt_replicas(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
+        let block = number(words)?;
+        let node = |text: &str| text.parse().ok().filter(|&node| node < self.nodes.len()).map(NodeIndex);
+        let nodes = words.next()?.split(',').map(node).collect::<Option<Vec<_>>>()?;
+        self.raid.corrupt.insert(block, nodes);
+        Some(())
+    }
+
+    pub(crate) fn take_omission(&mut self, text: &str) -> Option<()> {
+        let (path, rest) = text.split_once(' ')?;
+        let (kind, why) = rest.split_once(' ').unwrap_or((rest, ""));
+        let is_refused = match kind {
+            "refused" => true,
+            "skipped" => false,
+            _ => return None,
+        };
+        let omission = Omission { path: decoded(path)?, why: why.to_owned(), is_refused };
+        self.raid.gaps.omitted.push(omission);
+        Some(())
+    }
+
+    /// Checks that HDFS has refused no path.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`].
+    pub(crate) fn complete(self) -> Result<Self, AskError> {
+        match self.raid.gaps.omitted.iter().find(|omission| omission.is_refused) {
+            Some(Omission { path, why, .. }) => {
+                Err(AskError::Refused { path: path.clone(), why: why.clone() })
+            }
+            None => Ok(self),
+        }
     }
 
     /// Returns the files with all replicas of their blocks, their folders, and all DataNodes.
     pub fn into_raid(self) -> hdfs_raid::Listing {
-        hdfs_raid::Listing { nodes: self.nodes.into_iter().map(node).collect(), ..self.raid }
+        let mut raid = self.raid;
+        let nodes = || self.nodes.iter().enumerate();
+        let in_state = |is: &dyn Fn(&Standing) -> bool| {
+            let found = nodes().filter(|(_, node)| node.standing.as_ref().is_some_and(is));
+            found.map(|(at, _)| NodeIndex(at)).collect()
+        };
+        raid.gaps.silent = in_state(&|it| it.live && it.is_silent && it.service != Service::Maintenance);
+        raid.gaps.in_maintenance = in_state(&|it| it.service == Service::Maintenance);
+        keep_last_paths(&mut raid.files, &mut raid.gaps);
+        hdfs_raid::Listing { nodes: self.nodes.into_iter().map(node).collect(), ..raid }
     }
+}
+
+/// Removes the former paths of files that were renamed during the listing, so that each file is listed once.
+fn keep_last_paths(files: &mut Vec<File>, gaps: &mut Gaps) {
+    let last: BTreeMap<u64, usize> = files.iter().enumerate().map(|(at, file)| (file.inode, at)).collect();
+    if last.len() == files.len() {
+        return;
+    }
+    let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+    let mut at = 0;
+    files.retain(|file| {
+        let kept = last[&file.inode];
+        let is_last = kept == at;
+        if !is_last {
+            let why = format!("it was renamed to {} during the listing", paths[kept]);
+            gaps.omitted.push(Omission { path: file.path.clone(), why, is_refused: false });
+        }
+        at += 1;
+        is_last
+    });
 }
 
 /// Returns a DataNode with its rack. Blocks can stay there only if HDFS expects them to.
@@ -224,15 +407,24 @@ mod tests {
             "d 1 /rack2 live leaving 12",
             "n 2 uuid-c 10.0.0.3:9866",
             "S %2Fkept",
+            "O %2Fsecret+x refused Permission denied: user=a",
             "D %2Fa+b 1700000000000",
             "F 16390 %2Fa+b%2Ff 1500 1024 3 1700000000001 replicated closed",
             "B 1073741825 1001 1024 0,1",
             "B 1073741826 1002 476 -",
+            "C 1073741826 0,2",
             "F 16391 %2Fa+b%2Fg 7 1024 1 1700000000002 striped open",
         ]);
         let raid = listing.expect("lines of an answer").into_raid();
         assert_eq!(raid.nodes.iter().map(|node| node.is_usable).collect::<Vec<_>>(), [true, false, false]);
         assert_eq!((raid.nodes[1].rack.as_str(), raid.snapshots), ("/rack2", vec!["/kept".to_owned()]));
+        let omission = Omission {
+            path: "/secret x".to_owned(),
+            why: "Permission denied: user=a".to_owned(),
+            is_refused: true,
+        };
+        assert_eq!(raid.gaps.omitted, [omission]);
+        assert_eq!(raid.corrupt, BTreeMap::from([(1_073_741_826, vec![NodeIndex(0), NodeIndex(2)])]));
         assert_eq!(raid.folders, [Folder { path: "/a b".to_owned(), modified_ms: 1_700_000_000_000 }]);
         let [file, striped] = &raid.files[..] else { panic!("two files") };
         assert_eq!((file.path.as_str(), file.bytes, file.replication), ("/a b/f", 1500, 3));
@@ -242,10 +434,68 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_renamed_during_the_listing_is_listed_once() {
+        let listing = taken(&[
+            "F 1 %2Fa 0 4 3 0 replicated closed",
+            "F 2 %2Fb 0 4 3 0 replicated closed",
+            "F 1 %2Fc 0 4 3 0 replicated closed",
+        ]);
+        let raid = listing.expect("lines of an answer").into_raid();
+        assert_eq!(raid.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["/b", "/c"]);
+        let why = "it was renamed to /c during the listing".to_owned();
+        assert_eq!(raid.gaps.omitted, [Omission { path: "/a".to_owned(), why, is_refused: false }]);
+    }
+
+    #[test]
+    fn renames_during_a_listing_are_named_unless_the_file_is_new_or_listed() {
+        let file = "F 1 %2Fa%2Flisted 0 4 3 0 replicated closed";
+        let listing = hdfs_raid::Listing {
+            root: "/a".to_owned(),
+            ..taken(&[file]).expect("a line of an answer").into_raid()
+        };
+        let rename = |from: &str, to: &str| Edit::Renamed { from: from.to_owned(), to: to.to_owned() };
+        let events = vec![
+            Edit::Created { path: "/a/new._COPYING_".to_owned(), is_striped: false },
+            rename("/a/new._COPYING_", "/a/new"),
+            rename("/a/new", "/a/newer"),
+            rename("/b/f", "/a/listed"),
+            rename("/a/g", "/b/g"),
+            rename("/b/old", "/a/old"),
+        ];
+        let expected = Renaming { from: "/b/old".to_owned(), to: "/a/old".to_owned() };
+        assert_eq!(unlisted_renames(events, &listing), [expected]);
+    }
+
+    #[test]
+    fn datanodes_whose_replicas_are_uncertain_are_noted() {
+        let lines = [
+            "n 0 u a:1",
+            "d 0 /r silent normal 1",
+            "n 1 v b:1",
+            "d 1 /r dead maintenance 1",
+            "n 2 w c:1",
+            "d 2 /r dead normal 1",
+        ];
+        let gaps = taken(&lines).expect("lines of an answer").into_raid().gaps;
+        assert_eq!((gaps.silent, gaps.in_maintenance), (vec![NodeIndex(0)], vec![NodeIndex(1)]));
+    }
+
+    #[test]
     fn other_lines_are_refused() {
         let (node, file) = ("n 0 u a:1", "F 1 %2Ff 5 4 3 0 replicated closed");
         assert!(taken(&[node, file, "B 1 1 4 0"]).is_some());
-        for line in ["B 1 1 4 1", "B 1 1 4", "B 1 1 4 x", "F 1 %2Ff 5 4 3 0 replicated", "D %2Fa", "S"] {
+        for line in [
+            "B 1 1 4 1",
+            "B 1 1 4",
+            "B 1 1 4 x",
+            "F 1 %2Ff 5 4 3 0 replicated",
+            "D %2Fa",
+            "S",
+            "O %2Fa",
+            "O %2Fa why",
+            "C 1",
+            "C 1 1",
+        ] {
             assert!(taken(&[node, file, line]).is_none(), "{line}");
         }
         assert!(taken(&[node, "B 1 1 4 0"]).is_none(), "a block without a file");
@@ -263,6 +513,16 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_with_refused_paths_is_not_complete() {
+        assert!(
+            taken(&["O %2Fgone skipped it was deleted"]).expect("a line of an answer").complete().is_ok()
+        );
+        let refused = taken(&["O %2Fa refused Permission denied"]).expect("a line of an answer").complete();
+        let why = refused.expect_err("refused").to_string();
+        assert_eq!(why, "HDFS does not list /a: Permission denied");
+    }
+
+    #[test]
     fn notes_belong_to_parity_files() {
         let listing = taken(&[
             "X %2Fraid%2Fa trusted.mend.source =1+7+3+0a+0b",
@@ -270,8 +530,9 @@ mod tests {
             "X %2Fraid%2Fc user.mend.source =1+7+3+0a+0b",
         ]);
         let notes = listing.expect("lines of an answer").into_raid().notes;
-        assert!(notes["/raid/a"].as_ref().is_ok_and(|note| note.inode == 7));
-        assert!(notes["/raid/b"].is_err() && !notes.contains_key("/raid/c"), "{notes:?}");
+        let paths: Vec<&String> = notes.marks.keys().collect();
+        assert!(paths == ["/raid/a"] && notes.marks["/raid/a"].note.is_some_and(|note| note.inode == 7));
+        assert_eq!(notes.unknown, BTreeSet::from(["/raid/b".to_owned()]));
     }
 
     #[test]

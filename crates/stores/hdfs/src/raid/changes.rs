@@ -9,9 +9,9 @@ use hdfs_raid::{
 };
 
 use super::{RaidNameNode, marks_of};
-use crate::AskError;
 use crate::listing::encoded;
 use crate::namenode::{LOOK_LIMIT, SILENCE_LIMIT};
+use crate::{AskError, Listing};
 
 /// A file to encode, or whose encoding is undone.
 #[derive(Clone, Debug)]
@@ -34,7 +34,8 @@ impl RaidNameNode {
         let RaidFile { path, codec, policy } = file;
         let roots = [&codec.parity_root, &codec.draft_root()].map(|root| parity_path(root, path));
         let paths: Vec<String> = [path.clone()].into_iter().chain(roots).collect();
-        let listing = self.0.files(&paths, &|_| {}).await.map_err(trouble)?.into_raid();
+        let listing =
+            self.0.files(&paths, &|_| {}).await.and_then(Listing::complete).map_err(trouble)?.into_raid();
         let finder = FactFinder::new(&listing);
         let attributes = self.attributes(&finder.marked(codec, path)).await.map_err(trouble)?;
         let marks = marks_of(attributes).map_err(|text| refused(Refusal::Other, text))?;
@@ -181,6 +182,7 @@ fn trouble(error: AskError) -> Trouble {
     let AskError::Failed(text) = &error else {
         return match error {
             AskError::SafeMode => Trouble::SafeMode,
+            AskError::Refused { .. } => refused(Refusal::Permission, error),
             AskError::Line(_) | AskError::NoJava { .. } => refused(Refusal::Other, error),
             _ => Trouble::Unreachable(error.to_string()),
         };

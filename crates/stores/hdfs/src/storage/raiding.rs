@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codes::CodeSpec;
-use hdfs_raid::{Block, Codec, File, NodeIndex, RaidedFile, RaidedStripe, Scope, parity_path, source_of};
+use hdfs_raid::{
+    Block, Codec, File, NodeIndex, Raided, RaidedFile, RaidedStripe, Scope, UnusableParity, parity_path,
+    source_of,
+};
 use repair::NodeId;
 use store_api::CatalogError;
 
@@ -139,6 +142,9 @@ impl HdfsSystem {
             unusable.extend(skipped.map(|why| (file.parity.path.clone(), why)));
             gone.extend(state.superseded(asked, &file.source.path, file.source.inode, &listed[from..]));
         }
+        for source in stale_sources(&raid, &raided, &self.attachment) {
+            gone.extend(state.superseded(asked, &source.path, source.inode, &[]));
+        }
         state.view.groups_mut().remove(now, &gone);
         state.raiding.replace(&self.attachment, paths, unusable);
         let problems = state.raiding.problems();
@@ -181,6 +187,20 @@ impl HdfsSystem {
         let of_file = known.place.into_iter().flat_map(|place| names.of_file(place));
         suspects.extend(of_file.filter(|&number| is_raid(number) && number != known.group.number()));
     }
+}
+
+/// Returns the listed files that have no valid parity any more, although they have a parity file.
+fn stale_sources<'a>(
+    raid: &'a hdfs_raid::Listing,
+    raided: &Raided<'_>,
+    attachment: &Attachment,
+) -> Vec<&'a File> {
+    let is_stale = |why: &UnusableParity| matches!(why, UnusableParity::Stale(_));
+    let stale = raided.unusable.iter().filter(|(_, why)| is_stale(why));
+    let stale: BTreeSet<&str> = stale.filter_map(|(parity, _)| attachment.source_of(&parity.path)).collect();
+    let valid: BTreeSet<&str> = raided.files.iter().map(|file| file.source.path.as_str()).collect();
+    let is_stale = |file: &&File| stale.contains(file.path.as_str()) && !valid.contains(file.path.as_str());
+    raid.files.iter().filter(is_stale).collect()
 }
 
 impl State {

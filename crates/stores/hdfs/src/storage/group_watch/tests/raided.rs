@@ -84,7 +84,9 @@ fn parity_with_a_note_about_other_blocks_protects_nothing() {
     // The time and the length fit.
     let noted = told(7, "1") + "X %2Fraid%2Ff trusted.mend.source =1+16+3+0+0\n";
     let script = Script::open_with(&[("homes-7", WHOLE), ("raided", noted.as_str())]);
-    script.await_that("a trouble", |script| script.troubles().contains("/raid/f (Mend's note"));
+    script.await_that("a trouble", |script| {
+        script.troubles().contains("/raid/f (the parity file was made for other contents: Mend's note")
+    });
     script.set("raided", &told(7, "1"));
     script.set("touched", "");
     script.await_that("no trouble", |script| !script.troubles().contains("/raid/f"));

@@ -34,6 +34,7 @@ import org.apache.hadoop.hdfs.protocol.LocatedStripedBlock;
 import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
 import org.apache.hadoop.ipc.RPC;
 import org.apache.hadoop.ipc.RemoteException;
+import org.apache.hadoop.security.AccessControlException;
 
 /**
  * One answer of the NameNode, line by line. DataNodes are numbered in order of appearance; the numbers are
@@ -64,7 +65,10 @@ import org.apache.hadoop.ipc.RemoteException;
  *                               a file: its encoded path, lengths in bytes, and its modification time
  *   B BLOCK STAMP BYTES NUMBER,…|-
  *                               the next block of the last file F, and the DataNodes with intact replicas
+ *   C BLOCK NUMBER,…            the DataNodes with corrupt replicas of the last block B, if no replica is intact
  *   S PATH                      a folder that has snapshots: its encoded path
+ *   O PATH refused|skipped WHY  files or attributes that are left out: the encoded path of a file or folder, and the
+ *                               reason; refused: the user lacks permissions
  *   X PATH NAME =VALUE          an attribute of Mend on a file; path, name and value are encoded
  *   P right|wrong               whether parity is that of the data, see {@link Changes}
  *   t INDEX TOKEN               a token for an internal block, in base64: a secret
@@ -74,6 +78,7 @@ final class Survey {
   private static final String BY_INODE = "/.reserved/.inodes/";
   /** Mend's extended attributes. Those of the second kind are visible to HDFS's superuser only. */
   private static final Pattern ATTRIBUTES = Pattern.compile("(user|trusted)\\.mend\\..*", Pattern.DOTALL);
+  private static final String GONE = "it was deleted or renamed during the listing";
   private static final int DATANODE_LIMIT_MS = 10_000;
   /** DataNodes report their blocks within this time, unless the NameNode is very busy. */
   private static final long NEW_MS = 60_000;
@@ -250,7 +255,7 @@ final class Survey {
 
   /**
    * Reports all DataNodes, all files below these folders with the replicas of their blocks, and the folders. Files
-   * that exist only in snapshots are left out.
+   * that exist only in snapshots are left out. Paths that cannot be listed are reported with the reason.
    */
   void files(String[] folders) throws IOException {
     nodes();
@@ -261,15 +266,10 @@ final class Survey {
       }
     }
     for (String folder : folders) {
-      HdfsFileStatus status = statusOf(decoded(folder));
-      if (status == null) {
-        lines.add("missing " + folder);
-      } else {
-        Deque<String> left = new ArrayDeque<>();
-        tellFileOrFolder(decoded(folder), status, left);
-        while (!left.isEmpty()) {
-          listFiles(left.pop(), left, this::tellFileOrFolder);
-        }
+      try {
+        listBelow(folder);
+      } catch (AccessControlException refused) {
+        tellRefused(decoded(folder), refused);
       }
     }
     tellSafeMode(); // Another NameNode may have taken over during the walk.
@@ -339,6 +339,27 @@ final class Survey {
     void tell(String path, HdfsFileStatus status, Deque<String> left) throws IOException;
   }
 
+  private void listBelow(String folder) throws IOException {
+    HdfsFileStatus status = statusOf(decoded(folder));
+    if (status == null) {
+      lines.add("missing " + folder);
+      return;
+    }
+    Deque<String> left = new ArrayDeque<>();
+    tellFileOrFolder(decoded(folder), status, left);
+    while (!left.isEmpty()) {
+      listFiles(left.pop(), left, this::tellFileOrFolder);
+    }
+  }
+
+  private void tellOmitted(String path, String why) {
+    lines.add("O " + encoded(path) + " skipped " + why);
+  }
+
+  private void tellRefused(String path, AccessControlException refusal) {
+    lines.add("O " + encoded(path) + " refused " + Answers.text(refusal));
+  }
+
   /** Returns the status of a file or folder; null if it, or a folder above it, does not exist. */
   private HdfsFileStatus statusOf(String path) throws IOException {
     try {
@@ -354,7 +375,7 @@ final class Survey {
     }
   }
 
-  /** Lists a folder and reports its files. A folder that is deleted meanwhile is treated as empty. */
+  /** Lists a folder and reports its files. A folder that is gone or may not be listed is reported as left out. */
   private void listFiles(String folder, Deque<String> left, FileTeller teller) throws IOException {
     byte[] after = HdfsFileStatus.EMPTY_NAME;
     DirectoryListing listing;
@@ -363,9 +384,13 @@ final class Survey {
       try {
         listing = client.listPaths(folder, after, true);
       } catch (FileNotFoundException gone) {
+        listing = null;
+      } catch (AccessControlException refused) {
+        tellRefused(folder, refused);
         return;
       }
       if (listing == null) {
+        tellOmitted(folder, GONE);
         return;
       }
       for (HdfsFileStatus status : listing.getPartialListing()) {
@@ -385,13 +410,26 @@ final class Survey {
       return;
     }
     if (status.isSymlink()) {
+      tellOmitted(path, "it is a symbolic link, which is not followed");
       return;
     }
-    LocatedBlocks blocks = status instanceof HdfsLocatedFileStatus
-        ? ((HdfsLocatedFileStatus) status).getLocatedBlocks()
-        : client.getLocatedBlocks(path, 0, Long.MAX_VALUE);
-    if (blocks != null) {
+    LocatedBlocks blocks = blocksOf(path, status);
+    if (blocks == null) {
+      tellOmitted(path, GONE);
+    } else {
       tellFile(path, status, blocks);
+    }
+  }
+
+  /** Returns the blocks of a file; null if it does not exist any more. */
+  private LocatedBlocks blocksOf(String path, HdfsFileStatus status) throws IOException {
+    if (status instanceof HdfsLocatedFileStatus) {
+      return ((HdfsLocatedFileStatus) status).getLocatedBlocks();
+    }
+    try {
+      return client.getLocatedBlocks(path, 0, Long.MAX_VALUE);
+    } catch (FileNotFoundException gone) {
+      return null;
     }
   }
 
@@ -405,24 +443,34 @@ final class Survey {
       return;
     }
     for (LocatedBlock block : blocks.getLocatedBlocks()) {
-      StringBuilder homes = new StringBuilder();
       // If no intact replica is left, the NameNode lists the corrupt ones.
-      for (DatanodeInfo node : block.isCorrupt() ? new DatanodeInfo[0] : block.getLocations()) {
-        homes.append(homes.length() == 0 ? "" : ",").append(number(node));
-      }
+      String homes = numbers(block.getLocations());
       ExtendedBlock id = block.getBlock();
       lines.add("B " + id.getBlockId() + " " + id.getGenerationStamp() + " " + id.getNumBytes() + " "
-          + (homes.length() == 0 ? "-" : homes));
+          + (block.isCorrupt() || homes.isEmpty() ? "-" : homes));
+      if (block.isCorrupt() && !homes.isEmpty()) {
+        lines.add("C " + id.getBlockId() + " " + homes);
+      }
     }
   }
 
-  /** Reports Mend's attributes of these files; ignores those that do not exist. */
+  private String numbers(DatanodeInfo[] nodes) {
+    StringBuilder text = new StringBuilder();
+    for (DatanodeInfo node : nodes) {
+      text.append(text.length() == 0 ? "" : ",").append(number(node));
+    }
+    return text.toString();
+  }
+
+  /** Reports Mend's attributes of these files, or why they are refused; ignores files that do not exist. */
   void attributes(String[] paths) throws IOException {
     for (String path : paths) {
       try {
         tellAttributes(path, client.getXAttrs(decoded(path)));
       } catch (FileNotFoundException gone) {
         // Not reported.
+      } catch (AccessControlException refused) {
+        tellRefused(decoded(path), refused);
       }
       filesSeen++;
       tellProgress();

@@ -1,10 +1,13 @@
 //! The states of files in listings, and the plans for files that are to be encoded.
 
-use std::collections::BTreeSet;
+mod health;
+mod protection;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    Block, Damage, Exclusion, File, Fingerprint, Folder, Listing, Node, NodeIndex, Note, Notes, Policies,
-    Seat, StaleParity, State, Storing, Survey, Unit, survey,
+    Block, Damage, Exclusion, File, Fingerprint, Folder, Listing, Marks, Node, NodeIndex, Note, Notes,
+    Policies, Seat, StaleParity, State, Storing, Survey, Unit, survey,
 };
 use proptest::prelude::*;
 
@@ -68,6 +71,10 @@ fn encoded() -> [File; 2] {
     [file("/large/f", 10, 1, 0), file("/raidrs/large/f", 4, 1, 10)]
 }
 
+fn damage(repairable: usize, unrecoverable: usize) -> Damage {
+    Damage { repairable, unrecoverable, unprotected: 0 }
+}
+
 /// Returns the unit of this path.
 fn unit(survey: &Survey, path: &str) -> Unit {
     survey.units.iter().find(|unit| unit.path == path).expect("a unit").clone()
@@ -117,11 +124,12 @@ fn parity_with_a_note_about_other_blocks_is_stale() {
         let [source, parity] = encoded();
         let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
         let note = Note { inode, replication: 3, source: of_source, parity: of_parity };
-        let notes = Notes::from([(parity.path.clone(), Ok(note))]);
+        let marks = Marks { note: Some(note), ..Marks::default() };
+        let notes = Notes { marks: BTreeMap::from([(parity.path.clone(), marks)]), ..Notes::default() };
         unit(&surveyed(&Listing { notes, ..listing(vec![source, parity]) }), "/large/f").state
     };
     assert_eq!(state(1), State::Raided);
-    assert_eq!(state(2), State::Stale(StaleParity::Note));
+    assert_eq!(state(2), State::Stale(StaleParity::OtherBlocks));
 }
 
 #[test]
@@ -131,42 +139,16 @@ fn missing_blocks_of_an_encoded_file() {
         source.blocks.iter_mut().take(count).for_each(|block| block.replicas.clear());
         state(vec![source, parity])
     };
-    assert_eq!(lose(4), State::Damaged(Damage { repairable: 1, unrecoverable: 0 }));
-    assert_eq!(lose(5), State::Damaged(Damage { repairable: 0, unrecoverable: 1 }));
+    assert_eq!(lose(4), State::Damaged(damage(1, 0)));
+    assert_eq!(lose(5), State::Damaged(damage(0, 1)));
+    assert_eq!([lose(4), lose(5)].map(|state| state.name()), ["degraded", "unreadable"]);
     // A stripe of one data block and four parity blocks needs any one of them: the other nine are zeros.
     let mut files = vec![file("/large/f", 1, 1, 0), file("/raidrs/large/f", 4, 1, 1)];
     files[0].blocks[0].replicas.clear();
     files[1].blocks[..3].iter_mut().for_each(|block| block.replicas.clear());
-    assert_eq!(state(files.clone()), State::Damaged(Damage { repairable: 1, unrecoverable: 0 }));
+    assert_eq!(state(files.clone()), State::Damaged(damage(1, 0)));
     files[1].blocks[3].replicas.clear();
-    assert_eq!(state(files), State::Damaged(Damage { repairable: 0, unrecoverable: 1 }));
-}
-
-/// Such a file may have been encoded before, and has no more replicas than any other encoded file.
-#[test]
-fn an_encoded_file_that_would_not_be_encoded_now_is_raided_or_damaged() {
-    let told = |source: File, snapshots: &[&str]| {
-        let parity = File { path: format!("/raidrs{}", source.path), ..file("", 4, 1, 10) };
-        let path = source.path.clone();
-        let snapshots = snapshots.iter().map(|&folder| folder.to_owned()).collect();
-        let unit = unit(&surveyed(&Listing { snapshots, ..listing(vec![source, parity]) }), &path);
-        assert_eq!((unit.target, unit.stripes.len()), (unit.stored, 0));
-        (unit.state.name(), unit.state.reason().expect("a remark"))
-    };
-    let [source, _] = encoded();
-    let mut lost = source.clone();
-    lost.blocks[3].replicas.clear();
-    for (name, source) in [("raided", source), ("damaged", lost)] {
-        let open = told(File { is_open: true, ..source.clone() }, &[]);
-        assert!(
-            open.0 == name && open.1.ends_with("it is not encoded again: it is being written"),
-            "{open:?}"
-        );
-        let trash = told(File { path: "/user/x/.Trash/f".to_owned(), ..source.clone() }, &[]);
-        assert!(trash.0 == name && trash.1.ends_with("it is in the trash"), "{trash:?}");
-        let kept = told(source, &["/large"]);
-        assert!(kept.0 == name && kept.1.ends_with("/large has snapshots"), "{kept:?}");
-    }
+    assert_eq!(state(files), State::Damaged(damage(0, 1)));
 }
 
 #[test]

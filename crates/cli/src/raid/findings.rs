@@ -1,0 +1,183 @@
+//! The findings about encoded files that `mend raid status` and `mend raid fsck` share.
+
+use hdfs_raid::{Health, Listing, Omission, ParityState, Policies, Renaming, State, Survey, is_within};
+use serde_json::{Value, json};
+use stores::RaidNameNode;
+
+use super::{EXAMPLES, address, now_ms};
+use crate::failure::Failure;
+use crate::format::{count, table};
+
+/// A surveyed folder or file.
+pub struct Findings {
+    pub listing: Listing,
+    pub survey: Survey,
+}
+
+/// The worst finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// All blocks are intact and in place, and all paths could be examined.
+    Healthy,
+    /// All data can be read without decoding, but an operator should look: parity is stale or elsewhere than its file,
+    /// blocks stand too close together, or paths could not be examined.
+    Doubtful,
+    /// Blocks have no intact replica. All of them can be rebuilt.
+    Degraded,
+    /// Data cannot be read.
+    Unreadable,
+}
+
+impl Findings {
+    /// Lists a path with the notes on its parity, and judges every file.
+    pub async fn of(namenode: &RaidNameNode, path: &str, policies: &Policies) -> Result<Self, Failure> {
+        let listing = namenode.examination(path, policies).await?;
+        Ok(Self::judged(listing, policies))
+    }
+
+    pub fn judged(listing: Listing, policies: &Policies) -> Self {
+        let survey = hdfs_raid::survey(&listing, policies, now_ms());
+        Self { listing, survey }
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        let health = self.survey.health();
+        match () {
+            () if health.unrecoverable + health.unprotected > 0 => Verdict::Unreadable,
+            () if health.incomplete() > 0 => Verdict::Degraded,
+            () if self.is_doubtful(&health) => Verdict::Doubtful,
+            () => Verdict::Healthy,
+        }
+    }
+
+    fn is_doubtful(&self, health: &Health) -> bool {
+        let gaps = &self.listing.gaps;
+        let is_renamed = |state: &ParityState| matches!(state, ParityState::Renamed(_));
+        health.crowded_nodes + health.crowded_racks > 0
+            || self.survey.units.iter().any(|unit| matches!(unit.state, State::Stale(_)))
+            || self.survey.parity.iter().any(|parity| is_renamed(&parity.state))
+            || self.refused() > 0
+            || !gaps.silent.is_empty()
+    }
+
+    /// Returns the number of existing paths that could not be examined.
+    fn refused(&self) -> usize {
+        self.listing.gaps.omitted.iter().filter(|omission| omission.is_refused).count()
+    }
+
+    /// Returns one line about all findings.
+    pub fn summary(&self) -> String {
+        let health = self.survey.health();
+        let files = |is: fn(&State) -> bool| {
+            let units = self.survey.units.iter().filter(|unit| is(&unit.state));
+            units.map(|unit| unit.files.len()).sum::<usize>()
+        };
+        let renamed = self.survey.parity.iter().filter(|it| matches!(it.state, ParityState::Renamed(_)));
+        let parts = [
+            (health.unrecoverable, "unrecoverable stripe", "unrecoverable stripes"),
+            (health.unprotected, "lost block without valid parity", "lost blocks without valid parity"),
+            (health.incomplete() - health.unrecoverable, "degraded stripe", "degraded stripes"),
+            (health.crowded_nodes + health.crowded_racks, "misplaced stripe", "misplaced stripes"),
+            (
+                files(|state| matches!(state, State::Stale(_))),
+                "file with stale parity",
+                "files with stale parity",
+            ),
+            (renamed.count(), "parity file of a renamed file", "parity files of renamed files"),
+            (self.refused(), "refused path", "refused paths"),
+            (self.listing.gaps.silent.len(), "silent DataNode", "silent DataNodes"),
+        ];
+        let counted = |&(number, one, several): &(usize, &str, &str)| match number {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            _ => Some(format!("{number} {several}")),
+        };
+        let parts: Vec<String> = parts.iter().filter_map(counted).collect();
+        let saving = self.survey.saving();
+        let encoded = count(saving.files, "encoded file");
+        if parts.is_empty() {
+            format!("{encoded}, all healthy")
+        } else {
+            format!("{encoded}: {}", parts.join(", "))
+        }
+    }
+
+    /// Returns lines about everything that the listing does not cover.
+    pub fn limits_text(&self, is_detailed: bool) -> String {
+        let mut text = left_out_text(&self.listing, is_detailed);
+        for folder in self.snapshots() {
+            text += &format!("files that exist only in snapshots of {folder} are not examined\n");
+        }
+        let gaps = &self.listing.gaps;
+        for &node in &gaps.silent {
+            let address = address(&self.listing, node);
+            text += &format!(
+                "DataNode {address} is silent; HDFS still lists its replicas, which count as intact\n"
+            );
+        }
+        for &node in &gaps.in_maintenance {
+            let address = address(&self.listing, node);
+            text += &format!(
+                "DataNode {address} is in maintenance; blocks that are only there count as missing\n"
+            );
+        }
+        for Renaming { from, to } in &gaps.renamed {
+            text += &format!("{from} was renamed to {to} during the listing, which may lack it\n");
+        }
+        if let Some(why) = &gaps.unwatched {
+            text += &format!(
+                "it is not known which files were renamed during the listing, which may lack them: {why}\n"
+            );
+        }
+        text
+    }
+
+    /// Returns the folders with snapshots within the listed path or above it.
+    fn snapshots(&self) -> impl Iterator<Item = &String> {
+        let root = &self.listing.root;
+        let touches = move |folder: &&String| is_within(folder, root) || is_within(root, folder);
+        self.listing.snapshots.iter().filter(touches)
+    }
+
+    /// Returns the JSON form of everything that the listing does not cover.
+    pub fn limits(&self) -> Value {
+        let gaps = &self.listing.gaps;
+        let addresses = |nodes: &[hdfs_raid::NodeIndex]| {
+            nodes.iter().map(|&node| address(&self.listing, node).to_owned()).collect::<Vec<_>>()
+        };
+        let renamed = |Renaming { from, to }: &Renaming| json!({ "from": from, "to": to });
+        json!({
+            "left_out": left_out(&self.listing),
+            "unexamined_snapshots": self.snapshots().collect::<Vec<_>>(),
+            "renamed_meanwhile": gaps.renamed.iter().map(renamed).collect::<Vec<_>>(),
+            "renames_unknown": gaps.unwatched,
+            "silent_datanodes": addresses(&gaps.silent),
+            "datanodes_in_maintenance": addresses(&gaps.in_maintenance),
+        })
+    }
+}
+
+/// Returns the JSON form of the paths that a listing leaves out.
+pub fn left_out(listing: &Listing) -> Value {
+    let facts = |Omission { path, why, is_refused }: &Omission| json!({ "path": path, "why": why, "refused": is_refused });
+    listing.gaps.omitted.iter().map(facts).collect()
+}
+
+/// Returns a table of the paths that a listing leaves out.
+pub fn left_out_text(listing: &Listing, is_detailed: bool) -> String {
+    let omitted = &listing.gaps.omitted;
+    if omitted.is_empty() {
+        return String::new();
+    }
+    let shown = if is_detailed { omitted.len() } else { EXAMPLES.min(omitted.len()) };
+    let rows = omitted[..shown].iter().map(|Omission { path, why, .. }| [path.clone(), why.clone()]);
+    let hidden = match omitted.len() - shown {
+        0 => String::new(),
+        more => format!("… and {more} more; -v lists all\n"),
+    };
+    format!(
+        "\nleft out, {}:\n{}{hidden}",
+        count(omitted.len() as u64, "path"),
+        table(["path", "reason"], rows)
+    )
+}

@@ -1,0 +1,292 @@
+//! Implements `mend raid fsck`: the stripes of files with the DataNodes of their blocks.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use cluster::Cluster;
+use hdfs_raid::{Block, Crowding, Exclusion, Inspector, NodeIndex, Policies, State, StripeHealth, Unit};
+use serde_json::{Value, json};
+use stores::RaidNameNode;
+
+use super::findings::{Findings, Verdict};
+use super::status::{health_facts, parity_reason, reason, unit_facts};
+use super::{address, policies_or_none};
+use crate::answer::Answer;
+use crate::failure::{Exit, Failure};
+use crate::format::count;
+
+#[derive(Debug, Args)]
+pub struct RaidFsckArgs {
+    /// Folders or files of HDFS
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<String>,
+    /// A TOML file with policies and additional codecs
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+}
+
+/// Implements `mend raid fsck`. `is_detailed` prints all blocks of all stripes.
+pub async fn fsck(cluster: &Cluster, args: &RaidFsckArgs, is_detailed: bool) -> Result<Answer, Failure> {
+    let policies = policies_or_none(args.policy.as_deref())?;
+    let namenode = RaidNameNode::of(cluster)?;
+    let mut all = Vec::new();
+    for path in &args.paths {
+        all.push(Findings::of(&namenode, path, &policies).await?);
+    }
+    Ok(answer(&all, &policies, is_detailed))
+}
+
+fn answer(all: &[Findings], policies: &Policies, is_detailed: bool) -> Answer {
+    let verdict = all.iter().map(Findings::verdict).max().unwrap_or(Verdict::Healthy);
+    let exit = match verdict {
+        Verdict::Healthy => Exit::Done,
+        Verdict::Doubtful => Exit::Failed,
+        Verdict::Degraded | Verdict::Unreadable => Exit::Data,
+    };
+    let text: String = all.iter().map(|findings| text(findings, policies, is_detailed)).collect();
+    let paths: Vec<Value> = all.iter().map(|findings| facts(findings, policies)).collect();
+    Answer::new(text, &json!({ "verdict": name(verdict), "paths": paths })).with_exit(exit)
+}
+
+fn name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Healthy => "healthy",
+        Verdict::Doubtful => "doubtful",
+        Verdict::Degraded => "degraded",
+        Verdict::Unreadable => "unreadable",
+    }
+}
+
+/// A file or folder with its stripes.
+struct Examined<'a> {
+    findings: &'a Findings,
+    unit: &'a Unit,
+    stripes: Vec<StripeHealth<'a>>,
+    /// The blocks without an intact replica and valid parity: their files and positions.
+    lost: Vec<(&'a str, usize, &'a Block)>,
+}
+
+/// Returns all files except parity, which is a part of the stripes of its source.
+fn examined<'a>(findings: &'a Findings, policies: &'a Policies) -> impl Iterator<Item = Examined<'a>> {
+    let inspector = Inspector::new(&findings.listing, policies);
+    let units = findings.survey.units.iter();
+    let units = units.filter(|unit| !matches!(unit.state, State::Excluded(Exclusion::Parity(_))));
+    units.map(move |unit| {
+        let (stripes, lost) = (inspector.stripes(unit), lost(&inspector, unit));
+        Examined { findings, unit, stripes, lost }
+    })
+}
+
+fn lost<'a>(inspector: &Inspector<'a>, unit: &Unit) -> Vec<(&'a str, usize, &'a Block)> {
+    if unit.health.unprotected == 0 {
+        return Vec::new();
+    }
+    let files = unit.files.iter().filter_map(|path| inspector.file(path));
+    let blocks = files
+        .flat_map(|file| file.blocks.iter().enumerate().map(|(at, block)| (file.path.as_str(), at, block)));
+    blocks.filter(|(_, _, block)| block.replicas.is_empty()).collect()
+}
+
+fn text(findings: &Findings, policies: &Policies, is_detailed: bool) -> String {
+    let mut text = String::new();
+    for examined in examined(findings, policies) {
+        text += &unit_text(&examined, is_detailed);
+    }
+    text += &findings.limits_text(is_detailed);
+    let _ =
+        writeln!(text, "{} is {}: {}", findings.listing.root, name(findings.verdict()), findings.summary());
+    text
+}
+
+fn unit_text(examined: &Examined<'_>, is_detailed: bool) -> String {
+    let Examined { findings, unit, stripes, lost } = examined;
+    let note = reason(unit);
+    let mut text = format!("{}: {}", unit.path, unit.state.name());
+    if !note.is_empty() {
+        let _ = write!(text, " ({note})");
+    }
+    text.push('\n');
+    if let Some(protection) = &unit.protection {
+        let (path, state) = (&protection.path, protection.state.name());
+        let codec = unit.codec.as_deref().unwrap_or_default();
+        let why = parity_reason(&protection.state).map_or(String::new(), |why| format!(" ({why})"));
+        let _ = writeln!(text, "  parity of codec {codec}: {path}, {state}{why}");
+    }
+    let is_whole = is_detailed || unit.path == findings.listing.root;
+    for stripe in stripes {
+        let is_troubled = stripe.missing > 0 || stripe.crowding.is_some();
+        text += &stripe_text(examined, stripe, is_whole || is_troubled);
+    }
+    for (path, at, block) in lost {
+        let _ = writeln!(text, "  block {at} of {path} {}", block_text(findings, block));
+    }
+    text
+}
+
+fn stripe_text(examined: &Examined<'_>, stripe: &StripeHealth<'_>, is_whole: bool) -> String {
+    let blocks = count(stripe.blocks.len() as u64, "block");
+    let state = match (stripe.missing, stripe.is_decodable) {
+        (0, _) => "all intact".to_owned(),
+        (missing, true) => format!("{missing} missing, which can be rebuilt"),
+        (missing, false) => format!("{missing} missing, which is more than the code can rebuild"),
+    };
+    let crowding = stripe.crowding.map_or(String::new(), |crowding| format!("; {}", crowding_text(crowding)));
+    let mut text = format!("  stripe {}: {blocks}, {state}{crowding}\n", stripe.stripe);
+    if is_whole {
+        for (at, block) in stripe.blocks.iter().enumerate() {
+            let place = block_place(examined.unit, stripe, at);
+            let _ = writeln!(text, "    {place} {}", block_text(examined.findings, block));
+        }
+    }
+    text
+}
+
+fn crowding_text(crowding: Crowding) -> &'static str {
+    match crowding {
+        Crowding::DataNode => "two blocks on a DataNode",
+        Crowding::Rack => "too many blocks in a rack",
+    }
+}
+
+fn block_place(unit: &Unit, stripe: &StripeHealth<'_>, at: usize) -> String {
+    match stripe.members.get(at) {
+        Some(member) if unit.files.len() == 1 => format!("block {}", member.block),
+        Some(member) => format!("block {} of {}", member.block, unit.files[member.file]),
+        None => format!("parity block {}", at - stripe.members.len()),
+    }
+}
+
+fn addresses(findings: &Findings, nodes: &[NodeIndex]) -> Vec<String> {
+    nodes.iter().map(|&node| address(&findings.listing, node).to_owned()).collect()
+}
+
+/// Returns the DataNodes with corrupt replicas of a block that has no intact one.
+fn corrupt(findings: &Findings, block: &Block) -> Vec<String> {
+    let nodes = findings.listing.corrupt.get(&block.number).map_or(&[][..], Vec::as_slice);
+    addresses(findings, nodes)
+}
+
+fn block_text(findings: &Findings, block: &Block) -> String {
+    let corrupt = corrupt(findings, block);
+    let place = match (block.replicas.is_empty(), corrupt.is_empty()) {
+        (false, _) => addresses(findings, &block.replicas).join(", "),
+        (true, true) => "MISSING".to_owned(),
+        (true, false) => format!("CORRUPT on {}", corrupt.join(", ")),
+    };
+    format!("blk_{}_{}, {} bytes: {place}", block.number, block.stamp, block.bytes)
+}
+
+fn facts(findings: &Findings, policies: &Policies) -> Value {
+    let files: Vec<Value> = examined(findings, policies).map(|examined| file_facts(&examined)).collect();
+    json!({
+        "path": findings.listing.root,
+        "verdict": name(findings.verdict()),
+        "summary": findings.summary(),
+        "files": files,
+        "stripes": health_facts(&findings.survey.health()),
+        "limits": findings.limits(),
+    })
+}
+
+fn file_facts(examined: &Examined<'_>) -> Value {
+    let mut facts = unit_facts(examined.unit);
+    let lost_block = |&(path, at, block): &(&str, usize, &Block)| {
+        let mut facts = block_facts(examined.findings, block);
+        facts["file"] = json!(path);
+        facts["position"] = json!(at);
+        facts
+    };
+    let stripes = examined.stripes.iter().map(|stripe| stripe_facts(examined, stripe));
+    facts["stripes"] = stripes.collect();
+    facts["lost_blocks"] = examined.lost.iter().map(lost_block).collect();
+    facts
+}
+
+fn stripe_facts(examined: &Examined<'_>, stripe: &StripeHealth<'_>) -> Value {
+    let block = |(at, block): (usize, &&Block)| {
+        let member = stripe.members.get(at);
+        let mut facts = block_facts(examined.findings, block);
+        facts["file"] = json!(member.map(|member| &examined.unit.files[member.file]));
+        facts["position"] = json!(member.map(|member| member.block));
+        facts
+    };
+    json!({
+        "stripe": stripe.stripe,
+        "missing_blocks": stripe.missing,
+        "decodable": stripe.is_decodable,
+        "misplaced": stripe.crowding.map(crowding_text),
+        "blocks": stripe.blocks.iter().enumerate().map(block).collect::<Vec<_>>(),
+    })
+}
+
+fn block_facts(findings: &Findings, block: &Block) -> Value {
+    json!({
+        "block": block.number,
+        "stamp": block.stamp,
+        "bytes": block.bytes,
+        "datanodes": addresses(findings, &block.replicas),
+        "corrupt_on": corrupt(findings, block),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raid::doubles::encoded;
+
+    fn checked(listing: hdfs_raid::Listing) -> (String, Answer) {
+        let policies = Policies::none();
+        let findings = [Findings::judged(listing, &policies)];
+        (text(&findings[0], &policies, true), answer(&findings, &policies, true))
+    }
+
+    #[test]
+    fn blocks_are_listed_with_their_datanodes() {
+        let (text, answer) = checked(encoded(0));
+        for expected in [
+            "/data/f: raided\n  parity of codec xor: /raid/data/f, unproven",
+            "  stripe 0: 3 blocks, all intact\n    block 0 blk_0_1, 1048576 bytes: 10.0.0.0:9866\n",
+            "    parity block 0 blk_0_1, 1048576 bytes: 10.0.0.2:9866\n",
+            "/ is healthy: 1 encoded file, all healthy\n",
+        ] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        assert_eq!(answer.exit(), Exit::Done);
+        let file = &answer.facts()["paths"][0]["files"][0];
+        assert_eq!(file["stripes"][0]["blocks"][1]["datanodes"], json!(["10.0.0.1:9866"]));
+        assert_eq!(file["parity"]["state"], "unproven");
+    }
+
+    #[test]
+    fn missing_and_corrupt_blocks_are_told_apart() {
+        let mut listing = encoded(2);
+        listing.corrupt.insert(1, vec![NodeIndex(1)]);
+        let (text, answer) = checked(listing);
+        for expected in [
+            "  stripe 0: 3 blocks, 2 missing, which is more than the code can rebuild\n",
+            "    block 0 blk_0_1, 1048576 bytes: MISSING\n",
+            "    block 1 blk_1_1, 1048576 bytes: CORRUPT on 10.0.0.1:9866\n",
+            "/ is unreadable: 1 encoded file: 1 unrecoverable stripe\n",
+        ] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        assert_eq!(answer.exit(), Exit::Data);
+        let (text, answer) = checked(encoded(1));
+        assert!(text.contains("1 missing, which can be rebuilt"), "{text}");
+        assert_eq!((answer.exit(), &answer.facts()["verdict"]), (Exit::Data, &json!("degraded")));
+    }
+
+    #[test]
+    fn lost_blocks_without_valid_parity_are_listed() {
+        let mut listing = encoded(1);
+        listing.files[0].modified_ms = 9;
+        let (text, answer) = checked(listing);
+        assert!(text.contains("/data/f: unreadable (missing blocks without valid parity: 1)"), "{text}");
+        assert!(text.contains("  block 0 of /data/f blk_0_1, 1048576 bytes: MISSING\n"), "{text}");
+        assert_eq!(answer.facts()["paths"][0]["files"][0]["lost_blocks"][0]["file"], "/data/f");
+        let mut stale = encoded(0);
+        stale.files[0].modified_ms = 9;
+        assert_eq!(checked(stale).1.exit(), Exit::Failed);
+    }
+}

@@ -1,0 +1,157 @@
+//! The missing blocks of encoded files, and the places of the others.
+
+use std::collections::BTreeMap;
+
+use codes::{BlockIndex, Code};
+
+use crate::survey::BuiltCode;
+use crate::{Block, Crowding, File, Judge, Layout, Listing, Member, NodeIndex, Policies, Scope, Unit};
+
+/// The missing blocks of a unit, and the stripes whose blocks stand too close together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// For each number of blocks without an intact replica, the number of stripes that lack as many. Empty without
+    /// valid parity.
+    pub stripes: BTreeMap<usize, usize>,
+    /// Stripes that have lost more than their code can rebuild.
+    pub unrecoverable: usize,
+    /// Stripes with two blocks on a DataNode.
+    pub crowded_nodes: usize,
+    /// Stripes with more blocks in a rack than their code may lose, although there are racks enough.
+    pub crowded_racks: usize,
+    /// Data blocks that have no intact replica and no valid parity.
+    pub unprotected: usize,
+}
+
+/// A stripe of an encoded file or folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StripeHealth<'a> {
+    /// The stripe's position in its unit.
+    pub stripe: usize,
+    /// The data blocks; `file` is a position in [`Unit::files`].
+    pub members: Vec<Member>,
+    /// The blocks: data blocks, then parity blocks.
+    pub blocks: Vec<&'a Block>,
+    /// Number of blocks without an intact replica.
+    pub missing: usize,
+    /// Whether the missing blocks can be rebuilt from the others.
+    pub is_decodable: bool,
+    /// How blocks stand too close together.
+    pub crowding: Option<Crowding>,
+}
+
+impl Health {
+    /// Returns the health of these stripes.
+    pub fn of(stripes: &[StripeHealth<'_>]) -> Self {
+        let mut health = Self::default();
+        for stripe in stripes {
+            *health.stripes.entry(stripe.missing).or_default() += 1;
+            health.unrecoverable += usize::from(!stripe.is_decodable);
+            health.crowded_nodes += usize::from(stripe.crowding == Some(Crowding::DataNode));
+            health.crowded_racks += usize::from(stripe.crowding == Some(Crowding::Rack));
+        }
+        health
+    }
+
+    /// Returns the health of files without valid parity.
+    pub(crate) fn without_parity(files: &[&File]) -> Self {
+        let blocks = files.iter().flat_map(|file| &file.blocks);
+        Self { unprotected: blocks.filter(|block| block.replicas.is_empty()).count(), ..Self::default() }
+    }
+
+    /// Adds another unit's numbers.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (&missing, &stripes) in &other.stripes {
+            *self.stripes.entry(missing).or_default() += stripes;
+        }
+        self.unrecoverable += other.unrecoverable;
+        self.crowded_nodes += other.crowded_nodes;
+        self.crowded_racks += other.crowded_racks;
+        self.unprotected += other.unprotected;
+    }
+
+    /// Returns the number of stripes that lack blocks.
+    pub fn incomplete(&self) -> usize {
+        self.stripes.range(1..).map(|(_, &stripes)| stripes).sum()
+    }
+}
+
+impl StripeHealth<'_> {
+    /// Returns for each block the DataNodes with an intact replica.
+    pub fn replicas(&self) -> Vec<Vec<NodeIndex>> {
+        self.blocks.iter().map(|block| block.replicas.clone()).collect()
+    }
+}
+
+/// Finds the stripes of surveyed units.
+#[derive(Debug)]
+pub struct Inspector<'a> {
+    policies: &'a Policies,
+    files: BTreeMap<&'a str, &'a File>,
+    judge: Judge,
+}
+
+impl<'a> Inspector<'a> {
+    /// Creates an inspector for the listing that was surveyed with these policies.
+    pub fn new(listing: &'a Listing, policies: &'a Policies) -> Self {
+        let files = listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
+        Self { policies, files, judge: Judge::new(&listing.nodes) }
+    }
+
+    /// Returns the listed file with this path.
+    pub fn file(&self, path: &str) -> Option<&'a File> {
+        self.files.get(path).copied()
+    }
+
+    /// Returns the stripes of a unit. There are none unless the unit has valid parity.
+    pub fn stripes(&self, unit: &Unit) -> Vec<StripeHealth<'a>> {
+        self.find(unit).unwrap_or_default()
+    }
+
+    fn find(&self, unit: &Unit) -> Option<Vec<StripeHealth<'a>>> {
+        let protection = unit.protection.as_ref().filter(|protection| protection.state.is_valid())?;
+        let parity = self.file(&protection.path)?;
+        let codec = self.policies.codec(unit.codec.as_ref()?)?;
+        let files: Vec<&'a File> = unit.files.iter().map(|path| self.file(path)).collect::<Option<_>>()?;
+        let layout = match codec.scope {
+            Scope::File => Layout::of_file(files[0], codec),
+            Scope::Folder => Layout::of_folder(&files, codec),
+        };
+        Some(encoded_stripes(&files, &layout.ok()?, parity, &BuiltCode::of(codec), &self.judge))
+    }
+}
+
+/// Returns the stripes of a source with valid parity.
+pub(crate) fn encoded_stripes<'a>(
+    files: &[&'a File],
+    layout: &Layout,
+    parity: &'a File,
+    built: &BuiltCode,
+    judge: &Judge,
+) -> Vec<StripeHealth<'a>> {
+    let stripe = |(stripe, members): (usize, &[Member])| {
+        let data = members.iter().map(|member| &files[member.file].blocks[member.block]);
+        let blocks: Vec<&Block> = data.chain(&parity.blocks[layout.parity_positions(stripe)]).collect();
+        let replicas: Vec<Vec<NodeIndex>> = blocks.iter().map(|block| block.replicas.clone()).collect();
+        StripeHealth {
+            stripe,
+            members: members.to_vec(),
+            missing: replicas.iter().filter(|nodes| nodes.is_empty()).count(),
+            is_decodable: is_decodable(built.code.as_ref(), members.len(), &replicas),
+            crowding: judge.crowding(&replicas, built.tolerated),
+            blocks,
+        }
+    };
+    layout.stripes().enumerate().map(stripe).collect()
+}
+
+/// Whether the missing blocks of a stripe with this number of data blocks can be rebuilt.
+fn is_decodable(code: &dyn Code, data: usize, replicas: &[Vec<NodeIndex>]) -> bool {
+    // Data blocks that a short stripe lacks are zeros, which are always available.
+    let absent = code.data_blocks() - data;
+    let index = |at: usize| BlockIndex((if at < data { at } else { at + absent }) as u16);
+    let lost: Vec<BlockIndex> =
+        (0..replicas.len()).filter(|&at| replicas[at].is_empty()).map(index).collect();
+    let others = (0..code.blocks() as u16).map(BlockIndex).filter(|block| !lost.contains(block));
+    lost.is_empty() || code.repair(&lost, &others.collect::<Vec<_>>()).is_ok()
+}

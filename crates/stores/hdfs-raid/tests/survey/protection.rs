@@ -1,0 +1,140 @@
+//! Whose parity a parity file is, and whether it is valid.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hdfs_raid::{
+    File, Fingerprint, Folder, Listing, Marks, Note, Notes, Omission, ParityState, StaleParity, State, Survey,
+};
+
+use crate::{BLOCK, encoded, file, listing, surveyed, unit};
+
+const PARITY: &str = "/raidrs/large/f";
+
+fn noted(listing: &Listing, note: Note, living: &[u64]) -> Survey {
+    let marks = Marks { note: Some(note), ..Marks::default() };
+    let notes = Notes {
+        marks: BTreeMap::from([(PARITY.to_owned(), marks)]),
+        living: living.iter().copied().collect(),
+        ..Notes::default()
+    };
+    surveyed(&Listing { notes, ..listing.clone() })
+}
+
+fn note(source: &File, parity: &File) -> Note {
+    let [of_source, of_parity] = [source, parity].map(|file| Fingerprint::of(&file.blocks));
+    Note { inode: source.inode, replication: 2, source: of_source, parity: of_parity }
+}
+
+fn parity_state(survey: &Survey, path: &str) -> ParityState {
+    survey.parity.iter().find(|parity| parity.path == path).expect("a parity file").state.clone()
+}
+
+/// Returns the state of a parity file without a note.
+fn without_note(listing: &Listing, path: &str) -> &'static str {
+    parity_state(&surveyed(listing), path).name()
+}
+
+#[test]
+fn a_note_decides_before_times() {
+    let [source, parity] = encoded();
+    let note = note(&source, &parity);
+    let touched = File { modified_ms: 2000, ..source.clone() };
+    let survey = noted(&listing(vec![touched, parity.clone()]), note, &[1]);
+    assert_eq!(unit(&survey, "/large/f").state, State::Raided);
+    assert_eq!(parity_state(&survey, PARITY), ParityState::Proven);
+    // A client has changed a block, and set the time back.
+    let mut changed = source;
+    changed.blocks[9].stamp += 1;
+    let survey = noted(&listing(vec![changed, parity]), note, &[1]);
+    assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::OtherBlocks));
+}
+
+#[test]
+fn parity_without_a_note_is_unproven() {
+    assert_eq!(without_note(&listing(encoded().into()), PARITY), "unproven");
+}
+
+#[test]
+fn parity_with_a_note_by_another_version_is_stale() {
+    let notes = Notes { unknown: BTreeSet::from([PARITY.to_owned()]), ..Notes::default() };
+    let survey = surveyed(&Listing { notes, ..listing(encoded().into()) });
+    assert_eq!(parity_state(&survey, PARITY), ParityState::Stale(StaleParity::UnknownNote));
+    assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::UnknownNote));
+}
+
+#[test]
+fn parity_without_a_note_that_is_older_than_its_file_is_stale() {
+    let [mut source, parity] = encoded();
+    source.blocks[9].stamp += 1;
+    let survey = surveyed(&listing(vec![source, parity]));
+    assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Older));
+}
+
+#[test]
+fn an_encoding_that_is_being_undone_still_protects() {
+    let files = encoded();
+    let marks = Marks { note: Some(note(&files[0], &files[1])), is_undone: true, ..Marks::default() };
+    let marks = BTreeMap::from([(PARITY.to_owned(), marks)]);
+    let notes = Notes { marks, living: BTreeSet::from([1]), ..Notes::default() };
+    let survey = surveyed(&Listing { notes, ..listing(files.into()) });
+    assert_eq!(parity_state(&survey, PARITY), ParityState::Undone);
+    assert_eq!(unit(&survey, "/large/f").health.stripes, BTreeMap::from([(0, 1)]));
+}
+
+#[test]
+fn parity_of_a_renamed_file_is_told_apart() {
+    let [source, parity] = encoded();
+    let note = note(&source, &parity);
+    let renamed = File { path: "/large/new".to_owned(), ..source.clone() };
+    let survey = noted(&listing(vec![renamed.clone(), parity.clone()]), note, &[1]);
+    assert_eq!(parity_state(&survey, PARITY), ParityState::Renamed(1));
+    assert!(unit(&survey, "/large/new").protection.is_none());
+    // Another file has taken its old path.
+    let other = File { inode: 2, ..source };
+    let survey = noted(&listing(vec![other, renamed, parity]), note, &[1]);
+    assert_eq!(parity_state(&survey, PARITY), ParityState::Renamed(1));
+    assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Foreign { inode: 1 }));
+}
+
+#[test]
+fn parity_without_a_source() {
+    let [_, parity] = encoded();
+    let alone = || listing(vec![parity.clone()]);
+    assert_eq!(without_note(&alone(), PARITY), "no-source");
+    let kept = Listing { snapshots: vec!["/large".to_owned()], ..alone() };
+    assert_eq!(without_note(&kept, PARITY), "snapshots");
+    let elsewhere = Listing { root: "/raidrs".to_owned(), ..alone() };
+    assert_eq!(without_note(&elsewhere, PARITY), "unlisted-source");
+    let mut refused = alone();
+    refused.gaps.omitted =
+        vec![Omission { path: "/large".to_owned(), why: "Permission denied".to_owned(), is_refused: true }];
+    assert_eq!(without_note(&refused, PARITY), "unlisted-source");
+    // The deleted file's note is no reason to keep the parity.
+    let [source, parity] = encoded();
+    let survey = noted(&listing(vec![parity.clone()]), note(&source, &parity), &[]);
+    assert_eq!(parity_state(&survey, PARITY), ParityState::NoSource);
+}
+
+#[test]
+fn drafts_and_parity_of_other_codecs() {
+    let mut files = encoded().to_vec();
+    files.push(file("/raid/large/f", 1, 1, 3));
+    files.push(file("/tmp/raidrs/large/f/.mend-1-1000-1/0-0", 1, 1, 3));
+    let mut listing = listing(files);
+    listing.folders.push(Folder { path: "/tmp/raidrs/large/f/.mend-1-1000-1".to_owned(), modified_ms: 0 });
+    assert_eq!(without_note(&listing, "/raid/large/f"), "unused");
+    assert_eq!(without_note(&listing, "/tmp/raidrs/large/f/.mend-1-1000-1/0-0"), "draft");
+    let totals = surveyed(&listing).parity_totals();
+    assert_eq!((totals["unproven"].stored, totals["draft"].files), (4 * BLOCK, 1));
+}
+
+#[test]
+fn the_saving_counts_from_the_former_replication() {
+    let files = encoded();
+    let note = note(&files[0], &files[1]);
+    let saving = noted(&listing(files.to_vec()), note, &[1]).saving();
+    assert_eq!((saving.files, saving.before, saving.after), (1, 20 * BLOCK, 14 * BLOCK));
+    assert!((saving.percent() - 30.0).abs() < 0.01, "{}", saving.percent());
+    // Without a note, three replicas are assumed.
+    assert_eq!(surveyed(&listing(files.into())).saving().before, 30 * BLOCK);
+}

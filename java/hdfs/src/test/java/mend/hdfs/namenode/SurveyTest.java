@@ -1,0 +1,156 @@
+package mend.hdfs.namenode;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.ByteArrayOutputStream;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.lang.reflect.Proxy;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.protocol.ClientProtocol;
+import org.apache.hadoop.hdfs.protocol.DatanodeID;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo.DatanodeInfoBuilder;
+import org.apache.hadoop.hdfs.protocol.DirectoryListing;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
+import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
+import org.apache.hadoop.ipc.RemoteException;
+import org.apache.hadoop.security.AccessControlException;
+import org.junit.jupiter.api.Test;
+
+class SurveyTest {
+  private static final DatanodeInfo NODE = new DatanodeInfoBuilder()
+      .setNodeID(new DatanodeID("10.0.0.1", "dn1", "uuid-1", 9866, 0, 0, 0))
+      .build();
+  /** The children of each folder. */
+  private static final Map<String, List<HdfsFileStatus>> TREE = Map.of(
+      "/a", List.of(folder("secret"), folder("gone"), folder("deleted"), link("link"), file("f")));
+
+  @Test
+  void pathsThatAreLeftOutAreReported() throws Exception {
+    List<String> lines = answer("files %2Fa");
+    assertTrue(lines.contains("O %2Fa%2Fsecret refused Permission denied: user=mend"), lines.toString());
+    for (String gone : List.of("gone", "deleted")) {
+      assertTrue(lines.contains("O %2Fa%2F" + gone + " skipped it was deleted or renamed during the listing"), lines.toString());
+    }
+    assertTrue(lines.contains("O %2Fa%2Flink skipped it is a symbolic link, which is not followed"), lines.toString());
+    assertEquals("done", lines.get(lines.size() - 1));
+  }
+
+  @Test
+  void corruptReplicasAreNoReplicas() throws Exception {
+    List<String> lines = answer("files %2Fa");
+    int at = lines.indexOf("B 1 1001 512 -");
+    assertTrue(at >= 0, lines.toString());
+    assertEquals(List.of("C 1 0", "B 2 1002 512 0", "B 3 1003 512 -"), lines.subList(at + 1, at + 4));
+  }
+
+  @Test
+  void refusedPathsAndAttributesAreReported() throws Exception {
+    assertTrue(answer("files %2Fa%2Fsecret%2Fx").contains("O %2Fa%2Fsecret%2Fx refused Permission denied: user=mend"));
+    assertEquals(List.of("O %2Fa%2Fsecret refused Permission denied: user=mend", "done"), answer("attributes %2Fa%2Fsecret"));
+  }
+
+  /** Returns the lines of an answer without the number of the question. */
+  private static List<String> answer(String question) throws IOException {
+    Configuration conf = new Configuration();
+    DFSClient client = new DFSClient(null, protocol(), conf, null);
+    DistributedFileSystem files = new DistributedFileSystem() {
+      @Override
+      public DFSClient getClient() {
+        return client;
+      }
+
+      @Override
+      public SnapshottableDirectoryStatus[] getSnapshottableDirListing() {
+        return null;
+      }
+    };
+    ByteArrayOutputStream output = new ByteArrayOutputStream();
+    Answers answers = new Answers(new PrintStream(output, true, StandardCharsets.UTF_8), null);
+    answers.answer(Question.of("7 " + question), files, conf);
+    return output.toString(StandardCharsets.UTF_8).lines().map(line -> line.substring(2)).collect(Collectors.toList());
+  }
+
+  private static ClientProtocol protocol() {
+    return (ClientProtocol) Proxy.newProxyInstance(
+        SurveyTest.class.getClassLoader(), new Class<?>[] {ClientProtocol.class}, (proxy, method, arguments) -> {
+          switch (method.getName()) {
+            case "setSafeMode":
+              return false;
+            case "getDatanodeReport":
+              return new DatanodeInfo[0];
+            case "getFileInfo":
+              return status((String) arguments[0]);
+            case "getListing":
+              return listing((String) arguments[0]);
+            case "getXAttrs":
+            case "listXAttrs":
+              throw refused();
+            default:
+              throw new UnsupportedOperationException(method.getName());
+          }
+        });
+  }
+
+  private static HdfsFileStatus status(String path) throws IOException {
+    if (path.startsWith("/a/secret/")) {
+      throw refused();
+    }
+    return folder("");
+  }
+
+  private static DirectoryListing listing(String path) throws IOException {
+    switch (path) {
+      case "/a/secret":
+        throw refused();
+      case "/a/deleted":
+        throw new RemoteException(FileNotFoundException.class.getName(), "no such folder");
+      default:
+        List<HdfsFileStatus> children = TREE.get(path);
+        return children == null ? null : new DirectoryListing(children.toArray(new HdfsFileStatus[0]), 0);
+    }
+  }
+
+  private static IOException refused() {
+    return new RemoteException(AccessControlException.class.getName(), "Permission denied: user=mend");
+  }
+
+  private static HdfsFileStatus.Builder entry(String name) {
+    return new HdfsFileStatus.Builder().path(name.getBytes(StandardCharsets.UTF_8)).perm(FsPermission.getDefault())
+        .owner("o").group("g");
+  }
+
+  private static HdfsFileStatus folder(String name) {
+    return entry(name).isdir(true).build();
+  }
+
+  private static HdfsFileStatus link(String name) {
+    return entry(name).symlink("/elsewhere".getBytes(StandardCharsets.UTF_8)).build();
+  }
+
+  /** Returns a file with a corrupt, an intact and a missing block. */
+  private static HdfsFileStatus file(String name) {
+    List<LocatedBlock> blocks = List.of(block(1, true, NODE), block(2, false, NODE), block(3, true));
+    LocatedBlocks located = new LocatedBlocks(1536, false, blocks, blocks.get(2), true, null, null);
+    return entry(name).length(1536).blocksize(512).replication(1).fileId(16390).locations(located).build();
+  }
+
+  private static LocatedBlock block(long number, boolean isCorrupt, DatanodeInfo... nodes) {
+    LocatedBlock block = new LocatedBlock(new ExtendedBlock("pool", number, 512, 1000 + number), nodes);
+    block.setCorrupt(isCorrupt);
+    return block;
+  }
+}
