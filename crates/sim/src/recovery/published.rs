@@ -154,7 +154,7 @@ fn of_lowest_nodes(method: &'static str, base: &Cluster, shape: Shape) -> Recove
             homes.sort_unstable();
             homes
         };
-        let homes = Some((0..base.stripes).map(&mut place).collect());
+        let homes = Homes::Given((0..base.stripes).map(&mut place).collect());
         Cluster { homes, spec: spec.clone(), shape, ..base.clone() }
     };
     Recovered::mean(method, (1..=SEEDS).map(at))
