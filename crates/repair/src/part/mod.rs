@@ -14,6 +14,9 @@
 //! allows, with the slice that is due on it. After an error, the part keeps its edges open for a while. Its
 //! neighbours then wait instead of failing too, and the culprit stands out.
 //!
+//! With [`Pacing::Serial`](crate::Pacing::Serial), the part also exchanges credits with its neighbours
+//! (`credits.rs`), so that no kernel receives a slice for it ahead of time.
+//!
 //! **Invariant:** at most one plan of a job moves on a node; once the part has reported `Stopped`, nothing is
 //! written to its deliveries until the next plan; deliveries accumulate from plan to plan until they are
 //! committed or forgotten.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The version of the control protocol; both ends must have the same version.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// The maximum length of a message. Messages from nodes have far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
