@@ -852,6 +852,36 @@ async fn a_cap_holds_for_all_connections_of_a_node_together() {
 const SERIAL_SLICES: u32 = 6;
 const SERIAL_SLICE_BYTES: u32 = 16 << 10;
 
+/// Stores the surviving blocks of a stripe of (3,2); returns the repair of the lost one on node 0 with Pipe-S.
+fn serial_repair(nodes: &Nodes) -> JobRequest {
+    let bytes = u64::from(SERIAL_SLICES * SERIAL_SLICE_BYTES);
+    let code = "rs-3-2".parse::<CodeSpec>().unwrap().build().unwrap();
+    let chunking = Chunking::whole(&*code, bytes);
+    let id = |index: u32| BlockId(format!("s.{index}"));
+    for (index, block) in (0..).zip(encode(&*code, &chunking, 9, false)).skip(1) {
+        let (_, memory) = &nodes.engines[&NodeId(index)];
+        memory.blocks.lock().unwrap().insert(id(index), block);
+    }
+    let held = (0..3).map(|index| StripeBlock {
+        id: id(index),
+        bytes,
+        holder: (index > 0).then_some(NodeId(index)),
+        digest: None,
+    });
+    JobRequest {
+        job: JobId(1),
+        stripe: Stripe { id: StripeId("s".into()), code, chunking, blocks: held.collect(), label: None },
+        wanted: vec![Wanted { block: BlockIndex(0), requestor: NodeId(0) }],
+        window: 0..bytes,
+        sub_blocks: None,
+        policy: Policy { scheme: Scheme::PipeS, slice_bytes: Some(SERIAL_SLICE_BYTES), ..Policy::default() },
+        verify: Verify::default(),
+        publish: true,
+        tag: None,
+        permits: Vec::new(),
+    }
+}
+
 /// A helper that runs a serial plan, between two nodes whose parts the test plays.
 struct BetweenTwo {
     engine: Engine,
@@ -864,38 +894,7 @@ struct BetweenTwo {
 impl BetweenTwo {
     /// Starts a repair with Pipe-S by two helpers, and connects both neighbours of the second one.
     async fn start(nodes: &Nodes) -> Self {
-        let bytes = u64::from(SERIAL_SLICES * SERIAL_SLICE_BYTES);
-        let code = "rs-3-2".parse::<CodeSpec>().unwrap().build().unwrap();
-        let chunking = Chunking::whole(&*code, bytes);
-        let id = |index: u32| BlockId(format!("s.{index}"));
-        for (index, block) in encode(&*code, &chunking, 9, false).into_iter().enumerate().skip(1) {
-            let (_, memory) = &nodes.engines[&NodeId(index as u32)];
-            memory.blocks.lock().unwrap().insert(id(index as u32), block);
-        }
-        let held = (0..3).map(|index| StripeBlock {
-            id: id(index),
-            bytes,
-            holder: (index > 0).then_some(NodeId(index)),
-            digest: None,
-        });
-        let stripe = Stripe { id: StripeId("s".into()), code, chunking, blocks: held.collect(), label: None };
-        let request = JobRequest {
-            job: JobId(1),
-            stripe,
-            wanted: vec![Wanted { block: BlockIndex(0), requestor: NodeId(0) }],
-            window: 0..bytes,
-            sub_blocks: None,
-            policy: Policy {
-                scheme: Scheme::PipeS,
-                slice_bytes: Some(SERIAL_SLICE_BYTES),
-                ..Policy::default()
-            },
-            verify: Verify::default(),
-            publish: true,
-            tag: None,
-            permits: Vec::new(),
-        };
-        let mut job = Job::new(request, [7; 32], &nodes.topology, Duration::ZERO);
+        let mut job = Job::new(serial_repair(nodes), [7; 32], &nodes.topology, Duration::ZERO);
         let assigned = std::iter::from_fn(|| job.poll()).filter_map(|action| match action {
             JobAction::Tell { node, message: ToNode::Assign(assignment) } => Some((node, *assignment)),
             _ => None,
