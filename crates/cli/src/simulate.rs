@@ -225,7 +225,7 @@ fn reads_any(code: &dyn Code) -> bool {
 
 /// Implements `mend sim recover`.
 fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
-    let shape = shape(args.scheme);
+    let shape = shape(args.scheme.or(args.policy.own_scheme()));
     let shown = args.hardware.check(&args.code, shape)?;
     let lost = args.stripes as f64 * shown.blocks as f64 / f64::from(args.hardware.nodes);
     let lost = (lost.round() as u64).max(1);
@@ -426,6 +426,14 @@ mod tests {
         assert!((slower - 4.0).abs() < 0.4, "a quarter of the links: {slower}");
         assert!(number(&free, "/of_bound") <= 1.0 && number(&free, "/uplinks_used/mean") > 0.5);
         assert!(number(&capped, "/uplinks_used/most") <= 0.25 + 1e-9);
+    }
+
+    #[test]
+    fn push_forwards_whole_blocks_unless_another_scheme_is_requested() {
+        let words = "recover --code rs-9-6 --nodes 30 --stripes 100 --policy push-sur";
+        let seconds = |more: &str| number(&asked(&format!("{words}{more}")).unwrap(), "/seconds");
+        assert_eq!(seconds(""), seconds(" --scheme pipe-b"));
+        assert_ne!(seconds(""), seconds(" --scheme pipelined"));
     }
 
     #[test]

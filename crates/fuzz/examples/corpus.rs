@@ -11,7 +11,7 @@ use codes::{BlockIndex, CodeSpec};
 use dir::DirBlocks;
 use repair::wire::RequestFailure;
 use repair::wire::control::{BlockHeat, ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
-use repair::wire::edge::{Direction, FrameHeader, Greeting};
+use repair::wire::edge::{Credit, Direction, FrameHeader, Greeting};
 use repair::{
     Assignment, BlockId, BlockProblem, Caps, Chunking, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint,
     Heat, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Permit, Policy,
@@ -79,7 +79,10 @@ fn edge() -> Result<()> {
         [&FrameHeader::slice(lane, stream, slice, payload).encode()[..], payload].concat()
     };
     frames.add(frame(0, 0, 0, b""))?;
-    frames.add([frame(1, 2, 3, b"slice"), frame(0, 0, u32::MAX, &[7; 100])].concat())
+    frames.add([frame(1, 2, 3, b"slice"), frame(0, 0, u32::MAX, &[7; 100])].concat())?;
+    let mut credits = Folder::of("edge_credit")?;
+    credits.add(Credit::Ready { slice: 0 }.encode())?;
+    credits.add(Credit::Received { slice: u32::MAX }.encode())
 }
 
 fn control() -> Result<()> {

@@ -1,6 +1,6 @@
 //! The data plane: input that anyone can send to a data port.
 
-use repair::wire::edge::{FrameHeader, GREETING_BYTES, Greeting, HEADER_BYTES, crc32c};
+use repair::wire::edge::{CREDIT_BYTES, Credit, FrameHeader, GREETING_BYTES, Greeting, HEADER_BYTES, crc32c};
 
 /// The maximum payload size of a frame in bytes.
 const LIMIT: u32 = 1 << 20;
@@ -19,6 +19,23 @@ pub(crate) fn greeting(bytes: &[u8]) -> bool {
 fn greet(bytes: &[u8; GREETING_BYTES]) -> bool {
     let Ok(greeting) = Greeting::decode(bytes) else { return false };
     assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
+    true
+}
+
+pub(crate) fn credit(bytes: &[u8]) -> bool {
+    let Some(bytes) = bytes.first_chunk::<CREDIT_BYTES>() else { return false };
+    let accepted = grant(bytes);
+    // As for greetings, decode again with a valid checksum.
+    let mut sealed = *bytes;
+    let checksum = crc32c(&[&sealed[..CREDIT_BYTES - 4]]);
+    sealed[CREDIT_BYTES - 4..].copy_from_slice(&checksum.to_be_bytes());
+    grant(&sealed);
+    accepted
+}
+
+fn grant(bytes: &[u8; CREDIT_BYTES]) -> bool {
+    let Ok(credit) = Credit::decode(bytes) else { return false };
+    assert_eq!(Credit::decode(&credit.encode()), Ok(credit));
     true
 }
 

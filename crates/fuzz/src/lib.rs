@@ -32,6 +32,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "edge_greeting", run: edge::greeting },
     Target { name: "edge_frames", run: edge::frames },
+    Target { name: "edge_credit", run: edge::credit },
     Target { name: "control_from_node", run: control::from_node },
     Target { name: "control_to_node", run: control::to_node },
     Target { name: "job_reports", run: job::reports },

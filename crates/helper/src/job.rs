@@ -195,6 +195,10 @@ impl JobTask {
                     let motion = self.motion.as_mut().expect("a job that moves slices has a motion");
                     motion.act(action, &mut self.part, now);
                 }
+                PartAction::Credit { inlet, credit } => {
+                    let motion = self.motion.as_mut().expect("a job that moves slices has a motion");
+                    motion.queue_credit(inlet, credit);
+                }
                 PartAction::Begin(assignment) => self.begin(assignment, now),
                 PartAction::Settle => {
                     self.motion.as_mut().expect("a job that has written has a motion").drop_queued();

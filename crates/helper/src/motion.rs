@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use repair::wire::edge::{Direction, Greeting};
-use repair::{Action, Assignment, Class, EdgeKey, Meter, NodeId, Part, Report};
+use repair::wire::edge::{Credit, Direction, Greeting};
+use repair::{Action, Assignment, Class, EdgeKey, Meter, NodeId, Pacing, Part, Report};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::background_pacing::AtRisk;
@@ -116,11 +116,54 @@ impl Motion {
         }
     }
 
+    /// Queues a credit for the sender of inlet number `inlet`.
+    pub(crate) fn queue_credit(&mut self, inlet: usize, credit: Credit) {
+        self.inlets[inlet].push_credit(credit);
+    }
+
     // ---- sockets ----
+
+    fn has_credits(&self) -> bool {
+        self.assignment.pacing == Pacing::Serial
+    }
+
+    /// Sends the queued credits of an inlet; returns whether there were any.
+    fn send_credits(&mut self, index: usize, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
+        match self.inlets[index].poll_credits(cx) {
+            Poll::Pending | Poll::Ready(Ok(0)) => false,
+            Poll::Ready(Ok(credits)) => {
+                part.handle_credits_written(credits);
+                true
+            }
+            Poll::Ready(Err(error)) => {
+                part.fail(broken(self.assignment.inlets[index].from, SocketError::Closed(error)), now);
+                true
+            }
+        }
+    }
+
+    /// Receives credits for an outlet, unless it is complete; returns whether there were any.
+    fn take_credits(&mut self, index: usize, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
+        let mut moved = false;
+        while part.is_moving()
+            && !part.outlet_is_complete(index)
+            && let Poll::Ready(credit) = self.outlets[index].poll_credit(cx)
+        {
+            moved = true;
+            match credit {
+                Ok(credit) => part.handle_credit(index, credit, now),
+                Err(error) => part.fail(broken(self.assignment.outlets[index].to, error), now),
+            }
+        }
+        moved
+    }
 
     pub(crate) fn poll_inlets(&mut self, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
         let mut moved = false;
         for index in 0..self.inlets.len() {
+            if self.has_credits() {
+                moved |= self.send_credits(index, cx, part, now);
+            }
             while let Some(due) = part.due_bytes(index) {
                 // Checks the cap only if data may have arrived: an edge without data does not count as
                 // throttled.
@@ -162,6 +205,9 @@ impl Motion {
             if self.outlets[index].is_gone() {
                 continue;
             }
+            if self.has_credits() {
+                moved |= self.take_credits(index, cx, part, now);
+            }
             loop {
                 let is_held = self.caps.is_limited() && self.outlets[index].could_send(cx);
                 let granted = if is_held { self.caps.ask(Meter::Up, part) } else { Some(usize::MAX) };
@@ -201,8 +247,12 @@ impl Motion {
 
     /// Releases the connection of a complete inlet. If the sender dialled it, the connection is not reused:
     /// the bytes after the last frame would be the next greeting, and reading ahead may have consumed some of
-    /// them.
+    /// them. A connection with credits is kept until the plan ends, because the last credit may not be sent
+    /// yet. It is not reused either: an encrypted greeting could arrive together with that credit.
     fn release_inlet(&mut self, index: usize) {
+        if self.has_credits() {
+            return;
+        }
         let dialled = self.assignment.inlets[index].dial.as_deref();
         if let (Some(stream), Some(address)) = (self.inlets[index].take(), dialled) {
             self.rendezvous.rest(stream, Some(address));
@@ -214,6 +264,9 @@ impl Motion {
     /// `release_inlet`).
     fn release_outlet(&mut self, index: usize) {
         let stream = self.outlets[index].take();
+        if self.has_credits() {
+            return;
+        }
         if let (Some(stream), None) = (stream, &self.assignment.outlets[index].dial) {
             self.rendezvous.rest(stream, None);
         }

@@ -2,6 +2,9 @@
 //!
 //! Payloads are received directly into slice buffers and sent directly from them. One system call reads the
 //! rest of a payload together with the next header; one system call writes several frames.
+//!
+//! Credits, which only edges with serial pacing have, take the opposite direction on the same connection. A
+//! reader of credits never reads beyond the one that it expects.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use repair::Buffer;
-use repair::wire::edge::{EdgeError, FrameHeader, HEADER_BYTES};
+use repair::wire::edge::{CREDIT_BYTES, Credit, EdgeError, FrameHeader, HEADER_BYTES};
 
 use crate::background_pacing::{PathSample, PathWatch};
 use crate::stream::{EdgeStream, Receiver};
@@ -78,6 +81,9 @@ pub(crate) struct InletSocket {
     header: [u8; HEADER_BYTES],
     header_filled: usize,
     frame: Option<Partial>,
+    /// Encoded credits that are not sent completely, and the number of their bytes that were sent.
+    credits: Vec<u8>,
+    credits_gone: usize,
     /// Bytes that may be received before the next grant, and bytes received since the last query.
     granted: usize,
     moved: usize,
@@ -92,9 +98,34 @@ struct Partial {
 impl InletSocket {
     pub(crate) fn new(connecting: Connecting) -> Self {
         let link = Link::Connecting(connecting);
-        let header = [0; HEADER_BYTES];
-        let receiver = Receiver::new();
-        Self { link, receiver, header, header_filled: 0, frame: None, granted: usize::MAX, moved: 0 }
+        Self {
+            link,
+            receiver: Receiver::new(),
+            header: [0; HEADER_BYTES],
+            header_filled: 0,
+            frame: None,
+            credits: Vec::new(),
+            credits_gone: 0,
+            granted: usize::MAX,
+            moved: 0,
+        }
+    }
+
+    pub(crate) fn push_credit(&mut self, credit: Credit) {
+        self.credits.extend(credit.encode());
+    }
+
+    /// Sends all queued credits; returns their number.
+    pub(crate) fn poll_credits(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        while self.credits_gone < self.credits.len() {
+            let stream = ready!(self.link.poll(cx))?;
+            let rest = IoSlice::new(&self.credits[self.credits_gone..]);
+            self.credits_gone += ready!(stream.poll_write(cx, &[rest]))?;
+        }
+        let credits = self.credits.len() / CREDIT_BYTES;
+        self.credits.clear();
+        self.credits_gone = 0;
+        Poll::Ready(Ok(credits))
     }
 
     /// Establishes the connection, as far as that is possible without waiting.
@@ -206,10 +237,18 @@ pub(crate) struct OutletSocket {
     queue: VecDeque<Outgoing>,
     /// The number of bytes of the first queued frame that were sent.
     gone: usize,
+    credits: CreditReader,
     /// Bytes that may be sent before the next grant, and bytes sent since the last query.
     granted: usize,
     moved: usize,
     path: PathWatch,
+}
+
+/// The part of the next credit that has arrived.
+struct CreditReader {
+    receiver: Receiver,
+    bytes: [u8; CREDIT_BYTES],
+    filled: usize,
 }
 
 struct Outgoing {
@@ -224,6 +263,7 @@ impl OutletSocket {
             link: Link::Connecting(connecting),
             queue: VecDeque::new(),
             gone: 0,
+            credits: CreditReader { receiver: Receiver::new(), bytes: [0; CREDIT_BYTES], filled: 0 },
             granted: usize::MAX,
             moved: 0,
             path: PathWatch::default(),
@@ -275,6 +315,23 @@ impl OutletSocket {
         matches!(self.link, Link::Gone)
     }
 
+    /// Receives the next credit.
+    pub(crate) fn poll_credit(&mut self, cx: &mut Context<'_>) -> Poll<Result<Credit, SocketError>> {
+        let CreditReader { receiver, bytes, filled } = &mut self.credits;
+        while *filled < CREDIT_BYTES {
+            let EdgeStream { tcp, tls } = ready!(self.link.poll(cx)).map_err(SocketError::Closed)?;
+            let rest = &mut bytes[*filled..];
+            let wanted = rest.len();
+            let read = match tls {
+                None => receiver.poll(cx, tcp, &mut [IoSliceMut::new(rest)], wanted, wanted),
+                Some(tls) => tls.poll_read(cx, tcp, receiver, [rest, &mut []], Some(wanted)),
+            };
+            *filled += ready!(read).map_err(SocketError::Closed)?;
+        }
+        *filled = 0;
+        Poll::Ready(Credit::decode(bytes).map_err(SocketError::Bad))
+    }
+
     /// Sends until a frame has been sent completely; returns its slice and buffer.
     pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(u32, Buffer)>> {
         loop {
@@ -296,7 +353,7 @@ impl OutletSocket {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let EdgeStream { tcp, tls } = ready!(self.link.poll(cx))?;
+        let stream = ready!(self.link.poll(cx))?;
         let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(2 * MAX_FRAMES_AT_ONCE);
         if self.granted == 0 {
             return Poll::Pending; // The next grant is followed by another poll.
@@ -314,17 +371,7 @@ impl OutletSocket {
                 }
             }
         }
-        if let Some(tls) = tls {
-            return tls.poll_write(cx, tcp, &parts);
-        }
-        loop {
-            ready!(tcp.poll_write_ready(cx))?;
-            match tcp.try_write_vectored(&parts) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                result => return Poll::Ready(result),
-            }
-        }
+        stream.poll_write(cx, &parts)
     }
 }
 

@@ -89,6 +89,26 @@ impl EdgeStream {
         Ok(())
     }
 
+    /// Sends bytes of `parts`; returns the number of bytes sent. After 0, the same parts must be passed again.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let Self { tcp, tls } = self;
+        if let Some(tls) = tls {
+            return tls.poll_write(cx, tcp, parts);
+        }
+        loop {
+            ready!(tcp.poll_write_ready(cx))?;
+            match tcp.try_write_vectored(parts) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
     /// Whether no unexpected bytes have arrived, so that another edge may follow. Also resets the low-water
     /// mark, so that every byte wakes the reader.
     pub(crate) fn is_drained(&mut self) -> bool {

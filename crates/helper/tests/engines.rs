@@ -16,15 +16,19 @@ use codes::{BlockIndex, CodeSpec, SubBlock};
 use helper::{Engine, Local, Moved, Rendezvous, Workers, outbox};
 use proptest::prelude::*;
 use repair::wire::control::{FromNode, HeldBlock, ToNode};
+use repair::wire::edge::{
+    CREDIT_BYTES, Credit, Direction, FrameHeader, GREETING_BYTES, Greeting, HEADER_BYTES,
+};
 use repair::{
-    BlockId, Caps, Chunking, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile,
-    PlanRequest, Policy, Reach, Scheme, Sink, SinkEnd, Stripe, StripeBlock, StripeId, Topology, Verify,
-    Wanted,
+    Assignment, BlockId, Caps, Chunking, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId,
+    NodeProfile, PlanRequest, Policy, Reach, Scheme, Sink, SinkEnd, Stripe, StripeBlock, StripeId, Topology,
+    Verify, Wanted,
 };
 use store_api::{
     BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, Intake, Publish, ReadBack, Sinks, Sources,
 };
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 /// A store of blocks in memory and in files.
@@ -843,4 +847,134 @@ async fn a_cap_holds_for_all_connections_of_a_node_together() {
             assert!((0.4..1.1).contains(&all), "{scheme} with caps {caps:?}: {all} of what was allowed");
         }
     }
+}
+
+const SERIAL_SLICES: u32 = 6;
+const SERIAL_SLICE_BYTES: u32 = 16 << 10;
+
+/// Stores the surviving blocks of a stripe of (3,2); returns the repair of the lost one on node 0 with Pipe-S.
+fn serial_repair(nodes: &Nodes) -> JobRequest {
+    let bytes = u64::from(SERIAL_SLICES * SERIAL_SLICE_BYTES);
+    let code = "rs-3-2".parse::<CodeSpec>().unwrap().build().unwrap();
+    let chunking = Chunking::whole(&*code, bytes);
+    let id = |index: u32| BlockId(format!("s.{index}"));
+    for (index, block) in (0..).zip(encode(&*code, &chunking, 9, false)).skip(1) {
+        let (_, memory) = &nodes.engines[&NodeId(index)];
+        memory.blocks.lock().unwrap().insert(id(index), block);
+    }
+    let held = (0..3).map(|index| StripeBlock {
+        id: id(index),
+        bytes,
+        holder: (index > 0).then_some(NodeId(index)),
+        digest: None,
+    });
+    JobRequest {
+        job: JobId(1),
+        stripe: Stripe { id: StripeId("s".into()), code, chunking, blocks: held.collect(), label: None },
+        wanted: vec![Wanted { block: BlockIndex(0), requestor: NodeId(0) }],
+        window: 0..bytes,
+        sub_blocks: None,
+        policy: Policy { scheme: Scheme::PipeS, slice_bytes: Some(SERIAL_SLICE_BYTES), ..Policy::default() },
+        verify: Verify::default(),
+        publish: true,
+        tag: None,
+        permits: Vec::new(),
+    }
+}
+
+/// A helper that runs a serial plan, between two nodes whose parts the test plays.
+struct BetweenTwo {
+    engine: Engine,
+    /// The connection to the node before it, which sends.
+    before: TcpStream,
+    /// The connection to the node after it, which receives.
+    after: TcpStream,
+}
+
+impl BetweenTwo {
+    /// Starts a repair with Pipe-S by two helpers, and connects both neighbours of the second one.
+    async fn start(nodes: &Nodes) -> Self {
+        let mut job = Job::new(serial_repair(nodes), [7; 32], &nodes.topology, Duration::ZERO);
+        let assigned = std::iter::from_fn(|| job.poll()).filter_map(|action| match action {
+            JobAction::Tell { node, message: ToNode::Assign(assignment) } => Some((node, *assignment)),
+            _ => None,
+        });
+        let assigned: Vec<(NodeId, Assignment)> = assigned.collect();
+        let is_between = |one: &Assignment| !one.inlets.is_empty() && !one.outlets.is_empty();
+        let (node, mut between) =
+            assigned.iter().find(|(_, one)| is_between(one)).expect("a chain of two").clone();
+        let (_, requestor) = assigned.iter().find(|(_, one)| one.outlets.is_empty()).expect("a requestor");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        between.inlets[0].dial = Some(listener.local_addr().unwrap().to_string());
+        let inlet = &requestor.inlets[0];
+        let mut after = TcpStream::connect(inlet.dial.as_ref().expect("a helper listens")).await.unwrap();
+        let (job, epoch) = (between.job, between.epoch);
+        let greeting = Greeting { direction: Direction::Receive, job, epoch, key: inlet.key };
+        after.write_all(&greeting.encode()).await.unwrap();
+        let key = between.inlets[0].key;
+        let engine = nodes.engines[&node].0.clone();
+        assert_eq!(engine.handle(ToNode::Assign(Box::new(between))), None);
+        let (mut before, _) = listener.accept().await.unwrap();
+        let mut greeting = [0; GREETING_BYTES];
+        before.read_exact(&mut greeting).await.unwrap();
+        assert_eq!(Greeting::decode(&greeting).unwrap().key, key);
+        Self { engine, before, after }
+    }
+
+    /// The next credit for the node before the helper.
+    async fn credit(&mut self) -> Credit {
+        let mut credit = [0; CREDIT_BYTES];
+        self.before.read_exact(&mut credit).await.unwrap();
+        Credit::decode(&credit).unwrap()
+    }
+
+    async fn send(&mut self, slice: u32) {
+        let payload = noise(u64::from(slice), SERIAL_SLICE_BYTES as usize);
+        self.before.write_all(&FrameHeader::slice(0, 0, slice, &payload).encode()).await.unwrap();
+        self.before.write_all(&payload).await.unwrap();
+    }
+
+    async fn give(&mut self, credit: Credit) {
+        self.after.write_all(&credit.encode()).await.unwrap();
+    }
+
+    /// The slice of the next frame for the node after the helper.
+    async fn frame(&mut self) -> u32 {
+        let (mut header, mut payload) = ([0; HEADER_BYTES], vec![0; SERIAL_SLICE_BYTES as usize]);
+        self.after.read_exact(&mut header).await.unwrap();
+        self.after.read_exact(&mut payload).await.unwrap();
+        let header = FrameHeader::decode(&header, SERIAL_SLICE_BYTES).unwrap();
+        header.verify(&payload).unwrap();
+        header.slice
+    }
+}
+
+/// Whether nothing arrives on a connection for a moment. A helper that sent something too early is almost
+/// always noticed; a correct one never fails.
+async fn is_quiet(connection: &TcpStream) -> bool {
+    tokio::time::timeout(Duration::from_millis(20), connection.peek(&mut [0])).await.is_err()
+}
+
+/// The kernels of a helper and of its neighbours hold many slices here, but a helper of Pipe-S lets the node
+/// before it send a slice only when the node after it has the previous one.
+#[tokio::test]
+async fn a_serial_helper_moves_one_slice_at_a_time_despite_the_kernels_buffers() {
+    let nodes = Nodes::new(3).await;
+    let mut helper = BetweenTwo::start(&nodes).await;
+    for slice in 0..SERIAL_SLICES {
+        assert_eq!(helper.credit().await, Credit::Ready { slice });
+        helper.send(slice).await;
+        assert_eq!(helper.credit().await, Credit::Received { slice });
+        assert!(is_quiet(&helper.after).await, "slice {slice} is sent to a node that is not ready");
+        helper.give(Credit::Ready { slice }).await;
+        assert_eq!(helper.frame().await, slice);
+        assert!(is_quiet(&helper.before).await, "slice {slice} counts as sent before it is confirmed");
+        helper.give(Credit::Received { slice }).await;
+    }
+    let ended = async {
+        while helper.engine.jobs() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the last slice is confirmed");
 }

@@ -15,9 +15,9 @@ pub fn timeslots(scheme: Scheme, helpers: usize, slices: usize) -> Option<f64> {
         Scheme::CrrS => (2.0 - 1.0 / f64::from(1u32 << depth), 2 * depth + 1),
         Scheme::CrrSDirect => (1.0, depth + 1),
         Scheme::Scatter | Scheme::Packed => (1.0, helpers.min(2)),
-        Scheme::Pipelined | Scheme::Cyclic | Scheme::PipeS | Scheme::Weighted | Scheme::RackAware => {
-            (1.0, helpers)
-        }
+        Scheme::Pipelined | Scheme::Cyclic | Scheme::Weighted | Scheme::RackAware => (1.0, helpers),
+        // A helper receives a slice, and then sends it.
+        Scheme::PipeS => (k.min(2.0), helpers.saturating_sub(1).max(1)),
         Scheme::PipeB => (k, 1),
         Scheme::Migration => (1.0, 1),
         Scheme::Auto => return None,
@@ -77,6 +77,8 @@ mod tests {
         }
         assert_eq!(timeslots(Scheme::Conventional, 10, 1), Some(10.0));
         assert_eq!(timeslots(Scheme::Pipelined, 10, 2048), Some(1.0 + 9.0 / 2048.0));
+        assert_eq!(timeslots(Scheme::PipeS, 10, 2048), Some(2.0 + 8.0 / 2048.0));
+        assert_eq!(timeslots(Scheme::PipeS, 1, 2048), Some(1.0));
         assert_eq!(timeslots(Scheme::CrrS, 10, 1 << 30).map(|slots| (slots * 1e4).round()), Some(19375.0));
         assert_eq!(timeslots(Scheme::CrrR, 10, 1 << 30).map(f64::round), Some(4.0));
         assert_eq!(timeslots(Scheme::Auto, 10, 1), None);

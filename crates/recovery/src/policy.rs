@@ -111,9 +111,17 @@ impl HelperPolicy {
     }
 
     /// Returns the scheme of repairs for which no scheme is requested; `None` for the cluster's scheme. m-PPR plans
-    /// the trees of PPR.
+    /// the trees of PPR, and PUSH forwards whole blocks.
     pub fn own_scheme(self) -> Option<Scheme> {
-        (self == Self::MPpr).then_some(Scheme::Ppr)
+        match self {
+            Self::MPpr => Some(Scheme::Ppr),
+            Self::PushRep | Self::PushSur => Some(Scheme::PipeB),
+            Self::Even
+            | Self::FreeBudget
+            | Self::LowestIndex
+            | Self::LeastRecentlyUsed
+            | Self::LoadGreedy => None,
+        }
     }
 
     /// Whether the policy divides work into shares and computes chains.

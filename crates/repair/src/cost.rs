@@ -191,8 +191,11 @@ impl Plan {
         if self.pacing == Pacing::WholeBlock {
             return self.rounds(|_, _| 1.0) / block;
         }
-        let load = nodes.iter().map(NodeCost::load_bytes).max().unwrap_or(0);
-        let fill = f64::from(self.hops().saturating_sub(1)) * self.longest_slice() as f64;
+        let (load, own_hops) = match self.pacing {
+            Pacing::Serial => nodes.iter().map(NodeCost::serial_load).max().unwrap_or((0, 1)),
+            _ => (nodes.iter().map(NodeCost::load_bytes).max().unwrap_or(0), 1),
+        };
+        let fill = f64::from(self.hops().saturating_sub(own_hops)) * self.longest_slice() as f64;
         (load as f64 + fill) / block
     }
 
@@ -212,6 +215,13 @@ impl NodeCost {
     fn zero(node: NodeId) -> Self {
         let (sent_bytes, received_bytes, delivered_bytes) = (0, 0, 0);
         Self { node, sent_bytes, received_bytes, read_bytes: 0, reads: 0, disk_bytes: 0, delivered_bytes }
+    }
+
+    /// The bytes that the node moves one after the other if it either sends or receives, and the number of hops
+    /// in which it takes part.
+    fn serial_load(&self) -> (u64, u32) {
+        let hops = u32::from(self.sent_bytes > 0) + u32::from(self.received_bytes > 0);
+        (self.sent_bytes + self.received_bytes, hops)
     }
 
     fn add(&mut self, task: &Task, share: LaneShare) {

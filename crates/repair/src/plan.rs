@@ -24,7 +24,8 @@ pub enum Pacing {
     /// Reading, receiving, combining and sending overlap, slice by slice.
     Pipelined,
     /// One slice at a time: a node receives a slice, reads local data for it, combines and sends, and only
-    /// then begins the next slice (the baseline Pipe-S).
+    /// then begins the next slice (the baseline Pipe-S). A slice counts as sent when the receiver has it, and the
+    /// node before sends the next slice only then, so the kernels' buffers do not overlap these steps.
     Serial,
     /// A node forwards a stream only after it has combined all of it (the baseline Pipe-B, and the rounds of
     /// the papers on PPR and CRR). Nodes therefore keep whole blocks in memory.

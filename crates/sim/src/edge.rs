@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use repair::wire::edge::Credit;
 use repair::{Epoch, JobId, NodeId};
 
 /// Identifies an edge in one plan of a job.
@@ -53,6 +54,8 @@ pub(crate) struct Edge {
     /// Arrival time of the last frame that was sent. Later frames cannot arrive earlier.
     pub(crate) last_arrival: Duration,
     pub(crate) arrived: VecDeque<Frame>,
+    /// Credits that the receiver has sent before the connection was established.
+    pub(crate) early_credits: Vec<Credit>,
     /// Payload bytes sent so far.
     pub(crate) payload_bytes: u64,
 }

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use repair::wire::control::ToNode;
+use repair::wire::edge::Credit;
 use repair::{BlockProblem, Buffer, Epoch, JobId, NodeId, Report};
 
 use crate::edge::{EdgeId, Frame};
@@ -57,6 +58,8 @@ pub(crate) enum NodeEvent {
     Sent { task: TaskId, outlet: usize, slice: u32, buffer: Buffer },
     /// An edge may be ready to send or to receive.
     EdgeMoved { edge: EdgeId },
+    /// A credit has arrived from the receiver of an edge.
+    Credit { edge: EdgeId, credit: Credit },
     /// An edge was closed by the peer or broke.
     EdgeClosed { edge: EdgeId, detail: &'static str },
     /// The timer that looks for stalls fires.

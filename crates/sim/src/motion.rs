@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use repair::wire::edge::{FrameHeader, HEADER_BYTES};
+use repair::wire::edge::{Credit, FrameHeader, HEADER_BYTES};
 use repair::{
     Action, Assignment, BlockId, Buffer, Class, Gathering, JobId, NodeId, Pacing, Part, Report, SinkProblem,
     Transfer, WATCH_EVERY,
@@ -243,6 +243,18 @@ impl Motion {
         }
     }
 
+    /// Sends a credit. The kernel accepts it at once, because credits are small and few.
+    pub(crate) fn send_credit(&self, part: &mut Part, inlet: usize, credit: Credit, shared: &mut Shared) {
+        shared.send_credit(self.inlets[inlet].edge, credit);
+        part.handle_credits_written(1);
+    }
+
+    pub(crate) fn take_credit(&mut self, part: &mut Part, edge: EdgeId, credit: Credit, shared: &mut Shared) {
+        if let Some(index) = self.outlets.iter().position(|outlet| outlet.edge == edge) {
+            part.handle_credit(index, credit, shared.now);
+        }
+    }
+
     pub(crate) fn edge_closed(&mut self, edge: EdgeId, detail: &'static str) {
         self.inlets
             .iter_mut()
@@ -325,8 +337,9 @@ impl Motion {
             let detail = inlet.closed.filter(|_| part.due_bytes(index).is_some())?;
             Some((inlet.edge.from, detail))
         });
-        let outlet = self.outlets.iter().find_map(|outlet| {
-            let needed = !outlet.queue.is_empty() || outlet.too_large.is_some();
+        let outlet = self.outlets.iter().enumerate().find_map(|(index, outlet)| {
+            let awaits_credits = self.assignment.pacing == Pacing::Serial && !part.outlet_is_complete(index);
+            let needed = !outlet.queue.is_empty() || outlet.too_large.is_some() || awaits_credits;
             Some((outlet.edge.to, outlet.closed.filter(|_| needed)?))
         });
         let broken = inlet.or(outlet);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use repair::wire::control::{self, FromNode, ToNode};
+use repair::wire::edge::Credit;
 use repair::{Epoch, JobId, NodeId, Report};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -149,8 +150,20 @@ impl Shared {
             let delay = self.network.delay * 2 + self.dice.up_to(Duration::from_micros(300));
             let edge = self.network.edges.get_mut(&id).expect("just made");
             edge.open_at = Some(self.now + delay);
+            let credits = std::mem::take(&mut edge.early_credits);
             self.after_for(delay, (id.from, id.job), NodeEvent::EdgeMoved { edge: id });
+            credits.into_iter().for_each(|credit| self.send_credit(id, credit));
         }
+    }
+
+    /// Sends a credit to the sender of an edge. Credits take no bandwidth.
+    pub(crate) fn send_credit(&mut self, id: EdgeId, credit: Credit) {
+        let live = |edge: &&mut Edge| !edge.closed && !edge.silent;
+        let Some(edge) = self.network.edges.get_mut(&id).filter(live) else { return };
+        let Some(open_at) = edge.open_at else { return edge.early_credits.push(credit) };
+        let at = open_at.max(self.now) + self.network.delay;
+        let what = NodeEvent::Credit { edge: id, credit };
+        self.agenda.add(at, Event::Node { node: id.from, job: id.job, what });
     }
 
     /// Closes all edges of a process that has ended. If `unheard`, the whole machine has vanished, and the

@@ -123,6 +123,7 @@ impl JobTask {
                 motion.give_back(slice, shared);
                 part.handle_sent(outlet, slice, buffer, now);
             }
+            NodeEvent::Credit { edge, credit } => motion.take_credit(part, edge, credit, shared),
             NodeEvent::EdgeMoved { edge } => motion.edge_moved(part, edge, shared),
             NodeEvent::EdgeClosed { edge, detail } => motion.edge_closed(edge, detail),
             NodeEvent::Watch { task } if task == motion.id => {
@@ -168,6 +169,11 @@ impl JobTask {
             PartAction::Move(action) => {
                 if let (Some(part), Some(motion)) = (&mut self.part, &mut self.motion) {
                     motion.act(part, action, (disk, &mut self.deliveries), shared);
+                }
+            }
+            PartAction::Credit { inlet, credit } => {
+                if let (Some(part), Some(motion)) = (&mut self.part, &self.motion) {
+                    motion.send_credit(part, inlet, credit, shared);
                 }
             }
             PartAction::Settle => {

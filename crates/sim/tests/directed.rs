@@ -285,6 +285,26 @@ fn without_faults_every_scheme_moves_the_bytes_of_its_plan() {
     }
 }
 
+/// Links are much slower than disks here, and the kernels hold 16 slices on each edge. A helper of Pipe-S
+/// nevertheless receives a slice only after the next helper has the previous one, so it needs two steps for each
+/// slice. The first slice of either chain passes six helpers.
+#[test]
+fn a_serial_chain_takes_twice_as_long_whatever_the_kernels_buffer() {
+    const SLICES: u32 = 64;
+    let seconds = |scheme| {
+        let mut scenario = repair_by(scheme);
+        (scenario.block_bytes, scenario.tail_bytes) = (4 << 20, 4 << 20);
+        scenario.policy.slice_bytes = Some((4 << 20) / SLICES);
+        scenario.machines.window = 17 * (4 << 20) / u64::from(SLICES);
+        scenario.machines.budget_bytes = 1 << 20;
+        (scenario.machines.rate, scenario.machines.disk_rate) = (1e6, 1e9);
+        play(&scenario).0.after.as_secs_f64()
+    };
+    let pipelined = seconds(Scheme::Pipelined) / f64::from(SLICES + 5);
+    let serial = seconds(Scheme::PipeS) / f64::from(2 * SLICES + 4);
+    assert!((0.9..1.15).contains(&(serial / pipelined)), "{serial} s and {pipelined} s per step");
+}
+
 /// A client reads all data of a stripe with a lost block. The read needs four of the five surviving blocks.
 /// If two links to the client are cut, it succeeds only if other helpers relay blocks.
 #[test]

@@ -80,11 +80,6 @@ pub(super) fn run(
     results.publish(&page.text(args.rate), &page.drawings())
 }
 
-/// Returns the scheme that belongs to a policy, if any: PUSH forwards whole blocks.
-fn scheme_of(policy: HelperPolicy) -> Option<&'static str> {
-    matches!(policy, HelperPolicy::PushRep | HelperPolicy::PushSur).then_some("pipe-b")
-}
-
 impl Measuring<'_> {
     fn sixteen_lost(&mut self, page: &mut Page) -> Result<(), LabError> {
         let ways: [(&str, &[&str]); 4] = [
@@ -104,10 +99,8 @@ impl Measuring<'_> {
 
     fn policies(&mut self, page: &mut Page) -> Result<(), LabError> {
         for policy in HelperPolicy::ALL {
-            let (policy, scheme) = (policy.to_string(), scheme_of(policy));
-            let mut words = vec!["--policy", &policy];
-            words.extend(scheme.into_iter().flat_map(|scheme| ["--scheme", scheme]));
-            let row = self.recover(&policy, &words)?;
+            let policy = policy.to_string();
+            let row = self.recover(&policy, &["--policy", &policy])?;
             page.add(Table::Policies, row);
         }
         let conventional = ["--policy", "lowest-index", "--scheme", "conventional"];
@@ -349,18 +342,4 @@ impl Measuring<'_> {
 fn helpers(metered: &Metered) -> impl Iterator<Item = LinkBytes> {
     let is_helper = |name: &str| name.strip_prefix('h').is_some_and(|number| number.parse::<u16>().is_ok());
     metered.traffic.iter().filter(move |(name, _)| is_helper(name)).map(|(_, traffic)| *traffic)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn push_forwards_whole_blocks() {
-        for policy in HelperPolicy::ALL {
-            let scheme = scheme_of(policy).map(|scheme| scheme.parse::<repair::Scheme>().unwrap());
-            let is_push = policy.to_string().starts_with("push");
-            assert_eq!(scheme, is_push.then_some(repair::Scheme::PipeB), "{policy}");
-        }
-    }
 }

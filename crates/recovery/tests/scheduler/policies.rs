@@ -6,7 +6,7 @@ use codes::BlockIndex;
 use recovery::{
     Action, BlockFacts, Budget, Demand, HelperPolicy, Limits, Loads, NodeFacts, NodeLoad, RepairSpec, bound,
 };
-use repair::{Heat, JobId, NodeId, Rates, StripeId};
+use repair::{Heat, JobId, NodeId, Rates, Scheme, StripeId};
 
 use crate::scheduler_test::{BLOCK, REPAIR, SchedulerTest, chain, facts};
 
@@ -133,6 +133,18 @@ fn m_ppr_avoids_nodes_from_which_clients_read() {
         test.scheduler.handle_user_load(NodeId(3), Some(5500));
     };
     assert_eq!(m_ppr_order(in_flight).0, [4, 2, 3]);
+}
+
+#[test]
+fn published_policies_repair_by_the_schemes_of_their_papers() {
+    for policy in HelperPolicy::ALL {
+        let scheme = match policy {
+            HelperPolicy::PushRep | HelperPolicy::PushSur => Some(Scheme::PipeB),
+            HelperPolicy::MPpr => Some(Scheme::Ppr),
+            _ => None,
+        };
+        assert_eq!(policy.own_scheme(), scheme, "{policy}");
+    }
 }
 
 #[test]

@@ -14,6 +14,9 @@
 //! allows, with the slice that is due on it. After an error, the part keeps its edges open for a while. Its
 //! neighbours then wait instead of failing too, and the culprit stands out.
 //!
+//! With [`Pacing::Serial`](crate::Pacing::Serial), the part also exchanges credits with its neighbours
+//! (`credits.rs`), so that no kernel receives a slice for it ahead of time.
+//!
 //! **Invariant:** at most one plan of a job moves on a node; once the part has reported `Stopped`, nothing is
 //! written to its deliveries until the next plan; deliveries accumulate from plan to plan until they are
 //! committed or forgotten.
@@ -25,6 +28,7 @@
 //! Deliberately absent: sockets, disks and clocks. `helper` drives this type with the real ones, `sim` with
 //! models.
 
+mod credits;
 mod moving;
 #[cfg(test)]
 mod tests;
@@ -36,6 +40,7 @@ use std::time::Duration;
 pub use self::moving::WATCH_EVERY;
 use self::moving::{Ending, Moving};
 use crate::wire::control::ToNode;
+use crate::wire::edge::Credit;
 use crate::{
     Action, Assignment, BlockId, Buffer, BufferPool, Chunking, Class, Digest, Epoch, JobId, LocalBlock,
     Refusal, Relay, Report, SliceSet,
@@ -58,6 +63,14 @@ pub enum PartAction {
     Begin(Arc<Assignment>),
     /// Read, send or deliver; see [`Action`]. [`Action::Finished`] is never passed on.
     Move(Action),
+    /// Send a credit to the sender of inlet number `inlet`; call [`Part::handle_credits_written`] once it is
+    /// written. Occurs only with [`Pacing::Serial`](crate::Pacing::Serial).
+    Credit {
+        /// Position among the assignment's inlets.
+        inlet: usize,
+        /// The credit.
+        credit: Credit,
+    },
     /// Drop reads and writes that have not begun; call [`Part::handle_settled`] once no write is in flight.
     Settle,
     /// Close the plan's edges and the blocks that it reads.
@@ -168,6 +181,9 @@ impl Part {
             return Some(action);
         }
         let Phase::Moving(moving) = &mut self.phase else { return None };
+        if let Some((inlet, credit)) = moving.poll_credit() {
+            return Some(PartAction::Credit { inlet, credit });
+        }
         match moving.poll(now)? {
             Action::Finished => {
                 self.end(Ending::Finished, now);
@@ -405,7 +421,8 @@ impl Part {
         moving.relay().inlet_is_complete(inlet)
     }
 
-    /// Whether all frames of outlet `outlet` have been sent.
+    /// Whether all frames of outlet `outlet` have been sent and, with [`Pacing::Serial`](crate::Pacing::Serial),
+    /// confirmed by the receiver.
     pub fn outlet_is_complete(&self, outlet: usize) -> bool {
         let Phase::Moving(moving) = &self.phase else { return false };
         moving.outlet_is_complete(outlet)
@@ -432,6 +449,19 @@ impl Part {
     pub fn handle_sent(&mut self, outlet: usize, slice: u32, buffer: Buffer, now: Duration) {
         if let Some(moving) = self.moving() {
             moving.sent(outlet, slice, buffer, now);
+        }
+    }
+
+    /// Call when `count` credits of [`PartAction::Credit`] have been written.
+    pub fn handle_credits_written(&mut self, count: usize) {
+        self.moving().into_iter().for_each(|moving| moving.credits_written(count));
+    }
+
+    /// Handles a credit that arrived from the receiver of outlet `outlet`.
+    pub fn handle_credit(&mut self, outlet: usize, credit: Credit, now: Duration) {
+        let Some(moving) = self.moving() else { return };
+        if let Err(report) = moving.credit(outlet, credit, now) {
+            self.fail(*report, now);
         }
     }
 

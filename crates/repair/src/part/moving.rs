@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Action, Assignment, Buffer, Due, Epoch, Relay, Report, Sent};
+use super::credits::{CreditError, Credits};
+use crate::wire::edge::Credit;
+use crate::{Action, Assignment, Buffer, Due, Epoch, Pacing, Relay, Report, Sent};
 
 /// The interval for reporting progress and checking for stalls.
 pub const WATCH_EVERY: Duration = Duration::from_millis(200);
@@ -29,6 +31,8 @@ pub(super) struct Moving {
     outlets: Vec<OutletWatch>,
     /// Deliveries passed to the driver that are not written yet.
     writing: u32,
+    /// Present if the plan's pacing is serial.
+    credits: Option<Box<Credits>>,
     watch: Watch,
 }
 
@@ -36,7 +40,8 @@ pub(super) struct Moving {
 struct OutletWatch {
     /// The last time that a byte was sent, or that there was nothing to send.
     moved: Duration,
-    /// The slices of the queued frames, in order.
+    /// The slices of the queued frames, in order. With serial pacing, a frame is queued until the receiver has
+    /// confirmed it.
     queue: VecDeque<u32>,
     /// The first slice of which no frame has been sent.
     sent: u32,
@@ -77,11 +82,12 @@ impl Moving {
         let (inlets, outlets) = (assignment.inlets.len(), assignment.outlets.len());
         let watch = Watch { stall: Duration::from_millis(assignment.stall_ms.into()), ..Watch::default() };
         Self {
-            assignment,
             relay,
             inlets: vec![Duration::ZERO; inlets],
             outlets: (0..outlets).map(|_| OutletWatch::default()).collect(),
             writing: 0,
+            credits: (assignment.pacing == Pacing::Serial).then(|| Box::new(Credits::new(inlets, outlets))),
+            assignment,
             watch,
         }
     }
@@ -116,9 +122,28 @@ impl Moving {
         self.relay
     }
 
+    /// The next credit for the driver to write, with the number of its inlet.
+    pub(super) fn poll_credit(&mut self) -> Option<(usize, Credit)> {
+        self.credits.as_mut()?.poll_credit(&self.relay)
+    }
+
     pub(super) fn poll(&mut self, now: Duration) -> Option<Action> {
-        let action = self.relay.poll()?;
-        match &action {
+        loop {
+            if let Some(action) = self.credits.as_mut().and_then(|credits| credits.poll()) {
+                return Some(action);
+            }
+            let action = self.relay.poll()?;
+            self.count(&action, now);
+            let Some(credits) = &mut self.credits else { return Some(action) };
+            if let Some(action) = credits.take(action) {
+                return Some(action);
+            }
+        }
+    }
+
+    /// Counts a frame or a delivery that the relay has produced.
+    fn count(&mut self, action: &Action, now: Duration) {
+        match action {
             Action::Send { outlet, slice, .. } => {
                 let outlet = &mut self.outlets[*outlet];
                 if outlet.queue.is_empty() {
@@ -129,7 +154,6 @@ impl Moving {
             Action::Deliver { .. } => self.writing += 1,
             Action::ReadAhead { .. } | Action::Read { .. } | Action::Finished => {}
         }
-        Some(action)
     }
 
     pub(super) fn received(
@@ -144,10 +168,43 @@ impl Moving {
         self.relay.handle_received(inlet, stream, slice, buffer).map_err(|error| {
             let from = self.assignment.inlets[inlet].from;
             Box::new(Report::BadFrame { from, detail: error.to_string() })
-        })
+        })?;
+        self.credits.iter_mut().for_each(|credits| credits.handle_received(inlet, slice));
+        Ok(())
     }
 
     pub(super) fn sent(&mut self, outlet: usize, slice: u32, buffer: Buffer, now: Duration) {
+        let buffer = match &mut self.credits {
+            Some(credits) => credits.handle_sent(outlet, buffer),
+            None => Some(buffer),
+        };
+        match buffer {
+            Some(buffer) => self.has_left(outlet, slice, buffer, now),
+            None => self.outlet_moved(outlet, now),
+        }
+    }
+
+    pub(super) fn credits_written(&mut self, count: usize) {
+        self.credits.iter_mut().for_each(|credits| credits.handle_written(count));
+    }
+
+    /// Handles a credit that the receiver of outlet `outlet` has sent.
+    pub(super) fn credit(&mut self, outlet: usize, credit: Credit, now: Duration) -> Result<(), Box<Report>> {
+        let credits = self.credits.as_mut().ok_or(CreditError::NotSerial);
+        let confirmed =
+            credits.and_then(|credits| credits.handle_credit(outlet, credit)).map_err(|error| {
+                let from = self.assignment.outlets[outlet].to;
+                Box::new(Report::BadFrame { from, detail: error.to_string() })
+            })?;
+        self.outlet_moved(outlet, now);
+        if let Some((slice, buffer)) = confirmed {
+            self.has_left(outlet, slice, buffer, now);
+        }
+        Ok(())
+    }
+
+    /// Counts a frame as sent.
+    fn has_left(&mut self, outlet: usize, slice: u32, buffer: Buffer, now: Duration) {
         let watch = &mut self.outlets[outlet];
         watch.moved = now;
         watch.queue.pop_front();

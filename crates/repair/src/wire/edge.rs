@@ -1,4 +1,4 @@
-//! The data plane: greetings and slice frames, all integers big-endian.
+//! The data plane: greetings, slice frames and credits, all integers big-endian.
 
 use crate::{EdgeKey, Epoch, JobId};
 
@@ -11,13 +11,16 @@ pub const GREETING_BYTES: usize = 40;
 /// The length of a frame header in bytes.
 pub const HEADER_BYTES: usize = 24;
 
+/// The length of a credit in bytes.
+pub const CREDIT_BYTES: usize = 12;
+
 /// Why bytes from another node are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EdgeError {
     /// The first bytes are not Mend's, or belong to another version.
     #[error("not a greeting of this protocol version")]
     BadMagic,
-    /// The frame's kind is unknown.
+    /// The kind of a frame or a credit is unknown.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
     /// A frame header announces more bytes than a slice may have.
@@ -97,7 +100,7 @@ impl Greeting {
     }
 }
 
-/// The first byte of a frame that carries one slice of one stream, the only kind so far.
+/// The first byte of a frame that carries one slice of one stream, the only kind of frame so far.
 const SLICE_FRAME: u8 = 1;
 
 /// The header before every frame's payload.
@@ -175,6 +178,56 @@ impl FrameHeader {
     }
 }
 
+/// A message from the receiving to the sending end of an edge. Only edges of plans with
+/// [`Pacing::Serial`](crate::Pacing::Serial) have credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credit {
+    /// The receiver has finished all earlier slices; the sender may now send this slice.
+    Ready {
+        /// The slice.
+        slice: u32,
+    },
+    /// The receiver has received the next frame of this slice.
+    Received {
+        /// The slice.
+        slice: u32,
+    },
+}
+
+/// The first bytes of the two kinds of credits.
+const READY: u8 = 2;
+const RECEIVED: u8 = 3;
+
+impl Credit {
+    /// Encodes the credit for the wire.
+    pub fn encode(&self) -> [u8; CREDIT_BYTES] {
+        let (kind, slice) = match *self {
+            Self::Ready { slice } => (READY, slice),
+            Self::Received { slice } => (RECEIVED, slice),
+        };
+        let mut bytes = [0; CREDIT_BYTES];
+        bytes[0] = kind;
+        bytes[4..8].copy_from_slice(&slice.to_be_bytes());
+        let checksum = crc32c(&[&bytes[..8]]);
+        bytes[8..].copy_from_slice(&checksum.to_be_bytes());
+        bytes
+    }
+
+    /// Decodes a credit.
+    ///
+    /// # Errors
+    /// [`EdgeError`] if the bytes are not a valid credit.
+    pub fn decode(bytes: &[u8; CREDIT_BYTES]) -> Result<Self, EdgeError> {
+        check(crc32c(&[&bytes[..8]]), be_u32(&bytes[8..]))?;
+        let slice = be_u32(&bytes[4..8]);
+        match bytes[0] {
+            READY => Ok(Self::Ready { slice }),
+            RECEIVED => Ok(Self::Received { slice }),
+            other => Err(EdgeError::UnknownKind(other)),
+        }
+    }
+}
+
 /// CRC32C (Castagnoli) of the concatenated parts.
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
@@ -210,6 +263,17 @@ mod tests {
         }
 
         #[test]
+        fn credits_survive_the_wire_and_flipped_bits_do_not(
+            slice: u32, ready: bool, at in 0..CREDIT_BYTES, bit in 0..8u32,
+        ) {
+            let credit = if ready { Credit::Ready { slice } } else { Credit::Received { slice } };
+            let mut bytes = credit.encode();
+            prop_assert_eq!(Credit::decode(&bytes), Ok(credit));
+            bytes[at] ^= 1 << bit;
+            prop_assert!(Credit::decode(&bytes).is_err());
+        }
+
+        #[test]
         fn any_flipped_bit_is_detected(
             payload in prop::collection::vec(any::<u8>(), 0..300),
             lane: u16, stream: u16, slice: u32, at: prop::sample::Index, bit in 0..8u32,
@@ -229,8 +293,10 @@ mod tests {
         }
 
         #[test]
-        fn decoders_survive_any_bytes(greeting: [u8; GREETING_BYTES], header: [u8; HEADER_BYTES]) {
-            let _ = Greeting::decode(&greeting);
+        fn decoders_survive_any_bytes(
+            greeting: [u8; GREETING_BYTES], header: [u8; HEADER_BYTES], credit: [u8; CREDIT_BYTES],
+        ) {
+            let _ = (Greeting::decode(&greeting), Credit::decode(&credit));
             if let Ok(header) = FrameHeader::decode(&header, 4 << 20) {
                 prop_assert!(header.bytes <= 4 << 20);
             }

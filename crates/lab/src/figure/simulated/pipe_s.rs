@@ -1,4 +1,4 @@
-//! Figure 11a of TOS'21: Pipe-B, Pipe-S and repair pipelining on links without buffers.
+//! Figure 11a of TOS'21: Pipe-B, Pipe-S and repair pipelining on ideal links.
 
 use repair::{Pacing, Scheme};
 
@@ -10,9 +10,8 @@ pub(super) const PIPE_S: Simulated = Simulated {
     paper: "Repair pipelining (TOS'21), figure 11a",
     title: "Pipe-B, Pipe-S and repair pipelining on links without buffers",
     note: "The paper: (14,10), 1 Gb/s, slices of 32 KiB. Here a helper of Pipe-S receives a slice, and sends it before \
-           the next one arrives, so that it is serial across the kernel's buffers too. The lab's page `tos21-11a` shows \
-           no difference, because the kernels of its sender and receiver move bytes while a helper does something \
-           else. Disks and processors take no time here.",
+           the next one arrives. Disks, processors and round trips take no time here. The page `tos21-11a` measures the \
+           same with real processes.",
     paths: &[
         "crates/sim/src/recovery/single.rs",
         "crates/sim/src/recovery/rounds.rs",

@@ -188,7 +188,7 @@ fn baselines_of_repair_pipelining() {
           n4 reads b3: to n5 [n3#0 + 104·b3]
           n5 reads b4: to n20 [n4#0 + 5·b4]
           n20: delivers b1 = n5#0
-        cost: 4.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.188 timeslots
+        cost: 4.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 2.125 timeslots
         disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
