@@ -241,7 +241,7 @@ mod tests {
             datanode: datanode.to_owned(),
         };
         let action = Action::Write { stripe: 1, blocks: vec![block(0, "10.0.0.1:9866")] };
-        let expected = "encode %2Fa+b | 2 | 1 | 512 | 1/0:1,1:1 | 0 | %2Ft%2F1-0 | 10.0.0.1:9866";
+        let expected = "encode %2Fa%20b | 2 | 1 | 512 | 1/0:1,1:1 | 0 | %2Ft%2F1%2D0 | 10.0.0.1:9866";
         assert_eq!(texts(&file("xor-3-2"), &action), [expected]);
         let beyond = Action::Write { stripe: 2, blocks: Vec::new() };
         let error = calls(&file("xor-3-2"), &facts(), &beyond, 7).expect_err("two stripes");
@@ -269,7 +269,7 @@ mod tests {
             ["move %2Ff | 0 | a:1 | b:1", "move %2Ff | 4 | a:1 | b:1"]
         );
         let publish = Action::Publish { from: "/t".to_owned(), to: "/p/a b".to_owned(), replaces: true };
-        assert_eq!(texts(&file("xor-3-2"), &publish), ["publish %2Ft | %2Fp%2Fa+b | replace | %2Fa+b"]);
+        assert_eq!(texts(&file("xor-3-2"), &publish), ["publish %2Ft | %2Fp%2Fa%20b | replace | %2Fa%20b"]);
     }
 
     #[test]

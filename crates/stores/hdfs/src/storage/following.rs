@@ -60,13 +60,20 @@ impl Following {
     /// # Errors
     /// [`FollowError`]. After an error of a query, the next call continues.
     pub async fn step(&mut self, shared: &HdfsSystem, namenode: &NameNode) -> Result<(), FollowError> {
-        let end = namenode.position().await.map_err(FollowError::Edits)?.next;
+        let mut end = None;
         loop {
             let edits = namenode.edits(self.replay.next()).await.map_err(FollowError::Edits)?;
             if let Some(first) = edits.gap {
                 return Err(FollowError::Gap { first, next: self.replay.next() });
             }
-            let is_end = edits.next <= self.replay.next() || edits.next >= end;
+            let mut is_end = edits.next <= self.replay.next();
+            if !is_end {
+                let end = match end {
+                    Some(end) => end,
+                    None => *end.insert(namenode.position().await.map_err(FollowError::Edits)?.next),
+                };
+                is_end = edits.next >= end;
+            }
             shared.take_edits(&mut self.replay, edits);
             shared.note_touched(self.replay.touched());
             self.absent.append(&mut self.replay.take_left());
