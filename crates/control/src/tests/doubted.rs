@@ -4,6 +4,7 @@ use store_api::{Answer as StoreAnswer, BlockState, Checksums, Done, StoreChange,
 
 use super::*;
 use crate::commands::NodeCommand;
+use crate::control::facts;
 
 /// A file of one stripe, and the change after which the store doubts the stripe's digests.
 fn doubting(cluster: &mut TestCluster) -> (FileLayout, Event) {
@@ -101,7 +102,7 @@ fn a_bad_state_that_the_store_does_not_record_is_forgotten() {
     let core = cluster.core();
     facts!(core).ask_for_block(node, id.clone(), index, known.clone(), false, &mut core.out);
     cluster.wait(Duration::from_secs(1));
-    assert!(cluster.core().stripes.is_doubted(&known.id, node));
+    assert!(cluster.core().stripes.unrecorded.is_bad(&known.id, node));
     let core = cluster.core();
     let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
     let number = asks.iter().find_map(|ask| match ask {
@@ -113,5 +114,5 @@ fn a_bad_state_that_the_store_does_not_record_is_forgotten() {
     });
     let done = Done::with(StoreAnswer::Overruled(vec![(id, index, node)]), []);
     cluster.handle(Event::Stored { number: number.expect("it was found corrupt"), done });
-    assert!(!cluster.core().stripes.is_doubted(&known.id, node), "the store counts it as healthy");
+    assert!(!cluster.core().stripes.unrecorded.is_bad(&known.id, node), "the store counts it as healthy");
 }
