@@ -104,12 +104,6 @@ impl Control {
         if self.jobs.running.is_empty() { IDLE_TICK } else { BUSY_TICK }
     }
 
-    /// Passes new history entries and storage requests to the state machines that process them.
-    pub(crate) fn pass_on(&mut self) {
-        self.history.take(self.base.unix_ms, &mut self.out);
-        self.storing.take(&mut self.out);
-    }
-
     /// Delivers each signal to the state machine that it concerns.
     pub(crate) fn route(&mut self) {
         while let Some(signal) = self.out.signals.pop_front() {

@@ -36,6 +36,7 @@ mod routes;
 mod scrub;
 mod settings;
 mod signal;
+mod start;
 mod storing;
 mod stripes;
 #[cfg(test)]
