@@ -61,7 +61,7 @@ impl Crate {
 
     /// Adds a module with its code, and the modules in it that are declared inline. Returns its other modules.
     fn add(&mut self, path: &[String], file: &str, tokens: TokenStream) -> Vec<Vec<String>> {
-        let below = |name: &String| [path, &[name.clone()]].concat();
+        let below = |name: &String| [path, std::slice::from_ref(name)].concat();
         let mut module = Module { file: file.to_owned(), ..Module::default() };
         let inline = module.take(tokens, true);
         let mut others: Vec<Vec<String>> = module
