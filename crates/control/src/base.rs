@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use store_api::StorePolicy;
 
-use crate::Settings;
+use crate::settings::Settings;
+
+/// The time after a start in which known helpers may reconnect before their blocks count as lost.
+pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The configuration, the store's policy, and the time of the current event.
 pub(crate) struct Base {

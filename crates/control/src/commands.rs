@@ -6,11 +6,9 @@ use repair::StripeId;
 use serde_json::Value;
 use store_api::{PutId, Snapshot};
 
-use crate::ItemPage;
 use crate::answers::metrics::Metrics;
 use crate::effect::Reply;
-use crate::error::RequestError;
-use crate::out::Out;
+use crate::repairs::ItemPage;
 use views::{
     AcceptRequest, AcceptedView, AuditEntry, AuditedRequest, BlockPlace, CapsRequest, CapsView, Condition,
     ContradictoryStripes, FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest, MuteRequest,
@@ -143,13 +141,4 @@ commands! {
         Accept(AcceptRequest, Reply<AcceptedView>),
         RemoveOrphans(Reply<OrphansView>),
     }
-}
-
-/// Answers a request with a result that is already computed.
-pub(crate) fn answer<T: Send + 'static>(
-    reply: Reply<T>,
-    result: Result<T, impl Into<RequestError>>,
-    out: &mut Out,
-) {
-    out.answer(reply, result.map_err(Into::into));
 }

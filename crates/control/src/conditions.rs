@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use views::{Condition, ConditionCode, MuteRequest, Severity};
 
-use crate::answers::Answers;
-use crate::answers::conditions::{Finding, concerns};
 use crate::error::ConditionError;
+use crate::finding::Finding;
 use crate::out::Out;
 use crate::records::recall;
 use crate::totals::Durations;
@@ -147,7 +146,12 @@ impl Conditions {
     }
 
     /// Returns a condition for the API. `concerns` returns everything that the finding concerns.
-    fn view(&self, finding: &Finding, concerns: impl Fn() -> BTreeSet<String>, unix_ms: u64) -> Condition {
+    pub(crate) fn view(
+        &self,
+        finding: &Finding,
+        concerns: impl Fn() -> BTreeSet<String>,
+        unix_ms: u64,
+    ) -> Condition {
         let known = self.known.get(&finding.code);
         let mute = known.and_then(|known| known.mute.as_ref());
         let mute = mute.filter(|mute| mute.holds(finding, &concerns(), unix_ms));
@@ -193,19 +197,6 @@ impl Conditions {
         out.keep_record(key(code), &known);
         self.known.insert(code, known);
     }
-}
-
-impl<'a> Answers<'a> {
-    /// Returns a condition for the API.
-    pub(crate) fn condition(self, finding: &Finding) -> Condition {
-        self.conditions.view(finding, || concerns(self, finding), self.facts.base.unix_ms)
-    }
-}
-
-/// Returns the conditions that are not muted, or no longer.
-pub(crate) fn loud(answers: Answers<'_>, found: &[Finding]) -> Vec<ConditionCode> {
-    let is_loud = |finding: &&Finding| !answers.condition(finding).muted;
-    found.iter().filter(is_loud).map(|finding| finding.code).collect()
 }
 
 /// Finds a condition by its code.

@@ -5,8 +5,11 @@ use std::marker::PhantomData;
 
 use repair::wire::control::ToNode;
 
-use crate::ConnectionId;
 use crate::error::RequestError;
+
+/// A connection's number, unique within the life of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
 
 /// An instruction to the driver, which carries out effects in order.
 #[derive(Debug)]

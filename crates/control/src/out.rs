@@ -14,8 +14,7 @@ use serde::Serialize;
 use store_api::{CatalogError, RecordWrite, Write};
 use views::HistoryEvent;
 
-use crate::ConnectionId;
-use crate::effect::{Effect, Reply};
+use crate::effect::{ConnectionId, Effect, Reply};
 use crate::error::{RequestError, StorageError};
 use crate::helper_queries::Queries;
 use crate::signal::Signal;
@@ -166,4 +165,13 @@ impl Out {
     pub(crate) fn next_job(&mut self) -> Result<JobId, StorageError> {
         Ok(JobId(self.next_number()?))
     }
+}
+
+/// Answers a request with a result that is already computed.
+pub(crate) fn answer<T: Send + 'static>(
+    reply: Reply<T>,
+    result: Result<T, impl Into<RequestError>>,
+    out: &mut Out,
+) {
+    out.answer(reply, result.map_err(Into::into));
 }

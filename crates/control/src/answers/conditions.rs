@@ -7,13 +7,14 @@ use std::time::{Duration, UNIX_EPOCH};
 use repair::{NodeId, StripeId};
 use views::{Census, Condition, ConditionCode, GoneNode, RecoveryState, Redundancy, Severity};
 
-use crate::SETTLE_LIMIT;
 use crate::answers::Answers;
 use crate::answers::stripes::{contradiction_views, newer_advice};
+use crate::base::SETTLE_LIMIT;
 use crate::counts::count;
 use crate::durations::in_words;
 use crate::error::{RequestError, list};
 use crate::facts::unheard;
+use crate::finding::Finding;
 use crate::history::FLAPPING_MS;
 use crate::nodes::Nodes;
 use crate::repairs::claims::Stuck;
@@ -27,69 +28,6 @@ const SCRUB_OVERDUE_MS: u64 = 35 * 86_400_000;
 const INCOMPLETE: &str = "INCOMPLETE";
 /// How many stripes are named whose repairs the store refuses.
 const REFUSED_TOLD: usize = 5;
-
-/// A condition that the cluster has now.
-#[derive(Clone, Debug)]
-pub(crate) struct Finding {
-    pub code: ConditionCode,
-    pub severity: Severity,
-    pub count: u64,
-    /// The names of all helpers, stripes or repairs that the condition concerns.
-    pub subjects: Vec<String>,
-    pub text: String,
-    pub details: Vec<String>,
-    /// The word with which the first line of the status begins, for conditions of the data and the catalog.
-    pub word: Option<&'static str>,
-}
-
-impl Finding {
-    fn new(code: ConditionCode, count: u64, text: String) -> Self {
-        let severity = code.definition().severity;
-        Self { code, severity, count, subjects: Vec::new(), text, details: Vec::new(), word: None }
-    }
-
-    /// Creates a finding about these subjects, such as `3 helpers …`.
-    fn about(code: ConditionCode, subjects: &[String], text: String) -> Self {
-        Self::new(code, subjects.len() as u64, text).with_subjects(subjects)
-    }
-
-    fn with_word(self, word: &'static str) -> Self {
-        Self { word: Some(word), ..self }
-    }
-
-    fn with_severity(self, severity: Severity) -> Self {
-        Self { severity, ..self }
-    }
-
-    fn with_subjects(self, subjects: &[String]) -> Self {
-        Self { subjects: subjects.to_vec(), ..self }
-    }
-
-    fn with_details(self, details: impl IntoIterator<Item = String>) -> Self {
-        Self { details: details.into_iter().collect(), ..self }
-    }
-
-    /// Whether the condition is about stripes or helpers, whose state is not known while helpers are still
-    /// registering or the store is not listed.
-    fn needs_view(&self) -> bool {
-        use ConditionCode::*;
-        matches!(
-            self.code,
-            NotJudged
-                | Unreadable
-                | AtRisk
-                | Degraded
-                | Misplaced
-                | Incomplete
-                | HelperGone
-                | ServerDown
-                | NoRoomToRepair
-                | NoRoomToDrain
-                | RepairFailed
-                | NotCovered
-        )
-    }
-}
 
 /// Conditions of the cluster, the most important first.
 pub(crate) struct Findings {
@@ -150,6 +88,11 @@ impl<'a> Answers<'a> {
         !self.facts.nodes.settled || self.facts.stripes.news.unlisted().is_some()
     }
 
+    /// Returns a condition for the API.
+    pub(crate) fn condition(self, finding: &Finding) -> Condition {
+        self.conditions.view(finding, || concerns(self, finding), self.facts.base.unix_ms)
+    }
+
     /// Determines the present conditions that are certain.
     pub(crate) fn findings(self) -> Result<Vec<Finding>, RequestError> {
         let census = self.census()?;
@@ -168,6 +111,12 @@ impl<'a> Answers<'a> {
         all.sort_by_key(|finding| finding.code);
         Findings { all, is_partial: self.is_partial() }
     }
+}
+
+/// Returns the conditions that are not muted, or no longer.
+pub(crate) fn loud(answers: Answers<'_>, found: &[Finding]) -> Vec<ConditionCode> {
+    let is_loud = |finding: &&Finding| !answers.condition(finding).muted;
+    found.iter().filter(is_loud).map(|finding| finding.code).collect()
 }
 
 fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {

@@ -9,13 +9,12 @@ use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
 use crate::answers::Answers;
 use crate::answers::conditions::incomplete_helpers;
-use crate::commands::answer;
 use crate::counts::count;
 use crate::effect::Reply;
 use crate::error::{NodeError, RequestError, list};
 use crate::facts::{Facts, unheard};
 use crate::nodes::sorted;
-use crate::out::Out;
+use crate::out::{Out, answer};
 use crate::repairs::orders::Order;
 use crate::stripes::contradictions;
 use crate::stripes::picture::Survives;

@@ -4,8 +4,7 @@ use cluster::ByteSize;
 use repair::StripeId;
 use store_api::{PutError, PutId};
 
-use crate::Omitted;
-use crate::error::{ErrorKind, list};
+use crate::error::{ErrorKind, Omitted, list};
 
 /// The reason that a request about a file or a put is refused.
 #[derive(Debug, thiserror::Error)]

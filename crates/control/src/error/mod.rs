@@ -7,9 +7,11 @@ mod catalog_age;
 mod conditions;
 mod described;
 mod files;
+mod kind;
 mod layout;
 mod network;
 mod nodes;
+mod omitted;
 mod planning;
 mod repairs;
 mod scrubs;
@@ -20,9 +22,12 @@ pub use catalog_age::CatalogAgeError;
 pub use conditions::ConditionError;
 pub use described::DescriptionError;
 pub use files::FileError;
+pub use kind::ErrorKind;
+pub(crate) use kind::{CORRECT_IT, list};
 pub use layout::LayoutError;
 pub use network::NetworkError;
 pub use nodes::NodeError;
+pub use omitted::Omitted;
 pub use planning::PlanningError;
 pub use repairs::RepairError;
 pub use scrubs::ScrubError;
@@ -35,9 +40,6 @@ use recovery::UnknownPolicy;
 use repair::{ChunkingError, PlanError, UnknownScheme};
 use store_api::PutError;
 use store_api::{CatalogError, StoreError};
-
-/// The advice for a request that is invalid as it stands.
-const CORRECT_IT: &str = "correct the request; `mend openapi` describes every request";
 
 /// The reason for refusing a request: one variant per topic.
 #[derive(Debug, thiserror::Error)]
@@ -73,23 +75,6 @@ pub enum RequestError {
     /// The attached store has not been listed, or does not answer.
     #[error("not possible now: {0}")]
     Unlisted(String),
-}
-
-/// The kind of a refusal. The HTTP layer maps it to a status code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// The given name or number does not exist.
-    NotFound,
-    /// The request is invalid and can never succeed.
-    Invalid,
-    /// The request contradicts the present state.
-    Conflict,
-    /// The subject of the request is in use at the moment.
-    InUse,
-    /// The request cannot be carried out now, but may be later.
-    Unavailable,
-    /// The coordinator or its disk is at fault.
-    Internal,
 }
 
 impl RequestError {
@@ -179,9 +164,4 @@ impl From<StoreError> for RequestError {
             }
         }
     }
-}
-
-/// Joins names with commas; `none` if there are no names.
-pub fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

@@ -10,7 +10,6 @@ use store_api::PutId;
 use views::{FileView, HistoryEvent, PutView};
 
 use crate::effect::Reply;
-use crate::out::Out;
 
 /// The continuation of a write of a put.
 pub(crate) enum PutThen {
@@ -59,11 +58,11 @@ pub(crate) struct ReplacedDigest {
 }
 
 impl ReplacedDigest {
-    /// Records in the history that another digest was recorded.
-    pub(crate) fn note(self, out: &mut Out) {
+    /// Logs that another digest is recorded now, and returns the entry for the history.
+    pub(crate) fn entry(self) -> HistoryEvent {
         let (block, recorded) = (self.block.to_string(), self.recorded.to_string());
         let found = self.found.map(|digest| digest.to_string()).unwrap_or_default();
         tracing::warn!(block, recorded, found, "replaced a recorded digest that parity has refuted");
-        out.note(HistoryEvent::DigestReplaced { block, recorded, found });
+        HistoryEvent::DigestReplaced { block, recorded, found }
     }
 }

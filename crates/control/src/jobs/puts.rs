@@ -15,9 +15,7 @@ use store_api::{
     StripeRecord, Write,
 };
 
-use crate::SETTLE_LIMIT;
-use crate::base::Base;
-use crate::commands::answer;
+use crate::base::{Base, SETTLE_LIMIT};
 use crate::effect::Reply;
 use crate::error::{FileError, LayoutError, RequestError};
 use crate::facts::Facts;
@@ -29,7 +27,7 @@ use crate::jobs::owner::Owner;
 use crate::jobs::placement::{Candidate, Domains, spread};
 use crate::jobs::requests::policy;
 use crate::nodes::{Nodes, sorted};
-use crate::out::Out;
+use crate::out::{Out, answer};
 use crate::stripes::layout::{self, BadBytes, BadSize};
 use views::{FileView, MAX_ANSWER_BYTES, PutRequest, PutStripe, PutView};
 

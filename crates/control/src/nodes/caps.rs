@@ -15,7 +15,6 @@ use serde_json::Value;
 use store_api::{RecordWrite, Write};
 
 use crate::base::Base;
-use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::RequestError;
 use crate::jobs::Jobs;
@@ -23,7 +22,7 @@ use crate::jobs::owner::Owner;
 use crate::nodes::Nodes;
 use crate::nodes::capping::{Capping, Sharing};
 use crate::nodes::continuation::NodeThen;
-use crate::out::Out;
+use crate::out::{Out, answer};
 use crate::signal::Signal;
 use recovery::Scheduler;
 use views::{CapsRequest, CapsView};

@@ -5,8 +5,7 @@ use repair::NodeId;
 use repair::wire::control::FromNode;
 use views::{CapsView, NodeView};
 
-use crate::ConnectionId;
-use crate::effect::Reply;
+use crate::effect::{ConnectionId, Reply};
 
 /// The continuation of a write about helpers or caps.
 pub(crate) enum NodeThen {

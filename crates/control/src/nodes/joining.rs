@@ -5,9 +5,8 @@ use repair::wire::control::{self, HeldBlock, ToNode};
 use repair::{NodeId, NodeProfile, Reach, StatedRates};
 use store_api::NodeRecord;
 
-use crate::ConnectionId;
 use crate::base::Base;
-use crate::effect::Effect;
+use crate::effect::{ConnectionId, Effect};
 use crate::nodes::Nodes;
 use crate::nodes::node::Node;
 use crate::nodes::registry::Registry;

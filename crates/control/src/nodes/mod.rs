@@ -23,8 +23,8 @@ use cluster::RepairAfter;
 use repair::wire::control::ToNode;
 use repair::{NodeId, Topology};
 
-use crate::ConnectionId;
 use crate::base::Base;
+use crate::effect::ConnectionId;
 use crate::error::RequestError;
 use crate::nodes::bandwidth::Bandwidth;
 use crate::nodes::certificates::Certificates;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use repair::{BlockId, StripeId};
 
-use crate::ConnectionId;
+use crate::effect::ConnectionId;
 use crate::nodes::usage::Usage;
 use crate::repairs::orders::Order;
 

@@ -14,11 +14,10 @@ use recovery::Target;
 use repair::{BlockId, NodeId, StripeId};
 use store_api::StripeRecord;
 
-use crate::commands::answer;
 use crate::effect::Reply;
 use crate::facts::{Facts, hollow};
 use crate::jobs::placement::{Counts, Domains};
-use crate::out::Out;
+use crate::out::{Out, answer};
 use crate::repairs::orders::Order;
 use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
 

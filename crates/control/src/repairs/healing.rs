@@ -26,6 +26,7 @@ use crate::repairs::continuation::{Ordered, OrderedBy};
 use crate::repairs::grace::shortened;
 use crate::repairs::queue::Queue;
 use crate::repairs::stand_in::OpenOrders;
+use crate::settings::HealPolicy;
 use crate::stripes::Stripes;
 use crate::stripes::indices::index_of;
 use crate::stripes::picture::Slot;
@@ -51,13 +52,6 @@ const PAUSED_NAMED: usize = 5;
 
 /// Once all nodes have been in service for this long, a block without a copy will not return.
 const ALL_HAVE_TOLD: Duration = Duration::from_secs(10);
-
-/// The policy of automatic repairs of single stripes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealPolicy {
-    /// Repairs are only logged and not started.
-    pub dry_run: bool,
-}
 
 /// A damaged stripe that is repaired automatically.
 struct Case {

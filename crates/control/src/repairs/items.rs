@@ -5,7 +5,7 @@ use recovery::{Kind, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Replacements, Stripe, StripeId, Verify, Wanted};
 use store_api::StripeRecord;
 
-use crate::SETTLE_LIMIT;
+use crate::base::SETTLE_LIMIT;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::requests::policy;

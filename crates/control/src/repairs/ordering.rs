@@ -4,11 +4,10 @@ use recovery::{HelperPolicy, Target};
 use repair::{BlockId, NodeId, Scheme, StripeId};
 use views::{RebalanceView, RepairRequest, RepairView};
 
-use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::{NodeError, RepairError, RequestError};
 use crate::facts::Facts;
-use crate::out::Out;
+use crate::out::{Out, answer};
 use crate::repairs::continuation::{Ordered, OrderedBy};
 use crate::repairs::orders::{DescribedOrder, Order, Way};
 

@@ -9,7 +9,7 @@ use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, RecordWrite, StorePolicy, Write};
 use views::FoundBy;
 
-use crate::Control;
+use crate::control::{Control, facts, outer_facts};
 use crate::helper_queries::{Query, Subject, other_digest, state_for};
 use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;

@@ -1,7 +1,8 @@
 //! Requests about the catalog itself.
 
-use crate::Control;
-use crate::commands::{CatalogCommand, answer};
+use crate::commands::CatalogCommand;
+use crate::control::{Control, outer_facts};
+use crate::out::answer;
 use crate::storing::ask::Ask;
 
 impl CatalogCommand {

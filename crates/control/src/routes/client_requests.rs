@@ -5,7 +5,7 @@ use repair::wire::control::ClientRequest;
 use repair::{NodeId, Policy};
 use store_api::PutId;
 
-use crate::Control;
+use crate::control::{Control, facts, outer_facts};
 use crate::error::{RequestError, SessionError};
 use crate::jobs::requests::{Read, policy};
 

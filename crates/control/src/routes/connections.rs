@@ -8,7 +8,8 @@ use repair::{BlockId, BlockProblem, NodeId, NodeProfile};
 use store_api::{RecordWrite, Write};
 use views::HistoryEvent;
 
-use crate::effect::Effect;
+use crate::control::{Control, facts, outer_facts};
+use crate::effect::{ConnectionId, Effect};
 use crate::helper_queries::Subject;
 use crate::jobs::{Jobs, Requests};
 use crate::nodes::continuation::NodeThen;
@@ -19,7 +20,6 @@ use crate::signal::Signal;
 use crate::storing::then::Then;
 use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
-use crate::{ConnectionId, Control};
 
 impl Control {
     /// Applies the network of the reloaded configuration.

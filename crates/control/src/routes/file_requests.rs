@@ -6,12 +6,13 @@ use store_api::PutId;
 use store_api::{Answer, FileWrite, StoreError, Write};
 use views::{FileLayout, FileView};
 
-use crate::Control;
-use crate::commands::{FileCommand, answer};
+use crate::commands::FileCommand;
+use crate::control::{Control, facts};
 use crate::effect::Reply;
 use crate::error::{FileError, RequestError};
 use crate::jobs::continuation::PutThen;
 use crate::jobs::puts::file_view;
+use crate::out::answer;
 use crate::storing::then::Then;
 
 impl FileCommand {

@@ -11,7 +11,7 @@ use repair::{
 };
 use views::RepairStep;
 
-use crate::Control;
+use crate::control::{Control, facts, outer_facts};
 use crate::jobs::RunningJob;
 use crate::jobs::in_flight::InFlight;
 use crate::jobs::owner::Owner;

@@ -1,8 +1,9 @@
 //! Requests about links, their measurement and caps.
 
-use crate::Control;
 use crate::answers::nodes::topology_view;
-use crate::commands::{NetworkCommand, answer};
+use crate::commands::NetworkCommand;
+use crate::control::{Control, facts};
+use crate::out::answer;
 
 impl NetworkCommand {
     pub(super) fn carry_out(self, control: &mut Control) {

@@ -6,11 +6,12 @@ use repair::NodeId;
 use store_api::{RecordWrite, Write};
 use views::{HistoryEvent, MaintenanceRequest, NodeView};
 
-use crate::Control;
-use crate::commands::{NodeCommand, answer};
+use crate::commands::NodeCommand;
+use crate::control::{Control, facts};
 use crate::effect::Reply;
 use crate::error::{NodeError, RequestError};
 use crate::nodes::continuation::NodeThen;
+use crate::out::answer;
 
 impl NodeCommand {
     pub(super) fn carry_out(self, control: &mut Control) {

@@ -4,11 +4,13 @@ use recovery::{RepairId, Target};
 use repair::Job;
 use views::{HistoryEvent, RepairView};
 
-use crate::commands::{RepairCommand, answer};
+use crate::commands::RepairCommand;
+use crate::control::{Control, facts};
 use crate::error::{RepairError, RequestError};
+use crate::out::answer;
 use crate::repairs::CHANGES_EVERY;
+use crate::repairs::ItemPage;
 use crate::repairs::orders::Order;
-use crate::{Control, ItemPage};
 
 impl RepairCommand {
     pub(super) fn carry_out(self, control: &mut Control) {

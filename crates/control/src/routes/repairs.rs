@@ -4,7 +4,7 @@ use recovery::{Action, Proposal, Target};
 use repair::Job;
 use serde_json::Value;
 
-use crate::Control;
+use crate::control::{Control, facts, outer_facts};
 use crate::jobs::owner::Owner;
 use crate::repairs::order_records::kept_orders;
 use crate::repairs::proposals::{Pause, Prepared};

@@ -2,13 +2,14 @@
 
 use views::{Condition, MuteRequest, SettingsRequest, SettingsView};
 
-use crate::Control;
-use crate::answers::conditions::concerns;
+use crate::answers::conditions::{concerns, loud};
 use crate::answers::nodes::settings_view;
-use crate::commands::{ClusterCommand, Command, answer};
+use crate::commands::{ClusterCommand, Command};
 use crate::conditions;
+use crate::control::{Control, facts};
 use crate::error::ConditionError;
 use crate::error::RequestError;
+use crate::out::answer;
 use crate::storing::then::Then;
 
 impl Control {
@@ -98,7 +99,7 @@ pub(crate) fn note_conditions(control: &mut Control) {
     let is_partial = control.answers().is_partial();
     match control.answers().findings() {
         Ok(found) => {
-            let loud = conditions::loud(control.answers(), &found);
+            let loud = loud(control.answers(), &found);
             control.conditions.note(&found, &loud, is_partial, control.base.unix_ms, &mut control.out);
             if !is_partial {
                 let is_lost =

@@ -7,7 +7,7 @@ use repair::wire::control::{Description, ToNode};
 use repair::{NodeId, StripeId};
 use store_api::BlockState;
 
-use crate::Control;
+use crate::control::{Control, outer_facts};
 use crate::helper_queries::Subject;
 use crate::nodes::node::Unproven;
 use crate::stripes::returned::PATIENCE;

@@ -3,7 +3,7 @@
 use store_api::OpenError;
 use store_api::{CatalogError, Done, StoreChange, StoreError};
 
-use crate::Control;
+use crate::control::{Control, facts};
 use crate::error::StorageError;
 use crate::storing::ask::Ask;
 use crate::storing::then::Then;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use repair::StripeId;
 use store_api::StoreChange;
 
-use crate::Control;
+use crate::control::{Control, facts, outer_facts};
 use crate::signal::Signal;
 use crate::stripes::described::COUNTS_INSTEAD_FOR;
 use crate::stripes::unjudged::UnjudgedStripes;

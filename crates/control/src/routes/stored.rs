@@ -1,6 +1,6 @@
 //! Runs the continuations of writes when the storage has answered.
 
-use crate::ConnectionId;
+use crate::effect::ConnectionId;
 use crate::nodes::joining::Refusal;
 use crate::routes::file_requests::file_removed;
 use crate::routes::repair_requests::begin_repair;
@@ -9,11 +9,11 @@ use repair::wire::control::FromNode;
 use store_api::{Answer, StoreError};
 use views::HistoryEvent;
 
-use crate::Control;
-use crate::commands::answer;
+use crate::control::{Control, facts, outer_facts};
 use crate::error::RequestError;
 use crate::jobs::continuation::{Published, PutThen};
 use crate::nodes::continuation::NodeThen;
+use crate::out::answer;
 use crate::repairs::continuation::{Ordered, OrderedBy, RepairThen};
 use crate::repairs::order_records::dropped;
 use crate::routes::jobs::note_recorded;
@@ -73,7 +73,7 @@ impl Published {
     fn go_on(self, control: &mut Control, error: Option<StoreError>) {
         let Self { job, stripe, blocks, replaced } = self;
         if let Some(replaced) = replaced.filter(|_| error.is_none()) {
-            replaced.note(&mut control.out);
+            control.out.note(replaced.entry());
         }
         if error.is_none()
             && let Ok(record) = control.stripes.picture.stripe(&stripe)

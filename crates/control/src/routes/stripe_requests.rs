@@ -1,8 +1,9 @@
 //! Requests about stripes and blocks.
 
-use crate::Control;
 use crate::answers::stripes::{block_place, stripe_view_of};
-use crate::commands::{StripeCommand, answer};
+use crate::commands::StripeCommand;
+use crate::control::{Control, answers, outer_facts};
+use crate::out::answer;
 use crate::stripes::contradictions;
 
 impl StripeCommand {

@@ -3,7 +3,7 @@
 use repair::NodeId;
 use repair::wire::control::BlockHeat;
 
-use crate::Control;
+use crate::control::Control;
 use crate::repairs::scheduler_facts::tell_heat;
 
 pub(super) fn note_user_load(control: &mut Control, node: NodeId, bytes_per_s: u64) {

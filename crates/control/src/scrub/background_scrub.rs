@@ -8,7 +8,7 @@
 //! each stripe is checked after its blocks. The parity check reads the blocks a second time, within the same
 //! rate.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -19,12 +19,11 @@ use views::{ParityScrubView, SteadyScrubView};
 
 use crate::base::Base;
 use crate::facts::Facts;
-use crate::helper_queries::Queries;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::parity_scrub::{Obstacle, YIELD_AT_MOST, note_unchecked};
-use crate::scrub::state::BlockOnNode;
+use crate::scrub::put_off::BlockOnNode;
 use crate::scrub::state::Scrubs;
 use crate::storing::then::Then;
 
@@ -33,9 +32,6 @@ const KEY: &str = "scrub/steady";
 const KEEP_EVERY: Duration = Duration::from_secs(30);
 /// The shortest time between the starts of two rounds, for clusters with little data.
 const ROUND_AT_LEAST: Duration = Duration::from_secs(60);
-
-/// How long the scrub waits for a helper that is still reading, before it continues with other helpers.
-const SLOW_AFTER: Duration = Duration::from_secs(30);
 
 /// The entry for the parity check of a stripe. It sorts after the blocks of the stripe.
 const PARITY: (BlockIndex, NodeId) = (BlockIndex(u16::MAX), NodeId(u32::MAX));
@@ -112,7 +108,7 @@ impl Scrubs {
             self.background.changed = true;
         }
         let after = self.background.kept.after.clone();
-        let put_off: BTreeSet<&BlockOnNode> = self.background.put_off.blocks.values().flatten().collect();
+        let put_off: BTreeSet<&BlockOnNode> = self.background.put_off.places().collect();
         let mut places: Vec<BlockOnNode> = Vec::new();
         for node in facts.nodes.live_helpers().collect::<Vec<_>>() {
             let blocks = facts.stripes.picture.blocks_of(node);
@@ -209,47 +205,6 @@ impl Scrubs {
             last_round_ended_unix_ms: kept.last_round_ended_unix_ms,
             parity: base.settings.scrub_parity.then(|| self.background.parity.clone()),
         })
-    }
-}
-
-/// The blocks that the scrub has put off because their helpers are slow, in the order of each helper's list.
-#[derive(Default)]
-pub(crate) struct PutOff {
-    blocks: BTreeMap<NodeId, VecDeque<BlockOnNode>>,
-    /// The busy helpers that the scrub waits for, and since when.
-    waits: BTreeMap<NodeId, Duration>,
-}
-
-impl PutOff {
-    /// Returns a block whose helper is idle again.
-    fn next(&mut self, queries: &Queries) -> Option<BlockOnNode> {
-        self.waits.retain(|&node, _| queries.is_verifying(node));
-        let node = *self.blocks.keys().find(|&&node| !queries.is_verifying(node))?;
-        let blocks = self.blocks.get_mut(&node)?;
-        let next = blocks.pop_front();
-        if blocks.is_empty() {
-            self.blocks.remove(&node);
-        }
-        next
-    }
-
-    /// Whether the scrub has waited long enough for this busy helper.
-    fn is_slow(&mut self, node: NodeId, now: Duration) -> bool {
-        now >= *self.waits.entry(node).or_insert(now) + SLOW_AFTER
-    }
-
-    /// Whether all helpers with blocks that were put off are slow again; the next round then starts without them.
-    fn all_are_slow(&mut self, now: Duration) -> bool {
-        let nodes: Vec<NodeId> = self.blocks.keys().copied().collect();
-        nodes.into_iter().all(|node| self.is_slow(node, now))
-    }
-
-    fn add(&mut self, place: BlockOnNode) {
-        self.blocks.entry(place.2).or_default().push_back(place);
-    }
-
-    fn len(&self) -> usize {
-        self.blocks.values().map(VecDeque::len).sum()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Requests about scrubs.
 
-use crate::commands::{ScrubCommand, answer};
+use crate::commands::ScrubCommand;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::out::Out;
+use crate::out::{Out, answer};
 use crate::scrub::state::Scrubs;
 
 impl Scrubs {

@@ -5,7 +5,7 @@
 //! **Invariant:** a stripe leaves the list only because parity holds, because its contradiction is recorded, because
 //! its blocks have digests again, or because it was removed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -16,25 +16,13 @@ use crate::error::list;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::repairs::attempts::Attempts;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::parity_scrub::Obstacle;
 use crate::scrub::proof::covers;
-use crate::scrub::state::Scrubs;
+use crate::scrub::state::{Distrusted, Scrubs};
 
 /// How many stripes the advice names.
 const NAMED: usize = 5;
-
-/// The stripes with doubted digests; see the module's documentation.
-#[derive(Default)]
-pub(crate) struct Distrusted {
-    /// The stripes that the store named last.
-    doubted: BTreeSet<StripeId>,
-    /// The stripes that no check has proven.
-    open: BTreeMap<StripeId, Attempts>,
-    /// The reason why the last stripe could not be checked.
-    obstacle: Option<&'static str>,
-}
 
 impl Distrusted {
     /// Applies the store's list of stripes with doubted digests.

@@ -13,6 +13,7 @@ pub(crate) mod distrusted;
 pub(crate) mod parity_checks;
 pub(crate) mod parity_scrub;
 pub(crate) mod proof;
+mod put_off;
 pub(crate) mod reported;
 pub(crate) mod state;
 

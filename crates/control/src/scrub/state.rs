@@ -1,9 +1,9 @@
 //! The state of running scrubs, and the results of earlier ones.
 
 use crate::pace::Pace;
-use crate::scrub::background_scrub::PutOff;
-use crate::scrub::distrusted::Distrusted;
+use crate::repairs::attempts::Attempts;
 use crate::scrub::parity_checks::ParityChecks;
+use crate::scrub::put_off::{BlockOnNode, PutOff};
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use serde::{Deserialize, Serialize};
@@ -59,9 +59,6 @@ impl NodeScrub {
     }
 }
 
-/// A block on a node, or the entry for the parity check of a stripe. Each round visits all places in order.
-pub(super) type BlockOnNode = (StripeId, BlockIndex, NodeId);
-
 /// The position, as the records store it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
@@ -111,6 +108,17 @@ pub(crate) struct Proof {
     pub(super) keep_due: Duration,
     /// The time since which the next stripe has been waiting for busy helpers.
     pub(super) yields_since: Option<Duration>,
+    /// The reason why the last stripe could not be checked.
+    pub(super) obstacle: Option<&'static str>,
+}
+
+/// The stripes with doubted digests; see [`distrusted`](super::distrusted).
+#[derive(Default)]
+pub(crate) struct Distrusted {
+    /// The stripes that the store named last.
+    pub(super) doubted: BTreeSet<StripeId>,
+    /// The stripes that no check has proven.
+    pub(super) open: BTreeMap<StripeId, Attempts>,
     /// The reason why the last stripe could not be checked.
     pub(super) obstacle: Option<&'static str>,
 }

@@ -1,7 +1,7 @@
 //! Writes in flight to the storage, each with its continuation.
 //!
-//! Control never waits. A [`Write`] goes out as an [`Ask`] with a number, its continuation ([`Then`]) is
-//! kept, and the storage answers with `Stored` or `Failed`. Until then, the
+//! Control never waits. A [`Write`](store_api::Write) goes out as an [`Ask`] with a number, its continuation
+//! ([`Then`]) is kept, and the storage answers with `Stored` or `Failed`. Until then, the
 //! [`Picture`](crate::stripes::picture::Picture) shows the old state. Acknowledgements to clients and
 //! messages to helpers are part of the continuation, so they are sent only when the write is durable. The
 //! storage carries out requests in order and refuses contradictory ones. Conflicts that only control can see
@@ -9,29 +9,24 @@
 //! `joining`, and stripes that the scheduler suspends).
 
 pub(crate) mod ask;
+pub(crate) mod storage_thread;
 pub(crate) mod then;
 pub(crate) mod write_path;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
 use std::time::Duration;
 
 use repair::{NodeId, StripeId};
-use serde_json::Value;
-use store_api::{
-    Answer, Done, FileWrite, RecordWrite, Storage, StoreChange, StoreError, StorePolicy, Term, Write,
-};
 
+use crate::effect::ConnectionId;
 use crate::error::StorageError;
-use crate::out::{NUMBERS, Out, Wish};
+use crate::out::{Out, Wish};
 use crate::repairs::continuation::RepairThen;
 use crate::repairs::orders::Order;
 use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 use crate::storing::write_path::WritePath;
 use crate::stripes::continuation::StripeThen;
-use crate::stripes::picture::Picture;
-use crate::{ConnectionId, Event};
 
 /// The maximum number of writes in flight. Beyond that, requests are refused.
 const WRITES_WAITING: usize = 4096;
@@ -58,92 +53,6 @@ pub(crate) struct Storing {
     pub written_unix_ms: Option<u64>,
     /// The state of the storage: working or failing.
     pub write_path: WritePath,
-}
-
-/// The contents of a storage at the start of the coordinator.
-pub struct Opened {
-    pub(crate) picture: Picture,
-    pub(crate) store: StorePolicy,
-    pub(crate) unlisted: Option<String>,
-    pub(crate) term: Term,
-    pub(crate) numbers: Range<u64>,
-    pub(crate) records: Vec<(String, Value)>,
-}
-
-impl Opened {
-    /// Starts a term, which fences off earlier coordinators, and reads the whole storage. Puts that an
-    /// earlier coordinator left unfinished are ended. Their blocks are not removed, because the catalog may
-    /// be an old copy, and the puts may have been committed after the copy was taken. The operator decides
-    /// about the blocks.
-    ///
-    /// # Errors
-    /// Any error of the storage.
-    pub fn read(storage: &mut Storage) -> Result<Self, StoreError> {
-        let term = storage.begin_term()?;
-        let mut left = Vec::new();
-        storage.each_file(&mut |change| {
-            if let StoreChange::Put(put) = change {
-                tracing::info!(put = %put.id, name = put.name, "a put was not finished; its blocks stay on the helpers");
-                left.push(Write::Files(FileWrite::LeavePut(put.id)));
-            }
-        })?;
-        left.push(Write::Records(RecordWrite::Numbers(NUMBERS)));
-        let mut first = 0;
-        for done in storage.carry_out(term, &left) {
-            if let Answer::First(number) = done?.value {
-                first = number;
-            }
-        }
-        let mut picture = Picture::default();
-        storage.each_record(&mut |change| picture.apply(change))?;
-        storage.each_stripe(&mut |stripe, pending| picture.apply(StoreChange::Stripe(stripe, pending)))?;
-        storage.each_file(&mut |change| picture.apply(change))?;
-        Ok(Self {
-            picture,
-            store: storage.policy(),
-            unlisted: storage.unlisted(),
-            term,
-            numbers: first..first + NUMBERS,
-            records: storage.list("")?,
-        })
-    }
-
-    /// Returns the term that requests to the storage carry.
-    pub fn term(&self) -> Term {
-        self.term
-    }
-}
-
-/// Carries out all writes in one transaction, then the recovery checks. Returns the events for control, and
-/// the requests that are left to the driver.
-pub fn carry_out(storage: &mut Storage, term: Term, asks: Vec<Ask>) -> (Vec<Event>, Vec<Ask>) {
-    let (mut numbers, mut writes, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    for ask in asks {
-        match ask {
-            Ask::Write { number, write } => {
-                numbers.push(number);
-                writes.push(write);
-            }
-            other => others.push(other),
-        }
-    }
-    let results = if writes.is_empty() { Vec::new() } else { storage.carry_out(term, &writes) };
-    assert_eq!(results.len(), numbers.len(), "each write is answered");
-    let mut events: Vec<Event> =
-        numbers.into_iter().zip(results).map(|(number, result)| Event::of_write(number, result)).collect();
-    let recovers = others.extract_if(.., |ask| matches!(ask, Ask::Recover));
-    events.extend(recovers.map(|_| Event::Recovered(storage.recover(term))));
-    (events, others)
-}
-
-impl Event {
-    /// Creates the event for the result of a write.
-    pub fn of_write(number: u64, result: Result<Done, StoreError>) -> Self {
-        match result {
-            Ok(done) => Self::Stored { number, done },
-            Err(error) => Self::Failed { number, error },
-        }
-    }
 }
 
 impl Storing {

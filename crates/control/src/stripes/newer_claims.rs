@@ -7,13 +7,12 @@ use repair::{BlockId, NodeId};
 use serde_json::json;
 use store_api::{RecordWrite, Write};
 
-use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::{CatalogAgeError, RequestError};
 use crate::facts::OuterFacts;
 use crate::helper_queries::Subject;
 use crate::nodes::Nodes;
-use crate::out::Out;
+use crate::out::{Out, answer};
 use crate::signal::Signal;
 use crate::stripes::continuation::StripeThen;
 use crate::stripes::picture::Picture;

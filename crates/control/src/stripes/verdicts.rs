@@ -11,6 +11,9 @@ use crate::out::Out;
 use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
 
+/// The largest number of bad blocks that the status lists.
+const LOST_REMEMBERED: usize = 100;
+
 impl Stripes {
     /// Asks a helper to verify a block, after a failed read that says nothing about the block itself.
     pub(crate) fn look_again(
@@ -75,7 +78,7 @@ impl Stripes {
         out.note_bad(node, block, &problem);
         let node = outer.nodes.name(node);
         tracing::warn!(%block, helper = %node, problem, "a block is bad");
-        if self.lost_lately.len() == crate::LOST_REMEMBERED {
+        if self.lost_lately.len() == LOST_REMEMBERED {
             self.lost_lately.pop_front();
         }
         self.lost_lately.push_back(views::LostBlock {

@@ -4,6 +4,7 @@ use store_api::{Answer as StoreAnswer, BlockState, Checksums, Done, StoreChange,
 
 use super::*;
 use crate::commands::NodeCommand;
+use crate::control::facts;
 
 /// A file of one stripe, and the change after which the store doubts the stripe's digests.
 fn doubting(cluster: &mut TestCluster) -> (FileLayout, Event) {

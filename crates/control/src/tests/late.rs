@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::commands::{FileCommand, NodeCommand, RepairCommand};
+use crate::control::facts;
 
 /// Returns the recorded helper and state of the first block of the file `f`.
 fn first_block(cluster: &mut TestCluster) -> (Option<String>, &'static str) {

@@ -1,6 +1,7 @@
 //! The network as the planner sees it: configured, observed and measured rates, and slow nodes.
 
 use crate::commands::{NetworkCommand, StripeCommand};
+use crate::control::facts;
 use crate::jobs::link_tests::LinkTests;
 use cluster::Network;
 use repair::{Class, StatedRates};

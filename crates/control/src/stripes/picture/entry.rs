@@ -7,6 +7,9 @@ use codes::CodeSpec;
 use repair::{BlockId, Digest, FilePart, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, Replica, StripeRecord};
 
+/// The index of a stripe in memory.
+pub(crate) type Slot = u32;
+
 /// The number that stands for no node.
 const NOBODY: u32 = u32::MAX;
 /// The number that stands for a kind of digest that is stored with the digest itself. Helpers choose the kinds, so

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use codes::BlockIndex;
+use codes::{BlockIndex, CodeSpec};
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{CatalogError, Eras, NodeRecord, StoreChange, StripeRecord};
 
@@ -28,12 +28,10 @@ use census::Counts;
 pub(crate) use census::Kind;
 use domains::Fleet;
 pub(crate) use domains::{Survives, Together};
+pub(crate) use entry::Slot;
 use entry::{Entry, Shared};
 use files::FilesPicture;
 use holders::Held;
-
-/// The index of a stripe in memory.
-pub(crate) type Slot = u32;
 
 /// The contents of the storage.
 #[derive(Default)]
@@ -299,6 +297,52 @@ impl Picture {
     /// Returns the number of blocks whose recorded place is this node, including missing and corrupt ones.
     pub(crate) fn block_count(&self, node: NodeId) -> usize {
         self.held(node).count()
+    }
+
+    /// Returns the blocks whose recorded place is this node.
+    fn held(&self, node: NodeId) -> &Held {
+        self.holders.get(&node).unwrap_or(Held::NONE)
+    }
+
+    /// Returns the stripes of files and of open puts that have a block on at least one of these nodes.
+    pub(crate) fn stripes_on(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Slot> {
+        nodes.iter().flat_map(|&node| self.held(node).slots()).collect()
+    }
+
+    /// Returns the stripes of open puts that have a block on at least one of these nodes.
+    pub(crate) fn pending_on(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Slot> {
+        let slots = nodes.iter().flat_map(|&node| self.held(node).slots());
+        slots.filter(|&slot| self.entry_in(slot).pending).collect()
+    }
+
+    /// Returns the index in memory of a file's stripe. `None` if the stripe does not exist or belongs to an
+    /// uncommitted put.
+    pub(crate) fn slot_of_file(&self, stripe: &StripeId) -> Option<Slot> {
+        self.slot(stripe).ok().filter(|&slot| !self.entry_in(slot).pending)
+    }
+
+    /// Returns a stripe's code and the length of its blocks.
+    pub(crate) fn code_of(&self, slot: Slot) -> (&CodeSpec, u64) {
+        let entry = self.entry_in(slot);
+        (self.shared.code_of(entry.code), entry.block_bytes)
+    }
+
+    /// Returns the blocks that a stripe would have lost, and how its other blocks would share failure
+    /// domains, if only the copies that `counts` accepts could be read.
+    pub(crate) fn losses(
+        &self,
+        slot: Slot,
+        counts: impl Fn(u16, NodeId) -> bool,
+    ) -> (Vec<BlockIndex>, Together) {
+        let entry = self.entry_in(slot);
+        let lost = entry.lost(&counts).into_iter().map(BlockIndex).collect();
+        (lost, self.fleet.together(&entry.readers(counts)))
+    }
+
+    /// Returns the total bytes of the blocks whose recorded place is this node, including missing and corrupt
+    /// ones.
+    pub(crate) fn bytes_on(&self, node: NodeId) -> u64 {
+        self.held(node).bytes()
     }
 
     /// Returns an evenly spaced sample of at most `most` stripes of files.

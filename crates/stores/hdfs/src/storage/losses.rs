@@ -105,7 +105,7 @@ impl Losses {
                     return;
                 }
                 (self.read, self.was_interrupted) = (None, true);
-                shared.state().recounts.take_lists([]);
+                shared.state().raiding.recounts.take_lists([]);
                 if matches!(error, LossError::TooMany { .. } | LossError::OthersTooLong { .. }) {
                     self.files.step(shared, namenode).await;
                 }
@@ -140,7 +140,7 @@ impl Losses {
         let named = namenode.losses().await?;
         let took = shared.now() - asked;
         let (named, listed) = by_stripe(shared, named);
-        shared.state().recounts.take_lists(listed.keys().copied());
+        shared.state().raiding.recounts.take_lists(listed.keys().copied());
         let all = self.listed.keys().chain(listed.keys());
         let changed: BTreeSet<i64> =
             all.copied().filter(|group| self.listed.get(group) != listed.get(group)).collect();

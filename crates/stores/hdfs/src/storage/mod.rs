@@ -10,6 +10,7 @@
 //! it.
 
 mod coded;
+mod contact;
 mod corrupt;
 mod datanodes;
 mod following;

@@ -16,6 +16,7 @@ use super::coded::{Coded, RaidStripe, Replication, ShortCodes, homes, is_raid};
 use super::groups::Listed;
 use super::names::{Place, is_within, split};
 use super::open::Attachment;
+use super::recounts::Recounts;
 use super::state::{HdfsSystem, State};
 use crate::listing::{DataNode, FileRef, Listing, Phase, name_hash};
 
@@ -27,6 +28,8 @@ pub(super) struct Raiding {
     unusable: BTreeMap<String, String>,
     /// The paths of these sources.
     unprotected: Arc<BTreeSet<String>>,
+    /// Stripes to query again until HDFS has as many replicas as it should.
+    pub recounts: Recounts,
 }
 
 /// A stripe of a raided file as listed, and how many replicas its blocks should have.
@@ -263,7 +266,7 @@ impl State {
             let Some(stripe) = listed.group.raid() else { continue };
             let counts = |node| self.view.nodes().counts(node);
             let count = replication.count(stripe, &listed.homes, counts);
-            self.recounts.note(now, asked, listed.group.number(), count);
+            self.raiding.recounts.note(now, asked, listed.group.number(), count);
         }
         let listed = listed.into_iter().map(|(listed, _)| listed).collect();
         let changed = self.view.take_groups(now, asked, listed, false);

@@ -11,12 +11,12 @@ use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term};
 use tokio::sync::Notify;
 
 use super::coded::{Coded, is_raid};
+use super::contact::Contact;
 use super::corrupt::Corrupt;
 use super::groups::Listed;
 use super::names::{FolderId, Place};
 use super::open::Attachment;
 use super::raiding::Raiding;
-use super::recounts::Recounts;
 use super::replay::Replay;
 use super::reports::Reports;
 use super::terms::Formats;
@@ -31,10 +31,6 @@ pub(super) const ASKING: &str = "asking";
 pub(super) const READING_EDITS: &str = "edits";
 pub(super) const QUERYING_FILES: &str = "querying files";
 pub(super) const LISTING_FILES: &str = "listing files";
-/// If the last answer with all DataNodes is older than this, the state of HDFS is reported as unknown.
-const BLIND_AFTER: Duration = Duration::from_secs(20);
-/// The status before the first listing.
-const UNLISTED: &str = "HDFS has not been listed yet";
 
 /// HDFS as a [`System`](attached::System): the connection to the NameNode, and the state that the storage's
 /// tasks share.
@@ -68,16 +64,10 @@ pub(super) struct State {
     /// The block reports that DataNodes are to send.
     pub(super) reports: Reports,
     pub(super) raiding: Raiding,
-    /// Stripes of raided files to query again until HDFS has as many replicas as it should.
-    pub(super) recounts: Recounts,
     /// Groups that possibly no longer exist, with their files.
     pub(super) doubted: BTreeMap<i64, u64>,
-    /// Why HDFS has not been listed yet, as last reported.
-    unlisted: Option<String>,
-    /// The time of the last answer with all DataNodes.
-    pub(super) nodes_heard: Option<Duration>,
-    /// Whether the state of HDFS was last reported as unknown, because the NameNode does not answer.
-    blind: bool,
+    /// Whether the state of HDFS is known.
+    pub(super) contact: Contact,
     teller: Teller,
 }
 
@@ -90,7 +80,7 @@ impl State {
     pub fn tell_service(&mut self, now: Duration) -> Vec<StoreChange> {
         let changes = self.view.tell_service();
         // The first listing covers the DataNodes that enter service with it.
-        if !changes.is_empty() && self.unlisted.is_none() {
+        if !changes.is_empty() && self.contact.unlisted().is_none() {
             self.nodes_changed = Some(now);
         }
         changes
@@ -183,11 +173,8 @@ impl HdfsSystem {
             formats: Formats::default(),
             reports: Reports::default(),
             raiding: Raiding::default(),
-            recounts: Recounts::default(),
             doubted: BTreeMap::new(),
-            unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
-            nodes_heard: None,
-            blind: false,
+            contact: Contact::new(namenode.is_none()),
             teller,
         };
         Self {
@@ -268,7 +255,7 @@ impl HdfsSystem {
         let numbers = state.number(&self.attachment, &listing.nodes)?;
         let standings = numbers.iter().zip(&listing.nodes);
         let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
-        let (nodes, is_first) = (state.view.nodes(), state.nodes_heard.is_none());
+        let (nodes, is_first) = (state.view.nodes(), state.contact.nodes_heard().is_none());
         let (before, maintained_before) = (nodes.needed().clone(), nodes.maintained());
         let takers_before = nodes.takers();
         let mut services = state.view.take_nodes(now, standings.collect());
@@ -291,10 +278,8 @@ impl HdfsSystem {
         if maintained != maintained_before {
             changes.insert(0, StoreChange::Maintained(maintained)); // Reported before a DataNode counts as down.
         }
-        state.nodes_heard = Some(now);
-        if std::mem::take(&mut state.blind) {
-            changes.push(StoreChange::Unlisted(None)); // Reported after the DataNodes that have died meanwhile.
-        }
+        // Reported after the DataNodes that have died meanwhile.
+        changes.extend(state.contact.note_nodes(now));
         state.tell(changes);
         Ok(is_changed)
     }
@@ -359,8 +344,8 @@ impl HdfsSystem {
         if all {
             doubted.retain(|&number, _| view.groups().inode(number).is_some());
         }
-        if all && state.unlisted.take().is_some() {
-            changes.push(StoreChange::Unlisted(None)); // Reported after the stripes.
+        if all {
+            changes.extend(state.contact.note_listed()); // Reported after the stripes.
         }
         state.tell(changes);
         state.forget_marks()
@@ -378,9 +363,9 @@ impl HdfsSystem {
         let now = self.now();
         let stripes = touched.take_stripes();
         let mut state = self.state();
-        state.recounts.restart(now, &stripes);
+        state.raiding.recounts.restart(now, &stripes);
         state.suspects.extend(stripes);
-        if state.recounts.take_left_out(now) {
+        if state.raiding.recounts.take_left_out(now) {
             touched.note_all();
         }
     }
@@ -389,8 +374,8 @@ impl HdfsSystem {
     pub(super) fn due_recounts(&self, most: usize) -> Vec<i64> {
         let now = self.now();
         let mut state = self.state();
-        let State { recounts, view, .. } = &mut *state;
-        recounts.take_due(now, most, |number| view.groups().inode(number).is_some())
+        let State { raiding, view, .. } = &mut *state;
+        raiding.recounts.take_due(now, most, |number| view.groups().inode(number).is_some())
     }
 
     /// Returns the known groups of the files in an answer that the answer lacks, with their files. The query
@@ -425,34 +410,25 @@ impl HdfsSystem {
 
     /// Returns why HDFS has not been listed yet; `None` after the first listing.
     pub(super) fn unlisted(&self) -> Option<String> {
-        self.state().unlisted.clone()
+        self.state().contact.unlisted().map(str::to_owned)
     }
 
     /// Reports the state of HDFS as unknown if the NameNode has not listed the DataNodes for some time.
     pub(super) fn tell_blindness(&self) {
         let now = self.now();
         let mut state = self.state();
-        let silence = now.saturating_sub(state.nodes_heard.unwrap_or_default());
-        if silence < BLIND_AFTER || state.blind || state.unlisted.is_some() {
-            return;
+        let State { contact, troubles, .. } = &mut *state;
+        let error = troubles.get(ASKING).and_then(|lines| lines.first());
+        if let Some(change) = contact.note_silence(now, error) {
+            state.tell(vec![change]);
         }
-        state.blind = true;
-        let error = state.troubles.get(ASKING).and_then(|lines| lines.first());
-        let why = match error {
-            Some(error) => error.clone(),
-            None => format!("the NameNode has not answered for {} s", silence.as_secs()),
-        };
-        state.tell(vec![StoreChange::Unlisted(Some(why))]);
     }
 
     /// Reports the progress of the first listing.
     pub(super) fn note_progress(&self, progress: Progress) {
         let mut state = self.state();
-        if state.unlisted.is_some() {
-            let Progress { folders, files } = progress;
-            let why = format!("{UNLISTED}: {folders} folders and {files} files are listed so far");
-            state.tell(vec![StoreChange::Unlisted(Some(why.clone()))]);
-            state.unlisted = Some(why);
+        if let Some(change) = state.contact.note_progress(progress) {
+            state.tell(vec![change]);
         }
     }
 

@@ -206,7 +206,7 @@ async fn list_raided(shared: &HdfsSystem, namenode: &NameNode) -> Result<(), Ask
     if paths.is_empty() {
         return Ok(());
     }
-    if shared.state().nodes_heard.is_none() {
+    if shared.state().contact.nodes_heard().is_none() {
         take(shared, namenode.nodes().await?, None)?; // Whether blocks may be unreported depends on the DataNodes.
     }
     let asked = shared.now();
@@ -216,7 +216,7 @@ async fn list_raided(shared: &HdfsSystem, namenode: &NameNode) -> Result<(), Ask
 
 /// Whether no answer about all DataNodes is newer than a query that was sent at `asked`.
 fn is_current(shared: &HdfsSystem, asked: Duration) -> bool {
-    shared.state().nodes_heard.is_none_or(|heard| asked >= heard)
+    shared.state().contact.nodes_heard().is_none_or(|heard| asked >= heard)
 }
 
 /// Records the groups of a listing so far. The answer begins with the states of the DataNodes. A listing in safe
