@@ -233,7 +233,7 @@ fn a_java_program_reads_over_encrypted_edges() {
     let film = Film::put(&cluster, 4_111_111);
     let lost = cluster.holder("1.2");
     cluster.kill(&lost);
-    for scheme in ["conventional", "pipelined", "cyclic"] {
+    for scheme in ["conventional", "pipelined", "pipe-s", "cyclic"] {
         requestor.ask(&format!("scheme {scheme}")).expect("taken");
         for (from, to) in film.ranges() {
             film.assert_reads(&mut requestor, "read", 2, from, to);

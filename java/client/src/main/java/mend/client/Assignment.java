@@ -21,6 +21,8 @@ final class Assignment {
   final long to;
   final int sliceBytes;
   final BitSet slices = new BitSet();
+  /** Whether senders wait for credits. */
+  final boolean serial;
   final Dealing dealing;
   /**
    * This client's task in each lane (a route of the plan for some of the slices); null if the client takes no
@@ -127,6 +129,7 @@ final class Assignment {
     to = geometry.get("window").get("end").number();
     sliceBytes = geometry.get("slice_bytes").count(MAX_SLICE_BYTES);
     stallMs = message.get("stall_ms").number();
+    serial = "serial".equals(message.get("pacing").text());
     for (Json.Node sink : message.get("sinks").list()) {
       if (sink.get("end").get("checked").isTrue()) {
         throw unsupported("the stripe's blocks contradict each other, so the bytes must be checked against its parity");

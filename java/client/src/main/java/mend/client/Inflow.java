@@ -16,6 +16,9 @@ final class Inflow implements Runnable {
   private static final int HEADER_BYTES = 24;
   private static final int COVERED_BYTES = 16;
   private static final byte SLICE_FRAME = 1;
+  private static final byte READY = 2;
+  private static final byte RECEIVED = 3;
+  private static final int CREDIT_BYTES = 12;
 
   private final Part part;
   private final Assignment plan;
@@ -109,12 +112,14 @@ final class Inflow implements Runnable {
     if (!isOpen) {
       use(edges.dial(inlet));
       connection.write(greeting());
-      read(header, HEADER_BYTES);
+      readFirstHeader(due);
     }
     while (due >= 0) {
       takeSlice();
     }
-    if (!closed) {
+    if (plan.serial) {
+      connection.close(); // Another greeting would follow the credits.
+    } else if (!closed) {
       edges.rest(inlet, connection);
     }
   }
@@ -131,7 +136,7 @@ final class Inflow implements Runnable {
     try {
       use(rested);
       rested.write(greeting());
-      read(header, HEADER_BYTES);
+      readFirstHeader(due);
       return true;
     } catch (IOException problem) {
       rested.close();
@@ -164,6 +169,7 @@ final class Inflow implements Runnable {
     int streams = plan.taskOf(slice).streamsFrom(inlet.node);
     for (int stream = 0; stream < streams; stream++) {
       takeFrame(slice, stream);
+      credit(RECEIVED, slice);
       part.handleFrame(plan, inlet.node, stream, slice, payload);
       if (stream + 1 < streams) {
         read(header, HEADER_BYTES);
@@ -171,7 +177,23 @@ final class Inflow implements Runnable {
     }
     due = next(slice + 1);
     if (due >= 0) {
-      read(header, HEADER_BYTES);
+      readFirstHeader(due);
+    }
+  }
+
+  /** Reads the header of a slice's first frame. In a serial plan, the sender first waits for the permission. */
+  private void readFirstHeader(int slice) throws IOException {
+    credit(READY, slice);
+    read(header, HEADER_BYTES);
+  }
+
+  private void credit(byte kind, int slice) throws IOException {
+    if (plan.serial) {
+      ByteBuffer credit = ByteBuffer.allocate(CREDIT_BYTES);
+      credit.put(kind).put(new byte[3]).putInt(slice);
+      CRC32C checksum = new CRC32C();
+      checksum.update(credit.array(), 0, credit.position());
+      connection.write(credit.putInt((int) checksum.getValue()).array());
     }
   }
 

@@ -78,9 +78,14 @@ class PartTest {
 
   /** Returns a plan with two senders, whose streams are combined with the coefficients 1 and 3. */
   private Assignment plan(int epoch, String slices) throws MendException {
+    return plan(epoch, slices, "pipelined");
+  }
+
+  private Assignment plan(int epoch, String slices, String pacing) throws MendException {
     String at = "127.0.0.1:" + listener.getLocalPort();
     String text = ("{'job':7,'epoch':" + epoch + ",'tag':1,'geometry':{'window':{'start':0,'end':" + BYTES
-        + "},'slice_bytes':4096},'slices':" + slices + ",'dealing':[1],'chunking':{'sub_blocks':1},'lanes':[{'node':9,"
+        + "},'slice_bytes':4096},'slices':" + slices + ",'dealing':[1],'pacing':'" + pacing
+        + "','chunking':{'sub_blocks':1},'lanes':[{'node':9,"
         + "'reads':[],'receives':[{'from':0,'streams':1},{'from':1,'streams':1}],'sends':[],'delivers':[{'output':0,"
         + "'combination':[{'r':[0,0,1]},{'r':[1,0,3]}]}]}],'inlets':["
         + "{'from':0,'dial':'" + at + "','key':'00000000000000000000000000000000'},"
@@ -157,6 +162,30 @@ class PartTest {
     assertEquals(BYTES, delivery.await(2 * SLICE, 20_000));
     assertEquals("1 {\"what\":\"delivered\"}", report());
     assertArrayEquals(sum(), delivery.bytes());
+  }
+
+  private void awaitCredit(Socket sender, int kind, int slice) throws IOException {
+    byte[] credit = new DataInputStream(sender.getInputStream()).readNBytes(12);
+    CRC32C checksum = new CRC32C();
+    checksum.update(credit, 0, 8);
+    ByteBuffer expected = ByteBuffer.allocate(12).put((byte) kind).put(new byte[3]).putInt(slice);
+    assertArrayEquals(expected.putInt((int) checksum.getValue()).array(), credit);
+  }
+
+  @Test
+  void sendersOfSerialPlansGetCredits() throws Exception {
+    part.assign(plan(1, "[[0,3]]", "serial"));
+    Socket[] senders = acceptBoth();
+    for (int slice = 0; slice < 3; slice++) {
+      for (int sender = 0; sender < 2; sender++) {
+        awaitCredit(senders[sender], 2, slice);
+        send(senders[sender], frame(sender, slice));
+        awaitCredit(senders[sender], 3, slice);
+      }
+    }
+    assertEquals("1 {\"what\":\"delivered\"}", report());
+    assertArrayEquals(sum(), delivery.bytes());
+    assertEquals(-1, senders[0].getInputStream().read(), "the connection is not used again");
   }
 
   @Test
