@@ -29,6 +29,8 @@ final class Assignment {
   final List<Task> lanes = new ArrayList<>();
   final List<Inlet> inlets = new ArrayList<>();
   final long stallMs;
+  /** Whether senders wait for credits (docs/reference/protocol.md). */
+  final boolean isSerial;
 
   /** An incoming edge: the connection to a node that sends streams to this client. */
   static final class Inlet {
@@ -127,6 +129,7 @@ final class Assignment {
     to = geometry.get("window").get("end").number();
     sliceBytes = geometry.get("slice_bytes").count(MAX_SLICE_BYTES);
     stallMs = message.get("stall_ms").number();
+    isSerial = "serial".equals(message.get("pacing").text());
     for (Json.Node sink : message.get("sinks").list()) {
       if (sink.get("end").get("checked").isTrue()) {
         throw unsupported("the stripe's blocks contradict each other, so the bytes must be checked against its parity");

@@ -16,6 +16,9 @@ final class Inflow implements Runnable {
   private static final int HEADER_BYTES = 24;
   private static final int COVERED_BYTES = 16;
   private static final byte SLICE_FRAME = 1;
+  private static final int CREDIT_BYTES = 12;
+  private static final byte READY = 2;
+  private static final byte RECEIVED = 3;
 
   private final Part part;
   private final Assignment plan;
@@ -109,14 +112,31 @@ final class Inflow implements Runnable {
     if (!isOpen) {
       use(edges.dial(inlet));
       connection.write(greeting());
-      read(header, HEADER_BYTES);
+      awaitSlice(due);
     }
     while (due >= 0) {
       takeSlice();
     }
-    if (!closed) {
+    if (plan.isSerial) {
+      connection.close(); // The next greeting would follow the last credit.
+    } else if (!closed) {
       edges.rest(inlet, connection);
     }
+  }
+
+  /** Reads the first header of a slice. The sender of a serial plan waits for a credit before it sends the slice. */
+  private void awaitSlice(int slice) throws IOException {
+    if (plan.isSerial) {
+      connection.write(credit(READY, slice));
+    }
+    read(header, HEADER_BYTES);
+  }
+
+  private static byte[] credit(byte kind, int slice) {
+    ByteBuffer credit = ByteBuffer.allocate(CREDIT_BYTES).put(kind).put(new byte[3]).putInt(slice);
+    CRC32C checksum = new CRC32C();
+    checksum.update(credit.array(), 0, credit.position());
+    return credit.putInt((int) checksum.getValue()).array();
   }
 
   /**
@@ -131,7 +151,7 @@ final class Inflow implements Runnable {
     try {
       use(rested);
       rested.write(greeting());
-      read(header, HEADER_BYTES);
+      awaitSlice(due);
       return true;
     } catch (IOException problem) {
       rested.close();
@@ -164,6 +184,9 @@ final class Inflow implements Runnable {
     int streams = plan.taskOf(slice).streamsFrom(inlet.node);
     for (int stream = 0; stream < streams; stream++) {
       takeFrame(slice, stream);
+      if (plan.isSerial) {
+        connection.write(credit(RECEIVED, slice));
+      }
       part.handleFrame(plan, inlet.node, stream, slice, payload);
       if (stream + 1 < streams) {
         read(header, HEADER_BYTES);
@@ -171,7 +194,7 @@ final class Inflow implements Runnable {
     }
     due = next(slice + 1);
     if (due >= 0) {
-      read(header, HEADER_BYTES);
+      awaitSlice(due);
     }
   }
 

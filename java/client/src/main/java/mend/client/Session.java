@@ -30,7 +30,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  * not stay connected.
  */
 final class Session implements Closeable, Part.Surroundings {
-  private static final int VERSION = 11;
+  private static final int VERSION = 12;
   private static final int CONNECT_LIMIT_MS = 4_000;
   private static final int SILENCE_LIMIT_MS = 6_000;
   private static final long TICK_MS = 200;

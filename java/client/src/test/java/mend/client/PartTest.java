@@ -78,9 +78,13 @@ class PartTest {
 
   /** Returns a plan with two senders, whose streams are combined with the coefficients 1 and 3. */
   private Assignment plan(int epoch, String slices) throws MendException {
+    return plan(epoch, slices, "pipelined");
+  }
+
+  private Assignment plan(int epoch, String slices, String pacing) throws MendException {
     String at = "127.0.0.1:" + listener.getLocalPort();
     String text = ("{'job':7,'epoch':" + epoch + ",'tag':1,'geometry':{'window':{'start':0,'end':" + BYTES
-        + "},'slice_bytes':4096},'slices':" + slices + ",'dealing':[1],'chunking':{'sub_blocks':1},'lanes':[{'node':9,"
+        + "},'slice_bytes':4096},'slices':" + slices + ",'dealing':[1],'pacing':'" + pacing + "','chunking':{'sub_blocks':1},'lanes':[{'node':9,"
         + "'reads':[],'receives':[{'from':0,'streams':1},{'from':1,'streams':1}],'sends':[],'delivers':[{'output':0,"
         + "'combination':[{'r':[0,0,1]},{'r':[1,0,3]}]}]}],'inlets':["
         + "{'from':0,'dial':'" + at + "','key':'00000000000000000000000000000000'},"
@@ -236,6 +240,31 @@ class PartTest {
     send(fresh, frame(whose[0], 1));
     assertEquals("2 {\"what\":\"delivered\"}", report());
     assertArrayEquals(Arrays.copyOf(sum(), 2 * SLICE), Arrays.copyOf(delivery.bytes(), 2 * SLICE));
+  }
+
+  private static void awaitCredit(Socket sender, int kind, int slice) throws IOException {
+    sender.setSoTimeout(20_000);
+    ByteBuffer credit = ByteBuffer.wrap(new DataInputStream(sender.getInputStream()).readNBytes(12));
+    CRC32C checksum = new CRC32C();
+    checksum.update(credit.array(), 0, 8);
+    assertEquals(ByteBuffer.allocate(12).put((byte) kind).putInt(4, slice).putInt(8, (int) checksum.getValue()).clear(),
+        credit);
+  }
+
+  @Test
+  void sendersOfASerialPlanGetCredits() throws Exception {
+    part.assign(plan(1, "[[0,3]]", "serial"));
+    Socket[] senders = acceptBoth();
+    for (int slice = 0; slice < 3; slice++) {
+      for (int from = 0; from < 2; from++) {
+        awaitCredit(senders[from], 2, slice);
+        send(senders[from], frame(from, slice));
+        awaitCredit(senders[from], 3, slice);
+      }
+    }
+    assertEquals("1 {\"what\":\"delivered\"}", report());
+    assertArrayEquals(sum(), delivery.bytes());
+    assertEquals(-1, senders[0].getInputStream().read(), "a connection that carried credits is not used again");
   }
 
   @Test
