@@ -51,6 +51,14 @@ impl Distrusted {
         self.open.remove(stripe);
     }
 
+    /// Takes a removed stripe off the list. A stripe whose digests the store still doubts is only not listed for a
+    /// while.
+    pub(crate) fn note_removed(&mut self, stripe: &StripeId) {
+        if !self.doubted.contains(stripe) {
+            self.forget(stripe);
+        }
+    }
+
     /// Returns the names of the unproven stripes.
     pub(crate) fn names(&self) -> Vec<String> {
         self.open.keys().map(StripeId::to_string).collect()

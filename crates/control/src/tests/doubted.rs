@@ -35,6 +35,23 @@ fn parity_is_checked_at_once_and_until_then_nothing_is_safe() {
     assert!(cluster.ask(|reply| NodeCommand::OkToStop(helper, 0, reply)).unwrap().safe);
 }
 
+/// The operator has removed the doubted checksums before parity could be checked. So the store doubts nothing any
+/// more, and does not report its doubts again when the stripe is removed.
+#[test]
+fn a_removed_stripe_is_not_unproven_for_ever() {
+    let mut cluster = TestCluster::new(4);
+    let (file, doubt) = doubting(&mut cluster);
+    let away = [home(&file, 0), home(&file, 1)];
+    away.iter().for_each(|helper| cluster.kill(helper));
+    cluster.handle(doubt);
+    cluster.handle(Event::Changed(vec![StoreChange::Doubted(BTreeSet::new())]));
+    let unproven = |cluster: &mut TestCluster| cluster.core().scrub.distrusted.names();
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    assert_eq!(unproven(&mut cluster), [id.to_string()], "nothing has proven the blocks");
+    cluster.handle(Event::Changed(vec![StoreChange::StripeGone(id)]));
+    assert_eq!(unproven(&mut cluster), [""; 0]);
+}
+
 #[test]
 fn wrong_blocks_of_doubted_digests_are_found_by_parity() {
     let mut cluster = TestCluster::new(4);
