@@ -106,6 +106,21 @@ fn without_checksums_as_few_blocks_as_decoding_needs_rebuild_nothing_by_themselv
     assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 2), "{view:?}");
 }
 
+#[test]
+fn a_block_of_the_wrong_length_is_unreadable_if_only_digests_show_wrong_bytes() {
+    for (checksums, state) in [(Checksums::OfAllBlocks, "corrupt"), (Checksums::OfDigests, "unreadable")] {
+        let mut cluster = TestCluster::new(4);
+        let file = cluster.put("f", 1);
+        cluster.core().base.store = StorePolicy { checksums, ..StorePolicy::OWN };
+        let helper = home(&file, 0);
+        cluster.kill(&helper);
+        cluster.node(&helper).disk.values_mut().for_each(|bytes| *bytes -= 1);
+        cluster.start(&helper);
+        cluster.play();
+        assert_eq!(cluster.file("f").layout[0].stripe.blocks[0].state.name(), state);
+    }
+}
+
 /// The store reports that a block is healthy while it answers the write of the bad state.
 #[test]
 fn a_bad_state_that_the_store_does_not_record_is_forgotten() {
