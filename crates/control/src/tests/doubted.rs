@@ -52,6 +52,27 @@ fn a_removed_stripe_is_not_unproven_for_ever() {
     assert_eq!(unproven(&mut cluster), [""; 0]);
 }
 
+/// The first check has not read the block, because it was missing.
+#[test]
+fn a_block_that_returns_after_the_check_is_checked_too() {
+    let mut cluster = TestCluster::new(5);
+    let (file, doubt) = doubting(&mut cluster);
+    cluster.handle(doubt);
+    cluster.play();
+    let unproven = |cluster: &mut TestCluster| cluster.core().scrub.distrusted.names();
+    assert_eq!(unproven(&mut cluster), [""; 0]);
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    let good = cluster.core().stripes.picture.stripe(&id).unwrap();
+    let mut missing = good.clone();
+    missing.blocks[0].state = BlockState::Missing;
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(missing, false)]));
+    assert_eq!(unproven(&mut cluster), [""; 0], "the other blocks were checked");
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(good, false)]));
+    assert_eq!(unproven(&mut cluster), [id.to_string()]);
+    cluster.play();
+    assert_eq!(unproven(&mut cluster), [""; 0]);
+}
+
 #[test]
 fn wrong_blocks_of_doubted_digests_are_found_by_parity() {
     let mut cluster = TestCluster::new(4);
