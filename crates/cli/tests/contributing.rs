@@ -131,11 +131,3 @@ fn a_verb_touches_the_files_that_are_listed() {
     let needed = naming(&["cli", "client", "coordinator", "views"], &["RebalanceRequest", "Rebalance("]);
     assert_lists("a verb of the API", &needed);
 }
-
-/// The coordinator refuses clients of other versions, so a change of the protocol must not forget Java.
-#[test]
-fn the_java_requestor_uses_the_same_version_of_the_protocol() {
-    let session = page("java/client/src/main/java/mend/client/Session.java");
-    let expected = format!("private static final int VERSION = {};", repair::wire::control::VERSION);
-    assert!(session.contains(&expected), "Session.java does not contain {expected:?}");
-}

@@ -223,6 +223,10 @@ fn heed(control: &mut Control, verified: &Verified) {
 /// Forgets a stripe that has been removed.
 pub(crate) fn forget_stripe(control: &mut Control, stripe: &StripeId) {
     control.scrub.proof.forget(stripe);
+    // A stripe whose state is unknown still exists.
+    if !control.stripes.unjudged.contain(stripe) {
+        control.scrub.distrusted.note_removed(stripe);
+    }
     control.repairs.forget_stripe(stripe);
     control.surplus.forget_stripe(stripe);
 }

@@ -28,6 +28,7 @@ impl Control {
                 // A plug-in may have described the stripe before the store listed it.
                 StoreChange::Stripe(stripe, _) => {
                     self.stripes.given.limit(&stripe.id, self.base.now + COUNTS_INSTEAD_FOR);
+                    self.scrub.distrusted.note_listed(facts!(self), &self.jobs, stripe);
                 }
                 _ => {}
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
+use store_api::{BlockRecord, StripeRecord};
 
 use crate::counts::count;
 use crate::error::list;
@@ -20,6 +21,7 @@ use crate::scrub::parity_checks::Asker;
 use crate::scrub::parity_scrub::Obstacle;
 use crate::scrub::proof::covers;
 use crate::scrub::state::{Distrusted, Scrubs};
+use crate::stripes::indices::indexed;
 
 /// How many stripes the advice names.
 const NAMED: usize = 5;
@@ -38,6 +40,29 @@ impl Distrusted {
         self.doubted = doubted;
     }
 
+    /// Handles a stripe that the store lists, before the picture shows it. A block that did not count as good
+    /// before was not checked, so the stripe is unproven again. A repair checks the block that it publishes by
+    /// itself.
+    pub(crate) fn note_listed(&mut self, facts: Facts<'_>, jobs: &Jobs, now: &StripeRecord) {
+        if !self.doubted.contains(&now.id) {
+            return;
+        }
+        let before = facts.stripes.picture.stripe(&now.id).ok();
+        let counted = |index| {
+            let block = before.as_ref().and_then(|before| before.block(index));
+            block.is_some_and(|block| facts.counts(block))
+        };
+        let makers = || jobs.running.values().filter(|job| job.stripe == now.id && job.job.publishes());
+        let is_made =
+            |block: &BlockRecord| block.node.is_some_and(|node| makers().any(|job| job.is_target(node)));
+        let is_new = |(index, block): (BlockIndex, &BlockRecord)| {
+            facts.counts(block) && !counted(index) && !is_made(block)
+        };
+        if indexed(now).any(is_new) {
+            self.open.entry(now.id.clone()).or_default();
+        }
+    }
+
     /// Handles a passed parity check over these blocks.
     pub(crate) fn note_held(&mut self, facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
         if self.open.contains_key(stripe) && covers(facts, stripe, blocks) {
@@ -49,6 +74,14 @@ impl Distrusted {
     /// Takes a stripe off the list, because parity holds, or because its contradiction is recorded elsewhere.
     pub(crate) fn forget(&mut self, stripe: &StripeId) {
         self.open.remove(stripe);
+    }
+
+    /// Takes a removed stripe off the list. A stripe whose digests the store still doubts is only not listed for a
+    /// while.
+    pub(crate) fn note_removed(&mut self, stripe: &StripeId) {
+        if !self.doubted.contains(stripe) {
+            self.forget(stripe);
+        }
     }
 
     /// Returns the names of the unproven stripes.

@@ -78,7 +78,7 @@ impl Stripes {
                     missing += 1;
                     BlockState::Missing
                 }
-                Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
+                Some(&bytes) if bytes != block.bytes => state_of_wrong_length(&outer.base.store),
                 Some(_) if known == BlockState::Healthy => continue,
                 Some(_) => {
                     again.insert((stripe, index));
@@ -274,6 +274,12 @@ impl Stripes {
         }
         Ok(OrphansView { orphans })
     }
+}
+
+/// The state of a block whose file has the wrong length. If a store has no checksums but the digests, corrupt blocks
+/// count as evidence about these, and are not believed while the digests are doubted. The length is neither.
+fn state_of_wrong_length(store: &StorePolicy) -> BlockState {
+    if store.needs_digests() { BlockState::Unreadable } else { BlockState::Corrupt }
 }
 
 /// Whether only its name shows that a missing block belongs to its stripe: a rebuild of the catalog could not read

@@ -35,6 +35,44 @@ fn parity_is_checked_at_once_and_until_then_nothing_is_safe() {
     assert!(cluster.ask(|reply| NodeCommand::OkToStop(helper, 0, reply)).unwrap().safe);
 }
 
+/// The operator has removed the doubted checksums before parity could be checked. So the store doubts nothing any
+/// more, and does not report its doubts again when the stripe is removed.
+#[test]
+fn a_removed_stripe_is_not_unproven_for_ever() {
+    let mut cluster = TestCluster::new(4);
+    let (file, doubt) = doubting(&mut cluster);
+    let away = [home(&file, 0), home(&file, 1)];
+    away.iter().for_each(|helper| cluster.kill(helper));
+    cluster.handle(doubt);
+    cluster.handle(Event::Changed(vec![StoreChange::Doubted(BTreeSet::new())]));
+    let unproven = |cluster: &mut TestCluster| cluster.core().scrub.distrusted.names();
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    assert_eq!(unproven(&mut cluster), [id.to_string()], "nothing has proven the blocks");
+    cluster.handle(Event::Changed(vec![StoreChange::StripeGone(id)]));
+    assert_eq!(unproven(&mut cluster), [""; 0]);
+}
+
+/// The first check has not read the block, because it was missing.
+#[test]
+fn a_block_that_returns_after_the_check_is_checked_too() {
+    let mut cluster = TestCluster::new(5);
+    let (file, doubt) = doubting(&mut cluster);
+    cluster.handle(doubt);
+    cluster.play();
+    let unproven = |cluster: &mut TestCluster| cluster.core().scrub.distrusted.names();
+    assert_eq!(unproven(&mut cluster), [""; 0]);
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    let good = cluster.core().stripes.picture.stripe(&id).unwrap();
+    let mut missing = good.clone();
+    missing.blocks[0].state = BlockState::Missing;
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(missing, false)]));
+    assert_eq!(unproven(&mut cluster), [""; 0], "the other blocks were checked");
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(good, false)]));
+    assert_eq!(unproven(&mut cluster), [id.to_string()]);
+    cluster.play();
+    assert_eq!(unproven(&mut cluster), [""; 0]);
+}
+
 #[test]
 fn wrong_blocks_of_doubted_digests_are_found_by_parity() {
     let mut cluster = TestCluster::new(4);
@@ -87,6 +125,21 @@ fn without_checksums_as_few_blocks_as_decoding_needs_rebuild_nothing_by_themselv
     // The operator knows better, or prefers blocks that may be wrong to none.
     let view = repair(&mut cluster, Some(false));
     assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 2), "{view:?}");
+}
+
+#[test]
+fn a_block_of_the_wrong_length_is_unreadable_if_only_digests_show_wrong_bytes() {
+    for (checksums, state) in [(Checksums::OfAllBlocks, "corrupt"), (Checksums::OfDigests, "unreadable")] {
+        let mut cluster = TestCluster::new(4);
+        let file = cluster.put("f", 1);
+        cluster.core().base.store = StorePolicy { checksums, ..StorePolicy::OWN };
+        let helper = home(&file, 0);
+        cluster.kill(&helper);
+        cluster.node(&helper).disk.values_mut().for_each(|bytes| *bytes -= 1);
+        cluster.start(&helper);
+        cluster.play();
+        assert_eq!(cluster.file("f").layout[0].stripe.blocks[0].state.name(), state);
+    }
 }
 
 /// The store reports that a block is healthy while it answers the write of the bad state.

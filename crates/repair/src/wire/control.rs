@@ -558,6 +558,12 @@ mod tests {
     }
 
     #[test]
+    fn the_java_client_has_the_same_version() {
+        let session = include_str!("../../../../java/client/src/main/java/mend/client/Session.java");
+        assert!(session.contains(&format!("int VERSION = {VERSION};")), "Session.java has another version");
+    }
+
+    #[test]
     fn parts_of_a_listing_are_within_the_limit_of_their_message() {
         for count in [0, 1, 2_000, 30_000] {
             let parts = parts(held(count));

@@ -1,6 +1,7 @@
 //! Reads a shard; every returned byte has matched `.ecsum`, if the volume has that file.
 
 use std::fs::File;
+use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -49,18 +50,21 @@ impl ShardReader {
         Ok(reader)
     }
 
+    /// Checks the length of the file. If no checksums are in use, a wrong length makes the shard unreadable, and not
+    /// corrupt: the coordinator does not count shards as corrupt while it doubts their checksums.
     fn check_length(&self) -> Result<(), BlockError> {
-        let (expected, by) = match &self.check {
-            Check::Ecsum(known) => (Some(known.sums().bytes()), ".ecsum"),
-            Check::Nothing(expected) => (*expected, ".vif"),
-        };
         let found = self.file.metadata().map_err(fault(&self.path))?.len();
-        match expected.unwrap_or(self.bytes) {
-            expected if expected == found => Ok(()),
-            expected => {
-                Err(self
-                    .corrupt(format!("it has {found} bytes, but {expected} according to its volume's {by}")))
+        let differs =
+            |expected, by| format!("it has {found} bytes, but {expected} according to its volume's {by}");
+        match &self.check {
+            Check::Ecsum(known) if known.sums().bytes() != found => {
+                Err(self.corrupt(differs(known.sums().bytes(), ".ecsum")))
             }
+            Check::Nothing(expected) if expected.unwrap_or(self.bytes) != found => {
+                let detail = differs(expected.unwrap_or(self.bytes), ".vif");
+                Err(fault(&self.path)(io::Error::new(io::ErrorKind::InvalidData, detail)))
+            }
+            Check::Ecsum(_) | Check::Nothing(_) => Ok(()),
         }
     }
 
