@@ -179,19 +179,32 @@ final class Changes {
       throw new IllegalArgumentException(to + " is not the path of parity of " + source);
     }
     String root = to.substring(0, to.length() - source.length());
-    for (int end = 0; end >= 0; end = source.indexOf('/', end + 1)) {
-      String above = source.substring(0, end);
-      if (!(root + above).isEmpty() && client.getFileInfo(root + above) == null) {
+    for (String folder : foldersAbove(root + "/")) {
+      if (client.getFileInfo(folder) == null) {
+        client.mkdirs(folder, PRIVATE, true);
+        client.setPermission(folder, ROOT);
+      }
+    }
+    for (String above : foldersAbove(source)) {
+      if (client.getFileInfo(root + above) == null) {
         client.mkdirs(root + above, PRIVATE, true);
-        if (above.isEmpty()) {
-          client.setPermission(root, ROOT);
-        } else {
-          copyPermissions(above, root + above);
-        }
+        copyPermissions(above, root + above);
       }
     }
     copyPermissions(source, from);
     client.rename(from, to, replaces ? Rename.OVERWRITE : Rename.NONE);
+  }
+
+  /**
+   * Returns the folders above a path, from the top, without the root of the file system. They are created one by one:
+   * HDFS would give the folders above a new folder the permission of the new one.
+   */
+  static List<String> foldersAbove(String path) {
+    List<String> folders = new ArrayList<>();
+    for (int end = path.indexOf('/', 1); end >= 0; end = path.indexOf('/', end + 1)) {
+      folders.add(path.substring(0, end));
+    }
+    return folders;
   }
 
   private void copyPermissions(String from, String to) throws IOException {
