@@ -204,8 +204,11 @@ impl World {
                 self.call(|hdfs| hdfs.rename(from, to, *replaces))
             }
             Action::SetReplication { path, replication } => {
+                let inode = |hdfs: &Hdfs| hdfs.files.get(path).map(|file| file.inode);
+                let looked_up = inode(&self.hdfs);
                 let is_refused = self.interrupt()? && !self.is_late;
-                if is_refused || self.hdfs.now_ms - decided_ms > DECISION_MS {
+                let is_other = inode(&self.hdfs) != looked_up;
+                if is_refused || is_other || self.hdfs.now_ms - decided_ms > DECISION_MS {
                     return Err(Stop::Refused);
                 }
                 self.carry_out(|hdfs| hdfs.set_replication(path, *replication))
@@ -465,6 +468,20 @@ fn a_change_right_before_the_replication_is_lowered_is_repaired() {
             assert_eq!(world.run("/d/f", ENCODED), End::Encoded, "{change:?} before call {call}");
             world.assert_encoded();
         }
+    }
+}
+
+/// The other file at the path has no parity, and nothing would raise its replication again.
+#[test]
+fn a_file_that_takes_the_place_of_another_keeps_its_replication() {
+    let mut undisturbed = World::new(Start::Replicated);
+    undisturbed.run("/d/f", ENCODED);
+    for call in 0..undisturbed.calls {
+        let mut world = World::new(Start::Replicated);
+        world.is_late = true;
+        world.events.insert(call, Event::Client(Change::Replace));
+        let end = world.run("/d/f", ENCODED);
+        world.assert_end(&end);
     }
 }
 

@@ -9,6 +9,7 @@ import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
+import mend.hdfs.Fingerprints;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.Options.Rename;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
@@ -19,6 +20,7 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
+import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.hdfs.protocol.QuotaExceededException;
 import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
@@ -36,7 +38,9 @@ import org.apache.hadoop.security.AccessControlException;
  *   mark PATH NAME VALUE …      sets attributes
  *   join TARGET PATH …          appends files to the target by concat
  *   time PATH MODIFIED          sets the modification time
- *   replicate PATH COUNT UNTIL  sets the replication, unless this time has passed
+ *   replicate PATH COUNT UNTIL INODE FINGERPRINT|-
+ *                               sets the replication, unless this time has passed, another file is at the path, or the
+ *                               file is open or has other blocks than these; -: whatever its blocks are
  *   encode SOURCE FIRST PRESENT BLOCKSIZE ROWS PARITY PATH ADDRESS …
  *                               writes parity blocks of the stripe that begins with block FIRST
  *   prove SOURCE DATABLOCKS BLOCKSIZE ROWS FINGERPRINT FINGERPRINT PATH …
@@ -119,7 +123,8 @@ final class Changes {
         client.setTimes(path(words[0]), Long.parseLong(words[1]), -1);
         break;
       case "replicate":
-        replicate(path(words[0]), Short.parseShort(words[1]), Long.parseLong(words[2]));
+        checkReplicated(path(words[0]), Long.parseLong(words[3]), words[4]);
+        replicate(Long.parseLong(words[3]), Short.parseShort(words[1]), Long.parseLong(words[2]));
         break;
       case "encode":
         encode(words);
@@ -228,12 +233,26 @@ final class Changes {
     }
   }
 
-  private void replicate(String path, short replication, long until) throws IOException {
-    if (System.currentTimeMillis() > until) {
-      throw new ChangedException("too much time has passed since " + path + " was looked up");
+  private void checkReplicated(String path, long inode, String print) throws IOException {
+    HdfsFileStatus status = client.getFileInfo(path);
+    if (status == null || status.getFileId() != inode) {
+      throw new ChangedException(path + " does not exist any more, or is another file");
     }
-    if (!client.setReplication(path, replication)) {
-      throw new ChangedException(path + " does not exist any more");
+    if (!print.equals("-")) {
+      LocatedBlocks blocks = client.getLocatedBlocks(Survey.BY_INODE + inode, 0, Long.MAX_VALUE);
+      if (blocks.isUnderConstruction() || !Fingerprints.of(blocks.getLocatedBlocks()).equals(print)) {
+        throw new ChangedException(path + " has changed since it was looked up");
+      }
+    }
+  }
+
+  /** Sets the replication of a file by its inode: a client may move another file to its path at any moment. */
+  private void replicate(long inode, short replication, long until) throws IOException {
+    if (System.currentTimeMillis() > until) {
+      throw new ChangedException("too much time has passed since the file was looked up");
+    }
+    if (!client.setReplication(Survey.BY_INODE + inode, replication)) {
+      throw new ChangedException("the file does not exist any more");
     }
   }
 
