@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codes::Recipe;
 use hdfs_raid::{
-    Action, Codec, DataNodes, FactFinder, Facts, Fingerprint, Layout, NewBlock, RaidPolicy, Refusal, Trouble,
-    parity_path,
+    Action, Codec, DataNodes, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, RaidPolicy, Refusal,
+    Trouble, parity_path,
 };
 
 use super::{RaidNameNode, marks_of};
@@ -119,7 +119,8 @@ fn calls(
         Action::SetTime { path, modified_ms } => short(vec![call("time", path), modified_ms.to_string()]),
         Action::Publish { from, to, replaces } => {
             let how = if *replaces { "replace" } else { "new" };
-            short(vec![call("publish", from), encoded(to), how.to_owned(), encoded(&file.path)])
+            let (to, inode) = (encoded(to), source(file, facts)?.inode.to_string());
+            short(vec![call("publish", from), to, how.to_owned(), encoded(&file.path), inode])
         }
         Action::SetReplication { path, replication } => {
             // A call that is not answered in time must not take effect later: the JVM is replaced.
@@ -163,12 +164,13 @@ fn write(file: &RaidFile, facts: &Facts, stripe: usize, blocks: &[NewBlock]) -> 
     Ok(words)
 }
 
+fn source<'a>(file: &RaidFile, facts: &'a Facts) -> Result<&'a File, Trouble> {
+    let gone = || refused(Refusal::Changed, format!("{} does not exist any more", file.path));
+    facts.source.as_ref().map(|found| &found.file).ok_or_else(gone)
+}
+
 fn layout(file: &RaidFile, facts: &Facts) -> Result<Layout, Trouble> {
-    let source = facts
-        .source
-        .as_ref()
-        .ok_or_else(|| refused(Refusal::Changed, format!("{} does not exist any more", file.path)))?;
-    Layout::of_file(&source.file, &file.codec).map_err(|why| refused(Refusal::Changed, why))
+    Layout::of_file(source(file, facts)?, &file.codec).map_err(|why| refused(Refusal::Changed, why))
 }
 
 /// Returns the equations of a codec's parity blocks as text: the number of sub-blocks in a block, and for each
@@ -228,7 +230,7 @@ fn trouble(error: AskError) -> Trouble {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, MarkedFile, Marks, NodeIndex, Scope, Storing};
+    use hdfs_raid::{Block, MarkedFile, Marks, NodeIndex, Scope, Storing};
 
     use super::*;
 
@@ -295,7 +297,10 @@ mod tests {
             ["move %2Ff | 0 | a:1 | b:1", "move %2Ff | 4 | a:1 | b:1"]
         );
         let publish = Action::Publish { from: "/t".to_owned(), to: "/p/a b".to_owned(), replaces: true };
-        assert_eq!(texts(&file("xor-3-2"), &publish), ["publish %2Ft | %2Fp%2Fa%20b | replace | %2Fa%20b"]);
+        assert_eq!(
+            texts(&file("xor-3-2"), &publish),
+            ["publish %2Ft | %2Fp%2Fa%20b | replace | %2Fa%20b | 1"]
+        );
     }
 
     /// A client may have renamed the file, and created another one at its path.

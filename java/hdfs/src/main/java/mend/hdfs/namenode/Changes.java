@@ -33,8 +33,8 @@ import org.apache.hadoop.security.AccessControlException;
  *   mkdir PATH                  creates a folder that only HDFS's superuser can enter, and those above it
  *   rename FROM TO              renames a folder; fails if the new name exists
  *   delete PATH                 deletes a file, or a folder with its contents
- *   publish FROM TO new|replace SOURCE
- *                               gives parity its path, and the permissions of its source
+ *   publish FROM TO new|replace SOURCE INODE
+ *                               gives parity its path, and the permissions of its source, if that is this inode
  *   mark PATH NAME VALUE …      sets attributes
  *   join TARGET PATH …          appends files to the target by concat
  *   time PATH MODIFIED          sets the modification time
@@ -111,6 +111,7 @@ final class Changes {
         delete(path(words[0]));
         break;
       case "publish":
+        checkInode(path(words[3]), Long.parseLong(words[4]));
         publish(path(words[0]), path(words[1]), words[2].equals("replace"), path(words[3]));
         break;
       case "mark":
@@ -233,11 +234,15 @@ final class Changes {
     }
   }
 
-  private void checkReplicated(String path, long inode, String print) throws IOException {
+  private void checkInode(String path, long inode) throws IOException {
     HdfsFileStatus status = client.getFileInfo(path);
     if (status == null || status.getFileId() != inode) {
       throw new ChangedException(path + " does not exist any more, or is another file");
     }
+  }
+
+  private void checkReplicated(String path, long inode, String print) throws IOException {
+    checkInode(path, inode);
     if (!print.equals("-")) {
       LocatedBlocks blocks = client.getLocatedBlocks(Survey.BY_INODE + inode, 0, Long.MAX_VALUE);
       if (blocks.isUnderConstruction() || !Fingerprints.of(blocks.getLocatedBlocks()).equals(print)) {
