@@ -29,6 +29,8 @@ pub enum Direction {
 struct Forecast<'a> {
     unit: &'a Unit,
     steps: Result<Vec<Next>, String>,
+    /// Whether HDFS has replicas to create or to remove.
+    is_restless: bool,
 }
 
 /// A unit with steps.
@@ -81,11 +83,13 @@ fn errand(unit: &Unit, policies: &Policies, direction: Direction, term: u64) -> 
 }
 
 impl Forecast<'_> {
-    /// Whether the file needs calls, or waits for HDFS.
+    /// Whether the file needs calls, or waits for HDFS. While HDFS removes replicas, which of them it will keep, and thus
+    /// whether blocks have to move, cannot be foretold.
     fn has_work(&self) -> bool {
         let is_work = |step: &Next| match step {
             Next::Act(_) | Next::Wait(Waiting::Replicas | Waiting::Repair) => true,
-            Next::Wait(Waiting::Settled) | Next::End(_) => false,
+            Next::Wait(Waiting::Settled) => self.is_restless,
+            Next::End(_) => false,
         };
         self.steps.as_ref().is_ok_and(|steps| steps.iter().any(is_work))
     }
@@ -150,19 +154,21 @@ fn forecasts<'a>(
     let tolerated: BTreeMap<&str, usize> =
         policies.codecs().iter().map(|codec| (codec.name.as_str(), tolerated(codec))).collect();
     let foretold = |unit: &'a Unit| {
+        let mut is_restless = false;
         let steps = candidate(unit, policies, direction).map(|Candidate { codec, policy, goal }| {
             let facts = finder.facts(codec, policy, &unit.path, now_ms, marks, living);
+            is_restless = !facts.is_at_rest(&nodes);
             let work = Work::new(codec.clone(), tolerated[codec.name.as_str()], goal, facts.next_term());
             forecast(work, facts, &mut nodes, now_ms)
         });
-        Forecast { unit, steps }
+        Forecast { unit, steps, is_restless }
     };
     units.iter().map(foretold).collect()
 }
 
 fn text(forecasts: &[Forecast<'_>], is_detailed: bool) -> String {
     let mut text = String::new();
-    for Forecast { unit, steps } in forecasts {
+    for Forecast { unit, steps, .. } in forecasts {
         let Ok(steps) = steps else { continue };
         let codec = unit.codec.as_deref().unwrap_or_default();
         let _ = writeln!(text, "{} (codec {codec}):", unit.path);
@@ -212,9 +218,10 @@ fn file_facts(forecast: &Forecast<'_>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, Folder, Node, NodeIndex, Storing};
+    use hdfs_raid::{Block, File, Fingerprint, Folder, Node, NodeIndex, Note, Storing};
 
     use super::*;
+    use crate::raid::doubles::encoded;
 
     const POLICIES: &str = r#"
         [[policy]]
@@ -295,6 +302,25 @@ other files:
         assert_eq!(worked, ["/data/f"]);
         let errand = errand(&units[0], &policies, Direction::Undo, 1);
         assert!(errand.is_none(), "it has no parity");
+    }
+
+    /// A command was killed after it had lowered the replication. HDFS may keep replicas where blocks have to move.
+    #[test]
+    fn a_file_whose_replicas_are_being_removed_is_worked_on() {
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let has_work = |surplus: Option<NodeIndex>| {
+            let mut listing = encoded(0);
+            listing.files[0].blocks[0].replicas.extend(surplus);
+            let [source, parity] = [0, 1].map(|at: usize| Fingerprint::of(&listing.files[at].blocks));
+            let note = Note { inode: 1, replication: 3, source, parity };
+            let marks = Marks { note: Some(note), ..Marks::default() };
+            let attributes = (BTreeMap::from([("/raid/data/f".to_owned(), marks)]), BTreeSet::from([1]));
+            (listing.notes.marks, listing.notes.living) = attributes.clone();
+            let units = hdfs_raid::survey(&listing, &policies, 1 << 40).units;
+            let forecasts = forecasts(&units, &listing, &policies, Direction::Encode, 1 << 40, &attributes);
+            forecasts.iter().any(Forecast::has_work)
+        };
+        assert_eq!([has_work(None), has_work(Some(NodeIndex(3)))], [false, true]);
     }
 
     #[test]

@@ -68,8 +68,8 @@ pub enum Action {
         /// Whether it atomically replaces a parity file. Otherwise, it fails if there is one.
         replaces: bool,
     },
-    /// Sets the replication of a file. HDFS has no call that does this only if the file is unchanged. So it
-    /// must follow the look at the namespace within [`DECISION_MS`].
+    /// Sets the replication of a file, by its inode, and lowers it only if the file has the same blocks. HDFS has no call
+    /// that does this atomically. So it must follow the look at the namespace within [`DECISION_MS`].
     SetReplication {
         /// The file.
         path: String,

@@ -12,6 +12,8 @@ use crate::{
 
 /// The names of folders with parity that is being made.
 const DRAFT: &str = ".mend-";
+/// The name of the file with the first parity block, which gets the note.
+const FIRST_BLOCK: &str = "0-0";
 
 /// The facts about one file and its parity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub struct DraftName {
 #[derive(Clone, Debug)]
 pub struct DataNodes {
     nodes: Vec<Node>,
+    /// The DataNodes from which the NameNode has had no heartbeat for a while.
+    silent: BTreeSet<NodeIndex>,
     pub(crate) cluster: Cluster,
     pub(crate) load: Load,
 }
@@ -105,7 +109,8 @@ impl DataNodes {
     /// Returns the DataNodes of a listing.
     pub fn of(listing: &Listing) -> Self {
         let cluster = Cluster::new(&listing.nodes);
-        Self { nodes: listing.nodes.clone(), cluster, load: load_of(listing) }
+        let silent = listing.gaps.silent.iter().copied().collect();
+        Self { nodes: listing.nodes.clone(), silent, cluster, load: load_of(listing) }
     }
 
     /// Returns the number of listed blocks on each DataNode, by its address.
@@ -130,6 +135,16 @@ impl DataNodes {
     /// Returns the DataNode with this address.
     pub fn at(&self, address: &str) -> Option<NodeIndex> {
         self.nodes.iter().position(|node| node.address == address).map(NodeIndex)
+    }
+
+    /// Returns how many of these DataNodes are not silent.
+    pub(crate) fn answering(&self, nodes: &[NodeIndex]) -> usize {
+        nodes.iter().filter(|node| !self.silent.contains(node)).count()
+    }
+
+    /// Returns on how many of these DataNodes blocks can stay.
+    pub(crate) fn usable_among(&self, nodes: &[NodeIndex]) -> usize {
+        nodes.iter().filter(|node| self.nodes[node.0].is_usable).count()
     }
 
     /// Returns the DataNodes on which blocks can stay.
@@ -158,8 +173,11 @@ impl<'a> FactFinder<'a> {
     pub fn marked(&self, codec: &Codec, path: &str) -> Vec<String> {
         let parity = parity_path(&codec.parity_root, path);
         let own = [path, &parity].into_iter().filter(|path| self.files.contains_key(*path));
-        let drafts = self.drafts(codec, path).into_iter().flat_map(|(folder, _)| self.files_in(folder));
-        own.chain(drafts.map(|file| file.path.as_str())).map(str::to_owned).collect()
+        // The note on parity that is being made is on its first block. Large files have thousands of others.
+        let drafts =
+            self.drafts(codec, path).into_iter().map(|(folder, _)| format!("{folder}/{FIRST_BLOCK}"));
+        let drafts = drafts.filter(|path| self.files.contains_key(path.as_str()));
+        own.map(str::to_owned).chain(drafts).collect()
     }
 
     /// Returns the facts about a path. `marks` are the attributes of the [marked](Self::marked) files,
@@ -258,14 +276,21 @@ mod tests {
             "/tmp/p/d/f2/.mend-1-2-9",
         ];
         let folder = |path: &str| Folder { path: path.to_owned(), modified_ms: 0 };
-        let files = ["/d/f", "/d/f2", "/p/d/f", "/tmp/p/d/f/.mend-1-2-3/0-0", "/tmp/p/d/f/.mend-1-2-30"];
+        let files = [
+            "/d/f",
+            "/d/f2",
+            "/p/d/f",
+            "/tmp/p/d/f/.mend-1-2-3/0-0",
+            "/tmp/p/d/f/.mend-1-2-3/0-1",
+            "/tmp/p/d/f/.mend-1-2-30",
+        ];
         let (folders, files) = (folders.map(folder).to_vec(), files.map(file).to_vec());
         let listing = Listing { folders, files, ..Listing::default() };
         let finder = FactFinder::new(&listing);
         assert_eq!(finder.marked(&codec(), "/d/f"), ["/d/f", "/p/d/f", "/tmp/p/d/f/.mend-1-2-3/0-0"]);
         let facts = finder.facts(&codec(), None, "/d/f", 0, &BTreeMap::new(), &BTreeSet::new());
         let [draft] = &facts.drafts[..] else { panic!("one draft: {:?}", facts.drafts) };
-        assert_eq!((draft.name.to_string().as_str(), draft.files.len()), (".mend-1-2-3", 1));
+        assert_eq!((draft.name.to_string().as_str(), draft.files.len()), (".mend-1-2-3", 2));
         assert!(draft.name.is_of(&file("/d/f")));
         assert_eq!((facts.next_term(), facts.unfit), (4, Some(Exclusion::NoPolicy)));
     }

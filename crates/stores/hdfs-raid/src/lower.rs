@@ -6,7 +6,7 @@
 use codes::BlockIndex;
 
 use crate::encode::data_replicas;
-use crate::facts::{DataNodes, Facts};
+use crate::facts::{DataNodes, Facts, MarkedFile};
 use crate::work::{Pair, Work, unfit};
 use crate::{
     Action, Arrangement, BlockMove, Codec, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes,
@@ -41,34 +41,36 @@ impl Work {
         }
         let layout = Layout::of_file(pair.source, &self.codec).expect("proven parity has a layout");
         let stripes = stripes(pair, &layout);
-        let is_missing = stripes.iter().any(|stripe| stripe.lost() > 0);
-        let arrangements = match self.arrange(&stripes, nodes) {
+        let arrangements = self.arrange(&stripes, nodes);
+        let [replication, parity_replication] = targets;
+        let (source, parity) = (pair.source, &pair.parity.file);
+        let is_lowered = source.replication <= replication && pair.replication > replication;
+        if is_lowered && self.is_at_risk(&stripes, arrangements.as_deref().ok()) {
+            return set_replication(source, pair.replication);
+        }
+        let arrangements = match arrangements {
             Ok(arrangements) => arrangements,
             Err(why) => return Next::End(End::Unfit(Exclusion::Nodes(why))),
         };
-        let [replication, parity_replication] = targets;
-        let (source, parity) = (pair.source, &pair.parity.file);
-        if parity.replication != parity_replication {
+        if parity.replication < parity_replication {
             return set_replication(parity, parity_replication);
-        }
-        if source.replication > replication {
-            return match unfit(facts) {
-                _ if is_missing => Next::Wait(Waiting::Repair),
-                Some(why) => Next::End(End::Unfit(why)),
-                None => set_replication(source, replication),
-            };
         }
         if source.replication < replication {
             return set_replication(source, replication);
         }
-        if pair.replication > replication && self.is_at_risk(&stripes, &arrangements) {
-            return set_replication(source, pair.replication);
-        }
-        if is_missing {
+        if stripes.iter().any(|stripe| stripe.is_endangered(nodes)) {
             return Next::Wait(Waiting::Repair);
         }
-        let is_settled = self.is_settled(pair, nodes, now_ms, SETTLED_MS);
-        if !is_settled || !has_replicas(source) || !has_replicas(parity) {
+        if source.replication > replication || parity.replication > parity_replication {
+            return match unfit(facts) {
+                Some(why) => Next::End(End::Unfit(why)),
+                None if parity.replication > parity_replication => {
+                    set_replication(parity, parity_replication)
+                }
+                None => set_replication(source, replication),
+            };
+        }
+        if !self.is_settled(pair, nodes, now_ms, SETTLED_MS) || !facts.is_at_rest(nodes) {
             return Next::Wait(Waiting::Settled);
         }
         match moves(pair, &stripes, &arrangements, nodes) {
@@ -87,13 +89,14 @@ impl Work {
     }
 
     /// Whether a misplaced stripe has lost blocks, and the loss of its most crowded DataNode would be too
-    /// much.
-    fn is_at_risk(&self, stripes: &[Placed], arrangements: &[Arrangement]) -> bool {
-        let is_at_risk = |(stripe, arrangement): (&Placed, &Arrangement)| {
-            let lost = stripe.lost();
-            lost > 0 && arrangement.is_misplaced() && lost + stripe.crowd() > self.tolerated
+    /// much. There are no arrangements if there are too few DataNodes.
+    fn is_at_risk(&self, stripes: &[Placed], arrangements: Option<&[Arrangement]>) -> bool {
+        let is_at_risk = |(at, stripe): (usize, &Placed)| {
+            let (lost, crowd) = (stripe.lost(), stripe.crowd());
+            let is_misplaced = arrangements.map_or(crowd > 1, |all| all[at].is_misplaced());
+            lost > 0 && is_misplaced && lost + crowd > self.tolerated
         };
-        stripes.iter().zip(arrangements).any(is_at_risk)
+        stripes.iter().enumerate().any(is_at_risk)
     }
 }
 
@@ -101,6 +104,12 @@ impl Placed {
     /// Returns the number of blocks without a replica.
     fn lost(&self) -> usize {
         self.replicas.iter().filter(|nodes| nodes.is_empty()).count()
+    }
+
+    /// Whether a block has no replica, or only on silent DataNodes. HDFS lists replicas on a dead DataNode for ten
+    /// minutes, so parity there may protect nothing.
+    fn is_endangered(&self, nodes: &DataNodes) -> bool {
+        self.replicas.iter().any(|replicas| nodes.answering(replicas) == 0)
     }
 
     /// Whether the other blocks suffice to rebuild all lost ones. Blocks that a short stripe lacks count as zeros.
@@ -143,9 +152,17 @@ fn set_replication(file: &File, replication: u16) -> Next {
     Next::Act(Action::SetReplication { path: file.path.clone(), replication })
 }
 
-/// Whether every block has exactly as many replicas as the file asks for.
-fn has_replicas(file: &File) -> bool {
-    file.blocks.iter().all(|block| block.replicas.len() == usize::from(file.replication))
+impl Facts {
+    /// Whether HDFS has neither replicas to create nor to remove. Those on DataNodes that are taken out of service, or
+    /// are silent, may or may not count.
+    pub fn is_at_rest(&self, nodes: &DataNodes) -> bool {
+        let is_at_rest = |MarkedFile { file, .. }: &MarkedFile| {
+            let wanted = usize::from(file.replication);
+            let mut blocks = file.blocks.iter().map(|block| &block.replicas);
+            blocks.all(|replicas| replicas.len() >= wanted && nodes.usable_among(replicas) <= wanted)
+        };
+        self.source.iter().chain(&self.parity).all(is_at_rest)
+    }
 }
 
 fn moves(

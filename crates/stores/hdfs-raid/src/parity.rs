@@ -65,6 +65,11 @@ pub enum StaleParity {
     /// The note on the parity file cannot be read.
     #[error("another version of Mend has written the note on the parity file")]
     UnknownNote,
+    /// The blocks of the source do not form stripes any more.
+    #[error(
+        "the blocks of the file do not form the stripes of the parity any more, for example after `concat`"
+    )]
+    Irregular,
     /// The parity file is being written, or is not replicated.
     #[error("the parity file is being written, or HDFS encrypts or erasure-codes it")]
     Unusable,

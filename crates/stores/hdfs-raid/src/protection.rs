@@ -98,8 +98,15 @@ impl ParityState {
 impl Notes {
     /// Returns the state of the parity of a source, and the replication of the source before it was encoded.
     pub(crate) fn protection(&self, codec: &Codec, source: &Source<'_>, parity: &File) -> Protection {
-        let former_replication = self.former_replication(source, parity);
+        let former_replication = self.former_replication(&source.files, parity);
         let state = self.state(codec, source, parity);
+        Protection { path: parity.path.clone(), state, former_replication }
+    }
+
+    /// Returns the state of the parity of a file whose blocks do not form stripes any more.
+    pub(crate) fn irregular(&self, source: &File, parity: &File) -> Protection {
+        let former_replication = self.former_replication(&[source], parity);
+        let state = ParityState::Stale(StaleParity::Irregular);
         Protection { path: parity.path.clone(), state, former_replication }
     }
 
@@ -148,9 +155,9 @@ impl Notes {
         self.marks.values().filter_map(|marks| Some(marks.note?.inode)).collect()
     }
 
-    fn former_replication(&self, source: &Source<'_>, parity: &File) -> u16 {
+    fn former_replication(&self, sources: &[&File], parity: &File) -> u16 {
         let noted = self.marks_of(&parity.path).note.map_or(USUAL_REPLICATION, |note| note.replication);
-        source.files.iter().map(|file| file.replication).max().unwrap_or(0).max(noted)
+        sources.iter().map(|file| file.replication).max().unwrap_or(0).max(noted)
     }
 
     /// Returns the state of a parity file that no source in the listing uses.

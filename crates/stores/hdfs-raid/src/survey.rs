@@ -11,8 +11,8 @@ use crate::policy::{LEAST_BYTES_IN_FOLDER, check_file, check_storing};
 use crate::protection::{parity_totals, parity_units};
 use crate::{
     Arrangement, Cluster, Codec, Damage, Exclusion, File, Health, Judge, Layout, Listing, Load, Member,
-    NodeIndex, ParityState, ParityUnit, Policies, Protection, RaidPolicy, Scope, State, StripeHealth,
-    TooFewNodes, listing_order, parity_path,
+    NodeIndex, ParityState, ParityUnit, Policies, Protection, RaidPolicy, Scope, StaleParity, State,
+    StripeHealth, TooFewNodes, listing_order, parity_path,
 };
 
 /// The states of all files in a listing.
@@ -291,8 +291,41 @@ impl<'a> Surveyor<'a> {
             }
             Err(why) => {
                 let held = check_file(self.listing, file).err();
-                excluded(&file.path, &[file], held.unwrap_or_else(|| why.into()))
+                match encoding.parity {
+                    Some(parity) => self.irregular(file, parity, encoding, held),
+                    None => excluded(&file.path, &[file], held.unwrap_or_else(|| why.into())),
+                }
             }
+        }
+    }
+
+    /// Returns the state of a file with parity whose blocks do not form stripes any more.
+    fn irregular(
+        &self,
+        file: &'a File,
+        parity: &'a File,
+        encoding: Encoding<'a>,
+        held: Option<Exclusion>,
+    ) -> Unit {
+        let health = Health::without_parity(&[file]);
+        let state = match health.unprotected {
+            0 => State::Stale(StaleParity::Irregular),
+            unprotected => State::Damaged(Damage { unprotected, ..Damage::default() }),
+        };
+        let stored = replicated(&[file], u16::MAX) + parity.bytes * u64::from(parity.replication);
+        Unit {
+            path: file.path.clone(),
+            files: vec![file.path.clone()],
+            policy: encoding.policy.map(|policy| policy.name.clone()),
+            codec: Some(encoding.codec.name.clone()),
+            state,
+            bytes: file.bytes,
+            stored,
+            target: stored,
+            stripes: Vec::new(),
+            protection: Some(self.listing.notes.irregular(file, parity)),
+            health,
+            held,
         }
     }
 

@@ -28,7 +28,8 @@ impl Work {
             // Otherwise, a policy would encode the file again.
             return Next::Act(Action::Mark { path: pair.source.path.clone(), mark: Mark::Never });
         }
-        if let Some(next) = raise(pair) {
+        self.former = Some((pair.source.inode, pair.replication));
+        if let Some(next) = raise(pair.source, pair.replication, nodes) {
             return next;
         }
         if let Some(draft) = facts.drafts.first() {

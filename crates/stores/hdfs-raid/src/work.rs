@@ -53,6 +53,8 @@ pub struct Work {
     /// The last parity that was found wrong.
     refuted: Option<Note>,
     look: Option<Look>,
+    /// The inode of the file whose encoding is being undone, and its former replication.
+    pub(crate) former: Option<(u64, u16)>,
 }
 
 /// The DataNodes of all replicas, and the time since which they have been the same.
@@ -89,7 +91,7 @@ impl Work {
     /// Creates the work on a file. `tolerated` is the number of losses that the codec
     /// [tolerates](Codec::tolerates), `term` the term of the coordinator.
     pub fn new(codec: Codec, tolerated: usize, goal: Goal, term: u64) -> Self {
-        Self { codec, tolerated, term, goal, proven: None, refuted: None, look: None }
+        Self { codec, tolerated, term, goal, proven: None, refuted: None, look: None, former: None }
     }
 
     /// Takes the result of [`Action::Prove`].
@@ -104,7 +106,11 @@ impl Work {
     pub fn next(&mut self, facts: &Facts, nodes: &DataNodes, now_ms: u64) -> Next {
         let next = match &facts.source {
             Some(source) => self.pursue(facts, source, nodes, now_ms),
-            None => self.discard_drafts(facts, End::SourceMissing),
+            // The file of this parity was renamed, and may have too few replicas without its parity.
+            None => {
+                let end = facts.living.map_or(End::SourceMissing, |inode| End::Occupied { inode });
+                self.discard_drafts(facts, end)
+            }
         };
         // Unseen changes may lie between this look at the replicas and another one.
         if next != Next::Wait(Waiting::Settled) {
@@ -117,7 +123,9 @@ impl Work {
     fn pursue(&mut self, facts: &Facts, source: &MarkedFile, nodes: &DataNodes, now_ms: u64) -> Next {
         let is_undone = facts.parity.as_ref().is_some_and(|parity| parity.marks.is_undone);
         match (self.goal, &facts.parity) {
-            (Goal::Plain, None) => self.discard_drafts(facts, End::Plain),
+            (Goal::Plain, None) => self
+                .raise_former(&source.file, nodes)
+                .unwrap_or_else(|| self.discard_drafts(facts, End::Plain)),
             (Goal::Plain, Some(parity)) => self.undo(facts, pair(source, parity), nodes, now_ms),
             // The wish to undo an encoding outlives the coordinator that was told.
             (Goal::Encoded { .. }, Some(parity)) if is_undone => {
@@ -128,6 +136,12 @@ impl Work {
                 self.reach(facts, source, targets, nodes, now_ms)
             }
         }
+    }
+
+    /// Raises the replication of a file whose parity was deleted by another program while the encoding was undone.
+    fn raise_former(&self, source: &File, nodes: &DataNodes) -> Option<Next> {
+        let (_, replication) = self.former.filter(|&(inode, _)| inode == source.inode)?;
+        raise(source, replication, nodes)
     }
 
     /// Returns the next step towards an encoded file.
@@ -199,7 +213,7 @@ impl Work {
     /// Raises the replication of a file whose parity is stale, then encodes it again. Until the new parity is
     /// published, the old one protects the stripes that have not changed.
     fn encode_again(&self, facts: &Facts, source: &MarkedFile, pair: Pair<'_>, nodes: &DataNodes) -> Next {
-        if let Some(next) = raise(pair) {
+        if let Some(next) = raise(pair.source, pair.replication, nodes) {
             return next;
         }
         self.encode(facts, source, pair.replication, nodes)
@@ -256,16 +270,15 @@ impl Work {
 }
 
 /// Raises the replication of a source to its former value, and waits for the replicas. `None` once all are
-/// there.
-pub(crate) fn raise(pair: Pair<'_>) -> Option<Next> {
-    let Pair { source, replication, .. } = pair;
+/// there. Replicas on silent DataNodes do not count.
+pub(crate) fn raise(source: &File, replication: u16, nodes: &DataNodes) -> Option<Next> {
     if source.replication < replication {
         return Some(Next::Act(Action::SetReplication { path: source.path.clone(), replication }));
     }
     if source.missing_block().is_some() {
         return Some(Next::Wait(Waiting::Repair));
     }
-    let lacks = source.blocks.iter().any(|block| block.replicas.len() < usize::from(replication));
+    let lacks = source.blocks.iter().any(|block| nodes.answering(&block.replicas) < usize::from(replication));
     lacks.then_some(Next::Wait(Waiting::Replicas))
 }
 

@@ -70,6 +70,19 @@ fn parity_without_a_note_that_is_older_than_its_file_is_stale() {
     assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Older));
 }
 
+/// A client has appended a file by `concat`. Readers and repairs do not find blocks by the parity's stripes any more.
+#[test]
+fn parity_of_a_file_with_irregular_blocks_is_stale() {
+    let [mut source, parity] = encoded();
+    source.blocks[4].bytes -= 512;
+    source.bytes -= 512;
+    let survey = surveyed(&listing(vec![source.clone(), parity.clone()]));
+    assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Irregular));
+    assert_eq!(parity_state(&survey, PARITY), ParityState::Stale(StaleParity::Irregular));
+    source.blocks[0].replicas.clear();
+    assert_eq!(unit(&surveyed(&listing(vec![source, parity])), "/large/f").health.unprotected, 1);
+}
+
 #[test]
 fn an_encoding_that_is_being_undone_still_protects() {
     let files = encoded();

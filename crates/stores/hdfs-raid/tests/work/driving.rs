@@ -204,3 +204,64 @@ fn a_lost_block_is_not_waited_for_for_ever() {
     assert_eq!(run(&mut world, ENCODED, &mut |_| None), Err(Stop::Stalled(Waiting::Repair)));
     assert!(world.hdfs.files.contains_key("/p/d/f"));
 }
+
+/// Another command was killed between the check of the parity and the call that lowers the replication. The NameNode
+/// lists replicas on a dead DataNode for ten minutes.
+#[test]
+fn the_replication_is_not_lowered_while_parity_is_only_on_a_silent_datanode() {
+    let mut world = World::new(Start::Replicated);
+    let mut killed = Command::new(&world, ENCODED, 100);
+    while !matches!(killed.order, Order::Act { action: Action::SetReplication { .. }, .. }) {
+        assert_eq!(killed.step(&mut world, &mut |_| None), None);
+    }
+    let node = *world.hdfs.files["/p/d/f"].blocks[0].replicas.first().expect("a replica");
+    world.hdfs.silence(node);
+    assert_eq!(run(&mut world, ENCODED, &mut |_| None), Err(Stop::Stalled(Waiting::Repair)));
+    assert_eq!(world.hdfs.files["/d/f"].replication, 3);
+}
+
+#[test]
+fn replicas_on_a_silent_datanode_do_not_replace_parity() {
+    let mut world = World::new(Start::Encoded);
+    let mut killed = Command::new(&world, Goal::Plain, 100);
+    while !matches!(killed.order, Order::Act { action: Action::Delete(_), .. }) {
+        assert_eq!(killed.step(&mut world, &mut |_| None), None);
+    }
+    let node = *world.hdfs.files["/d/f"].blocks[0].replicas.first().expect("a replica");
+    world.hdfs.silence(node);
+    assert_eq!(run(&mut world, Goal::Plain, &mut |_| None), Err(Stop::Stalled(Waiting::Replicas)));
+    assert!(world.hdfs.files.contains_key("/p/d/f"));
+}
+
+/// HDFS keeps the replicas on such a DataNode until it has left, beyond the replication of the file.
+#[test]
+fn a_file_is_encoded_while_a_datanode_is_decommissioned() {
+    let mut world = World::new(Start::Replicated);
+    world.hdfs.decommission(0);
+    assert_eq!(run(&mut world, ENCODED, &mut |_| None), Ok(End::Encoded));
+    assert_eq!(world.hdfs.files["/d/f"].replication, 1);
+}
+
+#[test]
+fn surplus_parity_is_kept_while_a_block_is_lost() {
+    let mut world = World::new(Start::Encoded);
+    world.hdfs.set_replication("/p/d/f", 2).expect("a file");
+    world.hdfs.heartbeat();
+    let node = *world.hdfs.files["/d/f"].blocks[0].replicas.first().expect("a replica");
+    world.hdfs.kill(node);
+    assert_eq!(run(&mut world, ENCODED, &mut |_| None), Err(Stop::Stalled(Waiting::Repair)));
+    assert_eq!(world.hdfs.files["/p/d/f"].replication, 2);
+}
+
+#[test]
+fn a_file_whose_parity_is_deleted_during_an_undo_gets_its_replicas() {
+    let mut world = World::new(Start::Encoded);
+    let mut undo = Command::new(&world, Goal::Plain, 100);
+    while !matches!(undo.order, Order::Act { action: Action::SetReplication { .. }, .. }) {
+        assert_eq!(undo.step(&mut world, &mut |_| None), None);
+    }
+    world.is_late = true; // The blocks have neither replicas nor parity now.
+    world.hdfs.delete("/p/d/f");
+    assert_eq!(undo.run(&mut world, &mut |_| None), Ok(End::Plain));
+    world.assert_end(&End::Plain);
+}

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hdfs_raid::{Block, File, Fingerprint, Folder, Listing, Mark, Marks, Node, NodeIndex, Note, Storing};
+use hdfs_raid::{
+    Block, File, Fingerprint, Folder, Gaps, Listing, Mark, Marks, Node, NodeIndex, Note, Storing,
+};
 
 /// Data blocks in a stripe.
 pub const DATA: usize = 3;
@@ -25,6 +27,10 @@ pub struct Hdfs {
     /// Folders that have snapshots.
     pub snapshots: Vec<String>,
     dead: BTreeSet<usize>,
+    /// Dead DataNodes whose replicas the NameNode still lists.
+    silent: BTreeSet<usize>,
+    /// DataNodes that are being decommissioned. They keep their replicas, which do not count.
+    leaving: BTreeSet<usize>,
     /// The last inode, block number and stamp.
     last: u64,
 }
@@ -131,8 +137,16 @@ impl Hdfs {
     /// Creates a namespace with the file `/d/f` of five blocks with three replicas each.
     pub fn new() -> Self {
         let folders = ["/", "/d", "/p", "/tmp"].map(str::to_owned).into();
-        let (files, dead) = (BTreeMap::new(), BTreeSet::new());
-        let mut hdfs = Self { now_ms: 1_000_000, files, folders, snapshots: Vec::new(), dead, last: 0 };
+        let mut hdfs = Self {
+            now_ms: 1_000_000,
+            files: BTreeMap::new(),
+            folders,
+            snapshots: Vec::new(),
+            dead: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            last: 0,
+        };
         hdfs.add("/d/f", 5, 3);
         hdfs
     }
@@ -180,7 +194,7 @@ impl Hdfs {
         let node = |at: usize| Node {
             address: format!("10.0.0.{at}:9866"),
             rack: "/r".to_owned(),
-            is_usable: !self.dead.contains(&at),
+            is_usable: ![&self.dead, &self.silent, &self.leaving].iter().any(|nodes| nodes.contains(&at)),
         };
         let folder = |path: &String| Folder { path: path.clone(), modified_ms: 0 };
         Listing {
@@ -188,6 +202,7 @@ impl Hdfs {
             files: self.files.iter().map(|(path, file)| file.listed(path)).collect(),
             folders: self.folders.iter().map(folder).collect(),
             snapshots: self.snapshots.clone(),
+            gaps: Gaps { silent: self.silent.iter().copied().map(NodeIndex).collect(), ..Gaps::default() },
             ..Listing::default()
         }
     }
@@ -199,12 +214,15 @@ impl Hdfs {
         for file in self.files.values_mut() {
             let wanted = usize::from(file.replication);
             for block in &mut file.blocks {
-                if block.replicas.len() > wanted {
-                    let hinted = block.dropped.take().filter(|node| block.replicas.contains(node));
-                    let node = hinted.or_else(|| block.replicas.last().copied()).expect("it has replicas");
+                let counted: Vec<usize> = block.replicas.difference(&self.leaving).copied().collect();
+                if counted.len() > wanted {
+                    let hinted = block.dropped.take().filter(|node| counted.contains(node));
+                    let node = hinted.or_else(|| counted.last().copied()).expect("it has replicas");
                     block.replicas.remove(&node);
-                } else if block.replicas.len() < wanted && !block.replicas.is_empty() {
-                    let is_free = |node: &usize| !block.replicas.contains(node) && !self.dead.contains(node);
+                } else if counted.len() < wanted && !block.replicas.is_empty() {
+                    let gone = [&self.dead, &self.silent, &self.leaving];
+                    let is_gone = |node: &usize| gone.iter().any(|nodes| nodes.contains(node));
+                    let is_free = |node: &usize| !block.replicas.contains(node) && !is_gone(node);
                     let free = (0..NODES).find(is_free);
                     block.replicas.extend(free);
                     block.most = block.most.max(block.replicas.len());
@@ -219,6 +237,16 @@ impl Hdfs {
             block.replicas.remove(&node);
             block.most = block.replicas.len();
         }
+    }
+
+    /// Kills a DataNode, without the NameNode noticing it yet.
+    pub fn silence(&mut self, node: usize) {
+        self.silent.insert(node);
+    }
+
+    /// Begins to decommission a DataNode.
+    pub fn decommission(&mut self, node: usize) {
+        self.leaving.insert(node);
     }
 
     /// Closes all files that clients write to.
@@ -397,7 +425,8 @@ impl Hdfs {
 
     /// Returns a live DataNode.
     fn node(&self, address: &str) -> Result<usize, Refused> {
-        let is_it = |node: &usize| format!("10.0.0.{node}:9866") == address && !self.dead.contains(node);
+        let is_gone = |node: &usize| self.dead.contains(node) || self.silent.contains(node);
+        let is_it = |node: &usize| format!("10.0.0.{node}:9866") == address && !is_gone(node);
         (0..NODES).find(is_it).ok_or(Refused)
     }
 }

@@ -204,8 +204,11 @@ impl World {
                 self.call(|hdfs| hdfs.rename(from, to, *replaces))
             }
             Action::SetReplication { path, replication } => {
+                let inode = |hdfs: &Hdfs| hdfs.files.get(path).map(|file| file.inode);
+                let looked_up = inode(&self.hdfs);
                 let is_refused = self.interrupt()? && !self.is_late;
-                if is_refused || self.hdfs.now_ms - decided_ms > DECISION_MS {
+                let is_other = inode(&self.hdfs) != looked_up;
+                if is_refused || is_other || self.hdfs.now_ms - decided_ms > DECISION_MS {
                     return Err(Stop::Refused);
                 }
                 self.carry_out(|hdfs| hdfs.set_replication(path, *replication))
@@ -377,6 +380,19 @@ fn the_parity_of_a_renamed_file_is_not_replaced() {
     assert!(world.actions.is_empty());
 }
 
+/// The renamed file has few replicas, and its parity is not found at its new path.
+#[test]
+fn a_file_that_is_renamed_after_it_was_encoded_is_reported() {
+    let mut world = World::new(Start::Encoded);
+    world.hdfs.change(Change::Rename);
+    let inode = world.hdfs.files["/d/g"].inode;
+    for goal in [ENCODED, Goal::Plain] {
+        assert_eq!(world.run("/d/f", goal), End::Occupied { inode });
+    }
+    world.hdfs.delete("/d/g");
+    assert_eq!(world.run("/d/f", ENCODED), End::SourceMissing);
+}
+
 /// The parity also protects blocks that only the snapshot has.
 #[test]
 fn the_parity_of_a_snapshot_is_kept() {
@@ -455,6 +471,20 @@ fn a_change_right_before_the_replication_is_lowered_is_repaired() {
     }
 }
 
+/// The other file at the path has no parity, and nothing would raise its replication again.
+#[test]
+fn a_file_that_takes_the_place_of_another_keeps_its_replication() {
+    let mut undisturbed = World::new(Start::Replicated);
+    undisturbed.run("/d/f", ENCODED);
+    for call in 0..undisturbed.calls {
+        let mut world = World::new(Start::Replicated);
+        world.is_late = true;
+        world.events.insert(call, Event::Client(Change::Replace));
+        let end = world.run("/d/f", ENCODED);
+        world.assert_end(&end);
+    }
+}
+
 /// Right after the replication was lowered, one DataNode holds three blocks of a stripe that may lose two.
 #[test]
 fn a_lost_block_before_the_moves_raises_the_replication_again() {
@@ -471,6 +501,24 @@ fn a_lost_block_before_the_moves_raises_the_replication_again() {
     let (facts, nodes) = world.facts("/d/f");
     let next = coordinator.work.next(&facts, &nodes, world.hdfs.now_ms);
     assert_eq!(next, Next::Wait(Waiting::Repair));
+}
+
+/// As above, and there are not enough DataNodes left for a stripe.
+#[test]
+fn lost_datanodes_before_the_moves_raise_the_replication_again() {
+    let mut world = World::new(Start::Replicated);
+    let mut coordinator = world.coordinator("/d/f", ENCODED);
+    while world.hdfs.files["/d/f"].replication > 1 {
+        assert_eq!(world.step(&mut coordinator), None);
+    }
+    (0..3).for_each(|_| world.hdfs.heartbeat());
+    let blocks = world.hdfs.files.values().flat_map(|file| &file.blocks);
+    let used: BTreeSet<usize> = blocks.flat_map(|block| block.replicas.iter().copied()).collect();
+    (0..hdfs::NODES).filter(|node| !used.contains(node)).for_each(|node| world.hdfs.kill(node));
+    let parity = world.hdfs.files["/p/d/f"].blocks[0].replicas.clone();
+    world.hdfs.kill(*parity.first().expect("a replica"));
+    assert_eq!(world.step(&mut coordinator), None);
+    assert_eq!(world.hdfs.files["/d/f"].replication, 3);
 }
 
 fn any_event() -> impl Strategy<Value = (usize, Event)> {

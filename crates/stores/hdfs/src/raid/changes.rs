@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codes::Recipe;
 use hdfs_raid::{
-    Action, Codec, DataNodes, FactFinder, Facts, Layout, NewBlock, RaidPolicy, Refusal, Trouble, parity_path,
+    Action, Codec, DataNodes, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, RaidPolicy, Refusal,
+    Trouble, parity_path,
 };
 
 use super::{RaidNameNode, marks_of};
@@ -56,10 +57,16 @@ impl RaidNameNode {
         action: &Action,
         until_ms: u64,
     ) -> Result<Option<bool>, Trouble> {
-        let mut proof = None;
+        let (mut proof, mut first) = (None, None);
         for (call, limit) in calls(file, facts, action, until_ms)? {
-            let answer = self.0.change(&call, limit).await.map_err(trouble)?;
-            proof = answer.proof.or(proof);
+            match self.0.change(&call, limit).await.map_err(trouble) {
+                Ok(answer) => proof = answer.proof.or(proof),
+                Err(trouble) if is_of_one_move(action, &trouble) => drop(first.get_or_insert(trouble)),
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        if let Some(trouble) = first {
+            return Err(trouble);
         }
         match (action, proof) {
             (Action::Prove { .. }, None) => {
@@ -68,6 +75,13 @@ impl RaidNameNode {
             _ => Ok(proof),
         }
     }
+}
+
+/// Whether a failure concerns one of several moves, for example because its DataNode is full. The others are carried
+/// out: until then, a lost DataNode may hold several blocks of a stripe.
+fn is_of_one_move(action: &Action, trouble: &Trouble) -> bool {
+    let is_single = matches!(trouble, Trouble::Refused { kind: Refusal::Changed | Refusal::Other, .. });
+    matches!(action, Action::Move(_)) && is_single
 }
 
 /// Returns the calls of an action, each with the longest time without output.
@@ -105,13 +119,13 @@ fn calls(
         Action::SetTime { path, modified_ms } => short(vec![call("time", path), modified_ms.to_string()]),
         Action::Publish { from, to, replaces } => {
             let how = if *replaces { "replace" } else { "new" };
-            short(vec![call("publish", from), encoded(to), how.to_owned(), encoded(&file.path)])
+            let (to, inode) = (encoded(to), source(file, facts)?.inode.to_string());
+            short(vec![call("publish", from), to, how.to_owned(), encoded(&file.path), inode])
         }
         Action::SetReplication { path, replication } => {
             // A call that is not answered in time must not take effect later: the JVM is replaced.
             let left = Duration::from_millis(until_ms.saturating_sub(now_ms())).max(Duration::from_secs(1));
-            let words = [call("replicate", path), replication.to_string(), until_ms.to_string()];
-            vec![(words.join("\t"), left)]
+            vec![(replicate(facts, path, *replication, until_ms)?, left)]
         }
         Action::Move(moves) => {
             let step = |step: &hdfs_raid::BlockMove| {
@@ -122,6 +136,19 @@ fn calls(
             moves.iter().map(step).collect()
         }
     })
+}
+
+/// Returns the call that sets the replication of a file. Another file may be at its path meanwhile. The replication of
+/// this one is raised whatever it contains, and lowered only if it has the same blocks.
+fn replicate(facts: &Facts, path: &str, replication: u16, until_ms: u64) -> Result<String, Trouble> {
+    let mut files = [&facts.source, &facts.parity].into_iter().flatten().map(|found| &found.file);
+    let file = files
+        .find(|file| file.path == path)
+        .ok_or_else(|| refused(Refusal::Changed, format!("{path} does not exist any more")))?;
+    let is_lower = replication < file.replication;
+    let print = if is_lower { Fingerprint::of(&file.blocks).to_string() } else { "-".to_owned() };
+    let numbers = format!("{replication}\t{until_ms}\t{}", file.inode);
+    Ok(format!("replicate {}\t{numbers}\t{print}", encoded(path)))
 }
 
 /// Returns the words of the call that writes parity blocks of a stripe.
@@ -137,12 +164,13 @@ fn write(file: &RaidFile, facts: &Facts, stripe: usize, blocks: &[NewBlock]) -> 
     Ok(words)
 }
 
+fn source<'a>(file: &RaidFile, facts: &'a Facts) -> Result<&'a File, Trouble> {
+    let gone = || refused(Refusal::Changed, format!("{} does not exist any more", file.path));
+    facts.source.as_ref().map(|found| &found.file).ok_or_else(gone)
+}
+
 fn layout(file: &RaidFile, facts: &Facts) -> Result<Layout, Trouble> {
-    let source = facts
-        .source
-        .as_ref()
-        .ok_or_else(|| refused(Refusal::Changed, format!("{} does not exist any more", file.path)))?;
-    Layout::of_file(&source.file, &file.codec).map_err(|why| refused(Refusal::Changed, why))
+    Layout::of_file(source(file, facts)?, &file.codec).map_err(|why| refused(Refusal::Changed, why))
 }
 
 /// Returns the equations of a codec's parity blocks as text: the number of sub-blocks in a block, and for each
@@ -202,7 +230,7 @@ fn trouble(error: AskError) -> Trouble {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, MarkedFile, Marks, NodeIndex, Scope, Storing};
+    use hdfs_raid::{Block, MarkedFile, Marks, NodeIndex, Scope, Storing};
 
     use super::*;
 
@@ -269,7 +297,31 @@ mod tests {
             ["move %2Ff | 0 | a:1 | b:1", "move %2Ff | 4 | a:1 | b:1"]
         );
         let publish = Action::Publish { from: "/t".to_owned(), to: "/p/a b".to_owned(), replaces: true };
-        assert_eq!(texts(&file("xor-3-2"), &publish), ["publish %2Ft | %2Fp%2Fa%20b | replace | %2Fa%20b"]);
+        assert_eq!(
+            texts(&file("xor-3-2"), &publish),
+            ["publish %2Ft | %2Fp%2Fa%20b | replace | %2Fa%20b | 1"]
+        );
+    }
+
+    /// A client may have renamed the file, and created another one at its path.
+    #[test]
+    fn the_replication_is_set_for_the_file_that_was_looked_up() {
+        let set = |replication| Action::SetReplication { path: "/a b".to_owned(), replication };
+        let print = Fingerprint::of(&facts().source.expect("a file").file.blocks);
+        let expected = format!("replicate %2Fa%20b | 1 | 7 | 1 | {print}");
+        assert_eq!(texts(&file("xor-3-2"), &set(1)), [expected]);
+        assert_eq!(texts(&file("xor-3-2"), &set(4)), ["replicate %2Fa%20b | 4 | 7 | 1 | -"]);
+        let error = calls(&file("xor-3-2"), &Facts::default(), &set(1), 7).expect_err("no file");
+        assert!(matches!(error, Trouble::Refused { kind: Refusal::Changed, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_move_that_fails_does_not_prevent_others() {
+        let full = refused(Refusal::Other, "the DataNode cannot copy the block");
+        assert!(is_of_one_move(&Action::Move(Vec::new()), &full));
+        assert!(!is_of_one_move(&Action::Delete("/t".to_owned()), &full));
+        let denied = refused(Refusal::Permission, "superuser privilege is required");
+        assert!([denied, Trouble::SafeMode].iter().all(|it| !is_of_one_move(&Action::Move(Vec::new()), it)));
     }
 
     #[test]

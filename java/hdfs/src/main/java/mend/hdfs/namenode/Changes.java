@@ -9,6 +9,7 @@ import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
+import mend.hdfs.Fingerprints;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.Options.Rename;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
@@ -19,6 +20,7 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
+import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.hdfs.protocol.QuotaExceededException;
 import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
@@ -31,12 +33,14 @@ import org.apache.hadoop.security.AccessControlException;
  *   mkdir PATH                  creates a folder that only HDFS's superuser can enter, and those above it
  *   rename FROM TO              renames a folder; fails if the new name exists
  *   delete PATH                 deletes a file, or a folder with its contents
- *   publish FROM TO new|replace SOURCE
- *                               gives parity its path, and the permissions of its source
+ *   publish FROM TO new|replace SOURCE INODE
+ *                               gives parity its path, and the permissions of its source, if that is this inode
  *   mark PATH NAME VALUE …      sets attributes
  *   join TARGET PATH …          appends files to the target by concat
  *   time PATH MODIFIED          sets the modification time
- *   replicate PATH COUNT UNTIL  sets the replication, unless this time has passed
+ *   replicate PATH COUNT UNTIL INODE FINGERPRINT|-
+ *                               sets the replication, unless this time has passed, another file is at the path, or the
+ *                               file is open or has other blocks than these; -: whatever its blocks are
  *   encode SOURCE FIRST PRESENT BLOCKSIZE ROWS PARITY PATH ADDRESS …
  *                               writes parity blocks of the stripe that begins with block FIRST
  *   prove SOURCE DATABLOCKS BLOCKSIZE ROWS FINGERPRINT FINGERPRINT PATH …
@@ -107,6 +111,7 @@ final class Changes {
         delete(path(words[0]));
         break;
       case "publish":
+        checkInode(path(words[3]), Long.parseLong(words[4]));
         publish(path(words[0]), path(words[1]), words[2].equals("replace"), path(words[3]));
         break;
       case "mark":
@@ -119,7 +124,8 @@ final class Changes {
         client.setTimes(path(words[0]), Long.parseLong(words[1]), -1);
         break;
       case "replicate":
-        replicate(path(words[0]), Short.parseShort(words[1]), Long.parseLong(words[2]));
+        checkReplicated(path(words[0]), Long.parseLong(words[3]), words[4]);
+        replicate(Long.parseLong(words[3]), Short.parseShort(words[1]), Long.parseLong(words[2]));
         break;
       case "encode":
         encode(words);
@@ -179,19 +185,32 @@ final class Changes {
       throw new IllegalArgumentException(to + " is not the path of parity of " + source);
     }
     String root = to.substring(0, to.length() - source.length());
-    for (int end = 0; end >= 0; end = source.indexOf('/', end + 1)) {
-      String above = source.substring(0, end);
-      if (!(root + above).isEmpty() && client.getFileInfo(root + above) == null) {
+    for (String folder : foldersAbove(root + "/")) {
+      if (client.getFileInfo(folder) == null) {
+        client.mkdirs(folder, PRIVATE, true);
+        client.setPermission(folder, ROOT);
+      }
+    }
+    for (String above : foldersAbove(source)) {
+      if (client.getFileInfo(root + above) == null) {
         client.mkdirs(root + above, PRIVATE, true);
-        if (above.isEmpty()) {
-          client.setPermission(root, ROOT);
-        } else {
-          copyPermissions(above, root + above);
-        }
+        copyPermissions(above, root + above);
       }
     }
     copyPermissions(source, from);
     client.rename(from, to, replaces ? Rename.OVERWRITE : Rename.NONE);
+  }
+
+  /**
+   * Returns the folders above a path, from the top, without the root of the file system. They are created one by one:
+   * HDFS would give the folders above a new folder the permission of the new one.
+   */
+  static List<String> foldersAbove(String path) {
+    List<String> folders = new ArrayList<>();
+    for (int end = path.indexOf('/', 1); end >= 0; end = path.indexOf('/', end + 1)) {
+      folders.add(path.substring(0, end));
+    }
+    return folders;
   }
 
   private void copyPermissions(String from, String to) throws IOException {
@@ -215,12 +234,30 @@ final class Changes {
     }
   }
 
-  private void replicate(String path, short replication, long until) throws IOException {
-    if (System.currentTimeMillis() > until) {
-      throw new ChangedException("too much time has passed since " + path + " was looked up");
+  private void checkInode(String path, long inode) throws IOException {
+    HdfsFileStatus status = client.getFileInfo(path);
+    if (status == null || status.getFileId() != inode) {
+      throw new ChangedException(path + " does not exist any more, or is another file");
     }
-    if (!client.setReplication(path, replication)) {
-      throw new ChangedException(path + " does not exist any more");
+  }
+
+  private void checkReplicated(String path, long inode, String print) throws IOException {
+    checkInode(path, inode);
+    if (!print.equals("-")) {
+      LocatedBlocks blocks = client.getLocatedBlocks(Survey.BY_INODE + inode, 0, Long.MAX_VALUE);
+      if (blocks.isUnderConstruction() || !Fingerprints.of(blocks.getLocatedBlocks()).equals(print)) {
+        throw new ChangedException(path + " has changed since it was looked up");
+      }
+    }
+  }
+
+  /** Sets the replication of a file by its inode: a client may move another file to its path at any moment. */
+  private void replicate(long inode, short replication, long until) throws IOException {
+    if (System.currentTimeMillis() > until) {
+      throw new ChangedException("too much time has passed since the file was looked up");
+    }
+    if (!client.setReplication(Survey.BY_INODE + inode, replication)) {
+      throw new ChangedException("the file does not exist any more");
     }
   }
 

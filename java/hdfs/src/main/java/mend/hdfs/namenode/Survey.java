@@ -75,7 +75,8 @@ import org.apache.hadoop.security.AccessControlException;
  * </pre>
  */
 final class Survey {
-  private static final String BY_INODE = "/.reserved/.inodes/";
+  /** The folder in which HDFS finds each file by its inode number. */
+  static final String BY_INODE = "/.reserved/.inodes/";
   /** Mend's extended attributes. Those of the second kind are visible to HDFS's superuser only. */
   private static final Pattern ATTRIBUTES = Pattern.compile("(user|trusted)\\.mend\\..*", Pattern.DOTALL);
   private static final String GONE = "it was deleted or renamed during the listing";

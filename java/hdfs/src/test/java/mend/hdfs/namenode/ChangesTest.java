@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.util.List;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.hdfs.protocol.DSQuotaExceededException;
 import org.apache.hadoop.ipc.RemoteException;
@@ -37,6 +38,14 @@ class ChangesTest {
     assertEquals("changed", Changes.kind(new Changes.ChangedException("the file has changed")));
     String lease = "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException";
     assertEquals("changed", Changes.kind(remote(lease, "No lease on /t")));
+  }
+
+  /** Readers could not reach parity below a parent of the parity root that only the superuser may enter. */
+  @Test
+  void foldersAboveParityAreCreatedOneByOne() {
+    assertEquals(List.of("/raid", "/raid/xor"), Changes.foldersAbove("/raid/xor/"));
+    assertEquals(List.of("/warehouse", "/warehouse/a"), Changes.foldersAbove("/warehouse/a/f"));
+    assertEquals(List.of(), Changes.foldersAbove("/f"));
   }
 
   @Test
