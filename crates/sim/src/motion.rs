@@ -47,6 +47,8 @@ struct Outbound {
     /// A frame that is larger than the kernel's buffers. Its write completes only when the receiver has read
     /// the frame.
     too_large: Option<(u32, Buffer)>,
+    /// Credits that have arrived. They are read while the part moves slices, as from a socket.
+    credits: VecDeque<Credit>,
     closed: Option<&'static str>,
 }
 
@@ -79,7 +81,13 @@ impl Motion {
         let edge = |from, to| EdgeId { job, epoch, from, to };
         let inlets = assignment.inlets.iter().map(|inlet| edge(inlet.from, node));
         let outlets = assignment.outlets.iter().map(|outlet| edge(node, outlet.to));
-        let outbound = |edge| Outbound { edge, queue: VecDeque::new(), too_large: None, closed: None };
+        let outbound = |edge| Outbound {
+            edge,
+            queue: VecDeque::new(),
+            too_large: None,
+            credits: VecDeque::new(),
+            closed: None,
+        };
         let motion = Self {
             id,
             node,
@@ -249,9 +257,10 @@ impl Motion {
         part.handle_credits_written(1);
     }
 
-    pub(crate) fn take_credit(&mut self, part: &mut Part, edge: EdgeId, credit: Credit, shared: &mut Shared) {
-        if let Some(index) = self.outlets.iter().position(|outlet| outlet.edge == edge) {
-            part.handle_credit(index, credit, shared.now);
+    /// Keeps a credit that has arrived until the part moves slices.
+    pub(crate) fn take_credit(&mut self, edge: EdgeId, credit: Credit) {
+        if let Some(outlet) = self.outlets.iter_mut().find(|outlet| outlet.edge == edge) {
+            outlet.credits.push_back(credit);
         }
     }
 
@@ -306,6 +315,10 @@ impl Motion {
     pub(crate) fn send_frames(&mut self, part: &mut Part, shared: &mut Shared) -> bool {
         let (mut moved, owner) = (false, self.owner());
         for (index, outlet) in self.outlets.iter_mut().enumerate() {
+            while let Some(credit) = outlet.credits.pop_front() {
+                moved = true;
+                part.handle_credit(index, credit, shared.now);
+            }
             while outlet.too_large.is_none()
                 && let Some(frame) = outlet.queue.front()
                 && shared.network.has_room(outlet.edge, HEADER_BYTES + frame.buffer.len(), shared.now)

@@ -123,7 +123,7 @@ impl JobTask {
                 motion.give_back(slice, shared);
                 part.handle_sent(outlet, slice, buffer, now);
             }
-            NodeEvent::Credit { edge, credit } => motion.take_credit(part, edge, credit, shared),
+            NodeEvent::Credit { edge, credit } => motion.take_credit(edge, credit),
             NodeEvent::EdgeMoved { edge } => motion.edge_moved(part, edge, shared),
             NodeEvent::EdgeClosed { edge, detail } => motion.edge_closed(edge, detail),
             NodeEvent::Watch { task } if task == motion.id => {

@@ -24,6 +24,10 @@ const LOOK_FIRST: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_millis(500);
 /// A block that is not listed after this time is recorded, in case the coordinator is restarted meanwhile.
 const RECORD_AFTER: Duration = Duration::from_secs(1);
+/// When a DataNode replaces its own replica, the NameNode may learn of the removal after it has listed the new
+/// replica, and forget both. The times of the queries that notice this: DataNodes report removals with their
+/// heartbeats, by default every 3 s.
+const FORGOTTEN_AFTER: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(15)];
 /// The interval between queries while the NameNode does not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The error for a group that the NameNode no longer lists.
@@ -150,15 +154,19 @@ impl HdfsSystem {
         at: BlockIndex,
         node: NodeId,
     ) -> Result<(), StoreError> {
-        let (known, index) = {
+        let (known, index, replaces) = {
             let state = self.state();
-            (state.view.groups().listed(stripe), state.view.groups().index_in_group(stripe, at))
+            let groups = state.view.groups();
+            (groups.listed(stripe), groups.index_in_group(stripe, at), state.view.is_bad(stripe, at, node))
         };
         let (Some(known), Some(index)) = (known, index) else {
             return Err(CatalogError::NoSuchStripe(stripe.clone()).into());
         };
         let listed = self.wait_until_listed(&known, (stripe, at, index), node).await;
-        self.state().settle_unlisted(node, known.group.number());
+        match replaces && listed.is_ok() {
+            true => self.watch_replaced(known.clone(), index, node),
+            false => self.state().settle_unlisted(node, known.group.number()),
+        }
         if let Err(why) = listed {
             let block = known
                 .group
@@ -178,6 +186,26 @@ impl HdfsSystem {
         let changes = state.view.tell(now, group);
         state.tell(changes);
         Ok(())
+    }
+
+    /// Has a DataNode report its blocks if the NameNode forgets a replica that has replaced a bad one there.
+    fn watch_replaced(self: &Arc<Self>, known: Listed, index: u8, node: NodeId) {
+        self.state().record_unlisted(node, known.group.number());
+        let storage = Arc::downgrade(self);
+        tokio::spawn(async move {
+            for pause in FORGOTTEN_AFTER {
+                tokio::time::sleep(pause).await;
+                let Some(shared) = storage.upgrade() else { return };
+                let is_forgotten = |found: Listed| homes_of(&found, index).all(|home| home != node);
+                if shared.look_up(&known).await.is_ok_and(|found| found.is_some_and(is_forgotten)) {
+                    shared.want_report(&known.group, index, node);
+                    break;
+                }
+            }
+            if let Some(shared) = storage.upgrade() {
+                shared.state().settle_unlisted(node, known.group.number());
+            }
+        });
     }
 
     async fn wait_until_listed(

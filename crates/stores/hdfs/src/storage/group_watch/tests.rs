@@ -473,6 +473,20 @@ fn a_datanode_whose_new_block_is_not_listed_reports_all_blocks() {
     assert_eq!(script.lines("reports"), ["touch 7 0 10.0.0.4:9866", "report 10.0.0.4:9866"]);
 }
 
+/// The DataNode reports the removal of a bad replica after the NameNode has listed the new one there.
+#[test]
+fn a_replica_that_has_replaced_a_bad_one_is_reported_if_the_namenode_forgets_it() {
+    let mut script = Script::open_with(&[("homes-7", WHOLE)]);
+    let target = script.await_nodes()[3];
+    let stripe = StripeId("group_-112_1001".to_owned());
+    let states = vec![(stripe, BlockIndex(3), target, BlockState::Corrupt)];
+    script.write(StripeWrite::SetStates(states)).expect("recorded");
+    script.write(publication(target)).expect("the old replica is listed");
+    script.set("homes-7", "0:0,1:1,2:2,4:4");
+    let report = "report 10.0.0.3:9866".to_owned();
+    script.await_that("a report", |script| script.lines("reports").contains(&report));
+}
+
 #[test]
 fn a_report_that_is_wanted_outlasts_the_coordinator() {
     let mut script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,4:4"), ("no-report", "")]);
