@@ -172,7 +172,7 @@ pub struct SeenFile {
 /// The folder and name of a file in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenPlace {
-    /// Position of the folder in [`Listing::folders`].
+    /// Position of the folder in [`SeenFiles::folders`].
     pub folder: usize,
     /// A hash of the name, see `name_hash`.
     pub name: u32,
