@@ -120,6 +120,8 @@ pub struct Limits {
     /// Whether a node may get several blocks of a stripe, up to an even share. For clusters with fewer nodes
     /// than blocks.
     pub shares_nodes: bool,
+    /// Whether a bad block is rebuilt on its node even if another block of the stripe is there.
+    pub replaces_in_place: bool,
     /// All budgets are multiplied by the same factor, such that half of the nodes have room for this many of
     /// the largest blocks.
     pub blocks_ahead: u64,
@@ -133,6 +135,7 @@ impl Default for Limits {
             rounds: 16,
             back_off: Duration::from_secs(1),
             shares_nodes: false,
+            replaces_in_place: false,
             blocks_ahead: BLOCKS_AHEAD,
         }
     }

@@ -51,6 +51,8 @@ pub(super) struct Placer<'a> {
     allowed: &'a [NodeId],
     /// Whether a node may have several blocks of the stripe.
     shares_nodes: bool,
+    /// Whether a bad block is rebuilt on its node even if another block of the stripe is there.
+    replaces_in_place: bool,
 }
 
 impl<'a> Placer<'a> {
@@ -72,6 +74,7 @@ impl<'a> Placer<'a> {
             leaving: of.item.kind.leaves(),
             allowed: &of.repair.spec.requestors,
             shares_nodes: limits.shares_nodes,
+            replaces_in_place: limits.replaces_in_place,
         }
     }
 
@@ -105,13 +108,13 @@ impl<'a> Placer<'a> {
     ///
     /// If nodes may have several blocks of a stripe (`shares_nodes`), the old node must have less than its
     /// even share. Otherwise, an old node with another block of the stripe is returned only if no other node
-    /// may take the block.
+    /// may take the block, or if blocks are replaced in place.
     fn home(&self, block: BlockIndex) -> Option<NodeNo> {
         let home = self.stripe.blocks[usize::from(block.0)].node?;
         let others = self.survivors_on(home);
         let fits = match self.shares_nodes {
             true => others < self.share(),
-            false => others == 0 || self.best(&Domains::default(), |_| 0).is_none(),
+            false => others == 0 || self.replaces_in_place || self.best(&Domains::default(), |_| 0).is_none(),
         };
         (fits && self.may_take(self.table.get(home), Accepts::Own)).then_some(home)
     }

@@ -50,6 +50,9 @@ pub enum Writers {
 pub enum Spread {
     /// At most one block.
     OnePerNode,
+    /// At most one block. But a copy that the store still lists is replaced on its node, also if another block
+    /// of the stripe is there: the store would remove one of two copies, possibly the new one.
+    OnePerNodeInPlace,
     /// Several blocks, spread evenly, if there are fewer nodes than blocks.
     Even,
 }
@@ -102,6 +105,11 @@ impl StorePolicy {
     /// Whether a node may hold several blocks of a stripe.
     pub fn shares_nodes(&self) -> bool {
         self.spread == Spread::Even
+    }
+
+    /// Whether a listed copy may only be replaced on its node.
+    pub fn replaces_in_place(&self) -> bool {
+        self.spread == Spread::OnePerNodeInPlace
     }
 
     /// Whether a block that is not in a helper's list is missing on that node.

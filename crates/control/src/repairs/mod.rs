@@ -93,7 +93,11 @@ pub(super) struct Repairs {
 
 impl Repairs {
     pub(super) fn new(store: StorePolicy) -> Self {
-        let limits = Limits { shares_nodes: store.shares_nodes(), ..Limits::default() };
+        let limits = Limits {
+            shares_nodes: store.shares_nodes(),
+            replaces_in_place: store.replaces_in_place(),
+            ..Limits::default()
+        };
         Self {
             queue: Queue::default(),
             scheduler: Scheduler::new(limits),

@@ -483,6 +483,21 @@ fn a_bad_block_is_rebuilt_where_it_was() {
     assert_eq!(requestors(test.proposal("s")), [3]);
 }
 
+/// A store that removes one of two copies of a block may remove the new one.
+#[test]
+fn a_bad_block_beside_another_stays_there_if_blocks_are_replaced_in_place() {
+    for (replaces_in_place, expected) in [(false, 5), (true, 3)] {
+        let limits = Limits { replaces_in_place, ..Limits::default() };
+        let mut test = SchedulerTest::with(8, limits, |_| facts());
+        let mut item = test.new_item("s", [1, 2, 3, 3]);
+        item.blocks[2].good = false;
+        test.scheduler.open(REPAIR, RepairSpec::default());
+        test.scheduler.push(REPAIR, item);
+        assert_eq!(test.work(), ["s"]);
+        assert_eq!(requestors(test.proposal("s")), [expected]);
+    }
+}
+
 #[test]
 fn nodes_without_space_or_that_drain_get_no_blocks() {
     let small = |node| match node {

@@ -54,7 +54,7 @@ pub const POLICY: StorePolicy = StorePolicy {
     ownership: Ownership::Attached,
     service: Service::ReportedByStore,
     writers: Writers::Others,
-    spread: Spread::OnePerNode,
+    spread: Spread::OnePerNodeInPlace,
     lists: Lists::Stale,
     checksums: Checksums::OfAllBlocks,
 };
