@@ -486,7 +486,7 @@ fn a_bad_block_is_rebuilt_where_it_was() {
 /// A store that removes one of two copies of a block may remove the new one.
 #[test]
 fn a_bad_block_beside_another_stays_there_if_blocks_are_replaced_in_place() {
-    for (replaces_in_place, expected) in [(false, 5), (true, 3)] {
+    for (replaces_in_place, expected) in [(false, 4), (true, 3)] {
         let limits = Limits { replaces_in_place, ..Limits::default() };
         let mut test = SchedulerTest::with(8, limits, |_| facts());
         let mut item = test.new_item("s", [1, 2, 3, 3]);

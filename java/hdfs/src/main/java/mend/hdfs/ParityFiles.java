@@ -265,6 +265,14 @@ public final class ParityFiles {
     return children;
   }
 
+  private boolean exists(long inode) throws IOException {
+    try {
+      return client.getFileInfo(BY_INODE + inode) != null;
+    } catch (FileNotFoundException gone) {
+      return false; // The NameNode resolves no path by an inode that is gone.
+    }
+  }
+
   /**
    * Deletes the parity of a file or folder that was deleted: these files, and those of the folders that are
    * empty. If a folder above it has snapshots, the parity stays, since it also protects their blocks. The parity
@@ -276,7 +284,7 @@ public final class ParityFiles {
     }
     for (Owned parity : parities) {
       try {
-        if (parity.source == null || client.getFileInfo(BY_INODE + parity.source) == null) {
+        if (parity.source == null || !exists(parity.source)) {
           client.delete(parity.path, false);
         } else {
           LOG.info("the parity {} stays, because its file was renamed", parity.path);

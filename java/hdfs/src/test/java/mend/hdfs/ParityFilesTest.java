@@ -47,7 +47,10 @@ class ParityFilesTest {
           return new DirectoryListing(new HdfsFileStatus[snapshots.of((String) arguments[0])], 0);
         case "getFileInfo":
           String inode = ((String) arguments[0]).substring("/.reserved/.inodes/".length());
-          return inodes.contains(inode) ? new HdfsFileStatus.Builder().build() : null;
+          if (!inodes.contains(inode)) {
+            throw new FileNotFoundException("File for given inode path does not exist"); // As a NameNode.
+          }
+          return new HdfsFileStatus.Builder().build();
         case "delete":
           deleted.add((String) arguments[0]);
           return true;
