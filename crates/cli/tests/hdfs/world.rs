@@ -98,11 +98,12 @@ impl World {
         self.files.delete(&mut self.cluster, path);
     }
 
-    /// Returns all groups of all files, according to the NameNode.
+    /// Returns all groups of all erasure-coded files, according to the NameNode.
     pub fn groups(&mut self) -> Vec<Group> {
         let mut groups = Vec::new();
         for file in self.cluster.console().fsck("/") {
-            let policy: Policy = file.policy.as_deref().expect("all are striped").parse().expect("known");
+            let Some(policy) = file.policy.as_deref() else { continue };
+            let policy: Policy = policy.parse().expect("known");
             for block in &file.blocks {
                 groups.push(self.group(&file.path, policy, block));
             }
