@@ -89,16 +89,23 @@ pub fn repairs_without_the_plug_in(world: &mut World) {
     repair(world, &["--no-plugin"]);
 }
 
-fn repair(world: &mut World, options: &[&str]) {
-    let options = [&["--raid", "--dry-run", "--repair-after", GRACE], options].concat();
-    let mend = mend::attach(world, &options, true);
+/// Encodes a file once Mend has listed the others. Returns the number of block groups, the parity, and the
+/// blocks of the file and of its parity.
+fn encoded(world: &mut World, mend: &Mend) -> (usize, Vec<u8>, [Vec<FsckBlock>; 2]) {
     let groups = world.groups().len();
     mend.wait_until_safe(groups);
     // The edit log tells that the file is encoded.
     let parity = encode(world);
-    await_stripes(&mend, groups + STRIPES, 0);
+    await_stripes(mend, groups + STRIPES, 0);
     let files = [RAIDED, PARITY].map(|path| single_replicas(world, path));
-    assert_listed(world, &mend, &files);
+    assert_listed(world, mend, &files);
+    (groups, parity, files)
+}
+
+fn repair(world: &mut World, options: &[&str]) {
+    let options = [&["--raid", "--dry-run", "--repair-after", GRACE], options].concat();
+    let mend = mend::attach(world, &options, true);
+    let (groups, parity, files) = encoded(world, &mend);
     let found = mend.ask(&["scrub", "--parity"]).expect("it reports");
     assert_eq!(found["parity"]["checked"], groups + STRIPES, "{found}");
     assert_eq!(found["findings"].as_array().map(Vec::len), Some(0), "{found}");
@@ -129,12 +136,7 @@ fn repair(world: &mut World, options: &[&str]) {
 /// The coordinator, helpers and the NameNode are killed during automatic repairs of a raided file.
 pub fn killed(world: &mut World) {
     let mut mend = mend::attach(world, &["--raid", "--repair-after", GRACE], true);
-    let groups = world.groups().len();
-    mend.wait_until_safe(groups);
-    let parity = encode(world);
-    await_stripes(&mend, groups + STRIPES, 0);
-    let files = [RAIDED, PARITY].map(|path| single_replicas(world, path));
-    assert_listed(world, &mend, &files);
+    let (groups, parity, files) = encoded(world, &mend);
     let [data, code] = &files;
     let lost = [&data[1], &data[10], &code[3]];
     let before = lose(world, &lost);

@@ -122,32 +122,21 @@ pub(crate) fn loud(answers: Answers<'_>, found: &[Finding]) -> Vec<ConditionCode
 fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let claims = newer_advice(answers.facts);
+    let newer = &answers.facts.stripes.newer;
+    let claimants =
+        || -> Vec<String> { newer.views(answers.facts.nodes).into_iter().map(|claim| claim.node).collect() };
     match answers.facts.check_not_behind() {
         Err(behind) => {
             let text = format!("{behind}; {}", behind.next_step());
-            let names: Vec<String> = answers
-                .facts
-                .stripes
-                .newer
-                .views(answers.facts.nodes)
-                .into_iter()
-                .map(|claim| claim.node)
-                .collect();
+            let names = claimants();
             found.push(
                 Finding::about(ConditionCode::CatalogOld, &names, text)
                     .with_word("STOPPED")
                     .with_details(claims),
             );
         }
-        Ok(()) if answers.facts.stripes.newer.has_claims() => {
-            let names: Vec<String> = answers
-                .facts
-                .stripes
-                .newer
-                .views(answers.facts.nodes)
-                .into_iter()
-                .map(|claim| claim.node)
-                .collect();
+        Ok(()) if newer.has_claims() => {
+            let names = claimants();
             let text = format!("{} lists blocks newer than the catalog", list(&names));
             found.push(
                 Finding::about(ConditionCode::CatalogOld, &names, text)

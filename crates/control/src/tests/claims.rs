@@ -4,9 +4,8 @@ use super::*;
 use crate::commands::{CatalogCommand, NodeCommand};
 use views::AcceptRequest;
 
-/// Two helpers list blocks of a newer stripe and go down, and the coordinator restarts.
-#[test]
-fn claims_count_while_their_helpers_are_down_and_the_coordinator_restarts() {
+/// Returns a cluster in which two helpers list blocks of a newer stripe, with the names of these helpers.
+fn claimed() -> (TestCluster, [&'static str; 2]) {
     let mut cluster = TestCluster::new(6);
     cluster.put("f", 1);
     let claimants = ["h5", "h6"];
@@ -16,6 +15,13 @@ fn claims_count_while_their_helpers_are_down_and_the_coordinator_restarts() {
         cluster.start(name);
     }
     assert!(cluster.status().summary.contains("STOPPED"), "{}", cluster.status().summary);
+    (cluster, claimants)
+}
+
+/// Two helpers list blocks of a newer stripe and go down, and the coordinator restarts.
+#[test]
+fn claims_count_while_their_helpers_are_down_and_the_coordinator_restarts() {
+    let (mut cluster, claimants) = claimed();
     claimants.iter().for_each(|name| cluster.kill(name));
     cluster.restart();
     ["h1", "h2", "h3", "h4"].iter().for_each(|name| cluster.start(name));
@@ -36,15 +42,7 @@ fn claims_count_while_their_helpers_are_down_and_the_coordinator_restarts() {
 /// A part of the disks of helpers with newer blocks fails, so they list only the rest.
 #[test]
 fn an_incomplete_list_takes_no_claim_back() {
-    let mut cluster = TestCluster::new(6);
-    cluster.put("f", 1);
-    let claimants = ["h5", "h6"];
-    for (name, index) in claimants.iter().zip(0..) {
-        cluster.node(name).disk.insert(BlockId(format!("77-zzzzzz.{index}")), 4096);
-        cluster.kill(name);
-        cluster.start(name);
-    }
-    assert!(cluster.status().summary.contains("STOPPED"), "{}", cluster.status().summary);
+    let (mut cluster, claimants) = claimed();
     for name in claimants {
         cluster.kill(name);
         cluster.start_partly(name);

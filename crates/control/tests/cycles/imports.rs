@@ -39,7 +39,7 @@ struct Use {
     is_reexport: bool,
 }
 
-/// What a path means.
+/// The target of a path.
 enum Meaning {
     Module(Vec<String>),
     /// An item in this file.

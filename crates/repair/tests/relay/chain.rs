@@ -12,7 +12,7 @@ const SLICE_BYTES: u32 = 8192;
 const SLICES: u32 = 5;
 const NOW: Duration = Duration::ZERO;
 
-/// What a node does on its edges.
+/// An action of a node on its edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Ready(u32),

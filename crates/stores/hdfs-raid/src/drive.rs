@@ -139,7 +139,7 @@ pub enum Stop {
     /// The NameNode has not answered for a long time, or has been in safe mode.
     #[error("given up after {minutes} minutes: {0}", minutes = UNAVAILABLE_MS / 60_000)]
     Unavailable(Trouble),
-    /// Nothing has changed for a long time.
+    /// The facts have stayed the same for a long time.
     #[error("nothing has changed for a long time; the next step is to {0}")]
     Stalled(Waiting),
     /// Parity was found wrong several times.

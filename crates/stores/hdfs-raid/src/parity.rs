@@ -109,7 +109,7 @@ impl ParityFile {
     }
 }
 
-/// What is known about the note on a parity file.
+/// The note on a parity file, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noted {
     /// There is none, as on HDFS-RAID's parity.

@@ -49,8 +49,8 @@ pub struct Unit {
     pub protection: Option<Protection>,
     /// Missing blocks and crowded stripes, whatever the state is.
     pub health: Health,
-    /// The reason for which Mend leaves an encoded file as it is, whatever its state is: it is open, in the trash, or
-    /// below a folder with snapshots.
+    /// Mend leaves an encoded file as it is, in any state, if it is open, in the trash, or below a folder with
+    /// snapshots.
     pub held: Option<Exclusion>,
 }
 

@@ -12,7 +12,7 @@ const BLIND_AFTER: Duration = Duration::from_secs(20);
 /// The status before the first listing.
 const UNLISTED: &str = "HDFS has not been listed yet";
 
-/// What was reported about the contact with the NameNode.
+/// The reports about the contact with the NameNode.
 ///
 /// **Invariant:** the state is reported as known once after each report that it is unknown.
 pub(super) struct Contact {

@@ -59,7 +59,7 @@ enum LossError {
     Store(#[from] StoreError),
 }
 
-/// What the lists tell of a stripe: its group, or its listed blocks, each with the DataNodes whose replicas
+/// A stripe's entries in the lists: its group, or its listed blocks, each with the DataNodes whose replicas
 /// are known to be corrupt.
 type Signs = BTreeMap<i64, BTreeSet<String>>;
 

@@ -193,16 +193,20 @@ impl HdfsSystem {
         self.state().record_unlisted(node, known.group.number());
         let storage = Arc::downgrade(self);
         tokio::spawn(async move {
+            let mut is_answered = false;
             for pause in FORGOTTEN_AFTER {
                 tokio::time::sleep(pause).await;
                 let Some(shared) = storage.upgrade() else { return };
+                let found = shared.look_up(&known).await;
+                is_answered = found.is_ok();
                 let is_forgotten = |found: Listed| homes_of(&found, index).all(|home| home != node);
-                if shared.look_up(&known).await.is_ok_and(|found| found.is_some_and(is_forgotten)) {
+                if found.is_ok_and(|found| found.is_some_and(is_forgotten)) {
                     shared.want_report(&known.group, index, node);
                     break;
                 }
             }
-            if let Some(shared) = storage.upgrade() {
+            // Without an answer, the record stays, and the next coordinator has the block reported.
+            if let Some(shared) = storage.upgrade().filter(|_| is_answered) {
                 shared.state().settle_unlisted(node, known.group.number());
             }
         });

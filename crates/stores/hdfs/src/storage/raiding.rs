@@ -20,7 +20,7 @@ use super::recounts::Recounts;
 use super::state::{HdfsSystem, State};
 use crate::listing::{DataNode, FileRef, Listing, Phase, name_hash};
 
-/// What is known of raided files besides their stripes.
+/// The state of raided files, apart from their stripes.
 #[derive(Default)]
 pub(super) struct Raiding {
     codes: ShortCodes,

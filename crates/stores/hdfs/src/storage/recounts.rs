@@ -18,9 +18,9 @@ const MOST: usize = 100_000;
 pub(super) enum Count {
     /// As many as the replication of their files.
     Agreed,
-    /// Of some block more: HDFS will remove some.
+    /// Some block has more: HDFS will remove replicas.
     Surplus,
-    /// Of some block fewer, and of none more: HDFS will put the block on its lists, or will learn of a replica.
+    /// Some block has fewer, and none has more: HDFS will put the block on its lists, or will learn of a replica.
     Short,
 }
 
