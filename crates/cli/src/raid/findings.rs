@@ -20,7 +20,7 @@ pub enum Verdict {
     /// All blocks are intact and in place, and all paths could be examined.
     Healthy,
     /// All data can be read without decoding, but an operator should look: parity is stale or elsewhere than its file,
-    /// blocks stand too close together, or paths could not be examined.
+    /// files have one replica and no parity, blocks stand too close together, or paths could not be examined.
     Doubtful,
     /// Blocks have no intact replica. All of them can be rebuilt.
     Degraded,
@@ -53,11 +53,13 @@ impl Findings {
     fn is_doubtful(&self, health: &Health) -> bool {
         let gaps = &self.listing.gaps;
         let is_renamed = |state: &ParityState| matches!(state, ParityState::Renamed(_));
-        health.crowded_nodes + health.crowded_racks > 0
+        health.crowded_nodes + health.crowded_racks + health.single > 0
             || self.survey.units.iter().any(|unit| matches!(unit.state, State::Stale(_)))
             || self.survey.parity.iter().any(|parity| is_renamed(&parity.state))
             || self.refused() > 0
             || !gaps.silent.is_empty()
+            || !gaps.renamed.is_empty()
+            || gaps.unwatched.is_some()
     }
 
     /// Returns the number of existing paths that could not be examined.
@@ -84,6 +86,13 @@ impl Findings {
                 "files with stale parity",
             ),
             (renamed.count(), "parity file of a renamed file", "parity files of renamed files"),
+            (
+                health.single,
+                "file with one replica and no valid parity",
+                "files with one replica and no valid parity",
+            ),
+            (self.listing.gaps.renamed.len(), "path renamed meanwhile", "paths renamed meanwhile"),
+            (usize::from(self.listing.gaps.unwatched.is_some()), "unread edit log", "unread edit logs"),
             (self.refused(), "refused path", "refused paths"),
             (self.listing.gaps.silent.len(), "silent DataNode", "silent DataNodes"),
         ];

@@ -277,6 +277,30 @@ mod tests {
         assert_eq!((answer.exit(), &answer.facts()["verdict"]), (Exit::Data, &json!("degraded")));
     }
 
+    /// For example, parity stays behind if a client without Mend's file system class renames the file.
+    #[test]
+    fn one_replica_without_parity_is_not_healthy() {
+        let mut listing = encoded(0);
+        listing.files.truncate(1);
+        listing.files[0].replication = 1;
+        let (text, answer) = checked(listing);
+        assert!(text.contains("1 file with one replica and no valid parity"), "{text}");
+        assert_eq!(answer.exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn a_listing_that_may_lack_files_is_not_healthy() {
+        let mut listing = encoded(0);
+        let renaming = hdfs_raid::Renaming { from: "/b".to_owned(), to: "/a".to_owned() };
+        listing.gaps.renamed.push(renaming);
+        let (text, answer) = checked(listing);
+        assert!(text.contains("1 path renamed meanwhile"), "{text}");
+        assert_eq!(answer.exit(), Exit::Failed);
+        let mut listing = encoded(0);
+        listing.gaps.unwatched = Some("no such call".to_owned());
+        assert_eq!(checked(listing).1.exit(), Exit::Failed);
+    }
+
     #[test]
     fn lost_blocks_without_valid_parity_are_listed() {
         let mut listing = encoded(1);

@@ -199,6 +199,7 @@ pub fn health_facts(health: &Health) -> Value {
         "two_blocks_on_a_datanode": health.crowded_nodes,
         "too_many_blocks_in_a_rack": health.crowded_racks,
         "lost_blocks_without_parity": health.unprotected,
+        "files_with_one_replica": health.single,
     })
 }
 

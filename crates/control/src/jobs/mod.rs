@@ -398,6 +398,12 @@ impl Jobs {
         makes.map(|(&id, _)| id).collect()
     }
 
+    /// Whether a job stores this block of a stripe on this node.
+    pub(crate) fn makes(&self, stripe: &StripeId, block: (BlockIndex, NodeId)) -> bool {
+        let of_stripe = self.running.values().filter(|running| running.stripe == *stripe);
+        of_stripe.flat_map(|running| running.job.targets()).any(|target| target == block)
+    }
+
     /// Whether a node takes part in any job.
     pub(crate) fn works_for_others(&self, node: NodeId) -> bool {
         self.running.values().any(|running| running.job.nodes().contains(&node))
@@ -417,7 +423,7 @@ impl Jobs {
 impl RunningJob {
     /// Whether a node stores a block for this job.
     pub(crate) fn is_target(&self, node: NodeId) -> bool {
-        self.job.targets().any(|target| target == node)
+        self.job.targets().any(|(_, target)| target == node)
     }
 
     /// Returns the node from which the job reads a block, or on which it has stored the block.

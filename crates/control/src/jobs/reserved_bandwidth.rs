@@ -21,7 +21,8 @@ impl RunningJob {
         if !self.minds_others || !is_due {
             return Vec::new();
         }
-        let nodes = places(self.job.stripe(), self.job.targets(), topology);
+        let targets = self.job.targets().map(|(_, node)| node);
+        let nodes = places(self.job.stripe(), targets, topology);
         let own = self.reservation.map(Mover::Foreground).or(self.item.map(Mover::Item));
         scheduler.reserved_beside(&nodes, own)
     }

@@ -17,6 +17,7 @@ use crate::error::list;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
+use crate::repairs::attempts::Attempts;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::parity_scrub::Obstacle;
 use crate::scrub::proof::covers;
@@ -40,26 +41,25 @@ impl Distrusted {
         self.doubted = doubted;
     }
 
-    /// Handles a stripe that the store lists, before the picture shows it. A block that did not count as good
-    /// before was not checked, so the stripe is unproven again. A repair checks the block that it publishes by
-    /// itself.
+    /// Handles a stripe that the store lists, before the picture shows it. A copy that did not count as good
+    /// before, or that was not the one to read, was not checked, so the stripe is unproven again. A repair checks
+    /// the block that it publishes by itself.
     pub(crate) fn note_listed(&mut self, facts: Facts<'_>, jobs: &Jobs, now: &StripeRecord) {
         if !self.doubted.contains(&now.id) {
             return;
         }
         let before = facts.stripes.picture.stripe(&now.id).ok();
-        let counted = |index| {
+        let counted = |index, node| {
             let block = before.as_ref().and_then(|before| before.block(index));
-            block.is_some_and(|block| facts.counts(block))
+            block.is_some_and(|block| block.node == node && facts.counts(block))
         };
-        let makers = || jobs.running.values().filter(|job| job.stripe == now.id && job.job.publishes());
         let is_made =
-            |block: &BlockRecord| block.node.is_some_and(|node| makers().any(|job| job.is_target(node)));
+            |index, node: Option<NodeId>| node.is_some_and(|node| jobs.makes(&now.id, (index, node)));
         let is_new = |(index, block): (BlockIndex, &BlockRecord)| {
-            facts.counts(block) && !counted(index) && !is_made(block)
+            facts.counts(block) && !counted(index, block.node) && !is_made(index, block.node)
         };
         if indexed(now).any(is_new) {
-            self.open.entry(now.id.clone()).or_default();
+            self.open.insert(now.id.clone(), Attempts::default());
         }
     }
 
@@ -120,6 +120,22 @@ impl Distrusted {
         })
     }
 
+    /// Puts a further check of a stripe off while some of its blocks cannot be read: the check would read all others
+    /// again, and prove as little as before.
+    fn waits_for_helpers(&mut self, facts: Facts<'_>, stripe: &StripeId) -> bool {
+        let Some(attempts) = self.open.get_mut(stripe).filter(|attempts| attempts.have_failed()) else {
+            return false;
+        };
+        let record = facts.stripes.picture.stripe(stripe);
+        let is_away = |block: &BlockRecord| facts.counts(block) && facts.readable_at(block).is_none();
+        let waits = record.is_ok_and(|record| record.blocks.iter().any(is_away));
+        if waits {
+            attempts.put_off(facts.base.now);
+            self.obstacle = Some("a helper with one of its blocks is down");
+        }
+        waits
+    }
+
     fn due(&self, now: Duration) -> Vec<StripeId> {
         let due = self.open.iter().filter(|(_, attempts)| attempts.wait(now).is_zero());
         due.map(|(stripe, _)| stripe.clone()).collect()
@@ -134,6 +150,9 @@ impl Scrubs {
         }
         let now = facts.base.now;
         for stripe in self.distrusted.due(now) {
+            if self.distrusted.waits_for_helpers(facts, &stripe) {
+                continue;
+            }
             let begun = self.begin_check(facts, jobs, &stripe, Asker::Distrust, false, out);
             let distrusted = &mut self.distrusted;
             let Some(attempts) = distrusted.open.get_mut(&stripe) else { continue };

@@ -27,10 +27,12 @@ impl Stripes {
         if !outer.base.store.claims_stripes() {
             return;
         }
+        let target_of =
+            |block| running.job.targets().find_map(|(made, node)| (made == block).then_some(node));
         for &block in blocks {
             let listed = record.block(block).and_then(|block| block.node);
             let made_on = listed.filter(|&node| running.is_target(node));
-            if let Some(home) = made_on.or(running.job.targets().next()) {
+            if let Some(home) = made_on.or(target_of(block)) {
                 self.made_lately.note(stripe, block, home);
             }
         }

@@ -73,6 +73,42 @@ fn a_block_that_returns_after_the_check_is_checked_too() {
     assert_eq!(unproven(&mut cluster), [""; 0]);
 }
 
+/// Of two copies, parity has read only the one that the store listed first.
+#[test]
+fn a_copy_that_the_store_lists_instead_of_the_checked_one_is_checked_too() {
+    let mut cluster = TestCluster::new(5);
+    let (file, doubt) = doubting(&mut cluster);
+    cluster.handle(doubt);
+    cluster.play();
+    let unproven = |cluster: &mut TestCluster| cluster.core().scrub.distrusted.names();
+    assert_eq!(unproven(&mut cluster), [""; 0]);
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    let mut moved = cluster.core().stripes.picture.stripe(&id).unwrap();
+    let homes: Vec<_> = moved.blocks.iter().filter_map(|block| block.node).collect();
+    let nodes: Vec<_> = cluster.nodes.values().filter_map(|node| node.node).collect();
+    moved.blocks[0].node = nodes.into_iter().find(|node| !homes.contains(node));
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(moved, false)]));
+    assert_eq!(unproven(&mut cluster), [id.to_string()]);
+}
+
+/// Without the block of a helper that is down, no check proves the stripe.
+#[test]
+fn checks_of_a_doubted_stripe_wait_for_a_helper_that_is_down() {
+    let mut cluster = TestCluster::new(4);
+    let (file, doubt) = doubting(&mut cluster);
+    let away = home(&file, 0);
+    cluster.kill(&away);
+    cluster.handle(doubt);
+    cluster.wait(Duration::from_secs(540));
+    assert_eq!(cluster.core().scrub.distrusted.names().len(), 1, "it is not proven");
+    let advice = details(&cluster.status());
+    assert!(advice.iter().any(|line| line.contains("a helper with one of its blocks is down")), "{advice:?}");
+    cluster.start(&away);
+    cluster.wait(Duration::from_secs(61));
+    let summary = cluster.status().summary;
+    assert!(summary.starts_with("safe"), "{summary}");
+}
+
 #[test]
 fn wrong_blocks_of_doubted_digests_are_found_by_parity() {
     let mut cluster = TestCluster::new(4);

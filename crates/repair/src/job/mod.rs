@@ -307,9 +307,9 @@ impl Job {
         self.work.publish
     }
 
-    /// The nodes that store blocks for this job. They change when the job replaces a requestor.
-    pub fn targets(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.work.goals.iter().filter(|_| self.work.publish).map(|goal| goal.requestor)
+    /// The blocks that this job stores, each with its node. The nodes change when the job replaces a requestor.
+    pub fn targets(&self) -> impl Iterator<Item = (BlockIndex, NodeId)> + '_ {
+        self.work.goals.iter().filter(|_| self.work.publish).map(|goal| (goal.block, goal.requestor))
     }
 
     /// The current phase.

@@ -549,7 +549,7 @@ fn a_replacement_is_in_the_rack_and_on_the_host_with_the_fewest_blocks() {
     test.topology.set(NodeId(21), NodeProfile { rack: Some("b".to_owned()), ..beside });
     test.topology.set(NodeId(22), NodeProfile { load: 9, ..spare(Some("b"), Accepts::All) });
     assert_eq!(test.fail_requestor(NodeId(REQUESTORS)), Some(NodeId(22)));
-    assert_eq!(test.job.targets().collect::<Vec<_>>(), [NodeId(22)]);
+    assert_eq!(test.job.targets().map(|(_, node)| node).collect::<Vec<_>>(), [NodeId(22)]);
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub struct Health {
     pub crowded_racks: usize,
     /// Data blocks that have no intact replica and no valid parity.
     pub unprotected: usize,
+    /// Files with one replica of each block and no valid parity.
+    pub single: usize,
 }
 
 /// A stripe of an encoded file or folder.
@@ -56,7 +58,12 @@ impl Health {
     /// Returns the health of files without valid parity.
     pub(crate) fn without_parity(files: &[&File]) -> Self {
         let blocks = files.iter().flat_map(|file| &file.blocks);
-        Self { unprotected: blocks.filter(|block| block.replicas.is_empty()).count(), ..Self::default() }
+        let single = files.iter().filter(|file| file.replication <= 1 && !file.blocks.is_empty());
+        Self {
+            unprotected: blocks.filter(|block| block.replicas.is_empty()).count(),
+            single: single.count(),
+            ..Self::default()
+        }
     }
 
     /// Adds another unit's numbers.
@@ -68,6 +75,7 @@ impl Health {
         self.crowded_nodes += other.crowded_nodes;
         self.crowded_racks += other.crowded_racks;
         self.unprotected += other.unprotected;
+        self.single += other.single;
     }
 
     /// Returns the number of stripes that lack blocks.

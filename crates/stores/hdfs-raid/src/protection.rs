@@ -150,11 +150,6 @@ impl Notes {
         }
     }
 
-    /// Returns the inodes in the notes.
-    pub fn inodes(&self) -> BTreeSet<u64> {
-        self.marks.values().filter_map(|marks| Some(marks.note?.inode)).collect()
-    }
-
     fn former_replication(&self, sources: &[&File], parity: &File) -> u16 {
         let noted = self.marks_of(&parity.path).note.map_or(USUAL_REPLICATION, |note| note.replication);
         sources.iter().map(|file| file.replication).max().unwrap_or(0).max(noted)
