@@ -50,8 +50,8 @@ pub enum Writers {
 pub enum Spread {
     /// At most one block.
     OnePerNode,
-    /// At most one block. But a copy that the store still lists is replaced on its node, also if another block
-    /// of the stripe is there: the store would remove one of two copies, possibly the new one.
+    /// At most one block. But a copy that the store still lists is replaced on its node if that can take it, also
+    /// if another block of the stripe is there: the store would remove one of two copies, possibly the new one.
     OnePerNodeInPlace,
     /// Several blocks, spread evenly, if there are fewer nodes than blocks.
     Even,
@@ -107,7 +107,7 @@ impl StorePolicy {
         self.spread == Spread::Even
     }
 
-    /// Whether a listed copy may only be replaced on its node.
+    /// Whether a bad copy is preferably replaced on its node, also if another block of the stripe is there.
     pub fn replaces_in_place(&self) -> bool {
         self.spread == Spread::OnePerNodeInPlace
     }

@@ -25,7 +25,7 @@ const LOOK_LAST: Duration = Duration::from_millis(500);
 /// A block that is not listed after this time is recorded, in case the coordinator is restarted meanwhile.
 const RECORD_AFTER: Duration = Duration::from_secs(1);
 /// When a DataNode replaces its own replica, the NameNode may learn of the removal after it has listed the new
-/// replica, and forget both. The times of the queries that notice this: DataNodes report removals with their
+/// replica, and forget both. The pauses before the queries that notice this: DataNodes report removals with their
 /// heartbeats, by default every 3 s.
 const FORGOTTEN_AFTER: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(15)];
 /// The interval between queries while the NameNode does not answer.
