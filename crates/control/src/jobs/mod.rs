@@ -82,8 +82,9 @@ pub(crate) struct RunningJob {
     pub(crate) item: Option<ItemId>,
     /// The load of the job's first plan, if the job is a repair.
     pub(crate) loads: Loads,
-    /// Whether the job's plans take into account the bandwidth that other jobs have reserved.
-    pub(crate) minds_others: bool,
+    /// How many of the bytes that other jobs have reserved at a resource count in the job's plans; `None` if
+    /// none do.
+    pub(crate) minds_others: Option<u64>,
 }
 
 impl Jobs {

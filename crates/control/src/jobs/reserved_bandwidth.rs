@@ -4,6 +4,11 @@
 //! reserved. The jobs of a repair of many stripes do not: the scheduler has already assigned their helpers.
 //! There is one exception: if a slow link between nodes would delay the assigned chains of a stripe, this
 //! stripe is planned individually, around the bandwidth that other jobs have reserved.
+//!
+//! On each link, helpers send the bytes of reads before those of repairs. So a read does not wait for all
+//! bytes that repairs have reserved there, and counts at most as many as it reads of a block itself. If it
+//! counted all, every plan would seem to take as long as the recovery that is running, and the planner could not
+//! tell a chain from a star.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +23,17 @@ impl RunningJob {
     pub(crate) fn others(&self, scheduler: &Scheduler, topology: &Topology) -> Vec<(Resource, u64)> {
         let is_due =
             matches!(self.job.phase(), JobPhase::StoppingPlan | JobPhase::WaitingForNodes | JobPhase::OnHold);
-        if !self.minds_others || !is_due {
-            return Vec::new();
-        }
+        let Some(limit) = self.minds_others.filter(|_| is_due) else { return Vec::new() };
         let targets = self.job.targets().map(|(_, node)| node);
         let nodes = places(self.job.stripe(), targets, topology);
         let own = self.reservation.map(Mover::Foreground).or(self.item.map(Mover::Item));
-        scheduler.reserved_beside(&nodes, own)
+        limited(scheduler.reserved_beside(&nodes, own), limit)
     }
+}
+
+/// Limits the reserved bytes of each resource.
+pub(crate) fn limited(reserved: Vec<(Resource, u64)>, limit: u64) -> Vec<(Resource, u64)> {
+    reserved.into_iter().map(|(resource, bytes)| (resource, bytes.min(limit))).collect()
 }
 
 /// Returns the nodes that may take part in a plan. If links are known, any helper may relay slices of other

@@ -4,7 +4,7 @@
 use codes::BlockIndex;
 use recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, Scheduler, TrunkBudget};
 use repair::wire::control::BlockHeat;
-use repair::{Job, NodeId, Policy, StripeId};
+use repair::{Job, JobRequest, NodeId, StripeId};
 use store_api::{Replica, StripeRecord};
 
 use crate::facts::Facts;
@@ -129,14 +129,20 @@ impl Repairs {
 }
 
 impl Queue {
-    /// Whether a job's plan takes into account the bandwidth that other jobs have reserved.
-    pub(crate) fn minds_others(&self, facts: Facts<'_>, owner: &Owner, policy: &Policy) -> bool {
+    /// Returns how many of the bytes that other jobs have reserved at a resource count in a job's plan; `None` if
+    /// none do.
+    pub(crate) fn minds_others(&self, facts: Facts<'_>, owner: &Owner, request: &JobRequest) -> Option<u64> {
         match owner {
-            Owner::Read { .. } => true,
-            Owner::Repair { repair } => {
-                !self.is_wide(*repair) || (!policy.stretches.is_empty() && facts.nodes.topology.has_links())
+            Owner::Read { .. } => {
+                let sub_block = request.window.end.saturating_sub(request.window.start);
+                Some(sub_block * request.stripe.code.sub_blocks() as u64)
             }
-            Owner::Put { .. } | Owner::Probe | Owner::Trial => false,
+            Owner::Repair { repair } => {
+                let has_stretches = !request.policy.stretches.is_empty();
+                let minds = !self.is_wide(*repair) || (has_stretches && facts.nodes.topology.has_links());
+                minds.then_some(u64::MAX)
+            }
+            Owner::Put { .. } | Owner::Probe | Owner::Trial => None,
         }
     }
 }

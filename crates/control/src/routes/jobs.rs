@@ -15,7 +15,7 @@ use crate::control::{Control, facts, outer_facts};
 use crate::jobs::RunningJob;
 use crate::jobs::in_flight::InFlight;
 use crate::jobs::owner::Owner;
-use crate::jobs::reserved_bandwidth::places;
+use crate::jobs::reserved_bandwidth::{limited, places};
 use crate::repairs::scheduler_facts::{end_reservation, reserve};
 use crate::signal::Signal;
 
@@ -51,11 +51,11 @@ impl Control {
 
     /// Creates a job with its first plan. None of its actions is carried out before `Jobs::run`.
     pub(crate) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
-        let minds_others = self.repairs.queue.minds_others(facts!(self), &owner, &request.policy);
-        if minds_others {
+        let minds_others = self.repairs.queue.minds_others(facts!(self), &owner, &request);
+        if let Some(limit) = minds_others {
             let targets = request.wanted.iter().map(|wanted| wanted.requestor).filter(|_| request.publish);
             let nodes = places(&request.stripe, targets, &self.nodes.topology);
-            let reserved = self.repairs.scheduler.reserved_beside(&nodes, None);
+            let reserved = limited(self.repairs.scheduler.reserved_beside(&nodes, None), limit);
             reserved.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
         }
         let mut running = RunningJob {

@@ -1,6 +1,7 @@
 //! Plans that are made while other jobs move data.
 
 use crate::commands::FileCommand;
+use recovery::{Loads, NodeLoad};
 use repair::Class;
 
 use super::*;
@@ -99,4 +100,46 @@ fn a_job_does_not_plan_around_its_own_reservation() {
     answers.into_iter().for_each(|(name, answer)| cluster.say(&name, answer));
     let after = cluster.readers(Class::Read);
     assert!(after.len() == 2 && after.contains(keeps), "{before:?} {after:?}");
+}
+
+impl TestCluster {
+    /// Returns how many bytes each helper sends and receives in reads, in units of the window: the number of its
+    /// outlets and inlets, in ascending order.
+    fn read_edges(&mut self) -> Vec<(usize, usize)> {
+        self.answers();
+        let edges = |message: &ToNode| match message {
+            ToNode::Assign(assignment) if assignment.class == Class::Read => {
+                Some((assignment.outlets.len(), assignment.inlets.len()))
+            }
+            _ => None,
+        };
+        let helpers = self.nodes.iter().filter(|(name, _)| name.starts_with('h'));
+        let mut edges: Vec<_> = helpers.flat_map(|(_, node)| node.backlog.iter().filter_map(edges)).collect();
+        edges.sort_unstable();
+        edges
+    }
+}
+
+/// Repairs give way to reads, so the plan of a read must not depend on how much is left to repair.
+#[test]
+fn a_read_has_the_same_plan_when_all_helpers_repair() {
+    let plan = |repaired: u64| {
+        let (mut cluster, file) = damaged();
+        let ids: BTreeSet<NodeId> = cluster.nodes.values().filter_map(|node| node.node).collect();
+        let load = |node| NodeLoad {
+            node,
+            jobs: 0,
+            sent_bytes: repaired,
+            received_bytes: repaired,
+            read_bytes: repaired,
+            stored_bytes: 0,
+        };
+        let loads = Loads { nodes: ids.into_iter().map(load).collect(), links: Vec::new() };
+        cluster.core().repairs.scheduler.reserve(&loads);
+        cluster.read_lost(2, &file, Scheme::Auto);
+        cluster.read_edges()
+    };
+    let idle = plan(0);
+    assert!(!idle.is_empty());
+    assert_eq!(plan(1 << 30), idle);
 }

@@ -28,8 +28,10 @@ const CAPPED: (&str, &str, f64) = ("h2", "20Mbit", 20e6);
 /// How long a cap has been in force before the traffic is measured, and how long the traffic is measured.
 const SETTLES: Duration = Duration::from_secs(2);
 const WINDOW: Duration = Duration::from_secs(5);
-/// The duration of reads, and the time after which a recovery begins that finds reads running.
+/// The duration of reads, the time for which a recovery has filled the links before they begin, and the time after
+/// which a recovery begins that finds reads running.
 const READS_LAST: Duration = Duration::from_secs(8);
+const RECOVERY_BEFORE: Duration = Duration::from_secs(2);
 const RECOVERY_AFTER: Duration = Duration::from_secs(2);
 const READERS: usize = 4;
 /// The arguments of a recovery that runs during reads.
@@ -273,6 +275,7 @@ impl Measuring<'_> {
                 self.lab.mend(&["caps", "--total", cap])?;
             }
             let repair = self.begin(&RECOVERY)?;
+            thread::sleep(RECOVERY_BEFORE);
             let how = capped.map_or("uncapped".to_owned(), |cap| format!("{cap}/s in all"));
             self.read_while(page, &format!("it is being recovered, {how}"))?;
             self.lab.mend(&["caps", "--none"])?;
