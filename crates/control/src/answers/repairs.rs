@@ -130,7 +130,7 @@ impl<'a> Answers<'a> {
             block: block.to_string(),
             node: self.facts.nodes.name(node),
         };
-        let refused = self.repairs.claims.stuck(stripe).filter(|_| item_state(state) == ItemState::Waiting);
+        let refused = self.repairs.claims.stuck(item.id).filter(|_| item_state(state) == ItemState::Waiting);
         let next_step = |refused: &Stuck| {
             let left = refused.again.saturating_sub(self.facts.base.now);
             format!(

@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use cluster::RepairAfter;
-use recovery::Target;
+use recovery::{ItemId, Target};
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
@@ -88,6 +88,11 @@ pub(crate) struct Healing {
 }
 
 impl Healing {
+    /// Whether an earlier automatic repair of a stripe did not help.
+    pub(crate) fn is_retry(&self, stripe: &StripeId) -> bool {
+        self.cases.get(stripe).is_some_and(|case| case.attempts > 1)
+    }
+
     /// Returns the earliest time at which a repair that did not help is retried.
     fn tried_again(&self) -> Option<Duration> {
         self.cases.values().filter(|case| case.attempts > 0).map(|case| case.not_before).min()
@@ -113,11 +118,11 @@ impl Healing {
         }
     }
 
-    /// Starts the automatic repairs that are due. The store refuses every helper for the stripes in `refused`.
+    /// Starts the automatic repairs that are due. The store refuses every helper for the items in `refused`.
     pub(crate) fn heal(
         &mut self,
         facts: Facts<'_>,
-        (orders, refused): (OpenOrders<'_>, &BTreeSet<StripeId>),
+        (orders, refused): (OpenOrders<'_>, &BTreeSet<ItemId>),
         out: &mut Out,
     ) {
         let Some(policy) = facts.heals() else {

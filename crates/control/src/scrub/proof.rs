@@ -139,7 +139,7 @@ impl Proof {
 }
 
 /// Whether these blocks include every block of a stripe of which a healthy copy is recorded.
-pub(super) fn covers(facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) -> bool {
+fn covers(facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) -> bool {
     let Ok(record) = facts.stripes.picture.stripe(stripe) else { return false };
     indexed(&record).all(|(index, block)| blocks.contains(&index) || !facts.counts(block))
 }

@@ -117,10 +117,22 @@ pub(crate) struct Proof {
 pub(crate) struct Distrusted {
     /// The stripes that the store named last.
     pub(super) doubted: BTreeSet<StripeId>,
-    /// The stripes that no check has proven.
-    pub(super) open: BTreeMap<StripeId, Attempts>,
+    /// The stripes that no check has proven completely.
+    pub(super) open: BTreeMap<StripeId, UnprovenStripe>,
     /// The reason why the last stripe could not be checked.
     pub(super) obstacle: Option<&'static str>,
+    /// The stripe that was looked at last. The next search continues after it.
+    pub(super) looked_at: Option<StripeId>,
+    /// The time of the next search. New stripes and the end of a check make the search due at once.
+    pub(super) look_due: Duration,
+}
+
+/// A stripe with doubted digests that no check has proven completely.
+#[derive(Default)]
+pub(crate) struct UnprovenStripe {
+    pub(super) attempts: Attempts,
+    /// The blocks over which checks have passed, each with the node whose copy was read.
+    pub(super) proven: BTreeMap<BlockIndex, NodeId>,
 }
 
 /// The maximum number of attempts to check the parity of a stripe.
