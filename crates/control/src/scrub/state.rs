@@ -103,6 +103,8 @@ pub(crate) struct Proof {
     /// The stripes that are still to be checked in this pass. The next pass retries those that could not be
     /// checked.
     pub(super) queue: VecDeque<StripeId>,
+    /// Whether an earlier pass has tried all of them.
+    pub(super) is_retry: bool,
     /// The time at which the next check may start.
     pub(super) pace: Pace,
     pub(super) keep_due: Duration,
@@ -125,6 +127,9 @@ pub(crate) struct Distrusted {
     pub(super) looked_at: Option<StripeId>,
     /// The time of the next search. New stripes and the end of a check make the search due at once.
     pub(super) look_due: Duration,
+    /// The number of stripes looked at so far.
+    #[cfg(test)]
+    pub(crate) looks: u64,
 }
 
 /// A stripe with doubted digests that no check has proven completely.

@@ -1,6 +1,7 @@
 //! Node recoveries, drains, pauses and caps, and helpers that return during a repair.
 
-use crate::commands::{NetworkCommand, NodeCommand, RepairCommand};
+use crate::HealPolicy;
+use crate::commands::{NetworkCommand, NodeCommand, RepairCommand, ScrubCommand};
 use repair::Caps;
 use store_api::Writers;
 use views::{CapsRequest, CapsView, JobPhase, NodeView};
@@ -214,6 +215,53 @@ fn the_claims_of_jobs_on_hold_are_returned_until_the_repair_resumes() {
     assert_eq!(cluster.repair_state(repair).state.name(), "done");
     cluster.wait(Duration::from_secs(8));
     assert_eq!(cluster.core().repairs.claims.granted(), 0);
+}
+
+/// Returns a cluster with a stripe that has lost a block whose automatic repair the store refuses again and again.
+fn refusing() -> (TestCluster, FileLayout) {
+    let mut cluster = TestCluster::new(6);
+    cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    let file = cluster.put("f", 1);
+    cluster.core().base.store.writers = Writers::Others;
+    cluster.rotten.insert(block(&file, 3));
+    cluster.unclaimable.insert(block(&file, 3));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.rotten.clear();
+    cluster.wait(Duration::from_secs(5));
+    assert!(cluster.refusals > 1, "the repair is refused again and again");
+    (cluster, file)
+}
+
+#[test]
+fn a_refused_repair_of_a_stripe_does_not_keep_a_drain_from_moving_its_blocks() {
+    let (mut cluster, file) = refusing();
+    let drain = cluster.drain(&home(&file, 0), Some("migrate")).repair;
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.repair_state(drain).state.name(), "done");
+    let moved = cluster.file("f");
+    assert_ne!(home(&moved, 0), home(&file, 0));
+    assert_eq!(states(&moved), ["healthy", "healthy", "healthy", "corrupt"]);
+    // The refused repair is tried all the time.
+    cluster.unclaimable.clear();
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(states(&cluster.file("f")), ["healthy"; 4]);
+}
+
+/// Otherwise no copy that takes longer than the pause between two requests would ever end.
+#[test]
+fn a_drain_does_not_give_way_to_a_repair_that_the_store_has_refused() {
+    let (mut cluster, file) = refusing();
+    cluster.freeze();
+    cluster.drain(&home(&file, 0), Some("migrate"));
+    cluster.wait(Duration::from_secs(1));
+    let jobs = |cluster: &mut TestCluster| -> Vec<JobId> {
+        cluster.core().publishing_jobs().map(|(job, _)| job).collect()
+    };
+    let begun = jobs(&mut cluster);
+    assert_eq!(begun.len(), 1);
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(jobs(&mut cluster), begun, "the repair was due again after 2 s");
 }
 
 #[test]
