@@ -56,12 +56,10 @@ impl Backlog {
         self.items[no as usize].as_ref().expect("its repair is not forgotten")
     }
 
-    /// Whether an item waits: it is neither proposed, nor running, ended or forgotten.
-    pub fn waits(&self, no: u32) -> bool {
+    /// Whether an item has not ended, and its repair is not forgotten.
+    pub fn is_open(&self, no: u32) -> bool {
         let item = self.items.get(no as usize).and_then(Option::as_ref);
-        item.is_some_and(|item| {
-            !matches!(item.phase, ItemPhase::Proposed | ItemPhase::Running(..) | ItemPhase::Ended(_))
-        })
+        item.is_some_and(|item| item.phase.end().is_none())
     }
 
     /// Returns mutable access to an item. Its phase must only be changed by [`put`](Self::put).

@@ -361,6 +361,11 @@ impl ItemPhase {
 }
 
 impl Item {
+    /// Whether the item waits for its start.
+    pub fn waits(&self) -> bool {
+        !matches!(self.phase, ItemPhase::Proposed | ItemPhase::Running(..) | ItemPhase::Ended(_))
+    }
+
     pub fn state(&self) -> ItemState {
         match self.phase {
             ItemPhase::Queued(_) | ItemPhase::Held | ItemPhase::Proposed => ItemState::Waiting,

@@ -512,9 +512,10 @@ impl Scheduler {
     }
 
     /// Makes a waiting item wait until `until`, because the driver knows that the item cannot start before. Other items
-    /// of its stripe may start meanwhile. An item that has started or ended, or whose repair is forgotten, stays as it is.
+    /// of its stripe may start meanwhile. If the item's job is being cancelled, the item waits afterwards. An item that has
+    /// ended, or whose repair is forgotten, stays as it is.
     pub fn put_off(&mut self, item: ItemId, until: Duration) {
-        if self.backlog.waits(item.0) {
+        if self.backlog.is_open(item.0) {
             self.backlog.item_mut(item.0).not_before = Some(until);
             self.settle(item.0);
         }
@@ -607,6 +608,13 @@ impl Scheduler {
             self.backlog.item_mut(item.0).stopping = true;
         }
         waits
+    }
+
+    /// Lets an item return to the queue when its job, which the driver cancels, has ended.
+    pub fn recall(&mut self, item: ItemId) {
+        if self.backlog.booking(item.0).is_some() {
+            self.backlog.item_mut(item.0).stopping = true;
+        }
     }
 
     /// Sets the deadline of an item's job. The driver calls this after [`admit`](Self::admit), because only

@@ -22,7 +22,7 @@ use repair::{JobPhase, NodeId, Permit, StripeId, Wanted};
 use store_api::{Answer, StoreError, StripeWrite, Write};
 
 use crate::facts::Facts;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, RunningJob};
 use crate::out::Out;
 use crate::repairs::continuation::RepairThen;
 use crate::repairs::refusals::Refusals;
@@ -54,7 +54,7 @@ enum ClaimState {
     /// The claim was requested.
     Asked,
     /// The claim was refused. It is requested again at this time.
-    Refused { again: Duration },
+    Refused { again: Duration, why: String },
     /// The claim is granted. The store's own processes require `permits` before they accept blocks.
     Ours { unused_since: Duration, permits: Vec<(BlockIndex, Permit)> },
     /// The claim was returned to the store because its job is on hold. It is requested again before the job
@@ -108,6 +108,16 @@ impl Stuck {
     }
 }
 
+/// Why the store refuses a claim.
+pub(crate) struct Refusal<'a> {
+    /// The store's reason.
+    pub(crate) why: &'a str,
+    /// The time at which the claim is requested again.
+    pub(crate) again: Duration,
+    /// Whether the store refuses every node that could take the block.
+    pub(crate) is_everywhere: bool,
+}
+
 /// All claims, by stripe.
 #[derive(Default)]
 pub(crate) struct Claims {
@@ -116,9 +126,15 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Returns why the store refuses the claim for an item, if no other node can take the block.
-    pub(crate) fn stuck(&self, item: ItemId) -> Option<&Stuck> {
-        self.stuck.get(&item)
+    /// Returns why the store refuses the claim of a stripe for an item.
+    pub(crate) fn refusal(&self, item: ItemId, stripe: &StripeId) -> Option<Refusal<'_>> {
+        if let Some(Stuck { why, again, .. }) = self.stuck.get(&item) {
+            return Some(Refusal { why, again: *again, is_everywhere: true });
+        }
+        match self.claims.get(stripe).filter(|claim| claim.item == item)?.state {
+            ClaimState::Refused { again, ref why } => Some(Refusal { why, again, is_everywhere: false }),
+            _ => None,
+        }
     }
 
     /// Returns the items for which the store refuses all possible nodes.
@@ -126,9 +142,9 @@ impl Claims {
         self.stuck.iter().map(|(&item, stuck)| (item, stuck))
     }
 
-    /// Cancels the jobs on a stripe whose claim the store has revoked, because other programs may change the
+    /// Restarts the jobs on a stripe whose claim the store has revoked, because other programs may change the
     /// stripe now.
-    pub(crate) fn lose(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
+    pub(crate) fn lose(&mut self, jobs: &Jobs, stripe: &StripeId, scheduler: &mut Scheduler, out: &mut Out) {
         let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
         if !self.claims.get(stripe).is_some_and(is_ours) {
             return;
@@ -138,6 +154,7 @@ impl Claims {
             self.claims.remove(stripe);
         }
         for job in jobs.makers_of(stripe) {
+            jobs.running[&job].item.into_iter().for_each(|item| scheduler.recall(item));
             out.tell(Signal::Cancel(job));
         }
     }
@@ -202,10 +219,11 @@ impl Claims {
     /// refused, the item requests it again later; other items of the stripe may start meanwhile.
     pub(crate) fn answered(
         &mut self,
-        facts: Facts<'_>,
+        (facts, jobs): (Facts<'_>, &Jobs),
         stripe: &StripeId,
         result: Result<Answer, StoreError>,
         (scheduler, refusals): (&mut Scheduler, &mut Refusals),
+        out: &mut Out,
     ) {
         let Some(claim) = self.claims.get_mut(stripe) else { return };
         let (now, item) = (facts.base.now, claim.item);
@@ -233,7 +251,8 @@ impl Claims {
                     }
                 };
                 scheduler.put_off(item, now + pause);
-                claim.state = ClaimState::Refused { again: now + pause };
+                claim.state = ClaimState::Refused { again: now + pause, why: error.to_string() };
+                stop_on_hold(jobs, stripe, &error, scheduler, out);
             }
         }
     }
@@ -251,7 +270,7 @@ impl Claims {
                     claim.state = ClaimState::Returned;
                     out.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
                 }
-                ClaimState::Refused { again } if *again <= now => {
+                ClaimState::Refused { again, .. } if *again <= now => {
                     claim.state = ClaimState::Returned;
                     if used != Use::Used {
                         // The store may still have an earlier claim, and this repair may never request
@@ -300,6 +319,30 @@ impl Claims {
     #[cfg(test)]
     pub(crate) fn granted(&self) -> usize {
         self.claims.values().filter(|claim| matches!(claim.state, ClaimState::Ours { .. })).count()
+    }
+}
+
+/// Cancels the jobs on hold that wait in vain for the claim of a stripe: the store refuses their node, or another repair
+/// waits for the stripe. Their items return to the queue.
+fn stop_on_hold(
+    jobs: &Jobs,
+    stripe: &StripeId,
+    error: &StoreError,
+    scheduler: &mut Scheduler,
+    out: &mut Out,
+) {
+    let names_node = matches!(error, StoreError::NotServed { .. } | StoreError::Unfit { .. });
+    for id in jobs.makers_of(stripe) {
+        let RunningJob { job, item: Some(item), .. } = &jobs.running[&id] else { continue };
+        if job.phase() != JobPhase::OnHold {
+            continue;
+        }
+        if names_node {
+            scheduler.recall(*item);
+        }
+        if names_node || scheduler.make_way(*item) {
+            out.tell(Signal::Cancel(id));
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::HealPolicy;
 use crate::commands::{NetworkCommand, NodeCommand, RepairCommand, ScrubCommand};
 use repair::Caps;
-use store_api::Writers;
+use store_api::{StoreChange, Writers};
 use views::{CapsRequest, CapsView, JobPhase, NodeView};
 
 use super::*;
@@ -217,6 +217,49 @@ fn the_claims_of_jobs_on_hold_are_returned_until_the_repair_resumes() {
     assert_eq!(cluster.core().repairs.claims.granted(), 0);
 }
 
+/// The lock of a SeaweedFS cluster may break while a repair needs it.
+#[test]
+fn a_repair_whose_claim_is_lost_starts_again() {
+    let mut cluster = TestCluster::new(6);
+    cluster.core().base.store.writers = Writers::Others;
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
+    cluster.freeze();
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(1));
+    assert_eq!(cluster.core().repairs.claims.granted(), 1);
+    let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+    cluster.handle(Event::Changed(vec![StoreChange::ClaimLost(stripe)]));
+    cluster.thaw();
+    cluster.wait(Duration::from_secs(10));
+    let view = cluster.repair_state(repair);
+    assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 1), "{view:#?}");
+}
+
+/// While the repair was paused, the node of its job has become unfit for the block.
+#[test]
+fn a_job_on_hold_whose_node_the_store_refuses_is_replaced_by_one_with_another_node() {
+    let mut cluster = TestCluster::new(6);
+    cluster.core().base.store.writers = Writers::Others;
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
+    cluster.freeze();
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(1));
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.thaw();
+    cluster.wait(Duration::from_secs(8));
+    let jobs = &cluster.core().jobs.running;
+    let targets: Vec<NodeId> =
+        jobs.values().flat_map(|running| running.job.targets()).map(|(_, node)| node).collect();
+    assert_eq!(targets.len(), 1);
+    cluster.distrusted.extend(targets);
+    cluster.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
+    cluster.wait(Duration::from_secs(20));
+    let view = cluster.repair_state(repair);
+    assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 1), "{view:#?}");
+}
+
 /// Returns a cluster with a stripe that has lost a block whose automatic repair the store refuses again and again.
 fn refusing() -> (TestCluster, FileLayout) {
     let mut cluster = TestCluster::new(6);
@@ -230,6 +273,11 @@ fn refusing() -> (TestCluster, FileLayout) {
     cluster.rotten.clear();
     cluster.wait(Duration::from_secs(5));
     assert!(cluster.refusals > 1, "the repair is refused again and again");
+    let repairs: Vec<RepairView> = cluster.ask(RepairCommand::List).unwrap();
+    let item = cluster.repair_state(repairs[0].repair).items.remove(0);
+    assert_eq!(item.state.name(), "waiting");
+    assert!(item.reason.is_some_and(|reason| reason.contains("it is being changed")));
+    assert!(item.next_step.is_some_and(|next| next.starts_with("the store is asked again in")));
     (cluster, file)
 }
 
