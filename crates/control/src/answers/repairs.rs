@@ -165,7 +165,12 @@ impl<'a> Answers<'a> {
         let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.queue.is_open(repair)) {
             Some(repair) => format!("repair {repair} is moving blocks to other helpers"),
             None => match moves(self.facts, self.jobs, &self.repairs.queue, &self.repairs.nodes) {
-                Ok(_) => "their blocks will be moved to other helpers automatically".to_owned(),
+                Ok(_) => match self.repairs.misplaced.tried_again_in(self.facts.base.now) {
+                    Some(left) => {
+                        format!("moving blocks has failed; the next attempt starts in {}", in_words(left))
+                    }
+                    None => "their blocks will be moved to other helpers automatically".to_owned(),
+                },
                 Err(Waits::Helper(node)) => {
                     format!("waiting until {node} is up, because its copies may be better placed")
                 }

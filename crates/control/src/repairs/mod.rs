@@ -153,7 +153,8 @@ impl Repairs {
 
     /// Moves blocks of misplaced stripes to other helpers.
     pub(crate) fn mend_placement(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        self.misplaced.mend(facts, jobs, &self.queue, &self.nodes, out);
+        let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };
+        self.misplaced.mend(facts, jobs, (orders, &self.nodes), out);
     }
 
     /// Records that the store has accepted blocks of a stripe, or why it has refused them. Nodes of refused

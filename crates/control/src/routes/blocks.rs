@@ -27,7 +27,7 @@ impl Control {
             match subject {
                 Subject::Block { stripe, index, known, scrub: false } => {
                     try_again_later(&mut self.stripes, node, &known, self.base.now);
-                    self.scrub.reported.note_unanswered(node, stripe, index);
+                    self.scrub.reported.note_unanswered(&self.nodes, node, stripe, index);
                     self.stripes.recheck_next(outer_facts!(self), node, &mut self.out)
                 }
                 Subject::Orphans | Subject::Tidying | Subject::Newer => {}
@@ -269,7 +269,7 @@ pub(crate) fn note_unavailable(
             let (outer, out) = (outer_facts!(control), &mut control.out);
             control.stripes.look_again(outer, node, stripe, index, known, out);
         }
-        false => control.scrub.reported.note(node, stripe, index),
+        false => control.scrub.reported.note(&control.nodes, node, stripe, index),
     }
 }
 
