@@ -15,6 +15,7 @@ pub(crate) mod claims;
 pub(crate) mod commanded;
 pub(crate) mod continuation;
 mod course;
+mod damage_search;
 pub(crate) mod fullness;
 pub(crate) mod giving_way;
 pub(crate) mod grace;
