@@ -114,6 +114,8 @@ struct PlayedNode {
     forged: BTreeSet<BlockId>,
     /// The number of blocks that the node has verified.
     verified: u32,
+    /// The number of blocks whose fingerprints the node has computed.
+    fingerprinted: u32,
 }
 
 fn settings() -> Settings {
@@ -345,6 +347,7 @@ impl TestCluster {
             is_swapped: false,
             forged: BTreeSet::new(),
             verified: 0,
+            fingerprinted: 0,
         };
         self.nodes.insert(name.to_owned(), node);
         self.handle(Event::Joined { connection, role, hello: Box::new(hello) });
@@ -592,6 +595,7 @@ impl PlayedNode {
                 (job, epoch, Report::Sealed { digests, hand_over_ms: 0 })
             }
             ToNode::Fingerprint { job, epoch, block, chunking, seed, .. } => {
+                self.fingerprinted += 1;
                 let one = match self.forged.contains(&block.id) {
                     true => Fingerprint(vec![1; repair::FINGERPRINT_BYTES]),
                     false => Fingerprint::zero(),
