@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
-use store_api::{BlockRecord, BlockState, StripeRecord};
+use store_api::{BlockRecord, StripeRecord};
 
 use crate::counts::count;
 use crate::error::list;
@@ -110,7 +110,7 @@ impl Distrusted {
     /// before, or that was not the one to read, was not checked, so the stripe is unproven again. A repair checks
     /// the block that it publishes by itself.
     pub(crate) fn note_listed(&mut self, facts: Facts<'_>, jobs: &Jobs, now: &StripeRecord) {
-        if !self.doubted.contains(&now.id) {
+        if !self.doubted.contains(&now.id) && !self.open.contains_key(&now.id) {
             return;
         }
         let before = facts.stripes.picture.stripe(&now.id).ok();
