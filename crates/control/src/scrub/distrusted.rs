@@ -50,8 +50,7 @@ impl UnprovenStripe {
     ) -> bool {
         let stays = |index: &BlockIndex, block: &BlockRecord| {
             let &node = self.proven.get(index)?;
-            let is_there =
-                block.state_on(node) == Some(BlockState::Healthy) && facts.nodes.is_connected(node);
+            let is_there = facts.readers(block).any(|reader| reader == node);
             (is_there && !gone.contains(&node)).then_some(node)
         };
         let (mut lost, mut readers) = (Vec::new(), Vec::new());
