@@ -253,21 +253,16 @@ impl Scrubs {
                 self.distrusted.looks += 1;
             }
             self.distrusted.looked_at = Some(stripe.clone());
-            if self.is_distrusted_busy(facts, jobs, &stripe, out) {
+            let stays_due = self.begin_distrusted(facts, jobs, &stripe, out);
+            if stays_due {
                 busy.insert(stripe);
             }
         }
     }
 
-    /// Starts the check of a stripe with doubted digests, or puts it off. Returns whether helpers of the stripe are busy;
-    /// the check then stays due.
-    fn is_distrusted_busy(
-        &mut self,
-        facts: Facts<'_>,
-        jobs: &Jobs,
-        stripe: &StripeId,
-        out: &mut Out,
-    ) -> bool {
+    /// Starts the check of a stripe with doubted digests, or puts it off. Returns whether the check stays due, because
+    /// helpers of the stripe read for other checks.
+    fn begin_distrusted(&mut self, facts: Facts<'_>, jobs: &Jobs, stripe: &StripeId, out: &mut Out) -> bool {
         if !self.distrusted.needs_check(facts, stripe) {
             return false;
         }
