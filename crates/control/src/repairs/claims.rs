@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use recovery::{ItemId, Scheduler};
+use recovery::{ItemId, Proposal, Scheduler};
 use repair::{JobPhase, NodeId, Permit, StripeId, Wanted};
 use store_api::{Answer, StoreError, StripeWrite, Write};
 
@@ -41,7 +41,8 @@ const UNUSED_LIMIT: Duration = Duration::from_secs(5);
 
 /// A claim that is granted or requested.
 struct Claim {
-    /// The item of the repair that needs the claim.
+    /// The repair that needs the claim, and its item.
+    repair: u64,
     item: ItemId,
     /// The nodes that will receive blocks.
     nodes: BTreeSet<NodeId>,
@@ -86,6 +87,7 @@ impl Use {
 
 /// A repair of a stripe for which the store has refused a node again, because no other node can take the block.
 pub(crate) struct Stuck {
+    pub(crate) repair: u64,
     pub(crate) stripe: StripeId,
     refusals: u32,
     /// The store's reason.
@@ -95,8 +97,8 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    fn new(stripe: StripeId) -> Self {
-        Self { stripe, refusals: 0, why: String::new(), again: Duration::ZERO }
+    fn new(repair: u64, stripe: StripeId) -> Self {
+        Self { repair, stripe, refusals: 0, why: String::new(), again: Duration::ZERO }
     }
 
     /// Records another refusal. Returns the pause before the next request, which is at most `most`.
@@ -159,16 +161,17 @@ impl Claims {
         }
     }
 
-    /// Whether an item may rebuild blocks of its stripe on these nodes now. If not, requests a claim; the stripe waits for
-    /// the answer.
+    /// Whether the item of a proposal may rebuild blocks on these nodes now. If not, requests a claim; the stripe waits
+    /// for the answer.
     pub(crate) fn is_claimed(
         &mut self,
         facts: Facts<'_>,
-        (item, stripe): (ItemId, &StripeId),
+        proposal: &Proposal,
         wanted: &[Wanted],
         scheduler: &mut Scheduler,
         out: &mut Out,
     ) -> bool {
+        let stripe = &proposal.stripe;
         if !facts.base.store.claims_stripes() || facts.stripes.given.get(stripe).is_some() {
             return true;
         }
@@ -182,7 +185,8 @@ impl Claims {
         {
             return true;
         }
-        let claim = Claim { item, nodes, blocks, state: ClaimState::Asked };
+        let (repair, item) = (proposal.repair.0, proposal.item);
+        let claim = Claim { repair, item, nodes, blocks, state: ClaimState::Asked };
         self.request(stripe, claim, scheduler, out);
         false
     }
@@ -226,7 +230,7 @@ impl Claims {
         out: &mut Out,
     ) {
         let Some(claim) = self.claims.get_mut(stripe) else { return };
-        let (now, item) = (facts.base.now, claim.item);
+        let (now, repair, item) = (facts.base.now, claim.repair, claim.item);
         scheduler.let_go(stripe);
         match result {
             Ok(answer) => {
@@ -242,7 +246,8 @@ impl Claims {
                 let pause = match refusals.note_error(stripe, &error) {
                     true => {
                         let most = longest_pause(facts, stripe);
-                        let stuck = self.stuck.entry(item).or_insert_with(|| Stuck::new(stripe.clone()));
+                        let stuck =
+                            self.stuck.entry(item).or_insert_with(|| Stuck::new(repair, stripe.clone()));
                         stuck.refuse(&error, now, most)
                     }
                     false => {

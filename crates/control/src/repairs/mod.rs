@@ -171,22 +171,20 @@ impl Repairs {
 
     /// Returns the stripes whose repairs wait because the store refuses every node that could take their blocks.
     pub(crate) fn refused_by_store(&self) -> BTreeMap<&StripeId, &Stuck> {
-        let stuck = self.claims.all_stuck().filter(|&(item, stuck)| self.waits(item, stuck, |_| true));
+        let stuck = self.claims.all_stuck().filter(|&(item, stuck)| self.waits(item, stuck));
         stuck.map(|(_, stuck)| (&stuck.stripe, stuck)).collect()
     }
 
     /// Returns the refused items that wait and are not paused.
     fn waiting_though_refused(&self) -> BTreeSet<ItemId> {
-        let goes_on = |repair| !self.queue.is_paused(repair);
-        let waiting = self.claims.all_stuck().filter(|&(item, stuck)| self.waits(item, stuck, goes_on));
-        waiting.map(|(item, _)| item).collect()
+        let stuck = self.claims.all_stuck().filter(|(_, stuck)| !self.queue.is_paused(stuck.repair));
+        stuck.filter(|&(item, stuck)| self.waits(item, stuck)).map(|(item, _)| item).collect()
     }
 
-    /// Whether a refused item of such a repair has neither started nor ended.
-    fn waits(&self, item: ItemId, stuck: &Stuck, is_such: impl Fn(u64) -> bool) -> bool {
-        let is_it = |&repair: &u64| self.queue.by_id[&repair].items[&stuck.stripe].id == item;
-        let repair = self.queue.of_stripe(&stuck.stripe).find(is_it);
-        repair.is_some_and(is_such)
+    /// Whether a refused item has neither started nor ended.
+    fn waits(&self, item: ItemId, stuck: &Stuck) -> bool {
+        let known = self.queue.by_id.get(&stuck.repair).and_then(|repair| repair.items.get(&stuck.stripe));
+        known.is_some_and(|known| known.id == item)
             && !matches!(self.scheduler.state(item), ItemState::Running(_) | ItemState::Ended(_))
     }
 
