@@ -417,16 +417,17 @@ fn repair_findings(answers: Answers<'_>, census: &Census) -> Vec<Finding> {
         found.push(Finding::new(ConditionCode::RepairFailed, 1, text).with_details([failure]));
     }
     let open = || answers.repairs.queue.by_id.iter().filter(|(_, repair)| repair.is_open());
-    let stalled: Vec<(String, Duration)> = open()
-        .filter_map(|(id, repair)| Some((id.to_string(), repair.course.stalled_for(answers.facts.base.now)?)))
+    let stalled: Vec<(u64, Duration)> = open()
+        .filter_map(|(&id, repair)| Some((id, repair.course.stalled_for(answers.facts.base.now)?)))
         .filter(|(_, time)| *time >= STALLED)
         .collect();
     if !stalled.is_empty() {
-        let names: Vec<String> = stalled.iter().map(|(id, _)| id.clone()).collect();
+        let names: Vec<String> = stalled.iter().map(|(id, _)| id.to_string()).collect();
         let text = format!("no progress of repair {}", list(&names));
-        let details = stalled.iter().map(|(id, time)| {
-            let time = crate::durations::in_words(*time);
-            format!("repair {id} has made no progress for {time}; mend timeline {id} shows its steps")
+        let details = stalled.iter().map(|&(id, time)| {
+            let (time, refused) = (in_words(time), answers.repairs.claims.refusal_of(id));
+            let why = refused.map(|why| format!("; the store refuses it: {why}")).unwrap_or_default();
+            format!("repair {id} has made no progress for {time}{why}; mend timeline {id} shows its steps")
         });
         found.push(Finding::about(ConditionCode::RepairStalled, &names, text).with_details(details));
     }

@@ -139,6 +139,17 @@ impl Claims {
         }
     }
 
+    /// Returns why the store refuses a claim for some item of a repair.
+    pub(crate) fn refusal_of(&self, repair: u64) -> Option<&str> {
+        let mut claims = self.claims.values().filter(|claim| claim.repair == repair);
+        let refused = claims.find_map(|claim| match &claim.state {
+            ClaimState::Refused { why, .. } => Some(why),
+            _ => None,
+        });
+        let stuck = || self.stuck.values().find(|stuck| stuck.repair == repair).map(|stuck| &stuck.why);
+        refused.or_else(stuck).map(String::as_str)
+    }
+
     /// Returns the items for which the store refuses all possible nodes.
     pub(crate) fn all_stuck(&self) -> impl Iterator<Item = (ItemId, &Stuck)> {
         self.stuck.iter().map(|(&item, stuck)| (item, stuck))

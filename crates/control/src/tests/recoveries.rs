@@ -4,7 +4,7 @@ use crate::HealPolicy;
 use crate::commands::{NetworkCommand, NodeCommand, RepairCommand, ScrubCommand};
 use repair::Caps;
 use store_api::{StoreChange, Writers};
-use views::{CapsRequest, CapsView, JobPhase, NodeView};
+use views::{CapsRequest, CapsView, ConditionCode, JobPhase, NodeView};
 
 use super::*;
 
@@ -294,6 +294,14 @@ fn a_refused_repair_of_a_stripe_does_not_keep_a_drain_from_moving_its_blocks() {
     cluster.unclaimable.clear();
     cluster.wait(Duration::from_secs(5));
     assert_eq!(states(&cluster.file("f")), ["healthy"; 4]);
+}
+
+#[test]
+fn a_repair_that_the_store_refuses_for_long_is_reported_with_the_reason() {
+    let (mut cluster, _) = refusing();
+    cluster.wait(Duration::from_secs(610));
+    let found = cluster.status().condition(ConditionCode::RepairStalled).cloned().expect("it has stalled");
+    assert!(found.details[0].contains("the store refuses it: "), "{:?}", found.details);
 }
 
 /// Otherwise no copy that takes longer than the pause between two requests would ever end.
