@@ -523,7 +523,7 @@ fn an_item_that_is_put_off_lets_other_items_of_its_stripe_start() {
     test.scheduler.open(REPAIR, RepairSpec { priority: Priority::Urgent, ..RepairSpec::default() });
     let urgent = test.scheduler.push(REPAIR, item.clone());
     test.scheduler.open(OTHER, RepairSpec { priority: Priority::Background, ..RepairSpec::default() });
-    item.kind = Kind::Migrate { from: NodeId(1) };
+    (item.kind, item.only) = (Kind::Migrate { from: NodeId(1) }, vec![BlockIndex(0)]);
     test.scheduler.push(OTHER, item);
     let Some(Action::Propose(first)) = test.scheduler.poll(test.now) else { panic!("nothing is proposed") };
     assert_eq!(first.item, urgent);
