@@ -4,18 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
+use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId, longest_caps};
 use store_api::{BlockRecord, BlockState};
 
 /// The time limit of a query, because a helper's disk may hang. A query that reads a block gets additional
 /// time, enough for a slow and busy disk to read the block.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
-
-/// How long reports of caps may extend the time limit: this constant plus the time to read the bytes at
-/// [`SLOWEST_CAP`] bytes per second. A helper that claims to be capped for longer blocks others.
-const CAPPED_LIMIT: Duration = Duration::from_secs(3600);
-const SLOWEST_CAP: u64 = 50_000;
 
 /// A query that the helper has not answered yet.
 pub(crate) struct Query {
@@ -61,11 +56,6 @@ impl Subject {
 /// Returns the time limit for an answer that requires reading this many bytes.
 pub(crate) fn patience(bytes: u64) -> Duration {
     ANSWER_LIMIT + Duration::from_secs(bytes / SLOW_BYTES_PER_SECOND)
-}
-
-/// Returns how long reports of caps may extend the time limit for such an answer.
-pub(crate) fn longest_caps(bytes: u64) -> Duration {
-    CAPPED_LIMIT + Duration::from_secs(bytes / SLOWEST_CAP)
 }
 
 /// The open queries to helpers, by number.

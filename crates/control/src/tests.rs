@@ -75,7 +75,9 @@ struct TestCluster {
     broken: bool,
     /// The nodes on which the storage refuses rebuilt blocks.
     distrusted: BTreeSet<NodeId>,
-    /// The number of requests that the storage refused because of these nodes.
+    /// The blocks whose claims the storage refuses on every node.
+    unclaimable: BTreeSet<BlockId>,
+    /// The number of requests that the storage refused because of these nodes or blocks.
     refusals: usize,
     now: Duration,
     /// Milliseconds since 1970 at the last start of the coordinator.
@@ -112,6 +114,8 @@ struct PlayedNode {
     forged: BTreeSet<BlockId>,
     /// The number of blocks that the node has verified.
     verified: u32,
+    /// The number of blocks whose fingerprints the node has computed.
+    fingerprinted: u32,
 }
 
 fn settings() -> Settings {
@@ -172,6 +176,16 @@ fn distrust(ask: &Ask, distrusted: &BTreeSet<NodeId>) -> Option<Event> {
     Some(Event::Failed { number: *number, error })
 }
 
+/// Returns the answer of a storage that refuses the claims of these blocks; `None` if it accepts the write.
+fn refuse_claim(ask: &Ask, unclaimable: &BTreeSet<BlockId>) -> Option<Event> {
+    let Ask::Write { number, write: Write::Stripes(StripeWrite::Claim { stripe, blocks, .. }) } = ask else {
+        return None;
+    };
+    let is_refused = |index: &BlockIndex| unclaimable.contains(&BlockId(format!("{stripe}.{}", index.0)));
+    let error = StoreError::Taken { stripe: stripe.clone(), why: "it is being changed".to_owned() };
+    blocks.iter().any(is_refused).then_some(Event::Failed { number: *number, error })
+}
+
 fn digest(block: &BlockId) -> Option<Digest> {
     of_sum(sum(block))
 }
@@ -229,6 +243,7 @@ impl TestCluster {
             stuck: false,
             broken: false,
             distrusted: BTreeSet::new(),
+            unclaimable: BTreeSet::new(),
             refusals: 0,
             folder,
             now: Duration::ZERO,
@@ -261,7 +276,10 @@ impl TestCluster {
     fn carry_out(&mut self, asks: Vec<Ask>) -> Vec<Event> {
         let (taken, refused): (Vec<_>, Vec<_>) = asks
             .into_iter()
-            .map(|ask| (distrust(&ask, &self.distrusted), ask))
+            .map(|ask| {
+                let refused = distrust(&ask, &self.distrusted);
+                (refused.or_else(|| refuse_claim(&ask, &self.unclaimable)), ask)
+            })
             .partition(|(why, _)| why.is_none());
         let taken = taken.into_iter().map(|(_, ask)| ask).collect();
         let (mut events, _) = carry_out(self.storage.as_mut().unwrap(), self.term, taken);
@@ -329,6 +347,7 @@ impl TestCluster {
             is_swapped: false,
             forged: BTreeSet::new(),
             verified: 0,
+            fingerprinted: 0,
         };
         self.nodes.insert(name.to_owned(), node);
         self.handle(Event::Joined { connection, role, hello: Box::new(hello) });
@@ -576,6 +595,7 @@ impl PlayedNode {
                 (job, epoch, Report::Sealed { digests, hand_over_ms: 0 })
             }
             ToNode::Fingerprint { job, epoch, block, chunking, seed, .. } => {
+                self.fingerprinted += 1;
                 let one = match self.forged.contains(&block.id) {
                     true => Fingerprint(vec![1; repair::FINGERPRINT_BYTES]),
                     false => Fingerprint::zero(),

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use codes::{Code, CodeSpec};
 use recovery::{
-    Action, BlockFacts, Budget, Kind, Limits, Loads, NewItem, NodeFacts, Proposal, RepairId, RepairSpec,
-    Scheduler,
+    Action, BlockFacts, Budget, CopyState, Kind, Limits, Loads, NewItem, NodeFacts, Proposal, RepairId,
+    RepairSpec, Scheduler,
 };
 use repair::{
     Accepts, BlockId, Chunking, JobId, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock,
@@ -131,8 +131,10 @@ impl Bench {
     fn queue(&mut self, stripes: u32) {
         self.scheduler.open(REPAIR, RepairSpec::default());
         for stripe in 0..stripes {
-            let facts =
-                |(index, &node): (usize, &u32)| BlockFacts { node: Some(NodeId(node)), good: index > 0 };
+            let facts = |(index, &node): (usize, &u32)| BlockFacts {
+                node: Some(NodeId(node)),
+                copy: if index > 0 { CopyState::Good } else { CopyState::Bad },
+            };
             let new = NewItem {
                 stripe: StripeId(stripe.to_string()),
                 code: self.code.clone(),
@@ -204,7 +206,7 @@ impl Bench {
             }
             let Some(done) = self.running.pop_front() else { return end };
             for wanted in &done.wanted {
-                let facts = BlockFacts { node: Some(wanted.requestor), good: true };
+                let facts = BlockFacts::good_on(wanted.requestor);
                 self.event(|scheduler| scheduler.handle_block(&done.stripe, wanted.block, facts));
             }
             self.event(|scheduler| scheduler.handle_done(done.item, Duration::ZERO));

@@ -56,6 +56,12 @@ impl Backlog {
         self.items[no as usize].as_ref().expect("its repair is not forgotten")
     }
 
+    /// Whether an item has not ended, and its repair is not forgotten.
+    pub fn is_open(&self, no: u32) -> bool {
+        let item = self.items.get(no as usize).and_then(Option::as_ref);
+        item.is_some_and(|item| item.phase.end().is_none())
+    }
+
     /// Returns mutable access to an item. Its phase must only be changed by [`put`](Self::put).
     pub fn item_mut(&mut self, no: u32) -> &mut Item {
         self.items[no as usize].as_mut().expect("its repair is not forgotten")

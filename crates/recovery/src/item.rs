@@ -124,8 +124,26 @@ pub struct NewItem {
 pub struct BlockFacts {
     /// The node that has the block, or had it last.
     pub node: Option<NodeId>,
-    /// Whether the block can be read if the node is up.
-    pub good: bool,
+    /// The state of the block on that node.
+    pub copy: CopyState,
+}
+
+impl BlockFacts {
+    /// Returns the facts about a block with a good copy on this node.
+    pub fn good_on(node: NodeId) -> Self {
+        Self { node: Some(node), copy: CopyState::Good }
+    }
+}
+
+/// The driver's knowledge of a block's copy on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyState {
+    /// The copy can be read if the node is up.
+    Good,
+    /// The node has a copy with wrong or unreadable bytes, which a rebuilt block replaces.
+    Bad,
+    /// The node has no copy of the block.
+    Missing,
 }
 
 /// Current state of an item.
@@ -343,6 +361,11 @@ impl ItemPhase {
 }
 
 impl Item {
+    /// Whether the item waits for its start.
+    pub fn waits(&self) -> bool {
+        !matches!(self.phase, ItemPhase::Proposed | ItemPhase::Running(..) | ItemPhase::Ended(_))
+    }
+
     pub fn state(&self) -> ItemState {
         match self.phase {
             ItemPhase::Queued(_) | ItemPhase::Held | ItemPhase::Proposed => ItemState::Waiting,

@@ -73,8 +73,8 @@ pub use bound::{Bottleneck, Bound, Demand, bound};
 pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad, SECONDS_AHEAD};
 pub use caps::{Caps, Dealer, Pace, Unused};
 pub use item::{
-    Action, BlockFacts, Counters, End, Failure, ItemId, ItemState, Kind, NewItem, Proposal, RepairSpec,
-    Target,
+    Action, BlockFacts, CopyState, Counters, End, Failure, ItemId, ItemState, Kind, NewItem, Proposal,
+    RepairSpec, Target,
 };
 pub use nodes::{NodeFacts, TrunkBudget};
 pub use placement::Placement;
@@ -120,7 +120,8 @@ pub struct Limits {
     /// Whether a node may get several blocks of a stripe, up to an even share. For clusters with fewer nodes
     /// than blocks.
     pub shares_nodes: bool,
-    /// Whether a bad block is rebuilt on its node even if another block of the stripe is there.
+    /// Whether a bad copy is replaced on its node even if another block of the stripe is there. A missing block has no
+    /// copy to replace, so it goes to another node.
     pub replaces_in_place: bool,
     /// All budgets are multiplied by the same factor, such that half of the nodes have room for this many of
     /// the largest blocks.
@@ -364,7 +365,7 @@ impl Scheduler {
             return self.drop_surplus_of(no);
         }
         let is_up = |id| self.table.find(id).is_some_and(|no| self.table.get(no).facts.alive);
-        if blocks.iter().all(|facts| facts.good && facts.node.is_some_and(is_up)) {
+        if blocks.iter().all(|facts| facts.copy == CopyState::Good && facts.node.is_some_and(is_up)) {
             let counted: Vec<Option<NodeId>> = blocks.iter().map(|facts| facts.node).collect();
             self.actions.extend(self.surplus.drop_beside(stripe, &counted));
         }
@@ -492,7 +493,8 @@ impl Scheduler {
         self.table.count(loads);
         let brought = draining::brought(self.backlog.item(item.0).kind, loads);
         brought.into_iter().for_each(|brought| self.backlog.note_brought(item.0, brought));
-        self.backlog.item_mut(item.0).lack = None;
+        let of = self.backlog.item_mut(item.0);
+        (of.lack, of.not_before) = (None, None);
         self.move_to(item.0, ItemPhase::Running(job, booking));
         self.scan.go_on();
         Ok(())
@@ -507,6 +509,22 @@ impl Scheduler {
         self.backlog.assert_proposed(item);
         self.backlog.item_mut(item.0).sat_out = Some(self.scan.news());
         self.return_to_queue(item.0);
+    }
+
+    /// Makes a waiting item wait until `until`, because the driver knows that the item cannot start before. Other items
+    /// of its stripe may start meanwhile. If the item's job is being cancelled, the item waits afterwards. An item that has
+    /// ended, or whose repair is forgotten, stays as it is.
+    pub fn put_off(&mut self, item: ItemId, until: Duration) {
+        if self.backlog.is_open(item.0) {
+            self.backlog.item_mut(item.0).not_before = Some(until);
+            self.settle(item.0);
+        }
+    }
+
+    /// Whether the last attempt to start an item was [put off](Self::put_off), or its last job failed. Until a job of
+    /// the item starts, it is uncertain whether the next attempt succeeds.
+    pub fn is_hampered(&self, item: ItemId) -> bool {
+        self.backlog.item(item.0).not_before.is_some()
     }
 
     /// Tries all waiting items again. The driver calls this when the reason for which it put items back has ended and
@@ -590,6 +608,13 @@ impl Scheduler {
             self.backlog.item_mut(item.0).stopping = true;
         }
         waits
+    }
+
+    /// Lets an item return to the queue when its job, which the driver cancels, has ended.
+    pub fn recall(&mut self, item: ItemId) {
+        if self.backlog.booking(item.0).is_some() {
+            self.backlog.item_mut(item.0).stopping = true;
+        }
     }
 
     /// Sets the deadline of an item's job. The driver calls this after [`admit`](Self::admit), because only

@@ -15,11 +15,12 @@ use codes::BlockIndex;
 use repair::{Accepts, NodeId, Wanted};
 
 use super::Limits;
+use super::item::CopyState;
 use super::nodes::{Node, NodeNo, NodeTable};
 use super::policy::HelperPolicy;
 use super::queue::Class;
 use super::scan::Claims;
-use super::stripes::Stripe;
+use super::stripes::{BlockState, Stripe};
 use super::view::ItemView;
 
 /// Result of choosing requestors.
@@ -51,7 +52,7 @@ pub(super) struct Placer<'a> {
     allowed: &'a [NodeId],
     /// Whether a node may have several blocks of the stripe.
     shares_nodes: bool,
-    /// Whether a bad block is rebuilt on its node even if another block of the stripe is there.
+    /// Whether a bad copy is replaced on its node even if another block of the stripe is there.
     replaces_in_place: bool,
 }
 
@@ -108,13 +109,15 @@ impl<'a> Placer<'a> {
     ///
     /// If nodes may have several blocks of a stripe (`shares_nodes`), the old node must have less than its
     /// even share. Otherwise, an old node with another block of the stripe is returned only if no other node
-    /// may take the block, or if blocks are replaced in place.
+    /// may take the block, or if it has a bad copy of the block and copies are replaced in place.
     fn home(&self, block: BlockIndex) -> Option<NodeNo> {
-        let home = self.stripe.blocks[usize::from(block.0)].node?;
+        let BlockState { node, copy } = self.stripe.blocks[usize::from(block.0)];
+        let home = node?;
+        let in_place = self.replaces_in_place && copy == CopyState::Bad;
         let others = self.survivors_on(home);
         let fits = match self.shares_nodes {
             true => others < self.share(),
-            false => others == 0 || self.replaces_in_place || self.best(&Domains::default(), |_| 0).is_none(),
+            false => others == 0 || in_place || self.best(&Domains::default(), |_| 0).is_none(),
         };
         (fits && self.may_take(self.table.get(home), Accepts::Own)).then_some(home)
     }

@@ -6,13 +6,19 @@ use std::sync::Arc;
 use codes::{BlockIndex, Code};
 use repair::{Heat, StripeId};
 
-use super::item::{BlockFacts, Kind, NewItem};
+use super::item::{BlockFacts, CopyState, Kind, NewItem};
 use super::nodes::{NodeNo, NodeTable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockState {
     pub node: Option<NodeNo>,
-    pub good: bool,
+    pub copy: CopyState,
+}
+
+impl BlockState {
+    fn is_good(self) -> bool {
+        self.copy == CopyState::Good
+    }
 }
 
 #[derive(Debug)]
@@ -59,7 +65,7 @@ impl Stripe {
 
     /// Returns the nodes with a good block, whether up or not.
     pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
-        self.blocks.iter().filter(|block| block.good).filter_map(|block| block.node)
+        self.blocks.iter().filter(|block| block.is_good()).filter_map(|block| block.node)
     }
 
     /// Whether every block can be read now.
@@ -95,7 +101,7 @@ impl Stripe {
 }
 
 fn reader(block: BlockState, table: &NodeTable) -> Option<NodeNo> {
-    block.node.filter(|&node| block.good && table.get(node).facts.alive)
+    block.node.filter(|&node| block.is_good() && table.get(node).facts.alive)
 }
 
 /// The stripes with open items, by number. See the module documentation.
@@ -242,5 +248,5 @@ impl Stripes {
 }
 
 fn state_of(facts: BlockFacts, table: &mut NodeTable) -> BlockState {
-    BlockState { node: facts.node.map(|node| table.number(node)), good: facts.good }
+    BlockState { node: facts.node.map(|node| table.number(node)), copy: facts.copy }
 }

@@ -44,10 +44,7 @@ impl Scheduler {
 
     /// Moves an item to the phase that the facts call for, unless it is proposed, running or ended.
     pub(super) fn settle(&mut self, no: u32) {
-        if !matches!(
-            self.backlog.item(no).phase,
-            ItemPhase::Proposed | ItemPhase::Running(..) | ItemPhase::Ended(_)
-        ) {
+        if self.backlog.item(no).waits() {
             self.requeue(no);
         }
     }

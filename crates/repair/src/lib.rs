@@ -52,7 +52,7 @@ pub use job::{
     ParityOutcome, Refusal, Report, Sent, SinkProblem, Verify,
 };
 pub use label::{FilePart, StripeLabel};
-pub use limits::{Caps, Class, Grant, Limits, Meter};
+pub use limits::{Caps, Class, Grant, Limits, Meter, longest_caps};
 pub use parity::{StripeParity, stripe_parity};
 pub use part::{
     Errand, FingerprintErrand, MAX_WAITING_MESSAGES, Part, PartAction, WATCH_EVERY, too_many_messages,

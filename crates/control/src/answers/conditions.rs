@@ -1,7 +1,7 @@
 //! The present conditions of the cluster, determined from the state of all machines. Text, severity and exit
 //! codes of the status are derived from these findings alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 use repair::{NodeId, StripeId};
@@ -197,7 +197,7 @@ fn unproven_finding(answers: Answers<'_>, stripes: u64) -> Option<Finding> {
         Finding::new(ConditionCode::Unproven, left as u64, texts.join("; "))
             .with_subjects(&names)
             .with_word("UNPROVEN")
-            .with_details(proof.advice(stripes).into_iter().chain(distrusted.advice()))
+            .with_details(proof.advice(stripes).into_iter().chain(distrusted.advice(answers.facts)))
     })
 }
 
@@ -386,7 +386,7 @@ fn room_findings(answers: Answers<'_>, gone: &[GoneNode]) -> Vec<Finding> {
 /// store refuses every possible helper.
 fn no_room_finding(answers: Answers<'_>, homeless: Vec<String>) -> Option<Finding> {
     let now = answers.facts.base.now;
-    let refused: Vec<(&StripeId, &Stuck)> = answers.repairs.refused_by_store().collect();
+    let refused: BTreeMap<&StripeId, &Stuck> = answers.repairs.refused_by_store();
     let mut texts = Vec::new();
     if !homeless.is_empty() {
         texts.push(format!("no room to rebuild the blocks of {}", list(&homeless)));
@@ -400,7 +400,7 @@ fn no_room_finding(answers: Answers<'_>, homeless: Vec<String>) -> Option<Findin
         format!("the repair of {stripe} waits: {}; the store is asked again in {left}", stuck.why)
     });
     let details: Vec<String> = details.collect();
-    let stripes = refused.iter().map(|(stripe, _)| stripe.to_string());
+    let stripes = refused.keys().map(|stripe| stripe.to_string());
     let subjects: Vec<String> = homeless.into_iter().chain(stripes).collect();
     (!subjects.is_empty()).then(|| {
         Finding::about(ConditionCode::NoRoomToRepair, &subjects, texts.join("; ")).with_details(details)
@@ -417,16 +417,17 @@ fn repair_findings(answers: Answers<'_>, census: &Census) -> Vec<Finding> {
         found.push(Finding::new(ConditionCode::RepairFailed, 1, text).with_details([failure]));
     }
     let open = || answers.repairs.queue.by_id.iter().filter(|(_, repair)| repair.is_open());
-    let stalled: Vec<(String, Duration)> = open()
-        .filter_map(|(id, repair)| Some((id.to_string(), repair.course.stalled_for(answers.facts.base.now)?)))
+    let stalled: Vec<(u64, Duration)> = open()
+        .filter_map(|(&id, repair)| Some((id, repair.course.stalled_for(answers.facts.base.now)?)))
         .filter(|(_, time)| *time >= STALLED)
         .collect();
     if !stalled.is_empty() {
-        let names: Vec<String> = stalled.iter().map(|(id, _)| id.clone()).collect();
+        let names: Vec<String> = stalled.iter().map(|(id, _)| id.to_string()).collect();
         let text = format!("no progress of repair {}", list(&names));
-        let details = stalled.iter().map(|(id, time)| {
-            let time = crate::durations::in_words(*time);
-            format!("repair {id} has made no progress for {time}; mend timeline {id} shows its steps")
+        let details = stalled.iter().map(|&(id, time)| {
+            let (time, refused) = (in_words(time), answers.repairs.claims.refusal_of(id));
+            let why = refused.map(|why| format!("; the store refuses it: {why}")).unwrap_or_default();
+            format!("repair {id} has made no progress for {time}{why}; mend timeline {id} shows its steps")
         });
         found.push(Finding::about(ConditionCode::RepairStalled, &names, text).with_details(details));
     }

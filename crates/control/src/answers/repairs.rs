@@ -15,7 +15,7 @@ use crate::durations::in_words;
 use crate::error::RepairError;
 use crate::jobs::RunningJob;
 use crate::repairs::ItemPage;
-use crate::repairs::claims::Stuck;
+use crate::repairs::claims::Refusal;
 use crate::repairs::misplaced::{Waits, moves};
 use crate::repairs::progress::resource_name;
 use crate::repairs::repair::{Item, Repair};
@@ -130,13 +130,15 @@ impl<'a> Answers<'a> {
             block: block.to_string(),
             node: self.facts.nodes.name(node),
         };
-        let refused = self.repairs.claims.stuck(stripe).filter(|_| item_state(state) == ItemState::Waiting);
-        let next_step = |refused: &Stuck| {
-            let left = refused.again.saturating_sub(self.facts.base.now);
-            format!(
-                "add a helper that has no block of the stripe; the store is asked again in {}",
-                in_words(left)
-            )
+        let is_waiting = item_state(state) == ItemState::Waiting;
+        let refused = self.repairs.claims.refusal(item.id, stripe).filter(|_| is_waiting);
+        let next_step = |refused: &Refusal<'_>| {
+            let left = in_words(refused.again.saturating_sub(self.facts.base.now));
+            let remedy = match refused.is_everywhere {
+                true => "add a helper that has no block of the stripe; ",
+                false => "",
+            };
+            format!("{remedy}the store is asked again in {left}")
         };
         RepairItem {
             stripe: stripe.to_string(),
@@ -145,8 +147,8 @@ impl<'a> Answers<'a> {
             rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
             scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
             parity: item.parity,
-            reason: item.reason.clone().or_else(|| refused.map(|refused| refused.why.clone())),
-            next_step: item.next_step.clone().or_else(|| refused.map(next_step)),
+            reason: item.reason.clone().or_else(|| refused.as_ref().map(|refused| refused.why.to_owned())),
+            next_step: item.next_step.clone().or_else(|| refused.as_ref().map(next_step)),
             replanned: item.replanned.clone(),
             job,
             timeline_us: item.timeline.view(),
@@ -163,7 +165,12 @@ impl<'a> Answers<'a> {
         let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.queue.is_open(repair)) {
             Some(repair) => format!("repair {repair} is moving blocks to other helpers"),
             None => match moves(self.facts, self.jobs, &self.repairs.queue, &self.repairs.nodes) {
-                Ok(_) => "their blocks will be moved to other helpers automatically".to_owned(),
+                Ok(_) => match self.repairs.misplaced.tried_again_in(self.facts.base.now) {
+                    Some(left) => {
+                        format!("moving blocks has failed; the next attempt starts in {}", in_words(left))
+                    }
+                    None => "their blocks will be moved to other helpers automatically".to_owned(),
+                },
                 Err(Waits::Helper(node)) => {
                     format!("waiting until {node} is up, because its copies may be better placed")
                 }

@@ -254,7 +254,7 @@ fn stop_text(view: &SafetyView, unjudged: u64, unproven: u64, incomplete: &[Stri
             format!("NOT OK to stop {them}: {}", doubt.unwrap_or_default())
         }
         (false, _) if view.unreadable == 0 && unproven > 0 => format!(
-            "NOT OK to stop {them}: the checksums of {} there are doubted, and parity has not confirmed the \
+            "NOT OK to stop {them}: the checksums of {} there are doubted, and parity has not confirmed enough \
              blocks yet",
             count(unproven, "stripe")
         ),
@@ -316,7 +316,7 @@ impl<'a> Answers<'a> {
         // Nothing is expected of the helpers that are to be stopped.
         incomplete.retain(|name| !view.nodes.contains(name));
         let is_known = unjudged == 0 && view.unreadable_now == 0 && incomplete.is_empty();
-        let unproven = self.scrub.distrusted.count_on(self.facts, &nodes);
+        let unproven = self.scrub.distrusted.count_on(self.facts, &nodes, leave);
         view.safe = view.unreadable == 0 && view.contradictory == 0 && is_known && is_left && unproven == 0;
         view.text = stop_text(&view, unjudged, unproven, &incomplete);
         view.next_step = (!view.safe).then(|| next_before_stop(&view, is_known && unproven == 0).to_owned());

@@ -1,7 +1,7 @@
 //! Which copies of a block are required, wanted or surplus.
 
 use codes::BlockIndex;
-use recovery::BlockFacts;
+use recovery::{BlockFacts, CopyState};
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
@@ -139,7 +139,18 @@ impl<'a> Facts<'a> {
     pub(crate) fn block_facts(self, block: &BlockRecord) -> BlockFacts {
         let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
         let node = reader.or(block.node);
-        let good = node.and_then(|node| block.state_on(node)) == Some(BlockState::Healthy);
-        BlockFacts { node, good }
+        BlockFacts {
+            node,
+            copy: node.and_then(|node| block.state_on(node)).map_or(CopyState::Missing, copy_state),
+        }
+    }
+}
+
+/// Returns the scheduler's view of a copy in this state.
+pub(crate) fn copy_state(state: BlockState) -> CopyState {
+    match state {
+        BlockState::Healthy => CopyState::Good,
+        BlockState::Corrupt | BlockState::Unreadable => CopyState::Bad,
+        BlockState::Missing | BlockState::NotStored => CopyState::Missing,
     }
 }

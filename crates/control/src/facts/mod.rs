@@ -10,6 +10,7 @@ mod standing;
 mod stripe_views;
 pub(crate) mod unheard;
 
+pub(crate) use copies::copy_state;
 pub(crate) use standing::Standing;
 
 use crate::base::Base;

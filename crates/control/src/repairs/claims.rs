@@ -7,7 +7,8 @@
 //! claim is lost, its jobs are cancelled.
 //!
 //! The store may refuse a node on which it accepts no block of the stripe. Then the repair tries another node. If there
-//! is no other node, the claim is requested at growing intervals, and the conditions name the stripe.
+//! is no other node, the claim is requested at growing intervals, and the conditions name the stripe. Only the refused
+//! repair waits: another one, such as a drain, may claim the same stripe for other blocks meanwhile.
 //!
 //! While the job of a paused repair is on hold, its claim is returned to the store. The job resumes only after
 //! the store has granted the claim again.
@@ -16,12 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use recovery::Scheduler;
+use recovery::{ItemId, Proposal, Scheduler};
 use repair::{JobPhase, NodeId, Permit, StripeId, Wanted};
 use store_api::{Answer, StoreError, StripeWrite, Write};
 
 use crate::facts::Facts;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, RunningJob};
 use crate::out::Out;
 use crate::repairs::continuation::RepairThen;
 use crate::repairs::refusals::Refusals;
@@ -40,6 +41,9 @@ const UNUSED_LIMIT: Duration = Duration::from_secs(5);
 
 /// A claim that is granted or requested.
 struct Claim {
+    /// The repair that needs the claim, and its item.
+    repair: u64,
+    item: ItemId,
     /// The nodes that will receive blocks.
     nodes: BTreeSet<NodeId>,
     /// The blocks to rebuild.
@@ -51,7 +55,7 @@ enum ClaimState {
     /// The claim was requested.
     Asked,
     /// The claim was refused. It is requested again at this time.
-    Refused { again: Duration },
+    Refused { again: Duration, why: String },
     /// The claim is granted. The store's own processes require `permits` before they accept blocks.
     Ours { unused_since: Duration, permits: Vec<(BlockIndex, Permit)> },
     /// The claim was returned to the store because its job is on hold. It is requested again before the job
@@ -81,9 +85,10 @@ impl Use {
     }
 }
 
-/// A stripe for which the store has refused a node again, because no other node can take the block.
-#[derive(Default)]
+/// A repair of a stripe for which the store has refused a node again, because no other node can take the block.
 pub(crate) struct Stuck {
+    pub(crate) repair: u64,
+    pub(crate) stripe: StripeId,
     refusals: u32,
     /// The store's reason.
     pub(crate) why: String,
@@ -92,6 +97,10 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
+    fn new(repair: u64, stripe: StripeId) -> Self {
+        Self { repair, stripe, refusals: 0, why: String::new(), again: Duration::ZERO }
+    }
+
     /// Records another refusal. Returns the pause before the next request, which is at most `most`.
     fn refuse(&mut self, error: &StoreError, now: Duration, most: Duration) -> Duration {
         self.refusals += 1;
@@ -101,27 +110,54 @@ impl Stuck {
     }
 }
 
+/// Why the store refuses a claim.
+pub(crate) struct Refusal<'a> {
+    /// The store's reason.
+    pub(crate) why: &'a str,
+    /// The time at which the claim is requested again.
+    pub(crate) again: Duration,
+    /// Whether the store refuses every node that could take the block.
+    pub(crate) is_everywhere: bool,
+}
+
 /// All claims, by stripe.
 #[derive(Default)]
 pub(crate) struct Claims {
     claims: BTreeMap<StripeId, Claim>,
-    stuck: BTreeMap<StripeId, Stuck>,
+    stuck: BTreeMap<ItemId, Stuck>,
 }
 
 impl Claims {
-    /// Returns why the store refuses the claim of a stripe, if no other node can take the block.
-    pub(crate) fn stuck(&self, stripe: &StripeId) -> Option<&Stuck> {
-        self.stuck.get(stripe)
+    /// Returns why the store refuses the claim of a stripe for an item.
+    pub(crate) fn refusal(&self, item: ItemId, stripe: &StripeId) -> Option<Refusal<'_>> {
+        if let Some(Stuck { why, again, .. }) = self.stuck.get(&item) {
+            return Some(Refusal { why, again: *again, is_everywhere: true });
+        }
+        match self.claims.get(stripe).filter(|claim| claim.item == item)?.state {
+            ClaimState::Refused { again, ref why } => Some(Refusal { why, again, is_everywhere: false }),
+            _ => None,
+        }
     }
 
-    /// Returns the stripes for which the store refuses all possible nodes.
-    pub(crate) fn all_stuck(&self) -> impl Iterator<Item = (&StripeId, &Stuck)> {
-        self.stuck.iter()
+    /// Returns why the store refuses a claim for some item of a repair.
+    pub(crate) fn refusal_of(&self, repair: u64) -> Option<&str> {
+        let mut claims = self.claims.values().filter(|claim| claim.repair == repair);
+        let refused = claims.find_map(|claim| match &claim.state {
+            ClaimState::Refused { why, .. } => Some(why),
+            _ => None,
+        });
+        let stuck = || self.stuck.values().find(|stuck| stuck.repair == repair).map(|stuck| &stuck.why);
+        refused.or_else(stuck).map(String::as_str)
     }
 
-    /// Cancels the jobs on a stripe whose claim the store has revoked, because other programs may change the
+    /// Returns the items for which the store refuses all possible nodes.
+    pub(crate) fn all_stuck(&self) -> impl Iterator<Item = (ItemId, &Stuck)> {
+        self.stuck.iter().map(|(&item, stuck)| (item, stuck))
+    }
+
+    /// Restarts the jobs on a stripe whose claim the store has revoked, because other programs may change the
     /// stripe now.
-    pub(crate) fn lose(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
+    pub(crate) fn lose(&mut self, jobs: &Jobs, stripe: &StripeId, scheduler: &mut Scheduler, out: &mut Out) {
         let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
         if !self.claims.get(stripe).is_some_and(is_ours) {
             return;
@@ -131,20 +167,22 @@ impl Claims {
             self.claims.remove(stripe);
         }
         for job in jobs.makers_of(stripe) {
+            jobs.running[&job].item.into_iter().for_each(|item| scheduler.recall(item));
             out.tell(Signal::Cancel(job));
         }
     }
 
-    /// Whether blocks of a stripe may be rebuilt on these nodes now. If not, requests a claim; the repair
-    /// waits.
+    /// Whether the item of a proposal may rebuild blocks on these nodes now. If not, requests a claim; the stripe waits
+    /// for the answer.
     pub(crate) fn is_claimed(
         &mut self,
         facts: Facts<'_>,
-        stripe: &StripeId,
+        proposal: &Proposal,
         wanted: &[Wanted],
         scheduler: &mut Scheduler,
         out: &mut Out,
     ) -> bool {
+        let stripe = &proposal.stripe;
         if !facts.base.store.claims_stripes() || facts.stripes.given.get(stripe).is_some() {
             return true;
         }
@@ -158,24 +196,19 @@ impl Claims {
         {
             return true;
         }
-        self.request(stripe, nodes, blocks, scheduler, out);
+        let (repair, item) = (proposal.repair.0, proposal.item);
+        let claim = Claim { repair, item, nodes, blocks, state: ClaimState::Asked };
+        self.request(stripe, claim, scheduler, out);
         false
     }
 
-    fn request(
-        &mut self,
-        stripe: &StripeId,
-        nodes: BTreeSet<NodeId>,
-        blocks: BTreeSet<BlockIndex>,
-        scheduler: &mut Scheduler,
-        out: &mut Out,
-    ) {
+    fn request(&mut self, stripe: &StripeId, claim: Claim, scheduler: &mut Scheduler, out: &mut Out) {
         let write = StripeWrite::Claim {
             stripe: stripe.clone(),
-            nodes: nodes.iter().copied().collect(),
-            blocks: blocks.iter().copied().collect(),
+            nodes: claim.nodes.iter().copied().collect(),
+            blocks: claim.blocks.iter().copied().collect(),
         };
-        self.claims.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
+        self.claims.insert(stripe.clone(), claim);
         scheduler.hold(stripe);
         out.store(Write::Stripes(write), RepairThen::Claimed { stripe: stripe.clone() });
     }
@@ -188,24 +221,28 @@ impl Claims {
 
     /// Requests the claim of a stripe again if it was returned to the store. Returns whether it was.
     pub(crate) fn reclaim(&mut self, stripe: &StripeId, scheduler: &mut Scheduler, out: &mut Out) -> bool {
-        let Some(Claim { nodes, blocks, state: ClaimState::Returned }) = self.claims.get(stripe) else {
+        let is_returned = |claim: &Claim| matches!(claim.state, ClaimState::Returned);
+        if !self.claims.get(stripe).is_some_and(is_returned) {
             return false;
-        };
-        self.request(stripe, nodes.clone(), blocks.clone(), scheduler, out);
+        }
+        let claim = self.claims.remove(stripe).expect("just seen");
+        self.request(stripe, Claim { state: ClaimState::Asked, ..claim }, scheduler, out);
         true
     }
 
-    /// Handles the store's answer to the request for a claim. If the claim is granted, the repair of the
-    /// stripe may start. If it is refused, it is requested again later.
+    /// Handles the store's answer to the request for a claim. If the claim is granted, the item may start. If it is
+    /// refused, the item requests it again later; other items of the stripe may start meanwhile.
     pub(crate) fn answered(
         &mut self,
-        facts: Facts<'_>,
+        (facts, jobs): (Facts<'_>, &Jobs),
         stripe: &StripeId,
         result: Result<Answer, StoreError>,
         (scheduler, refusals): (&mut Scheduler, &mut Refusals),
+        out: &mut Out,
     ) {
         let Some(claim) = self.claims.get_mut(stripe) else { return };
-        let now = facts.base.now;
+        let (now, repair, item) = (facts.base.now, claim.repair, claim.item);
+        scheduler.let_go(stripe);
         match result {
             Ok(answer) => {
                 let permits = match answer {
@@ -213,36 +250,33 @@ impl Claims {
                     _ => Vec::new(), // The store requires no permits.
                 };
                 claim.state = ClaimState::Ours { unused_since: now, permits };
-                self.stuck.remove(stripe);
-                scheduler.let_go(stripe);
+                self.stuck.remove(&item);
             }
             Err(error) => {
                 tracing::info!(%stripe, %error, "cannot lock a stripe in the store yet; its repair waits");
                 let pause = match refusals.note_error(stripe, &error) {
                     true => {
                         let most = longest_pause(facts, stripe);
-                        self.stuck.entry(stripe.clone()).or_default().refuse(&error, now, most)
+                        let stuck =
+                            self.stuck.entry(item).or_insert_with(|| Stuck::new(repair, stripe.clone()));
+                        stuck.refuse(&error, now, most)
                     }
                     false => {
-                        self.stuck.remove(stripe);
+                        self.stuck.remove(&item);
                         ASK_AGAIN
                     }
                 };
-                claim.state = ClaimState::Refused { again: now + pause };
+                scheduler.put_off(item, now + pause);
+                claim.state = ClaimState::Refused { again: now + pause, why: error.to_string() };
+                stop_on_hold(jobs, stripe, &error, scheduler, out);
             }
         }
     }
 
-    /// Releases unused claims, and returns the claims of jobs on hold. If the store refused a claim some time
-    /// ago, resumes the stripe in the scheduler. The next proposal for the stripe then requests the claim
-    /// again. Refusals of the stripes in `waiting`, whose repairs wait for the scheduler, are remembered.
-    pub(crate) fn expire(
-        &mut self,
-        jobs: &Jobs,
-        now: Duration,
-        (scheduler, waiting): (&mut Scheduler, &BTreeSet<StripeId>),
-        out: &mut Out,
-    ) {
+    /// Releases unused claims, and returns the claims of jobs on hold. Claims that the store refused some time ago are
+    /// dropped; the next proposal for the item requests them again. Refusals of the items in `waiting`, which wait for
+    /// the scheduler, are remembered.
+    pub(crate) fn expire(&mut self, jobs: &Jobs, now: Duration, waiting: &BTreeSet<ItemId>, out: &mut Out) {
         for stripe in self.claims.keys().cloned().collect::<Vec<_>>() {
             let used = Use::of(jobs, &stripe);
             let claim = self.claims.get_mut(&stripe).expect("just listed");
@@ -252,9 +286,8 @@ impl Claims {
                     claim.state = ClaimState::Returned;
                     out.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
                 }
-                ClaimState::Refused { again } if *again <= now => {
+                ClaimState::Refused { again, .. } if *again <= now => {
                     claim.state = ClaimState::Returned;
-                    scheduler.let_go(&stripe);
                     if used != Use::Used {
                         // The store may still have an earlier claim, and this repair may never request
                         // another one, so the earlier claim is released.
@@ -267,9 +300,10 @@ impl Claims {
                 self.claims.remove(&stripe);
             }
         }
-        let is_asked = |claim: &Claim| matches!(claim.state, ClaimState::Asked);
-        self.stuck.retain(|stripe, stuck| {
-            let is_open = waiting.contains(stripe) || self.claims.get(stripe).is_some_and(is_asked);
+        let is_asked = |item, claim: &Claim| claim.item == item && matches!(claim.state, ClaimState::Asked);
+        self.stuck.retain(|&item, stuck| {
+            let claim = self.claims.get(&stuck.stripe);
+            let is_open = waiting.contains(&item) || claim.is_some_and(|claim| is_asked(item, claim));
             is_open || now < stuck.again + REFUSALS_KEPT
         });
     }
@@ -301,6 +335,30 @@ impl Claims {
     #[cfg(test)]
     pub(crate) fn granted(&self) -> usize {
         self.claims.values().filter(|claim| matches!(claim.state, ClaimState::Ours { .. })).count()
+    }
+}
+
+/// Cancels the jobs on hold that wait in vain for the claim of a stripe: the store refuses their node, or another repair
+/// waits for the stripe. Their items return to the queue.
+fn stop_on_hold(
+    jobs: &Jobs,
+    stripe: &StripeId,
+    error: &StoreError,
+    scheduler: &mut Scheduler,
+    out: &mut Out,
+) {
+    let names_node = matches!(error, StoreError::NotServed { .. } | StoreError::Unfit { .. });
+    for id in jobs.makers_of(stripe) {
+        let RunningJob { job, item: Some(item), .. } = &jobs.running[&id] else { continue };
+        if job.phase() != JobPhase::OnHold {
+            continue;
+        }
+        if names_node {
+            scheduler.recall(*item);
+        }
+        if names_node || scheduler.make_way(*item) {
+            out.tell(Signal::Cancel(id));
+        }
     }
 }
 

@@ -7,25 +7,29 @@ use crate::jobs::{Jobs, RunningJob};
 use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::repairs::orders::Order;
+use crate::repairs::repair::Item;
 use crate::signal::Signal;
 use recovery::ItemState;
 use repair::{JobId, JobPhase, StripeId};
 
 impl Repairs {
-    /// Cancels jobs that only move blocks of a stripe whose automatic repair waits. These jobs start again
-    /// after the repair.
+    /// Cancels jobs that only move blocks of a stripe whose automatic repair waits and was not attempted yet. These jobs
+    /// start again after the repair.
     pub(crate) fn make_way_for_healing(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let heals = self.queue.by_id.values().filter(|repair| {
             let order = &repair.order;
             repair.is_open() && !order.paused && order.heals()
         });
-        // A repair that lacks room or budget would gain nothing, and the moving job would be cancelled
-        // whenever it starts again.
-        let waits =
-            |item| self.scheduler.state(item) == ItemState::Waiting && self.scheduler.lack(item).is_none();
-        let items = heals.flat_map(|repair| &repair.items);
-        let stripes: Vec<StripeId> =
-            items.filter(|(_, item)| waits(item.id)).map(|(stripe, _)| stripe.clone()).collect();
+        // A repair that lacks room or budget would gain nothing, and one that was refused or has failed probably
+        // nothing either. The moving job would be cancelled whenever it starts again.
+        let waits = |(stripe, item): &(&StripeId, &Item)| {
+            self.scheduler.state(item.id) == ItemState::Waiting
+                && self.scheduler.lack(item.id).is_none()
+                && !self.scheduler.is_hampered(item.id)
+                && !self.healing.is_retry(stripe)
+        };
+        let items = heals.flat_map(|repair| &repair.items).filter(waits);
+        let stripes: Vec<StripeId> = items.map(|(stripe, _)| stripe.clone()).collect();
         for job in stripes.iter().flat_map(|stripe| jobs.makers_of(stripe)) {
             if self.is_stopped_move(facts, jobs, job) {
                 out.tell(Signal::Cancel(job));

@@ -10,11 +10,10 @@
 //! counts as absent, because its disk may not be mounted. Failed repairs are retried at increasing intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::time::Duration;
 
 use cluster::RepairAfter;
-use recovery::Target;
+use recovery::{ItemId, Target};
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
@@ -23,21 +22,16 @@ use crate::durations::in_words;
 use crate::facts::{Facts, hollow, unheard};
 use crate::out::Out;
 use crate::repairs::continuation::{Ordered, OrderedBy};
+use crate::repairs::damage_search::DamageSearch;
 use crate::repairs::grace::shortened;
 use crate::repairs::queue::Queue;
 use crate::repairs::stand_in::OpenOrders;
 use crate::settings::HealPolicy;
-use crate::stripes::Stripes;
 use crate::stripes::indices::index_of;
-use crate::stripes::picture::Slot;
 use views::WaitingStripes;
 
 /// How often the coordinator looks for damaged stripes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// In Mend's own stores, each check considers at most this many stripes with corrupt or missing blocks, and
-/// at most this many stripes with a shortened grace period. This limits the time of a check, because an
-/// absent helper may damage millions of stripes.
-const LOOK_AT: usize = 2048;
 /// The maximum number of automatic repairs at a time. Stripes with the least redundancy come first.
 const OPEN_AT_ONCE: usize = 32;
 /// The maximum number including repairs that wait because the store refuses every helper. They may wait for ever, so
@@ -82,12 +76,15 @@ pub(crate) struct Healing {
     waiting: BTreeMap<u32, (u64, Duration)>,
     /// The paused repairs that hold back the repair of due blocks.
     paused: BTreeSet<u64>,
-    /// The stripes at which the last check stopped: one among the stripes with corrupt or missing blocks, and
-    /// one among the stripes with a shortened grace period. The next check continues after these.
-    looked_at: [Slot; 2],
+    search: DamageSearch,
 }
 
 impl Healing {
+    /// Whether an earlier automatic repair of a stripe did not help.
+    pub(crate) fn is_retry(&self, stripe: &StripeId) -> bool {
+        self.cases.get(stripe).is_some_and(|case| case.attempts > 1)
+    }
+
     /// Returns the earliest time at which a repair that did not help is retried.
     fn tried_again(&self) -> Option<Duration> {
         self.cases.values().filter(|case| case.attempts > 0).map(|case| case.not_before).min()
@@ -113,11 +110,11 @@ impl Healing {
         }
     }
 
-    /// Starts the automatic repairs that are due. The store refuses every helper for the stripes in `refused`.
+    /// Starts the automatic repairs that are due. The store refuses every helper for the items in `refused`.
     pub(crate) fn heal(
         &mut self,
         facts: Facts<'_>,
-        (orders, refused): (OpenOrders<'_>, &BTreeSet<StripeId>),
+        (orders, refused): (OpenOrders<'_>, &BTreeSet<ItemId>),
         out: &mut Out,
     ) {
         let Some(policy) = facts.heals() else {
@@ -133,10 +130,7 @@ impl Healing {
         self.waiting.clear();
         self.paused.clear();
         self.close_cases(facts);
-        let damaged = match facts.base.store.reports_service() {
-            true => facts.stripes.picture.damaged(),
-            false => self.pressing_damage(facts),
-        };
+        let damaged = self.search.next(facts);
         let being_recorded = facts.storing.orders().filter(|order| order.heals()).count();
         let (going, waiting) = orders.queue.healing(refused);
         let most = OPEN_AT_ONCE.min(OPEN_WITH_REFUSED.saturating_sub(waiting));
@@ -159,32 +153,6 @@ impl Healing {
         };
         let whole: Vec<StripeId> = self.cases.keys().filter(is_whole).cloned().collect();
         whole.iter().for_each(|stripe| drop(self.cases.remove(stripe)));
-    }
-
-    /// Returns damaged stripes whose repair may be due before the recovery of their absent helpers: stripes
-    /// with blocks recorded as corrupt or missing, and stripes with a shortened grace period. If there are
-    /// many, each check considers only some of each group. In the second group, stripes with the least
-    /// redundancy come first.
-    fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
-        let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
-        let [after_rotten, after] = self.looked_at;
-        let Stripes { picture, codes, .. } = &facts.stripes;
-        let mut hurried: Vec<(u32, Vec<Slot>)> = Vec::new();
-        for kind in picture.kinds().filter(|kind| !kind.slots.is_empty()) {
-            let Ok(code) = codes.get(kind.code) else { continue };
-            let left = codes.survives(&*code, &kind.lost);
-            let Some((left, full)) = left.zip(codes.survives(&*code, &[])) else { continue };
-            if shortened(grace, left, full) < grace {
-                hurried.push((left, some_of(kind.slots, after)));
-            }
-        }
-        hurried.sort();
-        let hurried: Vec<Slot> = hurried.into_iter().flat_map(|(_, slots)| slots).take(LOOK_AT).collect();
-        let rotten = some_of(picture.rotten(), after_rotten);
-        let last = |slots: &[Slot]| slots.last().filter(|_| slots.len() == LOOK_AT).copied();
-        self.looked_at = [&rotten, &hurried].map(|slots| last(slots).unwrap_or_default());
-        let slots: BTreeSet<Slot> = rotten.into_iter().chain(hurried).collect();
-        slots.into_iter().map(|slot| facts.stripes.picture.stripe_in(slot)).collect()
     }
 
     /// Starts the repair of a stripe if it is due. Returns whether the repair was started.
@@ -435,10 +403,4 @@ fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
         return vec![Target::Stripe(stripe.id.clone())];
     }
     due.iter().cloned().map(Target::Block).collect()
-}
-
-/// Returns at most `LOOK_AT` of these stripes: first those after index `after`, then those from the start.
-fn some_of(slots: &BTreeSet<Slot>, after: Slot) -> Vec<Slot> {
-    let later = slots.range((Bound::Excluded(after), Bound::Unbounded));
-    later.chain(slots.range(..=after)).take(LOOK_AT).copied().collect()
 }

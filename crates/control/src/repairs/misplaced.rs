@@ -4,21 +4,26 @@
 //! Puts and repairs never place a stripe this way. A stripe becomes misplaced when the only copy of one of
 //! its blocks is adopted on a helper that already has another of its blocks, or when a catalog is rebuilt. If
 //! a helper lists a better placed copy, this copy replaces the block. Otherwise the block moves to a helper
-//! without a block of the stripe. While a stripe is misplaced, no other copies of its blocks are removed.
+//! without a block of the stripe. While a stripe is misplaced, no other copies of its blocks are removed. Moves that
+//! fail are repeated at growing intervals.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use recovery::Target;
+use recovery::{RepairId, Target};
 use repair::{BlockId, NodeId, StripeId};
 use store_api::StripeRecord;
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
+use crate::repairs::attempts::Attempts;
 use crate::repairs::continuation::{Ordered, OrderedBy};
 use crate::repairs::node_recovery::NodeRecovery;
+use crate::repairs::orders::Order;
 use crate::repairs::queue::Queue;
+use crate::repairs::repair::Repair;
+use crate::repairs::stand_in::OpenOrders;
 use crate::signal::Signal;
 
 /// How often the coordinator looks for misplaced stripes.
@@ -31,6 +36,7 @@ const MOVES: usize = 1000;
 pub(crate) struct Misplaced {
     due: Duration,
     pub(crate) repair: Option<u64>,
+    attempts: Attempts,
 }
 
 /// The reason for not moving blocks of misplaced stripes yet.
@@ -50,8 +56,7 @@ impl Misplaced {
         &mut self,
         facts: Facts<'_>,
         jobs: &Jobs,
-        queue: &Queue,
-        nodes: &NodeRecovery,
+        (orders, nodes): (OpenOrders<'_>, &NodeRecovery),
         out: &mut Out,
     ) {
         if !facts.base.store.owns_files()
@@ -63,16 +68,42 @@ impl Misplaced {
             return;
         }
         self.due = facts.base.now + LOOK_EVERY;
-        let open = self.repair.is_some_and(|repair| queue.is_open(repair));
-        if open || facts.stripes.picture.doubled().next().is_none() {
+        if facts.storing.orders().any(is_own_move) || self.is_moving(orders, facts.base.now) {
+            return;
+        }
+        if facts.stripes.picture.doubled().next().is_none() {
+            self.attempts = Attempts::default();
             return;
         }
         // Better placed copies are put into service first. If a block moved at the same time, it could move to such a
         // copy, and both would be moved back later.
         out.tell(Signal::SeekHomes);
-        if let Ok(moves) = moves(facts, jobs, queue, nodes) {
+        if self.attempts.wait(facts.base.now).is_zero()
+            && let Ok(moves) = moves(facts, jobs, orders.queue, nodes)
+        {
             self.begin_moves(facts, moves, out);
         }
+    }
+
+    /// Returns the time until the moves are tried again, if they have failed.
+    pub(crate) fn tried_again_in(&self, now: Duration) -> Option<Duration> {
+        Some(self.attempts.wait(now)).filter(|wait| !wait.is_zero())
+    }
+
+    /// Whether a repair that moves blocks is open, perhaps one of an earlier coordinator. Notes the failures of the last
+    /// repair when it has ended.
+    fn is_moving(&mut self, orders: OpenOrders<'_>, now: Duration) -> bool {
+        let is_open = |repair: &Repair| repair.is_open() && is_own_move(&repair.order);
+        if orders.queue.by_id.values().any(is_open) {
+            return true;
+        }
+        if let Some(ended) = self.repair.take().and_then(|id| orders.scheduler.repair(RepairId(id))) {
+            match ended.counters.failed {
+                0 => self.attempts = Attempts::default(),
+                _ => self.attempts.fail(now, Duration::ZERO),
+            }
+        }
+        false
     }
 
     fn begin_moves(&mut self, facts: Facts<'_>, moves: Vec<BlockId>, out: &mut Out) {
@@ -84,6 +115,11 @@ impl Misplaced {
         let (write, then) = Ordered::new(id, order, OrderedBy::Damage).stored();
         out.store(write, then);
     }
+}
+
+/// Whether the coordinator itself has ordered to move certain blocks.
+fn is_own_move(order: &Order) -> bool {
+    order.by_itself && matches!(order.target, Target::Rebalance(_))
 }
 
 /// Returns one block of each misplaced stripe, if another helper can accept this block. If no block can be

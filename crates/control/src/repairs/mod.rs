@@ -15,6 +15,7 @@ pub(crate) mod claims;
 pub(crate) mod commanded;
 pub(crate) mod continuation;
 mod course;
+mod damage_search;
 pub(crate) mod fullness;
 pub(crate) mod giving_way;
 pub(crate) mod grace;
@@ -42,13 +43,15 @@ pub(crate) mod timeline;
 pub(crate) mod verify_first;
 pub(crate) mod views;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ::recovery::{BlockFacts, Counters, Failure, ItemState, Limits, RepairId, Scheduler, Target};
+use ::recovery::{
+    BlockFacts, CopyState, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target,
+};
 use ::repair::{JobError, NodeId, Outcome, PlanError, StripeId};
 use codes::BlockIndex;
-use store_api::{StoreError, StorePolicy};
+use store_api::{BlockState, StoreError, StorePolicy};
 
 pub use views::ItemPage;
 
@@ -142,7 +145,7 @@ impl Repairs {
     /// Updates claims, and starts due repairs of single stripes.
     pub(crate) fn heal(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let waiting = self.waiting_though_refused();
-        self.claims.expire(jobs, facts.base.now, (&mut self.scheduler, &waiting), out);
+        self.claims.expire(jobs, facts.base.now, &waiting, out);
         self.commanded.follow(facts, &self.queue, out);
         let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };
         self.healing.heal(facts, (orders, &waiting), out);
@@ -151,7 +154,8 @@ impl Repairs {
 
     /// Moves blocks of misplaced stripes to other helpers.
     pub(crate) fn mend_placement(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        self.misplaced.mend(facts, jobs, &self.queue, &self.nodes, out);
+        let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };
+        self.misplaced.mend(facts, jobs, (orders, &self.nodes), out);
     }
 
     /// Records that the store has accepted blocks of a stripe, or why it has refused them. Nodes of refused
@@ -166,34 +170,32 @@ impl Repairs {
     }
 
     /// Returns the stripes whose repairs wait because the store refuses every node that could take their blocks.
-    pub(crate) fn refused_by_store(&self) -> impl Iterator<Item = (&StripeId, &Stuck)> {
-        let waits = |stripe: &StripeId| self.queue.of_stripe(stripe).any(|id| self.waits(id, stripe));
-        self.claims.all_stuck().filter(move |(stripe, _)| waits(stripe))
+    pub(crate) fn refused_by_store(&self) -> BTreeMap<&StripeId, &Stuck> {
+        let stuck = self.claims.all_stuck().filter(|&(item, stuck)| self.waits(item, stuck));
+        stuck.map(|(_, stuck)| (&stuck.stripe, stuck)).collect()
     }
 
-    /// Returns the refused stripes whose repairs wait and are not paused.
-    fn waiting_though_refused(&self) -> BTreeSet<StripeId> {
-        let waits = |stripe: &StripeId| {
-            self.queue.of_stripe(stripe).any(|id| !self.queue.is_paused(id) && self.waits(id, stripe))
-        };
-        self.claims.all_stuck().map(|(stripe, _)| stripe).filter(|stripe| waits(stripe)).cloned().collect()
+    /// Returns the refused items that wait and are not paused.
+    fn waiting_though_refused(&self) -> BTreeSet<ItemId> {
+        let stuck = self.claims.all_stuck().filter(|(_, stuck)| !self.queue.is_paused(stuck.repair));
+        stuck.filter(|&(item, stuck)| self.waits(item, stuck)).map(|(item, _)| item).collect()
     }
 
-    /// Whether the repair of a stripe has neither started nor ended.
-    fn waits(&self, repair: u64, stripe: &StripeId) -> bool {
-        let item = &self.queue.by_id[&repair].items[stripe];
-        !matches!(self.scheduler.state(item.id), ItemState::Running(_) | ItemState::Ended(_))
+    /// Whether a refused item has neither started nor ended.
+    fn waits(&self, item: ItemId, stuck: &Stuck) -> bool {
+        let known = self.queue.by_id.get(&stuck.repair).and_then(|repair| repair.items.get(&stuck.stripe));
+        known.is_some_and(|known| known.id == item)
+            && !matches!(self.scheduler.state(item), ItemState::Running(_) | ItemState::Ended(_))
     }
 
-    /// Handles the result of reading a block before its repair. `good` is whether the block is good, or
-    /// `None` if that is unknown.
+    /// Handles the result of reading a block before its repair; `found` is `None` if the block's state is unknown.
     pub(crate) fn note_verified(
         &mut self,
         question: (u64, NodeId),
         index: Option<BlockIndex>,
-        good: Option<bool>,
+        found: Option<BlockState>,
     ) {
-        self.verify_first.answered(question, index, good, &mut self.scheduler);
+        self.verify_first.answered(question, index, found, &mut self.scheduler);
     }
 
     /// Suspends these stripes: none of their jobs starts until `let_go` was called once for each call of
@@ -209,7 +211,7 @@ impl Repairs {
     /// Reports a bad block to the scheduler at once, because the scheduler may resume the stripe before the
     /// block's state is recorded.
     pub(crate) fn note_bad_block(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
-        self.scheduler.handle_block(stripe, index, BlockFacts { node: Some(node), good: false });
+        self.scheduler.handle_block(stripe, index, BlockFacts { node: Some(node), copy: CopyState::Bad });
     }
 
     /// Drops all state about a stripe that was removed.

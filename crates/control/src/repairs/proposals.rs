@@ -107,7 +107,7 @@ impl Repairs {
         if wanted.is_empty() {
             return Ok(Preparation::NothingLost);
         }
-        if !self.claims.is_claimed(facts, &proposal.stripe, &wanted, &mut self.scheduler, out) {
+        if !self.claims.is_claimed(facts, proposal, &wanted, &mut self.scheduler, out) {
             self.scheduler.put_back(proposal.item);
             return Ok(Preparation::Later);
         }

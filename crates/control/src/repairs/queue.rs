@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use recovery::Target;
+use recovery::{ItemId, Target};
 use repair::{NodeId, StripeId};
 use views::{RepairRequest, RepairStep};
 
@@ -99,12 +99,12 @@ impl Queue {
     }
 
     /// Returns the number of open automatic repairs of single stripes that are not paused, including those that an
-    /// earlier coordinator ordered: first those that can go on, then those whose stripes are in `refused`.
-    pub(crate) fn healing(&self, refused: &BTreeSet<StripeId>) -> (usize, usize) {
+    /// earlier coordinator ordered: first those that can go on, then those whose items are in `refused`.
+    pub(crate) fn healing(&self, refused: &BTreeSet<ItemId>) -> (usize, usize) {
         let heals = |order: &Order| order.heals() && !order.paused;
         let open = self.by_id.values().filter(|repair| repair.is_open() && heals(&repair.order));
         let (refused, going): (Vec<&Repair>, Vec<&Repair>) =
-            open.partition(|repair| repair.items.keys().any(|stripe| refused.contains(stripe)));
+            open.partition(|repair| repair.items.values().any(|item| refused.contains(&item.id)));
         (going.len(), refused.len())
     }
 

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::BlockIndex;
 use recovery::{BlockFacts, Scheduler, Target};
 use repair::{NodeId, StripeId};
-use store_api::StripeRecord;
+use store_api::{BlockState, StripeRecord};
 
-use crate::facts::Facts;
+use crate::facts::{Facts, copy_state};
 use crate::out::Out;
 use crate::repairs::orders::Order;
 use crate::stripes::indices::indexed;
@@ -61,24 +61,23 @@ impl VerifyFirst {
         }
     }
 
-    /// Handles the result of reading a block. `good` is whether the block is good, or `None` if that is
-    /// unknown.
+    /// Handles the result of reading a block; `found` is `None` if the block's state is unknown.
     pub(crate) fn answered(
         &mut self,
         (ask, node): (u64, NodeId),
         index: Option<BlockIndex>,
-        good: Option<bool>,
+        found: Option<BlockState>,
         scheduler: &mut Scheduler,
     ) {
         let Some(stripe) = self.open.remove(&ask) else { return };
-        match (good, index) {
-            (Some(true), _) => {
+        match (found, index) {
+            (Some(BlockState::Healthy), _) => {
                 self.healthy.entry(stripe.clone()).or_default().insert(node);
             }
-            (Some(false), Some(index)) => {
+            (Some(bad), Some(index)) => {
                 // The stripe is resumed below, before the new state is recorded, so the scheduler must know
                 // of the loss now.
-                let facts = BlockFacts { node: Some(node), good: false };
+                let facts = BlockFacts { node: Some(node), copy: copy_state(bad) };
                 scheduler.handle_block(&stripe, index, facts);
             }
             _ => {}

@@ -27,7 +27,7 @@ impl Control {
             match subject {
                 Subject::Block { stripe, index, known, scrub: false } => {
                     try_again_later(&mut self.stripes, node, &known, self.base.now);
-                    self.scrub.reported.note_unanswered(node, stripe, index);
+                    self.scrub.reported.note_unanswered(&self.nodes, node, stripe, index);
                     self.stripes.recheck_next(outer_facts!(self), node, &mut self.out)
                 }
                 Subject::Orphans | Subject::Tidying | Subject::Newer => {}
@@ -70,9 +70,9 @@ impl Control {
             try_again_later(&mut self.stripes, node, &verified.known, self.base.now);
         }
         heed(self, &verified);
-        let (answer, is_good) = ((node, number), verified.good() == Some(true));
+        let (answer, is_good) = ((node, number), verified.state() == Some(BlockState::Healthy));
         self.surplus.note_answer(facts!(self), &self.jobs, answer, is_good, &mut self.out);
-        self.repairs.note_verified((number, node), Some(verified.index), verified.good());
+        self.repairs.note_verified((number, node), Some(verified.index), verified.state());
         if !scrub {
             return self.stripes.recheck_next(outer_facts!(self), node, &mut self.out);
         }
@@ -172,11 +172,10 @@ impl Verified {
         self.problem.as_ref().is_some_and(is_unsettled)
     }
 
-    /// Whether the recorded block is good; `None` if the answer does not tell.
-    fn good(&self) -> Option<bool> {
-        let is_bad = self.problem.as_ref().and_then(state_for).is_some();
-        let is_good = self.problem.is_none();
-        self.is_current().then_some(is_good).filter(|good| *good || is_bad)
+    /// Returns the state of the recorded block; `None` if the answer does not tell.
+    fn state(&self) -> Option<BlockState> {
+        let state = self.problem.as_ref().map_or(Some(BlockState::Healthy), state_for);
+        state.filter(|_| self.is_current())
     }
 
     /// Returns the answer for a scrub. A concurrent read or repair may have recorded the same damage first; the
@@ -250,9 +249,9 @@ pub(crate) fn note_contradiction(
 /// Handles a parity check that has passed, and that has read these blocks, each on its node.
 pub(crate) fn note_parity(control: &mut Control, stripe: &StripeId, read: BTreeMap<BlockIndex, NodeId>) {
     control.surplus.note_parity(facts!(control), &control.jobs, (stripe, &read), &mut control.out);
+    control.scrub.distrusted.note_held(facts!(control), stripe, &read);
     let blocks = read.into_keys().collect();
     control.scrub.proof.note_held(facts!(control), stripe, &blocks);
-    control.scrub.distrusted.note_held(facts!(control), stripe, &blocks);
     control.stripes.parity_held(outer_facts!(control), stripe, &blocks, &mut control.out);
 }
 
@@ -270,7 +269,7 @@ pub(crate) fn note_unavailable(
             let (outer, out) = (outer_facts!(control), &mut control.out);
             control.stripes.look_again(outer, node, stripe, index, known, out);
         }
-        false => control.scrub.reported.note(node, stripe, index),
+        false => control.scrub.reported.note(&control.nodes, node, stripe, index),
     }
 }
 

@@ -109,7 +109,7 @@ impl Control {
         for (number, subject) in self.out.queries.drop_node(node) {
             self.repairs.note_verified((number, node), None, None);
             if let Subject::Block { stripe, index, scrub: false, .. } = subject {
-                self.scrub.reported.note_unanswered(node, stripe, index);
+                self.scrub.reported.note_unanswered(&self.nodes, node, stripe, index);
             }
         }
         self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);

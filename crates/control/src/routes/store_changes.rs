@@ -62,7 +62,8 @@ impl Control {
                 self.stripes.set_service(&self.nodes, node, up, &mut self.out);
             }
             StoreChange::ClaimLost(stripe) => {
-                self.repairs.claims.lose(&self.jobs, &stripe, &mut self.out);
+                let scheduler = &mut self.repairs.scheduler;
+                self.repairs.claims.lose(&self.jobs, &stripe, scheduler, &mut self.out);
             }
             StoreChange::Troubles(troubles) => self.stripes.news.troubles = troubles,
             StoreChange::Spoiled { node, stripe, file, problem } => {

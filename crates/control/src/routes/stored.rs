@@ -45,7 +45,8 @@ impl Control {
                     repairs.queue.claim_granted(&stripe, self.base.now);
                 }
                 let others = (&mut repairs.scheduler, &mut repairs.refusals);
-                repairs.claims.answered(facts!(self), &stripe, result, others);
+                let known = (facts!(self), &self.jobs);
+                repairs.claims.answered(known, &stripe, result, others, &mut self.out);
             }
             Then::Node(then) => then.go_on(self, result),
             Then::Audited(reply) => self.out.answer(reply, result.map(drop).map_err(Into::into)),

@@ -30,6 +30,8 @@ use crate::storing::then::Then;
 const KEY: &str = "scrub/steady";
 /// How often the scrub's position is recorded.
 const KEEP_EVERY: Duration = Duration::from_secs(30);
+/// How many blocks and stripes that cannot be read are passed over at a time.
+const PASSED_OVER: usize = 1000;
 /// The shortest time between the starts of two rounds, for clusters with little data.
 const ROUND_AT_LEAST: Duration = Duration::from_secs(60);
 
@@ -49,11 +51,12 @@ impl Scrubs {
         if !facts.nodes.settled || facts.stripes.newer.is_behind() || self.is_scrubbing() {
             return;
         }
-        let now = facts.base.now;
-        while self.background.pace.is_due(now) {
+        let (now, mut passed_over) = (facts.base.now, 0);
+        while passed_over < PASSED_OVER && self.background.pace.is_due(now) {
             let Some(place) = self.next_place(facts, out) else { break };
             let Some(bytes) = self.read_place(facts, jobs, &place, out) else { break };
             self.background.pace.spend(bytes, rate, now);
+            passed_over += usize::from(bytes == 0);
         }
         self.keep_place(facts.base, out);
     }

@@ -1,11 +1,14 @@
 //! Stripes whose digests the store doubts. Only parity tells whether their blocks are right. So the parity of such
-//! a stripe is checked at once, whatever the rate of the background scrub, and the stripe counts as unproven until a
-//! check has passed over all of its good blocks. A check without a result is repeated at growing intervals.
+//! a stripe is checked at once, whatever the rate of the background scrub, and the stripe counts as unproven until
+//! checks have passed over all of its good blocks. A check proves the blocks that it has read. The others, such as
+//! blocks on a server without a helper, stay unproven and are named. A check without a result is repeated at growing
+//! intervals.
 //!
 //! **Invariant:** a stripe leaves the list only because parity holds, because its contradiction is recorded, because
 //! its blocks have digests again, or because it was removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -14,18 +17,78 @@ use store_api::{BlockRecord, StripeRecord};
 
 use crate::counts::count;
 use crate::error::list;
-use crate::facts::Facts;
+use crate::facts::{Facts, Standing};
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::attempts::Attempts;
 use crate::scrub::parity_checks::Asker;
-use crate::scrub::parity_scrub::Obstacle;
-use crate::scrub::proof::covers;
-use crate::scrub::state::{Distrusted, Scrubs};
+use crate::scrub::parity_scrub::{LOOK_AHEAD, LOOK_EVERY, Obstacle};
+use crate::scrub::state::{Distrusted, Scrubs, UnprovenStripe};
 use crate::stripes::indices::indexed;
 
-/// How many stripes the advice names.
+/// How many stripes, and how many blocks of each, the advice names.
 const NAMED: usize = 5;
+
+impl UnprovenStripe {
+    /// Returns the good blocks of the stripe that no check has proven.
+    fn unproven<'r>(
+        &self,
+        facts: Facts<'_>,
+        record: &'r StripeRecord,
+    ) -> impl Iterator<Item = (BlockIndex, &'r BlockRecord)> {
+        indexed(record).filter(move |(index, block)| !self.proven.contains_key(index) && facts.counts(block))
+    }
+
+    /// Whether the proven blocks outside of `gone` suffice to decode the stripe, also after the loss of `leave`
+    /// further nodes.
+    fn suffices_without(
+        &self,
+        facts: Facts<'_>,
+        record: &StripeRecord,
+        gone: &BTreeSet<NodeId>,
+        leave: u32,
+    ) -> bool {
+        let stays = |index: &BlockIndex, block: &BlockRecord| {
+            let &node = self.proven.get(index)?;
+            let is_there = facts.readers(block).any(|reader| reader == node);
+            (is_there && !gone.contains(&node)).then_some(node)
+        };
+        let (mut lost, mut readers) = (Vec::new(), Vec::new());
+        for (index, block) in indexed(record) {
+            match stays(&index, block) {
+                Some(node) => readers.push(node),
+                None => lost.push(index),
+            }
+        }
+        let together = facts.stripes.picture.together(&readers);
+        let standing = Standing { lost, together, contradictory: false };
+        let survives = facts.survives(&record.code, &standing).ok().flatten();
+        survives.is_some_and(|survives| survives.nodes >= leave)
+    }
+
+    /// Returns a sentence about the blocks that no helper can read; `None` if there are none.
+    fn unread_advice(&self, facts: Facts<'_>, record: &StripeRecord) -> Option<String> {
+        let is_unread = |(_, block): &(BlockIndex, &BlockRecord)| facts.readable_at(block).is_none();
+        let unread: Vec<&BlockRecord> =
+            self.unproven(facts, record).filter(is_unread).map(|(_, block)| block).collect();
+        let nodes: BTreeSet<NodeId> = unread.iter().filter_map(|block| block.node).collect();
+        let nodes: Vec<String> = nodes.into_iter().map(|node| facts.nodes.name(node)).collect();
+        let mut blocks: Vec<String> = unread.iter().take(NAMED).map(|block| block.id.to_string()).collect();
+        if unread.len() > NAMED {
+            blocks.push(format!("{} more", unread.len() - NAMED));
+        }
+        (!unread.is_empty()).then(|| {
+            format!(
+                "{}: parity has confirmed {} of {}, but {} cannot be read: start helpers on {}",
+                record.id,
+                self.proven.len(),
+                count(record.blocks.len() as u64, "block"),
+                list(&blocks),
+                list(&nodes)
+            )
+        })
+    }
+}
 
 impl Distrusted {
     /// Applies the store's list of stripes with doubted digests.
@@ -39,13 +102,14 @@ impl Distrusted {
         };
         self.open.retain(|stripe, _| doubted.contains(stripe) || lacks_digests(stripe));
         self.doubted = doubted;
+        self.look_due = Duration::ZERO;
     }
 
     /// Handles a stripe that the store lists, before the picture shows it. A copy that did not count as good
     /// before, or that was not the one to read, was not checked, so the stripe is unproven again. A repair checks
     /// the block that it publishes by itself.
     pub(crate) fn note_listed(&mut self, facts: Facts<'_>, jobs: &Jobs, now: &StripeRecord) {
-        if !self.doubted.contains(&now.id) {
+        if !self.doubted.contains(&now.id) && !self.open.contains_key(&now.id) {
             return;
         }
         let before = facts.stripes.picture.stripe(&now.id).ok();
@@ -55,17 +119,29 @@ impl Distrusted {
         };
         let is_made =
             |index, node: Option<NodeId>| node.is_some_and(|node| jobs.makes(&now.id, (index, node)));
-        let is_new = |(index, block): (BlockIndex, &BlockRecord)| {
-            facts.counts(block) && !counted(index, block.node) && !is_made(index, block.node)
+        let is_new = |(index, block): &(BlockIndex, &BlockRecord)| {
+            facts.counts(block) && !counted(*index, block.node) && !is_made(*index, block.node)
         };
-        if indexed(now).any(is_new) {
-            self.open.insert(now.id.clone(), Attempts::default());
+        let new: Vec<BlockIndex> = indexed(now).filter(is_new).map(|(index, _)| index).collect();
+        if !new.is_empty() {
+            let stripe = self.open.entry(now.id.clone()).or_default();
+            stripe.proven.retain(|index, _| !new.contains(index));
+            stripe.attempts = Attempts::default();
+            self.look_due = Duration::ZERO;
         }
     }
 
-    /// Handles a passed parity check over these blocks.
-    pub(crate) fn note_held(&mut self, facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
-        if self.open.contains_key(stripe) && covers(facts, stripe, blocks) {
+    /// Handles a passed parity check over these blocks, each on its node.
+    pub(crate) fn note_held(
+        &mut self,
+        facts: Facts<'_>,
+        stripe: &StripeId,
+        read: &BTreeMap<BlockIndex, NodeId>,
+    ) {
+        let Some(open) = self.open.get_mut(stripe) else { return };
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        open.proven.extend(read);
+        if open.unproven(facts, &record).next().is_none() {
             tracing::info!(%stripe, "parity holds in a stripe whose digests the store doubts");
             self.forget(stripe);
         }
@@ -89,86 +165,124 @@ impl Distrusted {
         self.open.keys().map(StripeId::to_string).collect()
     }
 
-    /// Returns the number of unproven stripes with blocks on these nodes.
-    pub(crate) fn count_on(&self, facts: Facts<'_>, nodes: &BTreeSet<NodeId>) -> u64 {
-        let is_there = |stripe: &&StripeId| {
-            let record = facts.stripes.picture.stripe(stripe);
-            record.is_ok_and(|record| {
-                record.blocks.iter().flat_map(|block| block.holders()).any(|it| nodes.contains(&it.node))
-            })
+    /// Returns the number of unproven stripes with blocks on these nodes whose proven blocks on other nodes do not
+    /// suffice after the loss of `leave` further nodes.
+    pub(crate) fn count_on(&self, facts: Facts<'_>, nodes: &BTreeSet<NodeId>, leave: u32) -> u64 {
+        let counts = |(stripe, open): &(&StripeId, &UnprovenStripe)| {
+            let Ok(record) = facts.stripes.picture.stripe(stripe) else { return false };
+            let mut holders = record.blocks.iter().flat_map(|block| block.holders());
+            holders.any(|it| nodes.contains(&it.node)) && !open.suffices_without(facts, &record, nodes, leave)
         };
-        self.open.keys().filter(is_there).count() as u64
+        self.open.iter().filter(counts).count() as u64
     }
 
     /// Returns how many stripes are not proven; `None` if there are none.
     pub(crate) fn words(&self) -> Option<String> {
         let stripes = count(self.open.len() as u64, "stripe");
-        (!self.open.is_empty())
-            .then(|| format!("checksums of {stripes} doubted, and parity has not confirmed the blocks yet"))
-    }
-
-    /// Returns a sentence for the operator about the stripes that are not proven.
-    pub(crate) fn advice(&self) -> Option<String> {
-        let names: Vec<String> = self.names().into_iter().take(NAMED).collect();
-        let why = self.obstacle.map(|why| format!(" (last obstacle: {why})")).unwrap_or_default();
-        (!names.is_empty()).then(|| {
-            format!(
-                "the checksums of {} contradict too many blocks, so blocks there may be wrong without being \
-                 counted as lost; the parity check runs automatically{why}; start helpers that are down",
-                list(&names)
-            )
-        })
-    }
-
-    /// Puts a further check of a stripe off while some of its blocks cannot be read: the check would read all others
-    /// again, and prove as little as before.
-    fn waits_for_helpers(&mut self, facts: Facts<'_>, stripe: &StripeId) -> bool {
-        let Some(attempts) = self.open.get_mut(stripe).filter(|attempts| attempts.have_failed()) else {
-            return false;
+        let which = match self.open.values().any(|open| open.proven.is_empty()) {
+            true => "the blocks",
+            false => "all of their blocks",
         };
-        let record = facts.stripes.picture.stripe(stripe);
-        let is_away = |block: &BlockRecord| facts.counts(block) && facts.readable_at(block).is_none();
-        let waits = record.is_ok_and(|record| record.blocks.iter().any(is_away));
-        if waits {
-            attempts.put_off(facts.base.now);
-            self.obstacle = Some("a helper with one of its blocks is down");
-        }
-        waits
+        (!self.open.is_empty())
+            .then(|| format!("checksums of {stripes} doubted, and parity has not confirmed {which} yet"))
     }
 
-    fn due(&self, now: Duration) -> Vec<StripeId> {
-        let due = self.open.iter().filter(|(_, attempts)| attempts.wait(now).is_zero());
-        due.map(|(stripe, _)| stripe.clone()).collect()
+    /// Returns sentences for the operator about the stripes that are not proven.
+    pub(crate) fn advice(&self, facts: Facts<'_>) -> Vec<String> {
+        let names: Vec<String> = self.names().into_iter().take(NAMED).collect();
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let why = self.obstacle.map(|why| format!(" (last obstacle: {why})")).unwrap_or_default();
+        let all = format!(
+            "the checksums of {} contradict too many blocks, so blocks there may be wrong without being \
+             counted as lost; the parity check runs automatically{why}",
+            list(&names)
+        );
+        let unread = self.open.iter().filter_map(|(stripe, open)| {
+            open.unread_advice(facts, &facts.stripes.picture.stripe(stripe).ok()?)
+        });
+        [all].into_iter().chain(unread.take(NAMED)).collect()
+    }
+
+    /// Whether a check of a stripe would prove further blocks. While no helper can read any of the unproven blocks, the
+    /// check is put off: it would read all others again, and prove as little as before. A stripe whose unproven blocks
+    /// do not count as good any more is proven.
+    fn needs_check(&mut self, facts: Facts<'_>, stripe: &StripeId) -> bool {
+        let Some(open) = self.open.get_mut(stripe) else { return false };
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return true };
+        let unproven: Vec<bool> =
+            open.unproven(facts, &record).map(|(_, block)| facts.readable_at(block).is_some()).collect();
+        if unproven.is_empty() && !open.proven.is_empty() {
+            self.forget(stripe);
+            return false;
+        }
+        let needs = unproven.is_empty() || unproven.contains(&true);
+        if !needs {
+            open.attempts.put_off(facts.base.now);
+            self.obstacle = Some("no helper can read the other blocks");
+        }
+        needs
+    }
+
+    /// Returns the next stripe whose check is due, in the order of names. After the last one, the first one follows.
+    fn next_due(&self, now: Duration) -> Option<StripeId> {
+        let after = self.looked_at.as_ref().map_or(Unbounded, Excluded);
+        let later = self.open.range::<StripeId, _>((after, Unbounded));
+        let mut due = later.chain(&self.open).filter(|(_, open)| open.attempts.wait(now).is_zero());
+        due.next().map(|(stripe, _)| stripe.clone())
     }
 }
 
 impl Scrubs {
-    /// Starts the checks of stripes with doubted digests that are due. They do not wait for other jobs.
+    /// Starts the checks of stripes with doubted digests that are due, until too many of them have helpers that read for
+    /// other checks. They do not wait for other jobs.
     pub(crate) fn check_distrusted(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        if self.distrusted.open.is_empty() || !facts.nodes.settled || facts.stripes.newer.is_behind() {
+        let now = facts.base.now;
+        let is_due = !self.distrusted.open.is_empty() && self.distrusted.look_due <= now;
+        if !is_due || !facts.nodes.settled || facts.stripes.newer.is_behind() {
             return;
         }
-        let now = facts.base.now;
-        for stripe in self.distrusted.due(now) {
-            if self.distrusted.waits_for_helpers(facts, &stripe) {
-                continue;
+        self.distrusted.look_due = now + LOOK_EVERY;
+        let mut busy = BTreeSet::new();
+        while busy.len() < LOOK_AHEAD
+            && let Some(stripe) = self.distrusted.next_due(now).filter(|stripe| !busy.contains(stripe))
+        {
+            #[cfg(test)]
+            {
+                self.distrusted.looks += 1;
             }
-            let begun = self.begin_check(facts, jobs, &stripe, Asker::Distrust, false, out);
-            let distrusted = &mut self.distrusted;
-            let Some(attempts) = distrusted.open.get_mut(&stripe) else { continue };
-            match begun {
-                Ok(_) => {
-                    distrusted.obstacle = None;
-                    attempts.fail(now, Duration::ZERO);
-                }
-                Err(Obstacle::Busy) => {}
-                // A stripe may be missing from the store's list for a while.
-                Err(Obstacle::Gone) => attempts.put_off(now),
-                Err(Obstacle::Cannot(why)) => {
-                    distrusted.obstacle = Some(why);
-                    attempts.put_off(now);
-                }
+            self.distrusted.looked_at = Some(stripe.clone());
+            let stays_due = self.begin_distrusted(facts, jobs, &stripe, out);
+            if stays_due {
+                busy.insert(stripe);
             }
         }
+    }
+
+    /// Starts the check of a stripe with doubted digests, or puts it off. Returns whether the check stays due, because
+    /// helpers of the stripe read for other checks.
+    fn begin_distrusted(&mut self, facts: Facts<'_>, jobs: &Jobs, stripe: &StripeId, out: &mut Out) -> bool {
+        if !self.distrusted.needs_check(facts, stripe) {
+            return false;
+        }
+        let (now, begun) =
+            (facts.base.now, self.begin_check(facts, jobs, stripe, Asker::Distrust, false, out));
+        let distrusted = &mut self.distrusted;
+        let Some(UnprovenStripe { attempts, .. }) = distrusted.open.get_mut(stripe) else { return false };
+        match begun {
+            Ok(_) => {
+                distrusted.obstacle = None;
+                attempts.fail(now, Duration::ZERO);
+            }
+            Err(Obstacle::Busy) => return true,
+            // A stripe may be missing from the store's list for a while.
+            Err(Obstacle::Gone) => attempts.put_off(now),
+            Err(Obstacle::Cannot(why)) => {
+                distrusted.obstacle = Some(why);
+                attempts.put_off(now);
+            }
+        }
+        false
     }
 }

@@ -15,11 +15,11 @@ use codes::{BlockIndex, Code};
 use repair::wire::control::ToNode;
 use repair::{
     BlockId, BlockProblem, Chunking, Epoch, Fingerprint, JobId, LocalBlock, NodeId, Report, StripeParity,
-    stripe_parity,
+    longest_caps, stripe_parity,
 };
 use store_api::StripeRecord;
 
-use crate::helper_queries::{longest_caps, patience};
+use crate::helper_queries::patience;
 
 /// The origin of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,8 +23,8 @@ use crate::scrub::state::{Scrubs, StripeQueue};
 use crate::signal::Signal;
 
 /// How many stripes are tried in search of one with idle helpers, and the pause before the next search.
-const LOOK_AHEAD: usize = 16;
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const LOOK_AHEAD: usize = 16;
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The longest time that a check waits for reads, puts and repairs on its helpers.
 pub(super) const YIELD_AT_MOST: Duration = Duration::from_secs(10);
 /// The maximum number of stripes that are named per reason for not checking them.
@@ -152,6 +152,7 @@ impl Scrubs {
             // The helpers of this stripe are idle now, so the next search for a stripe is due at once.
             self.queue_of(asker).into_iter().for_each(|queue| queue.look_due = Duration::ZERO);
         }
+        self.distrusted.look_due = Duration::ZERO;
         let (stripe, asker) = (&checked.record.id, checked.asker);
         let is_same = facts.stripes.picture.stripe(stripe).is_ok_and(|now| now == checked.record);
         if is_same {

@@ -3,8 +3,9 @@
 //! Such a catalog has lost the records of wrong blocks and of contradictions, so each stripe counts as
 //! unproven until a parity check has passed over all of its good blocks. The checks start by themselves, at
 //! the rate of the background scrub or at a default. Stripes whose blocks have digests of different kinds
-//! come first, because somebody may have replaced a block by one with a weaker digest. A stripe that cannot
-//! be checked now is retried.
+//! come first, because somebody may have replaced a block by one with a weaker digest. A stripe that was not
+//! proven is checked again, but not while a helper with one of its blocks is down: the check would read all other
+//! blocks, and prove as little as before.
 //!
 //! A block that a rebuild could not read may be found later. The catalog has no digest of such a block, so its
 //! stripe counts as unproven again.
@@ -38,6 +39,8 @@ const KEEP_EVERY: Duration = Duration::from_secs(30);
 const FOUND_KEPT: usize = 256;
 /// The pause before stripes that could not be checked are retried.
 const RETRY: Duration = Duration::from_secs(10);
+/// How many stripes are passed over at a time because they cannot be checked.
+const PASSED_OVER: usize = 1000;
 
 impl Proof {
     /// Restores the list of stripes that an earlier coordinator had not checked yet.
@@ -139,7 +142,7 @@ impl Proof {
 }
 
 /// Whether these blocks include every block of a stripe of which a healthy copy is recorded.
-pub(super) fn covers(facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) -> bool {
+fn covers(facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) -> bool {
     let Ok(record) = facts.stripes.picture.stripe(stripe) else { return false };
     indexed(&record).all(|(index, block)| blocks.contains(&index) || !facts.counts(block))
 }
@@ -165,10 +168,12 @@ impl Scrubs {
             return;
         }
         let rate = facts.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0).unwrap_or(BYTES_PER_S);
-        while self.proof.pace.is_due(now) {
+        let mut passed_over = 0;
+        while passed_over < PASSED_OVER && self.proof.pace.is_due(now) {
             let Some(stripe) = self.next_unproven(now) else { return };
             let Some(bytes) = self.prove(facts, jobs, stripe, out) else { return };
             self.proof.pace.spend(bytes, rate, now);
+            passed_over += usize::from(bytes == 0);
         }
     }
 
@@ -181,6 +186,7 @@ impl Scrubs {
             }
         }
         proof.queue = proof.left.iter().cloned().collect();
+        proof.is_retry = true;
         proof.pace.rest_until(now + RETRY);
         None
     }
@@ -189,6 +195,10 @@ impl Scrubs {
     /// helpers.
     fn prove(&mut self, facts: Facts<'_>, jobs: &Jobs, stripe: StripeId, out: &mut Out) -> Option<u64> {
         let now = facts.base.now;
+        if self.proof.is_retry && facts.has_blocks_away(&stripe) {
+            self.proof.obstacle = Some("a helper with one of the blocks is down");
+            return Some(0);
+        }
         let patient = now < *self.proof.yields_since.get_or_insert(now) + YIELD_AT_MOST;
         let begun = self.begin_check(facts, jobs, &stripe, Asker::Proof, patient, out);
         match begun {

@@ -3,9 +3,9 @@
 //!
 //! **Invariant:** a report causes a verification and nothing else. It is kept until the helper has answered, also
 //! if the helper disconnects meanwhile. A helper verifies one reported block at a time, and not while it verifies
-//! other blocks. In any [`PERIOD`], each block is verified at most once, and
-//! at most [`MOST_REPORTED`](crate::scrub::state::MOST_REPORTED) blocks are verified in all; further reports
-//! are dropped.
+//! other blocks. In any [`PERIOD`], each block is verified at most once. At most
+//! [`MOST_REPORTED`](crate::scrub::state::MOST_REPORTED) blocks on connected helpers are listed, and as many for each
+//! helper that is away; further reports are dropped.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Scrubs {
             && check_indices(&record, &[block]).is_ok()
             && let Some(node) = facts.readable_at(&record.blocks[usize::from(block.0)])
         {
-            self.reported.note(node, stripe, block);
+            self.reported.note(facts.nodes, node, stripe, block);
         }
     }
 
@@ -48,7 +48,7 @@ impl Scrubs {
         let Ok((stripe, index)) = facts.stripes.picture.find_block(block) else { return };
         let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
         if record.blocks[usize::from(index.0)].state_on(node).is_some() {
-            self.reported.note(node, stripe, index);
+            self.reported.note(facts.nodes, node, stripe, index);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The state of running scrubs, and the results of earlier ones.
 
+use crate::nodes::Nodes;
 use crate::pace::Pace;
 use crate::repairs::attempts::Attempts;
 use crate::scrub::parity_checks::ParityChecks;
@@ -103,6 +104,8 @@ pub(crate) struct Proof {
     /// The stripes that are still to be checked in this pass. The next pass retries those that could not be
     /// checked.
     pub(super) queue: VecDeque<StripeId>,
+    /// Whether an earlier pass has tried all of them.
+    pub(super) is_retry: bool,
     /// The time at which the next check may start.
     pub(super) pace: Pace,
     pub(super) keep_due: Duration,
@@ -117,10 +120,25 @@ pub(crate) struct Proof {
 pub(crate) struct Distrusted {
     /// The stripes that the store named last.
     pub(super) doubted: BTreeSet<StripeId>,
-    /// The stripes that no check has proven.
-    pub(super) open: BTreeMap<StripeId, Attempts>,
+    /// The stripes that no check has proven completely.
+    pub(super) open: BTreeMap<StripeId, UnprovenStripe>,
     /// The reason why the last stripe could not be checked.
     pub(super) obstacle: Option<&'static str>,
+    /// The stripe that was looked at last. The next search continues after it.
+    pub(super) looked_at: Option<StripeId>,
+    /// The time of the next search. New stripes and the end of a check make the search due at once.
+    pub(super) look_due: Duration,
+    /// The number of stripes looked at so far.
+    #[cfg(test)]
+    pub(crate) looks: u64,
+}
+
+/// A stripe with doubted digests that no check has proven completely.
+#[derive(Default)]
+pub(crate) struct UnprovenStripe {
+    pub(super) attempts: Attempts,
+    /// The blocks over which checks have passed, each with the node whose copy was read.
+    pub(super) proven: BTreeMap<BlockIndex, NodeId>,
 }
 
 /// The maximum number of attempts to check the parity of a stripe.
@@ -181,7 +199,8 @@ impl StripeQueue {
     }
 }
 
-/// The maximum number of blocks that wait for verification or were verified lately.
+/// The maximum number of blocks on connected helpers that wait for verification or were verified lately. As many may
+/// wait for each helper that is away; they must not keep others from being verified.
 pub(super) const MOST_REPORTED: usize = 100;
 
 /// The reported blocks with their helpers, each with the time of its verification if that has begun.
@@ -190,18 +209,28 @@ pub(crate) struct Reported(pub(super) BTreeMap<(NodeId, StripeId, BlockIndex), O
 
 impl Reported {
     /// Adds an existing block that was reported on a helper, unless too many blocks are listed.
-    pub(crate) fn note(&mut self, node: NodeId, stripe: StripeId, index: BlockIndex) {
-        if self.0.len() < MOST_REPORTED {
+    pub(crate) fn note(&mut self, nodes: &Nodes, node: NodeId, stripe: StripeId, index: BlockIndex) {
+        let is_beside = |other: NodeId| match nodes.is_connected(node) {
+            true => nodes.is_connected(other),
+            false => other == node,
+        };
+        if self.0.keys().filter(|&&(other, ..)| is_beside(other)).count() < MOST_REPORTED {
             self.0.entry((node, stripe, index)).or_default();
         }
     }
 
     /// Has a block verified again whose helper did not answer, because it disconnected or its disk is slow.
-    pub(crate) fn note_unanswered(&mut self, node: NodeId, stripe: StripeId, index: BlockIndex) {
+    pub(crate) fn note_unanswered(
+        &mut self,
+        nodes: &Nodes,
+        node: NodeId,
+        stripe: StripeId,
+        index: BlockIndex,
+    ) {
         if let Some(begun) = self.0.get_mut(&(node, stripe.clone(), index)) {
             *begun = None;
         } else {
-            self.note(node, stripe, index);
+            self.note(nodes, node, stripe, index);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Removal of blocks that helpers must not keep.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -35,33 +36,23 @@ impl Stripes {
         if !outer.nodes.settled || !outer.with(self).may_remove() {
             return;
         }
-        let Some(Holdings { removing, stuck, .. }) = self.inventory.get_mut(node) else { return };
-        let (mut removing, stuck) = (std::mem::take(removing), stuck.clone());
-        let mut told = 0;
-        for block in self.picture.files().discards(node).cloned().collect::<Vec<_>>() {
-            if removing.len() + told >= REMOVALS_AT_ONCE {
-                break;
-            }
-            let goes = !stuck.contains_key(&block)
-                && !jobs.is_worked_on(outer.with(self), &block)
-                && outer.with(self).may_go(node, &block);
-            if !goes || removing.contains(&block) {
-                continue;
-            }
+        let Some(Holdings { removing, stuck, .. }) = self.inventory.get(node) else { return };
+        let goes = |block: &BlockId| {
+            !stuck.contains_key(block)
+                && !jobs.is_worked_on(outer.with(self), block)
+                && outer.with(self).may_go(node, block)
+        };
+        for block in next_removals(self.picture.files().discards(node), removing, goes) {
             match self.record_of(&block) {
                 // The block is a copy; its recorded home is another node.
-                Some((stripe, index, _)) => {
-                    told += 1;
-                    out.tell(Signal::Surplus { node, stripe, index });
-                }
+                Some((stripe, index, _)) => out.tell(Signal::Surplus { node, stripe, index }),
                 None => {
-                    removing.insert(block.clone());
+                    if let Some(Holdings { removing, .. }) = self.inventory.get_mut(node) {
+                        removing.insert(block.clone());
+                    }
                     outer.nodes.send(node, ToNode::Remove { block }, out);
                 }
             }
-        }
-        if let Some(Holdings { removing: kept, .. }) = self.inventory.get_mut(node) {
-            *kept = removing;
         }
     }
 
@@ -184,6 +175,18 @@ impl Stripes {
     }
 }
 
+/// Returns the blocks to remove next: those for which `goes` is true and that are not being removed, as many as may be
+/// in flight besides `removing`. A node may have to remove millions of blocks, so no others are looked at.
+fn next_removals<'b>(
+    discards: impl Iterator<Item = &'b BlockId>,
+    removing: &BTreeSet<BlockId>,
+    goes: impl Fn(&BlockId) -> bool,
+) -> Vec<BlockId> {
+    let room = REMOVALS_AT_ONCE.saturating_sub(removing.len());
+    let others = discards.filter(|block| !removing.contains(*block) && goes(block));
+    others.take(room).cloned().collect()
+}
+
 impl Jobs {
     /// Whether a running job publishes blocks of this block's stripe, or a reader has a lease on the stripe.
     pub(crate) fn is_worked_on(&self, facts: Facts<'_>, block: &BlockId) -> bool {
@@ -191,5 +194,27 @@ impl Jobs {
             || self.running.values().any(|running| {
                 running.job.publishes() && running.job.stripe().blocks.iter().any(|other| other.id == *block)
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_of_millions_of_blocks_are_looked_at_for_the_next_removals() {
+        let blocks: Vec<BlockId> = (0..100_000).map(|number| BlockId(format!("{number:06}.0"))).collect();
+        let looked_at = std::cell::Cell::new(0);
+        let next = |removing: usize| {
+            looked_at.set(0);
+            let discards = blocks.iter().inspect(|_| looked_at.set(looked_at.get() + 1));
+            let removing = blocks[..removing].iter().cloned().collect();
+            (next_removals(discards, &removing, |_| true), looked_at.get())
+        };
+        let (first, looked) = next(0);
+        assert_eq!((first.len(), looked), (REMOVALS_AT_ONCE, REMOVALS_AT_ONCE));
+        let (more, looked) = next(200);
+        assert_eq!((&more[..], looked), (&blocks[200..REMOVALS_AT_ONCE], REMOVALS_AT_ONCE));
+        assert_eq!(next(REMOVALS_AT_ONCE), (Vec::new(), 0));
     }
 }

@@ -233,6 +233,30 @@ fn reports_of_clients_are_bounded_in_rate_and_number() {
     assert!((50..=100).contains(&count), "{count} verifications in a minute");
 }
 
+/// The helper may never return.
+#[test]
+fn reports_about_a_helper_that_is_away_do_not_keep_others_from_being_verified() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 130);
+    let on = |name: &str| -> Vec<(StripeId, BlockIndex)> {
+        let blocks = file.layout.iter().flat_map(|part| {
+            let at = part.stripe.blocks.iter().position(|block| block.node.as_deref() == Some(name));
+            at.map(|at| (StripeId(part.stripe.stripe.clone()), BlockIndex(at as u16)))
+        });
+        blocks.collect()
+    };
+    assert_eq!(on("h1").len(), 130);
+    cluster.frozen.insert("h1".to_owned());
+    cluster.report("admin", &on("h1"), Duration::from_secs(1));
+    cluster.kill("h1");
+    assert_eq!(cluster.report("admin", &on("h2")[..1], Duration::from_secs(1)), 1);
+    cluster.frozen.clear();
+    cluster.start("h1");
+    let before = cluster.node("h1").verified;
+    cluster.wait(Duration::from_secs(30));
+    assert!(cluster.node("h1").verified - before >= 100, "the reports were kept");
+}
+
 #[test]
 fn a_contradictory_stripe_can_lose_nothing() {
     let (mut cluster, stripe, file) = contradicted();

@@ -102,11 +102,107 @@ fn checks_of_a_doubted_stripe_wait_for_a_helper_that_is_down() {
     cluster.wait(Duration::from_secs(540));
     assert_eq!(cluster.core().scrub.distrusted.names().len(), 1, "it is not proven");
     let advice = details(&cluster.status());
-    assert!(advice.iter().any(|line| line.contains("a helper with one of its blocks is down")), "{advice:?}");
+    let stripe = &file.layout[0].stripe.stripe;
+    let unread = format!(
+        "{stripe}: parity has confirmed 3 of 4 blocks, but {} cannot be read: start helpers on {away}",
+        block(&file, 0)
+    );
+    assert!(advice.contains(&unread), "{advice:?}");
     cluster.start(&away);
     cluster.wait(Duration::from_secs(61));
     let summary = cluster.status().summary;
     assert!(summary.starts_with("safe"), "{summary}");
+}
+
+/// The server of one block has no helper, perhaps for ever.
+#[test]
+fn a_helper_may_stop_if_proven_blocks_suffice_without_it() {
+    let mut cluster = TestCluster::new(4);
+    let (file, doubt) = doubting(&mut cluster);
+    cluster.kill(&home(&file, 0));
+    let stop = |cluster: &mut TestCluster, leave| {
+        let names = vec![home(&file, 1)];
+        cluster.ask(|reply| NodeCommand::OkToStop(names, leave, reply)).unwrap()
+    };
+    cluster.handle(doubt);
+    assert!(!stop(&mut cluster, 0).safe, "nothing is proven");
+    cluster.play();
+    assert_eq!(cluster.core().scrub.distrusted.names().len(), 1, "one block is not proven");
+    let (safe, unsafe_) = (stop(&mut cluster, 0), stop(&mut cluster, 1));
+    assert!(safe.safe && !unsafe_.safe, "{safe:?} {unsafe_:?}");
+}
+
+/// The helpers of two blocks are down one after the other, never both up.
+#[test]
+fn checks_of_different_blocks_prove_a_stripe_together() {
+    let mut cluster = TestCluster::new(4);
+    let (file, doubt) = doubting(&mut cluster);
+    cluster.kill(&home(&file, 0));
+    cluster.handle(doubt);
+    cluster.play();
+    cluster.kill(&home(&file, 1));
+    cluster.start(&home(&file, 0));
+    cluster.wait(Duration::from_secs(61));
+    assert_eq!(cluster.core().scrub.distrusted.names(), [""; 0]);
+}
+
+/// The store finds that the block which no check could read is missing.
+#[test]
+fn a_stripe_is_proven_if_its_unproven_blocks_are_lost() {
+    let mut cluster = TestCluster::new(4);
+    let (file, doubt) = doubting(&mut cluster);
+    cluster.kill(&home(&file, 0));
+    cluster.handle(doubt);
+    cluster.play();
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    let mut missing = cluster.core().stripes.picture.stripe(&id).unwrap();
+    missing.blocks[0].state = BlockState::Missing;
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(missing, false)]));
+    cluster.wait(Duration::from_secs(61));
+    assert_eq!(cluster.core().scrub.distrusted.names(), [""; 0]);
+}
+
+/// Returns a cluster with many stripes, and the change after which the store doubts the digests of all of them.
+fn doubting_many(helpers: usize, stripes: u64) -> (TestCluster, Event) {
+    let mut cluster = TestCluster::new(helpers);
+    let file = cluster.put("f", stripes);
+    let ids: Vec<StripeId> = file.layout.iter().map(|part| StripeId(part.stripe.stripe.clone())).collect();
+    let without_digests = |id: &StripeId| {
+        let mut record = cluster.core().stripes.picture.stripe(id).unwrap();
+        record.blocks.iter_mut().for_each(|block| block.digest = None);
+        StoreChange::Stripe(record, false)
+    };
+    let mut changes: Vec<StoreChange> = ids.iter().map(without_digests).collect();
+    changes.push(StoreChange::Doubted(ids.into_iter().collect()));
+    (cluster, Event::Changed(changes))
+}
+
+/// A helper does not answer, so the helpers of its stripe stay busy. Many stripes have blocks there.
+#[test]
+fn doubted_stripes_on_idle_helpers_are_checked_though_many_others_wait() {
+    let (mut cluster, doubt) = doubting_many(9, 120);
+    cluster.frozen.insert("h1".to_owned());
+    cluster.handle(doubt);
+    cluster.wait(Duration::from_secs(60));
+    let left = cluster.core().scrub.distrusted.names();
+    assert!((17..120).contains(&left.len()), "{} are left", left.len());
+    for name in left {
+        let record = cluster.core().stripes.picture.stripe(&StripeId(name)).unwrap();
+        let mut nodes = record.blocks.iter().filter_map(|block| block.node);
+        assert!(nodes.any(|node| cluster.core().scrub.checks.occupies(node)), "{}", record.id);
+    }
+}
+
+#[test]
+fn an_event_looks_at_few_doubted_stripes_whose_helpers_are_busy() {
+    let (mut cluster, doubt) = doubting_many(4, 100);
+    cluster.frozen.extend(["h1", "h2", "h3", "h4"].map(str::to_owned));
+    cluster.handle(doubt);
+    cluster.core().scrub.distrusted.looks = 0;
+    cluster.now += Duration::from_millis(50);
+    (0..50).for_each(|_| cluster.tick());
+    let looks = cluster.core().scrub.distrusted.looks;
+    assert!((1..=16).contains(&looks), "{looks} looks at one time");
 }
 
 #[test]

@@ -381,6 +381,26 @@ fn a_better_placed_copy_is_used_before_blocks_move() {
     );
 }
 
+/// Whatever helper receives the block, the storage does not record it there.
+#[test]
+fn moves_that_fail_are_repeated_at_growing_intervals() {
+    let mut cluster = TestCluster::new(5);
+    let (file, first, _) = cluster.put_misplaced();
+    let others = cluster.nodes.iter().filter(|(name, _)| **name != first);
+    let others: Vec<NodeId> = others.filter_map(|(_, node)| node.node).collect();
+    cluster.distrusted.extend(others);
+    cluster.wait(Duration::from_secs(150));
+    let repairs: Vec<RepairView> = cluster.ask(RepairCommand::List).unwrap();
+    assert!((2..=3).contains(&repairs.len()), "{} repairs", repairs.len());
+    let advice = details(&cluster.status());
+    assert!(advice.iter().any(|line| line.contains("the next attempt starts in")), "{advice:?}");
+    cluster.distrusted.clear();
+    cluster.wait(Duration::from_secs(200));
+    let now = cluster.file("f");
+    assert_ne!(home(&now, 2), home(&now, 3));
+    assert_eq!(home(&now, 0), home(&file, 0));
+}
+
 /// The only copy of a lost block is put into service on a helper with another block of the stripe. The block then moves
 /// to its former helper, although the catalog names a copy there, which does not exist.
 #[test]

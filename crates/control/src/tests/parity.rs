@@ -473,3 +473,23 @@ fn a_condemned_copy_stays_condemned_after_the_block_was_rebuilt_elsewhere() {
         || cluster.core().stripes.unrecorded.is_bad(&block(&file, 1), node);
     assert!(is_marked);
 }
+
+/// The blocks of a helper that does not return would be read again and again, and prove nothing.
+#[test]
+fn after_a_restore_stripes_with_blocks_on_absent_helpers_are_read_once() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 3);
+    let away = home(&file, 0);
+    cluster.restore_catalog();
+    let others: Vec<String> =
+        (1..=5).map(|number| format!("h{number}")).filter(|name| *name != away).collect();
+    others.iter().for_each(|name| cluster.start(name));
+    cluster.wait(Duration::from_secs(120));
+    let read: u32 = others.iter().map(|name| cluster.node(name).fingerprinted).sum();
+    assert!((3..=12).contains(&read), "{read} blocks were read");
+    let advice = details(&cluster.status());
+    assert!(advice.iter().any(|line| line.contains("a helper with one of the blocks is down")), "{advice:?}");
+    cluster.start(&away);
+    cluster.wait(Duration::from_secs(15));
+    assert!(!details(&cluster.status()).iter().any(|line| line.contains("unchecked since")));
+}

@@ -1,9 +1,10 @@
 //! Node recoveries, drains, pauses and caps, and helpers that return during a repair.
 
-use crate::commands::{NetworkCommand, NodeCommand, RepairCommand};
+use crate::HealPolicy;
+use crate::commands::{NetworkCommand, NodeCommand, RepairCommand, ScrubCommand};
 use repair::Caps;
-use store_api::Writers;
-use views::{CapsRequest, CapsView, JobPhase, NodeView};
+use store_api::{StoreChange, Writers};
+use views::{CapsRequest, CapsView, ConditionCode, JobPhase, NodeView};
 
 use super::*;
 
@@ -214,6 +215,110 @@ fn the_claims_of_jobs_on_hold_are_returned_until_the_repair_resumes() {
     assert_eq!(cluster.repair_state(repair).state.name(), "done");
     cluster.wait(Duration::from_secs(8));
     assert_eq!(cluster.core().repairs.claims.granted(), 0);
+}
+
+/// The lock of a SeaweedFS cluster may break while a repair needs it.
+#[test]
+fn a_repair_whose_claim_is_lost_starts_again() {
+    let mut cluster = TestCluster::new(6);
+    cluster.core().base.store.writers = Writers::Others;
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
+    cluster.freeze();
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(1));
+    assert_eq!(cluster.core().repairs.claims.granted(), 1);
+    let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+    cluster.handle(Event::Changed(vec![StoreChange::ClaimLost(stripe)]));
+    cluster.thaw();
+    cluster.wait(Duration::from_secs(10));
+    let view = cluster.repair_state(repair);
+    assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 1), "{view:#?}");
+}
+
+/// While the repair was paused, the node of its job has become unfit for the block.
+#[test]
+fn a_job_on_hold_whose_node_the_store_refuses_is_replaced_by_one_with_another_node() {
+    let mut cluster = TestCluster::new(6);
+    cluster.core().base.store.writers = Writers::Others;
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
+    cluster.freeze();
+    let repair = cluster.repair_all().repair;
+    cluster.wait(Duration::from_secs(1));
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.thaw();
+    cluster.wait(Duration::from_secs(8));
+    let jobs = &cluster.core().jobs.running;
+    let targets: Vec<NodeId> =
+        jobs.values().flat_map(|running| running.job.targets()).map(|(_, node)| node).collect();
+    assert_eq!(targets.len(), 1);
+    cluster.distrusted.extend(targets);
+    cluster.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
+    cluster.wait(Duration::from_secs(20));
+    let view = cluster.repair_state(repair);
+    assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 1), "{view:#?}");
+}
+
+/// Returns a cluster with a stripe that has lost a block whose automatic repair the store refuses again and again.
+fn refusing() -> (TestCluster, FileLayout) {
+    let mut cluster = TestCluster::new(6);
+    cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    let file = cluster.put("f", 1);
+    cluster.core().base.store.writers = Writers::Others;
+    cluster.rotten.insert(block(&file, 3));
+    cluster.unclaimable.insert(block(&file, 3));
+    cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    cluster.play();
+    cluster.rotten.clear();
+    cluster.wait(Duration::from_secs(5));
+    assert!(cluster.refusals > 1, "the repair is refused again and again");
+    let repairs: Vec<RepairView> = cluster.ask(RepairCommand::List).unwrap();
+    let item = cluster.repair_state(repairs[0].repair).items.remove(0);
+    assert_eq!(item.state.name(), "waiting");
+    assert!(item.reason.is_some_and(|reason| reason.contains("it is being changed")));
+    assert!(item.next_step.is_some_and(|next| next.starts_with("the store is asked again in")));
+    (cluster, file)
+}
+
+#[test]
+fn a_refused_repair_of_a_stripe_does_not_keep_a_drain_from_moving_its_blocks() {
+    let (mut cluster, file) = refusing();
+    let drain = cluster.drain(&home(&file, 0), Some("migrate")).repair;
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.repair_state(drain).state.name(), "done");
+    let moved = cluster.file("f");
+    assert_ne!(home(&moved, 0), home(&file, 0));
+    assert_eq!(states(&moved), ["healthy", "healthy", "healthy", "corrupt"]);
+    // The refused repair is tried all the time.
+    cluster.unclaimable.clear();
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(states(&cluster.file("f")), ["healthy"; 4]);
+}
+
+#[test]
+fn a_repair_that_the_store_refuses_for_long_is_reported_with_the_reason() {
+    let (mut cluster, _) = refusing();
+    cluster.wait(Duration::from_secs(610));
+    let found = cluster.status().condition(ConditionCode::RepairStalled).cloned().expect("it has stalled");
+    assert!(found.details[0].contains("the store refuses it: "), "{:?}", found.details);
+}
+
+/// Otherwise no copy that takes longer than the pause between two requests would ever end.
+#[test]
+fn a_drain_does_not_give_way_to_a_repair_that_the_store_has_refused() {
+    let (mut cluster, file) = refusing();
+    cluster.freeze();
+    cluster.drain(&home(&file, 0), Some("migrate"));
+    cluster.wait(Duration::from_millis(100));
+    let jobs = |cluster: &mut TestCluster| -> Vec<JobId> {
+        cluster.core().publishing_jobs().map(|(job, _)| job).collect()
+    };
+    let begun = jobs(&mut cluster);
+    assert_eq!(begun.len(), 1);
+    // The helpers do not answer, so the job itself ends a few seconds later.
+    cluster.wait(Duration::from_millis(2200));
+    assert_eq!(jobs(&mut cluster), begun, "the repair was due again within 2 s");
 }
 
 #[test]

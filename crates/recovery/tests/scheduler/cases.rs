@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use recovery::{
-    Action, BlockFacts, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts,
-    NodeLoad, Placement, Priority, RepairId, RepairSpec, Scheduler, TrunkBudget,
+    Action, BlockFacts, Budget, CopyState, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads,
+    NodeFacts, NodeLoad, Placement, Priority, RepairId, RepairSpec, Scheduler, TrunkBudget,
 };
 use repair::{Accepts, JobId, NodeId, Resource, StripeId};
 
@@ -214,7 +214,7 @@ fn a_plan_without_room_waits_for_the_resource_that_it_lacked() {
     assert_eq!(test.work(), [""; 0]);
     test.scheduler.handle_done(first.item, test.now);
     for wanted in &first.wanted {
-        let rebuilt = BlockFacts { node: Some(wanted.requestor), good: true };
+        let rebuilt = BlockFacts::good_on(wanted.requestor);
         test.scheduler.handle_block(&first.stripe, wanted.block, rebuilt);
     }
     assert!(test.work().contains(&second.stripe.to_string()));
@@ -450,7 +450,7 @@ fn a_node_that_lacks_its_blocks_gets_only_its_own_blocks() {
     let mut test = SchedulerTest::with(7, Limits::default(), own);
     (5..=6).for_each(|node| test.kill(node));
     let mut item = test.new_item("own", [1, 2, 3, 4]);
-    item.blocks[3].good = false;
+    item.blocks[3].copy = CopyState::Bad;
     test.scheduler.open(REPAIR, RepairSpec::default());
     test.scheduler.push(REPAIR, item);
     assert_eq!(test.work(), ["own"]);
@@ -476,26 +476,69 @@ fn nodes_get_more_than_an_even_share_if_the_others_refuse_the_block() {
 fn a_bad_block_is_rebuilt_where_it_was() {
     let mut test = SchedulerTest::new(8);
     let mut item = test.new_item("s", [1, 2, 3, 4]);
-    item.blocks[2].good = false;
+    item.blocks[2].copy = CopyState::Bad;
     test.scheduler.open(REPAIR, RepairSpec::default());
     test.scheduler.push(REPAIR, item);
     assert_eq!(test.work(), ["s"]);
     assert_eq!(requestors(test.proposal("s")), [3]);
 }
 
-/// A store that removes one of two copies of a block may remove the new one.
+/// A store that removes one of two copies of a block may remove the new one. A missing block has no copy that the store
+/// could keep instead.
 #[test]
 fn a_bad_block_beside_another_stays_there_if_blocks_are_replaced_in_place() {
-    for (replaces_in_place, expected) in [(false, 4), (true, 3)] {
+    let cases = [(false, CopyState::Bad, 4), (true, CopyState::Bad, 3), (true, CopyState::Missing, 4)];
+    for (replaces_in_place, copy, expected) in cases {
         let limits = Limits { replaces_in_place, ..Limits::default() };
         let mut test = SchedulerTest::with(8, limits, |_| facts());
         let mut item = test.new_item("s", [1, 2, 3, 3]);
-        item.blocks[2].good = false;
+        item.blocks[2].copy = copy;
         test.scheduler.open(REPAIR, RepairSpec::default());
         test.scheduler.push(REPAIR, item);
         assert_eq!(test.work(), ["s"]);
-        assert_eq!(requestors(test.proposal("s")), [expected]);
+        assert_eq!(requestors(test.proposal("s")), [expected], "{copy:?}");
     }
+}
+
+/// With the only other node full, even a missing block may return to a node with another block of its stripe.
+#[test]
+fn a_missing_block_returns_beside_another_if_no_other_node_can_take_it() {
+    let limits = Limits { replaces_in_place: true, ..Limits::default() };
+    let full = |node| NodeFacts { free_bytes: if node == 4 { 0 } else { 1 << 40 }, ..facts() };
+    let mut test = SchedulerTest::with(4, limits, full);
+    let mut item = test.new_item("s", [1, 2, 3, 3]);
+    item.blocks[2].copy = CopyState::Missing;
+    test.scheduler.open(REPAIR, RepairSpec::default());
+    test.scheduler.push(REPAIR, item);
+    assert_eq!(test.work(), ["s"]);
+    assert_eq!(requestors(test.proposal("s")), [3]);
+}
+
+/// The store refuses the repair of a stripe for a while. A drain of another node moves its block of the stripe meanwhile.
+#[test]
+fn an_item_that_is_put_off_lets_other_items_of_its_stripe_start() {
+    let mut test = SchedulerTest::new(8);
+    let mut item = test.new_item("s", [1, 2, 3, 4]);
+    item.blocks[2].copy = CopyState::Bad;
+    test.scheduler.open(REPAIR, RepairSpec { priority: Priority::Urgent, ..RepairSpec::default() });
+    let urgent = test.scheduler.push(REPAIR, item.clone());
+    test.scheduler.open(OTHER, RepairSpec { priority: Priority::Background, ..RepairSpec::default() });
+    (item.kind, item.only) = (Kind::Migrate { from: NodeId(1) }, vec![BlockIndex(0)]);
+    test.scheduler.push(OTHER, item);
+    let Some(Action::Propose(first)) = test.scheduler.poll(test.now) else { panic!("nothing is proposed") };
+    assert_eq!(first.item, urgent);
+    assert!(!test.scheduler.is_hampered(urgent));
+    test.scheduler.put_back(urgent);
+    test.scheduler.put_off(urgent, Duration::from_secs(2));
+    assert!(test.scheduler.is_hampered(urgent));
+    assert_eq!(test.work(), ["s"]);
+    assert_eq!(test.proposal("s").kind, Kind::Migrate { from: NodeId(1) });
+    test.succeed("s");
+    assert_eq!(test.work(), [""; 0], "not yet");
+    test.now += Duration::from_secs(2);
+    assert_eq!(test.work(), ["s"]);
+    assert_eq!(test.proposal("s").item, urgent);
+    assert!(!test.scheduler.is_hampered(urgent), "it has started");
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn a_job_whose_requestor_was_replaced_runs_to_its_end() {
         if told {
             test.scheduler.handle_delivery(test.items["a"], other);
         }
-        let facts = BlockFacts { node: Some(other), good: true };
+        let facts = BlockFacts::good_on(other);
         test.scheduler.handle_block(&StripeId("a".into()), BlockIndex(0), facts);
         test.work();
         assert_eq!(test.cancelled.is_empty(), told, "a block that nobody delivered has come back by itself");
@@ -194,7 +194,7 @@ fn a_surplus_copy_is_dropped_once_its_stripe_is_whole() {
     test.kill(2);
     test.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
     test.work();
-    let at = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+    let at = |node| BlockFacts::good_on(NodeId(node));
     let counted = [at(1), at(2), at(3), at(4)];
     test.scheduler.handle_surplus(&StripeId("a".into()), BlockIndex(2), NodeId(12), &counted);
     test.work();
@@ -207,7 +207,7 @@ fn a_surplus_copy_is_dropped_once_its_stripe_is_whole() {
 #[test]
 fn a_surplus_copy_of_a_whole_stripe_is_dropped_at_once_and_the_counted_one_never() {
     let mut test = SchedulerTest::new(12);
-    let at = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+    let at = |node| BlockFacts::good_on(NodeId(node));
     let counted = [at(1), at(2), at(3), at(4)];
     let stripe = StripeId("a".into());
     test.scheduler.handle_surplus(&stripe, BlockIndex(2), NodeId(12), &counted);

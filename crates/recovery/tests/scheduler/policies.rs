@@ -173,7 +173,7 @@ fn a_node_with_several_blocks_of_a_stripe_is_dealt_one_of_them() {
     let stretches = |nodes: [u32; 9]| {
         let mut test = SchedulerTest::new(12);
         test.code = "rs-9-6".parse::<codes::CodeSpec>().unwrap().build().unwrap();
-        let good_on = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+        let good_on = |node| BlockFacts::good_on(NodeId(node));
         let blocks = nodes.map(good_on).to_vec();
         let item = recovery::NewItem { blocks, ..test.new_item("a", [1, 2, 3, 4]) };
         test.scheduler.open(REPAIR, RepairSpec::default());
@@ -199,7 +199,7 @@ fn a_code_with_fixed_reads_is_not_dealt() {
     use codes::CodeSpec;
     let mut test = SchedulerTest::new(12);
     test.code = "lrc-4-2-2".parse::<CodeSpec>().unwrap().build().unwrap();
-    let good_on = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+    let good_on = |node| BlockFacts::good_on(NodeId(node));
     let blocks = (1..=8).map(good_on).collect();
     let item = recovery::NewItem { blocks, ..test.new_item("a", [1, 2, 3, 4]) };
     test.scheduler.open(REPAIR, RepairSpec::default());

@@ -8,8 +8,8 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use proptest::prelude::*;
 use recovery::{
-    Action, BlockFacts, Budget, End, Failure, HelperPolicy, ItemId, Kind, Limits, Loads, NewItem, NodeFacts,
-    Proposal, RepairId, RepairSpec, ReservationId, Scheduler,
+    Action, BlockFacts, Budget, CopyState, End, Failure, HelperPolicy, ItemId, Kind, Limits, Loads, NewItem,
+    NodeFacts, Proposal, RepairId, RepairSpec, ReservationId, Scheduler,
 };
 use repair::{Accepts, JobId, NodeId, Resource, StripeId, Wanted};
 
@@ -82,7 +82,8 @@ impl Slow {
 
     fn survivors(&self, stripe: u32) -> Vec<(BlockIndex, NodeId)> {
         let blocks = self.stripes[&stripe].iter().zip(0..);
-        let good = blocks.filter(|(facts, _)| facts.good && self.alive(facts.node.unwrap()));
+        let good =
+            blocks.filter(|(facts, _)| facts.copy == CopyState::Good && self.alive(facts.node.unwrap()));
         good.map(|(facts, index)| (BlockIndex(index), facts.node.unwrap())).collect()
     }
 
@@ -470,7 +471,7 @@ impl Pair {
         for stripe in 0..STRIPES {
             let facts = |at: u32| BlockFacts {
                 node: Some(NodeId(1 + (stripe * 5 + at * (1 + stripe % 2)) % NODES)),
-                good: true,
+                copy: CopyState::Good,
             };
             pair.slow.stripes.insert(stripe, (0..BLOCKS as u32).map(facts).collect());
         }
@@ -490,7 +491,7 @@ impl Pair {
             }
             Event::Bad { stripe, block } => {
                 let node = self.slow.stripes[&stripe][usize::from(block)].node;
-                self.set_block(stripe, BlockIndex(block), BlockFacts { node, good: false });
+                self.set_block(stripe, BlockIndex(block), BlockFacts { node, copy: CopyState::Bad });
             }
             Event::Succeed(which) => self.with_job(which, Self::succeed),
             Event::Fail(which, failure) => self.with_job(which, |pair, job| pair.fail(job, failure)),
@@ -616,7 +617,7 @@ impl Pair {
     fn succeed(&mut self, job: JobId) {
         let (proposal, at) = self.take_job(job);
         for wanted in &proposal.wanted {
-            let facts = BlockFacts { node: Some(wanted.requestor), good: true };
+            let facts = BlockFacts::good_on(wanted.requestor);
             self.set_block(self.slow.items[at].stripe, wanted.block, facts);
         }
         self.fast.handle_done(proposal.item, self.slow.now);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use recovery::{
-    Action, BlockFacts, Budget, End, HelperPolicy, ItemId, ItemState, Kind, Limits, Loads, NewItem,
-    NodeFacts, NodeLoad, Placement, Proposal, RepairId, RepairSpec, Scheduler,
+    Action, BlockFacts, Budget, CopyState, End, HelperPolicy, ItemId, ItemState, Kind, Limits, Loads,
+    NewItem, NodeFacts, NodeLoad, Placement, Proposal, RepairId, RepairSpec, Scheduler,
 };
 use repair::{Accepts, JobId, NodeId, Resource, StripeId};
 
@@ -93,7 +93,7 @@ impl SchedulerTest {
     }
 
     pub fn new_item(&self, stripe: &str, nodes: [u32; 4]) -> NewItem {
-        let good_on = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+        let good_on = |node| BlockFacts::good_on(NodeId(node));
         NewItem {
             stripe: StripeId(stripe.into()),
             code: self.code.clone(),
@@ -175,7 +175,7 @@ impl SchedulerTest {
     pub fn succeed(&mut self, stripe: &str) {
         let proposal = self.take(stripe);
         for wanted in &proposal.wanted {
-            let facts = BlockFacts { node: Some(wanted.requestor), good: true };
+            let facts = BlockFacts::good_on(wanted.requestor);
             self.scheduler.handle_block(&proposal.stripe, wanted.block, facts);
         }
         self.scheduler.handle_done(proposal.item, self.now);
@@ -187,7 +187,7 @@ impl SchedulerTest {
     }
 
     pub fn lose(&mut self, stripe: &str, block: u16, node: u32) {
-        let facts = BlockFacts { node: Some(NodeId(node)), good: false };
+        let facts = BlockFacts { node: Some(NodeId(node)), copy: CopyState::Bad };
         self.scheduler.handle_block(&StripeId(stripe.into()), BlockIndex(block), facts);
     }
 

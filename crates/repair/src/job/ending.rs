@@ -23,17 +23,13 @@ use super::proof::Proof;
 use super::trust::{Trust, Wrong, culprit};
 use super::work::{Goal, Work};
 use super::{BlockProblem, JobAction, JobPhase, ParityOutcome, Report};
+use crate::limits::longest_caps;
 use crate::wire::control::ToNode;
 use crate::{BlockId, Digest, NodeId, Strength, StripeBlock, Topology};
 
 /// Time limit for each step of the ending: proving, committing and rereading. While proving or rereading, the
 /// limit starts again whenever an awaited node reports that a cap throttles its reads, up to [`longest_caps`].
 const DISK_LIMIT: Duration = Duration::from_secs(120);
-/// How long caps may extend a step of the ending: this constant plus the time to read the block at [`SLOWEST_CAP`]
-/// bytes per second. A cap that many jobs share, or that reads by clients use up, may throttle a helper for most of an
-/// hour. A helper that claims this for longer blocks the repair.
-const CAPPED_LIMIT: Duration = Duration::from_secs(3600);
-const SLOWEST_CAP: f64 = 5e4;
 /// Time limit for parity answers before other nodes are asked: this constant plus the time to read the block
 /// at [`SLOW_DISK`] bytes per second.
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
@@ -134,7 +130,7 @@ impl Ending {
         let mut ending = Self {
             step,
             until: scene.now + DISK_LIMIT,
-            latest: scene.now + DISK_LIMIT + longest_caps(work),
+            latest: scene.now + DISK_LIMIT + longest_caps(work.stripe.block_bytes()),
             parity,
             proven: BTreeSet::new(),
             has_reported: false,
@@ -268,7 +264,7 @@ impl Ending {
     /// Gives the current step this much time, plus the time by which caps may extend it.
     fn allow(&mut self, limit: Duration, work: &Work, now: Duration) {
         self.until = now + limit;
-        self.latest = self.until + longest_caps(work);
+        self.latest = self.until + longest_caps(work.stripe.block_bytes());
     }
 
     /// Handles the loss of a node that is not a requestor.
@@ -592,11 +588,6 @@ fn tell_of_left_out(work: &mut Work, trust: &Trust, survivors: &BTreeSet<BlockIn
 fn check_limit(work: &Work) -> Duration {
     let bytes = (work.window.end - work.window.start) * work.stripe.code.sub_blocks() as u64;
     CHECK_LIMIT + Duration::from_secs_f64(bytes as f64 / SLOW_DISK)
-}
-
-/// How long caps may extend a step.
-pub(super) fn longest_caps(work: &Work) -> Duration {
-    CAPPED_LIMIT + Duration::from_secs_f64(work.stripe.block_bytes() as f64 / SLOWEST_CAP)
 }
 
 /// The requestors with deliveries that are not committed yet.

@@ -6,14 +6,13 @@ use std::time::Duration;
 use rand_chacha::rand_core::Rng;
 
 use super::assigning::assignments;
-use super::ending::longest_caps;
 use super::proof::Proof;
 use super::straggling::crowd;
 use super::watching::Running;
 use super::ways::Ways;
 use super::work::Work;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
-use crate::limits::Class;
+use crate::limits::{Class, longest_caps};
 use crate::wire::control::ToNode;
 use crate::{Epoch, NodeId, Pacing, Plan, Topology};
 
@@ -146,8 +145,8 @@ impl Job {
 /// of a decoding have crossed one capped link.
 fn longest_excuse(plan: &Plan, work: &Work) -> Duration {
     match plan.pacing() {
-        Pacing::WholeBlock => longest_caps(work) * work.stripe.code.data_blocks() as u32,
-        Pacing::Pipelined | Pacing::Serial => longest_caps(work),
+        Pacing::WholeBlock => longest_caps(work.stripe.block_bytes()) * work.stripe.code.data_blocks() as u32,
+        Pacing::Pipelined | Pacing::Serial => longest_caps(work.stripe.block_bytes()),
     }
 }
 

@@ -18,6 +18,18 @@ use serde::{Deserialize, Serialize};
 use self::bucket::Bucket;
 use crate::JobId;
 
+/// How long reports of caps may extend a time limit: this constant plus the time to read the bytes at [`SLOWEST_CAP`]
+/// bytes per second. A cap that many jobs share, or that reads by clients use up, may throttle a helper for most of an
+/// hour.
+const CAPPED_LIMIT: Duration = Duration::from_secs(3600);
+const SLOWEST_CAP: f64 = 5e4;
+
+/// Returns how long a helper's reports that a cap throttles it may extend the time limit of a step that reads this
+/// many bytes. A helper that claims this for longer blocks others.
+pub fn longest_caps(bytes: u64) -> Duration {
+    CAPPED_LIMIT + Duration::from_secs_f64(bytes as f64 / SLOWEST_CAP)
+}
+
 /// The purpose of a job, which decides its priority when a rate cap of a node is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -37,6 +37,12 @@ fn within(found: u64, expected: f64) -> bool {
     (found as f64 - expected).abs() <= expected * 0.05
 }
 
+#[test]
+fn caps_excuse_an_hour_and_the_time_to_read_at_the_slowest_cap() {
+    assert_eq!(longest_caps(0), Duration::from_secs(3600));
+    assert_eq!(longest_caps(180_000_000), Duration::from_secs(2 * 3600));
+}
+
 const SECONDS: Duration = Duration::from_secs(4);
 
 proptest! {

@@ -372,7 +372,7 @@ impl<'a> Run<'a> {
                 stripe: StripeId(stripe.to_string()),
                 code: self.code.clone(),
                 block_bytes: self.cluster.block_bytes,
-                blocks: homes.iter().map(|&home| BlockFacts { node: Some(home), good: true }).collect(),
+                blocks: homes.iter().map(|&home| BlockFacts::good_on(home)).collect(),
                 kind,
                 only: Vec::new(),
             };
@@ -619,7 +619,7 @@ impl<'a> Run<'a> {
         let number = stripe_of(&proposal);
         for wanted in &proposal.wanted {
             self.homes[number][usize::from(wanted.block.0)] = wanted.requestor;
-            let facts = BlockFacts { node: Some(wanted.requestor), good: true };
+            let facts = BlockFacts::good_on(wanted.requestor);
             self.tally.note_block(proposal.kind, self.now);
             self.scheduler.handle_block(&proposal.stripe, BlockIndex(wanted.block.0), facts);
         }
