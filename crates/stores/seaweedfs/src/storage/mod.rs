@@ -107,6 +107,6 @@ impl System for Shared {
     }
 
     async fn let_go(&self) {
-        self.lock.release_all().await;
+        self.lock.close().await;
     }
 }
