@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use attached::Teller;
 use repair::{NodeId, StripeId};
 use store_api::{CatalogError, StoreChange, StoreError};
-use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify, Semaphore};
 use tokio::task::AbortHandle;
 
 use super::state::Shared;
@@ -18,6 +18,10 @@ use crate::listing::ServerId;
 use crate::lock::Lock;
 use crate::master::MasterClient;
 
+/// The number of volumes that are claimed at the same time. To prepare a server, Mend may have to compare large
+/// indexes, or to wait for servers that do not answer; in the recovery of a whole server, other claims must not wait
+/// for that. The number is small so that repairs start at a steady rate instead of all at once.
+const CLAIMS_AT_ONCE: usize = 4;
 /// The name of the lock's holder, as `weed shell` shows it.
 const NAME: &str = "mend";
 /// How long a coordinator that shuts down waits for the ends of upkeep operations, which may have unmounted shards
@@ -31,8 +35,8 @@ pub(super) struct ClusterLock {
     claims: Arc<Mutex<Claims>>,
     /// Signalled when an upkeep operation ends.
     upkeep_ended: Notify,
-    /// Locked while a volume is being claimed, so that claims run one at a time.
-    pub claiming: Mutex<()>,
+    /// A permit for each volume that may be claimed at the same time.
+    pub claiming: Semaphore,
 }
 
 /// The right to change a volume's files and mounts on servers, for as long as Mend keeps the lock under which the
@@ -73,8 +77,7 @@ impl Shared {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let volume = self.known.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        // Claim one volume at a time, so that repairs start at a steady rate instead of all at once.
-        let _alone = self.lock.claiming.lock().await;
+        let _permit = self.lock.claiming.acquire().await.expect("it is never closed");
         let (hold, is_new) =
             self.lock.claim(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
         // Prepare without the lock on `claims`: servers may be slow.
@@ -115,7 +118,11 @@ impl Shared {
     ///
     /// # Errors
     /// [`StoreError::Unfit`] if the server cannot be prepared.
-    pub(super) async fn prepare_for_upkeep(self: &Arc<Self>, hold: &Hold, node: NodeId) -> Result<(), StoreError> {
+    pub(super) async fn prepare_for_upkeep(
+        self: &Arc<Self>,
+        hold: &Hold,
+        node: NodeId,
+    ) -> Result<(), StoreError> {
         let volume = self.known.state().view.volume_of(&hold.stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(hold.stripe.clone()))?;
         self.prepare(hold, volume, node).await
@@ -138,12 +145,7 @@ impl Shared {
     /// Copies the metadata files of a volume (`.ecx`, `.vif`, `.ecsum`) to a server whose copies are missing
     /// or differ from the majority. A server that has mounted shards of the volume keeps its own index
     /// (`.ecx`), since it has that file open.
-    async fn make_ready(
-        self: &Arc<Self>,
-        hold: &Hold,
-        volume: u32,
-        server: &ServerId,
-    ) -> Result<(), String> {
+    async fn make_ready(self: &Arc<Self>, hold: &Hold, volume: u32, server: &ServerId) -> Result<(), String> {
         let stripe = &hold.stripe;
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is not a volume"))?;
         let serves = self.known.state().view.volumes().serves(volume, server);
@@ -157,7 +159,7 @@ impl Shared {
 impl ClusterLock {
     pub fn new(master: MasterClient, teller: Teller) -> Self {
         let claims = Arc::default();
-        Self { master, teller, claims, upkeep_ended: Notify::new(), claiming: Mutex::default() }
+        Self { master, teller, claims, upkeep_ended: Notify::new(), claiming: Semaphore::new(CLAIMS_AT_ONCE) }
     }
 
     /// Takes the lock, if it is not held, and claims this stripe for a repair. Also returns whether the claim is

@@ -26,7 +26,9 @@ use tokio::time::timeout;
 
 use super::claims::Hold;
 use super::inspection::bring;
-use super::needles::{MAX_JOURNAL_BYTES, delete, deleted_on, foreign_journal, journalled, not_heeded, record};
+use super::needles::{
+    MAX_JOURNAL_BYTES, delete, deleted_on, foreign_journal, journalled, not_heeded, record,
+};
 use super::state::{Knowledge, Shared, State};
 use crate::blocks::{Encoding, ShardName, VolumeName};
 use crate::error::AskError;
@@ -515,9 +517,11 @@ impl Shared {
     /// The reason, as text.
     pub(super) async fn check_journal(&self, name: &VolumeName, server: &ServerId) -> Result<(), String> {
         let expected = self.known.state().view.expected(name.id()).ok_or(UNKNOWN_ENCODING)?;
-        let asked = async { foreign_journal(&self.known.connect(server).await?, name, expected.encoding).await };
+        let asked =
+            async { foreign_journal(&self.known.connect(server).await?, name, expected.encoding).await };
         let asked = timeout(JOURNAL_LIMIT, asked).await;
-        let found = asked.map_err(|_| format!("{server} has not reported the age of its {name}.ecj in time"))?;
+        let found =
+            asked.map_err(|_| format!("{server} has not reported the age of its {name}.ecj in time"))?;
         found?.map_or(Ok(()), |why| Err(foreign(name, server, why)))
     }
 }

@@ -79,6 +79,7 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     runtime.spawn(watching::watch(Arc::downgrade(shared)));
     runtime.spawn(watching::watch_silence(Arc::downgrade(shared)));
     runtime.spawn(watching::tend(Arc::downgrade(shared)));
+    runtime.spawn(watching::undo(Arc::downgrade(shared)));
     runtime.spawn(inspection::inspect(Arc::downgrade(shared)));
     Ok(catalog.over(records))
 }

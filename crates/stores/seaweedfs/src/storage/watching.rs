@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::encoding_files::Known;
 use super::judging::left_overs;
-use super::state::{Shared, unseen};
+use super::state::{Shared, State, unseen};
+use super::view::Lost;
 use super::withdrawals::withdraw_pending;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
@@ -69,19 +70,28 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
     }
 }
 
-/// Reads metadata files, confirms lost shards, and retries to undo failed publications and to write refused
-/// records, until the storage is dropped. This task is separate from `watch`, so that a server that hangs
-/// does not delay the listings.
+/// Reads metadata files, confirms lost shards, and retries to write refused records, until the storage is dropped.
+/// This task is separate from `watch`, so that a server that hangs does not delay the listings.
 pub(super) async fn tend(storage: Weak<Shared>) {
     loop {
         let Some(shared) = storage.upgrade() else { return };
         learn(&shared).await;
         confirm(&shared).await;
-        withdraw_pending(&shared).await;
         shared.known.state().keep_records([]);
         report(&shared);
         // Retry failed reads and confirmations after a pause.
         let _ = tokio::time::timeout(ASK_AGAIN, shared.known.listed.notified()).await;
+    }
+}
+
+/// Retries to undo failed publications, until the storage is dropped. This may wait for a server for minutes, and
+/// losses of other shards must be confirmed meanwhile, so this task is separate from `tend`.
+pub(super) async fn undo(storage: Weak<Shared>) {
+    loop {
+        let Some(shared) = storage.upgrade() else { return };
+        withdraw_pending(&shared).await;
+        drop(shared);
+        tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 
@@ -171,42 +181,66 @@ async fn read_at(
     Known::of(&info, &ecsum, listed).ok_or_else(|| "no server reports the size of its shards".to_owned())
 }
 
+/// What servers have answered about lost shards.
+#[derive(Default)]
+struct Answers {
+    /// Shards that their servers have not mounted.
+    gone: BTreeSet<Lost>,
+    /// Shards that their servers have mounted although no master lists them.
+    mounted: BTreeSet<Lost>,
+}
+
 /// Confirms lost shards with their last servers, since a returning server is listed a moment before its
-/// shards are. All servers are called in parallel; a server that times out confirms nothing.
+/// shards are. All servers are called in parallel; a server that times out confirms nothing, and after a minute its
+/// lost shards count as missing.
 pub(super) async fn confirm(shared: &Arc<Shared>) {
     let mut questions: BTreeMap<ServerId, BTreeMap<u32, Vec<(Encoding, u8)>>> = BTreeMap::new();
+    let mut open = BTreeSet::new();
     for (volume, encoding, shard, server) in shared.known.state().view.unconfirmed() {
+        open.insert((volume, encoding, shard));
         questions.entry(server).or_default().entry(volume).or_default().push((encoding, shard));
     }
     let mut asking = JoinSet::new();
     for (server, volumes) in questions {
         let shared = Arc::clone(shared);
         asking.spawn(async move {
-            let mut gone = Vec::new();
-            let asked = tokio::time::timeout(CONFIRM_LIMIT, ask_about(&shared, &server, volumes, &mut gone));
+            let mut answers = Answers::default();
+            let asked =
+                tokio::time::timeout(CONFIRM_LIMIT, ask_about(&shared, &server, volumes, &mut answers));
             if asked.await.is_err() {
                 tracing::debug!(%server, "a server did not report its shards in time");
             }
-            gone
+            answers
         });
     }
-    let gone: Vec<_> = asking.join_all().await.into_iter().flatten().collect();
-    if gone.is_empty() {
+    let mut answers = Answers::default();
+    for answer in asking.join_all().await {
+        answers.gone.extend(answer.gone);
+        answers.mounted.extend(answer.mounted);
+    }
+    note_answers(&mut shared.known.state(), open, answers);
+}
+
+/// Records what servers have answered about lost shards, out of all that were asked about, and reports the changes.
+fn note_answers(state: &mut State, open: BTreeSet<Lost>, answers: Answers) {
+    let is_silent = |lost: &Lost| !answers.gone.contains(lost) && !answers.mounted.contains(lost);
+    let silent = open.into_iter().filter(is_silent).collect();
+    let mut volumes = state.view.note_unanswered(&silent, std::time::Instant::now());
+    volumes.extend(answers.gone.iter().map(|&(volume, ..)| volume));
+    if volumes.is_empty() {
         return;
     }
-    let volumes: BTreeSet<u32> = gone.iter().map(|&(volume, ..)| volume).collect();
-    let mut state = shared.known.state();
-    state.view.confirm(gone);
+    state.view.confirm(answers.gone);
     state.keep_homes(volumes.iter().copied());
     state.tell_volumes(volumes);
 }
 
-/// Adds to `gone` the shards that a server has not mounted.
+/// Adds a server's answers about shards that no master lists.
 async fn ask_about(
     shared: &Shared,
     server: &ServerId,
     volumes: BTreeMap<u32, Vec<(Encoding, u8)>>,
-    gone: &mut Vec<(u32, Encoding, u8)>,
+    answers: &mut Answers,
 ) {
     let Ok(connection) = shared.known.connect(server).await else { return };
     for (volume, shards) in volumes {
@@ -217,10 +251,12 @@ async fn ask_about(
                     let listed = shared.known.state().view.volumes().encodings_at(volume, shard, server);
                     !listed.is_empty() && !listed.contains(&encoding)
                 };
-                let missing = shards.into_iter().filter(|&(encoding, shard)| {
-                    !mounted.shards.contains_key(&shard) || is_other(encoding, shard)
+                let (there, gone): (Vec<_>, Vec<_>) = shards.into_iter().partition(|&(encoding, shard)| {
+                    mounted.shards.contains_key(&shard) && !is_other(encoding, shard)
                 });
-                gone.extend(missing.map(|(encoding, shard)| (volume, encoding, shard)));
+                let lost = |(encoding, shard)| (volume, encoding, shard);
+                answers.gone.extend(gone.into_iter().map(lost));
+                answers.mounted.extend(there.into_iter().map(lost));
             }
             Err(error) => tracing::debug!(%error, "cannot confirm that a shard is missing"),
         }
