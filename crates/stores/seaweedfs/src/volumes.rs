@@ -161,6 +161,22 @@ impl Volumes {
         changes
     }
 
+    /// Replaces the parts of a listing that were listed again since it was requested: all servers, with the shards on
+    /// servers that have left, and these volumes.
+    pub(crate) fn bring_up_to_date(&self, listing: &mut Listing, newer: &BTreeSet<u32>) {
+        listing.volumes.retain(|volume, _| !newer.contains(volume));
+        let listed =
+            newer.iter().filter_map(|volume| Some((*volume, self.listed.volumes.get(volume)?.clone())));
+        listing.volumes.extend(listed);
+        listing.servers.clone_from(&self.listed.servers);
+        let servers = &listing.servers;
+        listing
+            .volumes
+            .values_mut()
+            .for_each(|holdings| holdings.retain(|it| servers.contains_key(&it.server)));
+        listing.volumes.retain(|_, holdings| !holdings.is_empty());
+    }
+
     /// Stores the recorded locations of an encoding's shards until the encoding is listed.
     pub(crate) fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
         self.kept.insert((volume, encoding), kept);

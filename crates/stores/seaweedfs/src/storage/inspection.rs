@@ -539,7 +539,7 @@ mod tests {
 
     use super::*;
     use crate::blocks::{Encoding, Ratio, made};
-    use crate::storage::doubles::{Paper, listing, start};
+    use crate::storage::doubles::{LIST_EVERY, Paper, listing, start};
     use crate::storage::encoding_files::Known;
 
     #[test]
@@ -547,7 +547,7 @@ mod tests {
         let paper = Arc::new(Mutex::new(Paper::default()));
         let catalog = start(&paper);
         let known = Arc::clone(&catalog.system().known);
-        known.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
+        known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
         let ratio = Ratio::new(2, 1).expect("possible");
         known.state().view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests: Vec::new() });
         for shard in [0, 1] {

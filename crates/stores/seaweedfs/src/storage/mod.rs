@@ -14,6 +14,7 @@ mod deletions;
 mod doubles;
 mod doubts;
 mod encoding_files;
+mod freshness;
 mod homes;
 mod inspection;
 mod judging;

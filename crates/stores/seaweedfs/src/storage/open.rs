@@ -61,6 +61,7 @@ pub enum AttachError {
 /// # Errors
 /// [`AttachError`].
 pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, AttachError> {
+    let list_every = attachment.list_every;
     let master = MasterClient::new(attachment.masters.clone(), attachment.security.clone());
     let shared = |ledger, teller| Shared::new(master, attachment, ledger, teller);
     let catalog = AttachedCatalog::start(Arc::clone(&records), shared)?;
@@ -72,7 +73,7 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     shared.known.recall_late_deletions()?;
     let asked = Instant::now();
     let listing = runtime.block_on(shared.known.master.list())?;
-    shared.known.take_all(listing, asked)?;
+    shared.known.take_all(listing, asked, list_every)?;
     runtime.block_on(watching::learn(shared));
     runtime.block_on(watching::confirm(shared));
     watching::report(shared);

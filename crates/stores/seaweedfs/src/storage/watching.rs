@@ -43,14 +43,12 @@ pub(super) async fn watch(storage: Weak<Shared>) {
                 }
                 report(&shared);
             }
-            Ok(Event::Listed(listing, asked)) => {
+            Ok(Event::Listed(listing, asked, pause)) => {
                 if shared.known.state().blind.take().is_some() {
                     tracing::info!("the cluster can be listed again");
                 }
-                match shared.known.take_all(listing, asked) {
-                    Ok(true) => {}
-                    Ok(false) => list_again(&shared).await,
-                    Err(error) => tracing::error!(%error, "the records"),
+                if let Err(error) = shared.known.take_all(listing, asked, pause) {
+                    tracing::error!(%error, "the records");
                 }
                 report(&shared);
                 shared.known.listed.notify_one();
@@ -66,7 +64,8 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
     loop {
         tokio::time::sleep(ASK_AGAIN).await;
         let Some(shared) = storage.upgrade() else { return };
-        shared.known.state().tell_blindness(BLIND_LIMIT + 2 * shared.known.attachment.list_every);
+        let limit = BLIND_LIMIT + 2 * shared.known.attachment.list_every;
+        shared.known.state().tell_blindness(limit, Instant::now());
     }
 }
 
@@ -92,21 +91,6 @@ pub(super) async fn undo(storage: Weak<Shared>) {
         withdraw_pending(&shared).await;
         drop(shared);
         tokio::time::sleep(ASK_AGAIN).await;
-    }
-}
-
-/// Lists the whole cluster again, after a listing was dropped because the model already contains a newer one.
-async fn list_again(shared: &Shared) {
-    let asked = Instant::now();
-    match shared.known.master.list().await {
-        Ok(listing) => {
-            // This listing is dropped too if a partial listing overtakes it. The next listing then brings the
-            // missing changes.
-            if let Err(error) = shared.known.take_all(listing, asked) {
-                tracing::error!(%error, "the records");
-            }
-        }
-        Err(error) => tracing::warn!(%error, "cannot list the cluster"),
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::blocks::{Encoding, Ratio};
 use crate::storage::AttachedCatalog;
-use crate::storage::doubles::{Paper, listing, start};
+use crate::storage::doubles::{LIST_EVERY, Paper, listing, start};
 use crate::storage::encoding_files::Known;
 
 /// Returns a storage with a volume of 2 + 1 shards without checksums. These servers have the first shards.
@@ -11,7 +11,7 @@ fn volume<const N: usize>(servers: [&str; N]) -> AttachedCatalog {
     let catalog = start(&Arc::new(Mutex::new(Paper::default())));
     {
         let known = &catalog.system().known;
-        known.take_all(listing(servers), Instant::now()).expect("recorded");
+        known.take_all(listing(servers), Instant::now(), LIST_EVERY).expect("recorded");
         let ratio = Ratio::new(2, 1).expect("possible");
         let description = Known { ratio, shard_bytes: 100, digests: Vec::new() };
         known.state().view.learn(5, Encoding(1), description);
