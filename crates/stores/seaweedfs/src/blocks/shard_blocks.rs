@@ -86,17 +86,30 @@ impl ShardBlocks {
         Ok(Arc::new(self.shared.reader(&shard, &self.shared.folders.find(&shard)?)?))
     }
 
-    /// Opens a shard that the coordinator records with this digest.
+    /// Opens a shard that the coordinator records with this digest. If the server has the shard on several disks, one
+    /// of them may have an outdated encoding of it; the copy with this digest counts.
     fn open_recorded(
         &self,
         block: &BlockId,
         recorded: Option<Digest>,
     ) -> Result<Arc<dyn StoredBlock>, BlockError> {
-        let reader = self.open_block(block)?;
-        match reader.digest().zip(recorded) {
-            Some((found, recorded)) if found != recorded => Err(other_checksums(block)),
-            _ => Ok(reader),
+        let opened = self.open_block(block);
+        let Some(recorded) = recorded else { return opened };
+        match opened {
+            Ok(reader) if reader.digest().is_none_or(|found| found == recorded) => Ok(reader),
+            Err(error @ (BlockError::Missing { .. } | BlockError::Hangs { .. })) => Err(error),
+            other => match self.copy_with(&shard(block)?, recorded) {
+                Some(reader) => Ok(reader),
+                None => other.and_then(|_| Err(other_checksums(block))),
+            },
         }
+    }
+
+    /// Opens the copy of a shard whose checksums have this digest.
+    fn copy_with(&self, shard: &ShardName, digest: Digest) -> Option<Arc<dyn StoredBlock>> {
+        let copies = self.shared.folders.copies(shard).ok()?;
+        let mut readers = copies.iter().skip(1).filter_map(|path| self.shared.reader(shard, path).ok());
+        readers.find(|reader| reader.digest() == Some(digest)).map(|reader| Arc::new(reader) as _)
     }
 
     /// Creates a shard. Until [`commit`](Publish::commit), its file has a name that SeaweedFS ignores.

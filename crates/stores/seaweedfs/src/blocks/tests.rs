@@ -312,6 +312,32 @@ fn checksums_count_as_far_as_the_coordinator_uses_them() {
     }
 }
 
+/// The first disk returned with a shard of an earlier encoding. The server has mounted both.
+#[test]
+fn of_two_copies_the_one_with_the_recorded_checksums_counts() {
+    let server = Server::new();
+    let digest = server.open().open_block(&id("p_5.ec01")).expect("there").digest();
+    for file in ["p_5.vif", "p_5.ecsum"] {
+        fs::copy(server.folder("a").join(file), server.folder("b").join(file)).expect("copied");
+    }
+    let others: Vec<Vec<u8>> = (5..8).map(|seed| pattern(seed, BYTES)).collect();
+    let earlier = String::from_utf8(vif(2, 1, BYTES)).expect("text").replace("\"77\"", "\"76\"");
+    server.write("a/p_5.vif", earlier.as_bytes());
+    server.write("a/p_5.ecsum", &made::ecsum(ratio(), BLOCK, &others));
+    let blocks = server.open();
+    let local = |digest| LocalBlock { index: BlockIndex(1), id: id("p_5.ec01"), bytes: BYTES as u64, digest };
+    for outdated in [&others[1][..], &others[1][1..]] {
+        server.write("a/p_5.ec01", outdated);
+        let mut bytes = vec![0; BYTES];
+        blocks.open(&local(digest)).expect("there").read_at(0, &mut bytes).expect("whole");
+        assert_eq!(bytes, server.shards[1]);
+        assert_eq!(blocks.verify_recorded(&id("p_5.ec01"), digest, &OpenGate).expect("whole"), digest);
+    }
+    let unknown =
+        blocks.open(&local(Some(Digest::of_u32("ecsum", 1)))).map(drop).expect_err("no copy has it");
+    assert!(matches!(unknown, BlockError::Corrupt { .. }), "the first copy is too short: {unknown}");
+}
+
 /// Without a digest in the request, the coordinator uses no checksums for the volume's present encoding.
 #[test]
 fn the_use_of_checksums_is_forgotten_with_the_encoding_and_with_the_last_shard() {
