@@ -109,7 +109,9 @@ impl ShardBlocks {
     fn copy_with(&self, shard: &ShardName, digest: Digest) -> Option<Arc<dyn StoredBlock>> {
         let copies = self.shared.folders.copies(shard).ok()?;
         let mut readers = copies.iter().skip(1).filter_map(|path| self.shared.reader(shard, path).ok());
-        readers.find(|reader| reader.digest() == Some(digest)).map(|reader| Arc::new(reader) as _)
+        readers
+            .find(|reader| reader.digest() == Some(digest))
+            .map(|reader| Arc::new(reader) as Arc<dyn StoredBlock>)
     }
 
     /// Creates a shard. Until [`commit`](Publish::commit), its file has a name that SeaweedFS ignores.
