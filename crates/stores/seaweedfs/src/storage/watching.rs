@@ -202,14 +202,14 @@ pub(super) async fn confirm(shared: &Arc<Shared>) {
         answers.gone.extend(answer.gone);
         answers.mounted.extend(answer.mounted);
     }
-    note_answers(&mut shared.known.state(), open, answers);
+    note_answers(&mut shared.known.state(), open, answers, std::time::Instant::now());
 }
 
 /// Records what servers have answered about lost shards, out of all that were asked about, and reports the changes.
-fn note_answers(state: &mut State, open: BTreeSet<Lost>, answers: Answers) {
+fn note_answers(state: &mut State, open: BTreeSet<Lost>, answers: Answers, now: std::time::Instant) {
     let is_silent = |lost: &Lost| !answers.gone.contains(lost) && !answers.mounted.contains(lost);
     let silent = open.into_iter().filter(is_silent).collect();
-    let mut volumes = state.view.note_unanswered(&silent, std::time::Instant::now());
+    let mut volumes = state.view.note_unanswered(&silent, now);
     volumes.extend(answers.gone.iter().map(|&(volume, ..)| volume));
     if volumes.is_empty() {
         return;
@@ -271,5 +271,43 @@ pub(super) fn report(shared: &Shared) {
     }
     for line in state.tell_troubles(news) {
         tracing::warn!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use store_api::BlockState;
+
+    use super::*;
+    use crate::blocks::Ratio;
+    use crate::listing::Listing;
+    use crate::storage::doubles::{LIST_EVERY, Paper, listing, start};
+
+    /// A master no longer lists the shards of three servers. One server denies its shard, one has it, and one does not
+    /// answer.
+    #[test]
+    fn only_the_servers_themselves_vouch_for_shards_that_are_not_listed() {
+        let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+        let known = &catalog.system().known;
+        let all = listing(["a", "b", "c"]);
+        known.take_all(all.clone(), Instant::now(), LIST_EVERY).expect("recorded");
+        let ratio = Ratio::new(2, 1).expect("possible");
+        known.state().view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests: Vec::new() });
+        let none = Listing { volumes: BTreeMap::new(), ..all };
+        known.take_all(none, Instant::now(), LIST_EVERY).expect("recorded");
+        let lost = |shard: u8| (5, Encoding(1), shard);
+        let began = std::time::Instant::now();
+        let states_after = |seconds: u64| {
+            let answers = Answers { gone: [lost(0)].into(), mounted: [lost(1)].into() };
+            let now = began + Duration::from_secs(seconds);
+            note_answers(&mut known.state(), [0, 1, 2].map(lost).into(), answers, now);
+            let stripe = known.state().view.stripe(5).expect("it is known");
+            stripe.blocks.iter().map(|block| block.state).collect::<Vec<_>>()
+        };
+        let (healthy, missing) = (BlockState::Healthy, BlockState::Missing);
+        assert_eq!(states_after(0), [missing, healthy, healthy]);
+        assert_eq!(states_after(60), [missing, healthy, missing]);
     }
 }
