@@ -35,8 +35,8 @@ use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
-/// Timeout for reading the journal of a server that does not have the shard, or its age. A silent server must not hold up the
-/// shard's publication; its deletions are made later.
+/// Timeout for reading the journal of a server that does not have the shard, or the journal's age. A silent server
+/// must not hold up the shard's publication; its deletions are made later.
 const JOURNAL_LIMIT: Duration = Duration::from_secs(5);
 /// Timeout for a server to report all its deletions after a shard was put into service. Later, they are read
 /// with the patient limit.

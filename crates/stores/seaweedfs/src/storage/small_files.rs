@@ -83,11 +83,10 @@ impl SmallFiles {
         name: &VolumeName,
         encoding: Encoding,
     ) -> Vec<(ServerId, Option<&'static str>)> {
+        let mut servers = self.known.state().view.volumes().holders_of(name.id());
+        servers.retain(|server| !self.is_silent(server));
         let mut asking = JoinSet::new();
-        for server in self.known.state().view.volumes().holders_of(name.id()) {
-            if self.is_silent(&server) {
-                continue;
-            }
+        for server in servers {
             let (shared, name) = (Arc::clone(self), name.clone());
             asking.spawn(async move {
                 let asked = async {

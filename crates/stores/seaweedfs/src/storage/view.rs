@@ -480,7 +480,9 @@ impl ClusterView {
     pub fn note_unanswered(&mut self, silent: &BTreeSet<Lost>, now: Instant) -> BTreeSet<u32> {
         let Unanswered { since, overdue } = &mut self.unanswered;
         since.retain(|lost, _| silent.contains(lost));
-        silent.iter().for_each(|lost| drop(since.entry(*lost).or_insert(now)));
+        for lost in silent {
+            since.entry(*lost).or_insert(now);
+        }
         let due = since.iter().filter(|&(_, &since)| now.saturating_duration_since(since) >= SILENCE_LIMIT);
         let due: BTreeSet<Lost> = due.map(|(lost, _)| *lost).collect();
         let before = std::mem::replace(overdue, due);
