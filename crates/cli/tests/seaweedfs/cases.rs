@@ -91,7 +91,7 @@ fn wait_for(
     let mut seen = Vec::new();
     let waiting = async {
         loop {
-            if let Event::Listed(listing, _) = watch.next().await {
+            if let Event::Listed(listing, ..) = watch.next().await {
                 seen.extend(volumes.apply(listing));
                 if seen.iter().any(&wanted) {
                     return;

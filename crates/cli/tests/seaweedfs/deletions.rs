@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use seaweedfs::{ShardName, VolumeName};
 use testbed::eventually;
@@ -128,5 +129,53 @@ pub fn deletions_that_only_a_damaged_index_marks(world: &mut World) {
     wait_until_unlocked(world);
     drop(mend);
     world.delete(path);
+    world.assert_whole();
+}
+
+/// A server has a journal that an earlier encoding of the volume has left. It names a needle that exists.
+pub fn a_journal_of_an_earlier_encoding(world: &mut World) {
+    let volume = world.pictures.clone();
+    let has_one_index = |&at: &usize| {
+        !shards_at(world, &volume, at).is_empty() && files_of(world, at, &volume, "ecx").len() == 1
+    };
+    let at = (0..world.servers.len()).find(has_one_index).expect("there is one");
+    let needle = id_of(world, "pictures/35");
+    let journal = files_of(world, at, &volume, "ecx").remove(0).with_extension("ecj");
+    let before = fs::read(&journal).unwrap_or_default();
+    let mut mend = world.attach(GRACE);
+    mend.wait_until_safe(2);
+    mend.kill_coordinator();
+    while_unmounted(world, &volume, at, |_| {
+        fs::write(&journal, needle.to_be_bytes()).expect("written");
+        let a_week_ago = SystemTime::now() - Duration::from_secs(7 * 24 * 60 * 60);
+        let file = File::options().write(true).open(&journal).expect("there");
+        file.set_modified(a_week_ago).expect("set");
+    });
+    let name = shards_at(world, &volume, at).remove(0);
+    wait_until_deleted(world, at, &name, needle); // SeaweedFS heeds any journal.
+    mend.start_coordinator();
+    let says_so = |conditions: &str| conditions.contains(&format!("{volume}.ecj"));
+    eventually("a status that names the journal", || {
+        says_so(&mend.ask(&["status"])?["conditions"].to_string()).then_some(())
+    });
+    // A server that gets a shard does not get this deletion.
+    let lost =
+        world.shards(&volume).into_iter().find(|name| world.holder(name).0 != at).expect("others have some");
+    let (_, shard) = world.lose(&lost);
+    wait_until_as_it_was(world, &lost, &shard);
+    wait_until_whole(world);
+    wait_until_unlocked(world);
+    let asked = world.server(world.holder(&lost).0).is_deleted(volume.id(), lost.shard, needle);
+    assert!(!world.runtime.block_on(asked).expect("it answers"), "the needle exists");
+    // Follow the advice of `mend status`, and put back what the current journal contained.
+    mend.kill_coordinator();
+    while_unmounted(world, &volume, at, |_| fs::write(&journal, &before).expect("written"));
+    mend.start_coordinator();
+    mend.wait_until_safe(2);
+    eventually("a status without the journal", || {
+        (!says_so(&mend.ask(&["status"])?["conditions"].to_string())).then_some(())
+    });
+    wait_until_unlocked(world);
+    drop(mend);
     world.assert_whole();
 }

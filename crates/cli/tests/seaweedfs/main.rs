@@ -61,6 +61,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_server_in_service_is_drained", healing::a_server_that_is_drained),
     ("deletions_on_the_first_disk_survive_a_rebuild", deletions::deletions_on_the_first_disk),
     ("deletions_survive_the_index_that_marks_them", deletions::deletions_that_only_a_damaged_index_marks),
+    ("a_journal_of_an_earlier_encoding_deletes_nothing", deletions::a_journal_of_an_earlier_encoding),
     // This case is the last on this cluster: `ec.rebuild` may leave servers with different indexes, and Mend
     // replaces no index if no majority of servers agrees.
     ("mend_killed_during_a_repair_next_to_ec_rebuild", healing::killed_in_the_middle),

@@ -58,6 +58,7 @@ pub struct SmallFileReader {
     pieces: Option<Streaming<CopyFileResponse>>,
     /// Bytes received beyond the last window.
     ahead: Vec<u8>,
+    modified_ns: i64,
 }
 
 /// The shards of a volume that a server has mounted.
@@ -291,7 +292,17 @@ impl VolumeServer {
     ) -> Result<SmallFileReader, AskError> {
         let whole = i64::MAX as u64;
         let pieces = self.pieces(volume, file, whole).await?;
-        Ok(SmallFileReader { server: self.clone(), pieces, ahead: Vec::new() })
+        Ok(SmallFileReader { server: self.clone(), pieces, ahead: Vec::new(), modified_ns: 0 })
+    }
+
+    /// Returns the time at which a server's metadata file was modified, in nanoseconds since 1970; 0 if the server
+    /// does not report it. Returns `None` if the server does not have the file, or the file is empty.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn modified_ns(&self, volume: &VolumeName, file: SmallFile) -> Result<Option<i64>, AskError> {
+        let came = self.pull(volume, file, 1, &mut Vec::new()).await?;
+        Ok(came.filter(|&(bytes, _)| bytes > 0).map(|(_, modified_ns)| modified_ns))
     }
 
     /// Like [`pull_pieces`](Self::pull_pieces), with a timeout.
@@ -462,6 +473,12 @@ impl VolumeServer {
 }
 
 impl SmallFileReader {
+    /// Returns the time at which the server's file was modified, in nanoseconds since 1970; 0 before the first window
+    /// was read, or if the server does not report it.
+    pub fn modified_ns(&self) -> i64 {
+        self.modified_ns
+    }
+
     /// Returns the next `bytes` bytes of the file, or all that are left. The result is empty at the end of
     /// the file, or if the server does not have the file.
     ///
@@ -474,7 +491,10 @@ impl SmallFileReader {
             match self.server.next(COPY_FILE, pieces).await {
                 Err(error) if is_missing(&error) => self.pieces = None,
                 piece => match piece? {
-                    Some(piece) => self.ahead.extend(piece.file_content),
+                    Some(piece) => {
+                        self.modified_ns = self.modified_ns.max(piece.modified_ts_ns);
+                        self.ahead.extend(piece.file_content);
+                    }
                     None => self.pieces = None,
                 },
             }

@@ -5,6 +5,7 @@
 //! encodings of a volume are never counted together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use crate::blocks::{Encoding, Ratio};
 
@@ -128,7 +129,7 @@ pub(crate) struct Kept {
 pub struct Volumes {
     listed: Listing,
     volumes: BTreeMap<u32, Volume>,
-    /// Locations that an earlier coordinator recorded; kept here until the encoding is listed.
+    /// Locations that an earlier coordinator recorded; kept here until the volume is listed.
     kept: BTreeMap<(u32, Encoding), Kept>,
 }
 
@@ -137,30 +138,43 @@ type Key = (u32, Encoding, u8, ServerId, u32);
 impl Volumes {
     /// Applies a full listing, and returns the differences from the previous one.
     pub fn apply(&mut self, listing: Listing) -> Vec<Change> {
-        let (before, after) = (shards(&self.listed), shards(&listing));
-        let mut changes = server_changes(&self.listed, &listing);
-        for (key, bytes) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
-            let (volume, encoding, shard, home) = placed(key, *bytes);
-            changes.push(Change::ShardCame { volume, encoding, shard, home });
-        }
-        for (key, bytes) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
-            let (volume, encoding, shard, home) = placed(key, *bytes);
-            let server_is_up = listing.servers.contains_key(&home.server);
-            changes.push(Change::ShardWent { volume, encoding, shard, home, server_is_up });
-        }
-        self.take_homes(&listing);
+        let volumes = self.volumes.keys().chain(listing.volumes.keys()).copied().collect();
+        let changes = changes(&self.listed, &listing);
+        self.take_homes(&volumes, &listing.volumes);
         self.listed = listing;
         changes
     }
 
-    /// Returns a copy of the last listing in which these volumes and all servers are replaced by those of a
-    /// later, partial listing.
-    pub(crate) fn with(&self, volumes: &[u32], part: Listing) -> Listing {
-        let mut whole = self.listed.clone();
-        whole.volumes.retain(|volume, _| !volumes.contains(volume));
-        whole.volumes.extend(part.volumes.into_iter().filter(|(volume, _)| volumes.contains(volume)));
-        whole.servers = part.servers;
-        whole
+    /// Applies a partial listing of all servers and of these volumes, and returns the differences from the previous
+    /// listing. Takes time for these volumes only: in a large cluster, each repair lists its volume several times.
+    pub(crate) fn apply_part(&mut self, volumes: &BTreeSet<u32>, mut part: Listing) -> Vec<Change> {
+        part.volumes.retain(|volume, _| volumes.contains(volume));
+        let of = |id: &u32| Some((*id, self.listed.volumes.remove(id)?));
+        let before = Listing {
+            volumes: volumes.iter().filter_map(of).collect(),
+            servers: std::mem::take(&mut self.listed.servers),
+        };
+        let changes = changes(&before, &part);
+        self.take_homes(volumes, &part.volumes);
+        self.listed.servers = part.servers;
+        self.listed.volumes.extend(part.volumes);
+        changes
+    }
+
+    /// Replaces the parts of a listing that were listed again since it was requested: all servers, with the shards on
+    /// servers that have left, and these volumes.
+    pub(crate) fn bring_up_to_date(&self, listing: &mut Listing, newer: &BTreeSet<u32>) {
+        listing.volumes.retain(|volume, _| !newer.contains(volume));
+        let listed =
+            newer.iter().filter_map(|volume| Some((*volume, self.listed.volumes.get(volume)?.clone())));
+        listing.volumes.extend(listed);
+        listing.servers.clone_from(&self.listed.servers);
+        let servers = &listing.servers;
+        listing
+            .volumes
+            .values_mut()
+            .for_each(|holdings| holdings.retain(|it| servers.contains_key(&it.server)));
+        listing.volumes.retain(|_, holdings| !holdings.is_empty());
     }
 
     /// Stores the recorded locations of an encoding's shards until the encoding is listed.
@@ -342,9 +356,11 @@ impl Volumes {
         homes.filter(|home| home.server == *server).count()
     }
 
-    fn take_homes(&mut self, listing: &Listing) {
+    /// Moves the shards of these volumes to the locations at which they are listed now.
+    fn take_homes(&mut self, volumes: &BTreeSet<u32>, listed: &BTreeMap<u32, Vec<Holding>>) {
         let mut before = BTreeMap::new();
-        for (&id, volume) in &mut self.volumes {
+        for &id in volumes {
+            let Some(volume) = self.volumes.get_mut(&id) else { continue };
             for (&encoding, generation) in &mut volume.generations {
                 let gone = std::mem::take(&mut generation.homes).into_iter();
                 let last = gone.filter_map(|(shard, homes)| Some((shard, homes.into_iter().next()?)));
@@ -352,13 +368,16 @@ impl Volumes {
                 before.insert((id, encoding), generation.former.clone());
             }
         }
-        for (&id, holdings) in &listing.volumes {
+        for (&id, holdings) in listed {
             let volume = self.volumes.entry(id).or_default();
             holdings.iter().for_each(|holding| volume.take(holding));
             for (&encoding, generation) in &mut volume.generations {
                 generation.note_moves(before.remove(&(id, encoding)).unwrap_or_default());
-                if let Some(kept) = self.kept.remove(&(id, encoding)) {
-                    generation.recall(kept);
+            }
+            // Another encoding than the listed ones may be the current one, too: its servers may be down.
+            for ((_, encoding), kept) in self.kept.extract_if(kept_of(id), |_, _| true) {
+                if volume.generations.contains_key(&encoding) || !kept.homes.is_empty() {
+                    volume.generations.entry(encoding).or_default().recall(kept);
                 }
             }
         }
@@ -484,6 +503,27 @@ impl Generation {
             there >= usize::from(ratio.data())
         })
     }
+}
+
+/// Returns the keys of a volume's recorded encodings.
+fn kept_of(volume: u32) -> RangeInclusive<(u32, Encoding)> {
+    (volume, Encoding(i64::MIN))..=(volume, Encoding(i64::MAX))
+}
+
+/// Returns the differences between two listings.
+fn changes(old: &Listing, new: &Listing) -> Vec<Change> {
+    let (before, after) = (shards(old), shards(new));
+    let mut changes = server_changes(old, new);
+    for (key, bytes) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
+        let (volume, encoding, shard, home) = placed(key, *bytes);
+        changes.push(Change::ShardCame { volume, encoding, shard, home });
+    }
+    for (key, bytes) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
+        let (volume, encoding, shard, home) = placed(key, *bytes);
+        let server_is_up = new.servers.contains_key(&home.server);
+        changes.push(Change::ShardWent { volume, encoding, shard, home, server_is_up });
+    }
+    changes
 }
 
 fn server_changes(before: &Listing, after: &Listing) -> Vec<Change> {

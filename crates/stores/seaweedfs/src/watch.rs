@@ -33,8 +33,9 @@ const QUEUE: usize = 16;
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A list of the whole cluster for [`Volumes::apply`](crate::Volumes::apply), with the time at which it
-    /// was requested. The list is outdated if the receiver has applied another one that was requested later.
-    Listed(Listing, Instant),
+    /// was requested, and the longest time from then to the next request. The list is outdated as far as the receiver
+    /// has applied another one that was requested later.
+    Listed(Listing, Instant, Duration),
     /// No master answers. The watch keeps trying, and the next list contains all changes made meanwhile.
     Blind(AskError),
 }
@@ -124,7 +125,7 @@ async fn follow(
         let taken = asked.elapsed();
         let pause = pause(list_every, before, taken);
         before = taken;
-        events.send(Event::Listed(listing, asked)).await.map_err(|_| Dropped)?;
+        events.send(Event::Listed(listing, asked, taken + pause)).await.map_err(|_| Dropped)?;
         let next = Instant::now() + pause;
         while let Ok(message) = timeout_at(next, stream.message()).await {
             let Some(message) = message.map_err(ended)? else {

@@ -1,6 +1,6 @@
 //! [`ShardBlocks`]: serves the shards of one volume server as Mend's blocks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,8 +32,9 @@ pub struct ShardBlocks {
 pub(super) struct Shared {
     pub(super) folders: Folders,
     memory: Memory,
-    /// The volumes for which the coordinator uses no checksums, according to its last request for a shard.
-    unchecked: Mutex<BTreeSet<VolumeName>>,
+    /// The volumes for which the coordinator uses no checksums, according to its last request for a shard, each with
+    /// the encoding to which that applies. Volumes without shards are forgotten.
+    unchecked: Mutex<BTreeMap<VolumeName, Encoding>>,
 }
 
 /// The checksums that protect the bytes of a shard.
@@ -85,17 +86,32 @@ impl ShardBlocks {
         Ok(Arc::new(self.shared.reader(&shard, &self.shared.folders.find(&shard)?)?))
     }
 
-    /// Opens a shard that the coordinator records with this digest.
+    /// Opens a shard that the coordinator records with this digest. If the server has the shard on several disks, one
+    /// of them may have an outdated encoding of it; the copy with this digest counts.
     fn open_recorded(
         &self,
         block: &BlockId,
         recorded: Option<Digest>,
     ) -> Result<Arc<dyn StoredBlock>, BlockError> {
-        let reader = self.open_block(block)?;
-        match reader.digest().zip(recorded) {
-            Some((found, recorded)) if found != recorded => Err(other_checksums(block)),
-            _ => Ok(reader),
+        let opened = self.open_block(block);
+        let Some(recorded) = recorded else { return opened };
+        match opened {
+            Ok(reader) if reader.digest().is_none_or(|found| found == recorded) => Ok(reader),
+            Err(error @ (BlockError::Missing { .. } | BlockError::Hangs { .. })) => Err(error),
+            other => match self.copy_with(&shard(block)?, recorded) {
+                Some(reader) => Ok(reader),
+                None => other.and_then(|_| Err(other_checksums(block))),
+            },
         }
+    }
+
+    /// Opens the copy of a shard whose checksums have this digest.
+    fn copy_with(&self, shard: &ShardName, digest: Digest) -> Option<Arc<dyn StoredBlock>> {
+        let copies = self.shared.folders.copies(shard).ok()?;
+        let mut readers = copies.iter().skip(1).filter_map(|path| self.shared.reader(shard, path).ok());
+        readers
+            .find(|reader| reader.digest() == Some(digest))
+            .map(|reader| Arc::new(reader) as Arc<dyn StoredBlock>)
     }
 
     /// Creates a shard. Until [`commit`](Publish::commit), its file has a name that SeaweedFS ignores.
@@ -105,13 +121,14 @@ impl ShardBlocks {
     /// [`BlockError`].
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         let shard = shard(&block.id)?;
-        self.shared.heed(&shard.volume, block.digest);
         self.shared.folders.settle_encoding(&shard.volume)?;
+        self.shared.heed(&shard, block.digest)?;
         let folder = self.folder_for(&shard, block.bytes)?;
         if self.shared.folders.free_bytes(&folder)? < block.bytes {
             return Err(BlockError::NoSpace { block: block.id.clone(), path: folder.display().to_string() });
         }
-        Ok(Box::new(ShardWriter::create(Arc::clone(&self.shared), shard, &folder, block.bytes)?))
+        let shared = Arc::clone(&self.shared);
+        Ok(Box::new(ShardWriter::create(shared, shard, &folder, block.bytes, block.digest.is_some())?))
     }
 
     /// Returns facts about a shard from the volume's metadata files, without reading the shard itself.
@@ -200,33 +217,65 @@ impl ShardBlocks {
 }
 
 impl Shared {
-    fn unchecked(&self) -> MutexGuard<'_, BTreeSet<VolumeName>> {
+    fn unchecked(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Encoding>> {
         self.unchecked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whether the coordinator has a digest of a volume's shards. If it has none, servers have different
-    /// `.ecsum` files or these contradict too many shards. So this server's file proves nothing about a shard,
-    /// and only parity can.
-    fn heed(&self, volume: &VolumeName, digest: Option<Digest>) {
-        match digest {
-            Some(_) => self.unchecked().remove(volume),
-            None => self.unchecked().insert(volume.clone()),
-        };
+    /// Notes whether the coordinator has a digest of a shard. If it has none, servers have different `.ecsum` files or
+    /// these contradict too many shards. So this server's file proves nothing about any shard of the encoding, and
+    /// only parity can.
+    fn heed(&self, shard: &ShardName, digest: Option<Digest>) -> Result<(), BlockError> {
+        if digest.is_some() {
+            self.unchecked().remove(&shard.volume);
+            return Ok(());
+        }
+        let found = self.folders.find(shard).ok();
+        let folder = found.as_deref().map(parent).or(self.folders.data().first().map(PathBuf::as_path));
+        let Some(folder) = folder else { return Ok(()) };
+        let encoding = self.encoding(&shard.volume, folder)?;
+        self.unchecked().insert(shard.volume.clone(), encoding);
+        Ok(())
     }
 
-    /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match, or the
-    /// coordinator does not use them.
-    pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
-        if self.unchecked().contains(&shard.volume) {
-            return Ok(None);
+    /// Whether the coordinator uses no checksums for the volume's encoding in `folder`. A request about an earlier
+    /// encoding says nothing about this one.
+    fn is_unchecked(&self, volume: &VolumeName, folder: &Path) -> Result<bool, BlockError> {
+        let told = self.unchecked().get(volume).copied();
+        told.map_or(Ok(false), |told| Ok(self.encoding(volume, folder)? == told))
+    }
+
+    /// Forgets which volumes are unchecked that have none of these shards.
+    fn forget_absent<'s>(&self, shards: impl Iterator<Item = &'s ShardName>) {
+        let mut unchecked = self.unchecked();
+        if unchecked.is_empty() {
+            return;
         }
+        let present: BTreeSet<&VolumeName> = shards.map(|shard| &shard.volume).collect();
+        unchecked.retain(|volume, _| present.contains(volume));
+    }
+
+    /// Returns the encoding in the volume's `.vif`, preferably of the copy in `folder`; 0 if there is none.
+    pub(super) fn encoding(&self, volume: &VolumeName, folder: &Path) -> Result<Encoding, BlockError> {
+        Ok(self.folders.info(volume, folder)?.map_or_else(Encoding::default, |info| info.encoding))
+    }
+
+    /// Returns the checksums of a shard in `folder`; `None` if the volume has none that match.
+    pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
         let ecsum = self.folders.ecsum(&shard.volume, folder)?;
         Ok(ecsum.and_then(|ecsum| ecsum.shard(shard.shard).cloned()))
     }
 
+    /// Like [`sums`](Self::sums), but `None` if the coordinator does not use the checksums.
+    fn used_sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
+        match self.is_unchecked(&shard.volume, folder)? {
+            true => Ok(None),
+            false => self.sums(shard, folder),
+        }
+    }
+
     fn reader(&self, shard: &ShardName, path: &Path) -> Result<ShardReader, BlockError> {
         let file = open(shard, path)?;
-        let check = match self.sums(shard, parent(path))? {
+        let check = match self.used_sums(shard, parent(path))? {
             Some(sums) => Check::Ecsum(self.memory.of(&file, &sums).map_err(fault(path))?),
             None => {
                 let info = self.folders.info(&shard.volume, parent(path))?;
@@ -241,7 +290,7 @@ impl Sources for ShardBlocks {
     fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
         // The helper also opens blocks to look at the page cache. Then it names neither a length nor a digest.
         if block.bytes > 0 {
-            self.shared.heed(&shard(&block.id)?.volume, block.digest);
+            self.shared.heed(&shard(&block.id)?, block.digest)?;
         }
         Ok(self.open_recorded(&block.id, block.digest)?)
     }
@@ -265,7 +314,7 @@ impl Blocks for ShardBlocks {
         recorded: Option<Digest>,
         gate: &dyn Gate,
     ) -> Result<Option<Digest>, BlockError> {
-        self.shared.heed(&shard(block)?.volume, recorded);
+        self.shared.heed(&shard(block)?, recorded)?;
         self.open_recorded(block, recorded)?.verify(gate)
     }
 
@@ -290,6 +339,9 @@ impl Blocks for ShardBlocks {
 
     fn list_answering(&self) -> Result<BlockList, BlockError> {
         let (shards, silent) = self.shared.folders.list()?;
+        if silent.is_empty() {
+            self.shared.forget_absent(shards.keys());
+        }
         let held = shards.into_iter().map(|(shard, bytes)| HeldBlock { id: shard.block_id(), bytes });
         Ok(BlockList { held: held.collect(), silent })
     }

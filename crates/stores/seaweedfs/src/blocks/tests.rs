@@ -312,6 +312,92 @@ fn checksums_count_as_far_as_the_coordinator_uses_them() {
     }
 }
 
+/// The first disk returned with a shard of an earlier encoding. The server has mounted both.
+#[test]
+fn of_two_copies_the_one_with_the_recorded_checksums_counts() {
+    let server = Server::new();
+    let digest = server.open().open_block(&id("p_5.ec01")).expect("there").digest();
+    for file in ["p_5.vif", "p_5.ecsum"] {
+        fs::copy(server.folder("a").join(file), server.folder("b").join(file)).expect("copied");
+    }
+    let others: Vec<Vec<u8>> = (5..8).map(|seed| pattern(seed, BYTES)).collect();
+    let earlier = String::from_utf8(vif(2, 1, BYTES)).expect("text").replace("\"77\"", "\"76\"");
+    server.write("a/p_5.vif", earlier.as_bytes());
+    server.write("a/p_5.ecsum", &made::ecsum(ratio(), BLOCK, &others));
+    let blocks = server.open();
+    let local = |digest| LocalBlock { index: BlockIndex(1), id: id("p_5.ec01"), bytes: BYTES as u64, digest };
+    for outdated in [&others[1][..], &others[1][1..]] {
+        server.write("a/p_5.ec01", outdated);
+        let mut bytes = vec![0; BYTES];
+        blocks.open(&local(digest)).expect("there").read_at(0, &mut bytes).expect("whole");
+        assert_eq!(bytes, server.shards[1]);
+        assert_eq!(blocks.verify_recorded(&id("p_5.ec01"), digest, &OpenGate).expect("whole"), digest);
+    }
+    let unknown =
+        blocks.open(&local(Some(Digest::of_u32("ecsum", 1)))).map(drop).expect_err("no copy has it");
+    assert!(matches!(unknown, BlockError::Corrupt { .. }), "the first copy is too short: {unknown}");
+}
+
+/// Without a digest in the request, the coordinator uses no checksums for the volume's present encoding.
+#[test]
+fn the_use_of_checksums_is_forgotten_with_the_encoding_and_with_the_last_shard() {
+    let server = Server::new();
+    let blocks = server.open();
+    let digest = |blocks: &ShardBlocks| blocks.open_block(&id("p_5.ec00")).expect("there").digest();
+    let used = digest(&blocks);
+    let tell = || blocks.verify_recorded(&id("p_5.ec00"), None, &OpenGate).expect("only parity can tell");
+    assert!(used.is_some());
+    tell();
+    assert_eq!(digest(&blocks), None);
+    // The volume was decoded and encoded again, and the coordinator has not asked about it since.
+    let again = String::from_utf8(vif(2, 1, BYTES)).expect("text").replace("\"77\"", "\"78\"");
+    server.write("a/p_5.vif", again.as_bytes());
+    assert_eq!(digest(&blocks), used, "nothing is known about this encoding");
+    server.write("a/p_5.vif", &vif(2, 1, BYTES));
+    assert_eq!(digest(&blocks), None);
+    blocks.list().expect("readable");
+    assert_eq!(digest(&blocks), None, "its shards are there");
+    // The volume was deleted; one with the same name comes later.
+    for file in ["a/p_5.ec00", "b/p_5.ec01"] {
+        fs::remove_file(server.folder(file)).expect("removed");
+    }
+    blocks.list().expect("readable");
+    server.write("a/p_5.ec00", &server.shards[0]);
+    assert_eq!(digest(&blocks), used);
+}
+
+/// A listing comes while the first shard of the volume on this server is being written.
+#[test]
+fn a_write_keeps_to_the_use_of_checksums_with_which_it_began() {
+    let server = Server::new();
+    for file in ["a/p_5.ec00", "b/p_5.ec01"] {
+        fs::remove_file(server.folder(file)).expect("removed");
+    }
+    let blocks = server.open();
+    let unchecked = Sink { digest: None, ..sink("p_5.ec02", BYTES) };
+    let mut writer = blocks.create(&unchecked).expect("room");
+    writer.write_at(0, &server.shards[0]).expect("room");
+    blocks.list().expect("readable");
+    assert_eq!(writer.seal().expect("only parity can tell"), None);
+    blocks.list().expect("readable");
+    writer.commit().expect("renamed");
+}
+
+/// The coordinator has lost the cluster's lock, and its request to stop comes too late.
+#[test]
+fn a_shard_of_a_volume_that_was_encoded_again_meanwhile_is_not_committed() {
+    let server = Server::new();
+    fs::remove_file(server.folder("a/p_5.ecsum")).expect("removed");
+    let blocks = server.open();
+    let mut writer = blocks.create(&sink("p_5.ec02", BYTES)).expect("room");
+    writer.write_at(0, &server.shards[2]).expect("room");
+    assert_eq!(writer.seal().expect("nobody can tell"), None);
+    let again = String::from_utf8(vif(2, 1, BYTES)).expect("text").replace("\"77\"", "\"78\"");
+    server.write("a/p_5.vif", again.as_bytes());
+    is_corrupt(writer.commit().map(drop), "encoded again");
+    assert!(!server.names("a").iter().any(|name| name.contains("ec02")), "nothing is left");
+}
+
 /// A helper that was just started has heard of no doubt yet, and a scrub must not rely on an earlier request.
 #[test]
 fn a_scrub_follows_the_coordinators_use_of_checksums_at_once() {

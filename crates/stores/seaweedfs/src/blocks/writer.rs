@@ -16,6 +16,7 @@ use super::learned::{CHUNK_BYTES, Known};
 use super::name::ShardName;
 use super::reader::{Check, ShardReader, open};
 use super::shard_blocks::Shared;
+use super::vif::Encoding;
 
 /// A shard that is not visible yet.
 ///
@@ -28,6 +29,10 @@ pub(super) struct ShardWriter {
     folder: PathBuf,
     temporary: PathBuf,
     file: SteadyFile,
+    /// The volume's encoding when the write began.
+    encoding: Encoding,
+    /// Whether the coordinator uses checksums for the volume.
+    uses_checksums: bool,
     /// The state of the write. The result of the seal is the checksums that the bytes have matched; `None` if
     /// the volume has no checksums.
     draft: Draft<Option<Arc<Known>>>,
@@ -42,7 +47,9 @@ impl ShardWriter {
         shard: ShardName,
         folder: &Path,
         bytes: u64,
+        uses_checksums: bool,
     ) -> Result<Self, BlockError> {
+        let encoding = shared.encoding(&shard.volume, folder)?;
         let (block, temporary) = (shard.block_id(), shared.folders.temporary(folder, &shard));
         let fault = block_fault(&block, &temporary);
         let file =
@@ -58,6 +65,8 @@ impl ShardWriter {
             folder: folder.to_owned(),
             temporary,
             file: SteadyFile::new(file),
+            encoding,
+            uses_checksums,
             draft,
             chunks,
             committed: false,
@@ -116,10 +125,32 @@ impl ShardWriter {
         ShardSums::new(self.draft.bytes(), block_bytes, blocks.collect())
     }
 
+    /// Returns the checksums that the written bytes must match; `None` if the volume has none, or if the coordinator
+    /// does not use them.
+    fn expected(&self) -> Result<Option<ShardSums>, BlockError> {
+        if !self.uses_checksums {
+            return Ok(None);
+        }
+        self.shared.sums(&self.shard, &self.folder)
+    }
+
+    /// Fails if the volume was encoded again since the write began. The coordinator has then lost the cluster's lock,
+    /// and its request to stop may come too late.
+    fn check_encoding(&self) -> Result<(), BlockError> {
+        let now = self.shared.encoding(&self.shard.volume, &self.folder)?;
+        if now == self.encoding {
+            return Ok(());
+        }
+        Err(self.draft.corrupt(format!(
+            "the volume was encoded again (encodeTsNs {} instead of {}) while this shard was written",
+            now.0, self.encoding.0
+        )))
+    }
+
     /// Compares the written bytes with the expected checksums. Returns the checksums; `None` if the volume
     /// has none.
     fn agreed(&self) -> Result<Option<ShardSums>, BlockError> {
-        let Some(expected) = self.shared.sums(&self.shard, &self.folder)? else {
+        let Some(expected) = self.expected()? else {
             return Ok(None);
         };
         let bytes = self.draft.bytes();
@@ -196,7 +227,8 @@ impl Publish for ShardWriter {
         let sealed = self.draft.sealed()?.as_ref();
         // Compare again, because the volume's `.vif` and `.ecsum` may have been copied or replaced since
         // sealing.
-        if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed.map(|known| known.sums()) {
+        self.check_encoding()?;
+        if self.expected()?.as_ref() != sealed.map(|known| known.sums()) {
             return Err(self.draft.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
         }
         self.check_other_disks()?;

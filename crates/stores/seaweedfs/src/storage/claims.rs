@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use attached::Teller;
 use repair::{NodeId, StripeId};
 use store_api::{CatalogError, StoreChange, StoreError};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, Notify, Semaphore};
 use tokio::task::AbortHandle;
 
 use super::state::Shared;
@@ -18,32 +18,52 @@ use crate::listing::ServerId;
 use crate::lock::Lock;
 use crate::master::MasterClient;
 
+/// The number of volumes that are claimed at the same time. To prepare a server, Mend may have to compare large
+/// indexes, or to wait for servers that do not answer; in the recovery of a whole server, other claims must not wait
+/// for that. The number is small so that repairs start at a steady rate instead of all at once.
+const CLAIMS_AT_ONCE: usize = 4;
 /// The name of the lock's holder, as `weed shell` shows it.
 const NAME: &str = "mend";
+/// How long a coordinator that shuts down waits for the ends of upkeep operations, which may have unmounted shards
+/// for a moment.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// The cluster-wide lock of SeaweedFS, and the stripes for which Mend holds it.
 pub(super) struct ClusterLock {
     master: MasterClient,
     teller: Teller,
     claims: Arc<Mutex<Claims>>,
-    /// Locked while a volume is being claimed, so that claims run one at a time.
-    pub claiming: Mutex<()>,
+    /// Signalled when an upkeep operation ends.
+    upkeep_ended: Notify,
+    /// A permit for each volume that may be claimed at the same time.
+    pub claiming: Semaphore,
+}
+
+/// The right to change a volume's files and mounts on servers, for as long as Mend keeps the lock under which the
+/// operation began. Once that lock was lost, another client may have changed the volume, so
+/// [`ClusterLock::check`] refuses the operation from then on, also after Mend has taken the lock again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hold {
+    stripe: StripeId,
+    /// See [`Claims::tenure`]; 0 if the stripe was not claimed.
+    tenure: u64,
 }
 
 #[derive(Default)]
 struct Claims {
     lock: Option<Arc<Lock>>,
+    /// The number of times that Mend has taken the lock.
+    tenure: u64,
     /// Stripes for whose repairs the lock is held.
     stripes: BTreeSet<StripeId>,
     /// Stripes whose files or mounts are being fixed on some server, with the number of operations in
-    /// progress.
+    /// progress that began under the present lock.
     upkeep: BTreeMap<StripeId, usize>,
-    /// Operations in progress that began under a lock that was lost. Their ends must not end operations of the same
-    /// stripe that began under the present lock.
-    outlived: BTreeMap<StripeId, usize>,
     turn: Turn,
     /// The task that reports the loss of the lock.
     guard: Option<AbortHandle>,
+    /// Whether the coordinator shuts down, so that nothing begins any more.
+    is_closed: bool,
 }
 
 impl Shared {
@@ -57,16 +77,16 @@ impl Shared {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let volume = self.known.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        // Claim one volume at a time, so that repairs start at a steady rate instead of all at once.
-        let _alone = self.lock.claiming.lock().await;
-        let is_new = self.lock.claim(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
+        let _permit = self.lock.claiming.acquire().await.expect("it is never closed");
+        let (hold, is_new) =
+            self.lock.claim(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
         // Prepare without the lock on `claims`: servers may be slow.
         let ready = async {
             self.known.refresh(volume).await.map_err(taken)?;
             for &node in nodes {
-                self.prepare(stripe, volume, node).await?;
+                self.prepare(&hold, volume, node).await?;
             }
-            self.lock.check(stripe).await.map_err(taken)
+            self.lock.check(&hold).await.map_err(taken)
         };
         let ready = ready.await;
         // Keep a claim that existed before this call.
@@ -77,47 +97,43 @@ impl Shared {
     }
 
     /// Takes the lock if necessary, to fix the files or mounts of a volume's servers. Also lists the volume
-    /// again while the lock is held.
+    /// again while the lock is held. The caller must pass the result to [`ClusterLock::end_upkeep`].
     ///
     /// # Errors
     /// [`StoreError::Taken`] if another client holds the lock.
-    pub async fn begin_upkeep(self: &Arc<Self>, stripe: &StripeId) -> Result<(), StoreError> {
+    pub(super) async fn begin_upkeep(self: &Arc<Self>, stripe: &StripeId) -> Result<Hold, StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let volume = self.known.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        self.lock.begin_upkeep(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
+        let hold = self.lock.begin_upkeep(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
         let known = self.known.refresh(volume).await;
         if let Err(why) = known {
-            self.lock.end_upkeep(stripe).await;
+            self.lock.end_upkeep(hold).await;
             return Err(taken(why));
         }
-        Ok(())
+        Ok(hold)
     }
 
     /// Prepares a node's server for a shard of a volume, during upkeep of the volume.
     ///
     /// # Errors
     /// [`StoreError::Unfit`] if the server cannot be prepared.
-    pub async fn prepare_for_upkeep(
+    pub(super) async fn prepare_for_upkeep(
         self: &Arc<Self>,
-        stripe: &StripeId,
+        hold: &Hold,
         node: NodeId,
     ) -> Result<(), StoreError> {
-        let volume = self.known.state().view.volume_of(stripe);
-        let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        self.prepare(stripe, volume, node).await
+        let volume = self.known.state().view.volume_of(&hold.stripe);
+        let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(hold.stripe.clone()))?;
+        self.prepare(hold, volume, node).await
     }
 
     /// Prepares a node's server for shards of a volume.
-    async fn prepare(
-        self: &Arc<Self>,
-        stripe: &StripeId,
-        volume: u32,
-        node: NodeId,
-    ) -> Result<(), StoreError> {
+    async fn prepare(self: &Arc<Self>, hold: &Hold, volume: u32, node: NodeId) -> Result<(), StoreError> {
+        let stripe = &hold.stripe;
         let server = self.known.state().view.nodes().server(node).cloned();
         let ready = match &server {
-            Some(server) => self.make_ready(stripe, volume, server).await,
+            Some(server) => self.make_ready(hold, volume, server).await,
             None => Err("it is not a volume server".to_owned()),
         };
         ready.map_err(|why| {
@@ -129,51 +145,62 @@ impl Shared {
     /// Copies the metadata files of a volume (`.ecx`, `.vif`, `.ecsum`) to a server whose copies are missing
     /// or differ from the majority. A server that has mounted shards of the volume keeps its own index
     /// (`.ecx`), since it has that file open.
-    async fn make_ready(
-        self: &Arc<Self>,
-        stripe: &StripeId,
-        volume: u32,
-        server: &ServerId,
-    ) -> Result<(), String> {
+    async fn make_ready(self: &Arc<Self>, hold: &Hold, volume: u32, server: &ServerId) -> Result<(), String> {
+        let stripe = &hold.stripe;
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is not a volume"))?;
         let serves = self.known.state().view.volumes().serves(volume, server);
-        self.complete(&name, server, serves).await
+        if !serves {
+            self.check_journal(&name, server).await?;
+        }
+        self.complete(hold, &name, server, serves).await
     }
 }
 
 impl ClusterLock {
     pub fn new(master: MasterClient, teller: Teller) -> Self {
-        Self { master, teller, claims: Arc::default(), claiming: Mutex::default() }
+        let claims = Arc::default();
+        Self { master, teller, claims, upkeep_ended: Notify::new(), claiming: Semaphore::new(CLAIMS_AT_ONCE) }
     }
 
-    /// Takes the lock, if it is not held, and claims this stripe for a repair. Returns whether the claim is
+    /// Takes the lock, if it is not held, and claims this stripe for a repair. Also returns whether the claim is
     /// new.
     ///
     /// # Errors
     /// [`AskError`], also if somebody else has the lock.
-    pub async fn claim(&self, stripe: &StripeId, volume: u32) -> Result<bool, AskError> {
-        Ok(self.hold(stripe, volume).await?.stripes.insert(stripe.clone()))
+    pub async fn claim(&self, stripe: &StripeId, volume: u32) -> Result<(Hold, bool), AskError> {
+        let mut claims = self.hold(stripe, volume).await?;
+        let is_new = claims.stripes.insert(stripe.clone());
+        Ok((claims.claimed(stripe), is_new))
+    }
+
+    /// Returns the right to work on a stripe that a repair has claimed. If none has, or the claim was lost,
+    /// [`check`](Self::check) refuses the result.
+    pub async fn claimed(&self, stripe: &StripeId) -> Hold {
+        self.claims.lock().await.claimed(stripe)
     }
 
     /// Takes the lock, if it is not held, to fix files or mounts on a server of this stripe.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
-    pub async fn begin_upkeep(&self, stripe: &StripeId, volume: u32) -> Result<(), AskError> {
-        self.hold(stripe, volume).await?.begin_upkeep(stripe);
-        Ok(())
+    pub async fn begin_upkeep(&self, stripe: &StripeId, volume: u32) -> Result<Hold, AskError> {
+        Ok(self.hold(stripe, volume).await?.begin_upkeep(stripe))
     }
 
     /// Ends one upkeep operation, successful or not. Releases the lock if nothing else needs it.
-    pub async fn end_upkeep(&self, stripe: &StripeId) {
+    pub async fn end_upkeep(&self, hold: Hold) {
         let mut claims = self.claims.lock().await;
-        claims.end_upkeep(stripe);
+        claims.end_upkeep(hold);
         claims.release_if_unused().await;
+        self.upkeep_ended.notify_waiters();
     }
 
     /// Takes the lock unless it is already held. Refuses work on another volume when it is other clients' turn.
     async fn hold(&self, stripe: &StripeId, volume: u32) -> Result<MutexGuard<'_, Claims>, AskError> {
         let mut claims = self.claims.lock().await;
+        if claims.is_closed {
+            return Err(AskError::Locked { holder: "the coordinator is shutting down".to_owned() });
+        }
         let is_held = claims.lock.as_ref().is_some_and(|lock| lock.check().is_ok());
         if !is_held {
             let lost = claims.drop_lock();
@@ -190,6 +217,7 @@ impl ClusterLock {
                     .abort_handle(),
             );
             claims.lock = Some(lock);
+            claims.tenure += 1;
             claims.turn.begin(Instant::now());
         }
         Ok(claims)
@@ -202,22 +230,44 @@ impl ClusterLock {
         claims.release_if_unused().await;
     }
 
-    /// Ends all claims and releases the lock.
-    pub async fn release_all(&self) {
+    /// Ends all claims and releases the lock, for good: nothing begins any more. Upkeep operations in progress get
+    /// some time to end, since they may have unmounted shards that they mount again. Those that take longer may
+    /// change nothing from then on.
+    pub async fn close(&self) {
+        self.close_within(END_LIMIT).await;
+    }
+
+    async fn close_within(&self, limit: Duration) {
+        self.claims.lock().await.is_closed = true;
+        if tokio::time::timeout(limit, self.upkeep_ends()).await.is_err() {
+            tracing::warn!("shutting down although SeaweedFS's servers have not answered some requests");
+        }
         let mut claims = self.claims.lock().await;
         claims.stripes.clear();
         claims.upkeep.clear();
         claims.release_if_unused().await;
     }
 
-    /// Checks that the lock is still held and that Mend holds it for this stripe.
+    /// Waits until no upkeep operation is in progress.
+    async fn upkeep_ends(&self) {
+        loop {
+            let ended = self.upkeep_ended.notified();
+            if self.claims.lock().await.upkeep.is_empty() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Checks that the lock under which an operation began is still held, and that Mend holds it for the
+    /// operation's stripe.
     ///
     /// # Errors
     /// The reason for the failure, as text.
-    pub async fn check(&self, stripe: &StripeId) -> Result<(), String> {
+    pub async fn check(&self, hold: &Hold) -> Result<(), String> {
         let claims = self.claims.lock().await;
         match &claims.lock {
-            Some(lock) if claims.has(stripe) => lock.check().map_err(|error| error.to_string()),
+            Some(lock) if claims.covers(hold) => lock.check().map_err(|error| error.to_string()),
             _ => Err("the cluster's lock was lost".to_owned()),
         }
     }
@@ -229,19 +279,30 @@ impl Claims {
         self.stripes.contains(stripe) || self.upkeep.contains_key(stripe)
     }
 
-    fn begin_upkeep(&mut self, stripe: &StripeId) {
-        *self.upkeep.entry(stripe.clone()).or_default() += 1;
+    /// Whether an operation began under the present lock, and is still in progress or claimed.
+    fn covers(&self, hold: &Hold) -> bool {
+        hold.tenure == self.tenure && self.has(&hold.stripe)
     }
 
-    /// Ends one operation. Of those that began under a lost lock and those under the present one, the former end
-    /// first: so the present lock may be held for longer than necessary, but is never released too early.
-    fn end_upkeep(&mut self, stripe: &StripeId) {
-        let is_outlived = self.outlived.contains_key(stripe);
-        let operations = if is_outlived { &mut self.outlived } else { &mut self.upkeep };
-        if let Some(times) = operations.get_mut(stripe) {
+    fn claimed(&self, stripe: &StripeId) -> Hold {
+        let tenure = if self.stripes.contains(stripe) { self.tenure } else { 0 };
+        Hold { stripe: stripe.clone(), tenure }
+    }
+
+    fn begin_upkeep(&mut self, stripe: &StripeId) -> Hold {
+        *self.upkeep.entry(stripe.clone()).or_default() += 1;
+        Hold { stripe: stripe.clone(), tenure: self.tenure }
+    }
+
+    /// Ends one operation. Those that began under an earlier lock have ended with that lock.
+    fn end_upkeep(&mut self, hold: Hold) {
+        if hold.tenure != self.tenure {
+            return;
+        }
+        if let Some(times) = self.upkeep.get_mut(&hold.stripe) {
             *times -= 1;
             if *times == 0 {
-                operations.remove(stripe);
+                self.upkeep.remove(&hold.stripe);
             }
         }
     }
@@ -258,9 +319,7 @@ impl Claims {
     fn forget_lock(&mut self) -> BTreeSet<StripeId> {
         self.lock = None;
         self.turn.end(Instant::now());
-        for (stripe, times) in std::mem::take(&mut self.upkeep) {
-            *self.outlived.entry(stripe).or_default() += times;
-        }
+        self.upkeep.clear();
         std::mem::take(&mut self.stripes)
     }
 
@@ -297,17 +356,74 @@ async fn guard(claims: Arc<Mutex<Claims>>, teller: Teller, lock: Arc<Lock>) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_operation_that_outlives_its_lock_does_not_end_one_under_the_next_lock() {
-        let mut claims = Claims::default();
-        let stripe = StripeId("c_5".to_owned());
-        claims.begin_upkeep(&stripe);
+    fn stripe() -> StripeId {
+        StripeId("c_5".to_owned())
+    }
+
+    /// Forgets the present lock and takes the next one, which another client may have had in between.
+    fn lose_and_take(claims: &mut Claims) {
         claims.forget_lock();
-        assert!(!claims.has(&stripe));
-        claims.begin_upkeep(&stripe);
-        claims.end_upkeep(&stripe);
-        assert!(claims.has(&stripe), "one of two operations has ended");
-        claims.end_upkeep(&stripe);
-        assert!(!claims.has(&stripe) && claims.outlived.is_empty());
+        claims.tenure += 1;
+    }
+
+    #[test]
+    fn an_operation_that_outlives_its_lock_neither_acts_nor_ends_another_under_the_next_lock() {
+        let mut claims = Claims { tenure: 1, ..Claims::default() };
+        let first = claims.begin_upkeep(&stripe());
+        assert!(claims.covers(&first));
+        claims.forget_lock();
+        assert!(!claims.has(&stripe()) && !claims.covers(&first));
+        claims.tenure += 1;
+        let second = claims.begin_upkeep(&stripe());
+        assert!(claims.covers(&second) && !claims.covers(&first), "the volume may have changed in between");
+        claims.end_upkeep(first);
+        assert!(claims.covers(&second), "one of two operations has ended");
+        claims.end_upkeep(second);
+        assert!(!claims.has(&stripe()));
+    }
+
+    #[test]
+    fn a_lost_claim_is_not_replaced_by_upkeep_of_the_same_stripe() {
+        let mut claims = Claims { tenure: 1, ..Claims::default() };
+        claims.stripes.insert(stripe());
+        let claimed = claims.claimed(&stripe());
+        assert!(claims.covers(&claimed));
+        lose_and_take(&mut claims);
+        let upkeep = claims.begin_upkeep(&stripe());
+        let late = claims.claimed(&stripe());
+        assert!(claims.covers(&upkeep) && !claims.covers(&claimed) && !claims.covers(&late));
+    }
+
+    fn lock() -> ClusterLock {
+        let master = MasterClient::new(Vec::new(), crate::security::Security::plain());
+        ClusterLock::new(master, Teller::start().expect("a thread"))
+    }
+
+    #[tokio::test]
+    async fn after_the_end_nothing_begins_and_late_operations_may_not_act() {
+        let lock = lock();
+        let late = lock.claims.lock().await.begin_upkeep(&stripe());
+        lock.close_within(Duration::ZERO).await;
+        assert!(!lock.claims.lock().await.covers(&late), "it took too long");
+        lock.end_upkeep(late).await;
+        let refused = lock.begin_upkeep(&stripe(), 5).await.expect_err("the coordinator shuts down");
+        assert!(refused.to_string().contains("shutting down"), "{refused}");
+        let refused = lock.claim(&stripe(), 5).await.expect_err("the coordinator shuts down");
+        assert!(refused.to_string().contains("shutting down"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_operations_that_may_have_unmounted_shards() {
+        let lock = lock();
+        let hold = lock.claims.lock().await.begin_upkeep(&stripe());
+        let operation = async {
+            while !lock.claims.lock().await.is_closed {
+                tokio::task::yield_now().await;
+            }
+            assert!(lock.claims.lock().await.covers(&hold), "it may mount them again");
+            lock.end_upkeep(hold).await;
+        };
+        // Without the end of the operation, this would not return.
+        tokio::join!(lock.close_within(Duration::from_secs(3600)), operation);
     }
 }

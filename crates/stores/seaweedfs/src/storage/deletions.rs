@@ -10,6 +10,9 @@
 //! made again. Deletions are collected from the journals and indexes on all disks of all servers that have or
 //! had shards of the volume, and are preserved on another server before a file with them is replaced or
 //! removed.
+//!
+//! A deletion belongs to one encoding of the volume. A journal or index that an earlier encoding has left is not
+//! used, and no deletion is added to such a journal: it would look like a current one from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,21 +24,25 @@ use store_api::CatalogError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::claims::Hold;
 use super::inspection::bring;
-use super::needles::{MAX_JOURNAL_BYTES, delete, deleted_on, journalled, not_heeded, record};
+use super::needles::{
+    MAX_JOURNAL_BYTES, delete, deleted_on, foreign_journal, journalled, not_heeded, record,
+};
 use super::state::{Knowledge, Shared, State};
-use crate::blocks::{ShardName, VolumeName};
+use crate::blocks::{Encoding, ShardName, VolumeName};
 use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
-/// Timeout for reading the journal of a server that does not have the shard. A silent server must not hold up the
-/// shard's publication; its deletions are made later.
+/// Timeout for reading the journal of a server that does not have the shard, or the journal's age. A silent server
+/// must not hold up the shard's publication; its deletions are made later.
 const JOURNAL_LIMIT: Duration = Duration::from_secs(5);
 /// Timeout for a server to report all its deletions after a shard was put into service. Later, they are read
 /// with the patient limit.
 const REPORT_LIMIT: Duration = Duration::from_secs(5);
 const PATIENT_LIMIT: Duration = Duration::from_secs(600);
+const UNKNOWN_ENCODING: &str = "the volume's encoding is unknown at present";
 /// Prefix of the keys under which late deletions are recorded.
 const PREFIX: &str = "seaweedfs/deletions/";
 
@@ -54,10 +61,20 @@ pub(super) struct LateDeletions(BTreeMap<Late, String>);
 #[derive(Default)]
 struct Recorded {
     needles: BTreeSet<u64>,
-    /// The servers that have recorded them, each with the number of its deletions.
+    /// The encoding of the volume to which they belong; `None` if it is unknown.
+    encoding: Option<Encoding>,
+    /// The servers with journals of this encoding, each with the number of deletions that it has recorded.
     servers: Vec<(usize, ServerId)>,
     /// Why the deletions of some servers cannot be read.
     unread: Vec<String>,
+}
+
+/// The deletions that one server has recorded.
+#[derive(Default)]
+struct Reported {
+    needles: BTreeSet<u64>,
+    /// Whether its journal belongs to the volume's encoding.
+    has_journal: bool,
 }
 
 /// The deletions that servers are asked for.
@@ -156,15 +173,15 @@ impl<'s> Deletions<'s> {
     /// Gives a server that is about to mount a shard the deletions that are quickly found on other servers.
     /// Records the others as late until [`settle`](Self::settle), since the coordinator may die in between.
     /// The caller must hold the cluster's lock for the volume.
-    pub(super) async fn receive(self, shard: &ShardName, to: &ServerId) {
+    pub(super) async fn receive(self, hold: &Hold, shard: &ShardName, to: &ServerId) {
         let name = &shard.volume;
         self.shared.known.state().note_late(&Late::new(shard, to), String::new());
         let recorded = self.recorded(shard, to, Extent::Journals).await;
         let serves = self.shared.known.state().view.volumes().serves(name.id(), to);
         let done = if serves {
-            self.delete_at(name, &recorded.needles, to).await
+            self.delete_at(hold, name, &recorded.needles, to).await
         } else {
-            self.copy_journal(name, &recorded, to).await
+            self.copy_journal(hold, name, &recorded, to).await
         };
         if let Err(why) = done {
             // This is tried again once the shard is mounted.
@@ -174,16 +191,19 @@ impl<'s> Deletions<'s> {
 
     /// Makes all deletions that the volume's servers have recorded on a server that has mounted the shard, as
     /// far as the server does not heed them yet. The caller must hold the cluster's lock for the volume.
-    pub(super) async fn settle(self, shard: &ShardName, to: &ServerId) {
+    pub(super) async fn settle(self, hold: &Hold, shard: &ShardName, to: &ServerId) {
         let recorded = self.recorded(shard, to, Extent::Everything(REPORT_LIMIT)).await;
-        self.make(shard, to, recorded).await;
+        self.make(hold, shard, to, recorded).await;
     }
 
-    async fn make(self, shard: &ShardName, to: &ServerId, recorded: Recorded) {
+    async fn make(self, hold: &Hold, shard: &ShardName, to: &ServerId, recorded: Recorded) {
         let serves = !self.shard_of_each_disk(&shard.volume, to).is_empty();
-        let done = match serves {
-            true => self.delete_at(&shard.volume, &recorded.needles, to).await,
-            false => Err("the master does not list the shard there at present".to_owned()),
+        let done = if !serves {
+            Err("the master does not list the shard there at present".to_owned())
+        } else if self.encoding(&shard.volume) != recorded.encoding {
+            Err("the volume was encoded again meanwhile".to_owned())
+        } else {
+            self.delete_at(hold, &shard.volume, &recorded.needles, to).await
         };
         let done = done.and_then(|()| recorded.unread.into_iter().next().map_or(Ok(()), Err));
         let late = Late::new(shard, to);
@@ -222,9 +242,9 @@ impl<'s> Deletions<'s> {
                 // This may take minutes, so it happens before the lock is taken.
                 let recorded = self.recorded(&shard, &server, Extent::Everything(PATIENT_LIMIT)).await;
                 match self.shared.begin_upkeep(&stripe).await {
-                    Ok(()) => {
-                        self.make(&shard, &server, recorded).await;
-                        self.shared.lock.end_upkeep(&stripe).await;
+                    Ok(hold) => {
+                        self.make(&hold, &shard, &server, recorded).await;
+                        self.shared.lock.end_upkeep(hold).await;
                     }
                     Err(error) => self.shared.known.state().note_late(&it, error.to_string()),
                 }
@@ -237,13 +257,18 @@ impl<'s> Deletions<'s> {
     ///
     /// # Errors
     /// The reason for the failure, as text.
-    pub(super) async fn hand_over(self, shard: &ShardName, from: &ServerId) -> Result<(), String> {
+    pub(super) async fn hand_over(
+        self,
+        hold: &Hold,
+        shard: &ShardName,
+        from: &ServerId,
+    ) -> Result<(), String> {
         let name = &shard.volume;
         let deleted = self.deleted_at(name, from).await;
         let deleted =
-            deleted.map_err(|why| format!("cannot read the deletions of {name} on {from}: {why}"))?;
+            deleted.map_err(|why| format!("cannot read the deletions of {name} on {from}: {why}"))?.needles;
         for to in self.other_servers(shard, from) {
-            let done = self.delete_at(name, &deleted, &to).await;
+            let done = self.delete_at(hold, name, &deleted, &to).await;
             let mut state = self.shared.known.state();
             match done {
                 Ok(()) => state.forget_late(&Late::new(shard, &to)),
@@ -265,21 +290,23 @@ impl<'s> Deletions<'s> {
     /// The reason for the failure, as text.
     pub(super) async fn preserve(
         self,
+        hold: &Hold,
         name: &VolumeName,
         from: &ServerId,
         keepers: &[ServerId],
     ) -> Result<(), String> {
         let shards = self.shard_of_each_disk(name, from);
         let server = self.shared.known.connect(from).await?;
+        let encoding = self.encoding(name).ok_or(UNKNOWN_ENCODING)?;
         // The intact parts of a damaged index count.
-        let deleted = deleted_on(&server, name, &shards).await?.needles;
+        let deleted = deleted_on(&server, name, &shards, encoding).await?.needles;
         if deleted.is_empty() {
             return Ok(());
         }
         let serves =
             |keeper: &&ServerId| *keeper != from && !self.shard_of_each_disk(name, keeper).is_empty();
         let keeper = keepers.iter().find(serves).ok_or("no other server can record its deletions")?;
-        self.record_at(name, deleted, keeper).await?;
+        self.record_at(hold, name, deleted, keeper).await?;
         if let Some(&shard) = shards.first() {
             let late = Late::new(&ShardName { volume: name.clone(), shard }, from);
             self.shared.known.state().note_late(&late, String::new());
@@ -290,13 +317,15 @@ impl<'s> Deletions<'s> {
     /// Records deletions on a server that has mounted shards of the volume.
     async fn record_at(
         self,
+        hold: &Hold,
         name: &VolumeName,
         needles: BTreeSet<u64>,
         keeper: &ServerId,
     ) -> Result<(), String> {
         let server = self.shared.known.connect(keeper).await?;
         let (shards, needles) = (self.shard_of_each_disk(name, keeper), Vec::from_iter(needles));
-        self.shared.lock.check(&StripeId(name.to_string())).await?;
+        self.shared.check_journal(name, keeper).await?;
+        self.shared.lock.check(hold).await?;
         match record(&server, name, &shards, &needles).await.map_err(|error| error.to_string())? {
             0 => Ok(()),
             several => Err(format!("{several} of its deletions cannot be recorded on {keeper}")),
@@ -312,6 +341,7 @@ impl<'s> Deletions<'s> {
     /// shards of it. Servers are called in parallel.
     async fn recorded(self, shard: &ShardName, to: &ServerId, extent: Extent) -> Recorded {
         let homes = self.other_servers(shard, to);
+        let encoding = self.encoding(&shard.volume);
         let mut asking = JoinSet::new();
         for from in self.witnesses(&shard.volume, to, extent) {
             let (shared, name, has_shard) =
@@ -321,13 +351,14 @@ impl<'s> Deletions<'s> {
                 (from, found)
             });
         }
-        let mut recorded = Recorded::default();
+        let mut recorded = Recorded { encoding, ..Recorded::default() };
         for (from, found) in asking.join_all().await {
             match found {
-                Ok(needles) if needles.is_empty() => {}
-                Ok(needles) => {
-                    recorded.servers.push((needles.len(), from));
-                    recorded.needles.extend(needles);
+                Ok(reported) => {
+                    if reported.has_journal {
+                        recorded.servers.push((reported.needles.len(), from));
+                    }
+                    recorded.needles.extend(reported.needles);
                 }
                 Err(why) => recorded.unread.push(format!("cannot read the deletions on {from}: {why}")),
             }
@@ -355,7 +386,7 @@ impl<'s> Deletions<'s> {
         from: &ServerId,
         extent: Extent,
         has_shard: bool,
-    ) -> Result<BTreeSet<u64>, String> {
+    ) -> Result<Reported, String> {
         let limit = match extent {
             // A server that has the shard too may have recorded most deletions.
             Extent::Journals if has_shard => PATIENT_LIMIT,
@@ -373,18 +404,33 @@ impl<'s> Deletions<'s> {
     }
 
     /// Returns the needles of a volume in a server's journal.
-    async fn journalled_at(self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
-        journalled(&self.shared.known.connect(from).await?, name).await
+    async fn journalled_at(self, name: &VolumeName, from: &ServerId) -> Result<Reported, String> {
+        let encoding = self.encoding(name).ok_or(UNKNOWN_ENCODING)?;
+        let needles = journalled(&self.shared.known.connect(from).await?, name, encoding).await?;
+        Ok(Reported { has_journal: !needles.is_empty(), needles })
     }
 
     /// Returns the needles of a volume that a server treats as deleted; see [`deleted_on`].
-    async fn deleted_at(self, name: &VolumeName, from: &ServerId) -> Result<BTreeSet<u64>, String> {
+    async fn deleted_at(self, name: &VolumeName, from: &ServerId) -> Result<Reported, String> {
         let shards = self.shard_of_each_disk(name, from);
-        let deleted = deleted_on(&self.shared.known.connect(from).await?, name, &shards).await?;
+        let encoding = self.encoding(name).ok_or(UNKNOWN_ENCODING)?;
+        let deleted = deleted_on(&self.shared.known.connect(from).await?, name, &shards, encoding).await?;
         if deleted.is_damaged {
             return Err("its index is damaged".to_owned());
         }
-        Ok(deleted.needles)
+        if deleted.unclear > 0 {
+            return Err(format!(
+                "its journal {name}.ecj is older than the volume's encoding, and it is unknown whether {} of \
+                 the needles in it were deleted again since; remove the file and restart the server",
+                deleted.unclear
+            ));
+        }
+        Ok(Reported { has_journal: deleted.has_journal, needles: deleted.needles })
+    }
+
+    /// Returns the volume's current encoding.
+    fn encoding(self, name: &VolumeName) -> Option<Encoding> {
+        Some(self.shared.known.state().view.expected(name.id())?.encoding)
     }
 
     fn shard_of_each_disk(self, name: &VolumeName, server: &ServerId) -> Vec<u8> {
@@ -399,6 +445,7 @@ impl<'s> Deletions<'s> {
     /// The reason for the failure, as text.
     async fn delete_at(
         self,
+        hold: &Hold,
         name: &VolumeName,
         needles: &BTreeSet<u64>,
         to: &ServerId,
@@ -410,6 +457,12 @@ impl<'s> Deletions<'s> {
         }
         let server = self.shared.known.connect(to).await?;
         let needles: Vec<u64> = needles.iter().copied().collect();
+        let needles = not_heeded(&server, name, &shards, &needles).await.map_err(text)?;
+        if needles.is_empty() {
+            return Ok(());
+        }
+        self.shared.check_journal(name, to).await?;
+        self.shared.lock.check(hold).await?;
         let open = delete(&server, name, &shards, &needles).await.map_err(text)?;
         if open.is_empty() {
             return Ok(());
@@ -427,7 +480,7 @@ impl<'s> Deletions<'s> {
             }
             Ok::<(), String>(())
         };
-        self.shared.remounted(name, to, &server, by_disk).await?;
+        self.shared.remounted(hold, name, to, &server, by_disk).await?;
         match not_heeded(&server, name, &shards, &open).await.map_err(text)?.len() {
             0 => Ok(()),
             several => Err(format!("{several} deletions have no effect there")),
@@ -437,7 +490,13 @@ impl<'s> Deletions<'s> {
     /// Copies the longest journal to a server that has mounted nothing of the volume, so that most deletions
     /// take effect with the mount. A server that has a journal keeps it: SeaweedFS would overwrite the start
     /// of it.
-    async fn copy_journal(self, name: &VolumeName, recorded: &Recorded, to: &ServerId) -> Result<(), String> {
+    async fn copy_journal(
+        self,
+        hold: &Hold,
+        name: &VolumeName,
+        recorded: &Recorded,
+        to: &ServerId,
+    ) -> Result<(), String> {
         let Some((_, from)) = recorded.servers.iter().max() else { return Ok(()) };
         let target = self.shared.known.connect(to).await?;
         let own = target.small_file(name, SmallFile::Ecj, MAX_JOURNAL_BYTES).await;
@@ -445,9 +504,34 @@ impl<'s> Deletions<'s> {
             return Ok(());
         }
         let source = self.shared.known.connect(from).await?;
-        self.shared.lock.check(&StripeId(name.to_string())).await?;
+        self.shared.lock.check(hold).await?;
         bring(&target, name, &[SmallFile::Ecj], source.address(), 0).await
     }
+}
+
+impl Shared {
+    /// Fails if another encoding of a volume has left the journal on a server: the server would heed the deletions in
+    /// it as soon as it mounts a shard, and new ones must not be added to it.
+    ///
+    /// # Errors
+    /// The reason, as text.
+    pub(super) async fn check_journal(&self, name: &VolumeName, server: &ServerId) -> Result<(), String> {
+        let expected = self.known.state().view.expected(name.id()).ok_or(UNKNOWN_ENCODING)?;
+        let asked =
+            async { foreign_journal(&self.known.connect(server).await?, name, expected.encoding).await };
+        let asked = timeout(JOURNAL_LIMIT, asked).await;
+        let found =
+            asked.map_err(|_| format!("{server} has not reported the age of its {name}.ecj in time"))?;
+        found?.map_or(Ok(()), |why| Err(foreign(name, server, why)))
+    }
+}
+
+/// Describes a journal that another encoding has left.
+pub(super) fn foreign(name: &VolumeName, server: &ServerId, why: &str) -> String {
+    format!(
+        "{name}.ecj on {server} {why}, so it may hide needles that exist, and Mend does not use it; remove it from \
+         the folders of the server and restart the server"
+    )
 }
 
 #[cfg(test)]

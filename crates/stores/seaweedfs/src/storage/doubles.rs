@@ -20,6 +20,9 @@ use crate::listing::{Holding, Listing, Server, ServerId};
 use crate::master::MasterClient;
 use crate::security::Security;
 
+/// The longest time between two listings.
+pub(super) const LIST_EVERY: Duration = Duration::from_secs(3);
+
 /// Records in memory that may refuse writes, as a full disk does.
 #[derive(Default)]
 pub(super) struct Paper {
@@ -89,7 +92,7 @@ pub(super) fn start(paper: &Arc<Mutex<Paper>>) -> AttachedCatalog {
         masters: Vec::new(),
         security: Security::plain(),
         helpers: BTreeMap::new(),
-        list_every: Duration::from_secs(3),
+        list_every: LIST_EVERY,
     };
     let master = MasterClient::new(Vec::new(), Security::plain());
     let records: SharedRecords = paper.clone();

@@ -11,7 +11,8 @@ use repair::{BlockId, StripeId};
 use store_api::StoreChange;
 use tokio::time::Instant;
 
-use super::deletions::Deletions;
+use super::claims::Hold;
+use super::deletions::{Deletions, foreign};
 use super::publishing::check_mounted;
 use super::side_files::{Checksums, Copies, Problem, Verdict};
 use super::state::{Shared, State};
@@ -48,6 +49,8 @@ pub(super) struct Inspection {
     standing: BTreeMap<(u32, ServerId, SmallFile), String>,
     /// Files without a majority, by volume and file: no content is the same on more than half of the servers.
     split: BTreeMap<(u32, SmallFile), String>,
+    /// Journals that another encoding has left, by volume and server.
+    journals: BTreeMap<(u32, ServerId), String>,
     /// Volumes whose shards have moved since servers last dropped their cached locations.
     moved: BTreeSet<u32>,
 }
@@ -79,7 +82,21 @@ impl Inspection {
 
     /// Returns the problems that could not be fixed, one sentence each.
     pub fn lines(&self) -> Vec<String> {
-        self.standing.values().chain(self.split.values()).cloned().collect()
+        self.standing.values().chain(self.split.values()).chain(self.journals.values()).cloned().collect()
+    }
+
+    /// Records which of these servers have a journal of another encoding, and why it is one.
+    fn note_journals(&mut self, name: &VolumeName, found: Vec<(ServerId, Option<&'static str>)>) {
+        for (server, why) in found {
+            let key = (name.id(), server);
+            match why {
+                Some(why) => {
+                    let line = foreign(name, &key.1, why);
+                    self.journals.insert(key, line);
+                }
+                None => drop(self.journals.remove(&key)),
+            }
+        }
     }
 }
 
@@ -91,6 +108,7 @@ impl State {
         let is_there = |id: &u32| ids.contains(id);
         self.inspection.standing.retain(|(id, ..), _| is_there(id));
         self.inspection.split.retain(|(id, _), _| is_there(id));
+        self.inspection.journals.retain(|(id, _), _| is_there(id));
         self.forget_late_of_gone_volumes();
         next
     }
@@ -184,6 +202,8 @@ impl Shared {
                 self.put_right(&name, server, file, problem).await;
             }
         }
+        let journals = self.small_files.journals(&name, expected.encoding).await;
+        self.known.state().inspection.note_journals(&name, journals);
         Deletions::of(self).retry(&name).await;
     }
 
@@ -207,9 +227,9 @@ impl Shared {
         }
         let stripe = StripeId(name.to_string());
         let done = match self.begin_upkeep(&stripe).await {
-            Ok(()) => {
-                let done = self.look_again(name, server, file).await;
-                self.lock.end_upkeep(&stripe).await;
+            Ok(hold) => {
+                let done = self.look_again(&hold, name, server, file).await;
+                self.lock.end_upkeep(hold).await;
                 done
             }
             Err(error) => Err(error.to_string()),
@@ -232,6 +252,7 @@ impl Shared {
     /// taken. Replaces the server's copy if it still differs from the majority.
     async fn look_again(
         self: &Arc<Self>,
+        hold: &Hold,
         name: &VolumeName,
         server: &ServerId,
         file: SmallFile,
@@ -240,7 +261,7 @@ impl Shared {
             self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
         let verdict = self.small_files.copies(name, file, None).await.verdict(file, expected);
         match verdict.bad.get(server) {
-            Some(problem) => self.replace(name, server, file, &verdict, problem).await,
+            Some(problem) => self.replace(hold, name, server, (file, problem), &verdict).await,
             None => Ok(()),
         }
     }
@@ -252,6 +273,7 @@ impl Shared {
     /// The reason for the failure, as text.
     pub(super) async fn complete(
         self: &Arc<Self>,
+        hold: &Hold,
         name: &VolumeName,
         server: &ServerId,
         serves: bool,
@@ -282,7 +304,7 @@ impl Shared {
                     if *problem != Problem::Missing {
                         self.known.state().tell_spoiled(name, server, file, problem);
                     }
-                    self.replace(name, server, file, &verdict, problem).await?;
+                    self.replace(hold, name, server, (file, problem), &verdict).await?;
                 }
                 None if serves || file == SmallFile::Ecsum => {}
                 None => {
@@ -300,20 +322,23 @@ impl Shared {
     /// lock for the volume.
     async fn replace(
         self: &Arc<Self>,
+        hold: &Hold,
         name: &VolumeName,
         server: &ServerId,
-        file: SmallFile,
+        (file, problem): (SmallFile, &Problem),
         verdict: &Verdict,
-        problem: &Problem,
     ) -> Result<(), String> {
-        let serves_another = self.known.state().view.volumes().serves_another_encoding(name.id(), server);
-        if serves_another && relabels(file, problem) {
-            return Err("it serves shards of another encoding of the volume".to_owned());
+        if relabels(file, problem) {
+            if self.known.state().view.volumes().serves_another_encoding(name.id(), server) {
+                return Err("it serves shards of another encoding of the volume".to_owned());
+            }
+            // Beside the current `.vif`, a journal of another encoding would look like a current one.
+            self.check_journal(name, server).await?;
         }
         let source = verdict.good.first().ok_or("no server has a good copy")?;
         if file == SmallFile::Ecx && *problem != Problem::Missing {
             // Deletions that only this index marks would be lost with it.
-            Deletions::of(self).preserve(name, server, &verdict.good).await?;
+            Deletions::of(self).preserve(hold, name, server, &verdict.good).await?;
         }
         let (connection, source) = (self.known.connect(server).await?, self.known.connect(source).await?);
         tracing::info!(
@@ -324,11 +349,12 @@ impl Shared {
         // If the server chooses the disk, it may store the file on one disk but read an old file from another
         // disk first. So try each disk in turn until the server reads the new file.
         for disk in self.disks_of(server) {
+            self.lock.check(hold).await?;
             let bring = bring(&connection, name, &files, source.address(), disk);
             let serves = self.known.state().view.volumes().serves(name.id(), server);
             match file {
                 // An index must not change while the server has it open.
-                SmallFile::Ecx if serves => self.remounted(name, server, &connection, bring).await?,
+                SmallFile::Ecx if serves => self.remounted(hold, name, server, &connection, bring).await?,
                 _ => bring.await?,
             }
             let (_, expected) =
@@ -360,16 +386,16 @@ impl Shared {
     /// is left unchanged.
     pub(super) async fn remounted(
         &self,
+        hold: &Hold,
         name: &VolumeName,
         server: &ServerId,
         connection: &VolumeServer,
         work: impl Future<Output = Result<(), String>>,
     ) -> Result<(), String> {
         let text = |error: AskError| error.to_string();
-        let stripe = StripeId(name.to_string());
         let mounting = self.mounting(name.id());
         let _alone = mounting.lock().await;
-        self.lock.check(&stripe).await?;
+        self.lock.check(hold).await?;
         let (_, expected) =
             self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
         if !self.known.state().view.can_spare(name.id(), None, server) {
@@ -386,14 +412,14 @@ impl Shared {
     /// Makes servers drop their cached locations of a volume's shards after some have moved. Otherwise
     /// servers use stale locations for up to 37 minutes, and reads that need several moved shards fail. The
     /// caller must hold the cluster's lock for the volume.
-    pub(super) async fn refresh_locations(self: &Arc<Self>, name: &VolumeName) {
+    pub(super) async fn refresh_locations(self: &Arc<Self>, hold: &Hold, name: &VolumeName) {
         let Some((_, expected)) = self.known.state().view.named(name.id()) else { return };
         // Remount only servers with a good `.vif`: without one, a server could not mount its shards again.
         let vif = self.small_files.copies(name, SmallFile::Vif, None).await.verdict(SmallFile::Vif, expected);
         for server in &vif.good {
             let done = async {
                 let connection = self.known.connect(server).await?;
-                self.remounted(name, server, &connection, async { Ok(()) }).await
+                self.remounted(hold, name, server, &connection, async { Ok(()) }).await
             };
             if let Err(why) = done.await {
                 tracing::info!(
@@ -513,7 +539,7 @@ mod tests {
 
     use super::*;
     use crate::blocks::{Encoding, Ratio, made};
-    use crate::storage::doubles::{Paper, listing, start};
+    use crate::storage::doubles::{LIST_EVERY, Paper, listing, start};
     use crate::storage::encoding_files::Known;
 
     #[test]
@@ -521,7 +547,7 @@ mod tests {
         let paper = Arc::new(Mutex::new(Paper::default()));
         let catalog = start(&paper);
         let known = Arc::clone(&catalog.system().known);
-        known.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
+        known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
         let ratio = Ratio::new(2, 1).expect("possible");
         known.state().view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests: Vec::new() });
         for shard in [0, 1] {
@@ -554,6 +580,20 @@ mod tests {
         let expected = Expected { encoding: Encoding(1), ratio, shard_bytes: 100 };
         let line = dispute(&name, SmallFile::Ecsum, &copies, &Verdict::default(), expected);
         assert!(line.is_some_and(|line| line.contains("c_5.ecsum on a has a newer version")));
+    }
+
+    #[test]
+    fn journals_of_other_encodings_are_named_until_they_are_gone() {
+        let name = VolumeName::new("c", 5).expect("a name");
+        let (a, b) = (ServerId("a".to_owned()), ServerId("b".to_owned()));
+        let mut inspection = Inspection::default();
+        inspection.note_journals(&name, vec![(a.clone(), Some("is older")), (b, None)]);
+        let lines = inspection.lines();
+        assert!(lines.len() == 1 && lines[0].starts_with("c_5.ecj on a is older"), "{lines:?}");
+        inspection.note_journals(&name, Vec::new());
+        assert_eq!(inspection.lines().len(), 1, "it has not answered");
+        inspection.note_journals(&name, vec![(a, None)]);
+        assert_eq!(inspection.lines(), [""; 0]);
     }
 
     /// With the current `.vif`, a server would mount the other shards as current ones at its next start.

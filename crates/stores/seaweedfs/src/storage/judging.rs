@@ -95,13 +95,22 @@ pub(super) fn left_overs(volumes: &Volumes) -> Vec<String> {
 
 /// Describes the encodings of a volume, and where their shards are.
 fn mixed(volume: &Volume) -> String {
-    let generations = volume.generations.iter().filter(|(_, generation)| !generation.homes.is_empty());
+    let generations = volume.generations.iter();
     let found: Vec<String> =
-        generations.map(|(encoding, it)| format!("encodeTsNs {}: {}", encoding.0, listed(it))).collect();
+        generations.map(|(encoding, it)| format!("encodeTsNs {}: {}", encoding.0, places(it))).collect();
     format!(
         "it has shards of several encodings, and not exactly one of them is readable ({})",
         found.join("; ")
     )
+}
+
+/// Lists the shards of each server or, if no shard is listed, the last servers of the shards.
+fn places(generation: &Generation) -> String {
+    if !generation.homes.is_empty() {
+        return listed(generation);
+    }
+    let servers: BTreeSet<&str> = generation.former.values().map(|home| home.server.0.as_str()).collect();
+    format!("none listed, last on {}", servers.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 /// Lists the shards of each server, as in `shards 0, 3 on 10.0.0.1:8080`.

@@ -14,6 +14,7 @@ mod deletions;
 mod doubles;
 mod doubts;
 mod encoding_files;
+mod freshness;
 mod homes;
 mod inspection;
 mod judging;
@@ -107,6 +108,6 @@ impl System for Shared {
     }
 
     async fn let_go(&self) {
-        self.lock.release_all().await;
+        self.lock.close().await;
     }
 }

@@ -4,6 +4,9 @@
 //! On each disk with shards of a volume, a server has a journal and an index of the volume. It returns only
 //! those of its last disk, and makes a deletion on the first disk that has mounted shards. About all disks it
 //! answers only single questions: whether a needle is deleted when it is read from a shard.
+//!
+//! Neither file names its encoding. A file is of another encoding if the `.vif` that the server returns names
+//! another one, or if the file was modified more than a day before the time of the encoding.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::side_files::{entries, entry_bytes};
 use super::small_files::WINDOW_BYTES;
-use crate::blocks::VolumeName;
+use crate::blocks::{Encoding, VolumeInfo, VolumeName, predates};
 use crate::error::AskError;
 use crate::server::{SmallFile, VolumeServer};
 
@@ -19,6 +22,11 @@ use crate::server::{SmallFile, VolumeServer};
 pub(super) const MAX_JOURNAL_BYTES: usize = 64 << 20;
 /// Size of a journal's entry in bytes: the ID of a needle.
 const ENTRY_BYTES: usize = 8;
+/// Upper limit of a `.vif` in bytes.
+const MAX_VIF_BYTES: usize = 1 << 20;
+/// Why a journal is not of the volume's encoding.
+const OLDER: &str = "is older than the volume's encoding";
+const OTHER: &str = "is beside the .vif of another encoding";
 /// The number of needles about which a server is asked at the same time.
 const AT_ONCE: usize = 16;
 
@@ -28,6 +36,37 @@ pub(super) struct Deleted {
     pub needles: BTreeSet<u64>,
     /// Whether parts of the server's index are damaged. It is unknown which of the needles there are deleted.
     pub is_damaged: bool,
+    /// Whether the server has a journal of the encoding.
+    pub has_journal: bool,
+    /// The number of needles that one of the server's disks treats as deleted, and that a journal of an earlier
+    /// encoding contains. It is unknown whether they were deleted again since.
+    pub unclear: usize,
+    /// The needles in a journal that an earlier encoding has left.
+    outdated: BTreeSet<u64>,
+}
+
+/// A server's journal of a volume.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Journal {
+    needles: BTreeSet<u64>,
+    /// Whether an earlier encoding has left it.
+    is_outdated: bool,
+}
+
+impl Journal {
+    /// Reads a journal that was modified at this time, in nanoseconds since 1970; 0 if that is unknown.
+    fn of(bytes: &[u8], modified_ns: i64, encoding: Encoding) -> Self {
+        // The last entry may be incomplete, because it is being written.
+        let (needles, _) = bytes.as_chunks::<ENTRY_BYTES>();
+        let needles = needles.iter().map(|&needle| u64::from_be_bytes(needle)).collect();
+        Self { needles, is_outdated: predates(modified_ns, encoding) }
+    }
+
+    async fn read(server: &VolumeServer, name: &VolumeName, encoding: Encoding) -> Result<Self, String> {
+        let found = server.dated_small_file(name, SmallFile::Ecj, MAX_JOURNAL_BYTES).await;
+        let (bytes, modified_ns) = found.map_err(|error| error.to_string())?.unwrap_or_default();
+        Ok(Self::of(&bytes, modified_ns, encoding))
+    }
 }
 
 /// The calls with which deletions are made and verified on a server.
@@ -54,21 +93,54 @@ impl Deletes for VolumeServer {
     }
 }
 
-/// Returns the needles in a server's journal.
+/// Returns the needles in a server's journal of an encoding; none if the journal is of another one.
 ///
 /// # Errors
 /// The reason for the failure, as text.
-pub(super) async fn journalled(server: &VolumeServer, name: &VolumeName) -> Result<BTreeSet<u64>, String> {
-    let bytes = server.small_file(name, SmallFile::Ecj, MAX_JOURNAL_BYTES).await;
-    let bytes = bytes.map_err(|error| error.to_string())?.unwrap_or_default();
-    // The last entry may be incomplete, because it is being written.
-    let (needles, _) = bytes.as_chunks::<ENTRY_BYTES>();
-    Ok(needles.iter().map(|&needle| u64::from_be_bytes(needle)).collect())
+pub(super) async fn journalled(
+    server: &VolumeServer,
+    name: &VolumeName,
+    encoding: Encoding,
+) -> Result<BTreeSet<u64>, String> {
+    let journal = Journal::read(server, name, encoding).await?;
+    let counts = !journal.is_outdated && !journal.needles.is_empty() && is_of(server, name, encoding).await?;
+    Ok(if counts { journal.needles } else { BTreeSet::new() })
 }
 
-/// Returns the needles that a server treats as deleted: those in its journal, those that its index marks and,
-/// if it has mounted shards on several disks, all others that it says are deleted. `shards` has a shard of
-/// each disk.
+/// Returns why the journal that a server returns is of another encoding than this one; `None` if it is of this one,
+/// or if there is no deletion in it.
+///
+/// # Errors
+/// The reason for the failure, as text.
+pub(super) async fn foreign_journal(
+    server: &VolumeServer,
+    name: &VolumeName,
+    encoding: Encoding,
+) -> Result<Option<&'static str>, String> {
+    let modified_ns = server.modified_ns(name, SmallFile::Ecj).await.map_err(|error| error.to_string())?;
+    let Some(modified_ns) = modified_ns else { return Ok(None) };
+    if predates(modified_ns, encoding) {
+        return Ok(Some(OLDER));
+    }
+    Ok((!is_of(server, name, encoding).await?).then_some(OTHER))
+}
+
+/// Whether a server's metadata files of a volume may be of this encoding.
+async fn is_of(server: &VolumeServer, name: &VolumeName, encoding: Encoding) -> Result<bool, String> {
+    let vif = server.small_file(name, SmallFile::Vif, MAX_VIF_BYTES).await;
+    Ok(may_be_beside(vif.map_err(|error| error.to_string())?.as_deref(), encoding))
+}
+
+/// Whether files of this encoding may be beside such a `.vif`. One that is missing or damaged, or that does not name
+/// its encoding, says nothing.
+fn may_be_beside(vif: Option<&[u8]>, encoding: Encoding) -> bool {
+    let named = vif.and_then(|bytes| VolumeInfo::decode(bytes).ok()).map(|info| info.encoding);
+    named.is_none_or(|named| named == encoding || !named.is_known() || !encoding.is_known())
+}
+
+/// Returns the needles that a server treats as deleted in an encoding: those in its journal, those that its index
+/// marks and, if it has mounted shards on several disks, all others that it says are deleted. `shards` has a
+/// shard of the encoding for each disk; if there is none, files of another encoding do not count.
 ///
 /// # Errors
 /// The reason for the failure, as text.
@@ -76,25 +148,44 @@ pub(super) async fn deleted_on(
     server: &VolumeServer,
     name: &VolumeName,
     shards: &[u8],
+    encoding: Encoding,
 ) -> Result<Deleted, String> {
     let text = |error: AskError| error.to_string();
-    let mut deleted = Deleted { needles: journalled(server, name).await?, is_damaged: false };
+    if !is_of(server, name, encoding).await? {
+        return match shards.is_empty() {
+            true => Ok(Deleted::default()),
+            false => Err(format!("its {name}.vif is of another encoding of the volume")),
+        };
+    }
+    let mut deleted = Deleted::from(Journal::read(server, name, encoding).await?);
     let mut index = server.open_small_file(name, SmallFile::Ecx).await.map_err(text)?;
     loop {
         let window = index.next_window(WINDOW_BYTES).await.map_err(text)?;
         if window.is_empty() {
             return Ok(deleted);
         }
-        add_deleted(server, name, shards, &window, &mut deleted).await.map_err(text)?;
+        let marks_count = !predates(index.modified_ns(), encoding);
+        add_deleted(server, name, shards, (&window, marks_count), &mut deleted).await.map_err(text)?;
     }
 }
 
-/// Adds the needles in a window of a server's index that the server treats as deleted.
+impl From<Journal> for Deleted {
+    fn from(journal: Journal) -> Self {
+        let has_journal = !journal.is_outdated && !journal.needles.is_empty();
+        match journal.is_outdated {
+            true => Self { outdated: journal.needles, ..Self::default() },
+            false => Self { needles: journal.needles, has_journal, ..Self::default() },
+        }
+    }
+}
+
+/// Adds the needles in a window of a server's index that the server treats as deleted. The window is passed with
+/// whether its marks count: an earlier encoding may have left the index.
 async fn add_deleted<S: Deletes>(
     server: &S,
     name: &VolumeName,
     shards: &[u8],
-    window: &[u8],
+    (window, marks_count): (&[u8], bool),
     deleted: &mut Deleted,
 ) -> Result<(), AskError> {
     let Some(bytes) = entry_bytes(window) else {
@@ -103,7 +194,7 @@ async fn add_deleted<S: Deletes>(
     };
     let mut open = Vec::new();
     for (needle, is_marked) in entries(window, bytes) {
-        if is_marked {
+        if is_marked && marks_count {
             deleted.needles.insert(needle);
         } else if !deleted.needles.contains(&needle) {
             open.push(needle);
@@ -111,8 +202,11 @@ async fn add_deleted<S: Deletes>(
     }
     if shards.len() > 1 {
         let heeded = times_heeded(server, name, shards, &open).await?;
-        let heeded = heeded.into_iter().filter(|&(_, times)| times > 0);
-        deleted.needles.extend(heeded.map(|(needle, _)| needle));
+        let heeded = heeded.into_iter().filter(|&(_, times)| times > 0).map(|(needle, _)| needle);
+        let (unclear, clear): (Vec<u64>, Vec<u64>) =
+            heeded.partition(|needle| deleted.outdated.contains(needle));
+        deleted.unclear += unclear.len();
+        deleted.needles.extend(clear);
     }
     Ok(())
 }

@@ -61,6 +61,7 @@ pub enum AttachError {
 /// # Errors
 /// [`AttachError`].
 pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, AttachError> {
+    let list_every = attachment.list_every;
     let master = MasterClient::new(attachment.masters.clone(), attachment.security.clone());
     let shared = |ledger, teller| Shared::new(master, attachment, ledger, teller);
     let catalog = AttachedCatalog::start(Arc::clone(&records), shared)?;
@@ -72,13 +73,14 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     shared.known.recall_late_deletions()?;
     let asked = Instant::now();
     let listing = runtime.block_on(shared.known.master.list())?;
-    shared.known.take_all(listing, asked)?;
+    shared.known.take_all(listing, asked, list_every)?;
     runtime.block_on(watching::learn(shared));
     runtime.block_on(watching::confirm(shared));
     watching::report(shared);
     runtime.spawn(watching::watch(Arc::downgrade(shared)));
     runtime.spawn(watching::watch_silence(Arc::downgrade(shared)));
     runtime.spawn(watching::tend(Arc::downgrade(shared)));
+    runtime.spawn(watching::undo(Arc::downgrade(shared)));
     runtime.spawn(inspection::inspect(Arc::downgrade(shared)));
     Ok(catalog.over(records))
 }

@@ -10,12 +10,14 @@ use repair::{BlockId, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, Origin, RecordWrite, StoreChange, StoreError, Term};
 use tokio::time::Instant;
 
+use super::claims::Hold;
 use super::deletions::Deletions;
 use super::state::Shared;
 use super::view::{Expected, shard_number, shard_of};
 use super::withdrawals::Withdrawal;
+use crate::error::AskError;
 use crate::listing::ServerId;
-use crate::server::VolumeServer;
+use crate::server::{MountedShards, VolumeServer};
 
 /// Timeout for the master to list a mounted shard. It usually does so at once.
 const LISTED_LIMIT: Duration = Duration::from_secs(20);
@@ -47,16 +49,32 @@ impl Shared {
             }
             self.note_move(stripe, index, node);
             match origin {
-                Origin::Written => self.serve(term, stripe, index, node, origin).await?,
+                Origin::Written => {
+                    let hold = self.lock.claimed(stripe).await;
+                    self.serve(&hold, (term, stripe, index, node), origin).await?;
+                }
                 Origin::Found => self.adopt(term, stripe, index, node).await?,
             }
         }
-        // A repair publishes its blocks one by one; caches are refreshed once, when the volume is complete.
-        let due = self.known.state().next_to_refresh(stripe);
-        if let Some(name) = due {
-            self.refresh_locations(&name).await;
-        }
+        self.refresh_if_due(stripe).await;
         Ok(())
+    }
+
+    /// Makes servers drop their cached locations once a volume is complete again. A repair publishes its blocks one
+    /// by one, so that happens once.
+    async fn refresh_if_due(self: &Arc<Self>, stripe: &StripeId) {
+        let due = self.known.state().next_to_refresh(stripe);
+        let Some(name) = due else { return };
+        match self.begin_upkeep(stripe).await {
+            Ok(hold) => {
+                self.refresh_locations(&hold, &name).await;
+                self.lock.end_upkeep(hold).await;
+            }
+            Err(error) => {
+                tracing::info!(volume = %name, %error, "servers may use stale locations of shards");
+                self.known.state().inspection.note_move(name.id());
+            }
+        }
     }
 
     /// Refuses a shard that was found, and that no checksum proves, if the shard can be rebuilt from others.
@@ -99,21 +117,19 @@ impl Shared {
         index: BlockIndex,
         node: NodeId,
     ) -> Result<(), StoreError> {
-        self.begin_upkeep(stripe).await?;
-        let done = match self.prepare_for_upkeep(stripe, node).await {
-            Ok(()) => self.serve(term, stripe, index, node, Origin::Found).await,
+        let hold = self.begin_upkeep(stripe).await?;
+        let done = match self.prepare_for_upkeep(&hold, node).await {
+            Ok(()) => self.serve(&hold, (term, stripe, index, node), Origin::Found).await,
             Err(error) => Err(error),
         };
-        self.lock.end_upkeep(stripe).await;
+        self.lock.end_upkeep(hold).await;
         done
     }
 
     async fn serve(
         self: &Arc<Self>,
-        term: Term,
-        stripe: &StripeId,
-        index: BlockIndex,
-        node: NodeId,
+        hold: &Hold,
+        (term, stripe, index, node): (Term, &StripeId, BlockIndex, NodeId),
         origin: Origin,
     ) -> Result<(), StoreError> {
         let server = self.known.state().view.nodes().server(node).cloned();
@@ -134,26 +150,26 @@ impl Shared {
         };
         let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
         self.known.state().forget_withdrawal(&Withdrawal::new(&shard, server));
-        Deletions::of(self).receive(&shard, server).await;
-        if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
+        Deletions::of(self).receive(hold, &shard, server).await;
+        if let Err(why) = self.mount(hold, &volume, shard.shard, server).await {
             tracing::warn!(block = %name, %server, why, "cannot put a shard into service");
             match origin {
                 Origin::Written => self.withdraw(&shard, server).await,
-                Origin::Found => self.leave_unmounted(stripe, &shard, server).await,
+                Origin::Found => self.leave_unmounted(hold, &shard, server).await,
             }
             return Err(not_served(name, why));
         }
-        Deletions::of(self).settle(&shard, server).await;
+        Deletions::of(self).settle(hold, &shard, server).await;
         let mended = (stripe.clone(), index, node, BlockState::Healthy);
         self.known.state().record_states(term, &[mended])?;
         self.settle(term, stripe, &volume, index, node).await
     }
 
     /// Unmounts a found shard that the server does not serve correctly. Its file stays: it may be good.
-    async fn leave_unmounted(&self, stripe: &StripeId, shard: &ShardName, server: &ServerId) {
+    async fn leave_unmounted(&self, hold: &Hold, shard: &ShardName, server: &ServerId) {
         let mounting = self.mounting(shard.volume.id());
         let _alone = mounting.lock().await;
-        if self.lock.check(stripe).await.is_err() || self.serves_well(shard, server).await {
+        if self.lock.check(hold).await.is_err() || self.serves_well(shard, server).await == Ok(true) {
             return;
         }
         if let Ok(connection) = self.known.connect(server).await
@@ -166,21 +182,21 @@ impl Shared {
     /// Mounts one shard, checks what the server reports about it, and waits until the master lists it.
     async fn mount(
         &self,
-        stripe: &StripeId,
+        hold: &Hold,
         volume: &VolumeName,
         shard: u8,
         server: &ServerId,
     ) -> Result<(), String> {
-        let text = |error: crate::AskError| error.to_string();
+        let text = |error: AskError| error.to_string();
         let expected = self.known.state().view.expected(volume.id());
         let expected = expected.ok_or("the state of the volume is no longer known")?;
         let connection = self.known.connect(server).await?;
         let mounting = self.mounting(volume.id());
         let _alone = mounting.lock().await;
-        self.lock.check(stripe).await?;
+        self.lock.check(hold).await?;
         // If the shard is already mounted, the server would continue to serve the old file.
         connection.unmount(volume, &[shard]).await.map_err(text)?;
-        self.lock.check(stripe).await?; // The lock may have been lost while the server was busy.
+        self.lock.check(hold).await?; // The lock may have been lost while the server was busy.
         connection.mount(volume, &[shard]).await.map_err(text)?;
         check_mounted(&connection, volume, shard, expected).await?;
         self.wait_until_listed(volume, shard, server).await
@@ -259,33 +275,71 @@ impl Shared {
         let Some(shard) = shard_of(block) else { return Ok(()) };
         let Some(server) = self.known.state().view.nodes().server(node).cloned() else { return Ok(()) };
         let stripe = StripeId(shard.volume.to_string());
-        self.begin_upkeep(&stripe).await?;
-        let done = self.unmount(&shard, &server).await;
-        self.lock.end_upkeep(&stripe).await;
+        let hold = self.begin_upkeep(&stripe).await?;
+        let done = self.unmount(&hold, &shard, &server).await;
+        self.lock.end_upkeep(hold).await;
         done.map_err(|why| StoreError::Taken { stripe, why })
     }
 
-    async fn unmount(self: &Arc<Self>, shard: &ShardName, server: &ServerId) -> Result<(), String> {
+    async fn unmount(
+        self: &Arc<Self>,
+        hold: &Hold,
+        shard: &ShardName,
+        server: &ServerId,
+    ) -> Result<(), String> {
         let connection = self.known.connect(server).await?;
         if !self.known.state().view.has_good_copy_elsewhere(shard, server) {
             return Err(format!("no other server has a good copy of {shard}, so it stays on {server}"));
         }
-        Deletions::of(self).hand_over(shard, server).await?;
+        Deletions::of(self).hand_over(hold, shard, server).await?;
         {
             let mounting = self.mounting(shard.volume.id());
             let _alone = mounting.lock().await;
+            // Reading the deletions of a large volume takes minutes.
+            self.lock.check(hold).await?;
+            if !self.known.state().view.has_good_copy_elsewhere(shard, server) {
+                return Err(format!("the other good copy of {shard} is gone, so it stays on {server}"));
+            }
             connection.unmount(&shard.volume, &[shard.shard]).await.map_err(|error| error.to_string())?;
             self.known.refresh(shard.volume.id()).await?;
         }
-        self.refresh_locations(&shard.volume).await;
+        self.refresh_locations(hold, &shard.volume).await;
         // Until then, other servers sent deletions for this shard here.
-        Deletions::of(self).hand_over(shard, server).await
+        Deletions::of(self).hand_over(hold, shard, server).await
     }
 }
 
 /// Returns the name of a stripe's block.
 fn block_of(stripe: &StripeId, index: BlockIndex) -> BlockId {
     BlockId(format!("{stripe}.ec{:02}", shard_number(index)))
+}
+
+/// Why a shard that a server should have mounted does not count as served well.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unserved {
+    /// The server reports other facts about the shard, or cannot read it as a shard of its encoding.
+    Badly(String),
+    /// The server has not answered.
+    Unknown(String),
+}
+
+impl From<Unserved> for String {
+    fn from(unserved: Unserved) -> Self {
+        match unserved {
+            Unserved::Badly(why) | Unserved::Unknown(why) => why,
+        }
+    }
+}
+
+impl Unserved {
+    /// Classifies the error of a read of the shard.
+    fn unread(error: &AskError) -> Self {
+        let why = format!("the server cannot read it as a shard of this encoding: {error}");
+        match error {
+            AskError::Refused { .. } => Self::Badly(why),
+            _ => Self::Unknown(why),
+        }
+    }
 }
 
 /// Checks that a server reports the expected size and ratio of a shard that it has just mounted, and that it
@@ -295,9 +349,22 @@ pub(super) async fn check_mounted(
     volume: &VolumeName,
     shard: u8,
     expected: Expected,
-) -> Result<(), String> {
-    let text = |error: crate::AskError| error.to_string();
-    let mounted = server.mounted(volume.id()).await.map_err(text)?;
+) -> Result<(), Unserved> {
+    let unknown = |error: AskError| Unserved::Unknown(error.to_string());
+    let mounted = server.mounted(volume.id()).await.map_err(unknown)?;
+    check_facts(&mounted, shard, expected).map_err(Unserved::Badly)?;
+    let bytes = TRIED_BYTES.min(expected.shard_bytes);
+    for offset in [0, expected.shard_bytes - bytes] {
+        server
+            .read_shard(volume.id(), shard, expected.encoding, offset, bytes as usize)
+            .await
+            .map_err(|error| Unserved::unread(&error))?;
+    }
+    Ok(())
+}
+
+/// Checks what a server reports about a shard.
+fn check_facts(mounted: &MountedShards, shard: u8, expected: Expected) -> Result<(), String> {
     match mounted.shards.get(&shard) {
         None => return Err("the server reports that the shard is not mounted".to_owned()),
         Some(&bytes) if bytes != expected.shard_bytes => {
@@ -308,18 +375,13 @@ pub(super) async fn check_mounted(
         }
         Some(_) => {}
     }
-    if let Some(ratio) = mounted.ratio.filter(|&ratio| ratio != expected.ratio) {
-        let (data, parity) = (ratio.data(), ratio.parity());
-        return Err(format!("the server reports that the volume has {data}+{parity} shards"));
+    match mounted.ratio {
+        Some(ratio) if ratio != expected.ratio => {
+            let (data, parity) = (ratio.data(), ratio.parity());
+            Err(format!("the server reports that the volume has {data}+{parity} shards"))
+        }
+        _ => Ok(()),
     }
-    let bytes = TRIED_BYTES.min(expected.shard_bytes);
-    for offset in [0, expected.shard_bytes - bytes] {
-        server
-            .read_shard(volume.id(), shard, expected.encoding, offset, bytes as usize)
-            .await
-            .map_err(|error| format!("the server cannot read it as a shard of this encoding: {error}"))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

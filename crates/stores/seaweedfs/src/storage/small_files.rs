@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::needles::foreign_journal;
 use super::side_files::{Copies, WINDOW_UNIT};
 use super::state::Knowledge;
-use crate::blocks::VolumeName;
+use crate::blocks::{Encoding, VolumeName};
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
@@ -73,6 +74,30 @@ impl SmallFiles {
         };
         copies.note_asked(all);
         copies
+    }
+
+    /// Returns why servers' journals of a volume are of another encoding; `None` for servers whose journal is of this
+    /// one, or that have none. Servers that do not answer are left out.
+    pub async fn journals(
+        self: &Arc<Self>,
+        name: &VolumeName,
+        encoding: Encoding,
+    ) -> Vec<(ServerId, Option<&'static str>)> {
+        let mut servers = self.known.state().view.volumes().holders_of(name.id());
+        servers.retain(|server| !self.is_silent(server));
+        let mut asking = JoinSet::new();
+        for server in servers {
+            let (shared, name) = (Arc::clone(self), name.clone());
+            asking.spawn(async move {
+                let asked = async {
+                    let connection = shared.known.connect(&server).await.ok()?;
+                    foreign_journal(&connection, &name, encoding).await.ok()
+                };
+                let why = shared.in_time(&server, ANSWER_LIMIT, asked).await?;
+                Some((server, why))
+            });
+        }
+        asking.join_all().await.into_iter().flatten().collect()
     }
 
     /// Reads and compares a short file of several servers.

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::claims::ClusterLock;
 use super::deletions::LateDeletions;
 use super::doubts::Doubts;
+use super::freshness::Freshness;
 use super::homes::Homes;
 use super::inspection::Inspection;
 use super::judging::unjudged;
@@ -75,8 +76,8 @@ pub(super) struct State {
     pub blind: Option<String>,
     /// Whether the cluster was last reported as unlisted.
     unlisted: bool,
-    /// The time at which the request for the newest listing was sent.
-    pub listed: Option<Instant>,
+    /// When the requests for the newest listings were sent.
+    pub fresh: Freshness,
     teller: Teller,
 }
 
@@ -96,12 +97,14 @@ impl State {
     }
 
     /// Reports the state of the whole cluster as unknown if its last listing is older than `limit`, also while a
-    /// request for the next one is still waiting for an answer. Reports it as known once it is listed again.
-    pub fn tell_blindness(&mut self, limit: Duration) {
-        let age = self.listed.map(|asked| asked.elapsed()).filter(|age| *age >= limit);
-        let why = match (&self.blind, age) {
-            (Some(why), age) if age.is_some() || self.listed.is_none() => Some(unseen(why)),
-            (None, Some(age)) => Some(unseen(&format!("no master has answered for {} s", age.as_secs()))),
+    /// request for the next one is still waiting for an answer. Reports it as known once it is listed again. If
+    /// listings succeed but take long, the limit begins with the pause after a listing.
+    pub fn tell_blindness(&mut self, limit: Duration, now: Instant) {
+        let why = match (&self.blind, self.fresh.age(now)) {
+            (Some(why), age) if age.is_none_or(|age| age >= limit) => Some(unseen(why)),
+            (None, Some(age)) if age >= limit + self.fresh.pause() => {
+                Some(unseen(&format!("no master has listed it for {} s", age.as_secs())))
+            }
             _ => None,
         };
         if why.is_some() != self.unlisted {
@@ -146,13 +149,11 @@ impl State {
     ///
     /// # Errors
     /// If the record that assigns an ID to a new server cannot be stored.
-    pub fn take(
+    fn take(
         &mut self,
         attachment: &Attachment,
-        asked: Instant,
         apply: impl FnOnce(&mut ClusterView) -> Vec<Change>,
-    ) -> Result<Vec<Change>, CatalogError> {
-        self.listed = Some(asked);
+    ) -> Result<(), CatalogError> {
         let changes = apply(&mut self.view);
         let mut volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
         let mut told = Vec::new();
@@ -173,7 +174,15 @@ impl State {
         told.extend(self.tell_doubts());
         self.tell(told);
         self.keep_doubts();
-        numbered.map(|()| changes)
+        numbered
+    }
+
+    /// Replaces those parts of a listing that are known from listings which were requested later. An outdated part
+    /// could bring back servers and shards that have left since.
+    fn bring_up_to_date(&self, listing: &mut Listing, asked: Instant) {
+        if self.fresh.knows_newer_servers(asked) {
+            self.view.volumes().bring_up_to_date(listing, &self.fresh.newer_volumes(asked));
+        }
     }
 
     /// Assigns IDs to new servers. Adds the volumes with shards on them to `volumes`.
@@ -286,7 +295,7 @@ impl Knowledge {
             unlisted: false,
             said: Vec::new(),
             unjudged: Vec::new(),
-            listed: None,
+            fresh: Freshness::default(),
             teller,
         };
         Self { master, attachment, listed: Notify::new(), state: Mutex::new(state) }
@@ -311,32 +320,42 @@ impl Knowledge {
         Ok(())
     }
 
-    /// Applies a listing of the whole cluster. Returns `false` if a newer listing of some volumes was already
-    /// applied.
+    /// Applies a listing of the whole cluster, as far as no newer listing of a volume was already applied. The next one
+    /// is requested after `pause` at the latest.
     ///
     /// # Errors
     /// As for [`State::take`].
-    pub fn take_all(&self, listing: Listing, asked: Instant) -> Result<bool, CatalogError> {
+    pub fn take_all(
+        &self,
+        mut listing: Listing,
+        asked: Instant,
+        pause: Duration,
+    ) -> Result<(), CatalogError> {
         let mut state = self.state();
-        if state.listed.is_some_and(|listed| asked < listed) {
-            return Ok(false);
-        }
-        state.take(&self.attachment, asked, |view| view.list(listing)).map(|_| true)
+        state.bring_up_to_date(&mut listing, asked);
+        state.fresh.note_whole(asked, pause);
+        state.take(&self.attachment, |view| view.list(listing))
     }
 
-    /// Lists one volume again and applies the result.
+    /// Lists one volume again and applies the result, unless a later listing of the volume was faster.
     ///
     /// # Errors
     /// The reason for the failure, as text.
     pub async fn refresh(&self, volume: u32) -> Result<(), String> {
         let asked = Instant::now();
         let part = self.master.list_volumes(&[volume]).await.map_err(|error| error.to_string())?;
+        self.take_part(volume, part, asked).map_err(|error| error.to_string())
+    }
+
+    /// Applies a listing of one volume.
+    fn take_part(&self, volume: u32, mut part: Listing, asked: Instant) -> Result<(), CatalogError> {
         let mut state = self.state();
-        if state.listed.is_some_and(|listed| asked < listed) {
-            return Ok(()); // A later listing was faster. This one could bring back servers that have left since.
+        if state.fresh.knows_newer(volume, asked) {
+            return Ok(());
         }
-        let taken = state.take(&self.attachment, asked, |view| view.list_some(&[volume], part));
-        taken.map(drop).map_err(|error| error.to_string())
+        state.bring_up_to_date(&mut part, asked);
+        state.fresh.note_volume(volume, asked);
+        state.take(&self.attachment, |view| view.list_some(&[volume], part))
     }
 
     /// Clears the state of a copy that its node has removed; a later copy on that node starts as healthy.

@@ -4,6 +4,7 @@
 //! Pure: this module calls no server and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use attached::{CopyId, CopyState};
 use codes::{BlockIndex, CodeSpec, RsFamily};
@@ -18,6 +19,10 @@ use crate::blocks::{Encoding, Ratio, ShardName, VolumeName};
 use crate::listing::{Listing, ServerId};
 use crate::volumes::{Change, Generation, Home, Kept, Standing, Volumes};
 
+/// A shard that is not listed counts as missing if its last server is connected to the master but has not answered
+/// Mend for this long.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+
 /// The model that maps volumes to stripes; see the module's documentation.
 #[derive(Default)]
 pub(super) struct ClusterView {
@@ -27,11 +32,24 @@ pub(super) struct ClusterView {
     /// Copies that were found corrupt or missing.
     marks: Marks,
     /// Lost shards whose last server has confirmed the loss.
-    confirmed: BTreeSet<(u32, Encoding, u8)>,
+    confirmed: BTreeSet<Lost>,
+    /// Shards that are not listed and whose last server is connected but does not answer.
+    unanswered: Unanswered,
     told: BTreeMap<u32, Told>,
     /// Stripes that were encoded again since an earlier coordinator; reported to the first listener.
     encoded_again: BTreeSet<StripeId>,
     has_listener: bool,
+}
+
+/// A shard that no server lists: its volume, encoding and number.
+pub(super) type Lost = (u32, Encoding, u8);
+
+/// Questions about lost shards that servers do not answer; see [`ClusterView::note_unanswered`].
+#[derive(Default)]
+struct Unanswered {
+    since: BTreeMap<Lost, Instant>,
+    /// The shards that count as missing, because their servers have not answered for too long.
+    overdue: BTreeSet<Lost>,
 }
 
 /// A stripe as last reported, or as an earlier coordinator knew it.
@@ -87,11 +105,25 @@ impl ClusterView {
     /// calls [`tell`](Self::tell).
     pub fn list(&mut self, listing: Listing) -> Vec<Change> {
         let changes = self.volumes.apply(listing);
-        let unlisted: BTreeSet<(u32, Encoding, u8)> =
+        self.forget_found();
+        changes
+    }
+
+    /// Applies a partial listing, which contains only these volumes.
+    pub fn list_some(&mut self, volumes: &[u32], part: Listing) -> Vec<Change> {
+        let changes = self.volumes.apply_part(&volumes.iter().copied().collect(), part);
+        self.forget_found();
+        changes
+    }
+
+    /// Forgets what was known of lost shards that are listed again, and of encodings that no longer exist.
+    fn forget_found(&mut self) {
+        let unlisted: BTreeSet<Lost> =
             self.volumes.unlisted().map(|(volume, encoding, shard, _)| (volume, encoding, shard)).collect();
         self.confirmed.retain(|shard| unlisted.contains(shard));
+        self.unanswered.overdue.retain(|shard| unlisted.contains(shard));
+        self.unanswered.since.retain(|shard, _| unlisted.contains(shard));
         self.forget_replaced();
-        changes
     }
 
     /// Forgets what belongs to encodings that no longer exist.
@@ -101,12 +133,6 @@ impl ClusterView {
         self.marks.forget(|volume, encoding| volumes.is_replaced(volume, encoding));
         // While none of a volume's servers are connected, its checksums stay doubted.
         self.files.forget_doubts(|volume, encoding| volumes.is_replaced(volume, encoding));
-    }
-
-    /// Applies a partial listing, which contains only these volumes.
-    pub fn list_some(&mut self, volumes: &[u32], part: Listing) -> Vec<Change> {
-        let whole = self.volumes.with(volumes, part);
-        self.list(whole)
     }
 
     /// Returns the connected servers without a node ID.
@@ -367,7 +393,7 @@ impl ClusterView {
     ///
     /// If no server is listed for a shard, the result is the shard's last server. The shard is reported as
     /// missing only after that server has confirmed the loss, because the master lists a returning server a
-    /// moment before that server's shards.
+    /// moment before that server's shards; or if that server is connected but has not answered for a while.
     fn holders(
         &self,
         name: &VolumeName,
@@ -377,7 +403,8 @@ impl ClusterView {
         shard: u8,
     ) -> Vec<Replica> {
         let Some(homes) = generation.homes.get(&shard) else {
-            let is_gone = self.confirmed.contains(&(name.id(), encoding, shard));
+            let lost = (name.id(), encoding, shard);
+            let is_gone = self.confirmed.contains(&lost) || self.unanswered.overdue.contains(&lost);
             let state = if is_gone { BlockState::Missing } else { BlockState::Healthy };
             let holder = |home: &Home| Some(Replica { node: self.nodes.node(&home.server)?, state });
             return generation.former.get(&shard).and_then(holder).into_iter().collect();
@@ -447,9 +474,24 @@ impl ClusterView {
         open.map(|(id, encoding, shard, home)| (id, encoding, shard, home.server.clone())).collect()
     }
 
+    /// Records for which unlisted shards the last server is connected but has not answered at this time, out of all
+    /// that were asked about. After [`SILENCE_LIMIT`], such a shard counts as missing: nobody says that it is there.
+    /// Returns the volumes of shards that begin or cease to count as missing.
+    pub fn note_unanswered(&mut self, silent: &BTreeSet<Lost>, now: Instant) -> BTreeSet<u32> {
+        let Unanswered { since, overdue } = &mut self.unanswered;
+        since.retain(|lost, _| silent.contains(lost));
+        for lost in silent {
+            since.entry(*lost).or_insert(now);
+        }
+        let due = since.iter().filter(|&(_, &since)| now.saturating_duration_since(since) >= SILENCE_LIMIT);
+        let due: BTreeSet<Lost> = due.map(|(lost, _)| *lost).collect();
+        let before = std::mem::replace(overdue, due);
+        before.symmetric_difference(overdue).map(|&(volume, ..)| volume).collect()
+    }
+
     /// Records that the last servers of these shards no longer have them. Drops encodings without any shard
     /// left.
-    pub fn confirm(&mut self, gone: impl IntoIterator<Item = (u32, Encoding, u8)>) {
+    pub fn confirm(&mut self, gone: impl IntoIterator<Item = Lost>) {
         self.confirmed.extend(gone);
         let confirmed = &self.confirmed;
         self.volumes.drop_deleted(|volume, encoding, shard| confirmed.contains(&(volume, encoding, shard)));

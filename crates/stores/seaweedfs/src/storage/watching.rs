@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::encoding_files::Known;
 use super::judging::left_overs;
-use super::state::{Shared, unseen};
+use super::state::{Shared, State, unseen};
+use super::view::Lost;
 use super::withdrawals::withdraw_pending;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
@@ -42,14 +43,12 @@ pub(super) async fn watch(storage: Weak<Shared>) {
                 }
                 report(&shared);
             }
-            Ok(Event::Listed(listing, asked)) => {
+            Ok(Event::Listed(listing, asked, pause)) => {
                 if shared.known.state().blind.take().is_some() {
                     tracing::info!("the cluster can be listed again");
                 }
-                match shared.known.take_all(listing, asked) {
-                    Ok(true) => {}
-                    Ok(false) => list_again(&shared).await,
-                    Err(error) => tracing::error!(%error, "the records"),
+                if let Err(error) = shared.known.take_all(listing, asked, pause) {
+                    tracing::error!(%error, "the records");
                 }
                 report(&shared);
                 shared.known.listed.notify_one();
@@ -65,19 +64,18 @@ pub(super) async fn watch_silence(storage: Weak<Shared>) {
     loop {
         tokio::time::sleep(ASK_AGAIN).await;
         let Some(shared) = storage.upgrade() else { return };
-        shared.known.state().tell_blindness(BLIND_LIMIT + 2 * shared.known.attachment.list_every);
+        let limit = BLIND_LIMIT + 2 * shared.known.attachment.list_every;
+        shared.known.state().tell_blindness(limit, Instant::now());
     }
 }
 
-/// Reads metadata files, confirms lost shards, and retries to undo failed publications and to write refused
-/// records, until the storage is dropped. This task is separate from `watch`, so that a server that hangs
-/// does not delay the listings.
+/// Reads metadata files, confirms lost shards, and retries to write refused records, until the storage is dropped.
+/// This task is separate from `watch`, so that a server that hangs does not delay the listings.
 pub(super) async fn tend(storage: Weak<Shared>) {
     loop {
         let Some(shared) = storage.upgrade() else { return };
         learn(&shared).await;
         confirm(&shared).await;
-        withdraw_pending(&shared).await;
         shared.known.state().keep_records([]);
         report(&shared);
         // Retry failed reads and confirmations after a pause.
@@ -85,18 +83,14 @@ pub(super) async fn tend(storage: Weak<Shared>) {
     }
 }
 
-/// Lists the whole cluster again, after a listing was dropped because the model already contains a newer one.
-async fn list_again(shared: &Shared) {
-    let asked = Instant::now();
-    match shared.known.master.list().await {
-        Ok(listing) => {
-            // This listing is dropped too if a partial listing overtakes it. The next listing then brings the
-            // missing changes.
-            if let Err(error) = shared.known.take_all(listing, asked) {
-                tracing::error!(%error, "the records");
-            }
-        }
-        Err(error) => tracing::warn!(%error, "cannot list the cluster"),
+/// Retries to undo failed publications, until the storage is dropped. This may wait for a server for minutes, and
+/// losses of other shards must be confirmed meanwhile, so this task is separate from `tend`.
+pub(super) async fn undo(storage: Weak<Shared>) {
+    loop {
+        let Some(shared) = storage.upgrade() else { return };
+        withdraw_pending(&shared).await;
+        drop(shared);
+        tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 
@@ -171,42 +165,66 @@ async fn read_at(
     Known::of(&info, &ecsum, listed).ok_or_else(|| "no server reports the size of its shards".to_owned())
 }
 
+/// What servers have answered about lost shards.
+#[derive(Default)]
+struct Answers {
+    /// Shards that their servers have not mounted.
+    gone: BTreeSet<Lost>,
+    /// Shards that their servers have mounted although no master lists them.
+    mounted: BTreeSet<Lost>,
+}
+
 /// Confirms lost shards with their last servers, since a returning server is listed a moment before its
-/// shards are. All servers are called in parallel; a server that times out confirms nothing.
+/// shards are. All servers are called in parallel; a server that times out confirms nothing, and after a minute its
+/// lost shards count as missing.
 pub(super) async fn confirm(shared: &Arc<Shared>) {
     let mut questions: BTreeMap<ServerId, BTreeMap<u32, Vec<(Encoding, u8)>>> = BTreeMap::new();
+    let mut open = BTreeSet::new();
     for (volume, encoding, shard, server) in shared.known.state().view.unconfirmed() {
+        open.insert((volume, encoding, shard));
         questions.entry(server).or_default().entry(volume).or_default().push((encoding, shard));
     }
     let mut asking = JoinSet::new();
     for (server, volumes) in questions {
         let shared = Arc::clone(shared);
         asking.spawn(async move {
-            let mut gone = Vec::new();
-            let asked = tokio::time::timeout(CONFIRM_LIMIT, ask_about(&shared, &server, volumes, &mut gone));
+            let mut answers = Answers::default();
+            let asked =
+                tokio::time::timeout(CONFIRM_LIMIT, ask_about(&shared, &server, volumes, &mut answers));
             if asked.await.is_err() {
                 tracing::debug!(%server, "a server did not report its shards in time");
             }
-            gone
+            answers
         });
     }
-    let gone: Vec<_> = asking.join_all().await.into_iter().flatten().collect();
-    if gone.is_empty() {
+    let mut answers = Answers::default();
+    for answer in asking.join_all().await {
+        answers.gone.extend(answer.gone);
+        answers.mounted.extend(answer.mounted);
+    }
+    note_answers(&mut shared.known.state(), open, answers, std::time::Instant::now());
+}
+
+/// Records what servers have answered about lost shards, out of all that were asked about, and reports the changes.
+fn note_answers(state: &mut State, open: BTreeSet<Lost>, answers: Answers, now: std::time::Instant) {
+    let is_silent = |lost: &Lost| !answers.gone.contains(lost) && !answers.mounted.contains(lost);
+    let silent = open.into_iter().filter(is_silent).collect();
+    let mut volumes = state.view.note_unanswered(&silent, now);
+    volumes.extend(answers.gone.iter().map(|&(volume, ..)| volume));
+    if volumes.is_empty() {
         return;
     }
-    let volumes: BTreeSet<u32> = gone.iter().map(|&(volume, ..)| volume).collect();
-    let mut state = shared.known.state();
-    state.view.confirm(gone);
+    state.view.confirm(answers.gone);
     state.keep_homes(volumes.iter().copied());
     state.tell_volumes(volumes);
 }
 
-/// Adds to `gone` the shards that a server has not mounted.
+/// Adds a server's answers about shards that no master lists.
 async fn ask_about(
     shared: &Shared,
     server: &ServerId,
     volumes: BTreeMap<u32, Vec<(Encoding, u8)>>,
-    gone: &mut Vec<(u32, Encoding, u8)>,
+    answers: &mut Answers,
 ) {
     let Ok(connection) = shared.known.connect(server).await else { return };
     for (volume, shards) in volumes {
@@ -217,10 +235,12 @@ async fn ask_about(
                     let listed = shared.known.state().view.volumes().encodings_at(volume, shard, server);
                     !listed.is_empty() && !listed.contains(&encoding)
                 };
-                let missing = shards.into_iter().filter(|&(encoding, shard)| {
-                    !mounted.shards.contains_key(&shard) || is_other(encoding, shard)
+                let (there, gone): (Vec<_>, Vec<_>) = shards.into_iter().partition(|&(encoding, shard)| {
+                    mounted.shards.contains_key(&shard) && !is_other(encoding, shard)
                 });
-                gone.extend(missing.map(|(encoding, shard)| (volume, encoding, shard)));
+                let lost = |(encoding, shard)| (volume, encoding, shard);
+                answers.gone.extend(gone.into_iter().map(lost));
+                answers.mounted.extend(there.into_iter().map(lost));
             }
             Err(error) => tracing::debug!(%error, "cannot confirm that a shard is missing"),
         }
@@ -251,5 +271,43 @@ pub(super) fn report(shared: &Shared) {
     }
     for line in state.tell_troubles(news) {
         tracing::warn!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use store_api::BlockState;
+
+    use super::*;
+    use crate::blocks::Ratio;
+    use crate::listing::Listing;
+    use crate::storage::doubles::{LIST_EVERY, Paper, listing, start};
+
+    /// A master no longer lists the shards of three servers. One server denies its shard, one has it, and one does not
+    /// answer.
+    #[test]
+    fn only_the_servers_themselves_vouch_for_shards_that_are_not_listed() {
+        let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+        let known = &catalog.system().known;
+        let all = listing(["a", "b", "c"]);
+        known.take_all(all.clone(), Instant::now(), LIST_EVERY).expect("recorded");
+        let ratio = Ratio::new(2, 1).expect("possible");
+        known.state().view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests: Vec::new() });
+        let none = Listing { volumes: BTreeMap::new(), ..all };
+        known.take_all(none, Instant::now(), LIST_EVERY).expect("recorded");
+        let lost = |shard: u8| (5, Encoding(1), shard);
+        let began = std::time::Instant::now();
+        let states_after = |seconds: u64| {
+            let answers = Answers { gone: [lost(0)].into(), mounted: [lost(1)].into() };
+            let now = began + Duration::from_secs(seconds);
+            note_answers(&mut known.state(), [0, 1, 2].map(lost).into(), answers, now);
+            let stripe = known.state().view.stripe(5).expect("it is known");
+            stripe.blocks.iter().map(|block| block.state).collect::<Vec<_>>()
+        };
+        let (healthy, missing) = (BlockState::Healthy, BlockState::Missing);
+        assert_eq!(states_after(0), [missing, healthy, healthy]);
+        assert_eq!(states_after(60), [missing, healthy, missing]);
     }
 }

@@ -13,8 +13,9 @@ use repair::StripeId;
 use serde::{Deserialize, Serialize};
 use store_api::CatalogError;
 
+use super::claims::Hold;
 use super::deletions::Deletions;
-use super::publishing::check_mounted;
+use super::publishing::{Unserved, check_mounted};
 use super::state::{Knowledge, Shared, State};
 use crate::listing::ServerId;
 
@@ -130,12 +131,12 @@ impl Shared {
     async fn take_back(self: &Arc<Self>, it: &Withdrawal) -> Result<(), String> {
         let (Some(shard), server) = (it.shard(), it.server()) else { return Ok(()) };
         let stripe = StripeId(shard.volume.to_string());
-        self.begin_upkeep(&stripe).await.map_err(|error| error.to_string())?;
-        let done = match self.preserve_deletions(&shard, &server).await {
-            Ok(()) => self.unmount_and_delete(&stripe, &shard, &server).await,
+        let hold = self.begin_upkeep(&stripe).await.map_err(|error| error.to_string())?;
+        let done = match self.preserve_deletions(&hold, &shard, &server).await {
+            Ok(()) => self.unmount_and_delete(&hold, &shard, &server).await,
             Err(why) => Err(why),
         };
-        self.lock.end_upkeep(&stripe).await;
+        self.lock.end_upkeep(hold).await;
         done
     }
 
@@ -143,38 +144,48 @@ impl Shared {
     /// SeaweedFS deletes its journal too.
     async fn preserve_deletions(
         self: &Arc<Self>,
+        hold: &Hold,
         shard: &ShardName,
         server: &ServerId,
     ) -> Result<(), String> {
         let keepers = self.known.state().view.volumes().holders_of(shard.volume.id());
-        Deletions::of(self).preserve(&shard.volume, server, &keepers).await
+        Deletions::of(self).preserve(hold, &shard.volume, server, &keepers).await
     }
 
     /// Whether the master lists a shard on a server under the current encoding only, and the server serves it
     /// as a shard of the right length and encoding. The master's list alone does not tell: a failed
     /// publication may be listed.
-    pub(super) async fn serves_well(&self, shard: &ShardName, server: &ServerId) -> bool {
+    ///
+    /// # Errors
+    /// Why that is unknown, as text: the server has not answered, or the volume's encoding is unknown. A shard that is
+    /// served well must not be removed because its server was slow for a moment.
+    pub(super) async fn serves_well(&self, shard: &ShardName, server: &ServerId) -> Result<bool, String> {
         let expected = self.known.state().view.expected(shard.volume.id());
-        let Some(expected) = expected else { return false };
+        let expected = expected.ok_or("the volume's encoding is unknown at present")?;
         if !self.known.serves_as_expected(&shard.volume, shard.shard, server) {
-            return false;
+            return Ok(false);
         }
-        let Ok(connection) = self.known.connect(server).await else { return false };
-        check_mounted(&connection, &shard.volume, shard.shard, expected).await.is_ok()
+        let connection = self.known.connect(server).await?;
+        match check_mounted(&connection, &shard.volume, shard.shard, expected).await {
+            Ok(()) => Ok(true),
+            Err(Unserved::Badly(_)) => Ok(false),
+            Err(Unserved::Unknown(why)) => Err(why),
+        }
     }
 
     async fn unmount_and_delete(
         &self,
-        stripe: &StripeId,
+        hold: &Hold,
         shard: &ShardName,
         server: &ServerId,
     ) -> Result<(), String> {
         let volume = &shard.volume;
         let mounting = self.mounting(volume.id());
         let _alone = mounting.lock().await;
-        if self.serves_well(shard, server).await {
+        if self.serves_well(shard, server).await? {
             return Ok(());
         }
+        self.lock.check(hold).await?;
         let text = |error: crate::AskError| error.to_string();
         let connection = self.known.connect(server).await?;
         connection.unmount(volume, &[shard.shard]).await.map_err(text)?;
@@ -183,7 +194,7 @@ impl Shared {
         if !self.known.state().view.can_spare(volume.id(), Some(shard.shard), server) {
             return Err("the volume would be unreadable without it".to_owned());
         }
-        self.lock.check(stripe).await?;
+        self.lock.check(hold).await?;
         tracing::warn!(block = %shard, %server, "removing a rebuilt shard that was not served correctly");
         connection.delete(volume, &[shard.shard]).await.map_err(text)
     }
@@ -198,7 +209,7 @@ pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
         let can_go = shared.known.state().view.can_spare(shard.volume.id(), Some(shard.shard), &server);
         // A volume of which the coordinator has not seen a shard since its start may still exist.
         let may_exist = shared.known.state().view.volumes().may_exist(shard.volume.id());
-        if !may_exist || shared.serves_well(&shard, &server).await {
+        if !may_exist || shared.serves_well(&shard, &server).await == Ok(true) {
             shared.known.state().forget_withdrawal(&it);
         } else if is_there && can_go {
             shared.try_to_withdraw(&it).await;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::listing::{Holding, Listing, Server};
 use crate::storage::AttachedCatalog;
-use crate::storage::doubles::{Paper, start};
+use crate::storage::doubles::{LIST_EVERY, Paper, start};
 
 /// Returns a listing of two servers, `a` with the first shard of volume 5 and `b` with the second.
 fn listing() -> Listing {
@@ -40,7 +40,7 @@ fn locations_that_were_refused_are_recorded_with_the_next_listing() {
     let refuse = |refuses| paper.lock().expect("not poisoned").refuses = refuses;
     let recorded = || paper.lock().expect("not poisoned").kept.keys().cloned().collect::<Vec<_>>();
     let list = |catalog: &AttachedCatalog, listing| {
-        assert!(catalog.system().known.take_all(listing, Instant::now()).expect("numbered"));
+        catalog.system().known.take_all(listing, Instant::now(), LIST_EVERY).expect("numbered");
     };
     let catalog = start(&paper);
     list(&catalog, listing());

@@ -85,11 +85,62 @@ async fn deletions_on_the_first_of_several_disks_are_found() {
     let server = Server::new(1..5, 2);
     server.with(|disks| disks.deleted[0].extend([3]));
     let window = index(&[(1, false), (2, true), (3, false), (4, false)]);
-    let mut deleted = Deleted { needles: [1].into(), is_damaged: false };
-    add_deleted(&server, &volume(), &[0], &window, &mut deleted).await.expect("answered");
+    let mut deleted = Deleted { needles: [1].into(), ..Deleted::default() };
+    add_deleted(&server, &volume(), &[0], (&window, true), &mut deleted).await.expect("answered");
     assert_eq!(deleted.needles, [1, 2].into(), "with one disk, the journal has all");
-    add_deleted(&server, &volume(), &[0, 1], &window, &mut deleted).await.expect("answered");
-    assert_eq!(deleted, Deleted { needles: [1, 2, 3].into(), is_damaged: false });
+    add_deleted(&server, &volume(), &[0, 1], (&window, true), &mut deleted).await.expect("answered");
+    assert_eq!(deleted, Deleted { needles: [1, 2, 3].into(), ..Deleted::default() });
+}
+
+const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
+const ENCODING: Encoding = Encoding(1_795_322_287_727_440_871);
+
+fn entries_of(needles: &[u64]) -> Vec<u8> {
+    needles.iter().flat_map(|needle| needle.to_be_bytes()).collect()
+}
+
+/// A volume was decoded and encoded again, and its needle 3 was written again in between. The journal that the
+/// earlier encoding has left would hide it.
+#[tokio::test]
+async fn a_journal_of_an_earlier_encoding_deletes_nothing() {
+    let bytes = [entries_of(&[3, 4]), vec![7]].concat();
+    for (modified_ns, needles) in
+        [(ENCODING.0 - 2 * DAY_NS, vec![]), (ENCODING.0 - DAY_NS / 2, vec![3, 4]), (0, vec![3, 4])]
+    {
+        let deleted = Deleted::from(Journal::of(&bytes, modified_ns, ENCODING));
+        assert_eq!(deleted.has_journal, !needles.is_empty(), "only a current journal is copied");
+        assert_eq!(deleted.needles, needles.into_iter().collect(), "{modified_ns}");
+    }
+    // A disk of the server heeds that journal. Another one may have a current one.
+    let server = Server::new(1..6, 2);
+    server.with(|disks| disks.deleted[1].extend([3, 4]));
+    server.with(|disks| disks.deleted[0].extend([5]));
+    let mut deleted = Deleted::from(Journal::of(&bytes, ENCODING.0 - 2 * DAY_NS, ENCODING));
+    let window = index(&[(1, false), (3, false), (4, true), (5, false)]);
+    add_deleted(&server, &volume(), &[0, 1], (&window, true), &mut deleted).await.expect("answered");
+    assert_eq!((deleted.needles, deleted.unclear), ([4, 5].into(), 1), "the index marks 4");
+}
+
+#[tokio::test]
+async fn marks_in_an_index_of_an_earlier_encoding_are_ignored() {
+    let server = Server::new(1..5, 1);
+    let mut deleted = Deleted::default();
+    let window = index(&[(1, false), (2, true)]);
+    add_deleted(&server, &volume(), &[0], (&window, false), &mut deleted).await.expect("answered");
+    assert_eq!(deleted, Deleted::default());
+}
+
+#[test]
+fn files_beside_the_vif_of_another_encoding_are_foreign() {
+    let vif = |encoding: Encoding| {
+        let config = format!(r#"{{"dataShards": 2, "parityShards": 1, "encodeTsNs": "{}"}}"#, encoding.0);
+        format!(r#"{{"ecShardConfig": {config}}}"#).into_bytes()
+    };
+    for (beside, found) in [(ENCODING, true), (Encoding(ENCODING.0 - 1), false), (Encoding(0), true)] {
+        assert_eq!(may_be_beside(Some(&vif(beside)), ENCODING), found, "{beside:?}");
+    }
+    assert!(may_be_beside(None, ENCODING) && may_be_beside(Some(b"{"), ENCODING));
+    assert!(may_be_beside(Some(&vif(ENCODING)), Encoding(0)), "older volumes name no encoding");
 }
 
 #[tokio::test]
@@ -97,8 +148,8 @@ async fn marks_in_damaged_parts_of_an_index_are_ignored() {
     let server = Server::new(1..5, 1);
     let mut deleted = Deleted::default();
     let damaged = index(&[(1, false), (9, true), (3, false)]);
-    add_deleted(&server, &volume(), &[0], &damaged, &mut deleted).await.expect("answered");
-    assert_eq!(deleted, Deleted { needles: BTreeSet::new(), is_damaged: true });
+    add_deleted(&server, &volume(), &[0], (&damaged, true), &mut deleted).await.expect("answered");
+    assert_eq!(deleted, Deleted { is_damaged: true, ..Deleted::default() });
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@ use store_api::{Catalog as _, RecordWrite};
 
 use super::*;
 use crate::blocks::{Encoding, Ratio};
-use crate::storage::doubles::{Paper, listing, start};
+use crate::storage::doubles::{LIST_EVERY, Paper, listing, start};
 use crate::storage::encoding_files::Known;
 
 /// The catalog's disk is full when a new server connects with a shard that another server has lost.
@@ -26,7 +26,7 @@ fn a_move_is_reported_although_a_new_server_cannot_be_recorded() {
         let last = stripes.next_back().expect("it was reported");
         last.blocks.iter().map(|block| block.node).collect::<Vec<_>>()
     };
-    known.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
+    known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
     let ratio = Ratio::new(2, 1).expect("possible");
     {
         let mut state = known.state();
@@ -36,10 +36,10 @@ fn a_move_is_reported_although_a_new_server_cannot_be_recorded() {
     let numbers = |numbers: [Option<u32>; 3]| numbers.map(|number| number.map(NodeId)).to_vec();
     assert_eq!(nodes(), numbers([Some(0), Some(1), Some(2)]));
     paper.lock().expect("not poisoned").refuses_nodes = true;
-    assert!(known.take_all(listing(["a", "d", "c"]), Instant::now()).is_err());
+    assert!(known.take_all(listing(["a", "d", "c"]), Instant::now(), LIST_EVERY).is_err());
     assert_eq!(nodes(), numbers([Some(0), None, Some(2)]), "nobody is known to have it");
     paper.lock().expect("not poisoned").refuses_nodes = false;
-    known.take_all(listing(["a", "d", "c"]), Instant::now()).expect("recorded");
+    known.take_all(listing(["a", "d", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
     assert_eq!(nodes(), numbers([Some(0), Some(3), Some(2)]));
 }
 
@@ -48,7 +48,7 @@ fn shards_that_doubtful_checksums_contradict_are_not_recorded_as_corrupt() {
     let paper = Arc::new(Mutex::new(Paper::default()));
     let catalog = start(&paper);
     let known = Arc::clone(&catalog.system().known);
-    known.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
+    known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
     let ratio = Ratio::new(2, 1).expect("possible");
     let digests = (0..3).map(|shard| Digest::of_u32("ecsum", shard)).collect();
     known.state().view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests });
@@ -93,7 +93,7 @@ fn a_doubt_survives_a_restart_and_is_reported() {
         let system = Arc::clone(&catalog.system().known);
         system.recall().expect("readable");
         system.recall_doubts().expect("readable");
-        system.take_all(listing(["a", "b", "c"]), Instant::now()).expect("recorded");
+        system.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
         system.state().view.learn(5, Encoding(1), known(digests(0)));
         system.state().tell_volumes([5]);
         (catalog, system)
@@ -122,4 +122,76 @@ fn a_doubt_survives_a_restart_and_is_reported() {
     state.keep_doubts();
     assert_eq!(state.tell_doubts(), Some(doubted(&[])));
     assert!(!paper.lock().expect("not poisoned").kept.keys().any(|key| key.contains("/doubted/")));
+}
+
+/// Repairs list their volumes all the time while listings of the whole cluster take seconds.
+#[test]
+fn listings_that_overlap_are_all_applied() {
+    let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+    let known = Arc::clone(&catalog.system().known);
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let servers_of = |volume: u32| {
+        let state = known.state();
+        let homes =
+            state.view.volumes().get(volume).map(|volume| volume.generations[&Encoding(1)].homes.clone());
+        let homes = homes.unwrap_or_default().into_values().flatten();
+        homes.map(|home| home.server.0).collect::<Vec<_>>()
+    };
+    // Returns a listing in which these servers have the shards of both volumes.
+    let both = |servers: [&str; 2]| {
+        let mut both = listing(servers);
+        let holdings = both.volumes[&5].clone();
+        both.volumes.insert(6, holdings);
+        both
+    };
+    known.take_all(both(["a", "b"]), at(0), LIST_EVERY).expect("recorded");
+    // Volume 5 is listed after volume 6, but its listing is faster.
+    known.take_part(5, both(["a", "c"]), at(3)).expect("recorded");
+    known.take_part(6, both(["c", "a"]), at(2)).expect("recorded");
+    assert_eq!((servers_of(5), servers_of(6)), (vec!["a".into(), "c".into()], vec!["c".into(), "a".into()]));
+    // A listing of the whole cluster that was requested before both brings neither server `b` nor old places back.
+    known.take_all(both(["a", "b"]), at(1), LIST_EVERY).expect("recorded");
+    assert_eq!((servers_of(5), servers_of(6)), (vec!["a".into(), "c".into()], vec!["c".into(), "a".into()]));
+    assert!(!known.state().view.volumes().servers().contains_key(&ServerId("b".to_owned())));
+    // One that was requested before the listing of volume 5 is news of volume 6.
+    known.take_part(5, both(["c", "d"]), at(6)).expect("recorded");
+    known.take_all(both(["d", "c"]), at(5), LIST_EVERY).expect("recorded");
+    assert_eq!((servers_of(5), servers_of(6)), (vec!["c".into(), "d".into()], vec!["d".into(), "c".into()]));
+    known.take_part(6, both(["c", "d"]), at(4)).expect("recorded");
+    assert_eq!(servers_of(6), ["d", "c"], "the whole cluster was listed later");
+}
+
+#[test]
+fn a_cluster_of_which_only_single_volumes_are_listed_is_out_of_sight() {
+    let mut catalog = start(&Arc::new(Mutex::new(Paper::default())));
+    let heard: Arc<Mutex<Vec<StoreChange>>> = Arc::default();
+    let listener = Arc::clone(&heard);
+    catalog.listen(Box::new(move |changes| listener.lock().expect("not poisoned").extend(changes)));
+    let known = Arc::clone(&catalog.system().known);
+    let is_blind = || {
+        catalog.flush();
+        let heard = heard.lock().expect("not poisoned");
+        let mut told = heard.iter().filter_map(|change| match change {
+            StoreChange::Unlisted(why) => Some(why.is_some()),
+            _ => None,
+        });
+        told.next_back().unwrap_or_default()
+    };
+    let (start, limit) = (Instant::now(), Duration::from_secs(16));
+    let at = |seconds| start + Duration::from_secs(seconds);
+    known.take_all(listing(["a", "b"]), at(0), LIST_EVERY).expect("recorded");
+    known.state().blind = Some("the list is too long".to_owned());
+    known.take_part(5, listing(["a", "b"]), at(14)).expect("recorded");
+    known.state().tell_blindness(limit, at(15));
+    assert!(!is_blind());
+    known.state().tell_blindness(limit, at(16));
+    assert!(is_blind(), "of the other volumes, nothing is known");
+    // Listings take long, so the watch pauses after each.
+    known.state().blind = None;
+    known.take_all(listing(["a", "b"]), at(20), Duration::from_secs(60)).expect("recorded");
+    for (seconds, found) in [(95, false), (96, true)] {
+        known.state().tell_blindness(limit, at(seconds));
+        assert_eq!(is_blind(), found, "{seconds}");
+    }
 }

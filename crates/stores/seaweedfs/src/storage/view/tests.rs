@@ -84,6 +84,63 @@ fn a_shard_is_missing_when_its_server_says_so() {
     assert_eq!((told(&view).as_str(), view.unconfirmed().len()), ("0:Healthy 1:Healthy 0:Healthy", 1));
 }
 
+/// The master lists the server without the shard, and Mend cannot reach the server.
+#[test]
+fn a_shard_that_nobody_vouches_for_is_missing_after_a_while() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    view.list(listing("a b c", "a.0 b.1"));
+    let start = Instant::now();
+    let lost = (5, Encoding(1), 2);
+    let note = |view: &mut ClusterView, silent: &[Lost], seconds: u64| {
+        let now = start + Duration::from_secs(seconds);
+        view.note_unanswered(&silent.iter().copied().collect(), now).into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(note(&mut view, &[lost], 0), [0; 0]);
+    assert_eq!(note(&mut view, &[lost], 59), [0; 0]);
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy", "the server may be busy");
+    assert_eq!(note(&mut view, &[lost], 60), [5]);
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Missing");
+    view.list(listing("a b c", ""));
+    view.confirm([0, 1].map(|shard| (5, Encoding(1), shard)));
+    assert!(view.volumes().may_exist(5), "its server has not confirmed that the volume is gone");
+    view.list_some(&[5], listing("a b c", "a.0 b.1"));
+    assert_eq!(
+        (told(&view).as_str(), note(&mut view, &[lost], 61)),
+        ("0:Healthy 1:Healthy 2:Missing", vec![])
+    );
+    // It answers that it has the shard.
+    assert_eq!(note(&mut view, &[], 62), [5]);
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy");
+    assert_eq!(note(&mut view, &[lost], 63), [0; 0], "its silence begins again");
+    assert_eq!(note(&mut view, &[lost], 123), [5]);
+    view.list_some(&[5], listing("a b c", "a.0 b.1 c.2"));
+    view.list_some(&[5], listing("a b c", "a.0 b.1"));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy", "it was listed in between");
+}
+
+/// The servers of the current encoding are down, a server with shards of an earlier one has returned, and the
+/// coordinator was restarted.
+#[test]
+fn an_outdated_encoding_is_not_taken_for_the_current_one_after_a_restart() {
+    let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 0, bytes: 100 };
+    let homes = [(0, home("x")), (1, home("y")), (2, home("z"))].into();
+    let mut view = ClusterView::default();
+    for (name, node) in ["a", "b", "c", "x", "y", "z"].into_iter().zip(0..) {
+        view.number(ServerId(name.to_owned()), NodeId(node));
+    }
+    view.recall(5, Encoding(2), Kept { collection: "c".to_owned(), homes, ..Kept::default() });
+    view.list(listing("a b c", "a.0 b.1 c.2"));
+    view.learn(5, Encoding(1), known());
+    assert_eq!(told(&view), "nothing", "the recorded encoding may be the current one");
+    let unjudged = super::super::judging::unjudged(view.volumes(), view.files());
+    assert!(unjudged[0].why.contains("encodeTsNs 2: none listed, last on x, y, z"), "{}", unjudged[0].why);
+    // The servers of the recorded encoding return, and deny that they have it.
+    view.list(listing("a b c x y z", "a.0 b.1 c.2"));
+    assert_eq!(view.unconfirmed().len(), 3);
+    view.confirm([0, 1, 2].map(|shard| (5, Encoding(2), shard)));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy");
+}
+
 #[test]
 fn a_disconnected_server_keeps_its_shards_and_is_out_of_service() {
     let mut view = view("a b c", "a.0 b.1 c.2");
