@@ -183,14 +183,6 @@ impl RaidNameNode {
         Ok(attributes)
     }
 
-    /// Returns the inodes in notes on parity files that exist outside of snapshots.
-    ///
-    /// # Errors
-    /// [`KindError`].
-    pub async fn living(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, KindError> {
-        self.living_inodes(marks).await.map_err(unreachable)
-    }
-
     async fn living_inodes(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, AskError> {
         self.existing(noted(marks)).await
     }
