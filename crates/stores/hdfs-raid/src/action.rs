@@ -140,8 +140,8 @@ pub enum End {
     /// The file is replicated and has no parity.
     #[error("replicated, without parity")]
     Plain,
-    /// The file cannot or should not be encoded now. Its replication is not lowered.
-    #[error("not encoded: {0}")]
+    /// The file cannot or should not be encoded now, or its encoding cannot be undone. Its replication is not lowered.
+    #[error("excluded: {0}")]
     Unfit(Exclusion),
     /// Another coordinator encodes the file.
     #[error("another coordinator encodes it")]

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codes::Recipe;
 use hdfs_raid::{
-    Action, Codec, DataNodes, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, Note, Notes, RaidPolicy,
-    Refusal, Trouble, parity_path,
+    Action, Codec, DataNodes, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, Note, Notes,
+    RaidPolicy, Refusal, Trouble, parity_path,
 };
 
 use super::driving::{ParityMaker, Pending};
