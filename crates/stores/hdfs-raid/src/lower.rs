@@ -88,9 +88,8 @@ impl Work {
             return None;
         }
         let layout = Layout::of_file(pair.source, &self.codec).expect("valid parity has a layout");
-        let is_exposed = |stripe: &Placed| stripe.lost() + stripe.crowd() > self.tolerated;
         let (path, replication) = (pair.source.path.clone(), pair.replication);
-        let is_needed = stripes(pair, &layout).iter().any(is_exposed);
+        let is_needed = stripes(pair, &layout).iter().any(|stripe| self.is_exposed(stripe));
         is_needed.then_some(Action::SetReplication { path, replication })
     }
 
@@ -103,15 +102,22 @@ impl Work {
         stripes.iter().map(arrange).collect()
     }
 
-    /// Whether a misplaced stripe has lost blocks, and the loss of its most crowded DataNode would be too
-    /// much. There are no arrangements if there are too few DataNodes.
+    /// Whether the loss of the most crowded DataNode of a stripe would be too much, and the blocks cannot be moved apart
+    /// first: the stripe has lost blocks, or there are too few DataNodes, and thus no arrangements.
     fn is_at_risk(&self, stripes: &[Placed], arrangements: Option<&[Arrangement]>) -> bool {
         let is_at_risk = |(at, stripe): (usize, &Placed)| {
-            let (lost, crowd) = (stripe.lost(), stripe.crowd());
-            let is_misplaced = arrangements.map_or(crowd > 1, |all| all[at].is_misplaced());
-            lost > 0 && is_misplaced && lost + crowd > self.tolerated
+            let is_fixed = match arrangements {
+                Some(all) => stripe.lost() > 0 && all[at].is_misplaced(),
+                None => stripe.crowd() > 1,
+            };
+            is_fixed && self.is_exposed(stripe)
         };
         stripes.iter().enumerate().any(is_at_risk)
+    }
+
+    /// Whether the loss of one DataNode could cost data.
+    fn is_exposed(&self, stripe: &Placed) -> bool {
+        stripe.lost() + stripe.crowd() > self.tolerated
     }
 }
 

@@ -553,6 +553,21 @@ fn lost_datanodes_before_the_moves_raise_the_replication_again() {
     assert_eq!(world.hdfs.files["/d/f"].replication, 3);
 }
 
+/// A DataNode holds more blocks of a stripe than may be lost, and there are too few others to which they could move.
+#[test]
+fn a_crowded_file_gets_its_replicas_if_there_are_too_few_datanodes() {
+    let mut world = World::new(Start::Encoded);
+    let blocks = &mut world.hdfs.files.get_mut("/d/f").expect("a file").blocks;
+    blocks[..DATA].iter_mut().for_each(|block| block.replicas = [0].into());
+    (DATA + 1..hdfs::NODES).for_each(|node| world.hdfs.decommission(node));
+    let mut coordinator = world.coordinator("/d/f", ENCODED);
+    assert_eq!(world.step(&mut coordinator), None);
+    assert_eq!(world.hdfs.files["/d/f"].replication, 3);
+    let (facts, nodes) = world.facts("/d/f");
+    let next = coordinator.work.next(&facts, &nodes, world.hdfs.now_ms);
+    assert!(matches!(next, Next::End(End::Unfit(Exclusion::Nodes(_)))), "{next}");
+}
+
 fn any_event() -> impl Strategy<Value = (usize, Event)> {
     (0..2 * MOST_CALLS, prop::sample::select(events()))
 }
