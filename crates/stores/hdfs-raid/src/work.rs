@@ -37,6 +37,8 @@ pub enum Goal {
         /// The replication of its parity.
         parity_replication: u16,
     },
+    /// The file is left as it is, but its parity follows it if the file was renamed. No policy covers the file now.
+    Protected,
     /// The file is replicated, and has no parity.
     Plain,
 }
@@ -135,6 +137,10 @@ impl Work {
             (Goal::Encoded { .. }, Some(parity)) if is_undone => {
                 self.undo(facts, pair(source, parity), nodes, now_ms)
             }
+            (Goal::Protected, Some(parity)) if self.has_valid_parity(facts, &source.file, parity) => {
+                Next::End(End::Encoded)
+            }
+            (Goal::Protected, _) => Next::End(End::Unfit(Exclusion::NoPolicy)),
             (Goal::Encoded { replication, parity_replication }, _) => {
                 let targets = [replication, parity_replication];
                 self.reach(facts, source, targets, nodes, now_ms)
